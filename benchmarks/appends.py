@@ -4,7 +4,7 @@ import time
 
 import anyio
 
-from benchmarks.staffed import events_of, fresh_house, staffed_connection, start_message
+from benchmarks.staffed import events_of, fresh_deployment, staffed_connection, start_message
 from callboard.bus.nats.commit import Message, guard_headers, publish
 from callboard.bus.nats.requests import Requests
 from callboard.bus.subjects import RunRef, Subjects
@@ -59,7 +59,7 @@ async def report() -> None:
     print(f"{'sync':>8} {'runs':>5} {'raw appends':>12} {'callboard':>10} {'ratio':>6}")
     for sync in ("100ms", "always"):
         for runs in (1, RUNS):
-            async with fresh_house(sync) as connection:
+            async with fresh_deployment(sync) as connection:
                 appends = max([await raw(connection, runs)])
             async with staffed_connection(sync) as connection:
                 await performed(connection, 1, NODES, "warm")

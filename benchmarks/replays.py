@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import anyio
 
-from benchmarks.staffed import fresh_house, staffed_connection, start_message
+from benchmarks.staffed import fresh_deployment, staffed_connection, start_message
 from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.projections.lists.runs import Runs
@@ -76,7 +76,7 @@ async def report() -> None:
 
 async def resumed() -> None:
     """Stop a worker a few nodes before the end, and measure how long another needs until it enters the next node."""
-    async with fresh_house("100ms") as connection:
+    async with fresh_deployment("100ms") as connection:
         client = connection.client
         stop_at = f"n{NODES - 5}"
         async with client.follow(event_type="node.enter", after=None) as entries:

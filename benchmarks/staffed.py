@@ -30,7 +30,7 @@ def settings(folder: str, sync: str, **flags: Any) -> Config:
 
 
 @asynccontextmanager
-async def fresh_house(sync: str, **flags: Any) -> AsyncGenerator[Connection]:
+async def fresh_deployment(sync: str, **flags: Any) -> AsyncGenerator[Connection]:
     """Start an empty embedded server."""
     with tempfile.TemporaryDirectory() as folder:
         async with open_connection(settings(folder, sync, **flags)) as connection:
@@ -40,7 +40,7 @@ async def fresh_house(sync: str, **flags: Any) -> AsyncGenerator[Connection]:
 @asynccontextmanager
 async def staffed_connection(sync: str, **flags: Any) -> AsyncGenerator[Connection]:
     """Start the same with a worker, like `callboard up`."""
-    async with fresh_house(sync, **flags) as connection, open_worker(connection, {}):
+    async with fresh_deployment(sync, **flags) as connection, open_worker(connection, {}):
         with settled_collector():
             yield connection
 

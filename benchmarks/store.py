@@ -7,7 +7,7 @@ import time
 import anyio
 
 from benchmarks.footprint import resident_mb
-from benchmarks.staffed import fresh_house, staffed_connection, start_message
+from benchmarks.staffed import fresh_deployment, staffed_connection, start_message
 from callboard.bus import events as ev
 from callboard.bus.commands import StartRun
 from callboard.bus.subjects import RunRef
@@ -64,7 +64,7 @@ async def _park(connection: Connection, runs: int, tag: str) -> None:
 
 async def crowded() -> None:
     """Compare the time from a start to its ``run.end`` in an empty store and in one with many finished runs."""
-    async with fresh_house("100ms") as connection:
+    async with fresh_deployment("100ms") as connection:
         async with open_worker(connection, {}):
             empty = await _start_s(connection, "empty")
         await _finish(connection)

@@ -21,7 +21,7 @@ gc.disable()
 # When a worker in this process has ended, the collector looks at all of that again: then as seldom as with a worker.
 gc.set_threshold(YOUNG_OBJECTS, *OLDER_ROUNDS)
 
-# Hundreds of processes and their tools shall not compile the house anew, whatever whoever runs them has set.
+# Hundreds of processes and their tools shall not compile the deployment anew, whatever whoever runs them has set.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 

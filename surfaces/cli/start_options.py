@@ -54,7 +54,10 @@ class _FileOrName(click.Path):
         if not value:
             self.fail("the name is empty; expected a file or the name of a registered definition", param, ctx)
         looks_like_a_file = (
-            value.endswith(DEFINITION_SUFFIXES) or split_code_name(value) is not None or os.sep in value or os.path.lexists(value)
+            value.endswith(DEFINITION_SUFFIXES)
+            or split_code_name(value) is not None
+            or os.sep in value
+            or os.path.lexists(value)
         )
         return DefinitionFile().convert(value, param, ctx) if looks_like_a_file else value
 

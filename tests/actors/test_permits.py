@@ -11,7 +11,7 @@ from callboard.bus.effects import McpTools, NatsTools, PythonTools, ScriptedTool
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.service.api.connection import open_connection
-from tests.support.worker_plays import triage
+from tests.support.worker_interpreters import triage
 from tests.support.worker_processes import until_end
 
 ACME = PythonTools({"refund": "acme_tools.orders:refund"})

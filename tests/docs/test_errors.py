@@ -41,10 +41,10 @@ FILES = ("json", "yaml", "yml", "toml", "conf", "log", "out")
 
 @cache
 def strings() -> frozenset[str]:
-    """All texts in the house, and what follows the word that an f-string begins with, after an asterisk."""
-    house = [module(path) for path in paths()]
-    texts = (one for each in house for one in each.constants if isinstance(one, str))
-    return frozenset(texts).union(f"*{ending}" for each in house for ending in each.endings)
+    """All texts in the deployment, and what follows the word that an f-string begins with, after an asterisk."""
+    deployment = [module(path) for path in paths()]
+    texts = (one for each in deployment for one in each.constants if isinstance(one, str))
+    return frozenset(texts).union(f"*{ending}" for each in deployment for ending in each.endings)
 
 
 @cache

@@ -101,7 +101,7 @@ def _command(words: list[str]) -> Command:
     return Command(words[1], arguments, flags)
 
 
-# -- against a real house ---------------------------------------------------------------------------------------------
+# -- against a real deployment -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture

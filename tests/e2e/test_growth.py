@@ -34,7 +34,7 @@ from tests.support.growth_cases import CASES, Case
 from tests.support.modules import FOLDERS
 from tests.support.places import ROOT
 
-HOUSE = tuple(f"{ROOT / room}/" for room in FOLDERS)
+DEPLOYMENT = tuple(f"{ROOT / room}/" for room in FOLDERS)
 """Where lines are counted."""
 
 SIZES = (200, 400, 800, 1_600)
@@ -78,7 +78,7 @@ class CountingPace(Pace):
         lines = 0
 
         def enter(frame: FrameType, _event: str, _argument: Any) -> Any:
-            return count if frame.f_code.co_filename.startswith(HOUSE) else None
+            return count if frame.f_code.co_filename.startswith(DEPLOYMENT) else None
 
         def count(_frame: FrameType, event: str, _argument: Any) -> Any:
             nonlocal lines

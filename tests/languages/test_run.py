@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from callboard.bus.effects import ModelRequest, user
 from callboard.languages.language import End, Ok, Stage
-from tests.support.run_harness import Theatre, end_of, types
+from tests.support.run_harness import RunHarness, end_of, types
 
 
 async def one_turn(stage: Stage) -> End:
@@ -16,8 +16,8 @@ async def one_turn(stage: Stage) -> End:
 
 
 async def test_a_run_from_start_to_end() -> None:
-    theatre = Theatre({"p": one_turn}, script={"turns": {"a": [{"data": {"found": 3}}]}})
-    events = await theatre.play("p")
+    harness = RunHarness({"p": one_turn}, script={"turns": {"a": [{"data": {"found": 3}}]}})
+    events = await harness.play("p")
     assert types(events) == [
         "run.accepted",
         "run.claimed",

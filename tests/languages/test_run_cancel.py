@@ -13,10 +13,10 @@ from callboard.languages.language import Ask, Cancelled, End, Ok, Stage, Unwound
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import CrashingLog
 from callboard.testing.virtual_time import VIRTUAL
-from tests.support import sample_plays as plays
+from tests.support import sample_interpreters as plays
 from tests.support.run_harness import end_of, types
-from tests.support.sample_plays import after, effect
-from tests.support.simulation import World, finish, theatre_for
+from tests.support.sample_interpreters import after, effect
+from tests.support.simulation import World, finish, harness_for
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ async def unwinding(stage: Stage) -> End:
 
 
 async def test_a_cancelled_run_closes_its_effects_once_and_cleans_up() -> None:
-    theatre = theatre_for(unwinding)
-    events = await theatre.play("p")
+    harness = harness_for(unwinding)
+    events = await harness.play("p")
     check_log(events)
     assert types(events)[-4:] == ["effect.call", "effect.result", "node.exit", "run.end"]
     closed = [event.key for event in events if event.type == ev.EffectCancelled.type]
@@ -54,15 +54,15 @@ async def test_a_cancelled_run_closes_its_effects_once_and_cleans_up() -> None:
     assert {cause.cause.code for cause in causes if isinstance(cause, ev.EffectCancelled)} == {"cancelled"}
     end = end_of(events)
     assert (end.status, end.error and end.error.code) == ("cancelled", "cancelled")
-    assert theatre.executed[-1] == "a#1.1!tidy"
+    assert harness.executed[-1] == "a#1.1!tidy"
 
 
 async def test_a_second_cancel_is_refused_and_leaves_the_clean_up_alone() -> None:
-    theatre = theatre_for(plays.cancelled)
-    ref = await theatre.accept("p")
-    assert await theatre.perform(ref) == "parked"
-    assert await theatre.perform(ref, theatre.command("cancel", id="again")) == "parked"
-    events = await finish(theatre, ref, World())
+    harness = harness_for(plays.cancelled)
+    ref = await harness.accept("p")
+    assert await harness.perform(ref) == "parked"
+    assert await harness.perform(ref, harness.command("cancel", id="again")) == "parked"
+    events = await finish(harness, ref, World())
     check_log(events)
     refused = [ev.payload_of(event) for event in events if event.type == ev.CommandRefused.type]
     assert [item.code for item in refused if isinstance(item, ev.CommandRefused)] == ["cancel.already"]
@@ -81,12 +81,12 @@ async def test_a_parked_run_is_cancelled() -> None:
             node.exit("cancelled")
         return End("completed")
 
-    theatre = theatre_for(play)
-    ref = await theatre.accept("p")
-    await theatre.perform(ref)
-    cancel = theatre.command("cancel", by="Ada", reason="no longer needed", message="Thanks.", details={"x": 1})
-    assert await theatre.perform(ref, cancel) == "ended"
-    events = await theatre.events(ref)
+    harness = harness_for(play)
+    ref = await harness.accept("p")
+    await harness.perform(ref)
+    cancel = harness.command("cancel", by="Ada", reason="no longer needed", message="Thanks.", details={"x": 1})
+    assert await harness.perform(ref, cancel) == "ended"
+    events = await harness.events(ref)
     check_log(events)
     requested = next(ev.payload_of(event) for event in events if event.type == ev.CancelRequested.type)
     assert requested == ev.CancelRequested("no longer needed", "Ada", "Thanks.", {"x": 1})
@@ -102,19 +102,19 @@ async def test_an_interpreter_may_decide_how_a_cancelled_run_ends() -> None:
             return End("failed", None, {"code": "System.Cancelled"}, cancelled.cause)
         return End("completed")
 
-    theatre = theatre_for(play)
-    events = await theatre.play("p")
+    harness = harness_for(play)
+    events = await harness.play("p")
     check_log(events)
     assert types(events)[-2:] == ["run.failed", "run.end"]
     assert end_of(events).results == {"code": "System.Cancelled"}
 
 
 async def test_a_kill_skips_the_clean_up() -> None:
-    theatre = theatre_for(plays.killed)
-    events = await theatre.play("p")
+    harness = harness_for(plays.killed)
+    events = await harness.play("p")
     check_log(events)
     assert "top#1.1!ask" in [event.key for event in events if event.type == ev.EffectCancelled.type]
-    assert not [key for key in theatre.executed if key.endswith("tidy")]
+    assert not [key for key in harness.executed if key.endswith("tidy")]
     assert end_of(events).error == Failure("cancelled", "killed", "cancellation")
 
 
@@ -128,11 +128,11 @@ async def test_a_kill_ends_a_run_whose_clean_up_hangs() -> None:
                 await node.sleep("hang", after(stage.now(), 1e6))
         return End("completed")
 
-    theatre = theatre_for(play)
-    ref = await theatre.accept("p")
-    assert await theatre.perform(ref) == "parked"
-    assert await theatre.perform(ref, theatre.command("kill", by="Ada")) == "ended"
-    events = await theatre.events(ref)
+    harness = harness_for(play)
+    ref = await harness.accept("p")
+    assert await harness.perform(ref) == "parked"
+    assert await harness.perform(ref, harness.command("kill", by="Ada")) == "ended"
+    events = await harness.events(ref)
     check_log(events)
     assert end_of(events).status == "cancelled"
 
@@ -157,15 +157,15 @@ async def test_work_with_a_bound_inside_a_shield_is_not_cancelled() -> None:
         node.exit("ok")
         return End("completed", settled == [Unwound(Failure("stop"), None)])
 
-    theatre = theatre_for(play)
-    ref = await theatre.accept("p")
-    await theatre.perform(ref)
-    events = await theatre.events(ref)
+    harness = harness_for(play)
+    ref = await harness.accept("p")
+    await harness.perform(ref)
+    events = await harness.events(ref)
     check_log(events)
     assert end_of(events).output is True
-    assert sorted(theatre.executed) == ["a#1.1!careful", "a#1.1!soon"]
+    assert sorted(harness.executed) == ["a#1.1!careful", "a#1.1!soon"]
     assert "effect.cancelled" not in types(events)
-    check_replay(theatre.language, ref, events)
+    check_replay(harness.language, ref, events)
 
 
 async def test_a_cancelled_task_starts_nothing_new_while_its_children_clean_up() -> None:
@@ -204,13 +204,13 @@ async def test_a_cancelled_task_starts_nothing_new_while_its_children_clean_up()
         node.exit("ok")
         return End("completed")
 
-    theatre = theatre_for(play)
-    ref = await theatre.accept("p")
-    await theatre.perform(ref)
-    events = await theatre.events(ref)
+    harness = harness_for(play)
+    ref = await harness.accept("p")
+    await harness.perform(ref)
+    events = await harness.events(ref)
     check_log(events)
-    assert not {"a#1.1!next", "a#1.1!after outcome"} & set(theatre.executed)
-    check_replay(theatre.language, ref, events)
+    assert not {"a#1.1!next", "a#1.1!after outcome"} & set(harness.executed)
+    check_replay(harness.language, ref, events)
 
 
 async def test_a_bound_is_not_set_by_who_is_cancelled() -> None:
@@ -232,8 +232,8 @@ async def test_a_bound_is_not_set_by_who_is_cancelled() -> None:
         node.exit("ok")
         return End("completed")
 
-    theatre = theatre_for(play)
-    events = await theatre.play("p")
+    harness = harness_for(play)
+    events = await harness.play("p")
     gc.collect()
     check_log(events)
     assert begun == []
@@ -243,17 +243,17 @@ async def test_a_bound_is_not_set_by_who_is_cancelled() -> None:
 async def test_a_run_that_is_given_up_says_nothing_more(play: Any) -> None:
     """The worker parks, ends or dies with coroutines standing everywhere: none of them runs on, or complains."""
     log = CrashingLog()
-    theatre = theatre_for(play, log)
-    ref = await theatre.accept("p")
+    harness = harness_for(play, log)
+    ref = await harness.accept("p")
     log.crash = lambda entry: "after" if entry.n == 14 else None
     with pytest.raises(BaseExceptionGroup):
-        await theatre.perform(ref)
-    executed = list(theatre.executed)
-    events = await theatre.events(ref)
-    theatre.acting = None
+        await harness.perform(ref)
+    executed = list(harness.executed)
+    events = await harness.events(ref)
+    harness.acting = None
     gc.collect()
-    assert await theatre.events(ref) == events
-    assert theatre.executed == executed
+    assert await harness.events(ref) == events
+    assert harness.executed == executed
 
 
 async def test_an_orphan_is_cancelled_with_its_parents_end() -> None:
@@ -262,15 +262,15 @@ async def test_an_orphan_is_cancelled_with_its_parents_end() -> None:
         await effect(stage.root, "short", 1)
         return End("completed")
 
-    theatre = theatre_for(play)
-    ref = await theatre.accept("p")
-    assert await theatre.perform(ref) == "ended"
-    events = await theatre.events(ref)
+    harness = harness_for(play)
+    ref = await harness.accept("p")
+    assert await harness.perform(ref) == "ended"
+    events = await harness.events(ref)
     check_log(events)
     cancelled = next(ev.payload_of(event) for event in events if event.type == ev.EffectCancelled.type)
     assert isinstance(cancelled, ev.EffectCancelled)
     assert cancelled.cause.code == "orphaned"
-    check_replay(theatre.language, ref, events)
+    check_replay(harness.language, ref, events)
 
 
 async def test_an_outcome_that_comes_after_the_cancellation_is_dropped() -> None:
@@ -293,9 +293,9 @@ async def test_an_outcome_that_comes_after_the_cancellation_is_dropped() -> None
         brought.append(request["value"])
         return request["value"], None
 
-    theatre = theatre_for(play)
-    theatre.calls = calls
-    events = await theatre.play("p")
+    harness = harness_for(play)
+    harness.calls = calls
+    events = await harness.play("p")
     check_log(events)
     assert brought == ["soon", "stubborn", "last"]
     assert end_of(events).output is True

@@ -12,9 +12,9 @@ from callboard.runtime.run.activation import Command
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import CrashingLog, never
 from callboard.testing.virtual_time import VIRTUAL
-from tests.support.run_harness import Theatre, end_of, types
-from tests.support.sample_plays import after, effect, value
-from tests.support.simulation import World, finish, theatre_for
+from tests.support.run_harness import RunHarness, end_of, types
+from tests.support.sample_interpreters import after, effect, value
+from tests.support.simulation import World, finish, harness_for
 
 ASK = "a#1.1!ask"
 
@@ -46,37 +46,37 @@ async def asks(stage: Stage) -> End:
     return End("completed", [answered.k, answered.user_response, answered.by])
 
 
-def noted(theatre: Theatre, done: list[int], verb: str, sequence: int, **body: Any) -> Command:
+def noted(harness: RunHarness, done: list[int], verb: str, sequence: int, **body: Any) -> Command:
     """A command that notes when it is acknowledged."""
-    plain = theatre.command(verb, sequence, **body)
+    plain = harness.command(verb, sequence, **body)
     return Command(plain.sequence, verb, plain.body, lambda: done.append(sequence))
 
 
 async def test_a_question_is_parked_at_and_answered() -> None:
-    theatre = theatre_for(asks)
-    ref = await theatre.accept("p")
-    assert await theatre.perform(ref) == "parked"
-    parked = payloads(await theatre.events(ref), ev.RunParked)[-1]
+    harness = harness_for(asks)
+    ref = await harness.accept("p")
+    assert await harness.perform(ref) == "parked"
+    parked = payloads(await harness.events(ref), ev.RunParked)[-1]
     assert parked == ev.RunParked(awaits=[ASK], status="waiting:human")
-    await theatre.perform(ref, theatre.command("answer", interaction=ASK, user_response="many", by="Bob"))
-    assert await theatre.perform(ref, theatre.command("answer", interaction=ASK, user_response=3, by="Ada")) == "parked"
-    events = await finish(theatre, ref, World())
+    await harness.perform(ref, harness.command("answer", interaction=ASK, user_response="many", by="Bob"))
+    assert await harness.perform(ref, harness.command("answer", interaction=ASK, user_response=3, by="Ada")) == "parked"
+    events = await finish(harness, ref, World())
     check_log(events)
     assert [(answer.k, answer.by) for answer in payloads(events, ev.HumanAnswered)] == [(1, "Bob"), (2, "Ada")]
     assert payloads(events, ev.HumanClosed) == [ev.HumanClosed(outcome="answered", k=2)]
     assert end_of(events).output == [2, 3, "Ada"]
-    check_replay(theatre.language, ref, events)
+    check_replay(harness.language, ref, events)
 
 
 async def test_answers_that_come_late_or_to_nothing_are_refused() -> None:
-    theatre = theatre_for(asks)
-    ref = await theatre.accept("p")
-    right = theatre.command("answer", interaction=ASK, user_response=3)
-    wrong = theatre.command("answer", interaction="b#1.1!ask", user_response=3)
-    late = theatre.command("answer", interaction=ASK, user_response=4, id="m7")
-    nameless = theatre.command("answer", user_response=5)
-    await theatre.perform(ref, wrong, right, late, nameless)
-    events = await theatre.events(ref)
+    harness = harness_for(asks)
+    ref = await harness.accept("p")
+    right = harness.command("answer", interaction=ASK, user_response=3)
+    wrong = harness.command("answer", interaction="b#1.1!ask", user_response=3)
+    late = harness.command("answer", interaction=ASK, user_response=4, id="m7")
+    nameless = harness.command("answer", user_response=5)
+    await harness.perform(ref, wrong, right, late, nameless)
+    events = await harness.events(ref)
     assert refusals(events) == ["answer.no_question", "answer.late", "answer.no_question"]
     first, second, third = payloads(events, ev.CommandRefused)
     assert ASK in first.message
@@ -98,19 +98,19 @@ async def test_an_answer_needs_no_name_where_one_question_is_open() -> None:
         tasks = [stage.spawn(asked(path)) for path in "ab"]
         return End("completed", [value(settled) for settled in await stage.join(*tasks)])
 
-    theatre = theatre_for(play)
-    ref = await theatre.accept("p")
-    await theatre.perform(ref, theatre.command("answer", user_response=1))
-    [refused] = payloads(await theatre.events(ref), ev.CommandRefused)
+    harness = harness_for(play)
+    ref = await harness.accept("p")
+    await harness.perform(ref, harness.command("answer", user_response=1))
+    [refused] = payloads(await harness.events(ref), ev.CommandRefused)
     assert refused.code == "answer.ambiguous"
     assert f"open: {ASK}, 'a', since " in refused.message
     assert "; b#1.1!ask, 'b', since " in refused.message
-    await theatre.perform(ref, theatre.command("answer", interaction=ASK, user_response=2))
-    assert await theatre.perform(ref, theatre.command("answer", user_response=3)) == "ended"
-    events = await theatre.events(ref)
+    await harness.perform(ref, harness.command("answer", interaction=ASK, user_response=2))
+    assert await harness.perform(ref, harness.command("answer", user_response=3)) == "ended"
+    events = await harness.events(ref)
     assert [answer.interaction for answer in payloads(events, ev.HumanAnswered)] == [ASK, "b#1.1!ask"]
     assert end_of(events).output == [2, 3]
-    check_replay(theatre.language, ref, events)
+    check_replay(harness.language, ref, events)
 
 
 async def test_answers_queue_until_the_interpreter_takes_them() -> None:
@@ -124,11 +124,11 @@ async def test_answers_queue_until_the_interpreter_takes_them() -> None:
         node.exit("ok")
         return End("completed", [first.user_response, second.user_response])
 
-    theatre = theatre_for(play)
-    ref = await theatre.accept("p")
-    told = [theatre.command("answer", interaction=ASK, user_response=text) for text in "xy"]
-    assert await theatre.perform(ref, *told) == "ended"
-    assert end_of(await theatre.events(ref)).output == ["x", "y"]
+    harness = harness_for(play)
+    ref = await harness.accept("p")
+    told = [harness.command("answer", interaction=ASK, user_response=text) for text in "xy"]
+    assert await harness.perform(ref, *told) == "ended"
+    assert end_of(await harness.events(ref)).output == ["x", "y"]
 
 
 async def test_a_question_with_a_deadline() -> None:
@@ -143,16 +143,16 @@ async def test_a_question_with_a_deadline() -> None:
         node.exit("ok")
         return End("completed", "nobody" if isinstance(bounded, Expired) else bounded.value)
 
-    theatre = theatre_for(play)
-    ref = await theatre.accept("p")
-    events = await finish(theatre, ref, World())
+    harness = harness_for(play)
+    ref = await harness.accept("p")
+    events = await finish(harness, ref, World())
     check_log(events)
     assert payloads(events, ev.HumanClosed) == [ev.HumanClosed(outcome="cancelled")]
     assert end_of(events).output == "nobody"
 
-    theatre = theatre_for(play)
-    ref = await theatre.accept("p")
-    events = await finish(theatre, ref, World(answers={ASK: ["me"]}))
+    harness = harness_for(play)
+    ref = await harness.accept("p")
+    events = await finish(harness, ref, World(answers={ASK: ["me"]}))
     check_log(events)
     assert end_of(events).output == "me"
     assert "timer.fired" not in types(events)
@@ -163,12 +163,12 @@ async def test_a_call_that_its_caller_answers() -> None:
         came = await stage.root.tool("tool", "lookup", {"x": 1}, via="caller")
         return End("completed", came.value if isinstance(came, Ok) else None)
 
-    theatre = theatre_for(play)
-    ref = await theatre.accept("p")
-    assert await theatre.perform(ref) == "parked"
-    answers = [theatre.command("answer", interaction="#1.1!tool", user_response={"y": k}) for k in (1, 2)]
-    assert await theatre.perform(ref, *answers) == "ended"
-    events = await theatre.events(ref)
+    harness = harness_for(play)
+    ref = await harness.accept("p")
+    assert await harness.perform(ref) == "parked"
+    answers = [harness.command("answer", interaction="#1.1!tool", user_response={"y": k}) for k in (1, 2)]
+    assert await harness.perform(ref, *answers) == "ended"
+    events = await harness.events(ref)
     check_log(events)
     assert end_of(events).output == {"y": 1}
 
@@ -182,12 +182,12 @@ async def signalled(stage: Stage) -> End:
 
 
 async def test_signals_are_kept_until_somebody_asks() -> None:
-    theatre = theatre_for(signalled)
-    ref = await theatre.accept("p")
-    early = [theatre.command("signal", name="go", data=1), theatre.command("signal", name="other", data=9)]
-    assert await theatre.perform(ref, *early) == "parked"
-    assert await theatre.perform(ref, theatre.command("signal", name="go", data=2)) == "ended"
-    events = await theatre.events(ref)
+    harness = harness_for(signalled)
+    ref = await harness.accept("p")
+    early = [harness.command("signal", name="go", data=1), harness.command("signal", name="other", data=9)]
+    assert await harness.perform(ref, *early) == "parked"
+    assert await harness.perform(ref, harness.command("signal", name="go", data=2)) == "ended"
+    events = await harness.events(ref)
     check_log(events)
     assert end_of(events).output == [1, 2]
     assert [event.key for event in events if event.type == "signal.received"] == [
@@ -196,7 +196,7 @@ async def test_signals_are_kept_until_somebody_asks() -> None:
         "a#1.1!signal.0",
         "a#1.1!signal.1",
     ]
-    check_replay(theatre.language, ref, events)
+    check_replay(harness.language, ref, events)
 
 
 async def stepping(stage: Stage) -> End:
@@ -211,74 +211,74 @@ async def stepping(stage: Stage) -> End:
 
 
 async def test_pause_and_resume_by_command() -> None:
-    theatre = theatre_for(stepping)
-    ref = await theatre.accept("p")
-    pause, again = theatre.command("pause", by="Ada"), theatre.command("pause", by="Bob")
-    assert await theatre.perform(ref, pause, again) == "parked"
-    events = await theatre.events(ref)
+    harness = harness_for(stepping)
+    ref = await harness.accept("p")
+    pause, again = harness.command("pause", by="Ada"), harness.command("pause", by="Bob")
+    assert await harness.perform(ref, pause, again) == "parked"
+    events = await harness.events(ref)
     assert payloads(events, ev.RunParked)[-1].awaits == ["pause"]
     assert refusals(events) == ["pause.already"]
     assert len([event for event in events if event.type == "node.enter"]) == 2
-    assert await theatre.perform(ref, theatre.command("resume", variables={"x": 1}, by="Bob")) == "ended"
-    events = await theatre.events(ref)
+    assert await harness.perform(ref, harness.command("resume", variables={"x": 1}, by="Bob")) == "ended"
+    events = await harness.events(ref)
     check_log(events)
     assert end_of(events).output == [None, {"x": 1}]
-    check_replay(theatre.language, ref, events)
+    check_replay(harness.language, ref, events)
 
 
 async def test_resuming_what_is_not_paused_is_refused() -> None:
-    theatre = theatre_for(stepping)
-    ref = await theatre.accept("p")
-    await theatre.perform(ref, theatre.command("resume"))
-    assert refusals(await theatre.events(ref)) == ["resume.not_paused"]
+    harness = harness_for(stepping)
+    ref = await harness.accept("p")
+    await harness.perform(ref, harness.command("resume"))
+    assert refusals(await harness.events(ref)) == ["resume.not_paused"]
 
 
 async def test_breakpoints_hold_the_run_and_take_variables() -> None:
-    theatre = theatre_for(stepping)
-    ref = await theatre.accept("p", breakpoints=["two"])
-    assert await theatre.perform(ref) == "parked"
-    paused = payloads(await theatre.events(ref), ev.RunPaused)
+    harness = harness_for(stepping)
+    ref = await harness.accept("p", breakpoints=["two"])
+    assert await harness.perform(ref) == "parked"
+    paused = payloads(await harness.events(ref), ev.RunPaused)
     assert paused == [ev.RunPaused(reason="breakpoint", step="two")]
-    assert await theatre.perform(ref, theatre.command("resume", variables={"y": 2})) == "ended"
-    events = await theatre.events(ref)
+    assert await harness.perform(ref, harness.command("resume", variables={"y": 2})) == "ended"
+    events = await harness.events(ref)
     check_log(events)
     assert end_of(events).output == [None, {"y": 2}]
-    check_replay(theatre.language, ref, events)
+    check_replay(harness.language, ref, events)
 
 
 async def test_a_command_acts_once_however_often_it_comes() -> None:
-    theatre = theatre_for(asks)
-    ref = await theatre.accept("p")
+    harness = harness_for(asks)
+    ref = await harness.accept("p")
     done: list[int] = []
-    first = [noted(theatre, done, "answer", 7, interaction=ASK, user_response="many") for _ in range(2)]
-    await theatre.perform(ref, *first)
+    first = [noted(harness, done, "answer", 7, interaction=ASK, user_response="many") for _ in range(2)]
+    await harness.perform(ref, *first)
     assert done == [7, 7]
-    await theatre.perform(ref, noted(theatre, done, "answer", 7, interaction=ASK, user_response="many"))
+    await harness.perform(ref, noted(harness, done, "answer", 7, interaction=ASK, user_response="many"))
     assert done == [7, 7, 7]
-    events = await theatre.events(ref)
+    events = await harness.events(ref)
     assert [event.cause for event in events if event.type == "human.answered"] == [7]
     assert refusals(events) == []
 
 
 async def test_a_command_is_not_acknowledged_while_its_event_is_not_in_the_log() -> None:
-    theatre = theatre_for(asks)
-    ref = await theatre.accept("p")
-    assert isinstance(theatre.log, CrashingLog)
-    theatre.log.crash = lambda entry: "before" if entry.type == ev.HumanAnswered.type else None
+    harness = harness_for(asks)
+    ref = await harness.accept("p")
+    assert isinstance(harness.log, CrashingLog)
+    harness.log.crash = lambda entry: "before" if entry.type == ev.HumanAnswered.type else None
     done: list[int] = []
     with pytest.raises(BaseExceptionGroup):
-        await theatre.perform(ref, noted(theatre, done, "answer", 7, interaction=ASK, user_response=1))
+        await harness.perform(ref, noted(harness, done, "answer", 7, interaction=ASK, user_response=1))
     assert done == []
-    theatre.log.crash = never
-    await theatre.perform(ref, noted(theatre, done, "answer", 7, interaction=ASK, user_response=1))
+    harness.log.crash = never
+    await harness.perform(ref, noted(harness, done, "answer", 7, interaction=ASK, user_response=1))
     assert done == [7]
-    assert len(payloads(await theatre.events(ref), ev.HumanAnswered)) == 1
+    assert len(payloads(await harness.events(ref), ev.HumanAnswered)) == 1
 
 
 async def test_waking_by_a_start_or_an_alarm_records_nothing_of_the_command() -> None:
-    theatre = theatre_for(asks)
-    ref = await theatre.accept("p")
+    harness = harness_for(asks)
+    ref = await harness.accept("p")
     done: list[int] = []
-    await theatre.perform(ref, noted(theatre, done, "start", 1), noted(theatre, done, "alarm", 2))
+    await harness.perform(ref, noted(harness, done, "start", 1), noted(harness, done, "alarm", 2))
     assert done == [1, 2]
-    assert {event.cause for event in await theatre.events(ref)} == {0}
+    assert {event.cause for event in await harness.events(ref)} == {0}

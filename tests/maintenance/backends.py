@@ -30,7 +30,7 @@ from callboard.projections.spans.span import Span
 from callboard.projections.spans.spans import SpanFold
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.service.api.client import Client
-from tests.features.telemetry.test_exporters import house_at
+from tests.features.telemetry.test_exporters import deployment_at
 from tests.support.browser import Opened, opened
 from tests.support.places import ROOT
 from tests.support.ports import free_ports
@@ -146,7 +146,7 @@ async def performed(home: Path, backend: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-mlflow-experiment-id=0")
     monkeypatch.setenv(semconv.CAPTURE_CONTENT, "true")
     told: list[list[Span]] = []
-    async with house_at(home, otel=True) as connection:
+    async with deployment_at(home, otel=True) as connection:
         async with open_exporters(connection), open_worker(connection, env={}):
             for tenant in TENANTS:
                 client = Client(connection.log, tenant)

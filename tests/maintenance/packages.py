@@ -17,8 +17,8 @@ SIZES = "## Sizes\n"
 
 
 @cache
-def house() -> dict[Path, Module]:
-    """Every module of the house; templates are no part of it."""
+def deployment() -> dict[Path, Module]:
+    """Every module of the deployment; templates are no part of it."""
     return {path: module(path) for path in paths() if "templates" not in path.parts}
 
 
@@ -30,7 +30,7 @@ def room_of(path: Path) -> str:
 def _room_named(name: str, rooms: Collection[str]) -> str:
     """The room of a module, or of what is in one, by the name that it is imported by."""
     parts = name.split(".")[1:]
-    # The front door has the name of the house.
+    # The front door has the name of the deployment.
     folder, *inner = parts if parts[0] in FOLDERS else ["callboard", *parts]
     room = "/".join([folder, *inner[:1]])
     return room if room in rooms else folder
@@ -39,8 +39,8 @@ def _room_named(name: str, rooms: Collection[str]) -> str:
 @cache
 def imports() -> dict[str, set[str]]:
     """Which rooms each room imports, itself left out."""
-    found: dict[str, set[str]] = {room_of(path): set() for path in house()}
-    for path, read in house().items():
+    found: dict[str, set[str]] = {room_of(path): set() for path in deployment()}
+    for path, read in deployment().items():
         ours = (name for name in read.imported if name.startswith("callboard."))
         found[room_of(path)].update(_room_named(name, found) for name in ours)
     used = {room for own, targets in found.items() for room in targets if room != own}
@@ -89,7 +89,7 @@ def table() -> str:
 
 
 def _says(room: str) -> str:
-    found = house().get(ROOT / room / "__init__.py")
+    found = deployment().get(ROOT / room / "__init__.py")
     return (found.docstring if found else "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
 
 
@@ -113,7 +113,7 @@ class Size:
     def of(paths: Iterable[Path]) -> "Size":
         chosen = [path for path in paths if path.name != "__init__.py"]
         lines = sorted(len(path.read_text(encoding="utf-8").splitlines()) for path in chosen)
-        functions = sorted(length for path in chosen for length in house()[path].functions)
+        functions = sorted(length for path in chosen for length in deployment()[path].functions)
         return Size(
             len(lines), sum(lines), _at(lines, 50), _at(lines, 95), lines[-1], _at(functions, 95), functions[-1]
         )
@@ -124,11 +124,11 @@ def _at(lengths: list[int], percent: int) -> int:
 
 
 def sizes() -> dict[str, Size]:
-    """The size of each folder with its rooms, and of the house."""
+    """The size of each folder with its rooms, and of the deployment."""
     by_folder = {
-        f"`{name}/`": [path for path in house() if path.relative_to(ROOT).parts[0] == name] for name in FOLDERS
+        f"`{name}/`": [path for path in deployment() if path.relative_to(ROOT).parts[0] == name] for name in FOLDERS
     }
-    return {name: Size.of(paths) for name, paths in {**by_folder, "all": house()}.items()}
+    return {name: Size.of(paths) for name, paths in {**by_folder, "all": deployment()}.items()}
 
 
 HEAD = "| folder | files | lines | file: median | p95 | largest | function: p95 | longest |"

@@ -47,10 +47,10 @@ from callboard.testing.checks import check_log
 from tests.languages.flow import test_kill as test_flow_kill
 from tests.languages.playbook import test_kill as test_playbook_kill
 from tests.support import graphs
-from tests.support import worker_plays as parking_lot
+from tests.support import worker_interpreters as parked_runs
 from tests.support.places import ROOT, TESTS
 from tests.support.worker_process import Kill
-from tests.support.worker_processes import KILLED, TENANT, open_troupe, recorded_run, say, say_start, until, until_end
+from tests.support.worker_processes import KILLED, TENANT, open_fleet, recorded_run, say, say_start, until, until_end
 from tests.support.workflows import document, scripted_skill
 
 GOLDEN = TESTS / "golden"
@@ -145,7 +145,7 @@ def _of_this_machine() -> list[bytes]:
 
 @asynccontextmanager
 async def hosting(home: Path) -> AsyncGenerator[Client]:
-    """A house with one worker of a name that is no host's."""
+    """A deployment with one worker of a name that is no host's."""
     config = load({"data_dir": home / "data", "sync": "100ms", "tenant": TENANT}, env={}, cwd=home)
     bootstrap.worker_name = lambda: "worker-a"
     async with (
@@ -256,11 +256,11 @@ async def warned(home: Path) -> list[Recorded]:
 async def killed_worker(home: Path) -> list[Recorded]:
     """Two tools in parallel, the worker killed between their results, and another that goes on: two epochs."""
     run_id = "golden-killed-worker"
-    async with open_troupe(home) as troupe, troupe.connection() as connection:
-        victim = await troupe.hire("worker-a", kill=Kill("after", "append", DIES_AFTER, run_id))
-        await say_start(connection.client, parking_lot.triage(run_id))
+    async with open_fleet(home) as fleet, fleet.connection() as connection:
+        victim = await fleet.hire("worker-a", kill=Kill("after", "append", DIES_AFTER, run_id))
+        await say_start(connection.client, parked_runs.triage(run_id))
         assert await victim.died() == KILLED
-        await troupe.hire("worker-b")
+        await fleet.hire("worker-b")
         await until_end(connection.client, run_id)
         return await recorded_run(connection, run_id)
 

@@ -42,8 +42,8 @@ def _files(folder: Path) -> set[str]:
 
 def test_every_file_of_the_house_is_installed(installed: Path) -> None:
     *rooms, door = FOLDERS
-    house = _files(ROOT / door).union(*({f"{name}/{file}" for file in _files(ROOT / name)} for name in rooms))
-    assert house == _files(installed / "callboard")
+    deployment = _files(ROOT / door).union(*({f"{name}/{file}" for file in _files(ROOT / name)} for name in rooms))
+    assert deployment == _files(installed / "callboard")
 
 
 def test_the_program_runs_from_there(installed: Path, tmp_path: Path) -> None:

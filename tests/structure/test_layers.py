@@ -1,4 +1,4 @@
-"""The house keeps its own rules: imports point down, languages are pure, modules say what they are and emit."""
+"""The deployment keeps its own rules: imports point down, languages are pure, modules say what they are and emit."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ FLOORS = {
     "surfaces": CORE | {"surfaces"},
     "callboard": CORE | {"surfaces"},
 }
-"""What each folder may import of the house."""
+"""What each folder may import of the deployment."""
 
 IMPURE = {"anyio", "asyncio", "nats", "httpx", "os", "socket", "subprocess", "threading", "time", "random", "secrets"}
 

@@ -1,4 +1,4 @@
-"""The page of the rooms agrees with the house, and the house keeps its sizes."""
+"""The page of the rooms agrees with the deployment, and the deployment keeps its sizes."""
 
 from dataclasses import astuple
 

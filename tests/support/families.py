@@ -1,6 +1,6 @@
 """Families of runs for tests: plays that start child runs, and the hands that perform a whole family in virtual time.
 
-The plays speak through `callboard.languages.language` alone, so the theatre and real worker processes perform the same.
+The plays speak through `callboard.languages.language` alone, so the harness and real worker processes perform the same.
 """
 
 import datetime as dt
@@ -22,8 +22,8 @@ from callboard.runtime.run.activation import Command
 from callboard.runtime.run.actor import RunActor
 from callboard.testing.crashes import Crash, CrashingLog
 from callboard.testing.virtual_time import VirtualClock
-from tests.support.run_harness import Play, Theatre, types
-from tests.support.sample_plays import after, effect, value
+from tests.support.run_harness import Interpreter, RunHarness, types
+from tests.support.sample_interpreters import after, effect, value
 from tests.support.simulation import Effects
 
 LOOK_S = 0.5
@@ -204,7 +204,7 @@ async def spender_beside_a_stop(stage: Stage) -> End:
     return End("completed")
 
 
-PLAYS: Mapping[str, Play] = {
+INTERPRETERS: Mapping[str, Interpreter] = {
     each.__name__: each
     for each in (
         daughter,
@@ -247,8 +247,8 @@ class Hands:
     """The workers' part for a family: calls whoever is called for, delivers commands at least once each, acknowledges
     what activated a run when the run has parked or ended, rings alarms, and performs all runs beside each other."""
 
-    def __init__(self, theatre: Theatre, meanwhile: Callable[["Hands"], Awaitable[None]] | None = None) -> None:
-        self.theatre = theatre
+    def __init__(self, harness: RunHarness, meanwhile: Callable[["Hands"], Awaitable[None]] | None = None) -> None:
+        self.harness = harness
         self._meanwhile = meanwhile
         self.messages: list[Message] = []
         self.crashes = 0
@@ -282,12 +282,12 @@ class Hands:
                     break
                 await anyio.sleep(LOOK_S)
             tasks.cancel_scope.cancel()
-        left = {ref: types(await self.theatre.events(ref))[-1] for ref in await self.family(root)}
+        left = {ref: types(await self.harness.events(ref))[-1] for ref in await self.family(root)}
         assert set(left.values()) == {ev.RunEnd.type}, f"nobody will ever wake these runs: {left}"
-        return await self.theatre.events(root)
+        return await self.harness.events(root)
 
     def _collect(self) -> None:
-        children = self.theatre.children
+        children = self.harness.children
         for ref in children.called[self._called :]:
             self.messages.append(Message(next(self._sequence), ref, "start"))
         for run_message in children.run_messages[self._lettered :]:
@@ -296,7 +296,7 @@ class Hands:
 
     def _deliver(self, message: Message, tasks: Any) -> None:
         if message.ref not in self._active:
-            actor = self.theatre.actor(message.ref)
+            actor = self.harness.actor(message.ref)
             self._alarms.pop(message.ref, None)
             activation = next(self._activations)
             self._active[message.ref] = activation, actor
@@ -331,7 +331,7 @@ class Hands:
         if ending in ("parked", "ended", "finished_before"):
             message.acknowledged = True
         if ending == "parked":
-            parked = ev.payload_of((await self.theatre.events(message.ref))[-1])
+            parked = ev.payload_of((await self.harness.events(message.ref))[-1])
             if isinstance(parked, ev.RunParked) and parked.deadline is not None:
                 self._alarms[message.ref] = parked.deadline
         if ending in ("ended", "finished_before"):
@@ -341,10 +341,10 @@ class Hands:
 
     def _ring(self, idle: bool) -> bool:
         """Ring the alarms that are due; if everybody is idle the clock goes on to the next. Say whether one rang."""
-        assert isinstance(self.theatre.clock, VirtualClock)
+        assert isinstance(self.harness.clock, VirtualClock)
         if idle and self._alarms:
-            self.theatre.clock.set(max(self.theatre.clock(), min(self._alarms.values())))
-        due = [ref for ref, instant in self._alarms.items() if instant <= self.theatre.clock()]
+            self.harness.clock.set(max(self.harness.clock(), min(self._alarms.values())))
+        due = [ref for ref, instant in self._alarms.items() if instant <= self.harness.clock()]
         for ref in due:
             del self._alarms[ref]
             self.say(ref, "alarm")
@@ -356,8 +356,8 @@ class Hands:
         """The run and all that descend from it, as far as they are there."""
         found = [root]
         for ref in found:
-            for child in children_of(await self.theatre.events(ref)).values():
-                if await self.theatre.log.last(RunRef(ref.tenant, child)) is not None:
+            for child in children_of(await self.harness.events(ref)).values():
+                if await self.harness.log.last(RunRef(ref.tenant, child)) is not None:
                     found.append(RunRef(ref.tenant, child))
         return found
 
@@ -368,9 +368,11 @@ def children_of(events: Iterable[Event]) -> dict[str, str]:
     return {key: start.child for key, start in starts if isinstance(start, ev.ChildStart)}
 
 
-def family_theatre(log: CrashingLog | None = None, **names: Any) -> Theatre:
-    """A theatre in virtual time with all plays of families."""
+def family_theatre(log: CrashingLog | None = None, **names: Any) -> RunHarness:
+    """A harness in virtual time with all plays of families."""
     effects = Effects()
-    theatre = Theatre(PLAYS, script=SCRIPT, log=log or CrashingLog(), clock=VirtualClock(), calls=effects, **names)
-    effects.theatre = theatre
-    return theatre
+    harness = RunHarness(
+        INTERPRETERS, script=SCRIPT, log=log or CrashingLog(), clock=VirtualClock(), calls=effects, **names
+    )
+    effects.harness = harness
+    return harness

@@ -67,13 +67,13 @@ Made = Callable[[CrashingLog], FlowTheatre]
 
 
 async def played(
-    theatre: FlowTheatre, flow: dict[str, Any], input: JSON = None, world: World | None = None
+    harness: FlowTheatre, flow: dict[str, Any], input: JSON = None, world: World | None = None
 ) -> tuple[dict[str, Any], list[Event]]:
     """Run a flow to its end, check its log and its replay; return what `flow_of` returns, and the events."""
-    ref = await theatre.begin(flow, input)
-    events = await finish(theatre, ref, world or World())
+    ref = await harness.begin(flow, input)
+    events = await finish(harness, ref, world or World())
     check_log(events)
-    check_replay(theatre.language, ref, events)
+    check_replay(harness.language, ref, events)
     result = result_of(events)
     assert result["type"] == "success", result
     return result["value"], events

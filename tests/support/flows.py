@@ -1,4 +1,4 @@
-"""Flows on the real run actor: a theatre that speaks the flow language, in virtual time, and the conformance corpus."""
+"""Flows on the real run actor: a harness that speaks the flow language, in virtual time, and the conformance corpus."""
 
 import json
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import CrashingLog
 from callboard.testing.virtual_time import VirtualClock, simulate
 from tests.support.places import ROOT
-from tests.support.run_harness import Theatre
+from tests.support.run_harness import RunHarness
 from tests.support.simulation import World, finish
 
 SCHEMA = "https://mwl.dev/v0.1/flow/schema.json"
@@ -43,8 +43,8 @@ REMEMBERING = Remembering(LANGUAGE)
 """As workers have it: a definition that was parsed is not parsed again."""
 
 
-class FlowTheatre(Theatre):
-    """A theatre whose plays are flows."""
+class FlowTheatre(RunHarness):
+    """A harness whose plays are flows."""
 
     def __init__(self, log: CrashingLog | None = None, **names: Any) -> None:
         super().__init__({}, log=log or CrashingLog(), clock=VirtualClock(), **names)
@@ -62,11 +62,11 @@ class FlowTheatre(Theatre):
     def carrier(self, ref: RunRef, admission: Admitted, keep: Keep) -> Carrier:
         carrier = super().carrier(ref, admission, keep)
         providers = Providers(self.providers)
-        theatre = self
+        harness = self
 
         class Counting(Carrier):
             async def carry(self, job: Job, sessions: Any, reporter: Any) -> ev.Payload:
-                theatre.executed.append(job.key)
+                harness.executed.append(job.key)
                 return await super().carry(job, sessions, reporter)
 
         return Counting(
@@ -218,7 +218,7 @@ def cleanup(target: dict[str, Any], **more: Any) -> dict[str, Any]:
 class Performance:
     """A flow that has been run to its end."""
 
-    theatre: FlowTheatre
+    harness: FlowTheatre
     ref: RunRef
     events: list[Event]
 
@@ -264,15 +264,15 @@ def perform(
     performances: list[Performance] = []
 
     async def body() -> None:
-        theatre = FlowTheatre(**names)
-        ref = await theatre.begin(definition, input, arguments, breakpoints=breakpoints)
+        harness = FlowTheatre(**names)
+        ref = await harness.begin(definition, input, arguments, breakpoints=breakpoints)
         if commands:
-            assert await theatre.perform(ref) == "parked"
-            await theatre.perform(ref, *(theatre.command(verb, **body) for verb, body in commands))
-        events = await finish(theatre, ref, world or World())
+            assert await harness.perform(ref) == "parked"
+            await harness.perform(ref, *(harness.command(verb, **body) for verb, body in commands))
+        events = await finish(harness, ref, world or World())
         check_log(events)
-        check_replay(theatre.language, ref, events)
-        performances.append(Performance(theatre, ref, events))
+        check_replay(harness.language, ref, events)
+        performances.append(Performance(harness, ref, events))
 
     simulate(body)
     [performance] = performances

@@ -1,4 +1,4 @@
-"""Graphs on the real run actor: a theatre that speaks the graph language in virtual time, and ways to write graphs."""
+"""Graphs on the real run actor: a harness that speaks the graph language in virtual time, and ways to write graphs."""
 
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -25,7 +25,7 @@ from callboard.runtime.run.log import RunLog, read_run
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import CrashingLog
 from callboard.testing.virtual_time import BEGINNING, VirtualClock, simulate
-from tests.support.run_harness import Theatre
+from tests.support.run_harness import RunHarness
 from tests.support.simulation import World, copied, finish
 
 REMEMBERING = Remembering(LANGUAGE)
@@ -35,8 +35,8 @@ Answering = Callable[[Job, Any], Awaitable[JSON]]
 """Carries out an effect of some kind, for a test."""
 
 
-class GraphTheatre(Theatre):
-    """A theatre whose plays are graphs. ``kinds`` carries out the effects of each kind."""
+class GraphTheatre(RunHarness):
+    """A harness whose plays are graphs. ``kinds`` carries out the effects of each kind."""
 
     def __init__(
         self, log: CrashingLog | None = None, kinds: Mapping[str, Answering] | None = None, **names: Any
@@ -52,11 +52,11 @@ class GraphTheatre(Theatre):
 
     def carrier(self, ref: RunRef, admission: Admitted, keep: Keep) -> Carrier:
         carrier = super().carrier(ref, admission, keep)
-        theatre = self
+        harness = self
 
         class Counting(Carrier):
             async def carry(self, job: Job, sessions: Any, reporter: Any) -> ev.Payload:
-                theatre.executed.append(job.key)
+                harness.executed.append(job.key)
                 intent = job.intent
                 if isinstance(intent, ev.EffectCall) and intent.kind_ == "toolbox" and "'mcp'" in str(intent.request):
                     # No server of tools is reached in virtual time.
@@ -178,7 +178,7 @@ def parsed(written: dict[str, Any]) -> Definition[Any]:
 class Performance:
     """A graph that has been run to its end."""
 
-    theatre: GraphTheatre
+    harness: GraphTheatre
     ref: RunRef
     events: list[Event]
 
@@ -235,18 +235,18 @@ def perform(
     performances: list[Performance] = []
 
     async def body() -> None:
-        theatre = GraphTheatre(
+        harness = GraphTheatre(
             kinds=kinds, script=script or {}, always_replay=always_replay, park_linger_s=park_linger_s
         )
-        ref = await theatre.begin(written, input, breakpoints=breakpoints, **options)
+        ref = await harness.begin(written, input, breakpoints=breakpoints, **options)
         if commands:
-            assert await theatre.perform(ref) == "parked"
-            await theatre.perform(ref, *(theatre.command(verb, **body) for verb, body in commands))
-        events = await finish(theatre, ref, world or World())
+            assert await harness.perform(ref) == "parked"
+            await harness.perform(ref, *(harness.command(verb, **body) for verb, body in commands))
+        events = await finish(harness, ref, world or World())
         check_log(events)
-        check_replay(theatre.language, ref, events)
+        check_replay(harness.language, ref, events)
         check_view(events)
-        performances.append(Performance(theatre, ref, events))
+        performances.append(Performance(harness, ref, events))
 
     simulate(body)
     [performance] = performances
@@ -279,7 +279,7 @@ def check_deaths(
     assert timeless(replaying.end.results) == expected
 
     async def body() -> None:
-        recorded = await read_run(undisturbed.theatre.log, undisturbed.ref)
+        recorded = await read_run(undisturbed.harness.log, undisturbed.ref)
         for boundary in range(1, len(recorded)):
             other = GraphTheatre(kinds=kinds, script=script or {})
             await copied(recorded[:boundary], cast("CrashingLog", other.log))

@@ -1,4 +1,4 @@
-"""The modules of the house as tests ask about them: what each imports, calls and says, read once in a process."""
+"""The modules of the deployment as tests ask about them: what each imports, calls and says, read once in a process."""
 
 import ast
 import gc
@@ -37,7 +37,7 @@ class Module:
 
 @cache
 def paths() -> tuple[Path, ...]:
-    """All modules of the house, in order."""
+    """All modules of the deployment, in order."""
     return tuple(sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")))
 
 

@@ -149,20 +149,24 @@ def furnish() -> Furnish:
 
 
 @pytest.fixture(scope="module")
-async def house(browser: Opened, furnish: Furnish, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+async def deployment(
+    browser: Opened, furnish: Furnish, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Stage]:
     """The stage of a module: its tests share it, each with runs of other names."""
     async with furnish(browser, tmp_path_factory.mktemp("house")) as stage:
         yield stage
 
 
 @pytest.fixture
-async def stage(house: Stage, furnish: Furnish, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
-    """The house of a module, while a test looks at it; one of its own for a test that has failed and is run again."""
+async def stage(
+    deployment: Stage, furnish: Furnish, request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[Stage]:
+    """The deployment of the module; a test that has failed and is run again has its own."""
     async with AsyncExitStack() as stack:
         if getattr(request.node, "execution_count", 1) > 1:
-            house = await stack.enter_async_context(furnish(house.browser, tmp_path))
-        await stack.enter_async_context(house.watched())
-        yield house
+            deployment = await stack.enter_async_context(furnish(deployment.browser, tmp_path))
+        await stack.enter_async_context(deployment.watched())
+        yield deployment
 
 
 TENANT = "acme"

@@ -1,4 +1,4 @@
-"""Playbooks on the real run actor: a theatre that speaks the playbook language, in virtual time."""
+"""Playbooks on the real run actor: a harness that speaks the playbook language, in virtual time."""
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
@@ -30,7 +30,7 @@ from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import CrashingLog
 from callboard.testing.virtual_time import VirtualClock, simulate
 from tests.support.places import ROOT
-from tests.support.run_harness import Theatre
+from tests.support.run_harness import RunHarness
 from tests.support.simulation import World, copied, finish
 
 VECTORS = ROOT.parent / "shared" / "conformance" / "playbook" / "vectors"
@@ -63,8 +63,8 @@ def refused(source: str, **fields: Any) -> list[Problem]:
     return problems
 
 
-class PlaybookTheatre(Theatre):
-    """A theatre whose plays are playbooks."""
+class PlaybookTheatre(RunHarness):
+    """A harness whose plays are playbooks."""
 
     def __init__(self, log: CrashingLog | None = None, **names: Any) -> None:
         super().__init__({}, log=log or CrashingLog(), clock=VirtualClock(), **names)
@@ -79,13 +79,13 @@ class PlaybookTheatre(Theatre):
 
     def carrier(self, ref: RunRef, admission: Admitted, keep: Keep) -> Carrier:
         script = admission.start.script or {}
-        theatre = self
+        harness = self
 
         class Listening:
             provider = "scripted"
 
             async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
-                theatre.turns.append(turn)
+                harness.turns.append(turn)
                 return await ScriptedModel(script).turn(turn, on_text, on_retry)
 
         async def prompt(_job: Job, request: JSON) -> tuple[JSON, JSON]:
@@ -96,7 +96,7 @@ class PlaybookTheatre(Theatre):
 
         class Counting(Carrier):
             async def carry(self, job: Job, sessions: Any, reporter: Any) -> ev.Payload:
-                theatre.executed.append(job.key)
+                harness.executed.append(job.key)
                 return await super().carry(job, sessions, reporter)
 
         async def models(_spec: str) -> tuple[Model, str]:
@@ -128,7 +128,7 @@ class PlaybookTheatre(Theatre):
 class Performance:
     """A playbook that has been run to its end."""
 
-    theatre: PlaybookTheatre
+    harness: PlaybookTheatre
     ref: RunRef
     events: list[Event]
 
@@ -153,12 +153,12 @@ class Performance:
     @property
     def prompts(self) -> list[str]:
         """What the model was asked, step by step, without the context."""
-        return [_texts(turn)[-1] for turn in self.theatre.turns]
+        return [_texts(turn)[-1] for turn in self.harness.turns]
 
     @property
     def contexts(self) -> list[str]:
         """What the model was shown besides, step by step."""
-        return ["".join(_texts(turn)[:-1]) for turn in self.theatre.turns]
+        return ["".join(_texts(turn)[:-1]) for turn in self.harness.turns]
 
     @property
     def warnings(self) -> list[str]:
@@ -203,10 +203,10 @@ class Play:
         return World(answers=self.answers, variables=self.variables, step=self.step)
 
     async def begun(self, **names: Any) -> tuple[PlaybookTheatre, RunRef]:
-        theatre = PlaybookTheatre(**names)
-        theatre.prompts = self.prompts
-        ref = await theatre.begin(self.source, **{"input": self.input, "script": self.script, **self.start})
-        return theatre, ref
+        harness = PlaybookTheatre(**names)
+        harness.prompts = self.prompts
+        ref = await harness.begin(self.source, **{"input": self.input, "script": self.script, **self.start})
+        return harness, ref
 
 
 def _entry(entry: Any) -> Any:
@@ -215,11 +215,11 @@ def _entry(entry: Any) -> Any:
 
 async def performed(play: Play, **names: Any) -> Performance:
     """Run a playbook to its end, and check its log and that it replays."""
-    theatre, ref = await play.begun(**names)
-    events = await finish(theatre, ref, play.world)
+    harness, ref = await play.begun(**names)
+    events = await finish(harness, ref, play.world)
     check_log(events)
-    check_replay(theatre.language, ref, events)
-    return Performance(theatre, ref, events)
+    check_replay(harness.language, ref, events)
+    return Performance(harness, ref, events)
 
 
 def perform(play: Play, **names: Any) -> Performance:
@@ -236,7 +236,7 @@ def perform(play: Play, **names: Any) -> Performance:
 async def die_everywhere(play: Play) -> None:
     """Have the worker die after every event of a run: another one finishes it, to the same end."""
     done = await performed(play)
-    recorded = await read_run(done.theatre.log, done.ref)
+    recorded = await read_run(done.harness.log, done.ref)
     for boundary in range(1, len(recorded)):
         other = PlaybookTheatre()
         other.prompts = play.prompts

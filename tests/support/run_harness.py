@@ -1,6 +1,6 @@
-"""A theatre for tests: small languages written as Python coroutines, on the real run actor and an in-memory log.
+"""A harness for tests: small languages written as Python coroutines, on the real run actor and an in-memory log.
 
-`Theatre` plays the worker's part by hand: it starts runs, activates them again after crashes, rings alarms. `Nursery`
+`Harness` plays the worker's part by hand: it starts runs, activates them again after crashes, rings alarms. `Nursery`
 plays the door for child runs, and keeps what runs tell each other until somebody delivers it.
 """
 
@@ -36,7 +36,7 @@ from callboard.runtime.run.actor import Ending, RunActor
 from callboard.runtime.run.log import Clock, RunLog, read_run, utc_now
 from callboard.runtime.run.pace import Pace
 
-Play = Callable[[Stage], Awaitable[End]]
+Interpreter = Callable[[Stage], Awaitable[End]]
 
 
 class PlayLanguage:
@@ -44,7 +44,7 @@ class PlayLanguage:
 
     name = "play"
 
-    def __init__(self, plays: Mapping[str, Play]) -> None:
+    def __init__(self, plays: Mapping[str, Interpreter]) -> None:
         self._plays = plays
 
     def parse(self, source: str) -> Definition[str] | list[Problem]:
@@ -60,10 +60,10 @@ class PlayLanguage:
 
 
 @dataclass
-class Theatre:
+class RunHarness:
     """The services, the log and the hand that activates runs."""
 
-    plays: Mapping[str, Play]
+    plays: Mapping[str, Interpreter]
     script: dict[str, Any] = field(default_factory=dict[str, Any])
     log: EventLog = field(default_factory=MemoryLog)
     clock: Clock = utc_now
@@ -113,11 +113,11 @@ class Theatre:
                 return await self.calls(job, request)
             return {"echo": request}, None
 
-        theatre = self
+        harness = self
 
         class Counting(Carrier):
             async def carry(self, job: Job, sessions: Any, reporter: Any) -> ev.Payload:
-                theatre.executed.append(job.key)
+                harness.executed.append(job.key)
                 return await super().carry(job, sessions, reporter)
 
         return Counting(
@@ -193,10 +193,10 @@ class Theatre:
 class Nursery:
     """`callboard.runtime.run.activation.Children` in a list."""
 
-    def __init__(self, theatre: Theatre) -> None:
+    def __init__(self, harness: RunHarness) -> None:
         self.called: list[RunRef] = []
         """Runs that somebody is to perform, in order."""
-        self._theatre = theatre
+        self._theatre = harness
 
     @property
     def run_messages(self) -> list[RunMessage]:

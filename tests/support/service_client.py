@@ -1,4 +1,4 @@
-"""A house with a worker and the service, and who calls it, knowing subjects and JSON alone: fixtures to import."""
+"""A deployment with a worker and the service, and who calls it, knowing subjects and JSON alone: fixtures to import."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -71,7 +71,7 @@ class Caller:
 
 @asynccontextmanager
 async def standing(home: Path) -> AsyncGenerator[Connection]:
-    """A house with a worker and the service."""
+    """A deployment with a worker and the service."""
     flags = {"data_dir": home, "sync": "100ms"}
     async with (
         open_connection(load(flags, env={}, cwd=home), "test") as connection,

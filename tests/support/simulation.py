@@ -1,4 +1,4 @@
-"""A simulated world for the theatre: effects and people who answer, in virtual time, and runs brought to their end."""
+"""A simulated world for the harness: effects and people who answer, in virtual time, and runs brought to their end."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -22,7 +22,7 @@ from callboard.runtime.run.activation import Command
 from callboard.testing.checks import open_intents
 from callboard.testing.crashes import Crash, CrashingLog
 from callboard.testing.virtual_time import VirtualClock
-from tests.support.run_harness import Theatre, types
+from tests.support.run_harness import RunHarness, types
 
 ACTIVATIONS_MAX = 400
 """A run that has not ended after so many activations never will."""
@@ -90,12 +90,12 @@ class Effects:
     """
 
     def __init__(self) -> None:
-        self.theatre: Theatre
+        self.harness: RunHarness
 
     async def __call__(self, job: Job, request: JSON) -> tuple[JSON, JSON]:
         if "tell" in request:
-            assert self.theatre.acting is not None
-            self.theatre.acting.tell(command(request["tell"], 0, reason=job.key))
+            assert self.harness.acting is not None
+            self.harness.acting.tell(command(request["tell"], 0, reason=job.key))
         if request.get("hang"):
             await anyio.sleep_forever()
         await anyio.sleep(request.get("after", 0))
@@ -104,33 +104,33 @@ class Effects:
         return request.get("value"), None
 
 
-def theatre_for(play: Callable[[Any], Awaitable[End]], log: MemoryLog | None = None, **names: Any) -> Theatre:
-    """A theatre in virtual time with one play, ``p``."""
+def harness_for(play: Callable[[Any], Awaitable[End]], log: MemoryLog | None = None, **names: Any) -> RunHarness:
+    """A harness in virtual time with one play, ``p``."""
     effects = Effects()
-    theatre = Theatre({"p": play}, log=log or CrashingLog(), clock=VirtualClock(), calls=effects, **names)
-    effects.theatre = theatre
-    return theatre
+    harness = RunHarness({"p": play}, log=log or CrashingLog(), clock=VirtualClock(), calls=effects, **names)
+    effects.harness = harness
+    return harness
 
 
-async def finish(theatre: Theatre, ref: RunRef, world: World) -> list[Event]:
+async def finish(harness: RunHarness, ref: RunRef, world: World) -> list[Event]:
     """Activate a run until it has ended, as workers and server would: alarms ring, people answer."""
-    assert isinstance(theatre.clock, VirtualClock)
+    assert isinstance(harness.clock, VirtualClock)
     for _ in range(ACTIVATIONS_MAX):
-        events = await theatre.events(ref)
+        events = await harness.events(ref)
         commands = world.says(events)
         if events[-1].type == ev.RunParked.type and not commands:
             parked = ev.payload_of(events[-1])
             assert isinstance(parked, ev.RunParked)
             assert parked.deadline is not None, f"nobody will ever wake this run: {parked.awaits}"
-            assert isinstance(theatre.log, MemoryLog)
-            theatre.clock.set(max(theatre.clock(), parked.deadline))
-            commands = [theatre.command("alarm")]
+            assert isinstance(harness.log, MemoryLog)
+            harness.clock.set(max(harness.clock(), parked.deadline))
+            commands = [harness.command("alarm")]
         with suppress(Crash):
             try:
-                if await theatre.perform(ref, *commands) in ("ended", "finished_before"):
-                    return await theatre.events(ref)
+                if await harness.perform(ref, *commands) in ("ended", "finished_before"):
+                    return await harness.events(ref)
             except BaseExceptionGroup as group:
                 died, other = group.split(Crash)
                 if other is not None or died is None:
                     raise
-    raise AssertionError(f"no end after {ACTIVATIONS_MAX} activations: {types(await theatre.events(ref))[-20:]}")
+    raise AssertionError(f"no end after {ACTIVATIONS_MAX} activations: {types(await harness.events(ref))[-20:]}")

@@ -42,7 +42,7 @@ from callboard.runtime.settings.config import Config
 from callboard.runtime.worker import bootstrap
 from callboard.runtime.worker.services import Services
 from callboard.service.api.connection import open_connection
-from tests.support import worker_plays as parking_lot
+from tests.support import worker_interpreters as parked_runs
 
 BEFORE_FORK = ("anyio._backends._asyncio", "callboard.actors.tools.python", "jsonschema")
 """What a worker imports when it comes to it, and would import anew in each fork."""
@@ -245,7 +245,7 @@ def _become_worker(orders: Orders) -> None:
     python_process.HOST = tuple(orders.host)
     bootstrap.worker_name = lambda: orders.name
     bootstrap.Services = _services(orders, notes)
-    kits()["play"] = Kit("play", parking_lot.__name__, lambda _fields, _source: False, "a play's name")
+    kits()["play"] = Kit("play", parked_runs.__name__, lambda _fields, _source: False, "a play's name")
     if orders.kill is not None:
         executioner = _Executioner(orders.kill)
         if orders.kill.what == "append":

@@ -1,4 +1,4 @@
-"""A troupe: worker processes on a real server, seen from a test that hires and kills them; and what must then hold."""
+"""A fleet: worker processes on a real server, seen from a test that hires and kills them; and what must then hold."""
 
 import atexit
 import json
@@ -38,7 +38,7 @@ from callboard.runtime.settings.config import Config
 from callboard.service.api.client import Client
 from callboard.service.api.connection import Connection, open_connection
 from callboard.testing.checks import RefusingSink, check_log
-from tests.support import worker_plays as parking_lot
+from tests.support import worker_interpreters as parked_runs
 from tests.support.forks import python_host
 from tests.support.places import ROOT
 from tests.support.worker_process import Carried, Kill, Notice, Orders
@@ -99,7 +99,7 @@ class Worker:
         assert await self.died() == KILLED
 
 
-class Troupe:
+class Fleet:
     """Hires worker processes for one server."""
 
     def __init__(
@@ -200,7 +200,7 @@ class Troupe:
 @cache
 def _forker() -> Path:
     """Where the process listens that forks the workers of all troupes of this process. It ends with us."""
-    folder = tempfile.TemporaryDirectory(prefix="callboard-troupe-")
+    folder = tempfile.TemporaryDirectory(prefix="callboard-fleet-")
     atexit.register(folder.cleanup)
     address = Path(folder.name) / "socket"
     with socket.socket(socket.AF_UNIX) as listener:
@@ -214,30 +214,30 @@ def _forker() -> Path:
 
 
 @asynccontextmanager
-async def open_troupe(home: Path, *, sync: str = "100ms", **config: Any) -> AsyncGenerator[Troupe]:
+async def open_fleet(home: Path, *, sync: str = "100ms", **config: Any) -> AsyncGenerator[Fleet]:
     """A server, and processes to hire; ``config`` is what all workers have in common."""
     address = _forker()
-    troupe: Troupe | None = None
+    fleet: Fleet | None = None
 
     def restarted(_restarted: Restarted) -> None:
-        if troupe is not None:
-            troupe.restarted.set()
+        if fleet is not None:
+            fleet.restarted.set()
 
     async with (
         EmbeddedServer(home, sync=sync, restart_pause_s=0.02, on_restart=restarted) as server,
         await anyio.connect_unix(address) as line,
         anyio.create_task_group() as tasks,
     ):
-        troupe = Troupe(server, home, config, line)
-        tasks.start_soon(troupe.listen)
+        fleet = Fleet(server, home, config, line)
+        tasks.start_soon(fleet.listen)
         try:
-            yield troupe
+            yield fleet
         except BaseException:
-            sys.stderr.write(troupe.log() + "\n")
+            sys.stderr.write(fleet.log() + "\n")
             raise
         finally:
             with anyio.CancelScope(shield=True):
-                await troupe.dismiss()
+                await fleet.dismiss()
             tasks.cancel_scope.cancel()
 
 
@@ -339,7 +339,7 @@ async def settled(client: Client, names: Collection[str]) -> None:
         for partition in range(client.log.partitions):
             for attempt in count():
                 run_id = run_in(partition, client.log.partitions, f"probe-{partition}-{attempt}-{'-'.join(names)}")
-                await say_start(client, parking_lot.play("steps", run_id, {"count": 0}))
+                await say_start(client, parked_runs.play("steps", run_id, {"count": 0}))
                 if claimers(await until_end(client, run_id)) == [owner(partition, names)]:
                     break
 
@@ -415,7 +415,7 @@ def check_carried(events: Sequence[Event], carried: Iterable[Carried]) -> None:
 
 
 def _language(name: str) -> Language[Any]:
-    return parking_lot.LANGUAGE if name == "play" else registry.language(name)
+    return parked_runs.LANGUAGE if name == "play" else registry.language(name)
 
 
 def check_replay(ref: RunRef, events: Sequence[Event]) -> None:

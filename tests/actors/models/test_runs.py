@@ -27,7 +27,7 @@ SCHEMA = {
 
 
 @asynccontextmanager
-async def house(folder: Path, **settings: Any) -> AsyncGenerator[tuple[Connection, ModelApi]]:
+async def deployment(folder: Path, **settings: Any) -> AsyncGenerator[tuple[Connection, ModelApi]]:
     """A worker whose endpoints ``claude`` and ``chat`` are one server."""
     async with model_api() as server:
         endpoints = {
@@ -62,7 +62,7 @@ def of(payloads: list[ev.Payload], kind: type[Any]) -> list[Any]:
 async def test_answers_that_are_not_json_are_read_or_tried_again(tmp_path: Path) -> None:
     raw = document({"a": {"output": SCHEMA, "retry": {"max": 2}}})
     good = messages_api.saying('{"a": "x"}')
-    async with house(tmp_path) as place:
+    async with deployment(tmp_path) as place:
         for text, turns in (('Here: {"a": "x"}', 1), ('{"a": "x",}', 1), ("no idea", 2), ('{"b": 1}', 2)):
             answers = [messages_api.saying(text), *[good] * (turns - 1)]
             payloads = await run(place, raw, *answers)
@@ -76,7 +76,7 @@ async def test_answers_that_are_not_json_are_read_or_tried_again(tmp_path: Path)
 async def test_a_way_that_an_answer_names_is_taken(tmp_path: Path, answer: str) -> None:
     raw = document({"a": {}, "b": {}, "c": {}}, [("a", "b", "all is good"), ("a", "c")])
     done = openai_api.chatting("done")
-    async with house(tmp_path) as place:
+    async with deployment(tmp_path) as place:
         payloads = await run(place, raw, done, openai_api.chatting(answer), done, model="chat")
     assert [route.target for route in of(payloads, ev.Route)] == ["b"]
     assert of(payloads, ev.NodeWarning) == []
@@ -90,7 +90,7 @@ async def test_input_of_a_tool_that_cannot_be_read_is_told_to_the_model(tmp_path
     call = streaming(
         [*messages_api.start(), *messages_api.tool_block(0, "c1", "look", '{"q": '), *messages_api.stop("tool_use")]
     )
-    async with house(tmp_path) as place:
+    async with deployment(tmp_path) as place:
         options = {"skills": [{**skill, "tools": [tool]}]}
         payloads = await run(place, raw, call, messages_api.saying("done"), options=options)
         told = place[1].requests[1].body["messages"][-1]["content"][0]
@@ -103,7 +103,7 @@ async def test_input_of_a_tool_that_cannot_be_read_is_told_to_the_model(tmp_path
 async def test_a_run_is_warned_once_of_a_provider_that_reports_no_usage(tmp_path: Path) -> None:
     bare = streaming([*openai_api.text_chunks("ok"), openai_api.chunk(finish_reason="stop"), openai_api.DONE])
     raw = document({"a": {}, "b": {}}, [("a", "b")])
-    async with house(tmp_path) as place:
+    async with deployment(tmp_path) as place:
         payloads = await run(place, raw, bare, bare, model="chat", limits={"tokens": 10})
     [warning] = of(payloads, ev.NodeWarning)
     assert (warning.code, "limits.tokens" in warning.reason) == ("model.unmetered", True)
@@ -113,7 +113,7 @@ async def test_a_run_is_warned_once_of_a_provider_that_reports_no_usage(tmp_path
 
 async def test_a_wait_beyond_the_policy_fails_the_turn_and_says_so(tmp_path: Path) -> None:
     later = refusing(429, {"error": {"type": "rate_limit_error", "message": "used up"}}, {"retry-after": "3600"})
-    async with house(tmp_path, model_wait_max_s=60) as place:
+    async with deployment(tmp_path, model_wait_max_s=60) as place:
         payloads = await run(place, document({"a": {}}), later)
     [result] = of(payloads, ev.ModelResult)
     assert result.error.details["retry_after_s"] == 3600

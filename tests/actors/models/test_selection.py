@@ -22,7 +22,7 @@ from callboard.runtime.worker.bootstrap import open_worker
 from callboard.runtime.worker.model_selection import STAND_INS
 from callboard.service.api.connection import Connection, open_connection
 from callboard.service.operations.narration import narrate
-from tests.support.run_harness import Theatre
+from tests.support.run_harness import RunHarness
 
 WORKFLOW = {
     "id": "count",
@@ -126,12 +126,12 @@ async def test_a_turn_is_announced_with_the_model_that_it_is_put_to(
         node.exit("ok")
         return End("completed")
 
-    class Elsewhere(Theatre):
+    class Elsewhere(RunHarness):
         def environment(self, admission: Admitted) -> Environment:
             return environment
 
-    theatre = Elsewhere({"asks": asks}, script={"default": {"text": "3"}})
-    [call] = [each for event in await theatre.play("asks") if isinstance(each := ev.payload_of(event), ev.ModelCall)]
+    harness = Elsewhere({"asks": asks}, script={"default": {"text": "3"}})
+    [call] = [each for event in await harness.play("asks") if isinstance(each := ev.payload_of(event), ev.ModelCall)]
     assert (call.model, call.provider) == (model, provider)
 
 

@@ -152,9 +152,9 @@ def asking(scope: str, between: dict[str, Any] | None = None) -> dict[str, Any]:
     }
 
 
-async def pids(theatre: FlowTheatre, flow: dict[str, Any]) -> list[int]:
+async def pids(harness: FlowTheatre, flow: dict[str, Any]) -> list[int]:
     """Run a flow; return the processes that answered in it, all of which are gone."""
-    _value, events = await played(theatre, flow)
+    _value, events = await played(harness, flow)
     results = [ev.payload_of(event) for event in events if event.type == ev.ToolResult.type]
     found = [int(result.output["result"]) for result in results if isinstance(result, ev.ToolResult)]
     for process in found:

@@ -40,8 +40,8 @@ from tests.maintenance.record_golden import golden_lines, golden_names, views_of
 from tests.support.encrypted_runs import ASKS, KEY, SECRET, TENANT, everything, question, start
 from tests.support.flows import call, flow, returned
 from tests.support.places import TESTS
-from tests.support.run_harness import Theatre
-from tests.support.sample_plays import after
+from tests.support.run_harness import RunHarness
+from tests.support.sample_interpreters import after
 from tests.support.service_client import PATIENCE_S, Caller
 from tests.support.service_client import caller as caller  # the fixtures
 from tests.support.service_client import connection as connection
@@ -148,7 +148,7 @@ async def test_large_values_inside_large_values_come_back() -> None:
 async def test_what_a_tool_brings_that_is_no_json_is_encrypted_too() -> None:
     kept: list[Keep] = []
 
-    class Keeping(Theatre):
+    class Keeping(RunHarness):
         def carrier(self, ref: RunRef, admission: Admitted, keep: Keep) -> Carrier:
             kept.append(keep)
             return super().carrier(ref, admission, keep)
@@ -157,10 +157,10 @@ async def test_what_a_tool_brings_that_is_no_json_is_encrypted_too() -> None:
         return End("completed")
 
     log, picture = MemoryLog(), SECRET.encode()
-    theatre = Keeping({"p": play}, log=log)
+    harness = Keeping({"p": play}, log=log)
     for key in ("ada", None):
-        ref = await theatre.accept("p", run=f"with-{key}", encryption_key=key)
-        await theatre.perform(ref)
+        ref = await harness.accept("p", run=f"with-{key}", encryption_key=key)
+        await harness.perform(ref)
         digest = await kept[-1](picture)
         assert (digest == sha256(picture).hexdigest()) is (key is None)
         assert await log.get_blob(ref, digest) == picture
@@ -433,12 +433,12 @@ def saying(words: str) -> Callable[[Stage], Awaitable[End]]:
 @pytest.mark.parametrize("key", ["ada", None])
 async def test_a_run_that_diverges_tells_the_log_of_the_worker_no_words(key: str | None) -> None:
     stream, given_back = io.StringIO(), anyio.Event()
-    theatre = Theatre({"p": saying(SECRET)})
-    ref = await theatre.accept("p", encryption_key=key)
-    await theatre.perform(ref)
-    theatre.plays = {"p": saying("Charles Babbage")}
+    harness = RunHarness({"p": saying(SECRET)})
+    ref = await harness.accept("p", encryption_key=key)
+    await harness.perform(ref)
+    harness.plays = {"p": saying("Charles Babbage")}
     delivery = Delivery("s", b"{}", {}, 9, 1, 0, "r", lambda _subject, _body: given_back.set())
-    runs = active_runs.ActiveRuns(theatre.log, theatre, Posted(), ack_wait_s=60, runs_active_max=1)
+    runs = active_runs.ActiveRuns(harness.log, harness, Posted(), ack_wait_s=60, runs_active_max=1)
     logs.configure("info", "json", stream)
     async with anyio.create_task_group() as tasks:
         await tasks.start(runs.run)

@@ -15,8 +15,8 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Stage
 from callboard.runtime.run.activation import Command
 from callboard.runtime.run.log import RunLog
-from tests.support.run_harness import Theatre, end_of
-from tests.support.sample_plays import effect
+from tests.support.run_harness import RunHarness, end_of
+from tests.support.sample_interpreters import effect
 
 STEPS = 10
 
@@ -50,10 +50,10 @@ class WatchedLog(MemoryLog):
 
 async def test_a_step_costs_one_commit() -> None:
     log = WatchedLog()
-    theatre = Theatre({"chain": chain}, log=log, always_replay=False)
-    ref = await theatre.accept("chain")
+    harness = RunHarness({"chain": chain}, log=log, always_replay=False)
+    ref = await harness.accept("chain")
     del log.puts[:]
-    await theatre.perform(ref)
+    await harness.perform(ref)
     steps = [put for put in log.puts if "effect.result" in put]
     assert steps == [
         *[["effect.result", "node.exit", "node.enter", "effect.call"]] * (STEPS - 1),
@@ -70,30 +70,30 @@ def outcome_of(n: int) -> Callable[[Entry], bool]:
 
 async def test_no_effect_begins_while_the_outcome_before_it_is_not_acknowledged() -> None:
     log = WatchedLog()
-    theatre = Theatre({"chain": chain}, log=log, always_replay=False)
-    ref = await theatre.accept("chain")
+    harness = RunHarness({"chain": chain}, log=log, always_replay=False)
+    ref = await harness.accept("chain")
     log.holds = outcome_of(3)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(theatre.perform, ref)
+        tasks.start_soon(harness.perform, ref)
         await log.held.wait()
         await anyio.wait_all_tasks_blocked()
-        assert theatre.executed == [f"n{i}#1.1!do" for i in range(4)], "the fifth waits for the log"
+        assert harness.executed == [f"n{i}#1.1!do" for i in range(4)], "the fifth waits for the log"
         log.go_on.set()
-    assert theatre.executed == [f"n{i}#1.1!do" for i in range(STEPS)]
-    assert end_of(await theatre.events(ref)).status == "completed"
+    assert harness.executed == [f"n{i}#1.1!do" for i in range(STEPS)]
+    assert end_of(await harness.events(ref)).status == "completed"
 
 
 async def test_what_was_thought_beyond_a_refused_append_is_dropped() -> None:
     log = WatchedLog()
-    theatre = Theatre({"chain": chain}, log=log, always_replay=False)
-    ref = await theatre.accept("chain")
+    harness = RunHarness({"chain": chain}, log=log, always_replay=False)
+    ref = await harness.accept("chain")
     log.holds = outcome_of(3)
     lost = False
 
     async def perform() -> None:
         nonlocal lost
         try:
-            await theatre.perform(ref)
+            await harness.perform(ref)
         except RunLost:
             lost = True
 
@@ -109,11 +109,11 @@ async def test_what_was_thought_beyond_a_refused_append_is_dropped() -> None:
         await rival.append_queued()
         log.go_on.set()
     assert lost
-    assert theatre.executed == [f"n{i}#1.1!do" for i in range(4)]
+    assert harness.executed == [f"n{i}#1.1!do" for i in range(4)]
     # Whoever has it now does the fourth step again, under the same key, and goes on.
-    await theatre.perform(ref)
-    assert theatre.executed[4:] == [f"n{i}#1.1!do" for i in range(3, STEPS)]
-    events = await theatre.events(ref)
+    await harness.perform(ref)
+    assert harness.executed[4:] == [f"n{i}#1.1!do" for i in range(3, STEPS)]
+    events = await harness.events(ref)
     assert [event.n for event in events] == list(range(1, len(events) + 1))
     assert end_of(events).status == "completed"
 
@@ -143,11 +143,11 @@ async def test_an_effect_is_called_off_only_when_the_log_says_why(stored: bool) 
                 stopped.set()
         return None, None
 
-    theatre = Theatre({"p": cancelled_while_busy}, log=log, calls=calls, always_replay=False)
-    ref = await theatre.accept("p")
+    harness = RunHarness({"p": cancelled_while_busy}, log=log, calls=calls, always_replay=False)
+    ref = await harness.accept("p")
     log.holds = lambda entry: entry.type == "effect.cancelled"
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(theatre.perform, ref)
+        tasks.start_soon(harness.perform, ref)
         await log.held.wait()
         await anyio.wait_all_tasks_blocked()
         assert not stopped.is_set()
@@ -169,21 +169,21 @@ async def answered(stage: Stage) -> End:
 
 async def test_a_command_that_comes_twice_is_acknowledged_when_the_log_has_it() -> None:
     log = WatchedLog()
-    theatre = Theatre({"answered": answered}, log=log, always_replay=False)
-    ref = await theatre.accept("answered")
+    harness = RunHarness({"answered": answered}, log=log, always_replay=False)
+    ref = await harness.accept("answered")
     log.holds = lambda entry: entry.type == "signal.received"
     done: list[str] = []
     body = msgspec.json.encode({"name": "go", "data": 1})
     first = Command(77, "signal", body, done=lambda: done.append("first"))
     again = Command(77, "signal", body, done=lambda: done.append("again"))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(theatre.perform, ref, first, again)
+        tasks.start_soon(harness.perform, ref, first, again)
         await log.held.wait()
         await anyio.wait_all_tasks_blocked()
         assert done == [], "whoever died now would leave nobody who knows of it"
         log.go_on.set()
     assert done == ["first", "again"]
-    assert [event.cause for event in await theatre.events(ref) if event.cause] == [77]
+    assert [event.cause for event in await harness.events(ref) if event.cause] == [77]
 
 
 async def test_a_fork_obeys_and_stores_what_its_origin_knew() -> None:
@@ -200,15 +200,15 @@ async def test_a_fork_obeys_and_stores_what_its_origin_knew() -> None:
         node.exit("ok")
         return End("completed", [first == second, signal.data])
 
-    theatre = Theatre({"p": play}, calls=calls, inline_bytes_max=300, always_replay=False)
-    origin = await theatre.accept("p", run="origin")
+    harness = RunHarness({"p": play}, calls=calls, inline_bytes_max=300, always_replay=False)
+    origin = await harness.accept("p", run="origin")
     body = msgspec.json.encode({"name": "other"})
-    assert await theatre.perform(origin, Command(77, "signal", body)) == "parked"
-    shared = len(await theatre.events(origin)) - 1
-    fork = await theatre.accept("p", run="fork", forked_from=ev.ForkedFrom("origin", shared, execution_id="origin"))
+    assert await harness.perform(origin, Command(77, "signal", body)) == "parked"
+    shared = len(await harness.events(origin)) - 1
+    fork = await harness.accept("p", run="fork", forked_from=ev.ForkedFrom("origin", shared, execution_id="origin"))
     told = Command(77, "signal", msgspec.json.encode({"name": "go", "data": 1}))
-    assert await theatre.perform(fork, told) == "ended"
-    events = await theatre.events(fork)
+    assert await harness.perform(fork, told) == "ended"
+    events = await harness.events(fork)
     assert all(event.type in ev.TYPES for event in events), "every large value is where its event says"
     assert end_of(events).output == [True, 1]
 
@@ -227,25 +227,25 @@ class LaggingLog(MemoryLog):
 
 async def test_a_run_that_was_not_read_up_to_its_end_is_not_claimed() -> None:
     log = LaggingLog()
-    theatre = Theatre({"answered": answered}, log=log, always_replay=False)
-    ref = await theatre.accept("answered")
-    assert await theatre.perform(ref) == "parked"
-    before = await theatre.events(ref)
+    harness = RunHarness({"answered": answered}, log=log, always_replay=False)
+    ref = await harness.accept("answered")
+    assert await harness.perform(ref) == "parked"
+    before = await harness.events(ref)
     log.lacks = 1
     with pytest.raises(
         Behind, match=rf"up to sequence {len(before) - 1}, but its last event has sequence {len(before)}"
     ):
-        await theatre.perform(ref)
+        await harness.perform(ref)
     log.lacks = 0
-    assert await theatre.events(ref) == before
+    assert await harness.events(ref) == before
     told = Command(77, "signal", msgspec.json.encode({"name": "go", "data": 1}))
-    assert await theatre.perform(ref, told) == "ended"
+    assert await harness.perform(ref, told) == "ended"
 
 
 async def test_a_run_without_its_beginning_cannot_be_read() -> None:
-    theatre = Theatre({"chain": chain}, always_replay=False)
-    await theatre.play("chain")
-    recorded = await theatre.log.read(RunRef("acme", "r1"))
+    harness = RunHarness({"chain": chain}, always_replay=False)
+    await harness.play("chain")
+    recorded = await harness.log.read(RunRef("acme", "r1"))
     with pytest.raises(LogUnreadable, match="number 2, after none"):
         readable(recorded[1:])
     with pytest.raises(LogUnreadable, match="number 4, after number 2"):
@@ -286,9 +286,9 @@ async def test_who_has_lost_the_run_acknowledges_nothing(play: str) -> None:
             await back.wait()
         return {}, None
 
-    theatre = Theatre({"sleeper": sleeper, "parent": parent, "kid": kid}, calls=call, always_replay=False)
-    ref = await theatre.accept(play)
-    first = theatre.actor(ref)
+    harness = RunHarness({"sleeper": sleeper, "parent": parent, "kid": kid}, calls=call, always_replay=False)
+    ref = await harness.accept(play)
+    first = harness.actor(ref)
     lost = False
 
     async def perform() -> None:
@@ -301,12 +301,12 @@ async def test_who_has_lost_the_run_acknowledges_nothing(play: str) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(perform)
         await anyio.wait_all_tasks_blocked()
-        assert await theatre.perform(ref) == "parked"
+        assert await harness.perform(ref) == "parked"
         if play == "sleeper":
             verb, body = "alarm", b"{}"
         else:
-            assert await theatre.perform(theatre.children.called[0]) == "ended"
-            (told,) = theatre.children.run_messages
+            assert await harness.perform(harness.children.called[0]) == "ended"
+            (told,) = harness.children.run_messages
             verb, body = told.verb, told.body
         first.tell(Command(500, verb, body, done=lambda: done.append(verb)))
         await anyio.wait_all_tasks_blocked()
@@ -315,22 +315,22 @@ async def test_who_has_lost_the_run_acknowledges_nothing(play: str) -> None:
 
 
 async def test_a_fork_goes_on_under_its_own_definition() -> None:
-    theatre = Theatre({"answered": answered, "other": answered}, always_replay=False)
-    origin = await theatre.accept("answered", run="origin")
-    assert await theatre.perform(origin) == "parked"
-    shared = len(await theatre.events(origin)) - 1
-    fork = await theatre.accept("other", run="fork", forked_from=ev.ForkedFrom("origin", shared))
-    assert await theatre.perform(fork) == "parked"
-    own = [item.event for item in await theatre.log.read(fork) if item.ref == fork]
+    harness = RunHarness({"answered": answered, "other": answered}, always_replay=False)
+    origin = await harness.accept("answered", run="origin")
+    assert await harness.perform(origin) == "parked"
+    shared = len(await harness.events(origin)) - 1
+    fork = await harness.accept("other", run="fork", forked_from=ev.ForkedFrom("origin", shared))
+    assert await harness.perform(fork) == "parked"
+    own = [item.event for item in await harness.log.read(fork) if item.ref == fork]
     assert {event.definition for event in own} == {"other"}
 
 
 @pytest.mark.parametrize("verb", ["wake", "usage", "release", "cancel", "kill"])
 async def test_what_nests_deeper_than_can_be_read_does_no_harm(verb: str) -> None:
-    theatre = Theatre({"answered": answered}, always_replay=False)
-    ref = await theatre.accept("answered")
+    harness = RunHarness({"answered": answered}, always_replay=False)
+    ref = await harness.accept("answered")
     deep = Command(500, verb, b'{"key":' + b"[" * 100_000)
-    assert await theatre.perform(ref, deep) == "parked"
+    assert await harness.perform(ref, deep) == "parked"
 
 
 async def test_a_child_that_is_there_is_not_begun_again_when_its_parent_is_resumed() -> None:
@@ -348,18 +348,18 @@ async def test_a_child_that_is_there_is_not_begun_again_when_its_parent_is_resum
         await go_on.wait()
         return {}, None
 
-    theatre = Theatre({"p": play, "kid": kid}, calls=call, always_replay=False)
-    ref = await theatre.accept("p")
+    harness = RunHarness({"p": play, "kid": kid}, calls=call, always_replay=False)
+    ref = await harness.accept("p")
     async with anyio.create_task_group() as tasks:
-        actor = theatre.actor(ref)
+        actor = harness.actor(ref)
         tasks.start_soon(actor.run)
         for verb in ("pause", "resume"):
             await anyio.wait_all_tasks_blocked()
-            actor.tell(theatre.command(verb))
+            actor.tell(harness.command(verb))
         await anyio.wait_all_tasks_blocked()
-        assert len(theatre.children.called) == 1
-        await theatre.perform(theatre.children.called[0])
-        (told,) = theatre.children.run_messages
+        assert len(harness.children.called) == 1
+        await harness.perform(harness.children.called[0])
+        (told,) = harness.children.run_messages
         actor.tell(Command(5_000, told.verb, told.body))
         go_on.set()
-    assert end_of(await theatre.events(ref)).output == 7
+    assert end_of(await harness.events(ref)).output == 7

@@ -51,7 +51,7 @@ from callboard.testing.checks import check_log, check_replay
 from callboard.testing.virtual_time import simulate
 from tests.bus.log.test_memory import entry
 from tests.bus.nats.test_connection import nats_server
-from tests.support.simulation import World, finish, theatre_for
+from tests.support.simulation import World, finish, harness_for
 from tests.support.workflows import document
 
 PATIENCE_S = 30.0
@@ -366,7 +366,7 @@ def test_a_run_whose_log_is_full_again_and_again_goes_on_and_repeats_nothing() -
     async def body() -> None:
         log = MemoryLog()
         log.bytes_max = 0
-        theatre = theatre_for(play, log)
+        harness = harness_for(play, log)
         async with anyio.create_task_group() as tasks:
 
             async def janitor() -> None:
@@ -376,18 +376,18 @@ def test_a_run_whose_log_is_full_again_and_again_goes_on_and_repeats_nothing() -
                     log.bytes_max = (log.bytes_max or 0) + 700
 
             tasks.start_soon(janitor)
-            ref = await theatre.accept("p")
-            events = await finish(theatre, ref, World())
+            ref = await harness.accept("p")
+            events = await finish(harness, ref, World())
             check_log(events)
-            check_replay(theatre.language, ref, events)
-            assert len(theatre.executed) == len(set(theatre.executed)) == 5
+            check_replay(harness.language, ref, events)
+            assert len(harness.executed) == len(set(harness.executed)) == 5
             assert [event.type for event in events].count(ev.RunClaimed.type) == 1, "the run was never given back"
             tasks.cancel_scope.cancel()
 
     simulate(body)
 
 
-# -- the house --------------------------------------------------------------------------------------------------------
+# -- the deployment ----------------------------------------------------------------------------------------------------
 
 
 def start(run: str, **fields: Any) -> dict[str, Any]:
@@ -406,7 +406,7 @@ def by_nats(run: str) -> dict[str, Any]:
 
 @dataclass
 class Hall:
-    """A house with a worker, and what its log says of the store."""
+    """A deployment with a worker, and what its log says of the store."""
 
     connection: Connection
     said: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])

@@ -22,7 +22,7 @@ SECRET = "the victim's own words"
 PATIENCE_S = 30.0
 
 
-class House(Struct, frozen=True):
+class Deployment(Struct, frozen=True):
     """The two tenants' own connections, and the runtime's."""
 
     url: str
@@ -50,8 +50,8 @@ class House(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def house(place: Place, **settings: Any) -> AsyncGenerator[House]:
-    """Open the house; the worker has these settings besides."""
+async def deployment(place: Place, **settings: Any) -> AsyncGenerator[Deployment]:
+    """Open the deployment; the worker has these settings besides."""
     for tenant in (ATTACKER, VICTIM):
         assert place.here("tenant", "add", tenant).exit_code == exits.OK
     async with nats_server(place.folder, 'include "accounts.conf"') as url:
@@ -72,7 +72,7 @@ async def house(place: Place, **settings: Any) -> AsyncGenerator[House]:
             user(place, url, ATTACKER) as attacker,
             user(place, url, VICTIM) as victim,
         ):
-            yield House(url, connection, attacker, victim)
+            yield Deployment(url, connection, attacker, victim)
 
 
 def victims_start(run_id: str, **more: Any) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def attacker(status: int = 404, location: str = "") -> Generator[Attacker]:
 
 
 @asynccontextmanager
-async def house(folder: Path, env: Mapping[str, str], **settings: Any) -> AsyncGenerator[Connection]:
+async def deployment(folder: Path, env: Mapping[str, str], **settings: Any) -> AsyncGenerator[Connection]:
     """A worker with its own server, for the length of the block."""
     given = {"data_dir": folder / "data", "sync": "1s", "allow_scripts": True, **settings}
     config = load(given, env={}, cwd=folder)

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from callboard.actors.lending.addresses import AddressRefused, Reach, checked_addresses, is_forbidden, is_public
-from tests.e2e.attacks.stage import GRAPH_START, attack, attacker, flow, graph, house, worker_env
+from tests.e2e.attacks.stage import GRAPH_START, attack, attacker, deployment, flow, graph, worker_env
 
 FORBIDDEN = [
     "169.254.169.254",
@@ -85,7 +85,7 @@ METADATA = [
 
 
 async def test_no_mcp_server_is_at_a_link_local_address_even_for_a_single_user(tmp_path: Path) -> None:
-    async with house(tmp_path, worker_env()) as connection:
+    async with deployment(tmp_path, worker_env()) as connection:
         for k, url in enumerate(METADATA):
             outcome = await attack(connection, f"flow-{k}", "flow", mcp(url))
             assert "always refused" in outcome.text
@@ -96,7 +96,7 @@ async def test_no_mcp_server_is_at_a_link_local_address_even_for_a_single_user(t
 async def test_a_shared_server_reaches_no_private_address_unless_the_operator_allows_it(tmp_path: Path) -> None:
     with attacker() as inside, attacker() as other:
         tenants = {"acme": {"allow_hosts": [inside.url.removeprefix("http://")]}}
-        async with house(tmp_path, worker_env(), tenant="acme", tenants=tenants) as connection:
+        async with deployment(tmp_path, worker_env(), tenant="acme", tenants=tenants) as connection:
             for k, url in enumerate((other.url, other.url.replace("127.0.0.1", "localhost"), "http://[::1]:9/")):
                 outcome = await attack(connection, f"r{k}", "flow", mcp(url))
                 assert "not of the public internet" in outcome.text
@@ -120,7 +120,7 @@ async def test_the_address_that_was_checked_is_connected_to(tmp_path: Path, monk
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
 
         monkeypatch.setattr(anyio, "getaddrinfo", resolved)
-        async with house(tmp_path, worker_env(), shared="on") as connection:
+        async with deployment(tmp_path, worker_env(), shared="on") as connection:
             outcome = await attack(connection, "r", "flow", mcp(f"http://rebinding.example:{port}/mcp"))
         assert len(asked) == 2, "it was checked before, and as it was connected to"
         assert outcome.status == "failed"
@@ -130,7 +130,7 @@ async def test_the_address_that_was_checked_is_connected_to(tmp_path: Path, monk
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_takes_no_header_to_another_server(tmp_path: Path, status: int) -> None:
     with attacker() as thief, attacker(status, thief.url) as first:
-        async with house(tmp_path, worker_env()) as connection:
+        async with deployment(tmp_path, worker_env()) as connection:
             await attack(connection, "r", "flow", mcp(first.url, headers={"X": "${SHOP_TOKEN}"}))
     assert first.leaked == {"SHOP_TOKEN"}
     assert thief.heard == []
@@ -141,7 +141,7 @@ async def test_an_http_request_reaches_no_metadata_service_even_at_an_allowed_ho
     providers = {"http": {"allow_hosts": ["169.254.169.254", "::ffff:a9fe:a9fe", "127.0.0.1"]}}
     with attacker(302, target) as first:
         allowed = {"http": {"allow_hosts": [*providers["http"]["allow_hosts"], first.url.removeprefix("http://")]}}
-        async with house(tmp_path, worker_env(), providers=allowed) as connection:
+        async with deployment(tmp_path, worker_env(), providers=allowed) as connection:
             for k, url in enumerate((target, first.url)):
                 call = {"provider": "mwl:provider.call/callboard/http/v1", "with": {"url": url}}
                 document = mcp(url)

@@ -10,7 +10,7 @@ import pytest
 from nats.aio.client import Client
 from nats.errors import NoRespondersError
 
-from tests.e2e.attacks.accounts import ATTACKER, VICTIM, House, house
+from tests.e2e.attacks.accounts import ATTACKER, VICTIM, Deployment, deployment
 from tests.support.cli_stage import ONE_NODE, Place
 
 PIECE_BYTES = 500_000
@@ -32,7 +32,7 @@ async def store(nc: Client, tenant: str, run: str, data: bytes) -> str:
     return digest
 
 
-async def read(opened: House, who: str, run: str, digest: str) -> bytes | str:
+async def read(opened: Deployment, who: str, run: str, digest: str) -> bytes | str:
     """Read a large value part by part; return it, or the code of the error."""
     ask = opened.attack if who == ATTACKER else opened.defend
     found, piece, offset = b"", 0, 0
@@ -51,14 +51,14 @@ def start(run: str, **more: Any) -> dict[str, Any]:
     return {"definition": {"source": ONE_NODE}, "run_id": run, "model": "scripted", "script": script, **more}
 
 
-async def values_of(opened: House, who: str, run: str) -> list[str]:
+async def values_of(opened: Deployment, who: str, run: str) -> list[str]:
     ask = opened.attack if who == ATTACKER else opened.defend
     events = (await ask("events", run_id=run))["events"]
     return [digest for one in events for digest in one["event"].get("blobs") or []]
 
 
 async def test_a_large_start_and_a_large_output_pass_through_the_tenants_own_account(place: Place) -> None:
-    async with house(place) as opened:
+    async with deployment(place) as opened:
         text = json.dumps({"words": "say " * 600_000}).encode()
         digest = await store(opened.victim, VICTIM, "large-1", text)
         again = await store(opened.victim, VICTIM, "large-1", text)
@@ -80,7 +80,7 @@ async def test_a_large_start_and_a_large_output_pass_through_the_tenants_own_acc
 
 
 async def test_a_start_brings_in_no_value_of_another_tenant(place: Place) -> None:
-    async with house(place) as opened:
+    async with deployment(place) as opened:
         text = json.dumps("mine alone " * 1_000).encode()
         digest = await store(opened.victim, VICTIM, "same-id", text)
         answer = await opened.attack("start", **start("same-id", blobs={"input": digest}))
@@ -88,7 +88,7 @@ async def test_a_start_brings_in_no_value_of_another_tenant(place: Place) -> Non
 
 
 async def test_an_encrypted_value_is_read_by_its_tenant(place: Place) -> None:
-    async with house(place) as opened:
+    async with deployment(place) as opened:
         verdict = await opened.defend("start", **start("secret-1", encryption_key="k"))
         assert verdict.get("status") == "accepted", verdict
         await opened.defend("result", run_id="secret-1", wait_s=30)
@@ -112,7 +112,7 @@ NOT_PIECES = (
 
 
 async def test_what_is_not_a_piece_is_not_stored(place: Place) -> None:
-    async with house(place) as opened:
+    async with deployment(place) as opened:
         before = (await opened.runtime.nc.jetstream().stream_info("CB_CALLBOARD")).state.last_seq
         for rest, headers in NOT_PIECES:
             subject = f"cb.blob.{ATTACKER}.{rest.format(digest='ab' * 32)}"
@@ -122,7 +122,7 @@ async def test_what_is_not_a_piece_is_not_stored(place: Place) -> None:
 
 
 async def test_a_piece_that_is_stored_is_not_replaced(place: Place) -> None:
-    async with house(place) as opened:
+    async with deployment(place) as opened:
         digest = await store(opened.attacker, ATTACKER, "r", b'"first"')
         subject = f"cb.blob.{ATTACKER}.r.{digest}.0"
         answer = await opened.attacker.request(subject, b"other", headers={"Cb-Chunks": "1"}, timeout=30)

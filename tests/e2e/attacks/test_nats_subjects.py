@@ -20,7 +20,7 @@ from callboard.bus.subjects import RunRef
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.service.api.connection import open_connection
-from tests.e2e.attacks.accounts import ATTACKER, SECRET, VICTIM, House, house, victims_start
+from tests.e2e.attacks.accounts import ATTACKER, SECRET, VICTIM, Deployment, deployment, victims_start
 from tests.support.cli_stage import Place
 from tests.support.flow_providers import flow_of, ours
 from tests.support.worker_processes import until_end
@@ -124,26 +124,26 @@ async def hearing(nc: Client, subject: str, reply: bytes | None = None) -> Async
     await subscription.unsubscribe()
 
 
-async def victim_runs(house: House, run: str = RUN) -> None:
-    verdict = await house.defend("start", **victims_start(run, encryption_key=KEY))
+async def victim_runs(deployment: Deployment, run: str = RUN) -> None:
+    verdict = await deployment.defend("start", **victims_start(run, encryption_key=KEY))
     assert verdict.get("status") == "accepted", verdict
 
 
-async def untouched(house: House, run: str = RUN) -> None:
+async def untouched(deployment: Deployment, run: str = RUN) -> None:
     """The victim's run goes on and can be read with its key, and can be ended by its tenant."""
-    shown = await house.defend("show", run_id=run)
+    shown = await deployment.defend("show", run_id=run)
     assert shown.get("status") in ("running", "waiting"), shown
-    page = await house.defend("events", run_id=run)
+    page = await deployment.defend("events", run_id=run)
     assert SECRET in json.dumps(page), "the run cannot be read: its key is gone"
     ref = RunRef(VICTIM, run)
-    assert await house.runtime.log.last_message(house.runtime.log.subjects.gone_subject(ref)) is None
-    told = await house.defend("tell", run_id=run, verb="kill", wait_s=30)
+    assert await deployment.runtime.log.last_message(deployment.runtime.log.subjects.gone_subject(ref)) is None
+    told = await deployment.defend("tell", run_id=run, verb="kill", wait_s=30)
     assert told.get("verdict") == "accepted", told
-    assert (await house.defend("result", run_id=run, wait_s=30))["status"] == "cancelled"
+    assert (await deployment.defend("result", run_id=run, wait_s=30))["status"] == "cancelled"
 
 
 async def test_subjects_that_a_definition_spells_out_are_refused_at_the_door(place: Place) -> None:
-    async with house(place) as opened:
+    async with deployment(place) as opened:
         await victim_runs(opened)
         for subject in (*ATTACKS, *NEIGHBOURS):
             for start in starts(subject):
@@ -157,7 +157,7 @@ async def test_subjects_that_a_definition_spells_out_are_refused_at_the_door(pla
 
 
 async def test_subjects_that_an_expression_makes_are_refused_when_they_are_asked(place: Place) -> None:
-    async with house(place) as opened:
+    async with deployment(place) as opened:
         await victim_runs(opened)
         for subject in (*ATTACKS, *NEIGHBOURS):
             for start in starts("{{ step.input.subject }}")[:3]:
@@ -177,7 +177,7 @@ async def test_subjects_that_an_expression_makes_are_refused_when_they_are_asked
 
 async def test_a_service_cannot_lead_a_run_to_another_subject(place: Place) -> None:
     """The description of a service comes from whoever answers, here the attacker itself."""
-    async with house(place) as opened:
+    async with deployment(place) as opened:
         await victim_runs(opened)
         for subject in (*ATTACKS, f"cb.tell.{VICTIM}.{RUN}.kill", f"x cb.gone.{VICTIM}.{RUN}"):
             described = {
@@ -195,7 +195,7 @@ async def test_a_service_cannot_lead_a_run_to_another_subject(place: Place) -> N
 async def test_requests_arrive_in_the_account_of_their_tenant_alone(place: Place) -> None:
     price = b'{"output": 40}'
     async with (
-        house(place) as opened,
+        deployment(place) as opened,
         hearing(opened.victim, "shop.price", price) as victims,
         hearing(opened.runtime.nc, "shop.price", price) as runtimes,
     ):
@@ -213,7 +213,7 @@ async def test_a_service_of_the_tenant_is_found_in_its_account(place: Place) -> 
     async def answer(request: Request) -> None:
         await request.respond(b"21")
 
-    async with house(place) as opened:
+    async with deployment(place) as opened:
         definition = {"source": json.dumps(flow_of(ours("nats"), service="numbers"))}
         hidden = await add_service(opened.victim, name="numbers", version="1.0.0")
         await hidden.add_endpoint(name="e", subject="numbers.e", handler=answer)
@@ -229,7 +229,7 @@ async def test_a_service_of_the_tenant_is_found_in_its_account(place: Place) -> 
 
 async def test_the_allow_list_of_a_tenant_is_kept(place: Place) -> None:
     allowed = {ATTACKER: ["shop.*", "desk.>"], "*": ["other.>"]}
-    async with house(place, tools_allow_nats=allowed) as opened:
+    async with deployment(place, tools_allow_nats=allowed) as opened:
         for subject in ("shop", "shop.price.eur", "desk", "other.x", "none"):
             for start in starts(subject):
                 problems = (await opened.attack("start", **start))["error"]["problems"]
@@ -272,7 +272,7 @@ async def test_without_accounts_no_run_reaches_a_runtime(tmp_path: Path) -> None
 
 async def test_a_verdict_goes_to_the_account_of_its_tenant(place: Place) -> None:
     async with (
-        house(place) as opened,
+        deployment(place) as opened,
         hearing(opened.victim, "my.verdicts") as victims,
         hearing(opened.runtime.nc, "my.verdicts") as runtimes,
         hearing(opened.attacker, "my.verdicts") as own,
@@ -319,7 +319,7 @@ HEADERS = (
 async def test_headers_of_a_tenant_do_not_reach_the_stream(place: Place) -> None:
     """JetStream obeys some headers of what it stores: it deletes messages, or publishes on a subject that they name."""
     digest = "ab" * 32
-    async with house(place) as opened:
+    async with deployment(place) as opened:
         await victim_runs(opened)
         before = (await opened.runtime.nc.jetstream().stream_info("CB_CALLBOARD")).state.first_seq
         for headers in HEADERS:
@@ -336,7 +336,7 @@ async def test_headers_of_a_tenant_do_not_reach_the_stream(place: Place) -> None
 
 
 async def test_an_id_of_a_message_holds_for_its_tenant_alone(place: Place) -> None:
-    async with house(place) as opened:
+    async with deployment(place) as opened:
         first = await opened.attacker.request(f"cb.start.{ATTACKER}", b"{}", headers={"Nats-Msg-Id": "one"}, timeout=30)
         again = await opened.attacker.request(f"cb.start.{ATTACKER}", b"{}", headers={"Nats-Msg-Id": "one"}, timeout=30)
         other = await opened.victim.request(f"cb.start.{VICTIM}", b"{}", headers={"Nats-Msg-Id": "one"}, timeout=30)
@@ -346,7 +346,7 @@ async def test_an_id_of_a_message_holds_for_its_tenant_alone(place: Place) -> No
 
 async def test_the_service_answers_on_no_subject_of_the_runtime(place: Place) -> None:
     """A client that shares the runtime's account names a reply subject on which it might not publish itself."""
-    async with house(place) as opened:
+    async with deployment(place) as opened:
         await victim_runs(opened)
         body = json.dumps({"run_id": RUN}).encode()
         async with hearing(opened.runtime.nc, f"cb.gone.{VICTIM}.>") as heard:
@@ -364,7 +364,7 @@ async def test_the_service_answers_on_no_subject_of_the_runtime(place: Place) ->
 
 
 async def test_a_tenant_publishes_for_no_other(place: Place) -> None:
-    async with house(place) as opened:
+    async with deployment(place) as opened:
         await victim_runs(opened)
         for subject in (
             f"cb.start.{VICTIM}",
@@ -391,7 +391,7 @@ async def test_a_tenant_publishes_for_no_other(place: Place) -> None:
         await untouched(opened)
 
 
-async def _answered(opened: House, subject: str) -> Any:
+async def _answered(opened: Deployment, subject: str) -> Any:
     try:
         return json.loads((await opened.attacker.request(subject, b"{}", timeout=30)).data)
     except NoRespondersError:
@@ -399,7 +399,7 @@ async def _answered(opened: House, subject: str) -> Any:
 
 
 async def test_a_run_of_a_tenant_without_account_reaches_nobody(place: Place) -> None:
-    async with house(place) as opened:
+    async with deployment(place) as opened:
         async with hearing(opened.runtime.nc, "shop.price", b'{"output": 1}') as heard:
             start = {**starts("shop.price")[0], "run_id": "of-nobody"}
             body = json.dumps(start).encode()

@@ -20,9 +20,9 @@ from tests.e2e.attacks.stage import (
     RUNTIMES,
     attack,
     attacker,
+    deployment,
     flow,
     graph,
-    house,
     leaks,
     script,
     value_of,
@@ -71,7 +71,7 @@ def by_headers(url: str, variable: str) -> list[Attack]:
 @pytest.mark.parametrize("shared", ["off", "on"])
 async def test_no_header_has_a_secret_of_the_runtime(tmp_path: Path, shared: str) -> None:
     with attacker() as thief:
-        async with house(tmp_path, worker_env(), endpoints=ENDPOINTS, shared=shared) as connection:
+        async with deployment(tmp_path, worker_env(), endpoints=ENDPOINTS, shared=shared) as connection:
             for k, variable in enumerate(RUNTIMES):
                 # Each language for the first, and each variable by one of the languages.
                 attacks = by_headers(thief.url, variable)
@@ -84,7 +84,7 @@ async def test_no_header_has_a_secret_of_the_runtime(tmp_path: Path, shared: str
 
 async def test_the_refusal_names_the_variable_and_not_whether_it_is_set(tmp_path: Path) -> None:
     with attacker() as thief:
-        async with house(tmp_path, worker_env()) as connection:
+        async with deployment(tmp_path, worker_env()) as connection:
             for k, variable in enumerate(("CALLBOARD_NATS_NKEY_SEED", "CALLBOARD_NO_SUCH_THING")):
                 source = {"type": "mcp", "name": "desk", "url": thief.url, "headers": {"X": f"${{{variable}}}"}}
                 outcome = await attack(connection, f"r{k}", "flow", flow(source))
@@ -97,7 +97,7 @@ async def test_no_program_gets_a_secret_of_the_runtime(tmp_path: Path) -> None:
     dumped = tmp_path / "env.json"
     program = {"type": "mcp", "name": "desk", "command": [sys.executable, "-c", DUMP, str(dumped)]}
     asked = {"PLAIN": "SHOP_TOKEN"}
-    async with house(tmp_path, worker_env(), endpoints=ENDPOINTS) as connection:
+    async with deployment(tmp_path, worker_env(), endpoints=ENDPOINTS) as connection:
         await attack(connection, "plain", "flow", flow({**program, "env": asked}))
         given = json.loads(dumped.read_text())
         assert given["PLAIN"] == value_of("SHOP_TOKEN")
@@ -114,7 +114,7 @@ async def test_no_program_of_a_flow_gets_a_secret_of_the_runtime_even_if_the_ope
     document = flow({})
     call = {"provider": "mwl:provider.call/callboard/process/v1", "with": {"argv": ["env"]}}
     document["steps"]["a"]["call"] = call
-    async with house(tmp_path, worker_env(), endpoints=ENDPOINTS, providers={"process": given}) as connection:
+    async with deployment(tmp_path, worker_env(), endpoints=ENDPOINTS, providers={"process": given}) as connection:
         outcome = await attack(connection, "r", "flow", document)
     assert outcome.status == "completed"
     assert leaks(outcome.text) == {"SHOP_TOKEN"}
@@ -125,7 +125,7 @@ async def test_no_process_of_python_tools_has_a_secret_of_the_runtime(tmp_path: 
     source = {"type": "python", "functions": {"look": "os:getenv"}}
     every = {"type": "python", "functions": {"look": "json:dumps"}, "config": {"A": "${CALLBOARD_NATS_NKEY_SEED}"}}
     settings = {"endpoints": ENDPOINTS, "shared": shared, "tools_allow_python": ["os:getenv", "json:dumps"]}
-    async with house(tmp_path, worker_env(), **settings) as connection:
+    async with deployment(tmp_path, worker_env(), **settings) as connection:
         for k, variable in enumerate(RUNTIMES):
             outcome = await attack(connection, f"r{k}", "flow", flow(source, key=variable, default="nothing"))
             assert outcome.status == "completed"
@@ -141,7 +141,7 @@ async def test_no_process_of_python_tools_has_a_secret_of_the_runtime(tmp_path: 
 @pytest.mark.parametrize("variable", CONNECTORS)
 async def test_no_header_takes_the_secret_of_a_connector_elsewhere(tmp_path: Path, variable: str) -> None:
     with attacker() as thief:
-        async with house(tmp_path, worker_env()) as connection:
+        async with deployment(tmp_path, worker_env()) as connection:
             attacks = by_headers(thief.url, variable)
             for j, (language, source, fields) in enumerate(attacks if variable == CONNECTORS[0] else attacks[:1]):
                 outcome = await attack(connection, f"r{j}", language, source, **fields)
@@ -152,7 +152,7 @@ async def test_no_header_takes_the_secret_of_a_connector_elsewhere(tmp_path: Pat
 async def test_the_secret_of_a_connector_goes_to_where_the_worker_says_it_is(tmp_path: Path) -> None:
     with attacker() as own, attacker() as thief:
         env = {**worker_env(), "GITHUB_API_URL": f"{own.url}/api/v3"}
-        async with house(tmp_path, env) as connection:
+        async with deployment(tmp_path, env) as connection:
             for k, url in enumerate((own.url, thief.url)):
                 source = {"type": "mcp", "name": "desk", "url": url, "headers": {"X": "${GITHUB_TOKEN}"}}
                 outcome = await attack(connection, f"r{k}", "flow", flow(source))
@@ -181,7 +181,7 @@ async def test_a_start_does_not_say_where_a_connector_is(tmp_path: Path) -> None
     """By a value of the start, by a skill that replaces a shipped one, and by a tool source that is written out."""
     with attacker() as thief:
         more = {"DD_APP_KEY": value_of("DD_APP_KEY"), "SENTRY_ORG": "acme", "THEIRS": "x"}
-        async with house(tmp_path, {**worker_env(), **more}) as connection:
+        async with deployment(tmp_path, {**worker_env(), **more}) as connection:
             for name, (tool, given, variable, form) in ADDRESSES.items():
                 there = form.format(url=thief.url)
                 fields = {"script": script(tool, **given)}
@@ -232,7 +232,7 @@ async def test_a_connector_keeps_to_its_address_where_a_source_leaves_that_out(
             "functions": {"look": "callboard.actors.skills.github:get_issue"},
             "config": {"GITHUB_TOKEN": "${GITHUB_TOKEN}"},
         }
-        async with house(tmp_path, env) as connection:
+        async with deployment(tmp_path, env) as connection:
             outcome = await attack(connection, "r", "flow", flow(source, repo="acme/shop", number=7))
             assert outcome.status == "completed"
             assert outcome.lent == [("GITHUB_TOKEN", "127.0.0.1")]
@@ -242,7 +242,7 @@ async def test_a_connector_keeps_to_its_address_where_a_source_leaves_that_out(
 async def test_a_connector_does_not_send_the_secret_of_another(tmp_path: Path) -> None:
     path = "callboard.actors.skills.github:get_issue"
     with attacker() as other:
-        async with house(tmp_path, {**worker_env(), "GITHUB_API_URL": other.url}) as connection:
+        async with deployment(tmp_path, {**worker_env(), "GITHUB_API_URL": other.url}) as connection:
             for k, text in enumerate(("${SLACK_BOT_TOKEN}", "a ${SLACK_BOT_TOKEN}")):
                 source = {"type": "python", "functions": {"look": path}, "config": {"GITHUB_TOKEN": text}}
                 outcome = await attack(connection, f"r{k}", "flow", flow(source, repo="acme/shop", number=7))
@@ -261,7 +261,7 @@ async def test_no_run_gets_a_stored_credential(tmp_path: Path) -> None:
     program = {"type": "mcp", "name": "desk", "command": [sys.executable, "-c", DUMP, str(dumped)]}
     with attacker() as thief:
         env["GITHUB_API_URL"] = thief.url
-        async with house(tmp_path, env) as connection:
+        async with deployment(tmp_path, env) as connection:
             keyring = founded_keyring(connection.config)
             credentials = Credentials(connection.log, connection.config.tenant)
             for user in ("", "u"):
@@ -288,7 +288,7 @@ async def test_a_redirect_takes_no_secret_of_a_connector_to_another_server(
             "functions": {"look": "callboard.actors.skills.github:get_issue"},
             "config": {"GITHUB_TOKEN": "${GITHUB_TOKEN}"},
         }
-        async with house(tmp_path, {**worker_env(), "GITHUB_API_URL": moved.url}) as connection:
+        async with deployment(tmp_path, {**worker_env(), "GITHUB_API_URL": moved.url}) as connection:
             outcome = await attack(connection, "r", "flow", flow(source, repo="acme/shop", number=7))
         assert "redirects to another server" in outcome.text
         assert moved.leaked == {"GITHUB_TOKEN"}
@@ -298,21 +298,21 @@ async def test_a_redirect_takes_no_secret_of_a_connector_to_another_server(
 @pytest.mark.parametrize("path", ["request:send", "service:threading._os.system", "github:base64.os.getenv"])
 async def test_what_permits_the_shipped_tools_permits_nothing_else_of_callboard(tmp_path: Path, path: str) -> None:
     source = {"type": "python", "functions": {"look": f"callboard.actors.skills.{path}"}}
-    async with house(tmp_path, worker_env(), tools_allow_python=["callboard.actors.skills.*"]) as connection:
+    async with deployment(tmp_path, worker_env(), tools_allow_python=["callboard.actors.skills.*"]) as connection:
         outcome = await attack(connection, "r", "flow", flow(source, key="PATH"))
     assert "tool.refused" in outcome.text
 
 
 async def test_a_path_does_not_lead_through_a_module_into_another(tmp_path: Path) -> None:
     source = {"type": "python", "functions": {"look": "tests.support.patience:anyio.to_thread.sys.exit"}}
-    async with house(tmp_path, worker_env(), tools_allow_python=["tests.support.patience:*"]) as connection:
+    async with deployment(tmp_path, worker_env(), tools_allow_python=["tests.support.patience:*"]) as connection:
         outcome = await attack(connection, "r", "flow", flow(source))
     assert "leads through tests.support.patience into the module anyio" in outcome.text
 
 
 async def test_a_single_user_uses_other_variables_and_the_run_shows_where_they_went(tmp_path: Path) -> None:
     with attacker() as server:
-        async with house(tmp_path, worker_env()) as connection:
+        async with deployment(tmp_path, worker_env()) as connection:
             for j, (language, source, fields) in enumerate(by_headers(server.url, "SHOP_TOKEN")):
                 server.heard.clear()
                 outcome = await attack(connection, f"r{j}", language, source, **fields)

@@ -18,7 +18,7 @@ from callboard.service.api.connection import open_connection
 from callboard.service.api.service import open_service
 from callboard.surfaces.cli import exits
 from tests.bus.nats.test_connection import nats_server
-from tests.e2e.attacks.stage import attack, attacker, flow, house, leaks, script, value_of, worker_env, workflow
+from tests.e2e.attacks.stage import attack, attacker, deployment, flow, leaks, script, value_of, worker_env, workflow
 from tests.service.api.test_tenants import asked, user
 from tests.support.cli_stage import Place
 from tests.support.graphs import graph, node
@@ -36,7 +36,7 @@ async def test_a_variable_goes_to_the_hosts_that_are_named_for_the_tenant(tmp_pa
         hosts = [url.removeprefix("http://") for url in (named.url, other.url)]
         tenants = {"acme": {"env": {"SHOP_TOKEN": hosts[:1], "FLOOR": []}, "allow_hosts": hosts}}
         env = {**worker_env(), "FLOOR": "3"}
-        async with house(tmp_path, env, tenant="acme", tenants=tenants) as connection:
+        async with deployment(tmp_path, env, tenant="acme", tenants=tenants) as connection:
             outcome = await attack(connection, "named", "flow", header(named.url, "SHOP_TOKEN"))
             assert outcome.lent == [("SHOP_TOKEN", hosts[0])]
             assert named.leaked == {"SHOP_TOKEN"}
@@ -53,7 +53,7 @@ async def test_a_variable_goes_to_the_hosts_that_are_named_for_the_tenant(tmp_pa
 
 async def test_a_named_variable_is_not_sent_unencrypted_to_a_host_that_is_not_allowed(tmp_path: Path) -> None:
     tenants = {"acme": {"env": {"SHOP_TOKEN": ["shop.example"]}}}
-    async with house(tmp_path, worker_env(), tenant="acme", tenants=tenants) as connection:
+    async with deployment(tmp_path, worker_env(), tenant="acme", tenants=tenants) as connection:
         outcome = await attack(connection, "r", "flow", header("http://shop.example/mcp", "SHOP_TOKEN"))
     assert "SHOP_TOKEN may not go to shop.example" in outcome.text
 
@@ -64,7 +64,7 @@ async def test_programs_get_the_variables_of_the_tenant_alone(tmp_path: Path) ->
     program = {"type": "mcp", "name": "desk", "command": [sys.executable, "-c", dump, str(dumped)]}
     settings = {"tools_allow_mcp_commands": ["*"], "tools_allow_python": ["os:getenv"]}
     tenants = {"acme": {"env": {"SHOP_TOKEN": []}}}
-    async with house(tmp_path, worker_env(), tenant="acme", tenants=tenants, **settings) as connection:
+    async with deployment(tmp_path, worker_env(), tenant="acme", tenants=tenants, **settings) as connection:
         outcome = await attack(connection, "one", "flow", flow({**program, "env": {"T": "SHOP_TOKEN"}}))
         assert outcome.lent == [("SHOP_TOKEN", f"MCP server desk ({sys.executable})")]
         assert leaks(dumped.read_text()) == {"SHOP_TOKEN"}
@@ -81,7 +81,7 @@ async def test_programs_get_the_variables_of_the_tenant_alone(tmp_path: Path) ->
 
 
 async def test_unset_lists_permit_the_shipped_tools_and_no_program(tmp_path: Path) -> None:
-    async with house(tmp_path, worker_env(), shared="on") as connection:
+    async with deployment(tmp_path, worker_env(), shared="on") as connection:
         outcome = await attack(connection, "program", "flow", flow({"type": "mcp", "name": "d", "command": ["true"]}))
         assert "may not run the program true" in outcome.text
         source = {"type": "python", "functions": {"look": "os:getenv"}}
@@ -108,7 +108,7 @@ async def test_a_connector_acts_with_a_secret_that_is_named_for_the_tenant(
             folder = tmp_path / str(k)
             folder.mkdir()
             tenants = {"acme": {"env": named}}
-            async with house(folder, {**worker_env(), **api.config}, tenant="acme", tenants=tenants) as connection:
+            async with deployment(folder, {**worker_env(), **api.config}, tenant="acme", tenants=tenants) as connection:
                 asked_before = len(api.asked)
                 for j, (language, source, fields) in enumerate((skill, service)):
                     await attack(connection, f"r{j}", language, source, **fields)

@@ -25,13 +25,13 @@ from callboard.runtime.run.children import LINEAGE_MAX
 from callboard.service.api.client import Client
 from callboard.testing.checks import check_log
 from tests.e2e.kills.test_kill import deaths
-from tests.support.family_plays import child_of
-from tests.support.worker_plays import play, triage
+from tests.support.family_interpreters import child_of
+from tests.support.worker_interpreters import play, triage
 from tests.support.worker_process import Kill, When
 from tests.support.worker_processes import (
     KILLED,
     TENANT,
-    Troupe,
+    Fleet,
     Worker,
     check_carried,
     check_run,
@@ -39,7 +39,7 @@ from tests.support.worker_processes import (
     claimers,
     end_payload,
     happened,
-    open_troupe,
+    open_fleet,
     say,
     say_start,
     settled,
@@ -94,10 +94,10 @@ CASES = [
 ]
 
 
-def check(troupe: Troupe, recorded: Sequence[Recorded]) -> None:
+def check(fleet: Fleet, recorded: Sequence[Recorded]) -> None:
     """Check a finished run; one that was killed has no end that its interpreter would come to."""
     events = [item.event for item in recorded]
-    carried = troupe.carried(recorded[0].ref.run)
+    carried = fleet.carried(recorded[0].ref.run)
     requested = [ev.payload_of(event) for event in events if event.type == ev.CancelRequested.type]
     if not any(isinstance(payload, ev.CancelRequested) and payload.kill for payload in requested):
         check_run(recorded, carried)
@@ -107,45 +107,45 @@ def check(troupe: Troupe, recorded: Sequence[Recorded]) -> None:
     check_carried(events, carried)
 
 
-async def perform(troupe: Troupe, client: Client, case: Case, run_id: str) -> Family:
+async def perform(fleet: Fleet, client: Client, case: Case, run_id: str) -> Family:
     await say_start(client, start_of(run_id, child=case.does))
     parent, child = await case.attend(client, run_id)
     for recorded in (parent, child):
-        check(troupe, recorded)
+        check(fleet, recorded)
     assert (end_payload(parent).status, end_payload(child).status) == (case.status, case.status)
     return parent, child
 
 
-async def undisturbed(troupe: Troupe, case: Case) -> Family:
-    worker = await troupe.hire("undisturbed", prefix="undisturbed")
-    async with troupe.connection(prefix="undisturbed") as connection:
-        family = await perform(troupe, connection.client, case, "undisturbed")
+async def undisturbed(fleet: Fleet, case: Case) -> Family:
+    worker = await fleet.hire("undisturbed", prefix="undisturbed")
+    async with fleet.connection(prefix="undisturbed") as connection:
+        family = await perform(fleet, connection.client, case, "undisturbed")
     await worker.kill()
     return family
 
 
-async def lane(troupe: Troupe, case: Case, prefix: str, kills: Sequence[tuple[int, Kill]], expected: Family) -> None:
+async def lane(fleet: Fleet, case: Case, prefix: str, kills: Sequence[tuple[int, Kill]], expected: Family) -> None:
     """Perform a family for each kill; the worker dies around something of the parent (0) or of the child (1)."""
 
     async def hire(i: int) -> Worker:
         if i == len(kills):
-            return await troupe.order(f"{prefix}-{i}", prefix=prefix)
+            return await fleet.order(f"{prefix}-{i}", prefix=prefix)
         of, kill = kills[i]
         run = (f"{prefix}-{i}", child_of(f"{prefix}-{i}"))[of]
-        return await troupe.order(f"{prefix}-{i}", prefix=prefix, kill=Kill(kill.when, kill.what, kill.n, run))
+        return await fleet.order(f"{prefix}-{i}", prefix=prefix, kill=Kill(kill.when, kill.what, kill.n, run))
 
     async def succeed(i: int) -> None:
         nonlocal worker
         assert await worker.died() == KILLED
         worker = await hire(i + 1)
 
-    async with troupe.connection(prefix=prefix) as connection:
+    async with fleet.connection(prefix=prefix) as connection:
         worker = await hire(0)
         for i in range(len(kills)):
             family: Family = [], []
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(succeed, i)
-                family = await perform(troupe, connection.client, case, f"{prefix}-{i}")
+                family = await perform(fleet, connection.client, case, f"{prefix}-{i}")
             for recorded, wanted in zip(family, expected, strict=True):
                 assert happened(recorded) == happened(wanted), kills[i]
                 assert end_payload(recorded).output == end_payload(wanted).output
@@ -159,24 +159,24 @@ def deaths_on_the_way(routes: tuple[int, int]) -> list[tuple[int, Kill]]:
 @pytest.mark.parametrize("case", CASES[:2], ids=str)
 async def test_a_worker_dies_at_every_append_of_parent_and_child(case: Case, tmp_path: Path) -> None:
     """But for those that go with a command to the other run: these are routes."""
-    async with open_troupe(tmp_path, partitions=2) as troupe:
-        expected = await undisturbed(troupe, case)
+    async with open_fleet(tmp_path, partitions=2) as fleet:
+        expected = await undisturbed(fleet, case)
         counts = len(expected[0]) - (case.name != "ends"), len(expected[1]) - 1
         kills = [(of, kill) for of in (0, 1) for kill in deaths(counts[of], even=WHEN[of])]
         async with anyio.create_task_group() as tasks:
             for i in range(LANES):
-                tasks.start_soon(lane, troupe, case, f"lane-{i}", kills[i::LANES], expected)
+                tasks.start_soon(lane, fleet, case, f"lane-{i}", kills[i::LANES], expected)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 async def test_a_worker_dies_as_one_run_says_something_to_the_other(case: Case, tmp_path: Path) -> None:
     """Before: the event and the command have reached the server, but for the message that commits the batch."""
-    async with open_troupe(tmp_path, partitions=2) as troupe:
-        expected = await undisturbed(troupe, case)
+    async with open_fleet(tmp_path, partitions=2) as fleet:
+        expected = await undisturbed(fleet, case)
         kills = deaths_on_the_way(case.routes)
         async with anyio.create_task_group() as tasks:
             for i, kill in enumerate(kills):
-                tasks.start_soon(lane, troupe, case, f"lane-{i}", [kill], expected)
+                tasks.start_soon(lane, fleet, case, f"lane-{i}", [kill], expected)
 
 
 # -- two workers, each with one of the two ----------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def apart(parents: str, childrens: str, word: str) -> str:
 class Two:
     """A family whose parent is at one worker and whose child, still at work, is at another."""
 
-    troupe: Troupe
+    fleet: Fleet
     client: Client
     run_id: str
     parents: Worker
@@ -211,22 +211,22 @@ class Two:
         self.file.touch()
         family = await both_end(self.client, self.run_id)
         for recorded in family:
-            check(self.troupe, recorded)
+            check(self.fleet, recorded)
         assert end_payload(family[0]).output == ["before", "completed", "do", None, "behind"]
         return family
 
 
 @asynccontextmanager
 async def two_at_work(home: Path, **config: Any) -> AsyncGenerator[Two]:
-    async with open_troupe(home, partitions=PARTITIONS, **config) as troupe, troupe.connection() as connection:
+    async with open_fleet(home, partitions=PARTITIONS, **config) as fleet, fleet.connection() as connection:
         names = ("parents", "childrens")
-        parents, childrens = [await troupe.hire(name) for name in names]
+        parents, childrens = [await fleet.hire(name) for name in names]
         await settled(connection.client, names)
         run_id = apart(*names, "apart")
         file = home / "go on"
         await say_start(connection.client, start_of(run_id, child={"until": str(file)}))
         await until(connection.client, child_of(run_id), lambda event: event.key == "work#1.1!do")
-        yield Two(troupe, connection.client, run_id, parents, childrens, file)
+        yield Two(fleet, connection.client, run_id, parents, childrens, file)
 
 
 async def test_the_worker_of_the_child_dies(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ async def test_both_workers_die(tmp_path: Path) -> None:
     async with two_at_work(tmp_path) as two:
         await two.parents.kill()
         await two.childrens.kill()
-        await two.troupe.hire("heir")
+        await two.fleet.hire("heir")
         parent, child = await two.finish()
         assert claimers(child) == ["childrens", "heir"]
         assert claimers(parent)[-1] == "heir"
@@ -278,22 +278,22 @@ async def test_a_parked_parent_is_cancelled_and_its_worker_dies(tmp_path: Path) 
         assert [end_payload(recorded).status for recorded in (parent, child)] == ["cancelled", "cancelled"]
         assert "work#1.1!tidy" in [item.event.key for item in child]
         for recorded in (parent, child):
-            check(two.troupe, recorded)
+            check(two.fleet, recorded)
 
 
 # -- what a child may be ----------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
-async def one_worker(home: Path, **config: Any) -> AsyncGenerator[tuple[Troupe, Client]]:
-    async with open_troupe(home, **config) as troupe, troupe.connection() as connection:
-        await troupe.hire("only")
-        yield troupe, connection.client
+async def one_worker(home: Path, **config: Any) -> AsyncGenerator[tuple[Fleet, Client]]:
+    async with open_fleet(home, **config) as fleet, fleet.connection() as connection:
+        await fleet.hire("only")
+        yield fleet, connection.client
 
 
 async def test_a_child_may_be_of_any_language_by_source_name_or_hash(tmp_path: Path) -> None:
     """A workflow below a play; its turns count once."""
-    async with one_worker(tmp_path) as (troupe, client):
+    async with one_worker(tmp_path) as (fleet, client):
         start = triage("unused")
         kept = Registration(language="workflow", source=start["definition"]["source"])
         registered = await register(client.log, Definitions(), TENANT, kept)
@@ -304,16 +304,16 @@ async def test_a_child_may_be_of_any_language_by_source_name_or_hash(tmp_path: P
             await say_start(client, start_of(run_id, definition=definition, child={}, start=given))
             parent, child = await both_end(client, run_id)
             for recorded in (parent, child):
-                check(troupe, recorded)
+                check(fleet, recorded)
             assert end_payload(parent).output[1] == "completed", end_payload(child).error
             assert end_payload(parent).usage == end_payload(child).usage == Usage(17, 4)
 
 
 async def test_a_child_that_is_refused_is_an_answer_with_every_problem(tmp_path: Path) -> None:
-    async with one_worker(tmp_path) as (troupe, client):
+    async with one_worker(tmp_path) as (fleet, client):
         await say_start(client, start_of("refused", definition={"name": "nowhere"}, start={"model": "nobody:x"}))
         recorded = await until_end(client, "refused")
-        check(troupe, recorded)
+        check(fleet, recorded)
         (end,) = [ev.payload_of(item.event) for item in recorded if item.event.type == ev.ChildEnd.type]
         assert isinstance(end, ev.ChildEnd)
         assert end.error is not None
@@ -339,27 +339,27 @@ async def test_a_large_end_reaches_the_parent(tmp_path: Path) -> None:
 
 
 async def test_a_definition_that_starts_itself_comes_to_an_end(tmp_path: Path) -> None:
-    async with one_worker(tmp_path) as (troupe, client):
+    async with one_worker(tmp_path) as (fleet, client):
         await say_start(client, play("keeps_itself", "again", 0))
         recorded = await until_end(client, "again")
-        check(troupe, recorded)
+        check(fleet, recorded)
         assert end_payload(recorded).output == [LINEAGE_MAX, "child.refused"]
 
 
 async def test_many_children_are_each_heard_of_once(tmp_path: Path) -> None:
-    async with one_worker(tmp_path) as (troupe, client):
+    async with one_worker(tmp_path) as (fleet, client):
         await say_start(client, start_of("many", times=12))
         recorded = await until_end(client, "many")
-        check(troupe, recorded)
+        check(fleet, recorded)
         assert end_payload(recorded).output == ["before", "completed", "do", None, "behind"] * 12
 
 
 async def test_children_of_a_full_house_do_not_wait_for_their_parents(tmp_path: Path) -> None:
     """One place, and a parent that keeps it until it is parked."""
-    async with one_worker(tmp_path, runs_active_max=1, effects_active_max=1) as (troupe, client):
+    async with one_worker(tmp_path, runs_active_max=1, effects_active_max=1) as (fleet, client):
         for i in range(3):
             await say_start(client, start_of(f"full-{i}"))
         for i in range(3):
             for recorded in await both_end(client, f"full-{i}"):
-                check(troupe, recorded)
+                check(fleet, recorded)
                 assert end_payload(recorded).status == "completed"

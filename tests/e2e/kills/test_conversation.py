@@ -17,7 +17,7 @@ from callboard.bus import events as ev
 from tests.e2e.kills.test_kill import Case, lane, undisturbed
 from tests.support.places import TESTS
 from tests.support.worker_process import Kill, When
-from tests.support.worker_processes import end_payload, open_troupe, until_end
+from tests.support.worker_processes import end_payload, open_fleet, until_end
 from tests.support.workflows import document, scripted_skill
 
 LANES = 8
@@ -102,9 +102,9 @@ CASE = Case("conversation", start, until_end, ["tool.result", "model.result", "n
 
 
 async def test_a_conversation_is_killed_at_every_step_and_finished_elsewhere(tmp_path: Path) -> None:
-    async with open_troupe(tmp_path, partitions=2) as troupe:
-        troupe.preload = ["mcp"]
-        expected = await undisturbed(troupe, CASE)
+    async with open_fleet(tmp_path, partitions=2) as fleet:
+        fleet.preload = ["mcp"]
+        expected = await undisturbed(fleet, CASE)
         asked = Counter(
             call.purpose for item in expected if isinstance(call := ev.payload_of(item.event), ev.ModelCall)
         )
@@ -115,20 +115,20 @@ async def test_a_conversation_is_killed_at_every_step_and_finished_elsewhere(tmp
         assert len(kills) > 30
         async with anyio.create_task_group() as tasks:
             for i in range(LANES):
-                tasks.start_soon(lane, troupe, CASE, f"lane-{i}", kills[i::LANES], expected)
+                tasks.start_soon(lane, fleet, CASE, f"lane-{i}", kills[i::LANES], expected)
         runs = [f"lane-{i}-{k}" for i in range(LANES) for k in range(len(kills[i::LANES]))]
-        assert all(troupe.carried(run) for run in runs)
+        assert all(fleet.carried(run) for run in runs)
 
 
 async def test_a_turn_is_paid_for_once_unless_its_answer_was_lost(tmp_path: Path) -> None:
     """Killed before the answer is recorded, a turn is asked again; killed behind it, never."""
-    async with open_troupe(tmp_path, partitions=2) as troupe:
-        troupe.preload = ["mcp"]
-        expected = await undisturbed(troupe, CASE)
+    async with open_fleet(tmp_path, partitions=2) as fleet:
+        fleet.preload = ["mcp"]
+        expected = await undisturbed(fleet, CASE)
         answered = [k for k, item in enumerate(expected, 1) if item.event.type == "model.result"]
         middle = answered[len(answered) // 2]
         key = expected[middle - 1].event.key
         asked_by_when: dict[When, int] = {"before": 2, "after": 1}
         for when, asked in asked_by_when.items():
-            await lane(troupe, CASE, when, [Kill(when, "append", middle)], expected)
-            assert sum(carried.key == key for carried in troupe.carried(f"{when}-0")) == asked
+            await lane(fleet, CASE, when, [Kill(when, "append", middle)], expected)
+            assert sum(carried.key == key for carried in fleet.carried(f"{when}-0")) == asked

@@ -10,14 +10,14 @@ from callboard.bus import events as ev
 from callboard.bus.commands import Answer, Cancel, Signal
 from callboard.runtime.cluster.ownership import owner
 from callboard.service.api.client import Client
-from tests.support.family_plays import child_of
-from tests.support.worker_plays import play
+from tests.support.family_interpreters import child_of
+from tests.support.worker_interpreters import play
 from tests.support.worker_processes import (
-    Troupe,
+    Fleet,
     check_run,
     claimers,
     end_payload,
-    open_troupe,
+    open_fleet,
     recorded_run,
     run_in,
     say,
@@ -35,12 +35,12 @@ def one_in_each_partition(word: str) -> list[str]:
     return [run_in(partition, PARTITIONS, word) for partition in range(PARTITIONS)]
 
 
-async def claimed(troupe: Troupe, client: Client, runs: Sequence[str]) -> set[str]:
+async def claimed(fleet: Fleet, client: Client, runs: Sequence[str]) -> set[str]:
     """Wait until runs have ended; check them, and return who has performed any."""
     found: set[str] = set()
     for run_id in runs:
         recorded = await until_end(client, run_id)
-        check_run(recorded, troupe.carried(run_id))
+        check_run(recorded, fleet.carried(run_id))
         found.update(claimers(recorded))
     return found
 
@@ -53,57 +53,57 @@ async def started(client: Client, runs: Sequence[str], worker: str = "", count: 
 
 async def test_a_guest_performs_what_names_it_and_nothing_else(tmp_path: Path) -> None:
     mine, others = one_in_each_partition("mine"), one_in_each_partition("others")
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
-        await troupe.hire("host")
-        await troupe.hire("guest", guest=True)
+    async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
+        await fleet.hire("host")
+        await fleet.hire("guest", guest=True)
         await started(connection.client, mine, "guest")
         await started(connection.client, others)
-        assert await claimed(troupe, connection.client, mine) == {"guest"}
-        assert await claimed(troupe, connection.client, others) == {"host"}
+        assert await claimed(fleet, connection.client, mine) == {"guest"}
+        assert await claimed(fleet, connection.client, others) == {"host"}
 
 
 async def test_a_guest_says_itself_whether_it_can_perform_a_run(tmp_path: Path) -> None:
     """The worker for all takes no scripts; the guest does."""
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
-        await troupe.hire("host", allow_scripts=False)
-        await troupe.hire("guest", guest=True)
+    async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
+        await fleet.hire("host", allow_scripts=False)
+        await fleet.hire("guest", guest=True)
         refused = await connection.client.start(play("steps", "refused", {"count": 1}))
         assert {problem.code for problem in refused.problems} == {"start.script", "model.scripts_refused"}
         await started(connection.client, ["taken"], "guest")
-        assert await claimed(troupe, connection.client, ["taken"]) == {"guest"}
+        assert await claimed(fleet, connection.client, ["taken"]) == {"guest"}
 
 
 async def test_a_start_that_names_nobody_who_lives_goes_to_whoever_is_there(tmp_path: Path) -> None:
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
-        await troupe.hire("host")
+    async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
+        await fleet.hire("host")
         await started(connection.client, ["run"], "long gone")
-        assert await claimed(troupe, connection.client, ["run"]) == {"host"}
+        assert await claimed(fleet, connection.client, ["run"]) == {"host"}
 
 
 async def test_where_nobody_else_is_guests_share_all_there_is(tmp_path: Path) -> None:
     alone, together, late = (one_in_each_partition(word) for word in ("alone", "together", "late"))
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
         client = connection.client
-        await troupe.hire("one", guest=True)
+        await fleet.hire("one", guest=True)
         await started(client, alone)
-        assert await claimed(troupe, client, alone) == {"one"}
-        await troupe.hire("two", guest=True)
+        assert await claimed(fleet, client, alone) == {"one"}
+        await fleet.hire("two", guest=True)
         await settled(client, ["one", "two"])
         await started(client, together)
-        assert await claimed(troupe, client, together) == {owner(i, ["one", "two"]) for i in range(PARTITIONS)}
+        assert await claimed(fleet, client, together) == {owner(i, ["one", "two"]) for i in range(PARTITIONS)}
         # A worker for all takes everything over.
-        await troupe.hire("host")
+        await fleet.hire("host")
         await settled(client, ["host"])
         await started(client, late)
-        assert await claimed(troupe, client, late) == {"host"}
+        assert await claimed(fleet, client, late) == {"host"}
 
 
 @pytest.mark.parametrize("dies", [False, True])
 async def test_when_the_last_worker_for_all_goes_a_guest_goes_on(dies: bool, tmp_path: Path) -> None:
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
         client = connection.client
-        host = await troupe.hire("host", drain_s=0.0)
-        await troupe.hire("guest", guest=True)
+        host = await fleet.hire("host", drain_s=0.0)
+        await fleet.hire("guest", guest=True)
         runs = one_in_each_partition("left")
         for run_id in runs:
             await say_start(client, play("unwinds", run_id))
@@ -116,16 +116,16 @@ async def test_when_the_last_worker_for_all_goes_a_guest_goes_on(dies: bool, tmp
         for run_id in runs:
             await until(client, run_id, lambda event: event.epoch == 2, "a second claim")
             await say(client, run_id, "cancel", Cancel())
-        assert await claimed(troupe, client, runs) == {"host", "guest"}
+        assert await claimed(fleet, client, runs) == {"host", "guest"}
 
 
 async def test_a_run_comes_back_to_its_guest_from_every_rest(tmp_path: Path) -> None:
     """Its alarm and its answers are read by a worker for all, who has not got the tools."""
     runs = one_in_each_partition("resting")
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
         client = connection.client
-        await troupe.hire("host")
-        guest = await troupe.hire("guest", guest=True)
+        await fleet.hire("host")
+        guest = await fleet.hire("guest", guest=True)
         for run_id in runs:
             await client.start(play("waits", run_id, {"sleep_s": 0.5}), worker="guest")
         for run_id in runs:
@@ -137,23 +137,23 @@ async def test_a_run_comes_back_to_its_guest_from_every_rest(tmp_path: Path) -> 
         await guest.emptied()
         # Once the guest has gone, they are anybody's.
         await say(client, runs[0], "signal", Signal(name="go"))
-        assert await claimed(troupe, client, runs[:1]) == {"guest"}
+        assert await claimed(fleet, client, runs[:1]) == {"guest"}
         guest.send(signal.SIGTERM)
         await guest.died()
         for run_id in runs[1:]:
             await say(client, run_id, "signal", Signal(name="go"))
-        assert await claimed(troupe, client, runs[1:]) == {"guest", "host"}
+        assert await claimed(fleet, client, runs[1:]) == {"guest", "host"}
 
 
 async def test_child_runs_of_a_guest_stay_with_it(tmp_path: Path) -> None:
     runs = one_in_each_partition("parent")
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
         client = connection.client
-        await troupe.hire("host")
-        await troupe.hire("guest", guest=True)
+        await fleet.hire("host")
+        await fleet.hire("guest", guest=True)
         for run_id in runs:
             await client.start(play("keeps", run_id, {"times": 1}), worker="guest")
         for run_id in runs:
             assert end_payload(await until_end(client, run_id)).status == "completed"
             assert claimers(await recorded_run(connection, child_of(run_id))) == ["guest"]
-        assert await claimed(troupe, client, runs) == {"guest"}
+        assert await claimed(fleet, client, runs) == {"guest"}

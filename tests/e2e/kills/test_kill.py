@@ -16,17 +16,17 @@ from callboard.bus.commands import Cancel
 from callboard.bus.events import RunEnd
 from callboard.bus.log.port import Recorded
 from callboard.service.api.client import Client
-from tests.support.worker_plays import play, triage
+from tests.support.worker_interpreters import play, triage
 from tests.support.worker_process import Kill, What, When
 from tests.support.worker_processes import (
     KILLED,
-    Troupe,
+    Fleet,
     Worker,
     attend,
     check_run,
     end_payload,
     happened,
-    open_troupe,
+    open_fleet,
     say,
     say_start,
     until,
@@ -92,20 +92,20 @@ CASES = [
 ]
 
 
-async def perform(troupe: Troupe, client: Client, case: Case, run_id: str) -> list[Recorded]:
+async def perform(fleet: Fleet, client: Client, case: Case, run_id: str) -> list[Recorded]:
     await say_start(client, case.start(run_id))
     recorded = await case.attend(client, run_id)
-    check_run(recorded, troupe.carried(run_id))
+    check_run(recorded, fleet.carried(run_id))
     return recorded
 
 
-async def undisturbed(troupe: Troupe, case: Case) -> list[Recorded]:
-    worker = await troupe.hire("undisturbed", prefix="undisturbed")
-    async with troupe.connection(prefix="undisturbed") as connection:
-        recorded = await perform(troupe, connection.client, case, "undisturbed")
+async def undisturbed(fleet: Fleet, case: Case) -> list[Recorded]:
+    worker = await fleet.hire("undisturbed", prefix="undisturbed")
+    async with fleet.connection(prefix="undisturbed") as connection:
+        recorded = await perform(fleet, connection.client, case, "undisturbed")
     await worker.kill()
     assert set(case.contains) <= {item.event.type for item in recorded}
-    carried = [one.key for one in troupe.carried("undisturbed")]
+    carried = [one.key for one in fleet.carried("undisturbed")]
     assert len(carried) == len(set(carried))
     return recorded
 
@@ -115,7 +115,7 @@ def check_same(case: Case, recorded: Sequence[Recorded], expected: Sequence[Reco
     assert happened(recorded) == happened(expected)
 
 
-async def lane(troupe: Troupe, case: Case, prefix: str, kills: Sequence[Kill], expected: Sequence[Recorded]) -> None:
+async def lane(fleet: Fleet, case: Case, prefix: str, kills: Sequence[Kill], expected: Sequence[Recorded]) -> None:
     """Perform a run for each kill; one that chance had end before the kill's append is performed once more."""
     kills = list(kills)
     most = len(kills) + AGAIN_MAX
@@ -125,20 +125,20 @@ async def lane(troupe: Troupe, case: Case, prefix: str, kills: Sequence[Kill], e
 
     async def hire(i: int) -> Worker:
         kill = Kill(kills[i].when, kills[i].what, kills[i].n, run_id(i)) if i < len(kills) else None
-        return await troupe.order(run_id(i), prefix=prefix, kill=kill)
+        return await fleet.order(run_id(i), prefix=prefix, kill=kill)
 
     async def succeed(i: int) -> None:
         nonlocal worker
         assert await worker.died() == KILLED
         worker = await hire(i + 1)
 
-    async with troupe.connection(prefix=prefix) as connection:
+    async with fleet.connection(prefix=prefix) as connection:
         worker = await hire(0)
         for i, kill in enumerate(kills):
             recorded, missed = list[Recorded](), False
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(succeed, i)
-                recorded = await perform(troupe, connection.client, case, run_id(i))
+                recorded = await perform(fleet, connection.client, case, run_id(i))
                 if missed := survived(kill, recorded, run_id(i)):
                     tasks.cancel_scope.cancel()
             check_same(case, recorded, expected)
@@ -164,44 +164,44 @@ def survived(kill: Kill, recorded: Sequence[Recorded], worker: str) -> bool:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 async def test_a_worker_dies_at_every_append(case: Case, tmp_path: Path) -> None:
-    async with open_troupe(tmp_path, partitions=2) as troupe:
-        expected = await undisturbed(troupe, case)
+    async with open_fleet(tmp_path, partitions=2) as fleet:
+        expected = await undisturbed(fleet, case)
         kills = deaths(len(expected), even=case.even)
         async with anyio.create_task_group() as tasks:
             for i in range(LANES):
-                tasks.start_soon(lane, troupe, case, f"lane-{i}", kills[i::LANES], expected)
+                tasks.start_soon(lane, fleet, case, f"lane-{i}", kills[i::LANES], expected)
 
 
 @pytest.mark.parametrize("what", ["batch", "route"])
 async def test_a_worker_dies_inside_a_batch_or_on_the_way_of_a_command(what: What, tmp_path: Path) -> None:
     """The run parks for a timer, which is a batch of event and alarm; a start, an answer and a signal are routed."""
     case = CASES[1]
-    async with open_troupe(tmp_path, partitions=2) as troupe:
-        expected = await undisturbed(troupe, case)
+    async with open_fleet(tmp_path, partitions=2) as fleet:
+        expected = await undisturbed(fleet, case)
         kills = [Kill(when, what, n) for n in range(1, {"batch": 1, "route": 3}[what] + 1) for when in WHEN]
         async with anyio.create_task_group() as tasks:
             for i, kill in enumerate(kills):
-                tasks.start_soon(lane, troupe, case, f"lane-{i}", [kill], expected)
+                tasks.start_soon(lane, fleet, case, f"lane-{i}", [kill], expected)
 
 
 @pytest.mark.parametrize("when", WHEN)
 async def test_a_worker_dies_inside_a_group_commit_of_many_runs(when: When, tmp_path: Path) -> None:
     """Before: all messages of the batch have reached the server but the one that commits it, so none may count."""
-    async with open_troupe(tmp_path, sync="always", group_commit="on") as troupe, anyio.create_task_group() as tasks:
+    async with open_fleet(tmp_path, sync="always", group_commit="on") as fleet, anyio.create_task_group() as tasks:
         for n in COMMITS:
-            tasks.start_soon(commit_together, troupe, f"commit-{n}", Kill(when, "batch", n))
+            tasks.start_soon(commit_together, fleet, f"commit-{n}", Kill(when, "batch", n))
 
 
-async def commit_together(troupe: Troupe, prefix: str, kill: Kill) -> None:
+async def commit_together(fleet: Fleet, prefix: str, kill: Kill) -> None:
     runs = [f"{prefix}-{i}" for i in range(TOGETHER)]
-    async with troupe.connection(prefix=prefix) as connection:
+    async with fleet.connection(prefix=prefix) as connection:
         for run_id in runs:
             await say_start(connection.client, play("steps", run_id, {"count": STEPS}))
-        victim = await troupe.order(f"{prefix}-victim", prefix=prefix, kill=kill)
+        victim = await fleet.order(f"{prefix}-victim", prefix=prefix, kill=kill)
         assert await victim.died() == KILLED
-        heir = await troupe.hire(f"{prefix}-heir", prefix=prefix)
+        heir = await fleet.hire(f"{prefix}-heir", prefix=prefix)
         for run_id in runs:
             recorded = await until_end(connection.client, run_id)
-            check_run(recorded, troupe.carried(run_id))
+            check_run(recorded, fleet.carried(run_id))
             assert end_payload(recorded).output == list(range(STEPS))
         await heir.kill()

@@ -14,10 +14,10 @@ from callboard.bus.effects import Failure
 from callboard.bus.subjects import RunRef
 from callboard.runtime.run.messages import RUN_MESSAGE_BYTES_MAX, stop_of
 from callboard.service.api.client import Client
-from tests.support.family_plays import child_of
+from tests.support.family_interpreters import child_of
 from tests.support.run_harness import end_of
-from tests.support.worker_plays import play
-from tests.support.worker_processes import Troupe, open_troupe, say, say_start, until, until_end
+from tests.support.worker_interpreters import play
+from tests.support.worker_processes import Fleet, open_fleet, say, say_start, until, until_end
 
 PARENT, CHILD = RunRef("acme", "parent"), RunRef("acme", "child")
 
@@ -55,13 +55,13 @@ def test_large_details_stay_behind_and_the_message_goes() -> None:
 
 
 @asynccontextmanager
-async def parent_at_work(home: Path) -> AsyncGenerator[tuple[Troupe, Client]]:
+async def parent_at_work(home: Path) -> AsyncGenerator[tuple[Fleet, Client]]:
     """A run ``big`` that waits for a child whose effect never ends."""
-    async with open_troupe(home, partitions=2) as troupe, troupe.connection() as connection:
-        await troupe.hire("only")
+    async with open_fleet(home, partitions=2) as fleet, fleet.connection() as connection:
+        await fleet.hire("only")
         await say_start(connection.client, play("keeps", "big", {"child": {"hang": True}}))
         await until(connection.client, child_of("big"), lambda event: event.key == "work#1.1!do")
-        yield troupe, connection.client
+        yield fleet, connection.client
 
 
 async def status_of(client: Client, run: str) -> str:
@@ -86,7 +86,7 @@ async def publish_bare(client: Client, verb: str, body: dict[str, Any], size: in
 
 async def test_a_tell_that_fills_a_whole_message_is_refused_and_hurts_nobody(tmp_path: Path) -> None:
     """Routed on it would be larger than the server takes, which costs whoever says it the connection."""
-    async with parent_at_work(tmp_path) as (troupe, client):
+    async with parent_at_work(tmp_path) as (fleet, client):
         rejections = client.log.subjects.reject(client.tenant, "big")
         subscription = await client.log.nc.subscribe(rejections)
         await publish_bare(client, "cancel", {"reason": "enough"}, MEBIBYTE)
@@ -95,4 +95,4 @@ async def test_a_tell_that_fills_a_whole_message_is_refused_and_hurts_nobody(tmp
         # The worker is well, and takes one that is a little smaller.
         await publish_bare(client, "cancel", {"reason": "enough"}, MEBIBYTE - 64 * 1024)
         assert await status_of(client, "big") == "cancelled"
-        assert troupe.workers["only"].status is None
+        assert fleet.workers["only"].status is None

@@ -10,13 +10,13 @@ from callboard.bus import events as ev
 from callboard.bus.commands import Cancel
 from callboard.bus.log.port import Recorded
 from callboard.service.api.client import Client
-from tests.support.worker_plays import play
+from tests.support.worker_interpreters import play
 from tests.support.worker_processes import (
-    Troupe,
+    Fleet,
     attend,
     check_run,
     end_payload,
-    open_troupe,
+    open_fleet,
     say_start,
     until,
     until_end,
@@ -26,14 +26,14 @@ RUNS = 50
 DEATHS = 4
 
 
-async def outlive(troupe: Troupe, client: Client, deaths: int, outcomes_between: int) -> None:
+async def outlive(fleet: Fleet, client: Client, deaths: int, outcomes_between: int) -> None:
     """Kill the server several times, each when so many more outcomes have been recorded."""
     async with client.follow(event_type=ev.EffectResult.type) as feed:
         seen = 0
         async for _recorded in feed:
             seen += 1
             if seen % outcomes_between == 0:
-                troupe.server.kill()
+                fleet.server.kill()
                 deaths -= 1
             if not deaths:
                 return
@@ -44,36 +44,36 @@ async def test_the_server_dies_under_load(sync: str, group_commit: str, tmp_path
     runs = [f"run-{i}" for i in range(RUNS)]
     ended: dict[str, Sequence[Recorded]] = {}
     async with (
-        open_troupe(tmp_path, sync=sync, group_commit=group_commit, ack_wait_s=5.0) as troupe,
-        troupe.connection() as connection,
+        open_fleet(tmp_path, sync=sync, group_commit=group_commit, ack_wait_s=5.0) as fleet,
+        fleet.connection() as connection,
     ):
         client = connection.client
         for name in ("a", "b"):
-            await troupe.hire(name)
+            await fleet.hire(name)
 
         async def follow(run_id: str) -> None:
             ended[run_id] = await until_end(client, run_id)
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(outlive, troupe, client, DEATHS, RUNS)
+            tasks.start_soon(outlive, fleet, client, DEATHS, RUNS)
             for run_id in runs:
                 await say_start(client, play("steps", run_id, {"count": 6, "each": {"after": 0.1}}))
                 tasks.start_soon(follow, run_id)
         for run_id, recorded in ended.items():
-            check_run(recorded, troupe.carried(run_id))
+            check_run(recorded, fleet.carried(run_id))
             assert end_payload(recorded).output == list(range(6))
-            carried = [one.key for one in troupe.carried(run_id)]
+            carried = [one.key for one in fleet.carried(run_id)]
             assert len(carried) == len(set(carried)), "a server's death is no reason to carry out anything again"
-        assert all(worker.status is None for worker in troupe.workers.values())
+        assert all(worker.status is None for worker in fleet.workers.values())
 
 
 async def test_parked_runs_wake_after_the_server_died(tmp_path: Path) -> None:
     """It dies when all of them are parked for their alarm, and again among answers and signals."""
     runs = [f"run-{i}" for i in range(20)]
     ended: dict[str, Sequence[Recorded]] = {}
-    async with open_troupe(tmp_path, ack_wait_s=2.0) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path, ack_wait_s=2.0) as fleet, fleet.connection() as connection:
         client = connection.client
-        await troupe.hire("a")
+        await fleet.hire("a")
 
         async def follow(run_id: str) -> None:
             ended[run_id] = await attend(client, run_id)
@@ -86,23 +86,23 @@ async def test_parked_runs_wake_after_the_server_died(tmp_path: Path) -> None:
             async for _recorded in feed:
                 parked += 1
                 if parked in (len(runs), len(runs) * 3 // 2):
-                    troupe.server.kill()
+                    fleet.server.kill()
                 if parked > len(runs) * 3 // 2:
                     break
         for run_id, recorded in ended.items():
-            check_run(recorded, troupe.carried(run_id))
+            check_run(recorded, fleet.carried(run_id))
             assert end_payload(recorded).output == ["Ada", 7, ["part.0", "part.1"]]
 
 
 async def test_a_worker_listens_again_as_soon_as_the_server_is_back(tmp_path: Path) -> None:
     """A start has its verdict, and a cancel its effect, without waiting for anybody to notice a silence."""
-    async with open_troupe(tmp_path, ack_wait_s=30.0) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path, ack_wait_s=30.0) as fleet, fleet.connection() as connection:
         client = connection.client
-        await troupe.hire("a")
+        await fleet.hire("a")
         assert (await client.start(play("unwinds", "first"))).status == "accepted"
         await until(client, "first", lambda event: event.key == "endless[1]#1.1!long")
-        troupe.server.kill()
-        await troupe.back()
+        fleet.server.kill()
+        await fleet.back()
         assert (await client.start(play("steps", "second", {"count": 1}))).status == "accepted"
         assert (await client.tell("first", "cancel", Cancel())).status == "accepted"
         assert end_payload(await until_end(client, "first")).status == "cancelled"

@@ -17,9 +17,9 @@ from callboard.languages.language import End, Stage
 from callboard.testing.checks import check_log, check_replay, outcome_keys
 from callboard.testing.crashes import CrashingLog, CrashPoint
 from callboard.testing.virtual_time import VIRTUAL, VirtualClock
-from tests.support import sample_plays as plays
-from tests.support.run_harness import Theatre, end_of, types
-from tests.support.simulation import World, copied, finish, theatre_for
+from tests.support import sample_interpreters as plays
+from tests.support.run_harness import RunHarness, end_of, types
+from tests.support.simulation import World, copied, finish, harness_for
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Case:
     contains: tuple[str, ...] = ()
     """Event types that the undisturbed run must come to, so that the sweep is about something."""
 
-    def theatre(self, log: MemoryLog | None = None) -> Theatre:
-        return theatre_for(self.play, log, script=self.script)
+    def harness(self, log: MemoryLog | None = None) -> RunHarness:
+        return harness_for(self.play, log, script=self.script)
 
 
 CASES = [
@@ -84,33 +84,33 @@ def plain_log(quiet_log: None) -> None:
     structlog.configure(processors=[])
 
 
-async def undisturbed(case: Case) -> tuple[Theatre, RunRef, list[Event]]:
-    theatre = case.theatre()
-    ref = await theatre.accept("p", breakpoints=case.breakpoints)
-    events = await finish(theatre, ref, case.world)
+async def undisturbed(case: Case) -> tuple[RunHarness, RunRef, list[Event]]:
+    harness = case.harness()
+    ref = await harness.accept("p", breakpoints=case.breakpoints)
+    events = await finish(harness, ref, case.world)
     check_log(events)
     assert set(case.contains) <= set(types(events))
     assert end_of(events).status == case.status, end_of(events).error
-    assert len(theatre.executed) == len(set(theatre.executed))
-    return theatre, ref, events
+    assert len(harness.executed) == len(set(harness.executed))
+    return harness, ref, events
 
 
-def check_finished(case: Case, theatre: Theatre, ref: RunRef, events: list[Event], expected: ev.RunEnd) -> None:
+def check_finished(case: Case, harness: RunHarness, ref: RunRef, events: list[Event], expected: ev.RunEnd) -> None:
     check_log(events)
     assert end_of(events) == expected
     if case.status == "completed":
-        check_replay(theatre.language, ref, events)
+        check_replay(harness.language, ref, events)
 
 
 @every_case
 async def test_cut_after_every_event(case: Case) -> None:
-    theatre, ref, events = await undisturbed(case)
-    check_finished(case, theatre, ref, events, end_of(events))
-    recorded = await theatre.log.read(ref)
+    harness, ref, events = await undisturbed(case)
+    check_finished(case, harness, ref, events, end_of(events))
+    recorded = await harness.log.read(ref)
     for k in range(1, len(recorded)):
         log = MemoryLog()
         await copied(recorded[:k], log)
-        other = case.theatre(log)
+        other = case.harness(log)
         assert isinstance(other.clock, VirtualClock)
         other.clock.set(recorded[k - 1].event.time)
         finished = await finish(other, ref, case.world)
@@ -120,10 +120,10 @@ async def test_cut_after_every_event(case: Case) -> None:
 
 @every_case
 async def test_forked_behind_every_event(case: Case) -> None:
-    theatre, ref, events = await undisturbed(case)
-    assert isinstance(theatre.log, MemoryLog)
+    harness, ref, events = await undisturbed(case)
+    assert isinstance(harness.log, MemoryLog)
     for k in range(1, len(events)):
-        other = case.theatre(theatre.log)
+        other = case.harness(harness.log)
         assert isinstance(other.clock, VirtualClock)
         other.clock.set(events[k - 1].time)
         fork = await other.accept("p", f"fork-{k}", None, case.breakpoints, ev.ForkedFrom(ref.run, k, ref.run))
@@ -131,7 +131,7 @@ async def test_forked_behind_every_event(case: Case) -> None:
         check_finished(case, other, fork, finished, end_of(events))
         assert {event.run for event in finished} == {fork.run}
         assert not outcome_keys(events[:k]) & set(other.executed), f"executed again after event {k}"
-        assert await theatre.events(ref) == events, "the origin was touched"
+        assert await harness.events(ref) == events, "the origin was touched"
 
 
 @every_case
@@ -150,11 +150,11 @@ async def test_crash_at_every_append(case: Case, point: CrashPoint) -> None:
 
         log = CrashingLog()
         log.crash = crash
-        theatre = case.theatre(log)
-        ref = await theatre.accept("p", breakpoints=case.breakpoints)
-        finished = await finish(theatre, ref, case.world)
+        harness = case.harness(log)
+        ref = await harness.accept("p", breakpoints=case.breakpoints)
+        finished = await finish(harness, ref, case.world)
         assert crashed
-        check_finished(case, theatre, ref, finished, end_of(events))
+        check_finished(case, harness, ref, finished, end_of(events))
 
 
 @every_case
@@ -168,8 +168,8 @@ async def test_always_replay(case: Case, key: str | None) -> None:
 
     log = CrashingLog()
     log.crash = crash
-    theatre = case.theatre(log)
-    ref = await theatre.accept("p", breakpoints=case.breakpoints, encryption_key=key)
-    finished = await finish(theatre, ref, case.world)
+    harness = case.harness(log)
+    ref = await harness.accept("p", breakpoints=case.breakpoints, encryption_key=key)
+    finished = await finish(harness, ref, case.world)
     assert all(is_encrypted(decode_event(item.data).payload) == bool(key) for item in await log.read(ref))
-    check_finished(case, theatre, ref, finished, end_of(events))
+    check_finished(case, harness, ref, finished, end_of(events))

@@ -19,18 +19,18 @@ from callboard.runtime.run.actor import Ending
 from callboard.runtime.run.log import read_run
 from callboard.service.api.client import Client
 from callboard.testing.checks import check_log
-from tests.support.run_harness import Theatre
-from tests.support.worker_plays import PLAYS, play
+from tests.support.run_harness import RunHarness
+from tests.support.worker_interpreters import INTERPRETERS, play
 from tests.support.worker_process import Kill
 from tests.support.worker_processes import (
     KILLED,
     PATIENCE_S,
-    Troupe,
+    Fleet,
     check_run,
     check_writers,
     claimers,
     end_payload,
-    open_troupe,
+    open_fleet,
     recorded_run,
     run_in,
     say,
@@ -72,28 +72,28 @@ def one_in_each_partition(word: str) -> list[str]:
     return [run_in(partition, PARTITIONS, word) for partition in range(PARTITIONS)]
 
 
-async def finished(troupe: Troupe, client: Client, runs: Sequence[str]) -> dict[str, list[Recorded]]:
+async def finished(fleet: Fleet, client: Client, runs: Sequence[str]) -> dict[str, list[Recorded]]:
     """Wait until runs have ended; check them."""
     found: dict[str, list[Recorded]] = {}
     for run_id in runs:
         found[run_id] = await until_end(client, run_id)
-        check_run(found[run_id], troupe.carried(run_id))
+        check_run(found[run_id], fleet.carried(run_id))
     return found
 
 
 async def test_partitions_move_to_a_worker_that_joins_and_runs_stay_where_they_are(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     runs = one_in_each_partition("early")
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
         client = connection.client
-        await troupe.hire("a")
+        await fleet.hire("a")
         await hold(client, gate, runs)
-        await troupe.hire("b")
+        await fleet.hire("b")
         await settled(client, ["a", "b"])
         gate.open()
-        for run_id, recorded in (await finished(troupe, client, runs)).items():
+        for run_id, recorded in (await finished(fleet, client, runs)).items():
             assert claimers(recorded) == ["a"], run_id
-            assert len(troupe.carried(run_id)) == 1
+            assert len(fleet.carried(run_id)) == 1
 
 
 async def test_runs_stay_where_they_are_when_another_worker_dies(tmp_path: Path) -> None:
@@ -104,11 +104,11 @@ async def test_runs_stay_where_they_are_when_another_worker_dies(tmp_path: Path)
     early = [run_in(partition, PARTITIONS, "early") for partition in of_b]
     late = [run_in(partition, PARTITIONS, "late") for partition in of_b]
     assert of_b
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
         client = connection.client
-        await troupe.hire("a")
+        await fleet.hire("a")
         await hold(client, gate, early)
-        b, _c = await troupe.hire("b"), await troupe.hire("c")
+        b, _c = await fleet.hire("b"), await fleet.hire("c")
         await settled(client, names)
         before = {run_id: claimers(await recorded_run(connection, run_id)) for run_id in early}
         await hold(client, gate, late)
@@ -116,19 +116,19 @@ async def test_runs_stay_where_they_are_when_another_worker_dies(tmp_path: Path)
         for run_id in late:
             await until(client, run_id, lambda event: event.epoch == 2, "a second claim")
         gate.open()
-        for run_id, recorded in (await finished(troupe, client, late)).items():
+        for run_id, recorded in (await finished(fleet, client, late)).items():
             assert claimers(recorded) == ["b", "c"], run_id
-        for run_id, recorded in (await finished(troupe, client, early)).items():
+        for run_id, recorded in (await finished(fleet, client, early)).items():
             assert claimers(recorded) == before[run_id], run_id
 
 
 async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
     """200 runs over three workers, one of which dies: what was done twice was being done by the dead."""
     runs = [f"run-{i}" for i in range(200)]
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
         client = connection.client
         for name in ("a", "b", "c"):
-            await troupe.hire(name)
+            await fleet.hire(name)
         await settled(client, ["a", "b", "c"])
         for run_id in runs:
             await say_start(client, play("steps", run_id, {"count": 3, "each": {"after": 0.05}}))
@@ -138,13 +138,13 @@ async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
                 seen += 1
                 if seen == len(runs):
                     break
-        await troupe.workers["b"].kill()
-        for run_id, recorded in (await finished(troupe, client, runs)).items():
+        await fleet.workers["b"].kill()
+        for run_id, recorded in (await finished(fleet, client, runs)).items():
             assert end_payload(recorded).output == [0, 1, 2]
             assert claimers(recorded)[:-1] in ([], ["b"]), run_id
-            carried = troupe.carried(run_id)
+            carried = fleet.carried(run_id)
             assert len(carried) - len({one.key for one in carried}) <= 1
-        killed_in = [run_id for run_id in runs if troupe.carried(run_id)[0].worker == "b"]
+        killed_in = [run_id for run_id in runs if fleet.carried(run_id)[0].worker == "b"]
         assert killed_in
 
 
@@ -153,34 +153,34 @@ async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
 
 async def test_a_worker_that_drains_hands_its_runs_over_and_no_effect_is_carried_out_twice(tmp_path: Path) -> None:
     runs = [f"run-{i}" for i in range(20)]
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
         client = connection.client
-        a = await troupe.hire("a")
+        a = await fleet.hire("a")
         for run_id in runs:
             await say_start(client, play("steps", run_id, {"count": 5, "each": {"after": 0.3}}))
         for run_id in runs:
             await until_type(client, run_id, ev.EffectCall.type)
-        await troupe.hire("b")
+        await fleet.hire("b")
         a.send(signal.SIGTERM)
         assert await a.died() == 0
-        for run_id, recorded in (await finished(troupe, client, runs)).items():
+        for run_id, recorded in (await finished(fleet, client, runs)).items():
             assert end_payload(recorded).output == list(range(5))
-            assert len(troupe.carried(run_id)) == 5
+            assert len(fleet.carried(run_id)) == 5
             assert claimers(recorded)[-1] == "b"
 
 
 async def test_a_run_at_a_draining_worker_can_be_cancelled(tmp_path: Path) -> None:
     """While it waits for its effect, for as long as its patience lasts."""
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
         client = connection.client
-        a = await troupe.hire("a", drain_s=8.0)
+        a = await fleet.hire("a", drain_s=8.0)
         await say_start(client, play("unwinds", "run"))
         await until(client, "run", lambda event: event.key == "endless[1]#1.1!long")
-        await troupe.hire("b")
+        await fleet.hire("b")
         a.send(signal.SIGTERM)
         verdict = await client.tell("run", "cancel", Cancel())
         assert verdict.status == "accepted"
-        (recorded,) = (await finished(troupe, client, ["run"])).values()
+        (recorded,) = (await finished(fleet, client, ["run"])).values()
         assert end_payload(recorded).status == "cancelled"
         cancelled = next(item.event for item in recorded if item.event.type == ev.CancelRequested.type)
         first = next(item.event for item in recorded if item.event.key == "endless[0]#1.1!long")
@@ -193,9 +193,9 @@ async def test_a_run_at_a_draining_worker_can_be_cancelled(tmp_path: Path) -> No
 
 async def test_commands_reach_a_running_run_in_a_full_house(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    async with open_troupe(tmp_path, runs_active_max=1) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path, runs_active_max=1) as fleet, fleet.connection() as connection:
         client = connection.client
-        await troupe.hire("a")
+        await fleet.hire("a")
         await say_start(client, play("gated", "first", gate.until))
         await until_type(client, "first", ev.EffectCall.type)
         for i in range(5):
@@ -210,15 +210,15 @@ async def test_commands_reach_a_running_run_in_a_full_house(tmp_path: Path) -> N
         await until(client, "second", lambda event: event.key == "endless[1]#1.1!long")
         await say(client, "second", "cancel", Cancel())
         assert end_payload(await until_end(client, "second")).status == "cancelled"
-        await finished(troupe, client, ["first", "second", *(f"waiting-{i}" for i in range(5))])
+        await finished(fleet, client, ["first", "second", *(f"waiting-{i}" for i in range(5))])
 
 
 @pytest.mark.parametrize("where", ["queued", "parked"])
 async def test_a_run_that_is_not_running_can_be_cancelled_in_a_full_house(where: str, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    async with open_troupe(tmp_path, runs_active_max=1) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path, runs_active_max=1) as fleet, fleet.connection() as connection:
         client = connection.client
-        await troupe.hire("a")
+        await fleet.hire("a")
         if where == "parked":
             await say_start(client, play("waits", "other", {"sleep_s": 3600}))
             await until_type(client, "other", ev.RunParked.type)
@@ -230,13 +230,13 @@ async def test_a_run_that_is_not_running_can_be_cancelled_in_a_full_house(where:
         assert end_payload(recorded).status == "cancelled"
         assert not gate.opened
         gate.open()
-        await finished(troupe, client, ["busy", "other"])
+        await finished(fleet, client, ["busy", "other"])
 
 
 async def test_a_command_that_is_delivered_twice_acts_once(tmp_path: Path) -> None:
-    async with open_troupe(tmp_path, partitions=1) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path, partitions=1) as fleet, fleet.connection() as connection:
         client = connection.client
-        await troupe.hire("a")
+        await fleet.hire("a")
         # Stays active, so that its start is not acknowledged, and neither is anything behind it.
         await say_start(client, play("unwinds", "run"))
         await until(client, "run", lambda event: event.key == "endless[1]#1.1!long")
@@ -249,7 +249,7 @@ async def test_a_command_that_is_delivered_twice_acts_once(tmp_path: Path) -> No
         await say(client, "run", "signal", Signal(name="three"))
         await say(client, "run", "cancel", Cancel())
         recorded = await until_end(client, "run")
-        check_run(recorded, troupe.carried("run"))
+        check_run(recorded, fleet.carried("run"))
         signals = [item.event.cause for item in recorded if item.event.type == ev.SignalReceived.type]
         assert len(signals) == len(set(signals)) == 3
         assert claimers(recorded) == ["a"]
@@ -257,19 +257,19 @@ async def test_a_command_that_is_delivered_twice_acts_once(tmp_path: Path) -> No
 
 async def test_commands_find_a_run_whose_partition_has_moved_away(tmp_path: Path) -> None:
     runs = one_in_each_partition("early")
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
         client = connection.client
-        await troupe.hire("a")
+        await fleet.hire("a")
         for run_id in runs:
             await say_start(client, play("unwinds", run_id))
         for run_id in runs:
             await until(client, run_id, lambda event: event.key == "endless[1]#1.1!long")
-        await troupe.hire("b")
+        await fleet.hire("b")
         await settled(client, ["a", "b"])
         before = {run_id: claimers(await recorded_run(connection, run_id)) for run_id in runs}
         for run_id in runs:
             await say(client, run_id, "cancel", Cancel())
-        for run_id, recorded in (await finished(troupe, client, runs)).items():
+        for run_id, recorded in (await finished(fleet, client, runs)).items():
             assert end_payload(recorded).status == "cancelled"
             assert claimers(recorded) == before[run_id], run_id
 
@@ -278,9 +278,9 @@ async def test_commands_find_a_run_whose_partition_has_moved_away(tmp_path: Path
 
 
 async def test_what_can_not_be_told_is_refused(tmp_path: Path) -> None:
-    async with open_troupe(tmp_path) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path) as fleet, fleet.connection() as connection:
         client = connection.client
-        await troupe.hire("a")
+        await fleet.hire("a")
         started = [await client.start(play("steps", "run", {"count": 1})) for _ in range(2)]
         assert [(verdict.status, verdict.run_id, verdict.duplicate) for verdict in started] == [
             ("accepted", "run", False),
@@ -293,17 +293,17 @@ async def test_what_can_not_be_told_is_refused(tmp_path: Path) -> None:
             verdict = await client.tell(run_id, "cancel", Cancel())
             assert verdict.status == "rejected"
             assert [problem.code for problem in verdict.problems] == [code]
-        (recorded,) = (await finished(troupe, client, ["run"])).values()
+        (recorded,) = (await finished(fleet, client, ["run"])).values()
         assert claimers(recorded) == ["a"]
 
 
 async def test_a_tell_is_not_refused_while_the_start_before_it_is_with_a_dead_worker(tmp_path: Path) -> None:
-    async with open_troupe(tmp_path, ack_wait_s=3.0) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path, ack_wait_s=3.0) as fleet, fleet.connection() as connection:
         client = connection.client
-        victim = await troupe.hire("a", kill=Kill("before", "append", 1))
+        victim = await fleet.hire("a", kill=Kill("before", "append", 1))
         await say_start(client, play("unwinds", "run"))
         assert await victim.died() == KILLED
-        await troupe.hire("b")
+        await fleet.hire("b")
         verdict = await client.tell("run", "cancel", Cancel())
         assert verdict.status == "accepted"
         assert end_payload(await until_end(client, "run")).status == "cancelled"
@@ -314,9 +314,9 @@ async def test_a_tell_is_not_refused_while_the_start_before_it_is_with_a_dead_wo
 
 async def test_a_parked_run_leaves_the_memory_and_comes_back_by_its_alarm(tmp_path: Path) -> None:
     runs = [f"run-{i}" for i in range(10)]
-    async with open_troupe(tmp_path) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path) as fleet, fleet.connection() as connection:
         client = connection.client
-        a = await troupe.hire("a")
+        a = await fleet.hire("a")
         for run_id in runs:
             await say_start(client, play("waits", run_id, {"sleep_s": 2.0}))
         for run_id in runs:
@@ -329,14 +329,14 @@ async def test_a_parked_run_leaves_the_memory_and_comes_back_by_its_alarm(tmp_pa
             assert claimers(recorded) == ["a", "a"]
             await say(client, run_id, "answer", Answer(interaction="person#1.1!ask", user_response="Ada"))
             await say(client, run_id, "signal", Signal(name="go"))
-        for recorded in (await finished(troupe, client, runs)).values():
+        for recorded in (await finished(fleet, client, runs)).values():
             assert end_payload(recorded).output == ["Ada", None, ["part.0", "part.1"]]
 
 
 async def test_an_alarm_that_fired_while_nobody_was_there_is_not_lost(tmp_path: Path) -> None:
-    async with open_troupe(tmp_path) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path) as fleet, fleet.connection() as connection:
         client = connection.client
-        a = await troupe.hire("a")
+        a = await fleet.hire("a")
         await say_start(client, play("waits", "run", {"sleep_s": 1.0}))
         await until_type(client, "run", ev.RunParked.type)
         await a.kill()
@@ -345,7 +345,7 @@ async def test_an_alarm_that_fired_while_nobody_was_there_is_not_lost(tmp_path: 
         await fired.next_msg(timeout=PATIENCE_S)
         await fired.unsubscribe()
         assert (await recorded_run(connection, "run"))[-1].event.type == ev.RunParked.type
-        await troupe.hire("b")
+        await fleet.hire("b")
         recorded = await until_type(client, "run", ev.HumanAsked.type)
         assert ev.TimerFired.type in {item.event.type for item in recorded}
         assert claimers(recorded) == ["a", "b"]
@@ -358,19 +358,19 @@ async def test_a_worker_that_slept_through_its_own_death_does_no_harm(tmp_path: 
     """Stopped for so long that another takes its runs, it wakes up with all it had in hand."""
     gate = Gate(tmp_path)
     runs = one_in_each_partition("run")
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
         client = connection.client
-        a = await troupe.hire("a")
+        a = await fleet.hire("a")
         await hold(client, gate, runs)
         a.send(signal.SIGSTOP)
-        await troupe.hire("b")
+        await fleet.hire("b")
         for run_id in runs:
             await until(client, run_id, lambda event: event.epoch == 2 and event.type == ev.RunClaimed.type)
         gate.open()
         ended = {run_id: await until_end(client, run_id) for run_id in runs}
         a.send(signal.SIGCONT)
         await settled(client, ["a", "b"])
-        for run_id, recorded in (await finished(troupe, client, runs)).items():
+        for run_id, recorded in (await finished(fleet, client, runs)).items():
             assert claimers(recorded) == ["a", "b"]
             assert [item.id for item in await recorded_run(connection, run_id)] == [item.id for item in ended[run_id]]
         # It finds each of them out when it next appends to it.
@@ -383,11 +383,11 @@ async def test_a_start_that_is_routed_anew_leaves_a_run_where_it_is(tmp_path: Pa
     gate = Gate(tmp_path)
     partition = next(p for p in range(PARTITIONS) if owner(p, ["a", "b"]) == "b")
     run_id = run_in(partition, PARTITIONS, "run")
-    async with open_troupe(tmp_path, partitions=PARTITIONS) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
         client = connection.client
-        await troupe.hire("a")
+        await fleet.hire("a")
         await hold(client, gate, [run_id])
-        await troupe.hire("b")
+        await fleet.hire("b")
         await settled(client, ["a", "b"])
         before = claimers(await recorded_run(connection, run_id))
         command = connection.log.subjects.command(partition, client.ref(run_id), "start")
@@ -395,7 +395,7 @@ async def test_a_start_that_is_routed_anew_leaves_a_run_where_it_is(tmp_path: Pa
         # Commands of a partition are taken in order: when this one has taken effect, the other has been seen to.
         await settled(client, ["a", "b"])
         gate.open()
-        (recorded,) = (await finished(troupe, client, [run_id])).values()
+        (recorded,) = (await finished(fleet, client, [run_id])).values()
         assert claimers(recorded) == before
 
 
@@ -403,24 +403,25 @@ async def test_of_two_that_claim_a_run_one_performs_it(tmp_path: Path) -> None:
     """Two run actors on connections of their own, without workers above them that would keep them apart."""
     script: dict[str, Any] = {}
     lost = 0
-    async with open_troupe(tmp_path) as troupe, troupe.connection() as left, troupe.connection() as right:
+    async with open_fleet(tmp_path) as fleet, fleet.connection() as left, fleet.connection() as right:
         rivals = [
-            Theatre(PLAYS, script, log=connection.log, worker=name) for connection, name in ((left, "l"), (right, "r"))
+            RunHarness(INTERPRETERS, script, log=connection.log, worker=name)
+            for connection, name in ((left, "l"), (right, "r"))
         ]
         for i in range(FIGHTS):
             ref = await rivals[0].accept("steps", f"run-{i}", input={"count": 4})
             endings: list[Ending] = []
 
-            async def claim(theatre: Theatre, ref: RunRef, endings: list[Ending]) -> None:
+            async def claim(harness: RunHarness, ref: RunRef, endings: list[Ending]) -> None:
                 nonlocal lost
                 try:
-                    endings.append(await theatre.perform(ref))
+                    endings.append(await harness.perform(ref))
                 except (RunLost, Behind):
                     lost += 1
 
             async with anyio.create_task_group() as tasks:
-                for theatre in rivals:
-                    tasks.start_soon(claim, theatre, ref, endings)
+                for harness in rivals:
+                    tasks.start_soon(claim, harness, ref, endings)
             recorded = await read_run(left.log, ref)
             assert endings.count("ended") == 1
             check_log([item.event for item in recorded])

@@ -73,7 +73,7 @@ def test_what_is_no_budget_is_refused(wrong: str, tmp_path: Path) -> None:
 
 
 @asynccontextmanager
-async def house(home: Path, **budgets: Any) -> AsyncGenerator[Caller]:
+async def deployment(home: Path, **budgets: Any) -> AsyncGenerator[Caller]:
     flags = {"data_dir": home, "sync": "100ms", "budgets": budgets}
     async with (
         open_connection(load(flags, env={}, cwd=home), "test") as connection,
@@ -88,7 +88,7 @@ async def house(home: Path, **budgets: Any) -> AsyncGenerator[Caller]:
 
 async def test_starts_are_refused_when_it_is_used_up_and_others_are_not(tmp_path: Path) -> None:
     start = {"definition": {"source": STEPS}, "script": SCRIPT, "model": "scripted"}
-    async with house(tmp_path, acme={"per": "month", "tokens": 200}) as caller:
+    async with deployment(tmp_path, acme={"per": "month", "tokens": 200}) as caller:
         await caller.finished(**start)
         refused: dict[str, Any] = {}
         while not refused:  # as soon as the worker has heard of it
@@ -97,7 +97,7 @@ async def test_starts_are_refused_when_it_is_used_up_and_others_are_not(tmp_path
         assert "the budget of acme is used up" in refused["problems"][0]["message"]
         other = Caller(caller.nc, "other")
         await other.finished(**start)
-    async with house(tmp_path, acme={"per": "month", "tokens": 200}) as caller:
+    async with deployment(tmp_path, acme={"per": "month", "tokens": 200}) as caller:
         answer: dict[str, Any] = {}
         while "error" not in answer:  # a worker that begins knows what was used before
             answer = await caller.ask("start", start)
@@ -108,7 +108,7 @@ async def test_runs_are_paused_once_if_that_is_wanted(tmp_path: Path) -> None:
     script = {"default": {**SCRIPT["default"], "delay_ms": 300}}
     names = [f"n{i}" for i in range(12)]
     source = json.dumps(document({name: {} for name in names}, list(itertools.pairwise(names))))
-    async with house(tmp_path, **{"acme/w": {"per": "month", "turns": 2, "then": "pause"}}) as caller:
+    async with deployment(tmp_path, **{"acme/w": {"per": "month", "turns": 2, "then": "pause"}}) as caller:
         run = await caller.start(definition={"source": source}, script=script)
         status = ""
         while status != "paused":

@@ -53,7 +53,7 @@ def configured(home: Path, rules: dict[str, Any], env: dict[str, str] | None = N
 
 
 @asynccontextmanager
-async def house(
+async def deployment(
     home: Path, rules: dict[str, Any], env: dict[str, str] | None = None, **settings: Any
 ) -> AsyncGenerator[Connection]:
     """A worker that carries rules out."""
@@ -81,7 +81,7 @@ async def ended(connection: Connection, run: str) -> None:
 async def test_a_program_is_told_of_a_failure_once_and_can_tell_from_whom(tmp_path: Path, inbox: Receiver) -> None:
     rules: dict[str, Any] = {"failures": {"on": "failed", "webhook": "${HOOK}", "secret": SECRET}}
     env = {"HOOK": f"{inbox.url}/failures"}
-    async with house(tmp_path, rules, env, http_url="https://board.example.com/") as connection:
+    async with deployment(tmp_path, rules, env, http_url="https://board.example.com/") as connection:
         await started(connection, FINE, "fine")
         await started(connection, FAILS, "bad")
         await until(lambda: len(inbox.posted) == 1)
@@ -95,7 +95,7 @@ async def test_a_program_is_told_of_a_failure_once_and_can_tell_from_whom(tmp_pa
     assert said["link"] == "https://board.example.com/t/default/runs/bad"
     # What happened before a rule was there is not told, nor what was told before.
     rules["ends"] = {"on": ["completed", "failed"], "webhook": f"{inbox.url}/ends"}
-    async with house(tmp_path, rules, env) as connection:
+    async with deployment(tmp_path, rules, env) as connection:
         await started(connection, FINE, "later")
         await until(lambda: len(inbox.posted) == 2)
     assert [one.said["run"] for one in inbox.at("/ends")] == ["later"]
@@ -108,7 +108,7 @@ async def test_a_question_says_which_runs_are_meant(tmp_path: Path, inbox: Recei
         "others": {"on": "completed", "where": "not tag.customer=acme", "webhook": f"{inbox.url}/others"},
         "elsewhere": {"on": "completed", "tenant": "globex", "webhook": f"{inbox.url}/elsewhere"},
     }
-    async with house(tmp_path, rules) as connection:
+    async with deployment(tmp_path, rules) as connection:
         await connection.log.publish(Message("cb.run.default.=FF.w.run.end", b"of no run that there could be", {}))
         await started(connection, {**FINE, "tags": {"customer": "acme"}}, "theirs")
         await started(connection, FINE, "plain")
@@ -127,7 +127,7 @@ async def test_what_waits_too_long_is_told_of_once_and_what_is_answered_is_not(t
         "at-once": {"on": "waiting", "longer_than": "0s", "webhook": f"{inbox.url}/at-once"},
     }
     question = asking(question="Ship it?", type="confirm")
-    async with house(tmp_path, rules, park_linger_s=0) as connection:
+    async with deployment(tmp_path, rules, park_linger_s=0) as connection:
         for run in ("answered", "open"):
             await started(connection, question, run, ends=False)
         await until(lambda: len(inbox.at("/at-once")) == 2)
@@ -137,7 +137,7 @@ async def test_what_waits_too_long_is_told_of_once_and_what_is_answered_is_not(t
         await until(lambda: len(inbox.at("/slow")) == 1)
         await started(connection, question, "third", ends=False)
     # Whoever carries it on knows what was told, and what still waits.
-    async with house(tmp_path, rules):
+    async with deployment(tmp_path, rules):
         await until(lambda: len(inbox.at("/slow")) == 2)
     assert [one.said["run"] for one in inbox.at("/slow")] == ["open", "third"]
     assert inbox.at("/slow")[0].said["text"].endswith(" has waited longer than 1500ms for an answer: Ship it?")
@@ -146,10 +146,10 @@ async def test_what_waits_too_long_is_told_of_once_and_what_is_answered_is_not(t
 async def test_of_several_workers_one_tells(tmp_path: Path, inbox: Receiver) -> None:
     rules = {"ends": {"on": "completed", "webhook": inbox.url}}
     runs = [f"run-{number}" for number in range(8)]
-    async with house(tmp_path, rules) as connection:
+    async with deployment(tmp_path, rules) as connection:
         assert connection.server is not None
         for some in (runs[:4], runs[4:]):
-            async with house(tmp_path, rules, nats_url=connection.server.url, allow_scripts=True):
+            async with deployment(tmp_path, rules, nats_url=connection.server.url, allow_scripts=True):
                 for run in some:
                     await started(connection, FINE, run)
         await until(lambda: len(inbox.posted) == len(runs))
@@ -162,7 +162,7 @@ async def test_of_an_encrypted_run_nothing_is_told_that_it_said(tmp_path: Path, 
         "waits": {"on": "waiting", "longer_than": "0s", "webhook": inbox.url},
         "words": {"on": "failed", "where": "input~grace", "webhook": f"{inbox.url}/words"},
     }
-    async with house(tmp_path, rules) as connection:
+    async with deployment(tmp_path, rules) as connection:
         await started(connection, {**FAILS, "input": {"who": "Grace"}, "encryption_key": "ada"}, "bad")
         await started(connection, {**asking(question="Is Ada well?"), "encryption_key": "ada"}, "asks", ends=False)
         await until(lambda: len(inbox.posted) == 2)
@@ -177,7 +177,7 @@ async def test_a_budget_that_is_used_up_is_told_of(tmp_path: Path, inbox: Receiv
     two = json.dumps(document({"a": {}, "b": {}}, [("a", "b")]))
     script = {"turns": {"a": [{"text": "done"}], "b": [{"text": "done"}]}}
     message = {**FINE, "definition": {"source": two}, "script": script}
-    async with house(tmp_path, rules) as connection:
+    async with deployment(tmp_path, rules) as connection:
         await started(connection, {**message, "limits": {"turns": 1}}, "paused", ends=False)
         cancels = {**message, "limits": {"turns": 1, "then": "cancel"}}
         await started(connection, cancels, "cancelled")
@@ -200,7 +200,7 @@ async def test_who_does_not_take_a_notice_gets_it_again_and_keeps_nobody_waiting
             "quick": {"on": "completed", "webhook": inbox.url},
         }
         inbox.statuses += [500, 404, 500, 503]
-        async with house(tmp_path, rules) as connection:
+        async with deployment(tmp_path, rules) as connection:
             await started(connection, FINE, "given-up")
             await until(lambda: len(inbox.posted) == 3)
             await started(connection, FINE, "taken")
@@ -221,7 +221,7 @@ async def test_people_are_told_by_slack_and_by_mail(tmp_path: Path, inbox: Recei
         env = {"OPS": f"{inbox.url}/slack", "SMTP_HOST": "127.0.0.1", "SMTP_PORT": str(mails.port)}
         env["SMTP_FROM"] = "board@example.com"
         source = json.dumps(document({"a": {}}, [], id="a<b"))
-        async with house(tmp_path, rules, env) as connection:
+        async with deployment(tmp_path, rules, env) as connection:
             await started(connection, {**FAILS, "definition": {"source": source}}, "bad")
             await until(lambda: len(inbox.posted) == 1 and len(mails.mails) == 1)
         (mail,) = mails.mails
@@ -321,7 +321,7 @@ async def test_a_scheduled_start_that_is_rejected_is_told_of_and_another_is_answ
 ) -> None:
     rules = {"rejected": {"on": ["failed", "rejected"], "webhook": inbox.url}}
     message = {"definition": FINE["definition"], "scheduled": {"schedule": "nightly", "due": "2099-01-01T00:00:00Z"}}
-    async with house(tmp_path, rules) as connection:
+    async with deployment(tmp_path, rules) as connection:
         sent = await connection.client.start({"definition": FINE["definition"], "run_id": "by-hand"})
         verdict = await connection.client.start({**message, "run_id": "nightly-1"})
         assert {sent.status, verdict.status} == {"rejected"}

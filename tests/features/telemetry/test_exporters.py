@@ -67,7 +67,7 @@ class Shelf:
 
 
 @asynccontextmanager
-async def house_at(home: Path, url: str | None = None, **settings: Any) -> AsyncGenerator[Connection]:
+async def deployment_at(home: Path, url: str | None = None, **settings: Any) -> AsyncGenerator[Connection]:
     flags: dict[str, Any] = {"data_dir": home, "sync": "100ms", "tenant": TENANT, "nats_url": url, **settings}
     async with open_connection(load({"allow_scripts": True, **flags}, env={}, cwd=home), "test") as connection:
         yield connection
@@ -75,7 +75,7 @@ async def house_at(home: Path, url: str | None = None, **settings: Any) -> Async
 
 @pytest.fixture
 async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    async with house_at(tmp_path) as opened:
+    async with deployment_at(tmp_path) as opened:
         yield opened
 
 
@@ -237,7 +237,7 @@ async def test_several_offer_and_one_exports(connection: Connection, tmp_path: P
     runs = [run_of(cake(), f"r{i}") for i in range(12)]
     shelf = Shelf()
     async with (
-        house_at(tmp_path / "second", connection.server.url) as second,
+        deployment_at(tmp_path / "second", connection.server.url) as second,
         exporting(connection, shelf, "one") as one,
     ):
         await until(lambda: one.held)
@@ -434,7 +434,7 @@ def arrived(receiver: Receiver) -> list[str]:
 
 
 async def test_a_run_of_a_worker_arrives_whole_at_the_backend(receiver: Receiver, tmp_path: Path) -> None:
-    async with house_at(tmp_path, otel=True) as connection:
+    async with deployment_at(tmp_path, otel=True) as connection:
         async with open_exporters(connection), open_worker(connection, env={}):
             run = await play(connection)
         events = await connection.client.events(run)
@@ -452,7 +452,7 @@ async def test_a_run_of_a_worker_arrives_whole_at_the_backend(receiver: Receiver
 
 
 async def test_a_fork_arrives_with_what_it_has_of_its_origin(receiver: Receiver, tmp_path: Path) -> None:
-    async with house_at(tmp_path, otel=True) as connection:
+    async with deployment_at(tmp_path, otel=True) as connection:
         async with open_exporters(connection), open_worker(connection, env={}):
             origin = await play(connection)
             parting = next(event.n for event in await connection.client.events(origin) if event.type == "node.exit")
@@ -482,7 +482,7 @@ async def test_a_fork_whose_origin_is_gone_holds_nobody_up() -> None:
 
 async def test_runs_do_not_wait_for_a_backend_that_is_down(receiver: Receiver, tmp_path: Path) -> None:
     receiver.answer = 400
-    async with house_at(tmp_path, otel=True) as connection:
+    async with deployment_at(tmp_path, otel=True) as connection:
         async with open_exporters(connection), open_worker(connection, env={}):
             runs = [await play(connection) for _ in range(3)]
             await until(lambda: len(receiver.paths) > 1)
@@ -497,7 +497,7 @@ async def test_what_was_not_sent_before_the_end_is_sent_by_the_next_house(
     receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     receiver.answer = 400
-    async with house_at(tmp_path, otel=True) as connection:
+    async with deployment_at(tmp_path, otel=True) as connection:
         async with open_exporters(connection), open_worker(connection, env={}):
             run = await play(connection)
         events = await connection.client.events(run)
@@ -505,7 +505,7 @@ async def test_what_was_not_sent_before_the_end_is_sent_by_the_next_house(
     assert arrived(receiver) == []
     receiver.answer = 200
     monkeypatch.setenv(semconv.CAPTURE_CONTENT, "true")
-    async with house_at(tmp_path, otel=True) as connection, open_exporters(connection):
+    async with deployment_at(tmp_path, otel=True) as connection, open_exporters(connection):
         await caught_up(connection, durable_here())
     assert connection.log.store == store
     assert semconv.INPUT_MESSAGES in plain(list(receiver.spans()[0].attributes))
@@ -532,7 +532,11 @@ async def test_without_otel_nothing_is_exported(receiver: Receiver, connection: 
 
 async def test_traces_can_be_switched_off(receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
-    async with house_at(tmp_path, otel=True) as connection, open_exporters(connection), open_worker(connection, env={}):
+    async with (
+        deployment_at(tmp_path, otel=True) as connection,
+        open_exporters(connection),
+        open_worker(connection, env={}),
+    ):
         await play(connection)
         assert not await consumer_exists(connection, durable_here())
     assert receiver.paths == []
@@ -631,7 +635,7 @@ async def test_metrics_of_live_runs_arrive(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", backend.url)
         monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "50")
         monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
-        async with house_at(tmp_path, otel=True) as connection, open_worker(connection, env={}):
+        async with deployment_at(tmp_path, otel=True) as connection, open_worker(connection, env={}):
             await play(connection)
             async with counting(connection):
                 for _ in range(3):
@@ -650,7 +654,7 @@ async def test_an_event_that_cannot_be_counted_does_not_stop_the_others(
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", backend.url)
         monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "50")
         monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
-        async with house_at(tmp_path, otel=True) as connection, counting(connection):
+        async with deployment_at(tmp_path, otel=True) as connection, counting(connection):
             events = cake().events
             events[6] = msgspec.structs.replace(events[6], payload=msgspec.Raw(b'{"text":7}'))
             await perform(connection.log, events)

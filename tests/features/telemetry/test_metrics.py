@@ -32,8 +32,8 @@ RUN: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[httpx.AsyncClient, str]]:
-    """A client of a house, and where its worker tells its figures."""
+async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[httpx.AsyncClient, str]]:
+    """A client of a deployment, and where its worker tells its figures."""
     address = f"127.0.0.1:{free_ports(1)[0]}"
     async with served(tmp_path_factory.mktemp("house"), metrics_listen=address) as (client, _):
         yield client, f"http://{address}/metrics"
@@ -90,8 +90,8 @@ def test_a_histogram_counts_below_its_bounds() -> None:
 # -- what is told -----------------------------------------------------------------------------------------------------
 
 
-async def test_the_figures_of_all_runs(house: tuple[httpx.AsyncClient, str]) -> None:
-    client, _ = house
+async def test_the_figures_of_all_runs(deployment: tuple[httpx.AsyncClient, str]) -> None:
+    client, _ = deployment
     found = await counted(client)
     ended = {name: value for name, value in found.items() if name.startswith("callboard_runs_total{")}
     assert ['callboard_run_status="completed"' in name for name in ended] == [True]
@@ -104,8 +104,8 @@ async def test_the_figures_of_all_runs(house: tuple[httpx.AsyncClient, str]) -> 
     assert not any("run_id" in name or "callboard_run_id" in name for name in found)
 
 
-async def test_the_figures_of_a_worker(house: tuple[httpx.AsyncClient, str]) -> None:
-    client, url = house
+async def test_the_figures_of_a_worker(deployment: tuple[httpx.AsyncClient, str]) -> None:
+    client, url = deployment
     await counted(client)
     found = await figures(client, url)
     assert (found["callboard_worker_partitions"], found["callboard_worker_divergences_total"]) == (4, 0)
@@ -115,8 +115,8 @@ async def test_the_figures_of_a_worker(house: tuple[httpx.AsyncClient, str]) -> 
     assert (await client.get(url.replace("/metrics", "/"))).status_code == 404
 
 
-async def test_how_full_the_store_is_is_told_by_who_can_know(house: tuple[httpx.AsyncClient, str]) -> None:
-    client, url = house
+async def test_how_full_the_store_is_is_told_by_who_can_know(deployment: tuple[httpx.AsyncClient, str]) -> None:
+    client, url = deployment
     # A store without anything in it is not full to any share.
     await counted(client)
 
@@ -129,8 +129,8 @@ async def test_how_full_the_store_is_is_told_by_who_can_know(house: tuple[httpx.
     assert 0 < worker["load"]["store"] < 1
 
 
-async def test_a_worker_says_that_it_lives_and_whether_it_takes_runs(house: tuple[httpx.AsyncClient, str]) -> None:
-    _client, url = house
+async def test_a_worker_says_that_it_lives_and_whether_it_takes_runs(deployment: tuple[httpx.AsyncClient, str]) -> None:
+    _client, url = deployment
     async with httpx.AsyncClient(trust_env=False) as client:
         for path in ("/healthz", "/readyz"):
             found = await client.get(url.replace("/metrics", path))
@@ -183,8 +183,8 @@ RARE = {
 """What is told only where there is a limit, a model that counts tokens, or a rule of notices."""
 
 
-async def test_alerts_and_dashboard_ask_for_what_there_is(house: tuple[httpx.AsyncClient, str]) -> None:
-    client, url = house
+async def test_alerts_and_dashboard_ask_for_what_there_is(deployment: tuple[httpx.AsyncClient, str]) -> None:
+    client, url = deployment
     there = names(await counted(client)) | names(await figures(client, url)) | RARE
     asked = {
         re.sub(r"_(bucket|sum|count)$", "", name)
@@ -263,8 +263,8 @@ PROMETHEUS = os.environ.get("CALLBOARD_TEST_PROMETHEUS") or shutil.which("promet
 
 
 @pytest.mark.skipif(PROMETHEUS is None, reason="there is no prometheus here (CALLBOARD_TEST_PROMETHEUS)")
-async def test_a_real_prometheus_reads_all_of_it(house: tuple[httpx.AsyncClient, str], tmp_path: Path) -> None:
-    client, url = house
+async def test_a_real_prometheus_reads_all_of_it(deployment: tuple[httpx.AsyncClient, str], tmp_path: Path) -> None:
+    client, url = deployment
     await counted(client)
     assert PROMETHEUS is not None
     hosts = [f"{client.base_url.host}:{client.base_url.port}", url.split("/")[2]]

@@ -24,8 +24,8 @@ from callboard.projections.run.span_ids import SpanIds
 from callboard.runtime.settings import logs
 from callboard.runtime.settings.config import load
 from tests.support.otlp_receiver import plain
-from tests.support.sample_plays import effect
-from tests.support.simulation import theatre_for
+from tests.support.sample_interpreters import effect
+from tests.support.simulation import harness_for
 
 TRACES, METRICS, LOGS = (f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT" for signal in SIGNALS)
 
@@ -198,10 +198,10 @@ async def test_what_is_logged_of_a_run_has_its_trace(stream: io.StringIO) -> Non
         await effect(stage.enter("a"), "do", 1)
         raise ValueError("a fault of ours")
 
-    theatre = theatre_for(broken)
-    ref = await theatre.accept("p")
+    harness = harness_for(broken)
+    ref = await harness.accept("p")
     structlog.get_logger("before").info("before")
-    await theatre.actor(ref).run()
+    await harness.actor(ref).run()
     structlog.get_logger("after").info("after")
     told = {str(line["event"]): line for line in lines(stream)}
     of_run = told["interpreter failed"]

@@ -92,10 +92,10 @@ CANCELLED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", CANCELLED)
 def test_a_cancellation_after_any_event_unwinds_and_replays(name: str) -> None:
     async def body() -> None:
-        theatre = FlowTheatre()
-        ref = await theatre.begin(CANCELLED[name])
-        uncancelled = await finish(theatre, ref, World())
-        recorded = await read_run(theatre.log, ref)
+        harness = FlowTheatre()
+        ref = await harness.begin(CANCELLED[name])
+        uncancelled = await finish(harness, ref, World())
+        recorded = await read_run(harness.log, ref)
         seen: Counter[str] = Counter()
         for boundary in range(1, len(recorded)):
             other = FlowTheatre()
@@ -256,8 +256,8 @@ def test_a_failure_with_surprising_members_is_a_failure_like_any(name: str) -> N
             return SURPRISING[name]
 
     async def body() -> None:
-        theatre = FlowTheatre()
-        theatre.providers, theatre.contracts = {uri: Odd}, {uri: document}
+        harness = FlowTheatre()
+        harness.providers, harness.contracts = {uri: Odd}, {uri: document}
         steps = {
             "a": call(
                 {"provider": uri}, middleware=[shown(onFailure={"code": "T"}), retry(2, "X")], catch=[caught("b", "T")]
@@ -265,10 +265,10 @@ def test_a_failure_with_surprising_members_is_a_failure_like_any(name: str) -> N
             "b": call({"provider": uri}),
             "done": returned(),
         }
-        ref = await theatre.begin(flow(steps))
-        events = await finish(theatre, ref, World())
+        ref = await harness.begin(flow(steps))
+        events = await finish(harness, ref, World())
         check_log(events)
-        check_replay(theatre.language, ref, events)
+        check_replay(harness.language, ref, events)
         assert result_of(events)["code"] == "X"
 
     simulate(body)

@@ -17,12 +17,12 @@ from tests.support.simulation import World, copied, finish
 @pytest.mark.parametrize("always_replay", [False, True], ids=["straight", "always-replay"])
 def test_corpus(scenario: Scenario, always_replay: bool) -> None:
     async def body() -> None:
-        theatre = FlowTheatre(always_replay=always_replay)
-        ref = await theatre.begin(scenario.definition, scenario.input, scenario.arguments)
-        events = await finish(theatre, ref, World())
+        harness = FlowTheatre(always_replay=always_replay)
+        ref = await harness.begin(scenario.definition, scenario.input, scenario.arguments)
+        events = await finish(harness, ref, World())
         assert not find_differences(scenario.expected, result_of(events))
         check_log(events)
-        check_replay(theatre.language, ref, events)
+        check_replay(harness.language, ref, events)
 
     simulate(body)
 
@@ -32,10 +32,10 @@ def test_corpus_after_a_death_at_each_boundary(scenario: Scenario) -> None:
     """Whatever a dead worker had recorded, another one finishes the run with the same Result."""
 
     async def body() -> None:
-        theatre = FlowTheatre()
-        ref = await theatre.begin(scenario.definition, scenario.input, scenario.arguments)
-        await finish(theatre, ref, World())
-        recorded = await read_run(theatre.log, ref)
+        harness = FlowTheatre()
+        ref = await harness.begin(scenario.definition, scenario.input, scenario.arguments)
+        await finish(harness, ref, World())
+        recorded = await read_run(harness.log, ref)
         for boundary in range(1, len(recorded)):
             other = FlowTheatre()
             await copied(recorded[:boundary], cast("CrashingLog", other.log))

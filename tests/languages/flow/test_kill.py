@@ -37,11 +37,11 @@ from tests.support.flows import (
 from tests.support.worker_process import Kill
 from tests.support.worker_processes import (
     KILLED,
-    Troupe,
+    Fleet,
     Worker,
     check_run,
     claimers,
-    open_troupe,
+    open_fleet,
     recorded_run,
     say,
     until,
@@ -197,27 +197,27 @@ def check_end(recorded: Sequence[Recorded], expected: Expected) -> None:
     assert set(cleaned.values()) == {1}
 
 
-async def lane(troupe: Troupe, expected: Expected, prefix: str, kills: Sequence[Kill], same: list[Recorded]) -> None:
+async def lane(fleet: Fleet, expected: Expected, prefix: str, kills: Sequence[Kill], same: list[Recorded]) -> None:
     """Perform a run for each death: who ends a run after its worker has died dies performing the next one."""
     case = expected.case()
     taken_over = 0
 
     async def hire(i: int) -> Worker:
         kill = Kill(kills[i].when, "append", kills[i].n, f"{prefix}-{i}") if i < len(kills) else None
-        return await troupe.order(f"{prefix}-{i}", prefix=prefix, kill=kill)
+        return await fleet.order(f"{prefix}-{i}", prefix=prefix, kill=kill)
 
     async def succeed(i: int) -> None:
         nonlocal worker
         assert await worker.died() == KILLED
         worker = await hire(i + 1)
 
-    async with troupe.connection(prefix=prefix) as connection:
+    async with fleet.connection(prefix=prefix) as connection:
         worker = await hire(0)
         for i in range(len(kills)):
             recorded: list[Recorded] = []
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(succeed, i)
-                recorded = await perform(troupe, connection.client, case, f"{prefix}-{i}")
+                recorded = await perform(fleet, connection.client, case, f"{prefix}-{i}")
             check_same(case, recorded, same)
             check_end(recorded, expected)
             taken_over += len(set(claimers(recorded))) == 2
@@ -229,15 +229,15 @@ async def lane(troupe: Troupe, expected: Expected, prefix: str, kills: Sequence[
 @pytest.mark.parametrize("expected", FLOWS, ids=str)
 async def test_a_flow_ends_the_same_wherever_its_worker_dies(expected: Expected, tmp_path: Path) -> None:
     case = expected.case()
-    async with open_troupe(tmp_path, partitions=2) as troupe:
-        troupe.preload = [FLOW]
-        recorded = await undisturbed(troupe, case)
+    async with open_fleet(tmp_path, partitions=2) as fleet:
+        fleet.preload = [FLOW]
+        recorded = await undisturbed(fleet, case)
         check_end(recorded, expected)
         kills = kills_of(recorded)
         assert len(kills) > LANES
         async with anyio.create_task_group() as tasks:
             for i in range(LANES):
-                tasks.start_soon(lane, troupe, expected, f"lane-{i}", kills[i::LANES], recorded)
+                tasks.start_soon(lane, fleet, expected, f"lane-{i}", kills[i::LANES], recorded)
 
 
 # -- the public corpus -------------------------------------------------------------------------------------------------
@@ -254,21 +254,21 @@ def check_outcomes(outcomes: dict[str, Outcome], cases: Sequence[CorpusCase]) ->
     assert len(outcomes) == sum(len(case.scenarios) for case in cases)
 
 
-async def check_runs(troupe: Troupe, outcomes: dict[str, Outcome]) -> None:
-    async with troupe.connection() as connection:
+async def check_runs(fleet: Fleet, outcomes: dict[str, Outcome]) -> None:
+    async with fleet.connection() as connection:
         for outcome in outcomes.values():
-            check_run(await recorded_run(connection, outcome.run), troupe.carried(outcome.run))
+            check_run(await recorded_run(connection, outcome.run), fleet.carried(outcome.run))
 
 
 async def test_the_corpus_on_one_worker_all_at_once(tmp_path: Path) -> None:
     cases = corpus()
-    async with open_troupe(tmp_path) as troupe:
-        troupe.preload = [FLOW]
-        worker = await troupe.hire("worker")
-        async with troupe.connection() as connection:
+    async with open_fleet(tmp_path) as fleet:
+        fleet.preload = [FLOW]
+        worker = await fleet.hire("worker")
+        async with fleet.connection() as connection:
             outcomes = await run_cases(connection, claim_of(), cases)
         check_outcomes(outcomes, cases)
-        await check_runs(troupe, outcomes)
+        await check_runs(fleet, outcomes)
         await worker.kill()
 
 
@@ -276,20 +276,20 @@ async def test_the_corpus_on_a_worker_that_is_killed_in_the_middle(tmp_path: Pat
     cases = corpus()
     whole = sum(len(case.scenarios) for case in cases)
     outcomes: dict[str, Outcome] = {}
-    async with open_troupe(tmp_path) as troupe:
-        troupe.preload = [FLOW]
-        victim = await troupe.hire("victim")
+    async with open_fleet(tmp_path) as fleet:
+        fleet.preload = [FLOW]
+        victim = await fleet.hire("victim")
 
         async def kill() -> None:
-            async with troupe.connection() as connection, connection.client.follow(event_type=ev.RunEnd.type) as ends:
+            async with fleet.connection() as connection, connection.client.follow(event_type=ev.RunEnd.type) as ends:
                 for _ in range(whole // 2):
                     await anext(ends)
                 await victim.kill()
-            await troupe.hire("heir")
+            await fleet.hire("heir")
 
-        async with troupe.connection() as connection, anyio.create_task_group() as tasks:
+        async with fleet.connection() as connection, anyio.create_task_group() as tasks:
             tasks.start_soon(kill)
             outcomes = await run_cases(connection, claim_of(), cases)
         check_outcomes(outcomes, cases)
-        await check_runs(troupe, outcomes)
-        await troupe.workers["heir"].kill()
+        await check_runs(fleet, outcomes)
+        await fleet.workers["heir"].kill()

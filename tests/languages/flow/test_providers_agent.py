@@ -27,7 +27,7 @@ SEARCH = {
 }
 
 
-def theatre(script: dict[str, Any], log: CrashingLog | None = None) -> FlowTheatre:
+def harness(script: dict[str, Any], log: CrashingLog | None = None) -> FlowTheatre:
     return FlowTheatre(log, script=script)
 
 
@@ -44,7 +44,7 @@ def of_type(events: list[Event], payload: type[Any]) -> list[Any]:
 
 def test_a_model_answers_a_prompt() -> None:
     async def body() -> None:
-        made = theatre(turns({"text": "Rome", "usage": USAGE}))
+        made = harness(turns({"text": "Rome", "usage": USAGE}))
         told, events = await played(made, flow_of(ours("model"), prompt="Capital?", system="Be brief."), "unread")
         assert told["value"] == "Rome"
         assert told["metadata"] == {
@@ -66,7 +66,7 @@ def test_a_model_answers_a_prompt() -> None:
 @pytest.mark.parametrize(("input", "asked"), [("Well?", "Well?"), ({"n": 1}, '{"n":1}')])
 def test_the_input_is_the_prompt(input: Any, asked: str) -> None:
     async def body() -> None:
-        _, events = await played(theatre(turns({"text": "ok"})), flow_of(ours("model")), input)
+        _, events = await played(harness(turns({"text": "ok"})), flow_of(ours("model")), input)
         assert of_type(events, ev.ModelCall)[0].messages[0].parts[0].text == asked
 
     simulate(body)
@@ -75,10 +75,10 @@ def test_the_input_is_the_prompt(input: Any, asked: str) -> None:
 def test_a_structured_answer_fits_its_schema() -> None:
     async def body() -> None:
         flow = flow_of(ours("model"), prompt="?", schema=FOUND)
-        told, events = await played(theatre(turns({"data": {"found": 3}})), flow)
+        told, events = await played(harness(turns({"data": {"found": 3}})), flow)
         assert told["value"] == {"found": 3}
         assert of_type(events, ev.ModelCall)[0].schema == FOUND
-        told, _ = await played(theatre(turns({"text": '{"found": "three"}'})), flow)
+        told, _ = await played(harness(turns({"text": '{"found": "three"}'})), flow)
         failure = told["failure"]
         assert (failure["code"], failure["retryable"]) == ("Provider.Call.Model.InvalidOutput", True)
         assert failure["details"]["text"] == '{"found": "three"}'
@@ -101,7 +101,7 @@ def test_what_a_call_says_of_its_turns_holds_for_all(rules: int, then: Any, monk
 
     async def body() -> None:
         flow = flow_of(ours("model"), prompt="Look.", tools=[SEARCH], max_output_tokens=50, temperature=0.5)
-        _, events = await played(theatre(CONVERSATION), flow)
+        _, events = await played(harness(CONVERSATION), flow)
         first, *others = of_type(events, ev.ModelCall)
         assert (first.max_output_tokens, first.temperature) == (50, 0.5)
         assert {(call.max_output_tokens, call.temperature) for call in others} == {then}
@@ -113,7 +113,7 @@ def test_the_parameters_of_a_call_are_passed_on_in_every_turn() -> None:
     async def body() -> None:
         given: dict[str, Any] = {"top_p": 0.9, "top_k": 4, "seed": 7, "stop_sequences": ["END"]}
         flow = flow_of(ours("model"), prompt="Look.", tools=[SEARCH], **given)
-        _, events = await played(theatre(CONVERSATION), flow)
+        _, events = await played(harness(CONVERSATION), flow)
         calls = of_type(events, ev.ModelCall)
         assert [call.parameters for call in calls] == [given] * len(calls)
         assert len(calls) > 1
@@ -123,7 +123,7 @@ def test_the_parameters_of_a_call_are_passed_on_in_every_turn() -> None:
 
 def test_a_model_works_with_tools_turn_by_turn() -> None:
     async def body() -> None:
-        told, events = await played(theatre(CONVERSATION), flow_of(ours("model"), prompt="Look.", tools=[SEARCH]))
+        told, events = await played(harness(CONVERSATION), flow_of(ours("model"), prompt="Look.", tools=[SEARCH]))
         assert told["value"] == "done"
         assert told["metadata"]["tools"] == ["search", "search"]
         assert told["metadata"]["usage"]["input_tokens"] == 20
@@ -143,7 +143,7 @@ def test_a_conversation_survives_a_crash_at_every_append() -> None:
         def check(told: dict[str, Any]) -> None:
             assert (told["value"], told["metadata"]["usage"]["input_tokens"]) == ("done", 20)
 
-        assert await crashing_everywhere(lambda log: theatre(CONVERSATION, log), flow, check) > 15
+        assert await crashing_everywhere(lambda log: harness(CONVERSATION, log), flow, check) > 15
 
     simulate(body)
 
@@ -164,7 +164,7 @@ def test_a_model_fails(
     script: dict[str, Any], arguments: dict[str, Any], code: str, type: str, retryable: bool | None
 ) -> None:
     async def body() -> None:
-        told, _ = await played(theatre(script), flow_of(ours("model"), **{"prompt": "?", **arguments}))
+        told, _ = await played(harness(script), flow_of(ours("model"), **{"prompt": "?", **arguments}))
         failure = told["failure"]
         assert (failure["code"], failure["type"]) == (f"Provider.Call.Model.{code}", type)
         assert failure.get("retryable") is retryable
@@ -175,7 +175,7 @@ def test_a_model_fails(
 def test_a_toolbox_that_cannot_be_opened() -> None:
     async def body() -> None:
         tools = [{"type": "nats", "subject": "x", "tools": [{"name": "t"}]}]
-        told, _ = await played(theatre(turns({"text": "x"})), flow_of(ours("model"), prompt="?", tools=tools))
+        told, _ = await played(harness(turns({"text": "x"})), flow_of(ours("model"), prompt="?", tools=tools))
         assert told["failure"]["code"] == "Provider.Call.Model.ToolsUnavailable"
         assert told["failure"]["details"]["code"] == "tool.unavailable"
 
@@ -192,7 +192,7 @@ def scripted(*answers: dict[str, Any]) -> dict[str, Any]:
 def test_a_scripted_tool() -> None:
     async def body() -> None:
         flow = flow_of(ours("tool"), source=SEARCH, tool="search")
-        told, events = await played(theatre(scripted({"output": {"hits": 3}})), flow, {"q": "x"})
+        told, events = await played(harness(scripted({"output": {"hits": 3}})), flow, {"q": "x"})
         assert told == {"value": {"hits": 3}, "metadata": {"tool": "search", "server": "script"}}
         [call] = of_type(events, ev.ToolCall)
         assert (call.tool, call.input) == ("search", {"q": "x"})
@@ -212,7 +212,7 @@ def test_a_scripted_tool() -> None:
 def test_a_tool_fails(script: dict[str, Any], arguments: dict[str, Any], code: str) -> None:
     async def body() -> None:
         flow = flow_of(ours("tool"), **{"source": SEARCH, "tool": "search", **arguments})
-        told, _ = await played(theatre(script), flow, {"q": "x"})
+        told, _ = await played(harness(script), flow, {"q": "x"})
         assert told["failure"]["code"] == f"Provider.Call.Tool.{code}"
 
     simulate(body)
@@ -226,7 +226,7 @@ def test_a_tool_survives_a_crash_at_every_append() -> None:
         def check(told: dict[str, Any]) -> None:
             assert told["value"] == {"hits": 3}
 
-        assert await crashing_everywhere(lambda log: theatre(script, log), flow, check, input={"q": "x"}) > 8
+        assert await crashing_everywhere(lambda log: harness(script, log), flow, check, input={"q": "x"}) > 8
 
     simulate(body)
 
@@ -234,21 +234,21 @@ def test_a_tool_survives_a_crash_at_every_append() -> None:
 async def test_a_python_function() -> None:
     flow = flow_of(ours("tool"), python="textwrap:shorten", arguments={"text": "many more words", "width": 10})
     flow = flow_of(ours("tool"), python="statistics:fmean")
-    told, _ = await played(theatre({}), flow, {"data": [1, 2, 6]})
+    told, _ = await played(harness({}), flow, {"data": [1, 2, 6]})
     assert told == {"value": 3.0, "metadata": {"tool": "fmean", "server": "python"}}
 
 
 async def test_a_python_function_that_is_not_there() -> None:
-    told, _ = await played(theatre({}), flow_of(ours("tool"), python="statistics:no_such"), {})
+    told, _ = await played(harness({}), flow_of(ours("tool"), python="statistics:no_such"), {})
     assert told["failure"]["code"] == "Provider.Call.Tool.Unavailable"
 
 
 async def test_a_tool_of_an_mcp_server() -> None:
     server = {"type": "mcp", "name": "desk", "command": python(str(FIXTURES / "mcp_server.py"))}
-    told, _ = await played(theatre({}), flow_of(ours("tool"), source=server, tool="weather"), {"city": "Rome"})
+    told, _ = await played(harness({}), flow_of(ours("tool"), source=server, tool="weather"), {"city": "Rome"})
     assert told == {"value": {"city": "Rome", "degrees": 21}, "metadata": {"tool": "weather", "server": "desk"}}
     told, _ = await played(
-        theatre({}), flow_of(ours("tool"), source=server, tool="refuse", arguments={"reason": "Sunday"})
+        harness({}), flow_of(ours("tool"), source=server, tool="refuse", arguments={"reason": "Sunday"})
     )
     assert (told["failure"]["code"], told["failure"]["message"]) == ("Provider.Call.Tool.Failed", "Sunday")
 
@@ -256,7 +256,7 @@ async def test_a_tool_of_an_mcp_server() -> None:
 async def test_a_session_lasts_for_the_whole_conversation() -> None:
     server = {"type": "mcp", "name": "desk", "command": python(str(FIXTURES / "mcp_server.py"))}
     ask = {"tool": "pid", "input": {}}
-    made = theatre(turns({"tool_calls": [ask]}, {"tool_calls": [ask, ask]}, {"text": "done"}))
+    made = harness(turns({"tool_calls": [ask]}, {"tool_calls": [ask, ask]}, {"text": "done"}))
     told, events = await played(made, flow_of(ours("model"), prompt="?", tools=[server]))
     assert told["value"] == "done"
     found = [result.output["result"] for result in of_type(events, ev.ToolResult)]

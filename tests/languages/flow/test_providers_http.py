@@ -366,17 +366,17 @@ def retrying(site: Site) -> dict[str, Any]:
 
 async def test_retry_waits_as_long_as_the_server_asks(site: Site) -> None:
     site.busy = 2
-    theatre = FlowTheatre()
-    theatre.providers[HTTP] = lambda: provider(site)
-    before = theatre.clock()
-    ref = await theatre.begin(retrying(site), {"order": 1})
-    events = await finish(theatre, ref, World())
+    harness = FlowTheatre()
+    harness.providers[HTTP] = lambda: provider(site)
+    before = harness.clock()
+    ref = await harness.begin(retrying(site), {"order": 1})
+    events = await finish(harness, ref, World())
     assert result_of(events) == {"type": "success", "value": {"left": -1}}
     assert dt.timedelta(seconds=6) <= events[-1].time - before < dt.timedelta(seconds=60)
     keys = [headers["idempotency-key"] for _, _, headers, _ in site.seen]
     assert len(set(keys)) == 3, "every attempt is a request of its own"
     check_log(events)
-    check_replay(theatre.language, ref, events)
+    check_replay(harness.language, ref, events)
 
 
 async def test_a_request_that_is_made_again_has_the_same_key(site: Site) -> None:
@@ -387,9 +387,9 @@ async def test_a_request_that_is_made_again_has_the_same_key(site: Site) -> None
         return "before" if entry.type == ev.EffectResult.type and next(deaths, None) else None
 
     log.crash = dying
-    theatre = FlowTheatre(log)
-    theatre.providers[HTTP] = lambda: provider(site)
-    told, events = await played(theatre, flow_of(ours("http"), method="POST", url=site.at("/echo")), [1])
+    harness = FlowTheatre(log)
+    harness.providers[HTTP] = lambda: provider(site)
+    told, events = await played(harness, flow_of(ours("http"), method="POST", url=site.at("/echo")), [1])
     assert told["value"]["status"] == 200
     keys = [headers["idempotency-key"] for _, _, headers, _ in site.seen]
     assert (len(keys), len(set(keys))) == (2, 1)
@@ -401,20 +401,20 @@ async def test_a_request_that_is_made_again_has_the_same_key(site: Site) -> None
 
 
 async def test_metadata_is_seen_in_the_window(site: Site) -> None:
-    theatre = FlowTheatre()
-    theatre.providers[HTTP] = lambda: provider(site)
-    told, _ = await played(theatre, flow_of(ours("http"), url=site.at("/status/404")))
+    harness = FlowTheatre()
+    harness.providers[HTTP] = lambda: provider(site)
+    told, _ = await played(harness, flow_of(ours("http"), url=site.at("/status/404")))
     assert told["failure"]["code"] == "Provider.Call.Http.NonSuccessStatus"
     assert told["metadata"]["status"] == 404
 
 
 async def test_arguments_that_do_not_fit_the_contract_never_reach_a_worker() -> None:
-    theatre = FlowTheatre()
+    harness = FlowTheatre()
     flow = flow_of(ours("http"))
     flow["steps"]["a"]["call"]["with"] = {"url": "{{ 'http://example.com' }}", "method": "{{ 'BREW' }}"}
-    told, _ = await played(theatre, flow)
+    told, _ = await played(harness, flow)
     assert told["failure"]["code"] == "System.ParameterValidationFailed"
-    assert theatre.executed == []
+    assert harness.executed == []
 
 
 async def test_a_call_that_is_cancelled_lets_go_at_once(site: Site) -> None:

@@ -21,7 +21,7 @@ from callboard.testing.crashes import CrashingLog
 from callboard.testing.virtual_time import BEGINNING, simulate
 from tests.support.flow_providers import crashing_everywhere, flow_of, ours, played
 from tests.support.flows import TIMEOUT, FlowTheatre, result_of
-from tests.support.run_harness import Nursery, Theatre, types
+from tests.support.run_harness import Nursery, RunHarness, types
 from tests.support.simulation import World, finish
 
 ASK = "main/a:call#1.1!ask"
@@ -153,22 +153,22 @@ def test_a_signal_wakes_a_run_that_waits_for_it() -> None:
     simulate(body)
 
 
-async def _with_signals(theatre: FlowTheatre, flow: dict[str, Any], *signals: Command) -> tuple[Any, list[Event]]:
+async def _with_signals(harness: FlowTheatre, flow: dict[str, Any], *signals: Command) -> tuple[Any, list[Event]]:
     """Run a flow that finds signals when it begins; others come when it has parked."""
-    ref = await theatre.begin(flow)
-    await theatre.perform(ref, *signals)
-    events = await finish(theatre, ref, World())
+    ref = await harness.begin(flow)
+    await harness.perform(ref, *signals)
+    events = await finish(harness, ref, World())
     check_log(events)
-    check_replay(theatre.language, ref, events)
+    check_replay(harness.language, ref, events)
     return result_of(events)["value"], events
 
 
 def test_signals_that_do_not_match_are_passed_over() -> None:
     async def body() -> None:
-        theatre = FlowTheatre()
+        harness = FlowTheatre()
         flow = flow_of(ours("signal"), name="paid", match={"order": 2})
-        signals = [theatre.command("signal", name="paid", data={"order": n}, by=f"p{n}") for n in (1, 2)]
-        told, _ = await _with_signals(theatre, flow, *signals)
+        signals = [harness.command("signal", name="paid", data={"order": n}, by=f"p{n}") for n in (1, 2)]
+        told, _ = await _with_signals(harness, flow, *signals)
         assert told == {"value": {"order": 2}, "metadata": {"name": "paid", "by": "p2"}}
 
     simulate(body)
@@ -199,7 +199,7 @@ def test_a_signal_survives_a_crash_at_every_append() -> None:
 
 
 class Children(FlowTheatre):
-    """A theatre in which child runs end as soon as they are called for."""
+    """A harness in which child runs end as soon as they are called for."""
 
     def __init__(self, log: CrashingLog | None = None, end: ev.RunEnd | None = None) -> None:
         # Nobody wakes a run here; while it lingers it looks at its children itself.
@@ -211,9 +211,9 @@ class Children(FlowTheatre):
 class Ending(Nursery):
     """Performs children by writing their ends."""
 
-    def __init__(self, theatre: Theatre, end: ev.RunEnd) -> None:
-        super().__init__(theatre)
-        self._services = theatre
+    def __init__(self, harness: RunHarness, end: ev.RunEnd) -> None:
+        super().__init__(harness)
+        self._services = harness
         self._end = end
 
     async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
@@ -260,8 +260,8 @@ def test_a_child_that_does_not_complete_is_a_failure_with_its_own_before_it(
 ) -> None:
     async def body() -> None:
         own = Failure("Mine.Broken", "it broke", details={"k": 1}, retryable=True)
-        theatre = Children(end=ev.RunEnd(status, results={"half": 1}, error=own))
-        told, _ = await played(theatre, flow_of(ours("definition"), source="{}"))
+        harness = Children(end=ev.RunEnd(status, results={"half": 1}, error=own))
+        told, _ = await played(harness, flow_of(ours("definition"), source="{}"))
         failure = told["failure"]
         assert (failure["code"], failure["type"]) == (f"Provider.Call.Definition.{code}", type)
         assert failure["previous"] == {

@@ -170,8 +170,8 @@ async def test_a_worker_without_a_connection(tmp_path: Path) -> None:
 
 async def test_in_a_run(tmp_path: Path) -> None:
     async with connection(tmp_path) as nc, serving(nc):
-        theatre = FlowTheatre()
-        theatre.providers[NATS] = lambda: Nats(TenantRequests(nc, OutgoingPolicy("cb")))
-        told, _ = await played(theatre, flow_of(NATS, service="numbers", endpoint="double"), {"n": 4})
+        harness = FlowTheatre()
+        harness.providers[NATS] = lambda: Nats(TenantRequests(nc, OutgoingPolicy("cb")))
+        told, _ = await played(harness, flow_of(NATS, service="numbers", endpoint="double"), {"n": 4})
         assert told["value"] == 8
         assert told["metadata"]["subject"] == "numbers.double"

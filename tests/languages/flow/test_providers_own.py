@@ -19,8 +19,8 @@ from tests.support.own_providers import CACHE, CIPHER, NOTIFY, SHOUT
 CLASSES = (own.Shout, own.Whisper, own.Cache, own.Notify, own.Cipher)
 
 
-def theatre(log: CrashingLog | None = None, **names: Any) -> FlowTheatre:
-    """A theatre with everybody's providers."""
+def harness(log: CrashingLog | None = None, **names: Any) -> FlowTheatre:
+    """A harness with everybody's providers."""
     own.Notify.heard.clear()
     made = FlowTheatre(log, **names)
     made.providers = {each.document["uri"]: each for each in CLASSES}
@@ -40,7 +40,7 @@ def told_of(*entries: dict[str, Any], input: Any = "abc", **arguments: Any) -> d
     told: dict[str, Any] = {}
 
     async def body() -> None:
-        found, _ = await played(theatre(), wrapped(*entries, **arguments), input)
+        found, _ = await played(harness(), wrapped(*entries, **arguments), input)
         told.update(found)
 
     simulate(body)
@@ -55,21 +55,21 @@ FAILS = {"failure": {"code": "Mine.Broken", "message": "it broke"}}
 
 def test_a_call_provider_of_ones_own() -> None:
     async def body() -> None:
-        told, events = await played(theatre(), flow_of(SHOUT, times=2), "ab")
+        told, events = await played(harness(), flow_of(SHOUT, times=2), "ab")
         assert told == {"value": "ABAB", "metadata": {"letters": 4}}, "what is not declared is not seen"
         start = next(ev.payload_of(event) for event in events if event.type == ev.RunStart.type)
         assert isinstance(start, ev.RunStart)
         assert start.environment.providers[SHOUT] == own.Shout.document
-        told, _ = await played(theatre(), flow_of(SHOUT, times=2), 7)
+        told, _ = await played(harness(), flow_of(SHOUT, times=2), 7)
         assert told["failure"]["code"] == "Provider.Call.Shout.Voiceless"
-        told, _ = await played(theatre(), flow_of(SHOUT), "ab")
+        told, _ = await played(harness(), flow_of(SHOUT), "ab")
         assert told["failure"]["code"] == "System.ParameterValidationFailed"
 
     simulate(body)
 
 
 async def test_a_plain_function_may_block_and_return_a_plain_result() -> None:
-    told, _ = await played(theatre(), flow_of("mwl:provider.call/acme/whisper/v1", times=1), "ABC")
+    told, _ = await played(harness(), flow_of("mwl:provider.call/acme/whisper/v1", times=1), "ABC")
     assert told["value"] == "abc"
 
 
@@ -80,7 +80,7 @@ def test_an_answer_that_is_none_is_a_failure(answer: Any) -> None:
             return answer
 
     async def body() -> None:
-        made = theatre()
+        made = harness()
         made.providers[SHOUT] = Odd
         told, _ = await played(made, flow_of(SHOUT, times=1), "ab")
         assert told["failure"]["code"] == "provider.malformed"
@@ -119,7 +119,7 @@ def failure_of_answer(answer: dict[str, Any]) -> str:
     told: dict[str, Any] = {}
 
     async def body() -> None:
-        stage = theatre()
+        stage = harness()
         stage.providers[SHOUT] = Odd
         found, _ = await played(stage, flow_of(SHOUT, times=1), "ab")
         told.update(found["failure"])
@@ -130,7 +130,7 @@ def failure_of_answer(answer: dict[str, Any]) -> str:
 
 def test_a_worker_without_the_provider_fails_the_call() -> None:
     async def body() -> None:
-        made = theatre()
+        made = harness()
         del made.providers[SHOUT]
         told, _ = await played(made, flow_of(SHOUT, times=1), "ab")
         assert told["failure"]["code"] == "provider.unknown"
@@ -267,7 +267,7 @@ def test_no_action_makes_a_success_of_a_failure() -> None:
 def test_around_a_whole_flow() -> None:
     async def body() -> None:
         flow = {**wrapped(), "middleware": [{"provider": CACHE, "onEntry": {"with": {"key": "k"}}}]}
-        told, events = await played(theatre(), flow)
+        told, events = await played(harness(), flow)
         assert told == "from the cache"
         assert [event.path for event in events if event.type == ev.EffectCall.type] == [
             "main:mw0.onEntry",
@@ -286,7 +286,7 @@ def paths(events: list[Event], type: str) -> list[str]:
 
 def test_each_action_is_one_effect_in_a_node_of_its_own() -> None:
     async def body() -> None:
-        _, events = await played(theatre(), wrapped({"provider": NOTIFY}))
+        _, events = await played(harness(), wrapped({"provider": NOTIFY}))
         acted = [f"main/a:mw0.{phase}" for phase in ("onEntry", "onSuccess", "onAlways")]
         assert [path for path in paths(events, ev.EffectCall.type) if "mw0" in path] == acted
         assert [path for path in paths(events, ev.NodeEnter.type) if "mw0" in path] == acted
@@ -300,7 +300,7 @@ def test_actions_survive_a_crash_at_every_append() -> None:
             assert told["value"] == "abc"
 
         flow = wrapped({"provider": NOTIFY}, {"provider": CIPHER})
-        assert await crashing_everywhere(lambda log: theatre(log), flow, check, input="abc") > 20
+        assert await crashing_everywhere(lambda log: harness(log), flow, check, input="abc") > 20
 
     simulate(body)
 
@@ -308,7 +308,7 @@ def test_actions_survive_a_crash_at_every_append() -> None:
 def test_a_clean_up_runs_when_what_it_wraps_is_interrupted() -> None:
     async def body() -> None:
         bound = {"provider": TIMEOUT, "onEntry": {"with": {"duration": "PT1M"}}}
-        told, _ = await played(theatre(), wrapped(bound, {"provider": NOTIFY}, delay="PT1H"), "abc")
+        told, _ = await played(harness(), wrapped(bound, {"provider": NOTIFY}, delay="PT1H"), "abc")
         assert told["failure"]["code"] == "Provider.Middleware.Timeout.Exceeded"
         assert [(phase, type) for phase, _, type, _ in own.Notify.heard] == [
             ("onEntry", None),

@@ -232,9 +232,9 @@ async def test_a_container_that_takes_too_long_is_removed(runtime: Callable[[], 
 
 
 async def test_a_flow_runs_a_program() -> None:
-    theatre = FlowTheatre()
-    theatre.providers[PROCESS] = lambda: Process(rules())
+    harness = FlowTheatre()
+    harness.providers[PROCESS] = lambda: Process(rules())
     code = "import sys; sys.stdout.write(sys.stdin.read().upper())"
-    told, _ = await played(theatre, flow_of(PROCESS, argv=[sys.executable, "-c", code], output="json"), "word")
+    told, _ = await played(harness, flow_of(PROCESS, argv=[sys.executable, "-c", code], output="json"), "word")
     assert told["value"] == {"exit_code": 0, "stdout": "WORD", "stderr": ""}
     assert told["metadata"]["exit_code"] == 0

@@ -203,7 +203,7 @@ def test_all_ports_travel_where_a_node_has_no_result() -> None:
 def test_a_conversion_function_sees_the_value_under_several_names() -> None:
     written = graph(steps("a", "b"), "t -> a | def convert(input_data): return input_data")
     done = perform(written, BODY, kinds={"code": echoing})
-    [(_kind, request)] = done.theatre.asked
+    [(_kind, request)] = done.harness.asked
     assert request["language"] == "python"
     assert request["function"] == "convert"
     assert request["wrap"] is True
@@ -217,7 +217,7 @@ def test_a_conversion_to_something_that_is_no_object_is_wrapped() -> None:
     written = graph(steps("a"), "t -> a | lambda d: d['body']['n']")
     done = perform(written, BODY, kinds={"code": returning(2)})
     assert done.took("a") == {"converted_data": 2}
-    assert done.theatre.asked[0][1]["function"] is None
+    assert done.harness.asked[0][1]["function"] is None
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_without_a_sandbox_values_pass_unconverted() -> None:
 def test_a_dead_way_converts_nothing() -> None:
     nodes = [webhook(), condition("i", "false"), step("a")]
     done = perform(graph(nodes, "t -> i", "i.true -> a | lambda x: x"), BODY, kinds={"code": echoing})
-    assert done.theatre.asked == []
+    assert done.harness.asked == []
 
 
 # -- fan-out -----------------------------------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ def test_a_conversion_function_is_applied_to_each_item_in_one_effect() -> None:
     written = graph(nodes, "each.iteration -> body | lambda x: {'twice': x}", triggers=[])
     done = perform(written, [1, 2], kinds={"code": echoing}, start_from_node="each")
     assert [run["input_data"]["result"] for run in done.runs("body")] == [{"converted_data": 1}, {"converted_data": 2}]
-    assert len(done.theatre.asked) == 1
+    assert len(done.harness.asked) == 1
 
 
 def test_a_failing_run_stops_everything() -> None:
@@ -376,7 +376,7 @@ def test_without_retries_the_first_failure_is_the_end() -> None:
 def test_after_the_last_retry_the_node_fails() -> None:
     own = fetch("a", retry_attempts=2)
     done = perform(graph([webhook(), own], "t -> a"), BODY, kinds={"code": fails()})
-    assert len(done.theatre.asked) == 3
+    assert len(done.harness.asked) == 3
     assert done.record("a")["retry_count"] == 2
     assert done.record("a")["status"] == "FAILED"
 
@@ -386,7 +386,7 @@ def test_success_false_is_not_tried_again_and_leaves_its_output() -> None:
     own["output_params"] = {"success": False, "error_message": ""}
     carry = returning({"success": False, "error_message": "full", "more": 1})
     done = perform(graph([webhook(), own, step("b")], "t -> a", "a -> b"), BODY, kinds={"code": carry})
-    assert len(done.theatre.asked) == 1
+    assert len(done.harness.asked) == 1
     record = done.record("a")
     assert record["status"] == "FAILED"
     assert record["output_data"] == {"result": {"success": False, "error_message": "full"}}

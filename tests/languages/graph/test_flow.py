@@ -200,7 +200,7 @@ def test_a_filter_function_runs_in_the_sandbox() -> None:
     own = filtering(filter_type="custom_function", custom_filter_function="def keep(item): return item['n'] > 4")
     done = alone(own, ITEMS, kinds={"code": carry})
     assert [item["n"] for item in done.out("f", "passed")["filtered_data"]] == [5, 9]
-    assert done.theatre.asked[0][1]["function"] == "keep"
+    assert done.harness.asked[0][1]["function"] == "keep"
 
 
 # -- SORT --------------------------------------------------------------------------------------------------------------
@@ -476,7 +476,7 @@ def http(**configurations: Any) -> dict[str, Any]:
 
 def asked(input: Any = None, **configurations: Any) -> dict[str, Any]:
     done = alone(http(**configurations), input or {}, kinds={"provider": answered(200)})
-    [(_kind, request)] = done.theatre.asked
+    [(_kind, request)] = done.harness.asked
     return request["with"]
 
 
@@ -508,7 +508,7 @@ def test_a_status_other_than_2xx_fails_at_once() -> None:
     done = alone(http(retry_attempts=3), {}, kinds={"provider": answered(500, {"e": 1})})
     assert done.record("h")["error"]["error_code"] == "NODE_EXECUTION_FAILED"
     assert done.record("h")["output_data"]["result"]["status_code"] == 500
-    assert len(done.theatre.asked) == 1
+    assert len(done.harness.asked) == 1
 
 
 def test_no_answer_is_tried_again() -> None:
@@ -517,7 +517,7 @@ def test_no_answer_is_tried_again() -> None:
         "metadata": {},
     }
     done = alone(http(retry_attempts=1), {}, kinds={"provider": answers(down)})
-    assert len(done.theatre.asked) == 2
+    assert len(done.harness.asked) == 2
     assert done.record("h")["error"]["error_code"] == "NODE_EXEC_ERROR"
     assert done.results["error"]["error_message"] == "Node h failed: down"
 
@@ -525,7 +525,7 @@ def test_no_answer_is_tried_again() -> None:
 def test_a_request_without_url_fails_before_it_is_made() -> None:
     done = alone(http(url=" "), {}, kinds={"provider": answered(200)})
     assert done.record("h")["status"] == "FAILED"
-    assert done.theatre.asked == []
+    assert done.harness.asked == []
 
 
 def test_what_is_asked() -> None:
@@ -555,7 +555,7 @@ REQUEST = {"headers": {"authorization": "secret"}, "body": {"card": "4711"}, "qu
 def test_what_a_webhook_received_is_not_sent_with_a_method_that_has_no_body(method: str) -> None:
     nodes = [webhook(), http(method=method)]
     done = perform(graph(nodes, "t -> h"), REQUEST, kinds={"provider": answered(200)})
-    [(_kind, request)] = done.theatre.asked
+    [(_kind, request)] = done.harness.asked
     assert "4711" not in str(request)
     assert "secret" not in str(request)
     assert done.of_type("node.warning") == []
@@ -563,7 +563,7 @@ def test_what_a_webhook_received_is_not_sent_with_a_method_that_has_no_body(meth
 
 def test_a_body_that_is_made_for_a_request_without_one_is_warned_of() -> None:
     done = alone(http(), {"body": {"q": 1}}, kinds={"provider": answered(200)})
-    assert "json" not in done.theatre.asked[0][1]["with"]
+    assert "json" not in done.harness.asked[0][1]["with"]
     [warning] = done.of_type("node.warning")
     assert (warning.code, "GET takes a body only from the configurations" in warning.reason) == (
         "graph.body_unsent",
@@ -598,7 +598,7 @@ def test_run_code() -> None:
     own = node("c", "ACTION", "RUN_CODE", code="def run(data):\n    return data")
     done = alone(own, {"x": 1}, kinds={"code": answers({"results": [{"value": {"y": 2}}]})})
     assert done.out("c") == {"y": 2}
-    [(_kind, request)] = done.theatre.asked
+    [(_kind, request)] = done.harness.asked
     assert (request["function"], request["inputs"], request["wrap"]) == ("run", [{"x": 1}], False)
     assert set(request["limits"]) == {"wall_s", "cpu_s", "memory_bytes", "output_bytes"}
 
@@ -606,7 +606,7 @@ def test_run_code() -> None:
 def test_statements_become_a_function() -> None:
     own = node("c", "ACTION", "RUN_CODE", code="result = input_data['x'] + 1")
     done = alone(own, {"x": 1}, kinds={"code": answers({"results": [{"value": 2}]})})
-    [(_kind, request)] = done.theatre.asked
+    [(_kind, request)] = done.harness.asked
     namespace: dict[str, Any] = {}
     exec(request["source"], namespace)
     assert namespace[request["function"]]({"x": 1}) == 2

@@ -16,7 +16,7 @@ from callboard.bus.log.port import Recorded
 from callboard.service.api.client import Client
 from tests.e2e.kills.test_kill import Case, deaths, lane, undisturbed
 from tests.support.graphs import flow, graph, node, timeless, webhook
-from tests.support.worker_processes import PATIENCE_S, end_payload, open_troupe, say
+from tests.support.worker_processes import PATIENCE_S, end_payload, open_fleet, say
 
 LANES = 8
 """How many chains of workers die beside each other; most of their time they wait."""
@@ -92,8 +92,8 @@ CASE = Case("graph", start, attended, ["human.closed", "timer.fired", "tool.resu
 
 
 async def test_a_graph_is_killed_at_every_boundary_and_answered_from_elsewhere(tmp_path: Path) -> None:
-    async with open_troupe(tmp_path, partitions=2) as troupe:
-        expected = await undisturbed(troupe, CASE)
+    async with open_fleet(tmp_path, partitions=2) as fleet:
+        expected = await undisturbed(fleet, CASE)
         end = end_payload(expected)
         assert end.status == "completed"
         assert end.results["execution_sequence"] == ["t", "each", "write", "write", "approve", "pause"]
@@ -101,4 +101,4 @@ async def test_a_graph_is_killed_at_every_boundary_and_answered_from_elsewhere(t
         kills = deaths(len(expected))
         async with anyio.create_task_group() as tasks:
             for i in range(LANES):
-                tasks.start_soon(lane, troupe, CASE, f"lane-{i}", kills[i::LANES], expected)
+                tasks.start_soon(lane, fleet, CASE, f"lane-{i}", kills[i::LANES], expected)

@@ -294,7 +294,7 @@ def test_a_subtype_without_a_table_sent_no_token() -> None:
         "h", "HUMAN_IN_THE_LOOP", "IN_APP_APPROVAL", channel_type="slack", bot_token="x", timeout_action="continue"
     )
     done = perform(graph([webhook(), own], "t -> h"), {"body": 1}, kinds={"channel": answers({"ok": True})})
-    assert "bot_token" not in done.theatre.asked[0][1]["channel_config"]
+    assert "bot_token" not in done.harness.asked[0][1]["channel_config"]
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------
@@ -337,14 +337,14 @@ def test_in_what_was_recorded_every_method_sent_the_body_of_the_input(before: No
     own = node("h", "ACTION", "HTTP_REQUEST", method="GET", url="https://example.com/")
     value = {"result": {"type": "success", "value": {"status": 200}}, "metadata": {}}
     done = perform(graph([own], triggers=[]), {"body": 1}, start_from_node="h", kinds={"provider": answers(value)})
-    assert done.theatre.asked[0][1]["with"]["json"] == 1
+    assert done.harness.asked[0][1]["with"]["json"] == 1
 
 
 @pytest.mark.parametrize("before", ["MEMORY_TEMPLATES"], indirect=True)
 def test_in_what_was_recorded_a_memory_was_asked_with_the_template_itself(before: None) -> None:
     own = node("m", "MEMORY", "KEY_VALUE_STORE", storage_backend="memory", key="{{ input.who }}")
     done = perform(graph([own], triggers=[]), {"who": "A"}, start_from_node="m", kinds={"memory": answers({})})
-    assert done.theatre.asked[0][1]["memory"]["configurations"]["key"] == "{{ input.who }}"
+    assert done.harness.asked[0][1]["memory"]["configurations"]["key"] == "{{ input.who }}"
 
 
 @pytest.mark.parametrize("before", ["LAST_CALLS"], indirect=True)

@@ -17,7 +17,7 @@ from callboard.projections.results.playbook_state import PlaybookState
 from callboard.service.api.client import Client
 from tests.e2e.kills.test_kill import Case, deaths, lane, undisturbed
 from tests.support.playbook_cases import block, declared, doc, steps, sub
-from tests.support.worker_processes import PATIENCE_S, end_payload, open_troupe, say
+from tests.support.worker_processes import PATIENCE_S, end_payload, open_fleet, say
 
 LANES = 8
 """How many chains of workers die beside each other; most of their time they wait."""
@@ -82,8 +82,8 @@ CASE = Case("playbook", start, attended, ["human.closed", "run.resumed", "tool.r
 
 
 async def test_a_playbook_is_killed_at_every_boundary_and_answered_from_elsewhere(tmp_path: Path) -> None:
-    async with open_troupe(tmp_path, partitions=2) as troupe:
-        expected = await undisturbed(troupe, CASE)
+    async with open_fleet(tmp_path, partitions=2) as fleet:
+        expected = await undisturbed(fleet, CASE)
         end = end_payload(expected)
         assert (end.status, end.output) == ("completed", "Finished.")
         assert end.results["named_outputs"] == {
@@ -100,4 +100,4 @@ async def test_a_playbook_is_killed_at_every_boundary_and_answered_from_elsewher
         kills = deaths(len(expected))
         async with anyio.create_task_group() as tasks:
             for i in range(LANES):
-                tasks.start_soon(lane, troupe, CASE, f"lane-{i}", kills[i::LANES], expected)
+                tasks.start_soon(lane, fleet, CASE, f"lane-{i}", kills[i::LANES], expected)

@@ -51,7 +51,7 @@ def test_each_step_sees_the_outputs_of_all_steps_before_it() -> None:
     )
     turns = {**says(s1="A", s4="D|E"), "2a": ["B"], "2b": ["C"]}
     done = perform(Play(source, {"a": "x"}, turns, {"t": [{"output": "T"}]}))
-    assert {turn.system for turn in done.theatre.turns} == {"Be {{brief}}."}
+    assert {turn.system for turn in done.harness.turns} == {"Be {{brief}}."}
     assert done.contexts[0] == ""
     shown = [
         '<step number="1" title="S1">\nA\n</step>',
@@ -88,17 +88,17 @@ def test_a_long_output_stands_in_the_log_once_for_all_steps_to_come() -> None:
 
 def test_the_limits_of_an_answer_are_those_of_the_start() -> None:
     plain = perform(Play(doc(steps("a")), turns=says(s1="A")))
-    assert (plain.theatre.turns[0].max_output_tokens, plain.theatre.turns[0].temperature) == (16_384, None)
+    assert (plain.harness.turns[0].max_output_tokens, plain.harness.turns[0].temperature) == (16_384, None)
     start = {"options": {"max_tokens": 99, "temperature": 0}}
     told = perform(Play(doc(steps("a")), turns=says(s1="A"), start=start))
-    assert (told.theatre.turns[0].max_output_tokens, told.theatre.turns[0].temperature) == (99, 0)
-    assert (plain.theatre.turns[0].parameters, told.theatre.turns[0].parameters) == ({}, {})
+    assert (told.harness.turns[0].max_output_tokens, told.harness.turns[0].temperature) == (99, 0)
+    assert (plain.harness.turns[0].parameters, told.harness.turns[0].parameters) == ({}, {})
 
 
 def test_the_parameters_of_its_turns_are_those_of_the_start() -> None:
     given = {"top_p": 0.9, "stop_sequences": ["END"], "safety_settings": {"harassment": "BLOCK_NONE"}}
     told = perform(Play(doc(steps("a")), turns=says(s1="A"), start={"options": given}))
-    assert told.theatre.turns[0].parameters == given
+    assert told.harness.turns[0].parameters == given
 
 
 def test_unquoted_and_quoted_values_in_the_arguments_of_a_tool() -> None:
@@ -119,9 +119,9 @@ def test_unquoted_and_quoted_values_in_the_arguments_of_a_tool() -> None:
 
 async def parked(play: Play, *, park: float = 0.0) -> tuple[PlaybookTheatre, Any]:
     """Perform a playbook until it has to wait."""
-    theatre, ref = await play.begun()
-    assert await theatre.perform(ref) == "parked"
-    return theatre, ref
+    harness, ref = await play.begun()
+    assert await harness.perform(ref) == "parked"
+    return harness, ref
 
 
 def ask_play(**start: Any) -> Play:
@@ -130,8 +130,8 @@ def ask_play(**start: Any) -> Play:
 
 def test_a_question_says_what_it_is_and_until_when() -> None:
     async def body() -> None:
-        theatre, ref = await parked(ask_play())
-        events = await theatre.events(ref)
+        harness, ref = await parked(ask_play())
+        events = await harness.events(ref)
         [asked] = payloads(events, ev.HumanAsked)
         assert (asked.question, asked.interaction_type, asked.options) == ("Which?", "select", ["x", "y"])
         assert asked.request_data == {"step": 2, "label": "2", "title": "S2"}
@@ -144,11 +144,11 @@ def test_a_question_says_what_it_is_and_until_when() -> None:
 
 def test_what_is_no_answer_is_refused_and_changes_nothing() -> None:
     async def body() -> None:
-        theatre, ref = await parked(ask_play())
+        harness, ref = await parked(ask_play())
 
         def answer(**fields: Any) -> Any:
             body: dict[str, Any] = {"interaction": ASK, **fields}
-            return theatre.command("answer", **body)
+            return harness.command("answer", **body)
 
         wrong = [
             answer(user_response="z", id="outside"),
@@ -156,10 +156,10 @@ def test_what_is_no_answer_is_refused_and_changes_nothing() -> None:
             answer(user_response=None, id="nothing"),
             answer(user_response=["x"], id="list"),
             answer(interaction="3#1.1!ask", user_response="x", id="step"),
-            theatre.command("resume", id="resume"),
+            harness.command("resume", id="resume"),
         ]
-        await theatre.perform(ref, *wrong)
-        events = await theatre.events(ref)
+        await harness.perform(ref, *wrong)
+        events = await harness.events(ref)
         assert refusals(events) == [
             *(("answer.not_understood", name) for name in ("outside", "case", "nothing", "list")),
             ("answer.no_question", "step"),
@@ -171,23 +171,23 @@ def test_what_is_no_answer_is_refused_and_changes_nothing() -> None:
             )
         assert payloads(events, ev.HumanAnswered) == []
         right, second = answer(user_response="x", by="ada"), answer(user_response="y", id="second")
-        await theatre.perform(ref, right, second)
-        done = Performance(theatre, ref, await theatre.events(ref))
+        await harness.perform(ref, right, second)
+        done = Performance(harness, ref, await harness.events(ref))
         assert refusals(done.events)[-1] == ("answer.late", "second")
         assert done.named == {"__elicit_step_2": "x", "way": "x"}
         assert [(answered.k, answered.by) for answered in payloads(done.events, ev.HumanAnswered)] == [(1, "ada")]
         check_log(done.events)
-        check_replay(theatre.language, ref, done.events)
+        check_replay(harness.language, ref, done.events)
 
     live(body)
 
 
 def test_an_answer_that_comes_when_the_next_question_is_open_is_late() -> None:
     async def body() -> None:
-        theatre, ref = await parked(Play(doc(steps('@elicit(input, "a")', '@elicit(input, "b")'))))
+        harness, ref = await parked(Play(doc(steps('@elicit(input, "a")', '@elicit(input, "b")'))))
         for said in ("A", "B"):
-            await theatre.perform(ref, theatre.command("answer", interaction="1#1.1!ask", user_response=said, id=said))
-        events = await theatre.events(ref)
+            await harness.perform(ref, harness.command("answer", interaction="1#1.1!ask", user_response=said, id=said))
+        events = await harness.events(ref)
         assert refusals(events) == [("answer.late", "B")]
         assert "2#1.1!ask" in payloads(events, ev.CommandRefused)[0].message
 
@@ -228,14 +228,14 @@ def test_nobody_comes_and_the_run_expires(name: str) -> None:
     play, status, number = EXPIRING[name]
 
     async def body() -> None:
-        theatre, ref = await parked(play)
-        clock = theatre.clock
+        harness, ref = await parked(play)
+        clock = harness.clock
         assert isinstance(clock, VirtualClock)
         clock.set(BEGINNING + dt.timedelta(seconds=91))
-        assert await theatre.perform(ref, theatre.command("alarm")) == "ended"
-        done = Performance(theatre, ref, await theatre.events(ref))
+        assert await harness.perform(ref, harness.command("alarm")) == "ended"
+        done = Performance(harness, ref, await harness.events(ref))
         check_log(done.events)
-        check_replay(theatre.language, ref, done.events)
+        check_replay(harness.language, ref, done.events)
         assert (done.end.status, done.end.output) == ("expired", "A")
         assert done.end.error is not None
         assert done.end.error.code == "playbook.expired"
@@ -249,17 +249,17 @@ def test_nobody_comes_and_the_run_expires(name: str) -> None:
 
 def test_a_pause_by_command_holds_at_the_next_step_and_expires_too() -> None:
     async def body() -> None:
-        theatre, ref = await parked(ask_play(options={"expires_after": 60}))
-        await theatre.perform(ref, theatre.command("pause", by="ada"))
-        answer = theatre.command("answer", interaction=ASK, user_response="y")
-        assert await theatre.perform(ref, answer) == "parked"
-        again = theatre.command("pause", id="again")
-        await theatre.perform(ref, again)
-        assert refusals(await theatre.events(ref)) == [("pause.already", "again")]
-        assert isinstance(theatre.clock, VirtualClock)
-        theatre.clock.set(BEGINNING + dt.timedelta(seconds=61))
-        assert await theatre.perform(ref, theatre.command("alarm")) == "ended"
-        done = Performance(theatre, ref, await theatre.events(ref))
+        harness, ref = await parked(ask_play(options={"expires_after": 60}))
+        await harness.perform(ref, harness.command("pause", by="ada"))
+        answer = harness.command("answer", interaction=ASK, user_response="y")
+        assert await harness.perform(ref, answer) == "parked"
+        again = harness.command("pause", id="again")
+        await harness.perform(ref, again)
+        assert refusals(await harness.events(ref)) == [("pause.already", "again")]
+        assert isinstance(harness.clock, VirtualClock)
+        harness.clock.set(BEGINNING + dt.timedelta(seconds=61))
+        assert await harness.perform(ref, harness.command("alarm")) == "ended"
+        done = Performance(harness, ref, await harness.events(ref))
         assert (done.end.status, done.end.output) == ("expired", "y")
         assert done.statuses == {"1": "completed", "2": "completed", "3": "pending"}
 
@@ -268,11 +268,11 @@ def test_a_pause_by_command_holds_at_the_next_step_and_expires_too() -> None:
 
 def test_a_resume_gives_other_values_also_if_nothing_stood_still() -> None:
     async def body() -> None:
-        theatre, ref = await parked(ask_play())
-        await theatre.perform(ref, theatre.command("pause"))
-        await theatre.perform(ref, theatre.command("resume", variables={"way": "no", "later": "L"}))
-        await theatre.perform(ref, theatre.command("answer", interaction=ASK, user_response="y"))
-        done = Performance(theatre, ref, await theatre.events(ref))
+        harness, ref = await parked(ask_play())
+        await harness.perform(ref, harness.command("pause"))
+        await harness.perform(ref, harness.command("resume", variables={"way": "no", "later": "L"}))
+        await harness.perform(ref, harness.command("answer", interaction=ASK, user_response="y"))
+        done = Performance(harness, ref, await harness.events(ref))
         # A value that was overridden during a step is valid at the next step, even if the step has captured another.
         assert done.prompts[-1] == "no"
         assert done.named["later"] == "L"
@@ -301,11 +301,11 @@ def test_a_run_that_waits_is_cancelled(name: str) -> None:
     play, status = CANCELLED[name]
 
     async def body() -> None:
-        theatre, ref = await parked(play)
-        assert await theatre.perform(ref, theatre.command("cancel", message="enough")) == "ended"
-        done = Performance(theatre, ref, await theatre.events(ref))
+        harness, ref = await parked(play)
+        assert await harness.perform(ref, harness.command("cancel", message="enough")) == "ended"
+        done = Performance(harness, ref, await harness.events(ref))
         check_log(done.events)
-        check_replay(theatre.language, ref, done.events)
+        check_replay(harness.language, ref, done.events)
         assert done.end.status == "cancelled"
         assert done.end.error is not None
         assert done.end.error.message == "enough"
@@ -317,17 +317,17 @@ def test_a_run_that_waits_is_cancelled(name: str) -> None:
 def test_a_cancellation_reaches_a_model_that_is_thinking() -> None:
     async def body() -> None:
         play = Play(doc(steps("a", "b")), turns={"1": ["A"], "2": [{"text": "B", "delay_ms": 5000}]})
-        theatre, ref = await play.begun()
-        actor = theatre.actor(ref)
+        harness, ref = await play.begun()
+        actor = harness.actor(ref)
 
         async def later() -> None:
             await anyio.sleep(1)
-            actor.tell(theatre.command("cancel"))
+            actor.tell(harness.command("cancel"))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(later)
             assert await actor.run() == "ended"
-        done = Performance(theatre, ref, await theatre.events(ref))
+        done = Performance(harness, ref, await harness.events(ref))
         check_log(done.events)
         assert (done.end.status, done.end.output) == ("cancelled", "A")
         assert done.statuses == {"1": "completed", "2": "running"}
@@ -338,10 +338,10 @@ def test_a_cancellation_reaches_a_model_that_is_thinking() -> None:
 def test_what_a_caller_could_not_do_fails_the_step() -> None:
     async def body() -> None:
         play = Play(doc(steps("@tool(s, t)")), start={"options": {"connections": {"s": "caller"}}})
-        theatre, ref = await parked(play)
-        failing = theatre.command("answer", interaction="1#1.1!tool.0.0", response_data={"error": "no such table"})
-        await theatre.perform(ref, failing)
-        done = Performance(theatre, ref, await theatre.events(ref))
+        harness, ref = await parked(play)
+        failing = harness.command("answer", interaction="1#1.1!tool.0.0", response_data={"error": "no such table"})
+        await harness.perform(ref, failing)
+        done = Performance(harness, ref, await harness.events(ref))
         error = done.end.error
         assert error is not None
         assert error.previous is not None
@@ -403,9 +403,9 @@ def test_answers_in_advance_are_told() -> None:
 def test_a_finished_step_is_never_carried_out_again() -> None:
     async def body() -> None:
         play = Play(doc(steps("a", "b")), turns=says(s1="A", s2="B"), start={"breakpoints": ["1", "2"]})
-        theatre, ref = await play.begun(always_replay=True)
-        await finish(theatre, ref, play.world)
-        assert sorted(theatre.executed) == ["1#1.1!turn.1", "2#1.1!turn.1"]
+        harness, ref = await play.begun(always_replay=True)
+        await finish(harness, ref, play.world)
+        assert sorted(harness.executed) == ["1#1.1!turn.1", "2#1.1!turn.1"]
 
     live(body)
 
@@ -421,20 +421,20 @@ def test_variables_of_a_resume_are_checked_as_inputs_of_a_start_are() -> None:
     async def body() -> None:
         start = {"breakpoints": ["1"]}
         given = {"way": "left", "a": "x"}
-        theatre, ref = await parked(Play(TYPED, given, turns=says(s1="A", s2="B"), start=start))
-        wrong = theatre.command("resume", id="wrong", variables={"n": "many", "way": "up", "a": None, "other": 1})
-        await theatre.perform(ref, wrong)
-        events = await theatre.events(ref)
+        harness, ref = await parked(Play(TYPED, given, turns=says(s1="A", s2="B"), start=start))
+        wrong = harness.command("resume", id="wrong", variables={"n": "many", "way": "up", "a": None, "other": 1})
+        await harness.perform(ref, wrong)
+        events = await harness.events(ref)
         [told] = payloads(events, ev.CommandRefused)
         assert (told.code, told.id) == ("resume.variables", "wrong")
         assert "INPUT variables.n: 'many' does not fit; expected a number" in told.message
         assert "INPUT variables.way: 'up' does not fit; expected one of left, right" in told.message
         assert "INPUT variables.a: is null" in told.message
         assert payloads(events, ev.RunResumed) == []
-        await theatre.perform(ref, theatre.command("resume", variables={"n": 7, "way": "right"}))
-        done = Performance(theatre, ref, await theatre.events(ref))
+        await harness.perform(ref, harness.command("resume", variables={"n": 7, "way": "right"}))
+        done = Performance(harness, ref, await harness.events(ref))
         assert "Two 7." in done.prompts[1]
-        check_replay(theatre.language, ref, done.events)
+        check_replay(harness.language, ref, done.events)
 
     live(body)
 

@@ -145,7 +145,7 @@ def test_a_start_from_any_state_comes_to_the_same_end(name: str) -> None:
 
     async def body() -> None:
         done = await performed(play)
-        recorded = [item.event for item in await read_run(done.theatre.log, done.ref)]
+        recorded = [item.event for item in await read_run(done.harness.log, done.ref)]
         for boundary in range(1, len(recorded) + 1):
             state = document(recorded[:boundary])
             repeated = "repeated" in name

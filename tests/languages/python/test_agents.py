@@ -7,7 +7,7 @@ import pytest
 
 from callboard import Agent
 from callboard.testing import Scenario
-from tests.support import python_plays as plays
+from tests.support import python_workflows as plays
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from callboard import CallboardError, RequestRefused, Runtime
 from callboard.runtime.hosting.code_loader import load
 from callboard.surfaces.cli import exits
-from tests.support import python_plays as plays
+from tests.support import python_workflows as plays
 from tests.support.cli_stage import Place
 
 GREETING = '''

@@ -11,7 +11,7 @@ from callboard import Failure, NotTaken, RequestRefused, ask, step, workflow
 from callboard.bus import events as ev
 from callboard.testing import Scenario
 from callboard.testing.checks import check_log
-from tests.support import python_plays as plays
+from tests.support import python_workflows as plays
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_the_place_of_a_call_stands_with_its_intent(scenario: Scenario) -> None:
     scenario.start(plays.triage, input=INCIDENT)
     asked = next(event for event in scenario.events if event.type == "human.asked")
     file, _, function = asked.source.partition(" ")
-    assert file.startswith(("tests/support/python_plays.py:", "python_plays.py:"))
+    assert file.startswith(("tests/support/python_workflows.py:", "python_workflows.py:"))
     assert function == "triage"
 
 
@@ -149,7 +149,7 @@ def test_a_workflow_that_never_goes_on_is_told(
     scenario.start(play)
     assert scenario.result.error is not None
     assert scenario.result.error.code == code
-    assert "python_plays.py:" in scenario.result.error.message
+    assert "python_workflows.py:" in scenario.result.error.message
 
 
 def test_concurrency_bounds_the_calls_of_a_run(scenario: Scenario) -> None:
@@ -207,7 +207,7 @@ def test_definitions_name_the_entry_and_the_digest(scenario: Scenario) -> None:
     accepted = scenario.payloads("run.accepted")[0]
     assert isinstance(accepted, ev.RunAccepted)
     named = json.loads(accepted.definition.source)
-    assert named["python"] == "tests.support.python_plays:looping"
+    assert named["python"] == "tests.support.python_workflows:looping"
     assert len(named["code"]) == 64
     assert accepted.definition.name == "looping"
 
@@ -229,7 +229,7 @@ def test_code_that_does_otherwise_fails_at_once_by_name(scenario: Scenario) -> N
     error = scenario.result.error
     assert error is not None
     assert error.code == "python.nondeterministic"
-    assert "python_plays.py:" in error.message
+    assert "python_workflows.py:" in error.message
     assert scenario.carried_out == []
     check_log(scenario.events)
 
@@ -270,7 +270,7 @@ def test_files_and_threads_in_a_workflow_are_refused_by_name(how: str, what: str
     assert error is not None
     assert error.code == "python.io_in_workflow"
     assert what in error.message
-    assert "python_plays.py:" in error.message
+    assert "python_workflows.py:" in error.message
     assert "@step" in error.message
 
 

@@ -12,7 +12,7 @@ from callboard.languages.kit import kits
 from callboard.languages.language import End, Stage
 from callboard.languages.questions import find_choice, read_verdict
 from callboard.languages.registry import detect, language
-from tests.support.run_harness import Theatre
+from tests.support.run_harness import RunHarness
 from tests.support.workflows import Ran, document, run, scripted_skill
 
 TOOLS = [ToolSpec("look", input_schema={"type": "object", "required": ["q"]}), ToolSpec("find")]
@@ -33,9 +33,9 @@ def talk(turns: list[Any], *, turns_max: int = 5, checked: tuple[str, ...] = ())
         node.exit("ok")
         return End("completed")
 
-    theatre = Theatre({"p": play}, script=script)
-    ran = Ran(anyio.run(theatre.play, "p"))
-    ran.check(theatre.language)
+    harness = RunHarness({"p": play}, script=script)
+    ran = Ran(anyio.run(harness.play, "p"))
+    ran.check(harness.language)
     return found[-1], ran
 
 

@@ -164,10 +164,10 @@ def paused(*commands: str, breakpoints: Sequence[str] = ()) -> Execution:
     events: list[Event] = []
 
     async def body() -> None:
-        theatre = GraphTheatre()
-        ref = await theatre.begin(graph([webhook(), PERSON, step("on")], "t -> h", "h -> on"), breakpoints=breakpoints)
-        await theatre.perform(ref, *(theatre.command(verb) for verb in commands))
-        events.extend(await theatre.events(ref))
+        harness = GraphTheatre()
+        ref = await harness.begin(graph([webhook(), PERSON, step("on")], "t -> h", "h -> on"), breakpoints=breakpoints)
+        await harness.perform(ref, *(harness.command(verb) for verb in commands))
+        events.extend(await harness.events(ref))
 
     simulate(body)
     return fold(GraphExecution(), events)

@@ -1,8 +1,8 @@
 """Bad input, end to end: refused with everything that is wrong, half-starting nothing, and leaving other runs alone.
 
-Each test has a real house, with a server and a worker, and runs beside it that are none of the matter: whatever is
-thrown at the house, they complete. What a part of it says for itself is tested with the part: a server that cannot be
-reached in `tests.bus.nats.test_connection` and `tests.surfaces.cli.test_up`, data directories in
+Each test has a real deployment, with a server and a worker, and runs beside it that are none of the matter: whatever is
+thrown at the deployment, they complete. The errors of a part are tested with the part: a server that cannot be reached
+in `tests.bus.nats.test_connection` and `tests.surfaces.cli.test_up`, data directories in
 `tests.bus.nats.server.test_embedded`.
 """
 
@@ -58,7 +58,7 @@ class Crashed(msgspec.Struct, frozen=True):
 
 @dataclass
 class Hall:
-    """A house as those see it who send it things: with what it refused, and bystanders under way."""
+    """A deployment as those see it who send it things: with what it refused, and bystanders under way."""
 
     connection: Connection
     refused: list[ev.RunRejected] = field(default_factory=list[ev.RunRejected])
@@ -280,7 +280,7 @@ def helpless(problems: list[Problem]) -> list[Problem]:
 
 
 async def test_a_refused_start_names_everything_that_is_wrong_and_starts_nothing(hall: Hall) -> None:
-    """One house for all of them: what they do to each other counts too."""
+    """One deployment for all of them: what they do to each other counts too."""
     before = await hall.runs()
     found: dict[str, list[tuple[str, Any]]] = {}
     for i, (name, (body, _expected)) in enumerate(REFUSED.items()):
@@ -632,7 +632,7 @@ async def test_a_tool_that_hangs_is_killed(hall: Hall, monkeypatch: pytest.Monke
     assert "hangs did not end within 10 s and was killed" in end.results["message"]
 
 
-# -- the house itself --------------------------------------------------------------------------------------------------
+# -- the deployment itself ---------------------------------------------------------------------------------------------
 
 
 async def test_a_second_house_over_one_store_is_refused(hall: Hall) -> None:

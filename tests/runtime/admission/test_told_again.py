@@ -22,7 +22,7 @@ from tests.support.http_application import PATIENCE_S, served
 
 SCHEMA = "https://mwl.dev/v0.1/flow/schema.json"
 
-House = tuple[httpx.AsyncClient, Connection]
+Deployment = tuple[httpx.AsyncClient, Connection]
 
 
 def call(provider: str, next: str, **arguments: Any) -> dict[str, Any]:
@@ -47,87 +47,89 @@ FLOW = json.dumps(
 
 
 @pytest.fixture(scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deployment]:
     async with served(tmp_path_factory.mktemp("again"), park_linger_s=0.0) as opened:
         yield opened
 
 
-async def begun(house: House, run: str) -> str:
-    client, _ = house
+async def begun(deployment: Deployment, run: str) -> str:
+    client, _ = deployment
     started = await client.post("/runs", json={"definition": {"source": FLOW}, "run_id": run})
     assert started.status_code == 202, started.text
     return run
 
 
-async def until(house: House, run: str, *types: str) -> list[Event]:
+async def until(deployment: Deployment, run: str, *types: str) -> list[Event]:
     """Wait until a run's events of these types are as many as the types are."""
     with anyio.fail_after(PATIENCE_S):
-        async with house[1].client.follow(run) as feed:
+        async with deployment[1].client.follow(run) as feed:
             found: list[str] = []
             async for item in feed:
                 found += [item.event.type] if item.event.type in types else []
                 if len(found) == len(types):
                     break
-    return await house[1].client.events(run)
+    return await deployment[1].client.events(run)
 
 
 def count(events: list[Event], kind: type[ev.Payload]) -> int:
     return sum(1 for event in events if ev.TYPES[event.type] is kind)
 
 
-async def post(house: House, run: str, verb: str, body: Any, key: str = "") -> dict[str, Any]:
+async def post(deployment: Deployment, run: str, verb: str, body: Any, key: str = "") -> dict[str, Any]:
     headers = {"Idempotency-Key": key} if key else {}
-    answered = await house[0].post(f"/runs/{run}/{verb}", json=body, headers=headers)
+    answered = await deployment[0].post(f"/runs/{run}/{verb}", json=body, headers=headers)
     return {"http": answered.status_code, **answered.json()}
 
 
-async def test_a_tell_that_is_sent_again_acts_once_and_is_answered_as_before(house: House) -> None:
-    run = await begun(house, "once")
-    first = await post(house, run, "signal", {"name": "paid", "data": 5}, "s-1")
-    again = await post(house, run, "signal", {"name": "paid", "data": 5}, "s-1")
+async def test_a_tell_that_is_sent_again_acts_once_and_is_answered_as_before(deployment: Deployment) -> None:
+    run = await begun(deployment, "once")
+    first = await post(deployment, run, "signal", {"name": "paid", "data": 5}, "s-1")
+    again = await post(deployment, run, "signal", {"name": "paid", "data": 5}, "s-1")
     assert again == {**first, "duplicate": True}
-    await until(house, run, ev.HumanAsked.type)
+    await until(deployment, run, ev.HumanAsked.type)
     yes = {"user_response": "yes"}
-    first = await post(house, run, "answer", {**yes, "id": "a-1"})
-    await until(house, run, ev.HumanAsked.type, ev.HumanAsked.type)
-    again = await post(house, run, "answer", {**yes, "id": "a-1"})
+    first = await post(deployment, run, "answer", {**yes, "id": "a-1"})
+    await until(deployment, run, ev.HumanAsked.type, ev.HumanAsked.type)
+    again = await post(deployment, run, "answer", {**yes, "id": "a-1"})
     assert again == {**first, "duplicate": True}
     # "Delete the account?" is as it was.
-    events = await house[1].client.events(run)
+    events = await deployment[1].client.events(run)
     assert (count(events, ev.HumanAnswered), count(events, ev.SignalReceived)) == (1, 1)
-    await post(house, run, "answer", {"user_response": "no"}, "a-2")
-    await post(house, run, "signal", {"name": "paid", "data": 6}, "s-2")
-    events = await until(house, run, ev.RunEnd.type)
+    await post(deployment, run, "answer", {"user_response": "no"}, "a-2")
+    await post(deployment, run, "signal", {"name": "paid", "data": 6}, "s-2")
+    events = await until(deployment, run, ev.RunEnd.type)
     ended = ev.payload_of(events[-1])
     assert isinstance(ended, ev.RunEnd)
     assert ended.output == [5, True, False, 6]
     # Now that it has ended too.
-    assert await post(house, run, "answer", {**yes, "id": "a-1"}) == again
-    assert (await post(house, run, "answer", {**yes, "id": "a-3"}))["http"] != 202
+    assert await post(deployment, run, "answer", {**yes, "id": "a-1"}) == again
+    assert (await post(deployment, run, "answer", {**yes, "id": "a-3"}))["http"] != 202
 
 
-async def test_a_refusal_is_told_again_too(house: House) -> None:
-    run = await begun(house, "refused")
-    first = await post(house, run, "answer", {"user_response": "yes"}, "early")
+async def test_a_refusal_is_told_again_too(deployment: Deployment) -> None:
+    run = await begun(deployment, "refused")
+    first = await post(deployment, run, "answer", {"user_response": "yes"}, "early")
     assert first["error"]["code"] == "answer.no_question"
-    await post(house, run, "signal", {"name": "paid"})
-    await until(house, run, ev.HumanAsked.type)
-    assert await post(house, run, "answer", {"user_response": "yes"}, "early") == first
-    assert count(await house[1].client.events(run), ev.HumanAnswered) == 0
+    await post(deployment, run, "signal", {"name": "paid"})
+    await until(deployment, run, ev.HumanAsked.type)
+    assert await post(deployment, run, "answer", {"user_response": "yes"}, "early") == first
+    assert count(await deployment[1].client.events(run), ev.HumanAnswered) == 0
 
 
-async def test_something_else_under_the_same_id_does_nothing_and_says_so(house: House) -> None:
-    run = await begun(house, "differs")
-    await post(house, run, "signal", {"name": "other", "data": 1}, "k")
-    other = await post(house, run, "signal", {"name": "other", "data": 2}, "k")
+async def test_something_else_under_the_same_id_does_nothing_and_says_so(deployment: Deployment) -> None:
+    run = await begun(deployment, "differs")
+    await post(deployment, run, "signal", {"name": "other", "data": 1}, "k")
+    other = await post(deployment, run, "signal", {"name": "other", "data": 2}, "k")
     assert [one["code"] for one in other["warnings"]] == ["tell.differs"]
     # An id is that of one verb at one run.
-    assert "duplicate" not in await post(house, run, "pause", {}, "k")
-    assert "duplicate" not in await post(house, await begun(house, "differs-2"), "signal", {"name": "other"}, "k")
+    assert "duplicate" not in await post(deployment, run, "pause", {}, "k")
+    assert "duplicate" not in await post(
+        deployment, await begun(deployment, "differs-2"), "signal", {"name": "other"}, "k"
+    )
 
 
-async def test_a_resume_that_is_sent_again_does_not_pass_the_next_breakpoint(house: House) -> None:
-    client, _ = house
+async def test_a_resume_that_is_sent_again_does_not_pass_the_next_breakpoint(deployment: Deployment) -> None:
+    client, _ = deployment
     source = "# Two\n\n## STEP 1: One\n\nSay one.\n\n## STEP 2: Two\n\nSay two.\n"
     start = {
         "definition": {"source": source, "language": "playbook"},
@@ -136,27 +138,27 @@ async def test_a_resume_that_is_sent_again_does_not_pass_the_next_breakpoint(hou
         "script": {"default": {"text": "x"}},
     }
     assert (await client.post("/runs", json={**start, "run_id": "stops"})).status_code == 202
-    await until(house, "stops", ev.RunPaused.type)
-    first = await post(house, "stops", "resume", {}, "go")
-    await until(house, "stops", ev.RunPaused.type, ev.RunPaused.type)
-    assert await post(house, "stops", "resume", {}, "go") == {**first, "duplicate": True}
-    assert count(await house[1].client.events("stops"), ev.RunResumed) == 1
+    await until(deployment, "stops", ev.RunPaused.type)
+    first = await post(deployment, "stops", "resume", {}, "go")
+    await until(deployment, "stops", ev.RunPaused.type, ev.RunPaused.type)
+    assert await post(deployment, "stops", "resume", {}, "go") == {**first, "duplicate": True}
+    assert count(await deployment[1].client.events("stops"), ev.RunResumed) == 1
 
 
 @pytest.mark.parametrize("place", [{"at": 3}, {"again": True}, {"from": "main/a"}])
-async def test_a_fork_that_is_asked_for_again_is_the_same_run(house: House, place: dict[str, Any]) -> None:
-    run = await begun(house, f"origin-{next(iter(place))}")
-    await until(house, run, ev.SignalAwaited.type)
+async def test_a_fork_that_is_asked_for_again_is_the_same_run(deployment: Deployment, place: dict[str, Any]) -> None:
+    run = await begun(deployment, f"origin-{next(iter(place))}")
+    await until(deployment, run, ev.SignalAwaited.type)
     key = f"fork-{next(iter(place))}"
-    first, again = [await post(house, run, "fork", place, key) for _ in range(2)]
+    first, again = [await post(deployment, run, "fork", place, key) for _ in range(2)]
     assert (first["run_id"], again["run_id"]) == (key, key)
     assert again["duplicate"]
 
 
-async def test_bare_messages_are_deduplicated_for_good_and_by_every_worker(house: House) -> None:
+async def test_bare_messages_are_deduplicated_for_good_and_by_every_worker(deployment: Deployment) -> None:
     """The server's own window is two minutes: what tells them apart is a message that stays."""
-    _, connection = house
-    run = await begun(house, "bare")
+    _, connection = deployment
+    run = await begun(deployment, "bare")
     log, ref = connection.log, RunRef("acme", run)
     body = json.dumps({"name": "paid", "data": 1, "id": "n-1"}).encode()
 
@@ -174,7 +176,7 @@ async def test_bare_messages_are_deduplicated_for_good_and_by_every_worker(house
     await subscription.unsubscribe()
     assert {verdict["cause"] for verdict in verdicts} == {verdicts[0]["cause"]}
     assert [verdict.get("duplicate", False) for verdict in verdicts] == [False] + [True] * 5
-    await until(house, run, ev.HumanAsked.type)
+    await until(deployment, run, ev.HumanAsked.type)
     assert count(await connection.client.events(run), ev.SignalReceived) == 1
     # The command is found by a stored note, not by the deduplication window of the server.
     found = await find_command_of_id(log, ref, "signal", "n-1")
@@ -184,21 +186,21 @@ async def test_bare_messages_are_deduplicated_for_good_and_by_every_worker(house
     assert "Nats-Msg-Id" not in command.headers
 
 
-async def test_somebody_elses_message_in_the_place_of_a_note_does_not_swallow_a_tell(house: House) -> None:
-    _, connection = house
-    run = await begun(house, "forged")
+async def test_somebody_elses_message_in_the_place_of_a_note_does_not_swallow_a_tell(deployment: Deployment) -> None:
+    _, connection = deployment
+    run = await begun(deployment, "forged")
     log, ref = connection.log, RunRef("acme", run)
     await log.publish(Message(log.subjects.told_subject(ref, "signal", "f-1"), b"{}", {}))
-    told = await post(house, run, "signal", {"name": "paid", "data": 1}, "f-1")
+    told = await post(deployment, run, "signal", {"name": "paid", "data": 1}, "f-1")
     assert told["status"] == "accepted"
-    await until(house, run, ev.HumanAsked.type)
+    await until(deployment, run, ev.HumanAsked.type)
 
 
-async def test_a_purge_takes_the_notes_along(house: House) -> None:
-    _, connection = house
+async def test_a_purge_takes_the_notes_along(deployment: Deployment) -> None:
+    _, connection = deployment
     log, ref = connection.log, RunRef("acme", "bare")
-    await post(house, "bare", "kill", {}, "end")
-    await until(house, "bare", ev.RunEnd.type)
+    await post(deployment, "bare", "kill", {}, "end")
+    await until(deployment, "bare", ev.RunEnd.type)
     await mark_gone(log, ref, Gone(), await last_fork(log, ref))
     await finish(log, ref)
     assert await log.last_message(f"{log.subjects.tell(ref, 'signal')}.>") is None

@@ -28,7 +28,7 @@ from callboard.testing.checks import check_log, outcome_keys
 from callboard.testing.virtual_time import VIRTUAL, VirtualClock
 from tests.maintenance.record_golden import golden_lines, golden_names
 from tests.support.graphs import timeless
-from tests.support.run_harness import Theatre, end_of
+from tests.support.run_harness import RunHarness, end_of
 from tests.support.simulation import World, command, finish
 from tests.support.worker_processes import TENANT
 
@@ -59,8 +59,8 @@ class People(World):
 
 
 @dataclass
-class Revival(Theatre):
-    """The theatre with the languages that there are, for forks of one recorded run."""
+class Revival(RunHarness):
+    """The harness with the languages that there are, for forks of one recorded run."""
 
     recorded: Sequence[Event] = field(default_factory=list[Event])
     admission: Admitted | None = None
@@ -95,13 +95,13 @@ class Revival(Theatre):
 class _Recorded(Carrier):
     """Effects come to the outcome that they had, after as long; one that had none hangs until it is cancelled."""
 
-    def __init__(self, theatre: Revival, carrier: Carrier) -> None:
+    def __init__(self, harness: Revival, carrier: Carrier) -> None:
         self.tools, self.permits = carrier.tools, carrier.permits
-        self._theatre = theatre
-        self._times = {event.key: event.time for event in theatre.recorded if ev.TYPES[event.type].kind == "intent"}
-        outcomes = [event for event in theatre.recorded if ev.TYPES[event.type].kind == "outcome"]
+        self._theatre = harness
+        self._times = {event.key: event.time for event in harness.recorded if ev.TYPES[event.type].kind == "intent"}
+        outcomes = [event for event in harness.recorded if ev.TYPES[event.type].kind == "outcome"]
         self._outcomes = {event.key: event for event in outcomes if event.type != ev.EffectCancelled.type}
-        said = [event for event in theatre.recorded if event.type == ev.CancelRequested.type]
+        said = [event for event in harness.recorded if event.type == ev.CancelRequested.type]
         self._cancelled = [payload for event in said if isinstance(payload := ev.payload_of(event), ev.CancelRequested)]
 
     async def carry(self, job: Job, sessions: Sessions, reporter: Reporter) -> Payload:
@@ -140,14 +140,14 @@ async def test_forked_behind_every_event_a_recorded_run_ends_as_it_did(name: str
     events = [ev.decode_event(line) for line in golden_lines(name)]
     log, people, admission = await _stored(events), People(events), _as_then(events)
     for n in range(1, len(events)):
-        theatre = Revival({}, log=log, clock=VirtualClock(), recorded=events, admission=admission)
-        assert isinstance(theatre.clock, VirtualClock)
-        theatre.clock.set(events[n - 1].time)
-        ref = await theatre.fork(n)
-        finished = await finish(theatre, ref, people)
+        harness = Revival({}, log=log, clock=VirtualClock(), recorded=events, admission=admission)
+        assert isinstance(harness.clock, VirtualClock)
+        harness.clock.set(events[n - 1].time)
+        ref = await harness.fork(n)
+        finished = await finish(harness, ref, people)
         check_log(finished)
         assert _told(end_of(finished)) == _told(end_of(events)), f"forked behind event {n}"
-        assert not outcome_keys(events[:n]) & set(theatre.executed), f"executed again behind event {n}"
+        assert not outcome_keys(events[:n]) & set(harness.executed), f"executed again behind event {n}"
 
 
 def _told(end: ev.RunEnd) -> Any:

@@ -20,9 +20,9 @@ from tests.support.playbook_cases import says as spoken
 from tests.support.playbook_cases import steps as playbook_steps
 from tests.support.playbooks import Play
 from tests.support.playbooks import perform as perform_playbook
-from tests.support.run_harness import Theatre, end_of
-from tests.support.sample_plays import after, effect
-from tests.support.simulation import World, theatre_for
+from tests.support.run_harness import RunHarness, end_of
+from tests.support.sample_interpreters import after, effect
+from tests.support.simulation import World, harness_for
 
 TOOL = graphs.node("tool", "TOOL", "NOTION_MCP_TOOL")
 BODY = {"body": {"n": 2}}
@@ -39,21 +39,21 @@ def stops(events: Sequence[Event]) -> list[tuple[str, str | None]]:
     return [(one.reason, one.step) for one in paused if isinstance(one, ev.RunPaused)]
 
 
-async def says(theatre: Theatre, ref: Any, verb: str, **body: Any) -> list[tuple[str, str | None]]:
+async def says(harness: RunHarness, ref: Any, verb: str, **body: Any) -> list[tuple[str, str | None]]:
     """Tell a run something, and return what it stands still at then."""
-    await theatre.perform(ref, theatre.command(verb, **body))
-    events = await theatre.events(ref)
+    await harness.perform(ref, harness.command(verb, **body))
+    events = await harness.events(ref)
     return stops([event for event in open_intents(events) if event.type == ev.RunPaused.type])
 
 
-async def rings(theatre: Theatre, ref: Any) -> str:
+async def rings(harness: RunHarness, ref: Any) -> str:
     """Let the alarm of a parked run ring."""
-    parked = payload_of((await theatre.events(ref))[-1])
+    parked = payload_of((await harness.events(ref))[-1])
     assert isinstance(parked, ev.RunParked)
     assert parked.deadline is not None
-    assert isinstance(theatre.clock, VirtualClock)
-    theatre.clock.set(parked.deadline)
-    return await theatre.perform(ref, theatre.command("alarm"))
+    assert isinstance(harness.clock, VirtualClock)
+    harness.clock.set(parked.deadline)
+    return await harness.perform(ref, harness.command("alarm"))
 
 
 async def work(stage: Stage, *names: str) -> list[Any]:
@@ -78,54 +78,54 @@ async def side_by_side(stage: Stage) -> End:
 
 
 async def test_a_step_goes_to_the_next_node_and_a_resume_to_the_end() -> None:
-    theatre = theatre_for(in_a_row)
-    ref = await theatre.accept("p", breakpoints=["two"])
-    assert await theatre.perform(ref) == "parked"
-    assert await says(theatre, ref, "resume", step=True, variables={"x": 1}) == [("step", "three")]
-    assert await says(theatre, ref, "resume", step=True) == [("step", "four")]
-    assert await says(theatre, ref, "resume") == []
-    events = await theatre.events(ref)
+    harness = harness_for(in_a_row)
+    ref = await harness.accept("p", breakpoints=["two"])
+    assert await harness.perform(ref) == "parked"
+    assert await says(harness, ref, "resume", step=True, variables={"x": 1}) == [("step", "three")]
+    assert await says(harness, ref, "resume", step=True) == [("step", "four")]
+    assert await says(harness, ref, "resume") == []
+    events = await harness.events(ref)
     assert end_of(events).output == [None, {"x": 1}, {}, {}]
     resumed = [payload_of(event) for event in events if event.type == ev.RunResumed.type]
     assert [one.step for one in resumed if isinstance(one, ev.RunResumed)] == [True, True, False]
-    check_replay(theatre.language, ref, events)
+    check_replay(harness.language, ref, events)
 
 
 async def test_a_resume_ends_the_steps_but_not_the_breakpoints() -> None:
-    theatre = theatre_for(in_a_row)
-    ref = await theatre.accept("p", breakpoints=["one", "four"])
-    assert await theatre.perform(ref) == "parked"
-    assert await says(theatre, ref, "resume", step=True) == [("step", "two")]
-    assert await says(theatre, ref, "resume") == [("breakpoint", "four")]
+    harness = harness_for(in_a_row)
+    ref = await harness.accept("p", breakpoints=["one", "four"])
+    assert await harness.perform(ref) == "parked"
+    assert await says(harness, ref, "resume", step=True) == [("step", "two")]
+    assert await says(harness, ref, "resume") == [("breakpoint", "four")]
 
 
 async def test_a_step_out_of_a_pause_by_command() -> None:
-    theatre = theatre_for(in_a_row)
-    ref = await theatre.accept("p")
-    assert await theatre.perform(ref, theatre.command("pause")) == "parked"
-    assert await says(theatre, ref, "resume", step=True) == [("step", "three")]
+    harness = harness_for(in_a_row)
+    ref = await harness.accept("p")
+    assert await harness.perform(ref, harness.command("pause")) == "parked"
+    assert await says(harness, ref, "resume", step=True) == [("step", "three")]
 
 
 @pytest.mark.parametrize("pause", ["breakpoints", "command"])
 async def test_of_branches_side_by_side_one_goes_on_at_a_time(pause: str) -> None:
-    theatre = theatre_for(side_by_side)
-    ref = await theatre.accept("p", breakpoints=["a2", "b2"] if pause == "breakpoints" else [])
-    assert await theatre.perform(ref, *([theatre.command("pause")] if pause == "command" else [])) == "parked"
+    harness = harness_for(side_by_side)
+    ref = await harness.accept("p", breakpoints=["a2", "b2"] if pause == "breakpoints" else [])
+    assert await harness.perform(ref, *([harness.command("pause")] if pause == "command" else [])) == "parked"
     reason = "breakpoint" if pause == "breakpoints" else "step"
-    assert await says(theatre, ref, "resume", step=True) == [(reason, "b2")]
-    assert not [event for event in await theatre.events(ref) if event.type == "node.enter" and event.path == "b2"]
-    await says(theatre, ref, "resume", step=True)
-    events = await theatre.events(ref)
+    assert await says(harness, ref, "resume", step=True) == [(reason, "b2")]
+    assert not [event for event in await harness.events(ref) if event.type == "node.enter" and event.path == "b2"]
+    await says(harness, ref, "resume", step=True)
+    events = await harness.events(ref)
     assert end_of(events).status == "completed"
-    check_replay(theatre.language, ref, events)
+    check_replay(harness.language, ref, events)
 
 
 async def test_a_run_that_is_told_to_pause_at_a_breakpoint_goes_on_by_one_step() -> None:
-    theatre = theatre_for(in_a_row)
-    ref = await theatre.accept("p", breakpoints=["two"])
-    assert await theatre.perform(ref, theatre.command("pause")) == "parked"
-    assert stops(await theatre.events(ref)) == [("command", None), ("breakpoint", "two")]
-    assert await says(theatre, ref, "resume", step=True) == [("step", "three")]
+    harness = harness_for(in_a_row)
+    ref = await harness.accept("p", breakpoints=["two"])
+    assert await harness.perform(ref, harness.command("pause")) == "parked"
+    assert stops(await harness.events(ref)) == [("command", None), ("breakpoint", "two")]
+    assert await says(harness, ref, "resume", step=True) == [("step", "three")]
 
 
 async def test_a_node_that_is_cancelled_at_its_stop_can_be_stopped_at_again() -> None:
@@ -137,17 +137,17 @@ async def test_a_node_that_is_cancelled_at_its_stop_can_be_stopped_at_again() ->
                 return End("completed", attempt)
         return End("failed")
 
-    theatre = theatre_for(play)
-    ref = await theatre.accept("p", breakpoints=["one"])
-    assert await theatre.perform(ref) == "parked"
-    assert await rings(theatre, ref) == "parked"
-    assert await rings(theatre, ref) == "ended"
-    events = await theatre.events(ref)
+    harness = harness_for(play)
+    ref = await harness.accept("p", breakpoints=["one"])
+    assert await harness.perform(ref) == "parked"
+    assert await rings(harness, ref) == "parked"
+    assert await rings(harness, ref) == "ended"
+    events = await harness.events(ref)
     check_log(events)
     keys = [event.key for event in events if event.type == ev.RunPaused.type]
     assert keys == ["one#1.1!gate.before", "one#1.1!gate.before.2"]
     assert end_of(events).status == "failed"
-    check_replay(theatre.language, ref, events)
+    check_replay(harness.language, ref, events)
 
 
 async def test_a_branch_that_is_cancelled_at_a_gate_is_not_what_a_step_moves() -> None:
@@ -158,12 +158,12 @@ async def test_a_branch_that_is_cancelled_at_a_gate_is_not_what_a_step_moves() -
         await stage.join(lost)
         return End("completed")
 
-    theatre = theatre_for(play)
-    ref = await theatre.accept("p")
-    assert await theatre.perform(ref, theatre.command("pause")) == "parked"
-    assert await rings(theatre, ref) == "parked"
-    assert await says(theatre, ref, "resume", step=True) == []
-    events = await theatre.events(ref)
+    harness = harness_for(play)
+    ref = await harness.accept("p")
+    assert await harness.perform(ref, harness.command("pause")) == "parked"
+    assert await rings(harness, ref) == "parked"
+    assert await says(harness, ref, "resume", step=True) == []
+    events = await harness.events(ref)
     assert "kept" in {event.path for event in events if event.type == "node.enter"}
     assert end_of(events).status == "completed"
 
@@ -178,19 +178,19 @@ async def test_clean_up_is_not_stepped_through() -> None:
             return End("cancelled", error=cancelled.cause)
         return End("completed")
 
-    theatre = theatre_for(play)
-    ref = await theatre.accept("p", breakpoints=["one"])
-    assert await theatre.perform(ref) == "parked"
-    await says(theatre, ref, "resume", step=True)
-    assert await theatre.perform(ref, theatre.command("cancel")) == "ended"
-    assert stops(await theatre.events(ref)) == [("breakpoint", "one"), ("step", "two")]
+    harness = harness_for(play)
+    ref = await harness.accept("p", breakpoints=["one"])
+    assert await harness.perform(ref) == "parked"
+    await says(harness, ref, "resume", step=True)
+    assert await harness.perform(ref, harness.command("cancel")) == "ended"
+    assert stops(await harness.events(ref)) == [("breakpoint", "one"), ("step", "two")]
 
 
 async def test_a_step_of_what_is_not_paused_is_refused() -> None:
-    theatre = theatre_for(in_a_row)
-    ref = await theatre.accept("p")
-    await theatre.perform(ref, theatre.command("resume", step=True))
-    events = await theatre.events(ref)
+    harness = harness_for(in_a_row)
+    ref = await harness.accept("p")
+    await harness.perform(ref, harness.command("resume", step=True))
+    events = await harness.events(ref)
     refused = [payload_of(event) for event in events if event.type == ev.CommandRefused.type]
     assert [one.code for one in refused if isinstance(one, ev.CommandRefused)] == ["resume.not_paused"]
 

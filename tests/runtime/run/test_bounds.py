@@ -13,7 +13,7 @@ from callboard.lib.backoff import DOUBLINGS_MAX, backoff_s
 from callboard.runtime.run import inbox
 from callboard.runtime.run.activation import Command
 from callboard.runtime.run.actor import RunActor
-from tests.support.run_harness import Theatre
+from tests.support.run_harness import RunHarness
 
 
 class Connection(Client):
@@ -40,7 +40,7 @@ async def test_an_outbox_drops_what_it_has_no_room_for(monkeypatch: Any) -> None
 
 async def test_a_run_says_when_it_has_no_room_for_a_command(monkeypatch: Any) -> None:
     monkeypatch.setattr(inbox, "COMMANDS_WAITING_MAX", 2)
-    actor = RunActor(RunRef("acme", "r1"), MemoryLog(), Theatre({}))
+    actor = RunActor(RunRef("acme", "r1"), MemoryLog(), RunHarness({}))
     said = [actor.tell(Command(n, "signal", msgspec.json.encode({"name": "go"}))) for n in range(3)]
     assert said == [True, True, False]
 

@@ -53,7 +53,7 @@ def when_at_work(verb: str) -> Meanwhile:
         if any(message.ref == ROOT and message.verb == verb for message in hands.messages):
             return
         youngest = (await hands.family(ROOT))[-1]
-        if ev.EffectCall.type in types(await hands.theatre.events(youngest)):
+        if ev.EffectCall.type in types(await hands.harness.events(youngest)):
             hands.say(ROOT, verb, reason="enough", by="Ada")
 
     return tell
@@ -87,14 +87,14 @@ every_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 async def perform(case: Case, hands: Hands) -> dict[RunRef, ev.RunEnd]:
     """Perform a family; return the ends of its runs."""
-    ref = await hands.theatre.accept(case.play, input=0)
+    ref = await hands.harness.accept(case.play, input=0)
     await hands.finish(ref)
     ends: dict[RunRef, ev.RunEnd] = {}
     for member in await hands.family(ref):
-        events = await hands.theatre.events(member)
+        events = await hands.harness.events(member)
         check_log(events)
         if end_of(events).status == "completed":
-            check_replay(hands.theatre.language, member, events)
+            check_replay(hands.harness.language, member, events)
         ends[member] = end_of(events)
     return ends
 
@@ -104,7 +104,7 @@ async def test_a_family_comes_to_its_end(case: Case) -> None:
     hands = case.hands()
     ends = await perform(case, hands)
     assert tuple(end.status for end in ends.values()) == case.ends
-    executed = hands.theatre.executed
+    executed = hands.harness.executed
     assert len(executed) == len({*executed}) or case.play == "mother"
 
 
@@ -136,7 +136,7 @@ async def test_crash_at_every_append_of_the_family(case: Case, point: CrashPoint
 async def test_every_step_of_the_family_by_replay(case: Case) -> None:
     expected = await perform(case, case.hands())
     hands = case.hands()
-    hands.theatre.always_replay = True
+    hands.harness.always_replay = True
     assert await perform(case, hands) == expected
 
 
@@ -152,15 +152,15 @@ async def test_lost_acknowledgements_say_nothing_twice(case: Case) -> None:
         troubled.add(entry.id)
         return "stored_but_unknown"
 
-    theatre = case.hands().theatre
-    ref = await theatre.accept(case.play, input=0)
-    assert isinstance(theatre.log, MemoryLog)
-    theatre.log.faults = fault
-    hands = Hands(theatre, when_at_work(case.meanwhile) if case.meanwhile else None)
+    harness = case.hands().harness
+    ref = await harness.accept(case.play, input=0)
+    assert isinstance(harness.log, MemoryLog)
+    harness.log.faults = fault
+    hands = Hands(harness, when_at_work(case.meanwhile) if case.meanwhile else None)
     await hands.finish(ref)
-    assert {member: end_of(await theatre.events(member)) for member in await hands.family(ref)} == expected
+    assert {member: end_of(await harness.events(member)) for member in await hands.family(ref)} == expected
     assert len(troubled) >= len(expected)
-    wakes = [run_message for run_message in theatre.children.run_messages if run_message.verb == "wake"]
+    wakes = [run_message for run_message in harness.children.run_messages if run_message.verb == "wake"]
     assert len(wakes) == len(expected) - 1
 
 
@@ -169,7 +169,7 @@ async def test_lost_acknowledgements_say_nothing_twice(case: Case) -> None:
 
 async def family(play: str, **names: Any) -> tuple[Hands, list[Event]]:
     hands = Hands(family_theatre(**names))
-    ref = await hands.theatre.accept(play, input=0)
+    ref = await hands.harness.accept(play, input=0)
     return hands, await hands.finish(ref)
 
 
@@ -196,16 +196,16 @@ async def test_what_children_cost_counts_once() -> None:
     hands, events = await family("mother")
     assert end_of(events).usage == Usage(50, 5)
     child = RunRef("acme", children_of(events)["late#1.1!call"])
-    assert end_of(await hands.theatre.events(child)).usage == Usage(10, 1)
+    assert end_of(await hands.harness.events(child)).usage == Usage(10, 1)
 
 
 async def test_a_child_says_whose_it_is_and_takes_its_parents_model_along() -> None:
     hands, events = await family("mother")
     child = children_of(events)["late#1.1!call"]
-    accepted = accepted_of(await hands.theatre.events(RunRef("acme", child)))
+    accepted = accepted_of(await hands.harness.events(RunRef("acme", child)))
     assert accepted.parent == ev.Parent("r1", "late#1.1!call", 1)
     assert accepted.start["run_id"] == child
-    assert accepted.start["script"] == hands.theatre.script
+    assert accepted.start["script"] == hands.harness.script
 
 
 async def test_the_end_of_a_parked_runs_child_names_the_command_that_woke_it() -> None:
@@ -239,7 +239,7 @@ async def test_a_definition_that_starts_itself_comes_to_an_end() -> None:
     assert end_of(events).output == [LINEAGE_MAX, "child.refused"]
     generations = await hands.family(ROOT)
     assert len(generations) == 1 + LINEAGE_MAX
-    youngest = await hands.theatre.events(generations[-1])
+    youngest = await hands.harness.events(generations[-1])
     assert (accepted_of(youngest).parent or ev.Parent("", "", 0)).depth == LINEAGE_MAX
     (refused,) = child_ends(youngest).values()
     assert refused.error is not None
@@ -269,57 +269,57 @@ async def test_a_cancellation_goes_down_the_line_and_every_run_tidies_up() -> No
     hands = CASES[3].hands()
     await perform(CASES[3], hands)
     *_, youngest = await hands.family(ROOT)
-    events = await hands.theatre.events(youngest)
+    events = await hands.harness.events(youngest)
     (requested,) = [ev.payload_of(event) for event in events if event.type == ev.CancelRequested.type]
     assert isinstance(requested, ev.CancelRequested)
     assert not requested.kill
     assert (requested.reason, requested.message) == ("cancelled", "enough")
     assert (requested.by or "").startswith("run ")
     assert requested.details["type"] == "cancellation"
-    assert "work#1.1!tidy" in hands.theatre.executed
+    assert "work#1.1!tidy" in hands.harness.executed
 
 
 async def test_a_kill_goes_down_the_line_and_nothing_tidies_up() -> None:
     hands = CASES[4].hands()
     await perform(CASES[4], hands)
     for member in await hands.family(ROOT):
-        events = await hands.theatre.events(member)
+        events = await hands.harness.events(member)
         (requested,) = [ev.payload_of(event) for event in events if event.type == ev.CancelRequested.type]
         assert isinstance(requested, ev.CancelRequested)
         assert requested.kill
-    assert "work#1.1!tidy" not in hands.theatre.executed
+    assert "work#1.1!tidy" not in hands.harness.executed
 
 
 async def test_a_child_that_is_being_admitted_while_its_parent_is_cancelled_is_stopped_too() -> None:
     """The cancellation waits until the child is there, or is refused."""
     hands = Hands(family_theatre())
-    ref = await hands.theatre.accept("line")
-    admit = hands.theatre.children.admit_child
+    ref = await hands.harness.accept("line")
+    admit = hands.harness.children.admit_child
 
     async def slowly(child: RunRef, message: bytes, parent: ev.Parent) -> list[ev.Problem]:
         hands.say(ref, "cancel", reason="enough")
         await anyio.sleep(30)
         return await admit(child, message, parent)
 
-    hands.theatre.children.admit_child = slowly
+    hands.harness.children.admit_child = slowly
     events = await hands.finish(ref)
     assert end_of(events).status == "cancelled"
     _, child = await hands.family(ref)
-    assert end_of(await hands.theatre.events(child)).status == "cancelled"
+    assert end_of(await hands.harness.events(child)).status == "cancelled"
 
 
 async def test_a_refused_child_is_told_nothing_when_its_parent_is_cancelled() -> None:
     hands = Hands(family_theatre())
-    ref = await hands.theatre.accept("line")
+    ref = await hands.harness.accept("line")
 
     async def refusing(child: RunRef, message: bytes, parent: ev.Parent) -> list[ev.Problem]:
         hands.say(ref, "cancel", reason="enough")
         await anyio.sleep(30)
         return [ev.Problem("no", "no")]
 
-    hands.theatre.children.admit_child = refusing
+    hands.harness.children.admit_child = refusing
     assert end_of(await hands.finish(ref)).status == "cancelled"
-    assert hands.theatre.children.run_messages == []
+    assert hands.harness.children.run_messages == []
 
 
 # -- ends that nobody announces ---------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ async def test_a_refused_child_is_told_nothing_when_its_parent_is_cancelled() ->
 async def test_an_active_parent_looks_at_its_children_unasked() -> None:
     """As when a run that nobody can perform is killed: its end is written, and nobody is told."""
     hands = Hands(family_theatre())
-    ref = await hands.theatre.accept("fails")
+    ref = await hands.harness.accept("fails")
     ended = False
 
     async def end_silently(_: Hands) -> None:
@@ -338,20 +338,20 @@ async def test_an_active_parent_looks_at_its_children_unasked() -> None:
             return
         ended = True
         child = members[1]
-        hands.theatre.children.called.remove(child)
-        last = await hands.theatre.log.last(child)
+        hands.harness.children.called.remove(child)
+        last = await hands.harness.log.last(child)
         assert last is not None
         assert last.event.n == 1
-        runlog = RunLog(hands.theatre.log, child, writer="somebody", clock=hands.theatre.clock)
+        runlog = RunLog(hands.harness.log, child, writer="somebody", clock=hands.harness.clock)
         runlog.continue_from([last])
         runlog.state(ev.RunEnd("cancelled", error=Failure("cancelled", "killed")))
         await runlog.append_queued()
 
-    hands = Hands(hands.theatre, end_silently)
+    hands = Hands(hands.harness, end_silently)
     events = await hands.finish(ref)
     (end,) = child_ends(events).values()
     assert end.status == "cancelled"
-    assert hands.theatre.children.run_messages == []
+    assert hands.harness.children.run_messages == []
 
 
 async def test_a_wake_for_a_child_that_goes_on_changes_nothing() -> None:
@@ -361,12 +361,12 @@ async def test_a_wake_for_a_child_that_goes_on_changes_nothing() -> None:
         nonlocal said
         if not said and len(await hands.family(ROOT)) > 1:
             said = True
-            key, child = next(iter(children_of(await hands.theatre.events(ROOT)).items()))
+            key, child = next(iter(children_of(await hands.harness.events(ROOT)).items()))
             hands.say(ROOT, "wake", key=key, child=child)
             hands.say(ROOT, "wake", key="nowhere#1.1!call", child=child)
 
     hands = Hands(family_theatre(), early)
-    ref = await hands.theatre.accept("impatient")
+    ref = await hands.harness.accept("impatient")
     assert end_of(await hands.finish(ref)).output == "expired"
     assert said
 
@@ -407,7 +407,7 @@ class WhenEnded:
         family = await hands.family(ROOT) if not self.has_ended else []
         if len(family) < 2:
             return
-        if ev.RunEnd.type in types([item.event for item in await hands.theatre.log.read(family[1])]):
+        if ev.RunEnd.type in types([item.event for item in await hands.harness.log.read(family[1])]):
             self.has_ended = True
             self._does()
 
@@ -415,7 +415,7 @@ class WhenEnded:
 async def told_by_a_child(log: LaggingLog, lag: WhenEnded, **names: Any) -> Any:
     """What a root sees of the end of its only child, which says 10,000 letters."""
     hands = Hands(family_theatre(log, **names), lag)
-    ref = await hands.theatre.accept("asks", input=10_000)
+    ref = await hands.harness.accept("asks", input=10_000)
     events = await hands.finish(ref)
     assert lag.has_ended
     return end_of(events).output
@@ -461,9 +461,9 @@ async def test_a_wake_is_believed_although_the_end_cannot_be_read_yet() -> None:
 async def test_who_has_lost_the_parent_has_no_child_performed(comes_through: bool) -> None:
     """A worker announces a child and is cut off; another takes the run over and is told to cancel it: there is no child
     that could be stopped. Then the first one is back, or what it said last comes through."""
-    theatre = family_theatre()
-    ref = await theatre.accept("line")
-    admit = theatre.children.admit_child
+    harness = family_theatre()
+    ref = await harness.accept("line")
+    admit = harness.children.admit_child
     tried, back, is_back = anyio.Event(), anyio.Event(), False
 
     async def cut_off(child: RunRef, message: bytes, parent: ev.Parent) -> list[ev.Problem]:
@@ -474,23 +474,23 @@ async def test_who_has_lost_the_parent_has_no_child_performed(comes_through: boo
             raise NoAnswer
         return await admit(child, message, parent)
 
-    theatre.children.admit_child = cut_off
+    harness.children.admit_child = cut_off
     lost: list[RunLost] = []
 
     async def first() -> None:
         try:
-            await theatre.actor(ref).run()
+            await harness.actor(ref).run()
         except RunLost as error:
             lost.append(error)
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(first)
         await tried.wait()
-        assert await theatre.perform(ref, theatre.command("cancel", reason="enough")) == "ended"
+        assert await harness.perform(ref, harness.command("cancel", reason="enough")) == "ended"
         is_back = True
         back.set()
-    (child,) = children_of(await theatre.events(ref)).values()
-    assert (await theatre.log.last(RunRef("acme", child)) is not None) == comes_through
-    assert theatre.children.called == []
+    (child,) = children_of(await harness.events(ref)).values()
+    assert (await harness.log.last(RunRef("acme", child)) is not None) == comes_through
+    assert harness.children.called == []
     assert len(lost) == 1
-    assert theatre.children.called == []
+    assert harness.children.called == []

@@ -24,7 +24,7 @@ from callboard.runtime.run.crashes import (
     Probation,
     crashes_of,
 )
-from tests.support.run_harness import Theatre, end_of, types
+from tests.support.run_harness import RunHarness, end_of, types
 
 DAY = dt.timedelta(days=1)
 
@@ -57,7 +57,7 @@ class Stages:
         self.clock = Clock()
         self.probation = Probation()
         self.busy = anyio.Event()
-        self.theatre = Theatre({"one": one_effect}, clock=self.clock, calls=self._hang)
+        self.harness = RunHarness({"one": one_effect}, clock=self.clock, calls=self._hang)
 
     async def _hang(self, _job: Job, _request: JSON) -> tuple[JSON, JSON]:
         self.busy.set()
@@ -65,7 +65,7 @@ class Stages:
         raise AssertionError
 
     def actor(self, ref: RunRef) -> RunActor:
-        return RunActor(ref, self.theatre.log, self.theatre, self.clock, probation=self.probation)
+        return RunActor(ref, self.harness.log, self.harness, self.clock, probation=self.probation)
 
     async def crash(self, ref: RunRef, actor: RunActor | None = None) -> None:
         """Perform a run until its effect is executed, and end as a killed worker does."""
@@ -76,12 +76,12 @@ class Stages:
             tasks.cancel_scope.cancel()
 
     async def events(self, ref: RunRef) -> list[Event]:
-        return await self.theatre.events(ref)
+        return await self.harness.events(ref)
 
 
 async def test_an_effect_that_kills_its_worker_each_time_fails_by_name() -> None:
     stages = Stages()
-    ref = await stages.theatre.accept("one")
+    ref = await stages.harness.accept("one")
     for _ in range(EFFECT_CRASHES_MAX):
         stages.clock.now += DAY
         await stages.crash(ref)
@@ -90,12 +90,12 @@ async def test_an_effect_that_kills_its_worker_each_time_fails_by_name() -> None
     assert end.error is not None
     assert (end.status, end.error.code) == ("failed", CODE)
     assert f"{EFFECT_CRASHES_MAX} workers" in end.error.message
-    assert len(stages.theatre.executed) == EFFECT_CRASHES_MAX
+    assert len(stages.harness.executed) == EFFECT_CRASHES_MAX
 
 
 async def test_the_pause_before_the_next_claim_grows() -> None:
     stages = Stages()
-    ref = await stages.theatre.accept("one")
+    ref = await stages.harness.accept("one")
     pauses: list[float] = []
     for number in range(1, EFFECT_CRASHES_MAX):
         await stages.crash(ref)
@@ -113,20 +113,20 @@ async def test_the_pause_before_the_next_claim_grows() -> None:
 
 async def test_a_cancellation_does_not_wait() -> None:
     stages = Stages()
-    ref = await stages.theatre.accept("one")
+    ref = await stages.harness.accept("one")
     for _ in range(PROBATION_CRASHES + 1):
         await stages.crash(ref)
         stages.clock.now += DAY
     stages.clock.now -= DAY
     actor = stages.actor(ref)
-    actor.tell(stages.theatre.command("cancel"))
+    actor.tell(stages.harness.command("cancel"))
     assert await actor.run() == "ended"
     assert end_of(await stages.events(ref)).status == "cancelled"
 
 
 async def test_a_worker_performs_one_suspect_at_a_time() -> None:
     stages = Stages()
-    suspects = [await stages.theatre.accept("one", run=name) for name in ("a", "b")]
+    suspects = [await stages.harness.accept("one", run=name) for name in ("a", "b")]
     for ref in suspects:
         for _ in range(PROBATION_CRASHES):
             await stages.crash(ref)
@@ -143,7 +143,7 @@ async def test_a_worker_performs_one_suspect_at_a_time() -> None:
 
 async def test_a_worker_that_shuts_down_is_not_a_crash() -> None:
     stages = Stages()
-    ref = await stages.theatre.accept("one")
+    ref = await stages.harness.accept("one")
     for _ in range(2 * EFFECT_CRASHES_MAX):
         endings: list[Ending] = []
         actor = stages.actor(ref)
@@ -164,7 +164,7 @@ async def test_a_worker_that_shuts_down_is_not_a_crash() -> None:
 
 async def test_a_run_whose_workers_crash_before_they_record_anything_is_given_up() -> None:
     stages = Stages()
-    ref = await stages.theatre.accept("one")
+    ref = await stages.harness.accept("one")
     await stages.crash(ref)
     stages.clock.now += DAY
     events = await stages.events(ref)
@@ -177,4 +177,4 @@ async def test_a_run_whose_workers_crash_before_they_record_anything_is_given_up
 
 async def check(stages: Stages, events: Sequence[Event]) -> None:
     ref = RunRef("acme", "r1")
-    await ClaimCheck(ref, stages.theatre, stages.probation).check(events, 0, stages.clock(), urgent=False)
+    await ClaimCheck(ref, stages.harness, stages.probation).check(events, 0, stages.clock(), urgent=False)

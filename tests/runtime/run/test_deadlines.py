@@ -22,9 +22,9 @@ from callboard.service.api.connection import Connection, open_connection
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.virtual_time import VIRTUAL
 from tests.support.flow_providers import ours
-from tests.support.run_harness import Theatre, end_of, types
-from tests.support.sample_plays import after
-from tests.support.simulation import theatre_for
+from tests.support.run_harness import RunHarness, end_of, types
+from tests.support.sample_interpreters import after
+from tests.support.simulation import harness_for
 
 PATIENCE_S = 30.0
 ASK = "a#1.1!ask"
@@ -65,15 +65,15 @@ class Late:
         return self.stored
 
 
-def stored(theatre: Theatre, at: dt.datetime, **body: Any) -> Command:
-    return msgspec.structs.replace(theatre.command("answer", **body), stored=at)
+def stored(harness: RunHarness, at: dt.datetime, **body: Any) -> Command:
+    return msgspec.structs.replace(harness.command("answer", **body), stored=at)
 
 
-async def asked(theatre: Theatre) -> tuple[RunRef, dt.datetime]:
+async def asked(harness: RunHarness) -> tuple[RunRef, dt.datetime]:
     """A run that asks, and until when."""
-    ref = await theatre.accept("p")
-    assert await theatre.perform(ref) == "parked"
-    [question] = payloads(await theatre.events(ref), ev.HumanAsked)
+    ref = await harness.accept("p")
+    assert await harness.perform(ref) == "parked"
+    [question] = payloads(await harness.events(ref), ev.HumanAsked)
     assert question.timeout_at is not None
     return ref, question.timeout_at
 
@@ -81,89 +81,89 @@ async def asked(theatre: Theatre) -> tuple[RunRef, dt.datetime]:
 @pytest.mark.parametrize("anyio_backend", [("asyncio", VIRTUAL)])
 class TestVirtualTime:
     async def test_what_was_stored_in_time_counts_although_it_comes_after_the_deadline(self) -> None:
-        theatre = theatre_for(approves)
-        ref, due = await asked(theatre)
+        harness = harness_for(approves)
+        ref, due = await asked(harness)
         await anyio.sleep(11)
-        in_time = stored(theatre, due - dt.timedelta(milliseconds=1), interaction=ASK, user_response="yes")
-        late = stored(theatre, due + dt.timedelta(milliseconds=1), interaction=ASK, user_response="no")
-        assert await theatre.perform(ref, late, in_time) == "parked"
-        events = await theatre.events(ref)
+        in_time = stored(harness, due - dt.timedelta(milliseconds=1), interaction=ASK, user_response="yes")
+        late = stored(harness, due + dt.timedelta(milliseconds=1), interaction=ASK, user_response="no")
+        assert await harness.perform(ref, late, in_time) == "parked"
+        events = await harness.events(ref)
         assert [one.user_response for one in payloads(events, ev.HumanAnswered)] == ["yes"]
         assert [one.code for one in payloads(events, ev.CommandRefused)] == ["answer.late"]
         await anyio.sleep(11)
-        await theatre.perform(ref)
-        events = await theatre.events(ref)
+        await harness.perform(ref)
+        events = await harness.events(ref)
         check_log(events)
-        check_replay(theatre.language, ref, events)
+        check_replay(harness.language, ref, events)
 
     async def test_what_was_stored_late_is_refused_although_nobody_was_there_at_the_deadline(self) -> None:
-        theatre = theatre_for(approves)
-        ref, due = await asked(theatre)
+        harness = harness_for(approves)
+        ref, due = await asked(harness)
         await anyio.sleep(11)
         # It names no question: it is for none that was asked later.
-        nameless = stored(theatre, due + dt.timedelta(seconds=1), user_response="yes")
-        assert await theatre.perform(ref, nameless) == "parked"
-        events = await theatre.events(ref)
+        nameless = stored(harness, due + dt.timedelta(seconds=1), user_response="yes")
+        assert await harness.perform(ref, nameless) == "parked"
+        events = await harness.events(ref)
         assert payloads(events, ev.HumanAnswered) == []
         assert [one.code for one in payloads(events, ev.CommandRefused)] == ["answer.late"]
         assert len(payloads(events, ev.HumanAsked)) == 2
         await anyio.sleep(11)
-        await theatre.perform(ref)
-        check_replay(theatre.language, ref, await theatre.events(ref))
+        await harness.perform(ref)
+        check_replay(harness.language, ref, await harness.events(ref))
 
     async def test_an_answer_without_a_name_is_for_what_was_asked_when_it_was_stored(self) -> None:
-        theatre = theatre_for(approves)
-        ref, due = await asked(theatre)
+        harness = harness_for(approves)
+        ref, due = await asked(harness)
         await anyio.sleep(11)
-        assert await theatre.perform(ref) == "parked"
-        before = stored(theatre, due - dt.timedelta(seconds=1), user_response="yes")
-        assert await theatre.perform(ref, before) == "parked"
-        [refused] = payloads(await theatre.events(ref), ev.CommandRefused)
+        assert await harness.perform(ref) == "parked"
+        before = stored(harness, due - dt.timedelta(seconds=1), user_response="yes")
+        assert await harness.perform(ref, before) == "parked"
+        [refused] = payloads(await harness.events(ref), ev.CommandRefused)
         assert refused.code == "answer.late"
 
     async def test_a_deadline_waits_for_what_was_stored_before_it_and_is_on_its_way(self) -> None:
-        theatre = theatre_for(approves)
-        ref, due = await asked(theatre)
+        harness = harness_for(approves)
+        ref, due = await asked(harness)
         await anyio.sleep(11)
         in_time = due - dt.timedelta(seconds=1)
-        arrivals = theatre.arrivals = Late(in_time)
+        arrivals = harness.arrivals = Late(in_time)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(theatre.perform, ref)
+            tasks.start_soon(harness.perform, ref)
             await anyio.sleep(5)
-            assert ev.TimerFired.type not in types(await theatre.events(ref))
-            assert theatre.acting is not None
+            assert ev.TimerFired.type not in types(await harness.events(ref))
+            assert harness.acting is not None
             arrivals.stored = None
-            theatre.acting.tell(stored(theatre, in_time, interaction=ASK, user_response="yes"))
-        events = await theatre.events(ref)
+            harness.acting.tell(stored(harness, in_time, interaction=ASK, user_response="yes"))
+        events = await harness.events(ref)
         assert [one.user_response for one in payloads(events, ev.HumanAnswered)] == ["yes"]
         assert ev.TimerFired.type not in types(events)
 
     async def test_a_deadline_does_not_wait_for_ever_and_not_for_what_was_stored_later(self) -> None:
-        theatre = theatre_for(approves)
-        ref, due = await asked(theatre)
+        harness = harness_for(approves)
+        ref, due = await asked(harness)
         await anyio.sleep(11)
         for at in (due + dt.timedelta(seconds=1), due - dt.timedelta(seconds=1)):
-            theatre.arrivals = Late(at)
-            assert await theatre.perform(ref) in ("parked", "ended")
+            harness.arrivals = Late(at)
+            assert await harness.perform(ref) in ("parked", "ended")
             await anyio.sleep(11)
-        assert end_of(await theatre.events(ref)).output == ["late", "late"]
+        assert end_of(await harness.events(ref)).output == ["late", "late"]
 
     async def test_a_cancellation_that_was_stored_before_a_deadline_comes_first(self) -> None:
         for seconds, expected in ((-1, ["cancel.requested"]), (1, ["timer.fired", "cancel.requested"])):
-            theatre = theatre_for(approves)
-            ref, due = await asked(theatre)
+            harness = harness_for(approves)
+            ref, due = await asked(harness)
             await anyio.sleep(11)
             at = due + dt.timedelta(seconds=seconds)
-            await theatre.perform(ref, msgspec.structs.replace(theatre.command("cancel"), stored=at))
-            found = [one for one in types(await theatre.events(ref)) if one in ("timer.fired", "cancel.requested")]
+            await harness.perform(ref, msgspec.structs.replace(harness.command("cancel"), stored=at))
+            found = [one for one in types(await harness.events(ref)) if one in ("timer.fired", "cancel.requested")]
             assert found == expected
 
     async def test_the_clock_of_a_deadline_is_that_of_the_server_where_the_worker_is_behind(self) -> None:
-        theatre = theatre_for(approves)
-        ref, due = await asked(theatre)
+        harness = harness_for(approves)
+        ref, due = await asked(harness)
         at = due + dt.timedelta(seconds=1)
-        await theatre.perform(ref, msgspec.structs.replace(theatre.command("cancel"), stored=at))
-        [fired] = [event for event in await theatre.events(ref) if event.type == ev.TimerFired.type]
+        await harness.perform(ref, msgspec.structs.replace(harness.command("cancel"), stored=at))
+        [fired] = [event for event in await harness.events(ref) if event.type == ev.TimerFired.type]
         assert fired.time == due
 
 

@@ -33,10 +33,10 @@ from callboard.service.operations.replays import replay_events
 from callboard.testing.checks import check_log
 from callboard.testing.crashes import CrashingLog
 from callboard.testing.virtual_time import VIRTUAL
-from tests.support import sample_plays as plays
-from tests.support.run_harness import Theatre, end_of, types
-from tests.support.sample_plays import after, effect
-from tests.support.simulation import copied, theatre_for
+from tests.support import sample_interpreters as plays
+from tests.support.run_harness import RunHarness, end_of, types
+from tests.support.sample_interpreters import after, effect
+from tests.support.simulation import copied, harness_for
 
 PATIENCE_S = 30.0
 CUTS_MAX = 60
@@ -70,18 +70,18 @@ async def waiting(stage: Stage) -> End:
     return End("completed")
 
 
-async def parked(play: Any) -> tuple[Theatre, RunRef]:
+async def parked(play: Any) -> tuple[RunHarness, RunRef]:
     """A run that has come to where nothing but a person, a clock or an effect that hangs would go on with it."""
-    theatre = theatre_for(play)
-    ref = await theatre.accept("p")
+    harness = harness_for(play)
+    ref = await harness.accept("p")
     with anyio.move_on_after(30):
-        await theatre.perform(ref)
-    return theatre, ref
+        await harness.perform(ref)
+    return harness, ref
 
 
-async def copy_of(theatre: Theatre, ref: RunRef, upto: int | None = None) -> MemoryLog:
+async def copy_of(harness: RunHarness, ref: RunRef, upto: int | None = None) -> MemoryLog:
     log = MemoryLog()
-    await copied((await theatre.log.read(ref))[:upto], log)
+    await copied((await harness.log.read(ref))[:upto], log)
     return log
 
 
@@ -96,24 +96,24 @@ async def events_of(log: MemoryLog, ref: RunRef) -> list[Event]:
 
 @pytest.mark.parametrize("play", [waiting, plays.cancelled, plays.flow, plays.graph, plays.playbook])
 async def test_it_ends_as_a_run_that_can_be_performed(play: Any, plain_log: None) -> None:
-    theatre, ref = await parked(play)
-    log = await copy_of(theatre, ref)
-    assert await theatre.perform(ref, kill(reason="enough", by="Ada")) == "ended"
-    assert await end_killed(log, theatre, ref, kill(reason="enough", by="Ada"))
+    harness, ref = await parked(play)
+    log = await copy_of(harness, ref)
+    assert await harness.perform(ref, kill(reason="enough", by="Ada")) == "ended"
+    assert await end_killed(log, harness, ref, kill(reason="enough", by="Ada"))
     events = await events_of(log, ref)
     check_log(events)
-    assert said(events) == said(await theatre.events(ref))
-    told = replay_events(ref, events, read_admission(events[0], theatre.language), {})
+    assert said(events) == said(await harness.events(ref))
+    told = replay_events(ref, events, read_admission(events[0], harness.language), {})
     assert (told.ended, told.unwritten, told.standing.status) == (True, [], "cancelled")
 
 
 async def test_whatever_the_log_ends_with_it_can_be_ended(plain_log: None) -> None:
     """Cut after any event, as by a crash, and taken up by a version that does not know its plays."""
     for play in (waiting, plays.workflow, plays.graph):
-        theatre, ref = await parked(play)
-        stranger = Theatre({})
-        for upto in range(1, min(CUTS_MAX, len(await theatre.log.read(ref)))):
-            log = await copy_of(theatre, ref, upto)
+        harness, ref = await parked(play)
+        stranger = RunHarness({})
+        for upto in range(1, min(CUTS_MAX, len(await harness.log.read(ref)))):
+            log = await copy_of(harness, ref, upto)
             if (await events_of(log, ref))[-1].type == ev.RunEnd.type:
                 break
             assert await end_killed(log, stranger, ref, kill())
@@ -124,15 +124,15 @@ async def test_whatever_the_log_ends_with_it_can_be_ended(plain_log: None) -> No
 
 
 async def test_a_kill_that_was_cut_short_is_finished_and_recorded_once(plain_log: None) -> None:
-    theatre, ref = await parked(waiting)
-    whole = await copy_of(theatre, ref)
+    harness, ref = await parked(waiting)
+    whole = await copy_of(harness, ref)
     at_rest = len(await whole.read(ref))
-    assert await end_killed(whole, theatre, ref, kill())
+    assert await end_killed(whole, harness, ref, kill())
     for upto in range(at_rest + 2, len(await whole.read(ref))):
         log = MemoryLog()
         await copied((await whole.read(ref))[:upto], log)
         # The command itself may be lost: what is recorded is enough.
-        assert await end_killed(log, theatre, ref, None)
+        assert await end_killed(log, harness, ref, None)
         events = await events_of(log, ref)
         check_log(events)
         assert types(events).count("cancel.requested") == 1
@@ -140,28 +140,28 @@ async def test_a_kill_that_was_cut_short_is_finished_and_recorded_once(plain_log
 
 
 async def test_what_is_not_to_be_killed_is_left_alone(plain_log: None) -> None:
-    theatre, ref = await parked(plays.cancelled)
-    before = await theatre.events(ref)
+    harness, ref = await parked(plays.cancelled)
+    before = await harness.events(ref)
     assert "cancel.requested" in types(before)
-    assert not await end_killed(theatre.log, theatre, ref, None)
-    assert not await end_killed(theatre.log, theatre, RunRef("acme", "nobody"), kill())
-    assert await theatre.events(ref) == before
+    assert not await end_killed(harness.log, harness, ref, None)
+    assert not await end_killed(harness.log, harness, RunRef("acme", "nobody"), kill())
+    assert await harness.events(ref) == before
 
 
 async def test_a_kill_of_a_run_that_has_ended_adds_nothing(plain_log: None) -> None:
-    theatre, ref = await parked(waiting)
-    assert await end_killed(theatre.log, theatre, ref, kill())
-    before = await theatre.events(ref)
-    assert await end_killed(theatre.log, theatre, ref, kill(78))
-    assert await theatre.events(ref) == before
+    harness, ref = await parked(waiting)
+    assert await end_killed(harness.log, harness, ref, kill())
+    before = await harness.events(ref)
+    assert await end_killed(harness.log, harness, ref, kill(78))
+    assert await harness.events(ref) == before
 
 
 async def test_it_writes_under_the_guard(plain_log: None) -> None:
     """Another worker takes the run between two of its appends: it stops at once."""
-    theatre, ref = await parked(waiting)
-    log = theatre.log
+    harness, ref = await parked(waiting)
+    log = harness.log
     assert isinstance(log, CrashingLog)
-    rival = RunLog(log, ref, writer="rival", clock=theatre.clock)
+    rival = RunLog(log, ref, writer="rival", clock=harness.clock)
 
     class Interrupted(MemoryLog):
         async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
@@ -177,8 +177,8 @@ async def test_it_writes_under_the_guard(plain_log: None) -> None:
     interrupted = Interrupted()
     interrupted.read, interrupted.last = log.read, log.last
     with pytest.raises(RunLost):
-        await end_killed(interrupted, theatre, ref, kill())
-    events = await theatre.events(ref)
+        await end_killed(interrupted, harness, ref, kill())
+    events = await harness.events(ref)
     assert types(events)[-2:] == ["cancel.requested", "run.claimed"]
 
 
@@ -188,13 +188,13 @@ async def test_large_values_are_not_needed_and_secrets_are_kept_out(plain_log: N
         await effect(node, "hang", hang=True, note="y" * 10_000)
         return End("completed")
 
-    theatre = theatre_for(large, inline_bytes_max=1_000, secret={"TOKEN": "s3cr3t-value"})
-    ref = await theatre.accept("p")
+    harness = harness_for(large, inline_bytes_max=1_000, secret={"TOKEN": "s3cr3t-value"})
+    ref = await harness.accept("p")
     with anyio.move_on_after(30):
-        await theatre.perform(ref)
+        await harness.perform(ref)
     # Its large values are missing there: why it could not be performed, for instance.
-    log = await copy_of(theatre, ref)
-    assert await end_killed(log, theatre, ref, kill(reason="it knows s3cr3t-value"))
+    log = await copy_of(harness, ref)
+    assert await end_killed(log, harness, ref, kill(reason="it knows s3cr3t-value"))
     events = [item.event for item in await log.read(ref)]
     check_log(events)
     cancelled = next(ev.payload_of(event) for event in events if event.type == "cancel.requested")
@@ -204,14 +204,14 @@ async def test_large_values_are_not_needed_and_secrets_are_kept_out(plain_log: N
 
 async def test_a_run_whose_cancellation_said_much_can_be_killed(plain_log: None) -> None:
     """What it said is stored beside the event, which has a marker in its place."""
-    theatre = theatre_for(plays.cancelled, inline_bytes_max=1_000)
-    ref = await theatre.accept("p")
+    harness = harness_for(plays.cancelled, inline_bytes_max=1_000)
+    ref = await harness.accept("p")
     with anyio.move_on_after(1):
-        await theatre.perform(ref, theatre.command("cancel", reason="enough", message="m" * 10_000))
-    assert "cancel.requested" in types(await theatre.events(ref))
-    assert "run.end" not in types(await theatre.events(ref))
-    assert await end_killed(theatre.log, theatre, ref, kill())
-    events = [item.event for item in await theatre.log.read(ref)]
+        await harness.perform(ref, harness.command("cancel", reason="enough", message="m" * 10_000))
+    assert "cancel.requested" in types(await harness.events(ref))
+    assert "run.end" not in types(await harness.events(ref))
+    assert await end_killed(harness.log, harness, ref, kill())
+    events = [item.event for item in await harness.log.read(ref)]
     check_log(events)
     assert end_of(events).error == Failure("cancelled", "killed", type="cancellation")
 
@@ -225,17 +225,17 @@ async def test_a_run_that_had_much_to_warn_of_can_be_killed_and_tells_it(plain_l
         await effect(node, "hang", hang=True)
         return End("completed")
 
-    theatre = theatre_for(warns, inline_bytes_max=1_000)
+    harness = harness_for(warns, inline_bytes_max=1_000)
     warnings = [Problem("strange", f"{place}" * 5_000, severity="warning") for place in range(3)]
-    ref = await theatre.accept("p", warnings=warnings, options={STRICT: False})
+    ref = await harness.accept("p", warnings=warnings, options={STRICT: False})
     with anyio.move_on_after(30):
-        await theatre.perform(ref)
-    assert [event.type for event in await theatre.events(ref) if event.blobs] == ["run.accepted", "node.warning"]
+        await harness.perform(ref)
+    assert [event.type for event in await harness.events(ref) if event.blobs] == ["run.accepted", "node.warning"]
     # Without its large values it can be killed as well.
-    for log in (theatre.log, await copy_of(theatre, ref)):
-        assert await end_killed(log, theatre, ref, kill())
+    for log in (harness.log, await copy_of(harness, ref)):
+        assert await end_killed(log, harness, ref, kill())
         check_log([item.event for item in await log.read(ref)])
-    told = end_of(await theatre.events(ref)).warnings
+    told = end_of(await harness.events(ref)).warnings
     assert [(one.code, one.reason[:1], len(one.reason)) for one in told] == [
         *(("strange", str(place), 5_000) for place in range(3)),
         ("odd", "w", 10_000),
@@ -249,25 +249,25 @@ async def parental(stage: Stage) -> End:
 
 
 async def test_parent_and_children_hear_of_it(plain_log: None) -> None:
-    theatre = theatre_for(parental)
-    theatre.plays = {**theatre.plays, "waiting": waiting}
-    ref = await theatre.accept("p")
+    harness = harness_for(parental)
+    harness.plays = {**harness.plays, "waiting": waiting}
+    ref = await harness.accept("p")
     with anyio.move_on_after(30):
-        await theatre.perform(ref)
-    (child,) = theatre.children.called
+        await harness.perform(ref)
+    (child,) = harness.children.called
     with anyio.move_on_after(30):
-        await theatre.perform(child)
+        await harness.perform(child)
     # Each by one that does not know its plays.
-    stranger = Theatre({}, log=theatre.log)
-    stranger.children = theatre.children
-    assert await end_killed(theatre.log, stranger, ref, kill(reason="enough"))
-    (stop,) = theatre.children.run_messages
+    stranger = RunHarness({}, log=harness.log)
+    stranger.children = harness.children
+    assert await end_killed(harness.log, stranger, ref, kill(reason="enough"))
+    (stop,) = harness.children.run_messages
     assert (stop.to, stop.verb) == (child, "kill")
-    assert await end_killed(theatre.log, stranger, child, Command(5, stop.verb, stop.body))
-    wake = theatre.children.run_messages[-1]
+    assert await end_killed(harness.log, stranger, child, Command(5, stop.verb, stop.body))
+    wake = harness.children.run_messages[-1]
     assert (wake.to, wake.verb) == (ref, "wake")
     for run in (ref, child):
-        check_log(await theatre.events(run))
+        check_log(await harness.events(run))
 
 
 async def costly(stage: Stage) -> End:
@@ -285,22 +285,22 @@ async def outlived(stage: Stage) -> End:
 
 
 async def test_what_a_child_has_cost_is_counted_by_whoever_ends_its_parent(plain_log: None) -> None:
-    theatre = theatre_for(outlived)
-    theatre.plays = {**theatre.plays, "costly": costly}
-    theatre.script = {"default": {"text": "3", "usage": {"input_tokens": 5, "output_tokens": 2}}}
-    ref = await theatre.accept("p")
-    await theatre.perform(ref)
-    (child,) = theatre.children.called
-    await theatre.perform(child)
-    wake = theatre.children.run_messages[-1]
+    harness = harness_for(outlived)
+    harness.plays = {**harness.plays, "costly": costly}
+    harness.script = {"default": {"text": "3", "usage": {"input_tokens": 5, "output_tokens": 2}}}
+    ref = await harness.accept("p")
+    await harness.perform(ref)
+    (child,) = harness.children.called
+    await harness.perform(child)
+    wake = harness.children.run_messages[-1]
     with anyio.move_on_after(30):
-        await theatre.perform(ref, Command(6, wake.verb, wake.body))
-    stranger = Theatre({}, log=theatre.log)
-    assert await end_killed(theatre.log, stranger, ref, kill())
-    events = await theatre.events(ref)
+        await harness.perform(ref, Command(6, wake.verb, wake.body))
+    stranger = RunHarness({}, log=harness.log)
+    assert await end_killed(harness.log, stranger, ref, kill())
+    events = await harness.events(ref)
     check_log(events)
     assert end_of(events).usage == Usage(5, 2)
-    verified = replay_events(ref, events, read_admission(events[0], theatre.language), {})
+    verified = replay_events(ref, events, read_admission(events[0], harness.language), {})
     assert verified.ended
 
 

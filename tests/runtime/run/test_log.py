@@ -14,9 +14,9 @@ from callboard.bus.log.memory import MemoryLog
 from callboard.languages.language import End, Expired, Failed, Ok, Stage
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.virtual_time import VIRTUAL
-from tests.support.run_harness import Theatre, end_of, types
-from tests.support.sample_plays import LOST, after, effect
-from tests.support.simulation import World, copied, finish, theatre_for
+from tests.support.run_harness import RunHarness, end_of, types
+from tests.support.sample_interpreters import LOST, after, effect
+from tests.support.simulation import World, copied, finish, harness_for
 
 MIB = 1024 * 1024
 
@@ -54,13 +54,13 @@ async def test_large_values_travel_beside_their_events() -> None:
     async def calls(_job: object, _request: object) -> tuple[Any, None]:
         return {"text": large, "small": 1}, None
 
-    theatre = theatre_for(play)
-    theatre.calls = calls
-    ref = await theatre.accept("p")
-    assert await theatre.perform(ref) == "parked"
-    events = await finish(theatre, ref, World())
+    harness = harness_for(play)
+    harness.calls = calls
+    ref = await harness.accept("p")
+    assert await harness.perform(ref) == "parked"
+    events = await finish(harness, ref, World())
     assert end_of(events).output == len(large)
-    stored = await theatre.log.read(ref)
+    stored = await harness.log.read(ref)
     assert max(len(item.data) for item in stored) < 8 * 1024
     result = next(item for item in stored if item.event.type == ev.EffectResult.type)
     assert len(result.event.blobs) == 1
@@ -80,8 +80,8 @@ async def test_secrets_are_replaced_in_every_event() -> None:
         node.exit("ok", {"said": came.value, "input": secret})
         return End("failed", came.value, error=LOST)
 
-    theatre = theatre_for(play, secret={"pass": secret, "short": "x"})
-    events = await theatre.play("p")
+    harness = harness_for(play, secret={"pass": secret, "short": "x"})
+    events = await harness.play("p")
     check_log(events)
     for event in events:
         assert secret not in str(ev.payload_of(event)), event.type
@@ -89,10 +89,10 @@ async def test_secrets_are_replaced_in_every_event() -> None:
 
 
 async def test_a_secret_inside_another_leaves_nothing_of_either() -> None:
-    theatre = theatre_for(one_effect, secret={"inner": "abcdef", "outer": "xxabcdefxx"})
-    ref = await theatre.accept("p", input="xxabcdefxx and abcdef")
-    await theatre.perform(ref)
-    assert end_of(await theatre.events(ref)).output == "[secret:outer] and [secret:inner]"
+    harness = harness_for(one_effect, secret={"inner": "abcdef", "outer": "xxabcdefxx"})
+    ref = await harness.accept("p", input="xxabcdefxx and abcdef")
+    await harness.perform(ref)
+    assert end_of(await harness.events(ref)).output == "[secret:outer] and [secret:inner]"
 
 
 @pytest.mark.parametrize("value", [1234567, [1234567], {"n": 1234567, "text": "1234567"}, 12345678, 91234567.5])
@@ -107,16 +107,16 @@ async def test_a_secret_that_is_a_number_does_not_break_the_event(value: Any) ->
     async def calls(_job: object, _request: object) -> tuple[Any, None]:
         return value, None
 
-    theatre = theatre_for(play, secret={"pin": "1234567"})
-    theatre.calls = calls
-    events = await theatre.play("p")
+    harness = harness_for(play, secret={"pin": "1234567"})
+    harness.calls = calls
+    events = await harness.play("p")
     check_log(events)
     assert end_of(events).status == "completed"
 
 
 async def test_a_secret_that_is_a_word_of_the_vocabulary_does_not_break_the_log() -> None:
-    theatre = theatre_for(one_effect, secret={"word": "completed"})
-    events = await theatre.play("p")
+    harness = harness_for(one_effect, secret={"word": "completed"})
+    events = await harness.play("p")
     check_log(events)
     assert end_of(events).status == "completed"
 
@@ -134,13 +134,13 @@ async def test_a_secret_that_is_a_word_of_the_vocabulary_does_not_break_the_log(
 async def test_of_two_actors_one_has_the_run_and_the_other_stops(names: tuple[str, str]) -> None:
     """Also when two processes go by the same name."""
     log = MemoryLog()
-    rivals = [theatre_for(one_effect, log, worker=name) for name in names]
+    rivals = [harness_for(one_effect, log, worker=name) for name in names]
     ref = await rivals[0].accept("p", input=1)
     came: list[Any] = []
 
-    async def act(theatre: Theatre) -> None:
+    async def act(harness: RunHarness) -> None:
         try:
-            came.append(await theatre.perform(ref))
+            came.append(await harness.perform(ref))
         except CallboardError as error:
             came.append(type(error))
 
@@ -156,7 +156,7 @@ async def test_of_two_actors_one_has_the_run_and_the_other_stops(names: tuple[st
 
 async def test_who_loses_a_run_in_the_midst_stops_and_appends_nothing() -> None:
     log = MemoryLog()
-    first, second = (theatre_for(one_effect, log, worker=name) for name in ("w1", "w2"))
+    first, second = (harness_for(one_effect, log, worker=name) for name in ("w1", "w2"))
     ref = await first.accept("p", input=1)
     lost: list[RunLost] = []
 
@@ -185,14 +185,14 @@ Version = Callable[[Stage], Awaitable[End]]
 
 async def diverge(recorded: Version, now: Version, upto: str | None = None) -> ReplayDiverged:
     """Record a run until it parks, keep what stands before an event of a type, and go on with another version."""
-    theatre = theatre_for(recorded)
-    ref = await theatre.accept("p")
-    await theatre.perform(ref)
-    stored = await theatre.log.read(ref)
+    harness = harness_for(recorded)
+    ref = await harness.accept("p")
+    await harness.perform(ref)
+    stored = await harness.log.read(ref)
     cut = next((i for i, item in enumerate(stored) if item.event.type == upto), len(stored))
     log = MemoryLog()
     await copied(stored[:cut], log)
-    other = theatre_for(now, log)
+    other = harness_for(now, log)
     with pytest.raises(ReplayDiverged) as caught:
         await other.perform(ref)
     events = await other.events(ref)
@@ -277,7 +277,7 @@ async def test_a_slot_that_is_used_twice_is_refused() -> None:
         await effect(node, "x")
         return End("completed")
 
-    events = await theatre_for(play).play("p")
+    events = await harness_for(play).play("p")
     check_log(events)
     end = end_of(events)
     assert end.error is not None
@@ -297,12 +297,12 @@ async def test_more_open_effects_than_a_mailbox_holds_survive_a_crash() -> None:
         node.exit("ok")
         return End("completed", sum(not isinstance(came.value, Failed) for came in settled if isinstance(came, Ok)))
 
-    theatre = theatre_for(play)
-    ref = await theatre.accept("p")
+    harness = harness_for(play)
+    ref = await harness.accept("p")
     with anyio.move_on_after(30):
-        await theatre.perform(ref)
-    assert types(await theatre.events(ref)).count("effect.call") == wide
-    events = await finish(theatre, ref, World())
+        await harness.perform(ref)
+    assert types(await harness.events(ref)).count("effect.call") == wide
+    events = await finish(harness, ref, World())
     check_log(events)
     assert end_of(events).output == wide
-    check_replay(theatre.language, ref, events)
+    check_replay(harness.language, ref, events)

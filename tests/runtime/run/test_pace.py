@@ -21,7 +21,7 @@ from tests.languages.flow.test_cases_bounds import LOOPS
 from tests.languages.flow.test_cases_gather import GATHERS
 from tests.support.flow_cases import Case, shown
 from tests.support.flows import Performance, call, cleanup, flow, mock, perform, retry, returned, subflow
-from tests.support.simulation import World, copied, finish, theatre_for
+from tests.support.simulation import World, copied, finish, harness_for
 
 
 def breathless() -> Pace:
@@ -226,11 +226,11 @@ def test_a_replay_draws_breath_too() -> None:
         return End("completed", "done")
 
     async def body() -> None:
-        theatre = theatre_for(play)
-        events = await finish(theatre, await theatre.accept("p"), World())
+        harness = harness_for(play)
+        events = await finish(harness, await harness.accept("p"), World())
         log = CrashingLog()
-        await copied((await read_run(theatre.log, RUN))[:-1], log)
-        other = theatre_for(play, log, pace=breathless())
+        await copied((await read_run(harness.log, RUN))[:-1], log)
+        other = harness_for(play, log, pace=breathless())
         again = await finish(other, RUN, World())
         check_log(again)
         check_replay(other.language, RUN, again)

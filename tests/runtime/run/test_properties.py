@@ -20,8 +20,8 @@ from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import CrashingLog, CrashPoint
 from callboard.testing.virtual_time import simulate
 from tests.support.run_harness import end_of
-from tests.support.sample_plays import after, value
-from tests.support.simulation import World, finish, theatre_for
+from tests.support.sample_interpreters import after, value
+from tests.support.simulation import World, finish, harness_for
 
 # -- trees -------------------------------------------------------------------------------------------------------------
 
@@ -202,21 +202,21 @@ async def survived(tree: Tree, crashing: list[tuple[int, CrashPoint]], failing: 
 
     log = CrashingLog(faults=fault)
     log.crash = crash
-    theatre = theatre_for(play, log)
-    carry = theatre.calls
+    harness = harness_for(play, log)
+    carry = harness.calls
     assert carry is not None
 
     async def watching(job: object, request: JSON) -> tuple[JSON, JSON]:
         events = await log.read(ref)
         recorded.update(item.event.key for item in events if ev.TYPES[item.event.type].kind == "outcome")
-        started.append((theatre.executed[-1], theatre.executed[-1] in recorded))
+        started.append((harness.executed[-1], harness.executed[-1] in recorded))
         return await carry(job, request)  # pyright: ignore[reportArgumentType] -- as it came
 
-    theatre.calls = watching
-    ref = await theatre.accept("p")
-    events = await finish(theatre, ref, World())
+    harness.calls = watching
+    ref = await harness.accept("p")
+    events = await finish(harness, ref, World())
     check_log(events)
-    check_replay(theatre.language, ref, events)
+    check_replay(harness.language, ref, events)
     assert not [key for key, again in started if again], "a recorded effect was executed again"
     return end_of(events)
 
@@ -249,12 +249,12 @@ def test_an_undisturbed_run_executes_every_effect_once(tree: Tree) -> None:
         return End("completed", await perform(stage, tree, "t"))
 
     async def body() -> None:
-        theatre = theatre_for(play)
-        ref = await theatre.accept("p")
-        events = await finish(theatre, ref, World())
+        harness = harness_for(play)
+        ref = await harness.accept("p")
+        events = await finish(harness, ref, World())
         check_log(events)
         intents = [event.key for event in events if event.type == ev.EffectCall.type]
-        assert sorted(theatre.executed) == sorted(set(theatre.executed))
-        assert set(theatre.executed) <= set(intents)
+        assert sorted(harness.executed) == sorted(set(harness.executed))
+        assert set(harness.executed) <= set(intents)
 
     simulate(body)

@@ -18,11 +18,11 @@ from callboard.projections.projection import fold
 from callboard.projections.run.run_result import Results
 from callboard.runtime.run.log import read_run
 from callboard.service.api.client import Client
-from tests.support.worker_plays import play
+from tests.support.worker_interpreters import play
 from tests.support.worker_processes import (
-    Troupe,
+    Fleet,
     end_payload,
-    open_troupe,
+    open_fleet,
     say,
     say_start,
     until,
@@ -74,17 +74,17 @@ async def killed(client: Client, run_id: str) -> list[Recorded]:
     return recorded
 
 
-async def untouched(troupe: Troupe, client: Client, run_id: str) -> None:
+async def untouched(fleet: Fleet, client: Client, run_id: str) -> None:
     """A run of somebody else's is performed as ever, by the worker that has been there all the time."""
     await say_start(client, play("steps", run_id, {"count": 2}))
     assert end_payload(await until_end(client, run_id)).status == "completed"
-    assert all(worker.status is None for worker in troupe.workers.values()), troupe.log()
+    assert all(worker.status is None for worker in fleet.workers.values()), fleet.log()
 
 
 async def test_a_log_that_cannot_be_read_concerns_its_run_alone(tmp_path: Path) -> None:
-    async with open_troupe(tmp_path) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path) as fleet, fleet.connection() as connection:
         client = connection.client
-        await troupe.hire("a")
+        await fleet.hire("a")
         for run_id, (event_type, bytes_of, _) in POISONS.items():
             await say_start(client, play("waits", run_id, {"sleep_s": 0}))
             asked = await until_type(client, run_id, ev.HumanAsked.type)
@@ -100,12 +100,12 @@ async def test_a_log_that_cannot_be_read_concerns_its_run_alone(tmp_path: Path) 
             assert standing.status == "quarantined"
             assert standing.error is not None
             assert standing.error.details == {"sequence": found.sequence, "subject": found.subject}
-        await untouched(troupe, client, "other")
+        await untouched(fleet, client, "other")
         for run_id in POISONS:
             recorded = await killed(client, run_id)
             numbers = [item.event.n for item in recorded if item.event.definition == recorded[0].event.definition]
             assert numbers[-1] > numbers[-2], run_id
-        await untouched(troupe, client, "later")
+        await untouched(fleet, client, "later")
 
 
 def parked_behind(n: int) -> Callable[[Event], bool]:
@@ -114,15 +114,15 @@ def parked_behind(n: int) -> Callable[[Event], bool]:
 
 async def test_a_run_under_way_notices_at_its_next_append(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    async with open_troupe(tmp_path) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path) as fleet, fleet.connection() as connection:
         client = connection.client
-        await troupe.hire("a")
+        await fleet.hire("a")
         await say_start(client, play("steps", "under-way", {"count": 3, "each": {"until": str(gate)}}))
         await until_type(client, "under-way", ev.EffectCall.type)
         await poison(client, "under-way", "node.enter", b"junk")
         gate.touch()
         await quarantined(client, "under-way")
-        await untouched(troupe, client, "other")
+        await untouched(fleet, client, "other")
         # Who wants anything else of it is told so at the door.
         verdict = await client.tell("under-way", "pause", Pause())
         assert [problem.code for problem in verdict.problems] == [LogUnreadable.CODE]
@@ -130,9 +130,9 @@ async def test_a_run_under_way_notices_at_its_next_append(tmp_path: Path) -> Non
 
 
 async def test_what_is_published_past_admission_harms_nobody(tmp_path: Path) -> None:
-    async with open_troupe(tmp_path) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path) as fleet, fleet.connection() as connection:
         client = connection.client
-        await troupe.hire("a")
+        await fleet.hire("a")
         ref = client.ref("there")
         await say_start(client, play("waits", "there", {"sleep_s": 0}))
         asked = await until_type(client, "there", ev.HumanAsked.type)
@@ -150,7 +150,7 @@ async def test_what_is_published_past_admission_harms_nobody(tmp_path: Path) -> 
         await connection.nc.publish("cb.worker.a.tell", b"{}")
         await until(client, "there", refused_as("tell.verb"), "refused")
         await until(client, "there", refused_as("tell.malformed"), "refused")
-        await untouched(troupe, client, "other")
+        await untouched(fleet, client, "other")
         await say(client, "there", "answer", Answer(interaction=asked[-1].event.key, user_response="Ada"))
         await until_type(client, "there", ev.SignalAwaited.type)
         await killed(client, "there")
@@ -165,23 +165,23 @@ def refused_as(code: str) -> Callable[[Event], bool]:
 
 
 async def test_an_id_with_junk_below_it_is_refused_for_a_start(tmp_path: Path) -> None:
-    async with open_troupe(tmp_path) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path) as fleet, fleet.connection() as connection:
         client = connection.client
-        await troupe.hire("a")
+        await fleet.hire("a")
         await poison(client, "taken", "node.enter", b"junk")
         verdict = await client.start(play("steps", "taken", {"count": 1}))
         assert (verdict.status, [problem.code for problem in verdict.problems]) == ("rejected", [LogUnreadable.CODE])
-        await untouched(troupe, client, "other")
+        await untouched(fleet, client, "other")
 
 
 async def test_junk_behind_the_end_of_a_run_changes_nothing(tmp_path: Path) -> None:
-    async with open_troupe(tmp_path) as troupe, troupe.connection() as connection:
+    async with open_fleet(tmp_path) as fleet, fleet.connection() as connection:
         client = connection.client
-        await troupe.hire("a")
-        await untouched(troupe, client, "over")
+        await fleet.hire("a")
+        await untouched(fleet, client, "over")
         await poison(client, "over", "run.end", b"junk")
         await say(client, "over", "pause", Pause())
-        await untouched(troupe, client, "other")
+        await untouched(fleet, client, "other")
         assert fold(Results(), await client.events("over")).status == "completed"
 
 

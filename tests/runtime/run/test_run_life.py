@@ -13,10 +13,10 @@ from callboard.bus.subjects import RunRef, partition_of
 from callboard.languages.language import End, Expired, Failed, Ok, Stage
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.virtual_time import BEGINNING, VIRTUAL, VirtualClock
-from tests.support import sample_plays as plays
-from tests.support.run_harness import Theatre, end_of, types
-from tests.support.sample_plays import after, effect, value
-from tests.support.simulation import World, finish, theatre_for
+from tests.support import sample_interpreters as plays
+from tests.support.run_harness import RunHarness, end_of, types
+from tests.support.sample_interpreters import after, effect, value
+from tests.support.simulation import World, finish, harness_for
 
 
 @pytest.fixture
@@ -29,9 +29,9 @@ def plain_log(quiet_log: None) -> None:
     structlog.configure(processors=[])
 
 
-def clock_of(theatre: Theatre) -> VirtualClock:
-    assert isinstance(theatre.clock, VirtualClock)
-    return theatre.clock
+def clock_of(harness: RunHarness) -> VirtualClock:
+    assert isinstance(harness.clock, VirtualClock)
+    return harness.clock
 
 
 async def sleeper(stage: Stage) -> End:
@@ -43,49 +43,49 @@ async def sleeper(stage: Stage) -> End:
 
 
 async def test_a_run_parks_with_an_alarm_and_goes_on_when_it_rings() -> None:
-    theatre = theatre_for(sleeper)
-    ref = await theatre.accept("p")
-    assert await theatre.perform(ref) == "parked"
-    events = await theatre.events(ref)
+    harness = harness_for(sleeper)
+    ref = await harness.accept("p")
+    assert await harness.perform(ref) == "parked"
+    events = await harness.events(ref)
     parked = ev.payload_of(events[-1])
     due = after(BEGINNING, 60)
     assert parked == ev.RunParked(awaits=["a#1.1!sleep"], deadline=due, status="waiting:timer")
-    assert isinstance(theatre.log, MemoryLog)
-    alarm = theatre.log.alarms[ref]
-    assert (alarm.due, alarm.partition) == (due, partition_of(ref, theatre.partitions))
-    clock_of(theatre).set(due)
-    assert await theatre.perform(ref, theatre.command("alarm")) == "ended"
-    events = await theatre.events(ref)
+    assert isinstance(harness.log, MemoryLog)
+    alarm = harness.log.alarms[ref]
+    assert (alarm.due, alarm.partition) == (due, partition_of(ref, harness.partitions))
+    clock_of(harness).set(due)
+    assert await harness.perform(ref, harness.command("alarm")) == "ended"
+    events = await harness.events(ref)
     check_log(events)
     assert types(events)[-5:] == ["run.parked", "run.claimed", "timer.fired", "node.exit", "run.end"]
     assert end_of(events).output == 60
     assert events[-1].epoch == 2
-    check_replay(theatre.language, ref, events)
+    check_replay(harness.language, ref, events)
 
 
 async def test_a_spurious_alarm_is_harmless() -> None:
-    theatre = theatre_for(sleeper)
-    ref = await theatre.accept("p")
-    await theatre.perform(ref)
-    assert await theatre.perform(ref, theatre.command("alarm")) == "parked"
-    events = await finish(theatre, ref, World())
+    harness = harness_for(sleeper)
+    ref = await harness.accept("p")
+    await harness.perform(ref)
+    assert await harness.perform(ref, harness.command("alarm")) == "parked"
+    events = await finish(harness, ref, World())
     check_log(events)
     assert types(events).count("timer.fired") == 1
     assert end_of(events).output == 60
 
 
 async def test_a_near_deadline_is_waited_for_and_not_parked_at() -> None:
-    theatre = theatre_for(sleeper, park_linger_s=100.0)
-    ref = await theatre.accept("p")
-    assert await theatre.perform(ref) == "ended"
-    assert "run.parked" not in types(await theatre.events(ref))
+    harness = harness_for(sleeper, park_linger_s=100.0)
+    ref = await harness.accept("p")
+    assert await harness.perform(ref) == "ended"
+    assert "run.parked" not in types(await harness.events(ref))
 
 
 async def test_a_run_lingers_before_it_parks() -> None:
-    theatre = theatre_for(sleeper, park_linger_s=10.0)
-    ref = await theatre.accept("p")
-    assert await theatre.perform(ref) == "parked"
-    events = await theatre.events(ref)
+    harness = harness_for(sleeper, park_linger_s=10.0)
+    ref = await harness.accept("p")
+    assert await harness.perform(ref) == "parked"
+    events = await harness.events(ref)
     assert events[-1].time - events[-2].time == dt.timedelta(seconds=10)
 
 
@@ -94,8 +94,8 @@ async def test_a_sleep_into_the_past_is_met_at_once() -> None:
         await stage.root.sleep("sleep", after(stage.now(), -1))
         return End("completed")
 
-    theatre = theatre_for(play)
-    assert types(await theatre.play("p")) == ["run.accepted", "run.claimed", "run.start", "run.end"]
+    harness = harness_for(play)
+    assert types(await harness.play("p")) == ["run.accepted", "run.claimed", "run.start", "run.end"]
 
 
 async def test_timers_fire_in_the_order_of_their_deadlines() -> None:
@@ -109,12 +109,12 @@ async def test_timers_fire_in_the_order_of_their_deadlines() -> None:
         await stage.join(*[stage.spawn(nap(seconds)) for seconds in (30, 10, 20)])
         return End("completed", order)
 
-    theatre = theatre_for(play)
-    ref = await theatre.accept("p")
-    await theatre.perform(ref)
-    clock_of(theatre).set(after(BEGINNING, 3600))
-    assert await theatre.perform(ref, theatre.command("alarm")) == "ended"
-    assert end_of(await theatre.events(ref)).output == [10, 20, 30]
+    harness = harness_for(play)
+    ref = await harness.accept("p")
+    await harness.perform(ref)
+    clock_of(harness).set(after(BEGINNING, 3600))
+    assert await harness.perform(ref, harness.command("alarm")) == "ended"
+    assert end_of(await harness.events(ref)).output == [10, 20, 30]
 
 
 @pytest.mark.parametrize(("wait_s", "expected"), [(5, "x"), (50, "expired")])
@@ -125,12 +125,12 @@ async def test_a_bound_against_a_result(wait_s: int, expected: str) -> None:
         node.exit("ok")
         return End("completed", value(bounded.settled) if isinstance(bounded, Expired) else bounded.value)
 
-    theatre = theatre_for(play)
-    events = await theatre.play("p")
+    harness = harness_for(play)
+    events = await harness.play("p")
     check_log(events)
     assert end_of(events).output == expected
     assert types(events)[5:-2] == (["effect.result"] if expected == "x" else ["timer.fired", "effect.cancelled"])
-    check_replay(theatre.language, RunRef("acme", "r1"), events)
+    check_replay(harness.language, RunRef("acme", "r1"), events)
 
 
 async def test_a_result_that_is_in_the_log_beats_a_deadline_that_passed_while_nobody_looked() -> None:
@@ -141,15 +141,15 @@ async def test_a_result_that_is_in_the_log_beats_a_deadline_that_passed_while_no
         node.exit("ok")
         return End("completed", isinstance(bounded, Ok))
 
-    theatre = theatre_for(play)
-    ref = await theatre.accept("p")
-    await theatre.perform(ref)
-    clock_of(theatre).set(after(BEGINNING, 60))
-    answer = theatre.command("answer", interaction="a#1.1!call", user_response=1)
-    await theatre.perform(ref, answer)
-    assert end_of(await theatre.events(ref)).output is True
+    harness = harness_for(play)
+    ref = await harness.accept("p")
+    await harness.perform(ref)
+    clock_of(harness).set(after(BEGINNING, 60))
+    answer = harness.command("answer", interaction="a#1.1!call", user_response=1)
+    await harness.perform(ref, answer)
+    assert end_of(await harness.events(ref)).output is True
 
-    late = theatre_for(play)
+    late = harness_for(play)
     ref = await late.accept("p")
     await late.perform(ref)
     clock_of(late).set(after(BEGINNING, 60))
@@ -168,8 +168,8 @@ async def test_failures_of_effects_are_data() -> None:
         node.exit("failed")
         return End("completed", codes)
 
-    theatre = theatre_for(play)
-    events = await theatre.play("p")
+    harness = harness_for(play)
+    events = await harness.play("p")
     check_log(events)
     assert end_of(events).output == ["http.503", "effect.unsupported", "tool.unknown", "model.unscripted"]
 
@@ -181,9 +181,9 @@ async def test_an_unexpected_exception_in_an_effect_fails_it_as_internal() -> No
     async def calls(_job: object, _request: object) -> Any:
         raise ZeroDivisionError("inside")
 
-    theatre = theatre_for(play)
-    theatre.calls = calls
-    events = await theatre.play("p")
+    harness = harness_for(play)
+    harness.calls = calls
+    events = await harness.play("p")
     assert end_of(events).output == "internal"
     assert b"Traceback" not in b"".join(bytes(event.payload) for event in events)
 
@@ -195,16 +195,16 @@ async def test_an_outcome_that_cannot_be_recorded_fails_its_node_and_not_the_wor
     async def calls(_job: object, _request: object) -> Any:
         return object(), None
 
-    theatre = theatre_for(play)
-    theatre.calls = calls
-    events = await theatre.play("p")
+    harness = harness_for(play)
+    harness.calls = calls
+    events = await harness.play("p")
     check_log(events)
     assert end_of(events).output == "internal"
 
 
 async def test_a_fault_of_the_interpreter_ends_the_run_as_internal() -> None:
-    theatre = theatre_for(plays.broken)
-    events = await theatre.play("p")
+    harness = harness_for(plays.broken)
+    events = await harness.play("p")
     check_log(events)
     assert types(events)[-2:] == ["run.failed", "run.end"]
     end = end_of(events)
@@ -227,25 +227,25 @@ async def test_an_interpreter_that_waits_for_nothing_fails() -> None:
         await stage.join(*tasks)
         return End("completed")
 
-    theatre = theatre_for(play)
-    events = await theatre.play("p")
+    harness = harness_for(play)
+    events = await harness.play("p")
     check_log(events)
     end = end_of(events)
     assert (end.status, end.error and end.error.code) == ("failed", "internal")
 
 
 async def test_a_run_that_is_not_there_and_one_that_has_ended() -> None:
-    theatre = theatre_for(sleeper)
-    assert await theatre.perform(RunRef("acme", "r1")) == "not_found"
-    ref = await theatre.accept("p")
-    events = await finish(theatre, ref, World())
-    assert await theatre.perform(ref) == "finished_before"
-    assert await theatre.events(ref) == events
+    harness = harness_for(sleeper)
+    assert await harness.perform(RunRef("acme", "r1")) == "not_found"
+    ref = await harness.accept("p")
+    events = await finish(harness, ref, World())
+    assert await harness.perform(ref) == "finished_before"
+    assert await harness.events(ref) == events
 
 
 async def test_a_conversation_is_recorded_once_and_resolved_in_full() -> None:
-    theatre = theatre_for(plays.workflow, script=plays.AGENT_SCRIPT)
-    events = await theatre.play("p")
+    harness = harness_for(plays.workflow, script=plays.AGENT_SCRIPT)
+    events = await harness.play("p")
     calls = {event.key: ev.payload_of(event) for event in events if event.type == ev.ModelCall.type}
     second = calls["gather#1.1!turn.2"]
     assert isinstance(second, ev.ModelCall)
@@ -273,8 +273,8 @@ async def test_usage_counts_every_recorded_turn_whether_it_was_waited_for_or_not
         return End("completed")
 
     entry = {"text": "x", "usage": {"input_tokens": 5, "output_tokens": 1}}
-    theatre = theatre_for(play, script={"turns": {"a": [entry, entry]}})
-    events = await theatre.play("p")
+    harness = harness_for(play, script={"turns": {"a": [entry, entry]}})
+    events = await harness.play("p")
     check_log(events)
     paid = Usage()
     for event in events:

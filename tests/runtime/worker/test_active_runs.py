@@ -13,8 +13,8 @@ from callboard.bus.nats.queue import Delivery
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Stage
 from callboard.runtime.worker.active_runs import ActiveRuns
-from tests.support.run_harness import Theatre
-from tests.support.sample_plays import effect
+from tests.support.run_harness import RunHarness
+from tests.support.sample_interpreters import effect
 
 
 async def naps(stage: Stage) -> End:
@@ -48,9 +48,9 @@ class Post:
         self.said.append((reply, body))
 
 
-async def let_go(theatre: Theatre, post: Post, ref: RunRef, first: int, *alarms: int) -> None:
+async def let_go(harness: RunHarness, post: Post, ref: RunRef, first: int, *alarms: int) -> None:
     """Activate a run by a start, have alarms come meanwhile, and let it come to its stop."""
-    runs = ActiveRuns(theatre.log, theatre, post, ack_wait_s=60, runs_active_max=1)
+    runs = ActiveRuns(harness.log, harness, post, ack_wait_s=60, runs_active_max=1)
     async with anyio.create_task_group() as tasks:
         await tasks.start(runs.run)
         runs.activate(ref, post.delivery(first), "start")
@@ -62,35 +62,35 @@ async def let_go(theatre: Theatre, post: Post, ref: RunRef, first: int, *alarms:
 
 
 async def test_an_alarm_that_comes_when_the_run_has_been_parked_is_taken_up() -> None:
-    theatre, post = Theatre({"naps": naps}, always_replay=False), Post()
-    ref = await theatre.accept("naps")
-    await let_go(theatre, post, ref, 0, 1, 1_000)
+    harness, post = RunHarness({"naps": naps}, always_replay=False), Post()
+    ref = await harness.accept("naps")
+    await let_go(harness, post, ref, 0, 1, 1_000)
     # The one before was for a park that is over; the other one may be of this.
     assert post.said == [("0", b"+ACK"), ("1", b"+ACK")]
     assert post.taken == [1_000]
 
 
 async def test_an_alarm_that_comes_beside_a_start_that_comes_again_is_taken_up() -> None:
-    theatre, post = Theatre({"naps": naps}, always_replay=False), Post()
-    ref = await theatre.accept("naps")
-    assert await theatre.perform(ref) == "parked"
-    await let_go(theatre, post, ref, 1, 1_000)
+    harness, post = RunHarness({"naps": naps}, always_replay=False), Post()
+    ref = await harness.accept("naps")
+    assert await harness.perform(ref) == "parked"
+    await let_go(harness, post, ref, 1, 1_000)
     assert (post.said, post.taken) == ([("1", b"+ACK")], [1_000])
 
 
 async def test_a_run_that_was_admitted_here_begins_without_being_read_or_called_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    theatre, post = Theatre({"naps": naps}, always_replay=False), Post()
-    ref = await theatre.accept("naps")
-    first = await theatre.log.last(ref)
+    harness, post = RunHarness({"naps": naps}, always_replay=False), Post()
+    ref = await harness.accept("naps")
+    first = await harness.log.last(ref)
     assert first is not None
 
     async def read(*_asked: object) -> list[Recorded]:
         raise AssertionError("its first event is known")
 
-    monkeypatch.setattr(theatre.log, "read", read)
-    runs = ActiveRuns(theatre.log, theatre, post, ack_wait_s=60, runs_active_max=1)
+    monkeypatch.setattr(harness.log, "read", read)
+    runs = ActiveRuns(harness.log, harness, post, ack_wait_s=60, runs_active_max=1)
     async with anyio.create_task_group() as tasks:
         await tasks.start(runs.run)
         runs.begin(first)
@@ -99,7 +99,7 @@ async def test_a_run_that_was_admitted_here_begins_without_being_read_or_called_
         while ref in runs:
             await anyio.lowlevel.checkpoint()
         tasks.cancel_scope.cancel()
-    last = await theatre.log.last(ref)
+    last = await harness.log.last(ref)
     assert last is not None
     assert last.event.type == RunParked.type
     assert post.said == [("1", b"+ACK")]
@@ -113,7 +113,7 @@ async def test_what_comes_to_a_run_that_ends_is_done_with(sequence: int) -> None
         node.exit("ok")
         return End("completed")
 
-    theatre, post = Theatre({"ends": ends}, always_replay=False), Post()
-    ref = await theatre.accept("ends")
-    await let_go(theatre, post, ref, 0, sequence)
+    harness, post = RunHarness({"ends": ends}, always_replay=False), Post()
+    ref = await harness.accept("ends")
+    await let_go(harness, post, ref, 0, sequence)
     assert (post.said, post.taken) == ([("0", b"+ACK"), (str(sequence), b"+ACK")], [])

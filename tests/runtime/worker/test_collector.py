@@ -10,8 +10,8 @@ import pytest
 from callboard.languages.language import End, Stage
 from callboard.runtime.worker.collector import YOUNG_OBJECTS, settled_collector
 from callboard.testing.virtual_time import VIRTUAL
-from tests.support.sample_plays import after, effect
-from tests.support.simulation import theatre_for
+from tests.support.sample_interpreters import after, effect
+from tests.support.simulation import harness_for
 
 
 @pytest.fixture
@@ -76,13 +76,13 @@ async def test_a_run_that_leaves_memory_needs_no_collector(
         left.extend(map(weakref.ref, (stage, stage.waits, stage.driver)))
         return await play(stage)
 
-    theatre = theatre_for(watched)
-    actor = theatre.actor(await theatre.accept("p"))
+    harness = harness_for(watched)
+    actor = harness.actor(await harness.accept("p"))
     gc.disable()
     try:
         assert await actor.run() == ending
         left.append(weakref.ref(actor))
-        del actor, theatre.acting
+        del actor, harness.acting
         assert [reference() for reference in left] == [None] * 4
     finally:
         gc.enable()

@@ -24,10 +24,10 @@ from callboard.service.api.connection import Connection
 from callboard.service.api.settlement import NotTaken, Settling, tell_and_wait
 from callboard.testing.virtual_time import VIRTUAL
 from tests.support.flow_providers import flow_of, ours
-from tests.support.run_harness import Theatre
-from tests.support.sample_plays import after, effect
+from tests.support.run_harness import RunHarness
+from tests.support.sample_interpreters import after, effect
 from tests.support.service_client import Caller, standing
-from tests.support.simulation import World, finish, theatre_for
+from tests.support.simulation import World, finish, harness_for
 
 ASK = "a#1.1!ask"
 REF = RunRef("acme", "r1")
@@ -73,19 +73,19 @@ def fate(events: Sequence[Event], cause: int) -> str:
     return "accepted" if settling.settled else "pending" if settling.recorded else "not recorded"
 
 
-async def answers(theatre: Theatre, *responses: Any) -> tuple[RunRef, list[int]]:
+async def answers(harness: RunHarness, *responses: Any) -> tuple[RunRef, list[int]]:
     """Answer a run's question, all at once; return the sequences of the commands."""
-    ref = await theatre.accept("p")
-    await theatre.perform(ref)
-    commands = [theatre.command("answer", interaction=ASK, user_response=response) for response in responses]
-    await theatre.perform(ref, *commands)
+    ref = await harness.accept("p")
+    await harness.perform(ref)
+    commands = [harness.command("answer", interaction=ASK, user_response=response) for response in responses]
+    await harness.perform(ref, *commands)
     return ref, [command.sequence for command in commands]
 
 
 async def test_answers_that_wait_for_each_other_are_told_apart() -> None:
-    theatre = theatre_for(thoughtful)
-    ref, (first, second, third, fourth) = await answers(theatre, "many", "some", 3, 4)
-    events = await finish(theatre, ref, World())
+    harness = harness_for(thoughtful)
+    ref, (first, second, third, fourth) = await answers(harness, "many", "some", 3, 4)
+    events = await finish(harness, ref, World())
     assert fate(events, first) == "answer.not_understood: answer 1 is no number"
     assert fate(events, second) == "answer.not_understood: answer 2 is no number"
     assert fate(events, third) == "accepted"
@@ -94,9 +94,9 @@ async def test_answers_that_wait_for_each_other_are_told_apart() -> None:
 
 
 async def test_as_long_as_nothing_is_made_of_an_answer_its_fate_is_pending() -> None:
-    theatre = theatre_for(thoughtful)
-    ref, [only] = await answers(theatre, 3)
-    events = await theatre.events(ref)
+    harness = harness_for(thoughtful)
+    ref, [only] = await answers(harness, 3)
+    events = await harness.events(ref)
     recorded = next(place for place, event in enumerate(events) if event.type == ev.HumanAnswered.type)
     assert fate(events[:recorded], only) == "not recorded"
     assert fate(events[: recorded + 1], only) == "pending"
@@ -104,12 +104,12 @@ async def test_as_long_as_nothing_is_made_of_an_answer_its_fate_is_pending() -> 
 
 @pytest.mark.parametrize("verb", ["cancel", "kill"])
 async def test_a_question_that_is_gone_before_the_answer_is_thought_of(verb: str) -> None:
-    theatre = theatre_for(thoughtful)
-    ref = await theatre.accept("p")
-    await theatre.perform(ref)
-    answer = theatre.command("answer", interaction=ASK, user_response=3)
-    await theatre.perform(ref, answer, theatre.command(verb))
-    events = await finish(theatre, ref, World())
+    harness = harness_for(thoughtful)
+    ref = await harness.accept("p")
+    await harness.perform(ref)
+    answer = harness.command("answer", interaction=ASK, user_response=3)
+    await harness.perform(ref, answer, harness.command(verb))
+    events = await finish(harness, ref, World())
     assert fate(events, answer.sequence) == f"answer.late: {ASK}: the question was withdrawn before it"
 
 

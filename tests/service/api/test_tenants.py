@@ -30,7 +30,7 @@ def place(tmp_path: Path) -> Place:
 
 
 @asynccontextmanager
-async def house(place: Place) -> AsyncGenerator[str]:
+async def deployment(place: Place) -> AsyncGenerator[str]:
     """A server with the accounts of two tenants, and a worker; yields its URL."""
     for tenant in ("ada", "bob"):
         assert place.here("tenant", "add", tenant).exit_code == exits.OK
@@ -68,7 +68,7 @@ async def asked(nc: Client, tenant: str, verb: str, body: bytes) -> Any:
 
 
 async def test_each_has_its_own_runs_and_reaches_no_other(place: Place) -> None:
-    async with house(place) as url, user(place, url, "ada") as ada, user(place, url, "bob") as bob:
+    async with deployment(place) as url, user(place, url, "ada") as ada, user(place, url, "bob") as bob:
         heard: list[Msg] = []
 
         async def hear(message: Msg) -> None:

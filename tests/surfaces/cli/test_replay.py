@@ -13,7 +13,7 @@ from callboard.languages.registry import language
 from callboard.runtime.interpreter.replay import read_admission
 from callboard.service.operations.replays import Replayed, replay_events
 from tests.languages.test_run import one_turn
-from tests.support.run_harness import Play, Theatre, types
+from tests.support.run_harness import Interpreter, RunHarness, types
 
 
 async def broken(stage: Stage) -> End:
@@ -28,32 +28,32 @@ async def waiting(stage: Stage) -> End:
     return End("completed")
 
 
-async def performed(play: Play, *verbs: str) -> tuple[Theatre, list[Event]]:
+async def performed(play: Interpreter, *verbs: str) -> tuple[RunHarness, list[Event]]:
     """Perform a play to its first stop, and once more for each command."""
-    theatre = Theatre({"p": play}, script={"turns": {"a": [{"data": {"found": 3}}]}})
-    ref = await theatre.accept("p")
-    await theatre.perform(ref)
+    harness = RunHarness({"p": play}, script={"turns": {"a": [{"data": {"found": 3}}]}})
+    ref = await harness.accept("p")
+    await harness.perform(ref)
     for verb in verbs:
-        await theatre.perform(ref, theatre.command(verb))
-    return theatre, await theatre.events(ref)
+        await harness.perform(ref, harness.command(verb))
+    return harness, await harness.events(ref)
 
 
-def replayed(theatre: Theatre, events: list[Event], at: int | None = None) -> Replayed:
-    return replay_events(RunRef("acme", "r1"), events, read_admission(events[0], theatre.language), {}, at)
+def replayed(harness: RunHarness, events: list[Event], at: int | None = None) -> Replayed:
+    return replay_events(RunRef("acme", "r1"), events, read_admission(events[0], harness.language), {}, at)
 
 
 async def test_every_event_can_be_stopped_at_and_nothing_is_written() -> None:
-    theatre, events = await performed(one_turn)
+    harness, events = await performed(one_turn)
     for n in range(1, len(events) + 1):
-        told = replayed(theatre, events, n)
+        told = replayed(harness, events, n)
         assert (told.at, told.events, told.unwritten) == (n, len(events), [])
-    assert await theatre.events(RunRef("acme", "r1")) == events
+    assert await harness.events(RunRef("acme", "r1")) == events
 
 
 async def test_what_a_crash_cut_off_is_told_as_what_would_come_next() -> None:
-    theatre, events = await performed(one_turn)
+    harness, events = await performed(one_turn)
     for n in range(3, len(events)):
-        told = replayed(theatre, events[:n])
+        told = replayed(harness, events[:n])
         assert not told.ended
         next_types = [event.type for event in told.unwritten]
         assert [*types(events[:n]), *next_types] == types(events)[: n + len(next_types)]
@@ -63,57 +63,57 @@ async def test_what_a_crash_cut_off_is_told_as_what_would_come_next() -> None:
 
 
 async def test_another_payload_is_a_divergence() -> None:
-    theatre, events = await performed(one_turn)
+    harness, events = await performed(one_turn)
     changed = bytes(events[3].payload).replace(b'"node":"a"', b'"node":"b"')
     assert changed != bytes(events[3].payload)
     events[3] = msgspec.structs.replace(events[3], payload=Raw(changed))
     with pytest.raises(ReplayDiverged) as diverged:
-        replayed(theatre, events)
+        replayed(harness, events)
     assert diverged.value.n == 4
     assert '"node":"b"' in diverged.value.difference.recorded
     assert '"node":"a"' in diverged.value.difference.requested
 
 
 async def test_an_effect_that_nobody_asks_for_is_a_divergence() -> None:
-    theatre, events = await performed(one_turn)
+    harness, events = await performed(one_turn)
     strange = msgspec.structs.replace(events[4], key="b#1.1!turn.1", path="b")
     with pytest.raises(ReplayDiverged):
-        replayed(theatre, [*events[:5], strange, *events[5:]])
+        replayed(harness, [*events[:5], strange, *events[5:]])
 
 
 async def test_an_end_that_came_too_early_is_a_divergence() -> None:
-    theatre, events = await performed(one_turn)
+    harness, events = await performed(one_turn)
     early = [event for event in events if event.type not in ("model.result", "node.exit")]
     with pytest.raises(ReplayDiverged):
-        replayed(theatre, early)
+        replayed(harness, early)
 
 
 async def test_a_fault_of_the_interpreter_replays_as_the_failure_that_it_was() -> None:
-    theatre, events = await performed(broken)
+    harness, events = await performed(broken)
     assert types(events)[-2:] == ["run.failed", "run.end"]
-    told = replayed(theatre, events)
+    told = replayed(harness, events)
     assert (told.ended, told.unwritten, told.standing.status) == (True, [], "failed")
 
 
 async def test_a_parked_run_replays_to_what_it_waits_for() -> None:
-    theatre, events = await performed(waiting)
-    told = replayed(theatre, events)
+    harness, events = await performed(waiting)
+    told = replayed(harness, events)
     assert [effect.key for effect in told.open] == ["a#1.1!wait"]
     assert (told.ended, told.unwritten) == (False, [])
 
 
 @pytest.mark.parametrize("verb", ["kill", "cancel"])
 async def test_killed_and_cancelled_runs_replay(verb: str) -> None:
-    theatre, events = await performed(waiting, verb)
-    told = replayed(theatre, events)
+    harness, events = await performed(waiting, verb)
+    told = replayed(harness, events)
     assert (told.ended, told.unwritten, told.standing.status) == (True, [], "cancelled")
     assert (told.open, told.questions, told.deadlines) == ([], [], [])
 
 
 async def test_what_has_not_begun_cannot_be_replayed() -> None:
-    theatre, events = await performed(one_turn)
+    harness, events = await performed(one_turn)
     with pytest.raises(CallboardError) as refused:
-        replayed(theatre, events[:2])
+        replayed(harness, events[:2])
     assert refused.value.code == "replay.not_started"
 
 

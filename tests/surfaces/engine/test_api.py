@@ -50,11 +50,11 @@ def body(*nodes: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"name": "Desk", "created_by": "ada", "nodes": [GO, *nodes], "connections": wires, **more}
 
 
-House = tuple[httpx.AsyncClient, Connection]
+Deployment = tuple[httpx.AsyncClient, Connection]
 
 
 @pytest.fixture(scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deployment]:
     home = tmp_path_factory.mktemp("engine")
     flags = {"data_dir": home, "sync": "1s", "tenant": "acme", "partitions": 2, "park_linger_s": 0.0}
     async with (
@@ -86,9 +86,9 @@ async def made(client: httpx.AsyncClient, *nodes: dict[str, Any], **more: Any) -
     return (await said(client, "POST", "/v2/workflows", json=body(*nodes, **more)))["workflow"]["id"]
 
 
-async def begun(house: House, workflow: str, waits_for: str) -> str:
+async def begun(deployment: Deployment, workflow: str, waits_for: str) -> str:
     """Start a workflow and wait until its run has come to an event."""
-    client, connection = house
+    client, connection = deployment
     started = await said(client, "POST", f"/v2/workflows/{workflow}/execute", json={"trigger_data": {"user_id": "ada"}})
     run = started["execution_id"]
     with anyio.fail_after(PATIENCE_S):
@@ -98,8 +98,8 @@ async def begun(house: House, workflow: str, waits_for: str) -> str:
     raise AssertionError("the feed has ended")
 
 
-async def ended(house: House, run: str) -> Any:
-    client, connection = house
+async def ended(deployment: Deployment, run: str) -> Any:
+    client, connection = deployment
     with anyio.fail_after(PATIENCE_S):
         async with connection.client.follow(run, event_type="run.end") as feed:
             async for _ in feed:
@@ -110,8 +110,8 @@ async def ended(house: House, run: str) -> Any:
 # -- workflows --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_workflow_is_made_shown_changed_and_listed(house: House) -> None:
-    client, _ = house
+async def test_a_workflow_is_made_shown_changed_and_listed(deployment: Deployment) -> None:
+    client, _ = deployment
     whole = (await said(client, "POST", "/v2/workflows", json=body(SORT, tags=["desk"])))["workflow"]
     assert (whole["user_id"], whole["active"], whole["triggers"]) == ("ada", True, ["go"])
     id = whole["id"]
@@ -130,8 +130,8 @@ async def test_a_workflow_is_made_shown_changed_and_listed(house: House) -> None
     assert "not found" in (await said(client, "PUT", "/v2/workflows/nix", 404, json={}))["detail"]
 
 
-async def test_what_is_no_workflow_is_told(house: House) -> None:
-    client, _ = house
+async def test_what_is_no_workflow_is_told(deployment: Deployment) -> None:
+    client, _ = deployment
     assert "nodes" in (await said(client, "POST", "/v2/workflows", 400, json={"name": "x"}))["detail"]
     nothing = {**body(SORT), "nodes": None}
     assert "nodes" in (await said(client, "POST", "/v2/workflows", 400, json=nothing))["detail"]
@@ -140,8 +140,8 @@ async def test_what_is_no_workflow_is_told(house: House) -> None:
     assert "not a JSON object" in (await said(client, "POST", "/v2/workflows", 400, json=[1]))["detail"]
 
 
-async def test_templates_are_those_of_the_nodes(house: House) -> None:
-    client, _ = house
+async def test_templates_are_those_of_the_nodes(deployment: Deployment) -> None:
+    client, _ = deployment
     everything = await said(client, "GET", "/v2/workflows/node-templates")
     flows = await said(client, "GET", "/v2/workflows/node-templates", params={"node_type": "FLOW"})
     assert everything["total_count"] > flows["total_count"] > 5
@@ -153,8 +153,8 @@ async def test_templates_are_those_of_the_nodes(house: House) -> None:
 # -- executions -------------------------------------------------------------------------------------------------------
 
 
-async def test_an_execution_is_awaited_or_not(house: House) -> None:
-    client, _ = house
+async def test_an_execution_is_awaited_or_not(deployment: Deployment) -> None:
+    client, _ = deployment
     id = await made(client, SORT)
     at_once = await said(client, "POST", f"/v2/workflows/{id}/execute", json={"trigger_data": {"items": [1]}})
     assert (at_once["success"], at_once["execution"]["status"], at_once["execution"]["workflow_id"]) == (
@@ -165,7 +165,7 @@ async def test_an_execution_is_awaited_or_not(house: House) -> None:
     waited = await said(client, "POST", f"/v2/workflows/{id}/execute", json={"async_execution": False})
     assert (waited["success"], waited["execution"]["status"]) == (True, "SUCCESS")
     assert waited["execution"]["execution_sequence"] == ["go", "sort"]
-    shown = await ended(house, at_once["execution_id"])
+    shown = await ended(deployment, at_once["execution_id"])
     assert (shown["status"], shown["workflow_id"], shown["created_at"] <= shown["updated_at"]) == ("SUCCESS", id, True)
     listed = await said(client, "GET", f"/v2/workflows/{id}/executions")
     assert {one["execution_id"] for one in listed["executions"]} == {at_once["execution_id"], waited["execution_id"]}
@@ -181,8 +181,8 @@ async def test_an_execution_is_awaited_or_not(house: House) -> None:
     assert [one["execution_id"] for one in runs] == ["once", "once"]
 
 
-async def test_starts_that_come_to_nothing_say_so(house: House) -> None:
-    client, _ = house
+async def test_starts_that_come_to_nothing_say_so(deployment: Deployment) -> None:
+    client, _ = deployment
     unknown = await said(client, "POST", "/v2/workflows/nix/execute", json={})
     assert unknown == {"success": False, "execution_id": "", "error": "Workflow nix not found"}
     id = await made(client, SORT)
@@ -191,16 +191,16 @@ async def test_starts_that_come_to_nothing_say_so(house: House) -> None:
     assert (await said(client, "POST", "/v2/execute", json={}))["success"] is False
 
 
-async def test_a_workflow_in_the_request_is_executed(house: House) -> None:
-    client, _ = house
+async def test_a_workflow_in_the_request_is_executed(deployment: Deployment) -> None:
+    client, _ = deployment
     workflow = {"metadata": {"id": "inline", "name": "Inline", "created_by": "ada"}, **body(SORT), "triggers": ["go"]}
     asked = {"workflow": workflow, "trigger": {"trigger_type": "MANUAL", "trigger_data": {"n": 1}}}
     done = await said(client, "POST", "/v2/execute", json={**asked, "async_execution": False})
     assert (done["success"], done["execution"]["trigger_info"]["trigger_data"]) == (True, {"n": 1})
 
 
-async def test_members_of_a_request_to_execute_take_effect_or_are_warned_of(house: House) -> None:
-    client, connection = house
+async def test_members_of_a_request_to_execute_take_effect_or_are_warned_of(deployment: Deployment) -> None:
+    client, connection = deployment
     id = await made(client, {**SORT, "subtype": "NO_SUCH_STEP"})
     asked = {"trigger_data": {}, "parallel": True, "paralel": True}
     begun = await said(client, "POST", f"/v2/workflows/{id}/execute", json=asked)
@@ -213,9 +213,9 @@ async def test_members_of_a_request_to_execute_take_effect_or_are_warned_of(hous
     assert unspecified["code"] == "UNKNOWN_TYPE"
 
 
-async def test_an_execution_that_asks_is_resumed_once(house: House) -> None:
-    client, connection = house
-    run = await begun(house, await made(client, ASK), HumanAsked.type)
+async def test_an_execution_that_asks_is_resumed_once(deployment: Deployment) -> None:
+    client, connection = deployment
+    run = await begun(deployment, await made(client, ASK), HumanAsked.type)
     assert (await said(client, "GET", f"/v2/executions/{run}"))["status"] == "WAITING_FOR_HUMAN"
     path = f"/v2/executions/{run}/resume"
     assert "is not waiting" in (await said(client, "POST", path, 409, json=_answer("go")))["detail"]
@@ -225,7 +225,7 @@ async def test_an_execution_that_asks_is_resumed_once(house: House) -> None:
     assert "'another'" in (await said(client, "POST", path, 409, json=other))["detail"]
     resumed = await said(client, "POST", path, json={"interaction_id": row["id"], **_answer("approve")})
     assert resumed == {"message": "Execution resumed", "execution_id": run}
-    done = await ended(house, run)
+    done = await ended(deployment, run)
     assert done["status"] == "SUCCESS"
     assert done["node_executions"]["approve"]["output_data"]["confirmed"]["comment"] == "Good."
     await said(client, "POST", path, 409, json=_answer("approve"))
@@ -238,28 +238,28 @@ def _answer(node: str) -> dict[str, Any]:
     return {"node_id": node, "user_response": {"approved": True, "comment": "Good."}}
 
 
-async def test_an_execution_that_waits_is_resumed(house: House) -> None:
-    client, _ = house
-    run = await begun(house, await made(client, WAIT), RunParked.type)
+async def test_an_execution_that_waits_is_resumed(deployment: Deployment) -> None:
+    client, _ = deployment
+    run = await begun(deployment, await made(client, WAIT), RunParked.type)
     await said(client, "POST", f"/v2/executions/{run}/resume", json={"node_id": "paid", "resume_data": {"eur": 3}})
-    assert (await ended(house, run))["status"] == "SUCCESS"
+    assert (await ended(deployment, run))["status"] == "SUCCESS"
 
 
-async def test_an_execution_is_cancelled_and_stays_so(house: House) -> None:
-    client, _ = house
-    run = await begun(house, await made(client, ASK), HumanAsked.type)
+async def test_an_execution_is_cancelled_and_stays_so(deployment: Deployment) -> None:
+    client, _ = deployment
+    run = await begun(deployment, await made(client, ASK), HumanAsked.type)
     cancelled = await said(client, "POST", f"/v2/executions/{run}/cancel")
     assert (cancelled["success"], cancelled["execution_id"]) == (True, run)
-    assert (await ended(house, run))["status"] == "CANCELED"
+    assert (await ended(deployment, run))["status"] == "CANCELED"
     assert (await said(client, "POST", f"/v2/executions/{run}/cancel"))["success"] is False
     await said(client, "POST", f"/v2/executions/{run}/resume", 409, json=_answer("approve"))
     assert (await said(client, "GET", f"/v2/executions/{run}"))["status"] == "CANCELED"
 
 
-async def test_what_is_sent_again_with_its_key_acts_once_and_is_answered_as_before(house: House) -> None:
-    client, connection = house
+async def test_what_is_sent_again_with_its_key_acts_once_and_is_answered_as_before(deployment: Deployment) -> None:
+    client, connection = deployment
     second = {**ASK, "id": "then", "name": "then"}
-    run = await begun(house, await made(client, ASK, second), HumanAsked.type)
+    run = await begun(deployment, await made(client, ASK, second), HumanAsked.type)
     resume, key = f"/v2/executions/{run}/resume", {"Idempotency-Key": "k-1"}
     answer = {"user_response": {"approved": True}}
     resumed = [await said(client, "POST", resume, json=answer, headers=key) for _ in range(3)]
@@ -269,27 +269,27 @@ async def test_what_is_sent_again_with_its_key_acts_once_and_is_answered_as_befo
         await said(client, "POST", f"/v2/executions/{run}/milestone", json=told, headers={"Idempotency-Key": "m-1"})
     cancel = [await said(client, "POST", f"/v2/executions/{run}/cancel", headers=key) for _ in range(2)]
     assert [one["success"] for one in cancel] == [True, True]
-    await ended(house, run)
+    await ended(deployment, run)
     assert await said(client, "POST", resume, json=answer, headers=key) == resumed[0]
     assert (await said(client, "POST", f"/v2/executions/{run}/cancel", headers=key))["success"] is True
     types = [event.type for event in await connection.client.events(run)]
     assert [types.count(one) for one in ("human.answered", "signal.received", "cancel.requested")] == [1, 1, 1]
 
 
-async def test_free_text_opens_no_gate_whatever_the_interface(house: House) -> None:
-    client, connection = house
-    run = await begun(house, await made(client, ASK), HumanAsked.type)
+async def test_free_text_opens_no_gate_whatever_the_interface(deployment: Deployment) -> None:
+    client, connection = deployment
+    run = await begun(deployment, await made(client, ASK), HumanAsked.type)
     resume = f"/v2/executions/{run}/resume"
     refused = await said(client, "POST", resume, 409, json={"user_response": "I do not approve this"})
     assert "free text" in refused["detail"]
     assert (await said(client, "GET", f"/v2/executions/{run}"))["status"] == "WAITING_FOR_HUMAN"
     assert [payload_of(event) for event in await connection.client.events(run) if event.type == "human.closed"] == []
     await said(client, "POST", resume, json={"user_response": "approve"})
-    assert (await ended(house, run))["status"] == "SUCCESS"
+    assert (await ended(deployment, run))["status"] == "SUCCESS"
 
 
-async def test_what_happened_is_told_entry_by_entry(house: House) -> None:
-    client, _ = house
+async def test_what_happened_is_told_entry_by_entry(deployment: Deployment) -> None:
+    client, _ = deployment
     id = await made(client, SORT)
     run = (await said(client, "POST", f"/v2/workflows/{id}/execute", json={"async_execution": False}))["execution_id"]
     logs = await said(client, "GET", f"/v2/workflows/executions/{run}/logs")
@@ -319,9 +319,9 @@ def told(stream: httpx.Response) -> list[tuple[str, Any]]:
     return [(one["event_type"], one["data"].get("event_type") or one["data"]) for one in found]
 
 
-async def test_what_happens_is_told_as_it_happens(house: House) -> None:
-    client, _ = house
-    run = await begun(house, await made(client, WAIT), "run.parked")
+async def test_what_happens_is_told_as_it_happens(deployment: Deployment) -> None:
+    client, _ = deployment
+    run = await begun(deployment, await made(client, WAIT), "run.parked")
     path = f"/v2/executions/{run}/logs/stream"
     now = told(await client.get(path, params={"follow": "false"}))
     assert [kind for kind, _ in now] == ["log"] * (len(now) - 1) + ["info"]
@@ -372,8 +372,8 @@ async def health_of(log: Any, patience_s: float, times: int = 1) -> list[httpx.R
         return [await client.get("/health") for _ in range(times)]
 
 
-async def test_health_is_that_of_the_log(house: House) -> None:
-    client, connection = house
+async def test_health_is_that_of_the_log(deployment: Deployment) -> None:
+    client, connection = deployment
     found = await said(client, "GET", "/health")
     assert (found["status"], found["version"], found["service"]) == ("healthy", "2.0.0", "workflow_engine_v2")
     [well] = await health_of(connection.log, PATIENCE_S)
@@ -387,8 +387,8 @@ async def test_health_is_that_of_the_log(house: House) -> None:
     assert silent.asked == 1
 
 
-async def test_a_workflow_that_is_deleted_is_started_no_more_and_can_be_brought_back(house: House) -> None:
-    client, connection = house
+async def test_a_workflow_that_is_deleted_is_started_no_more_and_can_be_brought_back(deployment: Deployment) -> None:
+    client, connection = deployment
     id = await made(client, SORT, tags=["gone"])
     run = (await said(client, "POST", f"/v2/workflows/{id}/execute", json={"async_execution": False}))["execution_id"]
     assert (await said(client, "DELETE", f"/v2/workflows/{id}"))["success"] is True
@@ -411,8 +411,8 @@ async def test_a_workflow_that_is_deleted_is_started_no_more_and_can_be_brought_
     assert await connection.log.definition("acme", id) is not None
 
 
-async def test_it_asks_who_somebody_is_but_for_health(house: House) -> None:
-    client, connection = house
+async def test_it_asks_who_somebody_is_but_for_health(deployment: Deployment) -> None:
+    client, connection = deployment
     reader, _ = await Keys(connection.log, "acme").add("engine", ["read"], dt.datetime.now(dt.UTC))
     nobody = {"authorization": ""}
     assert (await said(client, "GET", "/health", headers=nobody))["status"] == "healthy"

@@ -22,7 +22,7 @@ from callboard.surfaces.http.forms import Unreadable, answer_of, fields_of, form
 from tests.support.http_application import PATIENCE_S, served
 from tests.surfaces.http.test_readings import asking
 
-House = tuple[httpx.AsyncClient, Connection]
+Deployment = tuple[httpx.AsyncClient, Connection]
 
 EVIL = '"><script>alert(1)</script>'
 
@@ -162,7 +162,7 @@ def test_nothing_of_a_schema_or_of_what_was_filled_in_becomes_html() -> None:
 
 
 @pytest.fixture(scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deployment]:
     async with served(tmp_path_factory.mktemp("links"), "0perator") as found:
         yield found
 
@@ -174,27 +174,27 @@ def now() -> dt.datetime:
 KEY = "ask#1.1!ask"
 
 
-async def asked(house: House, run: str, **question: Any) -> tuple[str, str]:
+async def asked(deployment: Deployment, run: str, **question: Any) -> tuple[str, str]:
     """Have a run ask; return the key of its question and the address of a link."""
-    client, connection = house
+    client, connection = deployment
     client.headers["authorization"] = "Bearer 0perator"
     started = await client.post("/runs", json={**asking(**question), "run_id": run})
     assert started.status_code == 202, started.text
     with anyio.fail_after(PATIENCE_S):
         async with connection.client.follow(run, event_type=HumanAsked.type) as feed:
             async for recorded in feed:
-                return recorded.event.key, await address(house, run, recorded.event.key, "ada")
+                return recorded.event.key, await address(deployment, run, recorded.event.key, "ada")
     raise AssertionError("the feed has ended")
 
 
-async def address(house: House, run: str, key: str, by: str) -> str:
-    client, connection = house
+async def address(deployment: Deployment, run: str, key: str, by: str) -> str:
+    client, connection = deployment
     link = await Links(connection.log, "acme").made(run, key, by, now())
     return str(client.base_url.copy_with(path=f"/answer/{link}"))
 
 
-async def answers(house: House, run: str) -> tuple[list[HumanAnswered], HumanClosed | None]:
-    events = [payload_of(event) for event in await house[1].client.events(run)]
+async def answers(deployment: Deployment, run: str) -> tuple[list[HumanAnswered], HumanClosed | None]:
+    events = [payload_of(event) for event in await deployment[1].client.events(run)]
     closed = [one for one in events if isinstance(one, HumanClosed)]
     return [one for one in events if isinstance(one, HumanAnswered)], closed[0] if closed else None
 
@@ -203,8 +203,8 @@ def text_of(page: httpx.Response) -> str:
     return unescape(re.sub(r"<[^>]*>", " ", page.text))
 
 
-async def test_a_link_answers_once_with_a_form(house: House) -> None:
-    _, url = await asked(house, "one", question=f"Ship it, {EVIL}?", type="confirm", data={"n": EVIL})
+async def test_a_link_answers_once_with_a_form(deployment: Deployment) -> None:
+    _, url = await asked(deployment, "one", question=f"Ship it, {EVIL}?", type="confirm", data={"n": EVIL})
     async with httpx.AsyncClient(trust_env=False) as browser:
         for method in ("GET", "HEAD", "GET"):
             # Looking answers nothing.
@@ -224,20 +224,20 @@ async def test_a_link_answers_once_with_a_form(house: House) -> None:
         for again in (await browser.post(url, data={"0": "1"}), await browser.get(url)):
             assert again.status_code == 410
             assert "answered by ada" in text_of(again)
-    given, closed = await answers(house, "one")
+    given, closed = await answers(deployment, "one")
     assert [(one.user_response, one.by) for one in given] == [("yes", "ada")]
     assert closed is not None
     assert closed.outcome == "answered"
 
 
-async def test_of_answers_that_race_one_wins_and_the_others_are_told_whose(house: House) -> None:
-    key, _ = await asked(house, "race", question="Who?", options=["a", "b"])
+async def test_of_answers_that_race_one_wins_and_the_others_are_told_whose(deployment: Deployment) -> None:
+    key, _ = await asked(deployment, "race", question="Who?", options=["a", "b"])
     people = [f"p{i}" for i in range(6)]
     found: dict[str, httpx.Response] = {}
     async with httpx.AsyncClient(trust_env=False, timeout=30) as browser:
 
         async def answer(name: str) -> None:
-            found[name] = await browser.post(await address(house, "race", key, name), data={"0": "1"})
+            found[name] = await browser.post(await address(deployment, "race", key, name), data={"0": "1"})
 
         async with anyio.create_task_group() as tasks:
             for name in people:
@@ -245,24 +245,24 @@ async def test_of_answers_that_race_one_wins_and_the_others_are_told_whose(house
     winners = [name for name, page in found.items() if page.status_code == 200]
     assert len(winners) == 1
     assert all(f"answered by {winners[0]}" in text_of(page) for name, page in found.items() if name != winners[0])
-    given, closed = await answers(house, "race")
+    given, closed = await answers(deployment, "race")
     assert closed is not None
     assert [one.by for one in given if one.k == closed.k] == winners
 
 
-async def test_a_question_that_is_withdrawn_takes_no_answer(house: House) -> None:
-    client, _ = house
-    _, url = await asked(house, "gone", question="Still?")
+async def test_a_question_that_is_withdrawn_takes_no_answer(deployment: Deployment) -> None:
+    client, _ = deployment
+    _, url = await asked(deployment, "gone", question="Still?")
     await client.post("/runs/gone/cancel", json={}, params={"wait_s": 20})
     await client.get("/runs/gone/result", params={"wait_s": 20})
     async with httpx.AsyncClient(trust_env=False) as browser:
         page = await browser.post(url, data={"0": "yes"})
     assert (page.status_code, "withdrawn" in text_of(page)) == (410, True)
-    assert (await answers(house, "gone"))[0] == []
+    assert (await answers(deployment, "gone"))[0] == []
 
 
-async def test_what_is_no_link_opens_nothing(house: House) -> None:
-    client, connection = house
+async def test_what_is_no_link_opens_nothing(deployment: Deployment) -> None:
+    client, connection = deployment
     links = Links(connection.log, "acme")
     good = await links.made("one", KEY, "ada", now())
     said, _, signature = good.partition(".")
@@ -282,7 +282,7 @@ async def test_what_is_no_link_opens_nothing(house: House) -> None:
             page = await browser.get(str(client.base_url.copy_with(path=f"/answer/{link}")))
             assert page.status_code == 404, link
         for run, key in (("nix", KEY), ("one", "x#1.1!ask")):
-            page = await browser.get(await address(house, run, key, "ada"))
+            page = await browser.get(await address(deployment, run, key, "ada"))
             assert page.status_code == 410
     past = await links.made("one", KEY, "ada", now(), now() + dt.timedelta(seconds=5))
     with pytest.raises(BadLink) as caught:
@@ -292,17 +292,17 @@ async def test_what_is_no_link_opens_nothing(house: House) -> None:
         await links.read(good, now() + dt.timedelta(days=31))
 
 
-async def test_an_answer_that_is_too_large_is_refused(house: House) -> None:
-    _, url = await asked(house, "large", question="What?")
+async def test_an_answer_that_is_too_large_is_refused(deployment: Deployment) -> None:
+    _, url = await asked(deployment, "large", question="What?")
     async with httpx.AsyncClient(trust_env=False) as browser:
         assert (await browser.post(url, data={"0": "x" * 300_000})).status_code == 413
         assert (await browser.post(url, data={"0": "a <b> c"})).status_code == 200
-    given, _ = await answers(house, "large")
+    given, _ = await answers(deployment, "large")
     assert [one.user_response for one in given] == ["a <b> c"]
 
 
-async def test_what_is_no_whole_form_answers_nothing(house: House) -> None:
-    _, url = await asked(house, "part", question="What?")
+async def test_what_is_no_whole_form_answers_nothing(deployment: Deployment) -> None:
+    _, url = await asked(deployment, "part", question="What?")
     async with httpx.AsyncClient(trust_env=False) as browser:
         for body, kind, status in (
             (b'{"0": "yes"}', "application/json", 415),
@@ -321,15 +321,15 @@ async def test_what_is_no_whole_form_answers_nothing(house: House) -> None:
             with anyio.fail_after(PATIENCE_S), suppress(anyio.EndOfStream):
                 while await gone.receive():
                     pass
-        assert (await answers(house, "part"))[0] == []
+        assert (await answers(deployment, "part"))[0] == []
         assert (await browser.post(url, data={"0": "yes"})).status_code == 200
-    given, _ = await answers(house, "part")
+    given, _ = await answers(deployment, "part")
     assert [one.user_response for one in given] == ["yes"]
 
 
-async def test_the_key_of_links_is_none_of_a_request(house: House, tmp_path: Path) -> None:
+async def test_the_key_of_links_is_none_of_a_request(deployment: Deployment, tmp_path: Path) -> None:
     """Two that make the key at once have the same, and it is not what anybody is told."""
-    _, connection = house
+    _, connection = deployment
     both = [Links(connection.log, "fresh") for _ in range(2)]
     texts: list[str] = []
 

@@ -1,4 +1,4 @@
-"""What the page reads over HTTP: one house for all tests here, with a few runs in it."""
+"""What the page reads over HTTP: one deployment for all tests here, with a few runs in it."""
 
 import json
 from collections.abc import AsyncIterator
@@ -36,7 +36,7 @@ from tests.support.http_application import PATIENCE_S, served
 from tests.support.page_stage import put
 from tests.support.workflows import document as workflow
 
-House = tuple[httpx.AsyncClient, Connection]
+Deployment = tuple[httpx.AsyncClient, Connection]
 
 
 def asking(**question: Any) -> dict[str, Any]:
@@ -47,14 +47,14 @@ def asking(**question: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deployment]:
     async with served(tmp_path_factory.mktemp("house")) as found:
         yield found
 
 
 @pytest.fixture
-def client(house: House) -> httpx.AsyncClient:
-    return house[0]
+def client(deployment: Deployment) -> httpx.AsyncClient:
+    return deployment[0]
 
 
 async def got(client: httpx.AsyncClient, path: str, **query: Any) -> Any:
@@ -63,9 +63,9 @@ async def got(client: httpx.AsyncClient, path: str, **query: Any) -> Any:
     return response.json()
 
 
-async def asked(house: House, run: str, start: dict[str, Any]) -> None:
+async def asked(deployment: Deployment, run: str, start: dict[str, Any]) -> None:
     """Start a run and wait until it asks."""
-    client, connection = house
+    client, connection = deployment
     with anyio.fail_after(PATIENCE_S):
         async with connection.client.follow(run, event_type="human.asked") as feed:
             started = await client.post("/runs", json={**start, "run_id": run})
@@ -73,10 +73,10 @@ async def asked(house: House, run: str, start: dict[str, Any]) -> None:
             await anext(feed)
 
 
-async def test_a_question_is_listed_until_it_is_answered(house: House) -> None:
+async def test_a_question_is_listed_until_it_is_answered(deployment: Deployment) -> None:
     start = asking(question="Which?", type="select", options=["red", "blue"], data={"of": 1}, channel="desk")
-    client, _ = house
-    await asked(house, "asks", start)
+    client, _ = deployment
+    await asked(deployment, "asks", start)
     (found,) = (await got(client, "/questions", run_id="asks"))["questions"]
     assert found == found | {
         "run": "asks",
@@ -92,9 +92,9 @@ async def test_a_question_is_listed_until_it_is_answered(house: House) -> None:
     assert (await got(client, "/questions", run_id="asks")) == {"questions": [], "more": False, "count": 0}
 
 
-async def test_the_questions_of_a_run_that_is_killed_are_gone(house: House) -> None:
-    client, _ = house
-    await asked(house, "killed", asking(question="Really?", type="confirm"))
+async def test_the_questions_of_a_run_that_is_killed_are_gone(deployment: Deployment) -> None:
+    client, _ = deployment
+    await asked(deployment, "killed", asking(question="Really?", type="confirm"))
     (found,) = (await got(client, "/questions", run_id="killed"))["questions"]
     assert found["schema"] == {"enum": ["yes", "no"]}
     assert [found] == (await got(client, "/questions", definition=found["definition"]))["questions"]
@@ -126,9 +126,9 @@ async def turns() -> AsyncIterator[list[ModelTurn]]:
 
 
 @pytest.fixture(scope="module")
-async def two(house: House, turns: list[ModelTurn]) -> str:
+async def two(deployment: Deployment, turns: list[ModelTurn]) -> str:
     """A run of two nodes that is over; the second one's answer is a large value."""
-    client, _ = house
+    client, _ = deployment
     assert (await client.post("/runs", json={**TWO, "run_id": "two"})).status_code == 202
     await got(client, "/runs/two/result", wait_s=PATIENCE_S)
     return "two"
@@ -206,9 +206,9 @@ NOWHERE = {"parent": None, "schedule": None, "forked_from": None}
     ],
 )
 async def test_the_index_says_where_a_run_comes_from_and_what_it_came_to(
-    house: House, made: Log, origin: dict[str, Any], ending: dict[str, Any]
+    deployment: Deployment, made: Log, origin: dict[str, Any], ending: dict[str, Any]
 ) -> None:
-    client, connection = house
+    client, connection = deployment
     await put(connection.log, made.run, made.events)
     found = await got(client, f"/runs/{made.run}/index")
     assert (found["origin"], found["ending"]) == (NOWHERE | origin, ending)
@@ -241,8 +241,8 @@ async def test_a_replay_says_what_the_interpreter_waits_for(client: httpx.AsyncC
     assert (await got(client, f"/runs/{two}/replay/0"))["ended"]
 
 
-async def test_a_place_is_the_number_of_an_event_also_behind_one_that_cannot_be_read(house: House) -> None:
-    client, connection = house
+async def test_a_place_is_the_number_of_an_event_also_behind_one_that_cannot_be_read(deployment: Deployment) -> None:
+    client, connection = deployment
     made = Log("torn", "torn").started(Outline([OutlineNode(name) for name in "abc"]))
     for name in "abc":
         made.enter(name)
@@ -379,8 +379,8 @@ async def test_two_runs_are_compared(client: httpx.AsyncClient, two: str) -> Non
     assert (await client.get("/diff", params={"left": two, "right": "nix"})).status_code == 404
 
 
-async def test_the_workers_say_what_they_do(house: House) -> None:
-    client, connection = house
+async def test_the_workers_say_what_they_do(deployment: Deployment) -> None:
+    client, connection = deployment
     found = await got(client, "/workers")
     (worker,) = found["workers"]
     assert worker["load"]["partitions"] == list(range(connection.log.partitions))
@@ -389,8 +389,8 @@ async def test_the_workers_say_what_they_do(house: House) -> None:
     assert (found["unowned"], found["queue"]["starts"], worker["word"]) == ([], 0, "here")
 
 
-async def test_a_run_that_was_removed_is_not_told_from_memory(house: House) -> None:
-    client, connection = house
+async def test_a_run_that_was_removed_is_not_told_from_memory(deployment: Deployment) -> None:
+    client, connection = deployment
     for number in (1, 2):
         start = {**TWO, "run_id": "gone", "script": {"turns": {"a": [{"text": str(number)}], "b": [{"text": "b"}]}}}
         assert (await client.post("/runs", json=start)).status_code == 202
@@ -405,9 +405,11 @@ async def test_a_run_that_was_removed_is_not_told_from_memory(house: House) -> N
             assert (await client.get(f"/runs/gone/{path}")).status_code == 404
 
 
-async def test_the_first_rows_do_not_wait_for_the_last(house: House, two: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_first_rows_do_not_wait_for_the_last(
+    deployment: Deployment, two: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(histories, "READ_EVENTS", 1)
-    _, connection = house
+    _, connection = deployment
     read: list[int] = []
 
     class Noted:
@@ -438,9 +440,9 @@ async def test_the_first_rows_do_not_wait_for_the_last(house: House, two: str, m
 
 
 async def test_a_run_that_is_read_has_others_go_while_it_is(
-    house: House, two: str, monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, two: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, connection = house
+    client, connection = deployment
     for run in ("third", "fourth"):
         assert (await client.post("/runs", json={**TWO, "run_id": run})).status_code == 202
         await got(client, f"/runs/{run}/result", wait_s=PATIENCE_S)

@@ -15,8 +15,8 @@ from tests.support.event_logs import Log
 from tests.support.http_application import PATIENCE_S
 from tests.support.page_stage import LOOP, Stage, asked, long_run, put
 from tests.support.page_stage import browser as browser  # the fixtures
+from tests.support.page_stage import deployment as deployment
 from tests.support.page_stage import furnish as furnish
-from tests.support.page_stage import house as house
 from tests.support.page_stage import stage as stage
 from tests.support.patience import until
 

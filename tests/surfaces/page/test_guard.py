@@ -27,7 +27,7 @@ FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 PLACES = {"tenant": "acme", "run_id": "nix", "name": "nix", "id": "nix", "sha256": "0", "n": "1", "key": "nix"}
 
 
-class House(NamedTuple):
+class Deployment(NamedTuple):
     """A server, and what it has to guard."""
 
     client: httpx.AsyncClient
@@ -82,57 +82,57 @@ def changing(connection: Connection, tasks: TaskGroup) -> list[tuple[str, str]]:
     return [("POST", LOGIN), *sorted(found)]
 
 
-async def _house(home: Path, token: str | None) -> AsyncIterator[House]:
+async def _deployment(home: Path, token: str | None) -> AsyncIterator[Deployment]:
     async with served(home, token) as (client, connection), anyio.create_task_group() as tasks:
-        yield House(client, connection, changing(connection, tasks))
+        yield Deployment(client, connection, changing(connection, tasks))
 
 
 @pytest.fixture(scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    async for one in _house(tmp_path_factory.mktemp("open"), None):
+async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deployment]:
+    async for one in _deployment(tmp_path_factory.mktemp("open"), None):
         yield one
 
 
 @pytest.fixture(scope="module")
-async def locked(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    async for one in _house(tmp_path_factory.mktemp("locked"), TOKEN):
+async def locked(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deployment]:
+    async for one in _deployment(tmp_path_factory.mktemp("locked"), TOKEN):
         yield one
 
 
-async def test_all_routes_that_change_something_are_known(house: House) -> None:
-    assert {method for method, _ in house.routes} == {"POST", "PUT", "DELETE"}
+async def test_all_routes_that_change_something_are_known(deployment: Deployment) -> None:
+    assert {method for method, _ in deployment.routes} == {"POST", "PUT", "DELETE"}
     assert {"/login", "/api/{tenant}/runs", "/v2/execute", "/api/{tenant}/schedules/{name}"} <= {
-        path for _, path in house.routes
+        path for _, path in deployment.routes
     }
-    assert len(house.routes) > 20
+    assert len(deployment.routes) > 20
 
 
 @pytest.mark.parametrize("host", ["evil.org", "127.0.0.1.evil.org", "localhost.evil.org:8723", ""])
-async def test_a_name_that_is_not_ours_is_not_answered(house: House, host: str) -> None:
-    await house.refused((403, "http.host"), {"Host": host})
+async def test_a_name_that_is_not_ours_is_not_answered(deployment: Deployment, host: str) -> None:
+    await deployment.refused((403, "http.host"), {"Host": host})
 
 
 @pytest.mark.parametrize("origin", ["http://evil.org", "null", "https://127.0.0.1.evil.org"])
-async def test_a_page_from_elsewhere_changes_nothing(house: House, origin: str) -> None:
-    await house.refused((403, "http.origin"), {"Origin": origin})
+async def test_a_page_from_elsewhere_changes_nothing(deployment: Deployment, origin: str) -> None:
+    await deployment.refused((403, "http.origin"), {"Origin": origin})
     # With what our own page brings as well, and as a form, which a browser sends without asking.
-    await house.refused((403, "http.origin"), {"Origin": origin, "Callboard-Page": "1"})
-    await house.refused((403, "http.origin"), {"Origin": origin, **FORM})
+    await deployment.refused((403, "http.origin"), {"Origin": origin, "Callboard-Page": "1"})
+    await deployment.refused((403, "http.origin"), {"Origin": origin, **FORM})
 
 
-async def test_a_form_changes_nothing_even_from_our_own_address(house: House) -> None:
-    await house.refused((403, "http.page"), {"Origin": house.own, **FORM})
-    await house.refused((415, "http.media_type"), {"Origin": house.own, "Callboard-Page": "1", **FORM})
-    await house.refused((415, "http.media_type"), FORM)
+async def test_a_form_changes_nothing_even_from_our_own_address(deployment: Deployment) -> None:
+    await deployment.refused((403, "http.page"), {"Origin": deployment.own, **FORM})
+    await deployment.refused((415, "http.media_type"), {"Origin": deployment.own, "Callboard-Page": "1", **FORM})
+    await deployment.refused((415, "http.media_type"), FORM)
 
 
-async def test_nobody_is_let_in_without_the_token(locked: House) -> None:
+async def test_nobody_is_let_in_without_the_token(locked: Deployment) -> None:
     known = locked._replace(routes=[route for route in locked.routes if route[1] != LOGIN])
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {TOKEN}"}, {"Host": "evil.org"}):
         await known.refused((401, "http.unauthorized"), headers)
 
 
-async def test_the_cookie_alone_lets_nobody_in(locked: House) -> None:
+async def test_the_cookie_alone_lets_nobody_in(locked: Deployment) -> None:
     page = {"Origin": locked.own, "Callboard-Page": "1"}
     answer = await locked.client.post(locked.client.base_url.join(LOGIN), json={"token": TOKEN}, headers=page)
     cookie = {"Cookie": answer.headers["set-cookie"].partition(";")[0]}

@@ -14,7 +14,7 @@ from tests.support.browser import Opened
 from tests.support.event_logs import everything
 from tests.support.page_stage import ASKING, EVIL, LOOP, WITH_INPUTS, Furnish, Stage, asked, furnished, put
 from tests.support.page_stage import browser as browser  # the fixtures
-from tests.support.page_stage import house as house
+from tests.support.page_stage import deployment as deployment
 from tests.support.page_stage import stage as stage
 
 LINK = "javascript:window.hacked=1"

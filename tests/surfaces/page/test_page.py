@@ -33,7 +33,7 @@ from tests.support.event_logs import Log
 from tests.support.http_application import PATIENCE_S, application, served
 from tests.support.page_stage import ASKING, EVIL, LOOP, WITH_INPUTS, Furnish, Stage, asked, furnished, held, put
 from tests.support.page_stage import browser as browser  # the fixtures
-from tests.support.page_stage import house as house
+from tests.support.page_stage import deployment as deployment
 from tests.support.page_stage import stage as stage
 from tests.support.places import TESTS
 from tests.support.workflows import document as workflow

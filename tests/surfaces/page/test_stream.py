@@ -19,8 +19,8 @@ from tests.support.cli_stage import Place
 from tests.support.event_logs import Log
 from tests.support.page_stage import LOOP, TENANT, Stage, asked, put
 from tests.support.page_stage import browser as browser  # the fixtures
+from tests.support.page_stage import deployment as deployment
 from tests.support.page_stage import furnish as furnish
-from tests.support.page_stage import house as house
 from tests.support.page_stage import stage as stage
 from tests.support.patience import until
 from tests.support.places import ROOT
@@ -408,7 +408,7 @@ async def test_nothing_is_kept_of_a_run_that_one_has_left(stage: Stage) -> None:
 
 
 class Killed:
-    """`callboard http` over the store of a house, at one port whoever dies."""
+    """`callboard http` over the store of a deployment, at one port whoever dies."""
 
     def __init__(self, stage: Stage, stack: ExitStack) -> None:
         listen = f"127.0.0.1:{free_ports(1)[0]}"

@@ -4,8 +4,8 @@ from playwright.async_api import Route, expect
 
 from tests.support.page_stage import ASKING, LOOP, Stage, asked, held
 from tests.support.page_stage import browser as browser  # the fixtures
+from tests.support.page_stage import deployment as deployment
 from tests.support.page_stage import furnish as furnish
-from tests.support.page_stage import house as house
 from tests.support.page_stage import stage as stage
 
 

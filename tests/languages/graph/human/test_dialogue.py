@@ -110,10 +110,10 @@ def test_the_documents_own_example() -> None:
 
 def test_while_it_waits_the_node_waits_for_input() -> None:
     async def body() -> None:
-        theatre = GraphTheatre(kinds=SENDS)
-        ref = await theatre.begin(asking(), {"body": {}})
-        assert await theatre.perform(ref) == "parked"
-        events = await theatre.events(ref)
+        harness = GraphTheatre(kinds=SENDS)
+        ref = await harness.begin(asking(), {"body": {}})
+        assert await harness.perform(ref) == "parked"
+        events = await harness.events(ref)
         parked = ev.payload_of(events[-1])
         assert isinstance(parked, ev.RunParked)
         assert ASK in parked.awaits
@@ -123,9 +123,9 @@ def test_while_it_waits_the_node_waits_for_input() -> None:
 
 def test_messages_go_through_the_channel() -> None:
     done = answered("yes")
-    purposes = [request["purpose"] for _kind, request in done.theatre.asked]
+    purposes = [request["purpose"] for _kind, request in done.harness.asked]
     assert purposes == ["request", "confirmation"]
-    request, confirmation = (request for _kind, request in done.theatre.asked)
+    request, confirmation = (request for _kind, request in done.harness.asked)
     assert request["channel_type"] == "slack"
     assert request["channel_config"]["channel"] == "#approvals"
     assert request["interaction"] == ASK
@@ -137,10 +137,10 @@ def test_a_node_sends_with_the_token_of_its_own() -> None:
     plain = {"channel_type": "slack", "bot_token": "xoxb-own", "channel_config": {"channel": "#x"}}
     for subtype in ("SLACK_INTERACTION", "IN_APP_APPROVAL"):
         done = answered("yes", own=person(subtype, **plain))
-        for _kind, request in done.theatre.asked:
+        for _kind, request in done.harness.asked:
             assert request["channel_config"]["bot_token"] == "xoxb-own"
     done = answered("yes", own=person(bot_token="{{$placeholder}}"))
-    assert "bot_token" not in done.theatre.asked[0][1]["channel_config"]
+    assert "bot_token" not in done.harness.asked[0][1]["channel_config"]
 
 
 def test_a_message_without_a_link_is_warned_of() -> None:
@@ -154,7 +154,7 @@ def test_a_message_without_a_link_is_warned_of() -> None:
 
 def test_an_app_needs_no_messages() -> None:
     done = answered("yes", own=person("IN_APP_APPROVAL", channel_type="in_app"))
-    assert done.theatre.asked == []
+    assert done.harness.asked == []
     assert done.of_type("human.asked")[0].channel_type == "app"
 
 
@@ -174,7 +174,7 @@ def test_texts_of_ones_own() -> None:
     )
     done = answered("yes", own=own)
     assert done.of_type("human.asked")[0].question == "1 of WEBHOOK"
-    assert done.theatre.asked[-1][1]["message"] == "Fine by 1."
+    assert done.harness.asked[-1][1]["message"] == "Fine by 1."
 
 
 # -- what answers say --------------------------------------------------------------------------------------------------
@@ -553,7 +553,7 @@ def test_a_warning_comes_once_a_quarter_of_an_hour_before() -> None:
     assert timer.purpose == "warning"
     [asked] = done.of_type("human.asked")
     assert (asked.timeout_at - timer.due).total_seconds() == 900
-    assert [request["purpose"] for _kind, request in done.theatre.asked] == ["request", "warning", "confirmation"]
+    assert [request["purpose"] for _kind, request in done.harness.asked] == ["request", "warning", "confirmation"]
 
 
 def test_a_short_question_has_no_warning() -> None:
@@ -569,16 +569,16 @@ def test_an_answer_disarms_the_timers() -> None:
 
 def test_an_answer_after_the_end_or_for_somebody_else_changes_nothing() -> None:
     async def body() -> None:
-        theatre = GraphTheatre(kinds=SENDS)
-        ref = await theatre.begin(asking(), {"body": {}})
-        await theatre.perform(ref)
-        other = theatre.command("answer", interaction="x#1.1!ask", user_response="yes")
-        first = theatre.command("answer", interaction=ASK, user_response="yes", channel="api")
-        second = theatre.command("answer", interaction=ASK, user_response="no", channel="api")
-        await theatre.perform(ref, other, first, second)
-        events = await finish(theatre, ref, World())
+        harness = GraphTheatre(kinds=SENDS)
+        ref = await harness.begin(asking(), {"body": {}})
+        await harness.perform(ref)
+        other = harness.command("answer", interaction="x#1.1!ask", user_response="yes")
+        first = harness.command("answer", interaction=ASK, user_response="yes", channel="api")
+        second = harness.command("answer", interaction=ASK, user_response="no", channel="api")
+        await harness.perform(ref, other, first, second)
+        events = await finish(harness, ref, World())
         check_log(events)
-        check_replay(theatre.language, ref, events)
+        check_replay(harness.language, ref, events)
         end = ev.payload_of(events[-1])
         assert isinstance(end, ev.RunEnd)
         assert end.results["execution_sequence"] == ["t", "h", "confirmed", "on"]

@@ -366,16 +366,16 @@ def test_memory_in_the_graph() -> None:
     own = node("m", "MEMORY", "KEY_VALUE_STORE", storage_backend="memory")
     answer = {"value": {"x": 1}, "exists": True, "success": True, "odd": 1}
     done = perform(graph([own], triggers=[]), {"key": "k"}, start_from_node="m", kinds={"memory": answers(answer)})
-    [(_kind, request)] = done.theatre.asked
+    [(_kind, request)] = done.harness.asked
     assert request["operation"] == "get"
     assert request["input"] == {"key": "k"}
     assert done.out("m")["value"] == {"x": 1}
     assert "odd" not in done.out("m")
     put = node("m", "MEMORY", "KEY_VALUE_STORE", storage_backend="memory", operation="set", key="{{ input.who }}")
     done = perform(graph([put], triggers=[]), {"who": "Ada"}, start_from_node="m", kinds={"memory": answers({})})
-    assert done.theatre.asked[0][1]["memory"]["configurations"]["key"] == "Ada"
+    assert done.harness.asked[0][1]["memory"]["configurations"]["key"] == "Ada"
     done = perform(graph([put], triggers=[]), {"operation": "get"}, start_from_node="m", kinds={"memory": answers({})})
-    assert done.theatre.asked[0][1]["operation"] == "set"
+    assert done.harness.asked[0][1]["operation"] == "set"
     down = perform(graph([put], triggers=[]), {}, start_from_node="m", kinds={"memory": fails()})
     assert down.record("m")["status"] == "FAILED"
 
@@ -415,7 +415,7 @@ def acted(own: dict[str, Any], input: Any, answer: Any, kind: str = "service") -
 
 def test_a_service_is_asked() -> None:
     done = acted(slack(message="n is {{ input.n }}"), {"n": 5}, {"success": True, "message_ts": "1.2", "more": 1})
-    [(_kind, request)] = done.theatre.asked
+    [(_kind, request)] = done.harness.asked
     assert (request["service"], request["action"], request["user_id"]) == ("slack", "send_message", "u")
     assert request["configurations"]["message"] == "n is 5"
     assert request["configurations"]["channel"] == "#x"
@@ -427,9 +427,9 @@ def test_a_service_is_asked() -> None:
 
 def test_the_input_says_what_is_done() -> None:
     done = acted(slack(), {"action_type": "create_channel"}, {"success": True})
-    assert done.theatre.asked[0][1]["action"] == "create_channel"
+    assert done.harness.asked[0][1]["action"] == "create_channel"
     aliased = node("s", "EXTERNAL_ACTION", "SLACK", action="update_message", channel="#x")
-    assert acted(aliased, {}, {"success": True}).theatre.asked[0][1]["action"] == "update_message"
+    assert acted(aliased, {}, {"success": True}).harness.asked[0][1]["action"] == "update_message"
 
 
 def test_a_service_that_refuses_fails_the_execution() -> None:
@@ -440,7 +440,7 @@ def test_a_service_that_refuses_fails_the_execution() -> None:
         "error_details": {"reason": "missing_oauth_token", "oauth_flow_url": "/integrations/connect/slack"},
     }
     done = acted(slack(retry_attempts=3), {}, refusal)
-    assert len(done.theatre.asked) == 1
+    assert len(done.harness.asked) == 1
     error = done.record("s")["error"]
     assert error["error_message"] == "Slack OAuth token not found"
     assert error["error_code"] == "missing_oauth_token"
@@ -465,7 +465,7 @@ def test_mail_goes_to_a_url() -> None:
         "s", "EXTERNAL_ACTION", "EMAIL", url="https://example.com/mail", to="ada@example.com", subject="{{ input.s }}"
     )
     done = acted(own, {"s": "Hi", "text": "Hello."}, answer, kind="provider")
-    asked = done.theatre.asked[0][1]["with"]
+    asked = done.harness.asked[0][1]["with"]
     assert (asked["method"], asked["url"]) == ("POST", "https://example.com/mail")
     assert asked["json"] == {"to": "ada@example.com", "subject": "Hi", "text": "Hello."}
     assert done.out("s")["success"] is True
@@ -474,7 +474,7 @@ def test_mail_goes_to_a_url() -> None:
 def test_mail_without_a_url_goes_by_the_worker_s_server() -> None:
     own = node("s", "EXTERNAL_ACTION", "EMAIL", to="ada@example.com", subject="{{ input.s }}")
     done = acted(own, {"s": "Hi", "text": "Hello."}, {"success": True, "message_id": "<1@x>"})
-    [(_kind, request)] = done.theatre.asked
+    [(_kind, request)] = done.harness.asked
     assert (request["service"], request["configurations"]) == ("email", {"to": "ada@example.com", "subject": "Hi"})
     assert done.out("s")["message_id"] == "<1@x>"
 
@@ -483,7 +483,7 @@ def test_other_services_are_called_by_url_or_pass_their_input_on() -> None:
     answer = {"result": {"type": "success", "value": {"status": 500, "headers": {}, "body": None}}, "metadata": {}}
     own = node("s", "EXTERNAL_ACTION", "WEBHOOK", url="https://example.com/hook")
     done = acted(own, {"x": 1}, answer, kind="provider")
-    assert done.theatre.asked[0][1]["with"]["json"] == {"x": 1}
+    assert done.harness.asked[0][1]["with"]["json"] == {"x": 1}
     assert done.results["status"] == "ERROR"
     nothing = acted(node("s", "EXTERNAL_ACTION", "JIRA_ACTION"), {"x": 1}, answer)
     assert nothing.out("s") == {"x": 1}

@@ -1,4 +1,4 @@
-"""Plays of parents and children for real worker processes; `tests.support.worker_plays` offers them beside its own.
+"""Interpreters of parents and children for worker processes; `tests.support.worker_interpreters` has them too.
 
 Effects are of kind ``code``, as `tests.support.worker_process` carries them out.
 """
@@ -11,7 +11,7 @@ from typing import Any
 from callboard.bus.paths import effect_key
 from callboard.languages.language import Cancelled, End, Node, Ok, Stage
 from callboard.lib.json_types import JSON
-from tests.support.run_harness import Play
+from tests.support.run_harness import Interpreter
 
 
 async def _effect(node: Node, slot: str, **request: Any) -> JSON:
@@ -60,7 +60,7 @@ async def keeps_itself(stage: Stage) -> End:
     return End("completed", end.output if end.error is None else [stage.info.input, end.error.code])
 
 
-PLAYS: Mapping[str, Play] = {"keeps": keeps, "kept": kept, "keeps_itself": keeps_itself}
+INTERPRETERS: Mapping[str, Interpreter] = {"keeps": keeps, "kept": kept, "keeps_itself": keeps_itself}
 
 KEY = effect_key("keep[0]", 1, 1, "call")
 """Key of the first child that `keeps` starts."""

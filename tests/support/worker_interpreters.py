@@ -15,8 +15,8 @@ from typing import Any
 
 from callboard.languages.language import Ask, Cancelled, End, Failed, Node, Ok, Settled, Stage
 from callboard.lib.json_types import JSON
-from tests.support import family_plays as households
-from tests.support.run_harness import Play, PlayLanguage
+from tests.support import family_interpreters as deployments
+from tests.support.run_harness import Interpreter, PlayLanguage
 from tests.support.workflows import document
 
 
@@ -109,15 +109,15 @@ async def gated(stage: Stage) -> End:
     return End("completed", "through")
 
 
-PLAYS: Mapping[str, Play] = {
+INTERPRETERS: Mapping[str, Interpreter] = {
     "waits": waits,
     "unwinds": unwinds,
     "steps": steps,
     "gated": gated,
-    **households.PLAYS,
+    **deployments.INTERPRETERS,
 }
 
-LANGUAGE = PlayLanguage(PLAYS)
+LANGUAGE = PlayLanguage(INTERPRETERS)
 
 
 def play(name: str, run_id: str, input: JSON = None) -> dict[str, Any]:
