@@ -20,7 +20,6 @@ from callboard.features.budgets.usage_follower import Following
 from callboard.features.notify.office import telling
 from callboard.features.schedules.keeper import Keeper
 from callboard.features.telemetry.metrics_endpoint import Scraped
-from callboard.runtime.admission.admission import Admission
 from callboard.runtime.cluster.leader import persistently
 from callboard.runtime.cluster.membership import ALL_BACK_S
 from callboard.runtime.worker.figures import Figures
@@ -66,23 +65,13 @@ async def open_worker(
     lent = os.environ if env is None else env
     services = Services(config, connection.nc, outbox, worker=name, env=lent, log=connection.log, guest=guest)
     await services.outgoing.prepare()
-    admission = Admission(
-        connection.log,
-        outbox,
-        worker=name,
-        definitions=services.definitions,
-        check=services.check,
-        forks=services.forks,
-        allowances=services.allowances,
-        outgoing=services.outgoing,
-    )
     watch = StoreWatch(connection)
     worker = Worker(
         connection.nc,
         connection.log,
         outbox,
         services,
-        admission,
+        services.admission,
         ack_wait_s=config.ack_wait_s,
         runs_active_max=config.runs_active_max,
         guest=guest,

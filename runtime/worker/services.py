@@ -98,7 +98,8 @@ class Services:
             partial(other_prefixes, log.requests, log.stream),
         )
         self.forks = Forks(log, self.definitions, partial(self._environment, config.tenant), self.secrets)
-        self.children = Admission(
+        # Starts and child runs are admitted alike.
+        self.admission = self.children = Admission(
             log,
             outbox,
             worker=worker,
