@@ -9,7 +9,7 @@ is not named here may change from version to version.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from callboard.bus.effects import Failure, Usage
+    from callboard.bus.effects import Failure, McpTools, Usage
     from callboard.bus.errors import (
         CallboardError,
         ConfigInvalid,
@@ -62,6 +62,7 @@ __all__ = [
     "CredentialsRefused",
     "Event",
     "Failure",
+    "McpTools",
     "ModelFailed",
     "NoAnswer",
     "NoServer",
@@ -107,7 +108,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "bus.effects": ("Failure", "Usage"),
+    "bus.effects": ("Failure", "McpTools", "Usage"),
     "bus.errors": (
         "CallboardError",
         "ConfigInvalid",

@@ -1,17 +1,27 @@
-"""Agents: a model works with tools, which are steps of the workflow, until it has an answer.
+"""Agents: a model works with tools, which are steps of the workflow or tools of MCP servers, until it has an answer.
 
-Each turn of the model is recorded, and each call of a tool is a step with its own path, so neither is repeated after a
-crash. The calls of one turn run concurrently.
+Each turn of the model and each call of a tool is recorded, so neither is repeated after a crash. A call of a step has
+its own path. The calls of one turn run concurrently.
 """
 
 import asyncio
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
 from msgspec import Struct
 
-from callboard.bus.effects import Failure, Message, ModelReply, ModelRequest, ToolOutput, ToolSpec, ToolUse, user
+from callboard.bus.effects import (
+    Failure,
+    McpTools,
+    Message,
+    ModelReply,
+    ModelRequest,
+    ToolOutput,
+    ToolSpec,
+    ToolUse,
+    user,
+)
 from callboard.languages.agent import CUT_SHORT, read_structured_answer
 from callboard.languages.language import Failed, Node
 from callboard.languages.patience import patient_turn
@@ -46,11 +56,13 @@ class Agent(Generic[T]):
     """A model with tools. `run` lets it work on a prompt.
 
     ``tools`` are steps, or functions, which become steps. Name, docstring and annotations describe each to the model.
-    Calls of the tools that ``approve`` names wait for a person's consent. ``output`` is the type of the answer; without
-    it the answer is text. ``model`` defaults to the run's model. The model has at most ``turns`` turns.
+    ``servers`` are MCP servers, whose tools are offered as well; a server is open while `run` works. Calls of the tools
+    that ``approve`` names wait for a person's consent. ``output`` is the type of the answer; without it the answer is
+    text. ``model`` defaults to the run's model. The model has at most ``turns`` turns.
 
     :raises TypeError: if a tool has a parameter whose type has no form in JSON
-    :raises ValueError: if two tools have the same name, or ``approve`` names no tool
+    :raises ValueError: if two tools have the same name, ``approve`` names no tool, or a server has not exactly one of
+        ``command`` and ``url``
     """
 
     @overload
@@ -60,6 +72,7 @@ class Agent(Generic[T]):
         *,
         system: str = "",
         tools: Sequence[Step[..., Any] | Callable[..., Any]] = (),
+        servers: Sequence[McpTools] = (),
         model: str | None = None,
         output: None = None,
         approve: Collection[str] = (),
@@ -74,6 +87,7 @@ class Agent(Generic[T]):
         output: type[T],
         system: str = "",
         tools: Sequence[Step[..., Any] | Callable[..., Any]] = (),
+        servers: Sequence[McpTools] = (),
         model: str | None = None,
         approve: Collection[str] = (),
         turns: int = TURNS_MAX,
@@ -85,6 +99,7 @@ class Agent(Generic[T]):
         *,
         system: str = "",
         tools: Sequence[Step[..., Any] | Callable[..., Any]] = (),
+        servers: Sequence[McpTools] = (),
         model: str | None = None,
         output: Any = None,
         approve: Collection[str] = (),
@@ -103,8 +118,12 @@ class Agent(Generic[T]):
             names = [one.name for one in steps]
             twice = ", ".join(sorted({one for one in names if names.count(one) > 1}))
             raise ValueError(f"agent {name} has several tools of the name {twice}")
-        if unknown := self.approve - self.tools.keys():
-            raise ValueError(f"agent {name} has no tool {', '.join(sorted(unknown))}, which approve names")
+        self.servers = list(servers)
+        for server in self.servers:
+            if bool(server.command) == bool(server.url):
+                raise ValueError(f"server {server.name} of agent {name} needs either command or url")
+        if not self.servers:
+            self._check_approved(self.tools)
         if turns < 1:
             raise ValueError(f"turns is {turns}; it has to be 1 or more")
         self._output: Codec | None = None if output is None or output is str else codec(output)
@@ -113,16 +132,34 @@ class Agent(Generic[T]):
         """Let the model work on a prompt until it answers.
 
         :raises ModelFailed: if the model does not answer, its answer does not fit the type, or it needs more turns
+        :raises StepFailed: if a server cannot be opened
+        :raises ValueError: if a server has a tool of the same name as a step, or ``approve`` names no tool
         """
         loop = current_loop()
         if loop is None:
             raise RunOnly(f"agent {self.name} needs a run: callboard run FILE.py:NAME --model MODEL")
         node = loop.place(self.name, loop.where())
+        if not self.servers:
+            return await self._work(loop, node, prompt, {})
+        toolbox = node.toolbox(self.servers)
+        listed = await loop.effect(toolbox.__aenter__())
+        try:
+            if isinstance(listed, Failed):
+                raise StepFailed(listed.error)
+            return await self._work(loop, node, prompt, {one.name: one for one in listed.value})
+        finally:
+            await toolbox.__aexit__(None, None, None)
+
+    async def _work(self, loop: WorkflowLoop, node: Node, prompt: str, served: Mapping[str, ToolSpec]) -> Answer[T]:
+        """Let the model work with the steps and the ``served`` tools, which servers have."""
+        if twice := ", ".join(sorted(served.keys() & self.tools.keys())):
+            raise ValueError(f"agent {self.name} has a step and a server with a tool of the name {twice}")
+        self._check_approved({**self.tools, **served})
         request = ModelRequest(
             model=self.model,
             system=self.system,
             messages=[user(prompt)],
-            tools=[_spec(tool) for tool in self.tools.values()],
+            tools=[*map(_spec, self.tools.values()), *served.values()],
             schema=self._output.schema if self._output is not None else None,
             temperature=self.temperature,
         )
@@ -130,7 +167,13 @@ class Agent(Generic[T]):
         for turn in range(1, self.turns + 1):
             slot, reply = await self._turn(loop, node, turn, request)
             if reply.tool_calls:
-                answers = await asyncio.gather(*(self._call(use) for use in reply.tool_calls))
+                calls = (
+                    self._call_served(loop, node, f"tool.{turn}.{i}", use, served[use.tool])
+                    if use.tool in served
+                    else self._call(use, served)
+                    for i, use in enumerate(reply.tool_calls)
+                )
+                answers = await asyncio.gather(*calls)
                 request = self._next(node.key(slot), Message("user", list(answers)))
                 continue
             try:
@@ -144,6 +187,14 @@ class Agent(Generic[T]):
                 request = self._next(node.key(slot), user(f"The answer does not fit: {problems}. Correct it."))
         message = f"agent {self.name} has used its {self.turns} turns without an answer"
         raise ModelFailed(Failure("agent.max_turns", message))
+
+    def _check_approved(self, tools: Collection[str]) -> None:
+        """Check that every tool that needs consent exists; a misspelled name would leave a tool unprotected.
+
+        :raises ValueError: if one does not
+        """
+        if unknown := self.approve - set(tools):
+            raise ValueError(f"agent {self.name} has no tool {', '.join(sorted(unknown))}, which approve names")
 
     async def _turn(self, loop: WorkflowLoop, node: Node, turn: int, request: ModelRequest) -> tuple[str, ModelReply]:
         slot, outcome = await loop.effect(patient_turn(node, f"turn.{turn}", request))
@@ -163,11 +214,20 @@ class Agent(Generic[T]):
             return reply.text
         return self._output.decode(read_structured_answer(reply, asked=True))
 
-    async def _call(self, use: ToolUse) -> ToolOutput:
-        """Call a tool for the model; every failure is an output that the model reads."""
+    async def _call_served(self, loop: WorkflowLoop, node: Node, slot: str, use: ToolUse, spec: ToolSpec) -> ToolOutput:
+        """Call a tool of a server for the model, which reads the output or failure that the log has."""
+        if use.fault:
+            return _refuse(use, "tool.invalid_input", use.fault)
+        if use.tool in self.approve and not await self._is_approved(use):
+            return _refuse(use, DENIED, "a person has denied this call")
+        await loop.effect(node.tool(slot, use.tool, use.input, id=use.id, server=spec.server))
+        return ToolOutput(use.id, of=node.key(slot))
+
+    async def _call(self, use: ToolUse, served: Collection[str]) -> ToolOutput:
+        """Call a step for the model; every failure is an output that the model reads."""
         tool = self.tools.get(use.tool)
         if tool is None:
-            known = ", ".join(self.tools) or "none"
+            known = ", ".join([*self.tools, *served]) or "none"
             return _refuse(use, "tool.unknown", f"there is no tool {use.tool!r}; there are: {known}")
         if use.fault:
             return _refuse(use, "tool.invalid_input", use.fault)

@@ -2,6 +2,7 @@
 
 import functools
 import os
+from dataclasses import fields
 from typing import Any
 
 import click
@@ -76,6 +77,20 @@ class DefinitionFile(click.Path):
         return super().convert(value, param, ctx)
 
 
+_SEVERAL = {
+    "settings_given": ("config", "--set"),
+    "values": ("values", "--value"),
+    "options_given": ("options", "--option"),
+    "tags": ("tags", "--tag"),
+    "attributes": ("attributes", "--attribute"),
+    "limits": ("limits", "--limit"),
+}
+"""The parameters of options that are repeated: the member of `StartRequest` that each becomes, and the option."""
+
+_SINGLE = {member.name for member in fields(StartRequest)} - {member for member, _ in _SEVERAL.values()}
+"""The members of `StartRequest` that are parameters of the same name."""
+
+
 def start_options(command: Command, *, names: bool = False) -> Command:
     """Add FILE and the options of a start; the command gets them as the `StartRequest` ``request``.
 
@@ -83,63 +98,10 @@ def start_options(command: Command, *, names: bool = False) -> Command:
     """
 
     @functools.wraps(command)
-    def gather(
-        *args: Any,
-        file: str,
-        language: str | None,
-        input_text: str | None,
-        script: str | None,
-        skills: str | None,
-        model: str | None,
-        settings_given: tuple[str, ...],
-        dry_run: bool,
-        offline: bool,
-        strict: bool,
-        run_id: str | None,
-        breakpoints: tuple[str, ...],
-        project_skills: bool,
-        skill_commands: bool,
-        arguments_text: str | None,
-        values: tuple[str, ...],
-        options_text: str | None,
-        options_given: tuple[str, ...],
-        state: str | None,
-        received: str | None,
-        trigger: str | None,
-        tags: tuple[str, ...],
-        attributes: tuple[str, ...],
-        limits: tuple[str, ...],
-        encryption_key: str | None,
-        **others: Any,
-    ) -> Any:
-        request = StartRequest(
-            file,
-            input_text,
-            script,
-            skills,
-            model,
-            pairs(settings_given, "--set"),
-            dry_run,
-            offline,
-            strict,
-            run_id,
-            breakpoints,
-            project_skills,
-            skill_commands,
-            arguments_text,
-            pairs(values, "--value"),
-            options_text,
-            pairs(options_given, "--option"),
-            state,
-            language,
-            received,
-            trigger,
-            pairs(tags, "--tag"),
-            pairs(attributes, "--attribute"),
-            pairs(limits, "--limit"),
-            encryption_key,
-        )
-        return command(*args, request=request, **others)
+    def gather(*args: Any, **given: Any) -> Any:
+        members: dict[str, Any] = {name: given.pop(name) for name in _SINGLE}
+        members |= {member: pairs(given.pop(name), option) for name, (member, option) in _SEVERAL.items()}
+        return command(*args, request=StartRequest(**members), **given)
 
     decorated: Command = gather
     for decorate in reversed(

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random as stdlib_random
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pydantic import BaseModel
 
 from callboard import (
     Agent,
+    McpTools,
     StepFailed,
     ask,
     generate,
@@ -28,6 +30,7 @@ from callboard import (
     uuid4,
     workflow,
 )
+from tests.support.places import TESTS
 
 
 class Incident(BaseModel):
@@ -182,6 +185,30 @@ clerk = Agent("clerk", system="Be fair.", tools=[refund, look_up], approve=["ref
 async def serving(text: str) -> dict[str, Any]:
     answer = await clerk.run(text)
     return {"verdict": answer.output, "turns": answer.turns}
+
+
+desk = McpTools(
+    "desk", command=[sys.executable, str(TESTS / "fixtures" / "tools" / "mcp_server.py")], allow=["weather", "refuse"]
+)
+guide = Agent("guide", tools=[look_up], servers=[desk], approve=["refuse"])
+
+
+@workflow
+async def guiding(text: str) -> str:
+    answer = await guide.run(text)
+    return answer.text
+
+
+lost = Agent("lost", servers=[McpTools("nowhere", command=[sys.executable, "-c", "raise SystemExit(3)"])])
+
+
+@workflow
+async def unguided(text: str) -> str:
+    try:
+        await lost.run(text)
+    except StepFailed as failed:
+        return failed.code
+    return "opened"
 
 
 @workflow

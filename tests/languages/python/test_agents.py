@@ -1,11 +1,14 @@
 """Agents of workflows in Python: turns and calls are recorded, approved calls wait, and failures reach the model."""
 
 from collections.abc import Iterator
+from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from callboard import Agent
+from callboard import Agent, McpTools, Runtime
+from callboard.bus.effects import ToolSpec
 from callboard.testing import Scenario
 from tests.support import python_workflows as plays
 
@@ -75,8 +78,47 @@ def test_an_agent_without_an_answer_fails_the_workflow(reply: dict[str, Any], co
     assert scenario.result.error.code == code
 
 
+DESK = [ToolSpec("weather", "Say what the weather is."), ToolSpec("refuse", "Answer with an error.")]
+WANTED = calls(("weather", {"city": "Bonn"}), ("look_up", {"order": "ab"}), ("refuse", {"reason": "closed"}))
+GUIDED = {"turns": {"guide": [WANTED, {"text": "21 degrees"}]}}
+
+
+def test_tools_of_a_server_are_called_beside_steps() -> None:
+    answers = {"weather": [{"output": {"degrees": 21}}], "refuse": [{"error": "closed"}]}
+    with Scenario(servers={"desk": DESK}) as scenario:
+        scenario.start(plays.guiding, input={"text": "How is it?"}, script={**GUIDED, "tools": answers})
+        assert scenario.result.status == "waiting:human"
+        scenario.answer(True)
+        assert scenario.result.output == "21 degrees"
+        weather, found, refused = scenario.turns["guide#1.1!turn.2"].messages[-1].parts
+        assert (weather.output, found.output) == ({"degrees": 21}, {"cents": 200})  # pyright: ignore
+        assert refused.error.message == "closed"  # pyright: ignore
+        offered = scenario.turns["guide#1.1!turn.1"].tools
+        assert [(tool.name, tool.server) for tool in offered] == [
+            ("look_up", ""),
+            ("weather", "desk"),
+            ("refuse", "desk"),
+        ]
+        called = [event.key for event in scenario.events if event.type == "tool.call"]
+        assert called == ["guide#1.1!tool.1.0", "guide#1.1!tool.1.2"]
+        scenario.crash_everywhere()
+
+
+async def test_a_real_server_answers_and_one_that_does_not_open_fails_the_agent(tmp_path: Path) -> None:
+    async with Runtime(data_dir=tmp_path / "state", code=[plays], allow_scripts=True) as runtime:
+        run = await runtime.start(registered="guiding", input={"text": "x"}, script=GUIDED)
+        async with aclosing(run.events()) as events:
+            asked = await anext(event async for event in events if event.type == "human.asked")
+        await run.answer(True, interaction=asked.key)
+        assert (await run.result()).output == "21 degrees"
+        run = await runtime.start(registered="unguided", input={"text": "x"}, script={"default": {"text": "?"}})
+        assert (await run.result()).output == "tool.unavailable"
+
+
 def test_mistakes_are_found_when_an_agent_is_made() -> None:
     with pytest.raises(ValueError, match="several tools of the name refund"):
         Agent("a", tools=[plays.refund, plays.refund])
+    with pytest.raises(ValueError, match="needs either command or url"):
+        Agent("a", servers=[McpTools("b")])
     with pytest.raises(ValueError, match="no tool gift"):
         Agent("a", tools=[plays.refund], approve=["gift"])
