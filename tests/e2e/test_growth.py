@@ -62,7 +62,7 @@ class CountingPace(Pace):
         super().__init__(beside=on_the_loop)
         self._counted = counted
 
-    def pressed(self) -> bool:
+    def is_pressed(self) -> bool:
         return True
 
     async def work(self, pieces: Iterator[Computation | None], *, of: str = "", long: bool = False) -> bool:

@@ -302,7 +302,7 @@ class Lost(ConnectionWatch):
         super().__init__("t")
         self.event = anyio.Event()
 
-    async def disconnected(self) -> None:
+    async def on_disconnected(self) -> None:
         await super().on_disconnected()
         self.event.set()
 
