@@ -146,7 +146,7 @@ class Agent(Generic[T]):
         raise ModelFailed(Failure("agent.max_turns", message))
 
     async def _turn(self, loop: WorkflowLoop, node: Node, turn: int, request: ModelRequest) -> tuple[str, ModelReply]:
-        slot, outcome = await loop.effect(patient_turn(node, f"turn.{turn}", request))
+        slot, outcome = await loop.effect(node, patient_turn(node, f"turn.{turn}", request))
         if isinstance(outcome, Failed):
             raise ModelFailed(outcome.error)
         reason = outcome.value.stop_reason
