@@ -7,6 +7,7 @@ collector.
 
 import asyncio
 import gc
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from types import FrameType
@@ -26,15 +27,24 @@ class WorkflowInspection:
     def __init__(self, loop: WorkflowLoop, root: str) -> None:
         self._loop = loop
         self._root = root
+        self._at_fault: list[InspectedTask] | None = None
+        loop.on_fault = self._keep_tasks
 
     def inside(self) -> AbstractContextManager[None]:
         return self._loop.enter()
 
+    def _keep_tasks(self) -> None:
+        """Keep the tasks of a run that fails, because they are closed after that."""
+        self._at_fault = self.list_tasks()
+
     def list_tasks(self) -> list[InspectedTask]:
+        if self._at_fault is not None:
+            return self._at_fault
         main = self._loop.main
         error = None if main is None or not main.done() or main.cancelled() else main.exception()
         failed = [InspectedTask("", self._raised(error), error=error)] if error is not None else []
-        return [*failed, *(self._inspect(task) for task in self._loop.list_unfinished())]
+        tasks = [self._inspect(task) for task in self._loop.list_unfinished()]
+        return [*failed, *sorted(tasks, key=lambda task: _split_numbers(task.path))]
 
     def _inspect(self, task: "asyncio.Task[Any]") -> InspectedTask:
         frames, waited = _walk(task.get_coro())
@@ -63,7 +73,14 @@ class WorkflowInspection:
         tasks = [task for task in _tasks_of(frames, waited) if not task.done()]
         if tasks:
             return Awaited(tasks=tuple(self._loop.addresses.of(task) for task in tasks))
-        return Awaited(text=frames[-1].f_code.co_qualname) if frames else None
+        if not frames:
+            return None
+        return Awaited(text=frames[-1].f_code.co_qualname if is_own(_file(frames[-1])) else "a future")
+
+
+def _split_numbers(path: str) -> list[tuple[str, int]]:
+    """Return a key by which ``task[2]`` comes before ``task[10]``."""
+    return [(text, int(number or 0)) for text, number in re.findall(r"(\D*)(\d*)", path)]
 
 
 def _file(frame: FrameType) -> str:

@@ -59,6 +59,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self.began = stage.now()
         self.main: asyncio.Task[Any] | None = None
         """The workflow's own task."""
+        self.on_fault: Callable[[], object] = lambda: None
+        """Called when the run fails by a `WorkflowFault`, while the tasks still have their frames."""
         self._drawn: dict[str, int] = {}
         self._ready: deque[asyncio.Handle] = deque()
         self._open: dict[Task[Any], Callable[[Settled[Any]], None]] = {}
@@ -94,6 +96,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                 while not main.done():
                     cancelled = await self._take(main) or cancelled
                 await self._unwind()
+        except WorkflowFault:
+            self.on_fault()
+            raise
         finally:
             self.drop()
         return Performed(main, cancelled)
