@@ -145,7 +145,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def begin(self, coro: Coroutine[Any, Any, Any], done: Callable[[Settled[Any]], None]) -> Task[Any]:
         """Start a coroutine on the stage; ``done`` is called with its outcome."""
-        task = self.stage.spawn(coro)
+        try:
+            task = self.stage.spawn(coro)
+        except BaseException:
+            coro.close()
+            raise
         self._open[task] = done
         self._collection.add(task)
         return task

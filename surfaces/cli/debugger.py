@@ -53,8 +53,10 @@ class Debugger(pdb.Pdb):
     """pdb without a running program: the frames are suspended, and everything typed counts as the workflow's code."""
 
     def __init__(self, tasks: Sequence[InspectedTask], inspection: Inspection) -> None:
-        # A file of commands at home belongs to a person at a terminal.
-        super().__init__(nosigint=True, readrc=sys.stdin.isatty())
+        # A history of lines and a file of commands at home belong to a person at a terminal.
+        terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        streams: dict[str, Any] = {} if terminal else {"stdin": sys.stdin, "stdout": sys.stdout}
+        super().__init__(nosigint=True, readrc=terminal, **streams)
         self._tasks = tasks
         self._inspection = inspection
         self._chosen = tasks[0]
