@@ -160,6 +160,14 @@ def inspect_run(ref: RunRef, events: Sequence[Event], secrets_of: SecretsOf, at:
         yield Inspected(at, events[-1].n, code, given, stage, secrets)
 
 
+def stacks_at(
+    ref: RunRef, events: Sequence[Event], secrets_of: SecretsOf, at: int, *, with_locals: bool = False
+) -> Stacks:
+    """Return the stacks of a run after its event ``at``. Raises as `inspect_run`."""
+    with inspect_run(ref, events, secrets_of, at) as inspected:
+        return inspected.describe(with_locals=with_locals)
+
+
 def no_event(ref: RunRef, events: Sequence[Event], at: int) -> CallboardError:
     """Return the error that a run has no event ``at``."""
     return CallboardError("replay.no_event", f"the run has no event {at}; the last is {events[-1].n}", ref.run)

@@ -1,7 +1,7 @@
 """Printing the state of a run at one of its events, with the stacks of its tasks."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +9,6 @@ from callboard.surfaces.cli.output import say, style
 from callboard.surfaces.cli.settings import Settings
 
 if TYPE_CHECKING:
-    from callboard.bus.events import Event
-    from callboard.bus.subjects import RunRef
     from callboard.runtime.settings.config import Config
     from callboard.service.operations.stacks import SecretsOf, Stacks, TaskStack
 
@@ -29,7 +27,7 @@ async def show_run_at(
     from callboard.service.operations.errors import error_object
     from callboard.service.operations.results import compact
     from callboard.service.operations.run_files import source
-    from callboard.service.operations.stacks import names_code, no_event
+    from callboard.service.operations.stacks import names_code, no_event, stacks_at
     from callboard.surfaces.cli.errors import error_text
     from callboard.surfaces.cli.show import say_state, state_object, state_text
 
@@ -45,7 +43,7 @@ async def show_run_at(
     why: CallboardError | None = None
     if names_code(events):
         try:
-            found = _stacks_at(ref, events, at, secrets_for(config), with_locals=with_locals)
+            found = stacks_at(ref, events, secrets_for(config), at, with_locals=with_locals)
         except CallboardError as error:
             why = error
     if settings.as_json:
@@ -61,15 +59,6 @@ async def show_run_at(
         say("\n" + "\n".join(stack_lines(found)))
     if why is not None:
         say(f"\nNo stacks at event {at}:\n{error_text(why)}")
-
-
-def _stacks_at(
-    ref: "RunRef", events: "Sequence[Event]", at: int, secrets_of: "SecretsOf", *, with_locals: bool
-) -> "Stacks":
-    from callboard.service.operations.stacks import inspect_run
-
-    with inspect_run(ref, events, secrets_of, at) as inspected:
-        return inspected.describe(with_locals=with_locals)
 
 
 def secrets_for(config: "Config") -> "SecretsOf":

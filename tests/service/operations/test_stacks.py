@@ -13,6 +13,7 @@ from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.python import hosted
 from callboard.runtime.settings.log_redaction import HIDDEN
+from callboard.service.operations import stacks
 from callboard.service.operations.stacks import LOCAL_CHARS_MAX, Stacks, TaskStack, inspect_run
 from callboard.testing import Scenario
 
@@ -111,16 +112,16 @@ def scenario() -> Iterator[Scenario]:
 
 
 def stacks_at(events: list[Event], at: int, *, with_locals: bool = False) -> Stacks:
-    with inspect_run(RunRef("default", events[0].run), events, lambda _admission: {"key": SECRET}, at) as inspected:
-        return inspected.describe(with_locals=with_locals)
+    ref = RunRef("default", events[0].run)
+    return stacks.stacks_at(ref, events, lambda _admission: {"key": SECRET}, at, with_locals=with_locals)
 
 
 def number(events: list[Event], event_type: str) -> int:
     return next(event.n for event in events if event.type == event_type)
 
 
-def named(stacks: Stacks) -> dict[str, TaskStack]:
-    return {task.task: task for task in stacks.tasks}
+def named(found: Stacks) -> dict[str, TaskStack]:
+    return {task.task: task for task in found.tasks}
 
 
 def functions(task: TaskStack) -> list[str]:
