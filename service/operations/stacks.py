@@ -101,17 +101,18 @@ class Inspected(Struct, frozen=True):
         """Return the stacks as data; ``with_locals``: with local variables, shortened and without secrets."""
         if self.inspection is None:
             return Stacks(self.at, self.code.entry, self.code.digest, self.given, [])
-        text_of = _make_redaction(self.secrets) if with_locals else None
+        redact = _make_redaction(self.secrets)
         # Texts of values are made by code of the workflow.
         with self.inspection.inside():
-            tasks = [self._describe_task(task, text_of) for task in self.inspection.list_tasks()]
+            tasks = [self._describe_task(task, redact, with_locals) for task in self.inspection.list_tasks()]
         return Stacks(self.at, self.code.entry, self.code.digest, self.given, tasks)
 
-    def _describe_task(self, task: InspectedTask, text_of: Callable[[str], str] | None) -> TaskStack:
-        frames = [_describe_frame(place, text_of) for place in task.places]
+    def _describe_task(self, task: InspectedTask, redact: Callable[[str], str], with_locals: bool) -> TaskStack:
+        frames = [_describe_frame(place, redact if with_locals else None) for place in task.places]
         awaits = task.awaits or Awaited()
         effect = None if awaits.path is None else self._find_effect(awaits.path, awaits.iteration)
-        return TaskStack(task.path, frames, effect, list(awaits.tasks), awaits.text, _text_of_error(task.error))
+        error = "" if task.error is None else redact(_text_of_error(task.error))
+        return TaskStack(task.path, frames, effect, list(awaits.tasks), awaits.text, error)
 
     def _find_effect(self, path: str, iteration: int) -> AwaitedEffect:
         waits = self.stage.waits
@@ -173,12 +174,12 @@ def no_event(ref: RunRef, events: Sequence[Event], at: int) -> CallboardError:
     return CallboardError("replay.no_event", f"the run has no event {at}; the last is {events[-1].n}", ref.run)
 
 
-def _describe_frame(place: Place, text_of: Callable[[str], str] | None) -> StackFrame:
+def _describe_frame(place: Place, redact: Callable[[str], str] | None) -> StackFrame:
     code = place.frame.f_code
     source = linecache.getline(code.co_filename, place.line, place.frame.f_globals).strip()
     values = None
-    if text_of is not None:
-        values = {name: _text_of_local(name, value, text_of) for name, value in dict(place.frame.f_locals).items()}
+    if redact is not None:
+        values = {name: _text_of_local(name, value, redact) for name, value in dict(place.frame.f_locals).items()}
     return StackFrame(place.file, place.line, code.co_name, source, values)
 
 
@@ -204,8 +205,9 @@ def _text_of_value(value: object) -> str:
         return f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
 
 
-def _text_of_error(error: BaseException | None) -> str:
-    if error is None:
-        return ""
-    text = redaction.line(str(error))
+def _text_of_error(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception as raised:
+        text = f"<its text raises {type(raised).__name__}>"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

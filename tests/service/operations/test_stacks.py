@@ -41,8 +41,14 @@ async def decide(question: str) -> bool:
     api_token = "short"
     note = f"the key is {SECRET}"
     long = "x" * 1000
-    keep(api_token, note, long)
+    broken = Broken()
+    keep(api_token, note, long, broken)
     return await ask(question, bool)
+
+
+class Broken:
+    def __repr__(self) -> str:
+        raise LookupError
 
 
 def keep(*_values: object) -> None:
@@ -174,6 +180,7 @@ def test_locals_are_shortened_and_have_no_secrets(scenario: Scenario) -> None:
     values = found["task[2]"].frames[0].locals or {}
     assert (values["api_token"], values["note"]) == (HIDDEN, f"'the key is {HIDDEN}'")
     assert len(values["long"]) == LOCAL_CHARS_MAX
+    assert values["broken"] == "<Broken, whose repr raises LookupError>"
 
 
 def test_a_failed_workflow_has_the_frames_in_which_its_exception_was_raised(scenario: Scenario) -> None:
