@@ -19,6 +19,7 @@ from callboard.bus.effects import Failure, ModelReply, ModelRequest, ToolSource,
 from callboard.bus.events import EffectKind, Environment, NodeOutcome, Outline, Problem, TimerPurpose
 from callboard.bus.outgoing_subjects import Addressed
 from callboard.bus.work import Work
+from callboard.languages.inspection import Inspection
 from callboard.lib.json_types import JSON
 
 T = TypeVar("T")
@@ -317,6 +318,9 @@ class Stage(Protocol):
     def replaying(self) -> bool:
         """Whether the run is being replayed from its log."""
         ...
+
+    inspection: Inspection | None
+    """The frames of an interpreter that performs code; it sets this itself."""
 
     @property
     def root(self) -> Node:

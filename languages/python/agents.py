@@ -197,7 +197,7 @@ class Agent(Generic[T]):
             raise ValueError(f"agent {self.name} has no tool {', '.join(sorted(unknown))}, which approve names")
 
     async def _turn(self, loop: WorkflowLoop, node: Node, turn: int, request: ModelRequest) -> tuple[str, ModelReply]:
-        slot, outcome = await loop.effect(patient_turn(node, f"turn.{turn}", request))
+        slot, outcome = await loop.effect(node, patient_turn(node, f"turn.{turn}", request))
         if isinstance(outcome, Failed):
             raise ModelFailed(outcome.error)
         reason = outcome.value.stop_reason

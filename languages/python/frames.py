@@ -12,13 +12,18 @@ _OWN = (__file__.rpartition("/")[0] + "/", asyncio.__file__.rpartition("/")[0] +
 """The folders and files of code that does not belong to a workflow: this package and the standard library."""
 
 
+def is_own(file: str) -> bool:
+    """Return whether a file belongs to this package or to asyncio."""
+    return file.startswith(_OWN)
+
+
 def where(root: str) -> str:
     """Return the place of the caller: the innermost frame in the bundle at ``root``, else outside of this package."""
     found: FrameType | None = None
     frame: FrameType | None = sys._getframe(1)  # pyright: ignore
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith(_OWN):
+        if not is_own(file):
             if file.startswith(root):
                 return place(root, frame)
             found = found or frame
@@ -43,7 +48,7 @@ def raised_at(root: str, error: BaseException) -> list[str]:
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename.startswith(root or "/"):
             file = traceback.tb_frame.f_code.co_filename
-            if not file.startswith(_OWN):
+            if not is_own(file):
                 places.append(place(root, traceback.tb_frame, traceback.tb_lineno))
         traceback = traceback.tb_next
     return places

@@ -14,6 +14,7 @@ from callboard.languages.problems import Tree, kind_of
 from callboard.languages.python.errors import ChildFailed, ModelFailed, StepFailed, WorkflowFault
 from callboard.languages.python.frames import raised_at, where
 from callboard.languages.python.hosted import HOSTING, Hosted, Named, find_hosted
+from callboard.languages.python.inspection import WorkflowInspection
 from callboard.languages.python.loop import WorkflowLoop
 from callboard.languages.python.workflows import InputMisfit
 from callboard.languages.source_text import read_document
@@ -120,6 +121,7 @@ async def perform(found: Hosted, given: Any, stage: Stage) -> End:
     root = found.code.root
     loop = WorkflowLoop(stage, lambda: where(root))
     loop.locals["hosted"] = found
+    stage.inspection = WorkflowInspection(loop, root)
     arguments = found.workflow.arguments(given)
     try:
         performed = await loop.perform(found.workflow.function(**arguments))

@@ -13,10 +13,10 @@ import sys
 from asyncio import events, tasks
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import Context
 from typing import Any, Generic, TypeVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from callboard.bus.effects import Failure
 from callboard.bus.paths import child, encode_id
@@ -35,14 +35,21 @@ BATCH_MAX = 1_000_000
 DRAWN_BITS = 52
 """How many bits of a drawn number are used."""
 
+CLOSES_MAX = 1_000
+"""How often a dropped coroutine is closed that awaits again instead of ending."""
+
 _log = logging.getLogger("callboard.python")
+
+
+class Dropped(GeneratorExit):
+    """Raised in a coroutine that is dropped, whenever it uses the stage: its run has ended, or continues elsewhere."""
 
 
 class WorkflowLoop(asyncio.AbstractEventLoop):
     """The event loop of one run. ``where`` returns the place of the caller in the code."""
 
     def __init__(self, stage: Stage, where: Callable[[], str] = lambda: "") -> None:
-        self.stage = stage
+        self._stage = stage
         self.where = where
         self.addresses = Addresses()
         self.fault: BaseException | None = None
@@ -50,16 +57,31 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self.locals: dict[object, Any] = {}
         """The state of this run that functions of the public API keep."""
         self.began = stage.now()
+        self.main: asyncio.Task[Any] | None = None
+        """The workflow's own task."""
+        self.on_fault: Callable[[], object] = lambda: None
+        """Called when the run fails by a `WorkflowFault`, while the tasks still have their frames."""
         self._drawn: dict[str, int] = {}
         self._ready: deque[asyncio.Handle] = deque()
         self._open: dict[Task[Any], Callable[[Settled[Any]], None]] = {}
-        self._timers: dict[int, tuple[asyncio.TimerHandle, Task[Any]]] = {}
+        self._timers: dict[int, tuple[asyncio.TimerHandle, Task[Any], Node]] = {}
+        self._awaited: WeakKeyDictionary[asyncio.Future[Any], Node] = WeakKeyDictionary()
         self._tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
         self._generators: WeakSet[Any] = WeakSet()
         self._collection: Collection
         self._dead = False
 
     # -- the stage's side ----------------------------------------------------------------------------------------------
+
+    @property
+    def stage(self) -> Stage:
+        """The stage of the run.
+
+        :raises Dropped: if the tasks of this loop are being dropped
+        """
+        if self._dead:
+            raise Dropped("the workflow has ended here; nothing of it may use the run any more")
+        return self._stage
 
     async def perform(self, coro: Coroutine[Any, Any, T]) -> "Performed[T]":
         """Run a coroutine to its end; then cancel its remaining tasks, and wait for them.
@@ -69,11 +91,14 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         cancelled: Cancelled | None = None
         try:
             async with self.stage.collecting() as self._collection:
-                main = self.create_task(coro)
+                main = self.main = self.create_task(coro)
                 self._run()
                 while not main.done():
                     cancelled = await self._take(main) or cancelled
                 await self._unwind()
+        except WorkflowFault:
+            self.on_fault()
+            raise
         finally:
             self.drop()
         return Performed(main, cancelled)
@@ -98,7 +123,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     async def _unwind(self) -> None:
         """Cancel the remaining tasks and close generators, as `asyncio.run` does at its end."""
-        left = self._list_unfinished()
+        left = self.list_unfinished()
         for task in left:
             task.cancel()
         while left:
@@ -114,12 +139,17 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         for task in list(self._open):
             self.abandon(task)
 
-    def _list_unfinished(self) -> list["asyncio.Task[Any]"]:
+    def list_unfinished(self) -> list["asyncio.Task[Any]"]:
+        """Return the tasks that have not finished, by their paths."""
         return sorted((task for task in self._tasks if not task.done()), key=self.addresses.of)
 
     def begin(self, coro: Coroutine[Any, Any, Any], done: Callable[[Settled[Any]], None]) -> Task[Any]:
         """Start a coroutine on the stage; ``done`` is called with its outcome."""
-        task = self.stage.spawn(coro)
+        try:
+            task = self.stage.spawn(coro)
+        except BaseException:
+            coro.close()
+            raise
         self._open[task] = done
         self._collection.add(task)
         return task
@@ -129,9 +159,18 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         if self._open.pop(task, None) is not None:
             self.stage.cancel(task, NOT_NEEDED, self)
 
-    async def effect(self, coro: Coroutine[Any, Any, T]) -> T:
-        """Wait, in a task of this loop, for a coroutine on the stage; cancelling the task cancels the coroutine."""
+    async def effect(self, node: Node, coro: Coroutine[Any, Any, T]) -> T:
+        """Wait, in a task of this loop, for a coroutine on the stage, which performs effects of ``node``.
+
+        Cancelling the task cancels the coroutine.
+
+        :raises Dropped: if the tasks of this loop are being dropped
+        """
+        if self._dead:
+            coro.close()
+            raise Dropped("the workflow has ended here; it performs no further effect")
         future: asyncio.Future[T] = self.create_future()
+        self._awaited[future] = node
 
         def done(settled: Settled[Any]) -> None:
             if not future.done():
@@ -151,6 +190,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         node.asked_at(source or self.where())
         return node
 
+    def node_awaited(self, future: object) -> Node | None:
+        """Return the node whose effect completes a future; None if the future waits for something else."""
+        timers = (node for handle, _task, node in self._timers.values() if future in (handle._args or ()))  # pyright: ignore
+        return self._awaited.get(future) or next(timers, None) if isinstance(future, asyncio.Future) else None
+
     def draw(self) -> float:
         """Return a number in [0, 1) that depends on the run's seed, the current task, and how many it has drawn."""
         path = self.addresses.of(asyncio.current_task(self))
@@ -167,20 +211,24 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def stacks(self) -> str:
         """Return a text with the current place of each unfinished task."""
         lines: list[str] = []
-        for task in self._list_unfinished():
+        for task in self.list_unfinished():
             frames = task.get_stack()
             where = f"{frames[-1].f_code.co_filename.rpartition('/')[2]}:{frames[-1].f_lineno}" if frames else "?"
             lines.append(f"{self.addresses.of(task) or 'the workflow'} at {where}")
         return ", ".join(lines)
 
     def drop(self) -> None:
-        """Drop all tasks without clean-up, since the run has ended here or continues on another worker."""
+        """Drop all tasks without clean-up, since the run has ended here or continues on another worker.
+
+        Python runs their ``finally`` blocks. These still belong to the workflow, so they can perform neither I/O nor
+        steps, and `stage` keeps them from changing the run.
+        """
         self._dead = True
         self._ready.clear()
-        for task in self._list_unfinished():
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # pyright: ignore
-            with suppress(BaseException):
-                task.get_coro().close()  # pyright: ignore
+        with self.enter():
+            for task in self.list_unfinished():
+                task._log_destroy_pending = False  # type: ignore[attr-defined]  # pyright: ignore
+                _close(task.get_coro())
         self._open.clear()
         self._timers.clear()
 
@@ -188,7 +236,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def _run(self) -> None:
         """Run ready callbacks until none is left."""
-        with self._enter_loop():
+        with self.enter():
             for _ in range(BATCH_MAX):
                 if not self._ready:
                     break
@@ -203,7 +251,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                 )
 
     @contextmanager
-    def _enter_loop(self) -> Generator[None]:
+    def enter(self) -> Generator[None]:
         """Make this the running loop, without a current task, since a task of another loop drives the stage."""
         outer = events._get_running_loop()  # pyright: ignore
         task = asyncio.current_task(outer) if outer is not None else None
@@ -228,7 +276,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     # -- the interface for asyncio and anyio ---------------------------------------------------------------------------
 
     def time(self) -> float:
-        return (self.stage.now() - self.began).total_seconds()
+        return (self._stage.now() - self.began).total_seconds()
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:  # pyright: ignore
         handle = asyncio.Handle(callback, args, self, context)
@@ -264,11 +312,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             if isinstance(settled, Ok):
                 self._ready.append(handle)
 
-        self._timers[id(handle)] = handle, self.begin(node.sleep("timer", until), settle)
+        self._timers[id(handle)] = handle, self.begin(node.sleep("timer", until), settle), node
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        _handle, task = self._timers.pop(id(handle), (None, None))
+        _handle, task, _node = self._timers.pop(id(handle), (None, None, None))
         if task is not None and not self._dead:
             self.abandon(task)
 
@@ -325,6 +373,17 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         self.call_exception_handler(context)
+
+
+def _close(coro: Any) -> None:
+    """Close a coroutine, as often as it awaits again while it is closed; its exceptions decide nothing any more."""
+    for _ in range(CLOSES_MAX):
+        try:
+            coro.close()
+        except BaseException:
+            # It has ended, and the next close returns; or it awaits again, and is closed again.
+            continue
+        return
 
 
 def _make_refusal(name: str) -> Callable[..., Any]:

@@ -44,7 +44,7 @@ async def generate(
         temperature=temperature,
     )
     node = loop.place("generate", loop.where())
-    _slot, outcome = await loop.effect(patient_turn(node, "turn.1", request))
+    _slot, outcome = await loop.effect(node, patient_turn(node, "turn.1", request))
     if isinstance(outcome, Failed):
         raise ModelFailed(outcome.error)
     if reading is None:

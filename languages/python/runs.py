@@ -198,7 +198,7 @@ async def ask(
         refuses=reading.refusal,
     )
     node = loop.place("ask", loop.where())
-    came = await loop.effect(_put_question(loop.stage, node, asked, due))
+    came = await loop.effect(node, _put_question(loop.stage, node, asked, due))
     if came is None:
         raise TimeoutError(f"nobody has answered in time: {question}")
     return reading.read(came.value)
@@ -267,7 +267,7 @@ async def signal(name: str, data: Any = None, *, match: Any = None) -> Any:
     loop = _run("signal")
     reading = codec(Any if data is None else data)
     node = loop.place("signal", loop.where())
-    arrived = await loop.effect(node.signal("signal", name, None if match is None else plain_json(match)))
+    arrived = await loop.effect(node, node.signal("signal", name, None if match is None else plain_json(match)))
     return reading.decode(arrived.data)
 
 
@@ -292,7 +292,8 @@ async def child(definition: "str | Workflow[..., Any]", input: Any = None, **sta
             return ChildRun(await definition(**definition.arguments(plain_json(input))))
         raise RunOnly("child starts a run, which needs a worker: callboard run FILE.py:NAME")
     node = loop.place("child", loop.where())
-    end: End = await loop.effect(node.child("child", _resolve_definition(loop, definition), plain_json(input), **start))
+    asked = node.child("child", _resolve_definition(loop, definition), plain_json(input), **start)
+    end: End = await loop.effect(node, asked)
     if end.status != "completed":
         raise ChildFailed(end.status, end.error)
     return ChildRun(end.output, end.results)

@@ -88,14 +88,14 @@ class Step(Generic[P, R]):
             if self.concurrency is not None:
                 await stack.enter_async_context(loop.locals.setdefault(self, asyncio.Semaphore(self.concurrency)))
             for attempt in range(1, self.retries + 2):
-                outcome = await loop.effect(self._effect(node, arguments, attempt))
+                outcome = await loop.effect(node, self._effect(node, arguments, attempt))
                 if isinstance(outcome, Ok):
                     return self.parameters.result.decode(outcome.value)
                 if attempt > self.retries or not _may_help(outcome.error):
                     raise StepFailed(outcome.error)
                 pause_s = min(self.backoff_s * 2 ** (attempt - 1), max(BACKOFF_MAX_S, self.backoff_s))
                 until = loop.stage.now() + dt.timedelta(seconds=pause_s)
-                await loop.effect(node.sleep(f"backoff.{attempt}", until, "retry"))
+                await loop.effect(node, node.sleep(f"backoff.{attempt}", until, "retry"))
         raise AssertionError("an attempt returns or raises")
 
     def _effect(self, node: Node, arguments: dict[str, JSON], attempt: int) -> Coroutine[Any, Any, Ok[JSON] | Failed]:

@@ -13,6 +13,7 @@ from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, NodeOutcome, Payload, Problem
 from callboard.bus.paths import encode_id, last_id
+from callboard.languages.inspection import Inspection
 from callboard.languages.language import (
     Cancelled,
     End,
@@ -65,6 +66,7 @@ class Stage:
         self.check_variables: Callable[[Mapping[str, JSON]], list[Problem]] = lambda _variables: []
         """Returns the problems of the variables that a resume sets."""
         self.main: Task[End] | None = None
+        self.inspection: Inspection | None = None
         self._breakpoints = frozenset(breakpoints)
         self._parting = parting
         self._journal = journal
@@ -107,6 +109,7 @@ class Stage:
     def over(self) -> None:
         """Forget what is open, after the driver has been dropped. Every entry refers to its node, which refers to them
         all: the cycle would keep the run in memory until the next full garbage collection."""
+        self.inspection = None
         self.waits.over()
         self.asks.entered.clear()
 

@@ -15,6 +15,9 @@ SECRET_CHARS_MIN = 8
 _NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|SEED|WEBHOOK|CREDENTIAL", re.IGNORECASE)
 """Names of variables that hold a secret."""
 
+_NAMES_IN_CODE = re.compile(r"API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+"""Names of variables in code whose texts are secrets; there ``key`` alone is usually one of a mapping."""
+
 _PATTERNS = (
     (re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s@'\"]+@", re.IGNORECASE), rf"\1{HIDDEN}@"),
     (re.compile(r"(/bot)\d+:[A-Za-z0-9_-]+"), rf"\1{HIDDEN}"),
@@ -24,6 +27,11 @@ _PATTERNS = (
     (re.compile(r"(\bbearer\s+)(?=\S*\d)[A-Za-z0-9._~+/=-]{16,}", re.IGNORECASE), rf"\1{HIDDEN}"),
 )
 """Places of secrets: before the host of an address, in paths of Telegram, Slack and Discord, in headers."""
+
+
+def names_secret(name: str) -> bool:
+    """Return whether the name of a variable in code says that its text is a secret."""
+    return _NAMES_IN_CODE.search(name) is not None
 
 
 class LogRedaction:

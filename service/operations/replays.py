@@ -1,7 +1,8 @@
 """Replays a run: drives its interpreter over its log again, without writing the events that it would append."""
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from msgspec import Struct
@@ -60,17 +61,22 @@ def replay_events(
     until = last.n if at is None else at
     if until > last.n:
         raise CallboardError("replay.no_event", f"the run has no event {until}; the last is {last.n}", ref.run)
-    stage, sink = replay_to(ref, events, admission, secrets, until)
     ended = last.type == RunEnd.type
-    if until == last.n:
-        _verify(stage, sink, ref, last, ended)
     over = ended and until == last.n
+    with replayed_to(ref, events, admission, secrets, until) as (stage, sink):
+        if until == last.n:
+            _verify(stage, sink, ref, last, ended)
+        return _describe(stage, sink, ref, events, until, over)
+
+
+def _describe(stage: Stage, sink: Observer, ref: RunRef, events: Sequence[Event], until: int, over: bool) -> Replayed:
+    """Return the state of a run that was replayed up to the event ``until``; ``over``: the run has ended there."""
     effects = [] if over else [effect.event for effect in stage.waits.effects.values()]
     return Replayed(
         run=ref.run,
         at=until,
-        events=last.n,
-        ended=ended,
+        events=events[-1].n,
+        ended=events[-1].type == RunEnd.type,
         open=[OpenEffect(event.key, event.type, event.path, event.n, event.time) for event in effects],
         questions=[] if over else list(stage.waits.questions),
         deadlines=[] if over else [Deadline(due, key) for due, key in stage.waits.deadlines()],
@@ -79,10 +85,12 @@ def replay_events(
     )
 
 
-def replay_to(
+@contextmanager
+def replayed_to(
     ref: RunRef, events: Sequence[Event], admission: Admitted, secrets: dict[str, str], until: int
-) -> tuple[Stage, Observer]:
-    """Replay a run's events up to ``until``. Return its stage at that event, and the sink with the unwritten events.
+) -> Generator[tuple[Stage, Observer]]:
+    """Replay a run's events up to ``until``. The block gets its stage at that event, and the sink with the unwritten
+    events; the interpreter is dropped after the block.
 
     :raises ReplayDiverged: if the interpreter differs from the recorded events
     :raises CallboardError: ``replay.not_started``
@@ -92,9 +100,13 @@ def replay_to(
         raise CallboardError("replay.not_started", "the run has not started, so there is nothing to replay", ref.run)
     sink = Observer(ref, events[-1], secrets)
     stage, _ = build_stage(admission, ref, events, sink)
-    if until >= started.n:
-        _run(stage, admission, started, [event for event in events if event.n <= until])
-    return stage, sink
+    try:
+        if until >= started.n:
+            _run(stage, admission, started, [event for event in events if event.n <= until])
+        yield stage, sink
+    finally:
+        stage.driver.drop()
+        stage.over()
 
 
 def _run(stage: Stage, admission: Admitted, started: Event, events: Sequence[Event]) -> None:

@@ -10,7 +10,7 @@ from callboard.bus.subjects import RunRef
 from callboard.lib.json_types import JSON, JsonSchema
 from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.run.conversation import model_turn
-from callboard.service.operations.replays import replay_to
+from callboard.service.operations.replays import replayed_to
 
 
 class Said(Struct, frozen=True):
@@ -64,12 +64,14 @@ def reconstruct_request(
     :raises CallboardError: ``replay.not_started``
     """
     called = events[-1]
-    stage, _ = replay_to(ref, events, admission, secrets, called.n)
-    effect = stage.waits.effects.get(called.key)
     call = payload_of(called)
-    if effect is None or not isinstance(call, ModelCall):
+    if not isinstance(call, ModelCall):
         return None
-    turn = model_turn(effect, stage.asks.memory, "")
+    with replayed_to(ref, events, admission, secrets, called.n) as (stage, _):
+        effect = stage.waits.effects.get(called.key)
+        if effect is None:
+            return None
+        turn = model_turn(effect, stage.asks.memory, "")
     numbers = list(_message_events(events, called.key))
     new = len(turn.messages) - len(call.messages) - (call.base is not None)
     return Seen(

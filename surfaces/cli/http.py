@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Address
+from callboard.surfaces.cli.options import Address, code_option
 from callboard.surfaces.cli.output import say
 from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
@@ -30,17 +30,24 @@ if TYPE_CHECKING:
     show_default=True,
     help="The address to serve; port 0 takes a free port. Outside the loopback, CALLBOARD_HTTP_TOKEN is required.",
 )
+@code_option
 @settings_options
 @click.pass_context
-def http(ctx: click.Context, settings: Settings, address: tuple[str, int]) -> None:
+def http(ctx: click.Context, settings: Settings, address: tuple[str, int], code: tuple[str, ...]) -> None:
     """Serve the runtime over HTTP: start runs, send commands, read and follow.
 
     This process performs no runs. It connects to the server that --nats names, or to the running server of the data
-    directory. /openapi.json describes the interface.
+    directory. /openapi.json describes the interface. It replays runs of Python workflows whose --code is given.
     """
     import anyio
 
-    ctx.exit(anyio.run(serve_http_until_signal, load_config(settings, level="warning"), settings, *address))
+    config = load_config(settings, level="warning")
+    if code:
+        from callboard.runtime.hosting.code_loader import load
+
+        for one in code:
+            load(one)
+    ctx.exit(anyio.run(serve_http_until_signal, config, settings, *address))
 
 
 NAME = "callboard http"
@@ -82,6 +89,7 @@ async def serve_http_child(standing: "ProcessOptions") -> None:
 
     assert standing.listener is not None
     config = standing.config
+    _host_code(standing.code)
     with anyio.open_signal_receiver(signal.SIGTERM) as signals, socket.socket(fileno=standing.listener) as bound:
         bound.setblocking(False)
         async with (
@@ -91,6 +99,20 @@ async def serve_http_child(standing: "ProcessOptions") -> None:
         ):
             async for _first in signals:
                 break
+
+
+def _host_code(code: "tuple[str, ...]") -> None:
+    """Host code, so that its runs can be replayed here. What cannot be loaded is left out: workers perform the runs."""
+    import structlog
+
+    from callboard.bus.errors import CallboardError
+    from callboard.runtime.hosting.code_loader import load
+
+    for one in code:
+        try:
+            load(one)
+        except CallboardError as error:
+            structlog.get_logger().warning("code is not hosted by the HTTP process", code=one, error=str(error))
 
 
 @asynccontextmanager

@@ -49,6 +49,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "trace": "show:trace",
         "diff": "diff:diff",
         "replay": "replay:replay",
+        "debug": "debug:debug",
         "verify": "setup:verify",
         "doctor": "setup:doctor",
         "rebuild": "rebuild:rebuild",

@@ -1,4 +1,4 @@
-"""``callboard show, trace``: the state of a run, and its history."""
+"""``callboard show, trace``: the state of a run, now or at an event, and its history."""
 
 import os
 import shutil
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.options import code_option
 from callboard.surfaces.cli.output import say, style
 from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
@@ -24,9 +25,24 @@ if TYPE_CHECKING:
 @click.option("--full", is_flag=True, help="Show results and output in full, not cut to one line.")
 @click.option("--state", is_flag=True, help="Print the state document from which a start can continue (playbooks).")
 @click.option("--open", "opens", is_flag=True, help="Also open it in the browser, on the page of `callboard up`.")
+@click.option("--at", "at", metavar="N", type=click.IntRange(1), help="Show the state after event N.")
+@click.option("--locals", "with_locals", is_flag=True, help="With --at: also the local variables of each frame.")
+@code_option
 @settings_options
-def show(settings: Settings, run: str, state: bool, full: bool, opens: bool) -> None:
+def show(
+    settings: Settings,
+    run: str,
+    state: bool,
+    full: bool,
+    opens: bool,
+    at: int | None,
+    with_locals: bool,
+    code: tuple[str, ...],
+) -> None:
     """Show the state of RUN: status, nodes, what it waits for, usage, error.
+
+    With --at it is the state after event N. For a Python workflow whose --code is given, that includes the stack of
+    each asyncio task: the run is replayed to that event, and nothing is executed or written.
 
     The exit code reports on this command, not on the run.
     """
@@ -34,8 +50,21 @@ def show(settings: Settings, run: str, state: bool, full: bool, opens: bool) -> 
 
     import anyio
 
+    if at is None and (with_locals or code):
+        raise click.UsageError("--locals and --code need --at")
     config = load_config(settings)
-    anyio.run(partial(show_run, run, config, settings, state=state, full=full))
+    if code:
+        from callboard.runtime.hosting.code_loader import load
+
+        for one in code:
+            load(one)
+    if at is None:
+        anyio.run(partial(show_run, run, config, settings, state=state, full=full))
+    else:
+        from callboard.surfaces.cli.stacks import show_run_at
+
+        moment = partial(show_run_at, run, at, config, settings, state=state, full=full, with_locals=with_locals)
+        anyio.run(moment)
     if opens:
         from callboard.surfaces.cli.page import open_run
 
@@ -90,19 +119,40 @@ async def show_run(run: str, config: "Config", settings: Settings, *, state: boo
 
     :raises CallboardError: ``state.none`` if its language has no such document
     """
-    from callboard.service.operations.results import compact, path_of, pretty, result_object, result_of
-
     events = await events_of(run, config, "show")
-    result = result_of(events, config.price_table())
     if state:
-        saved = state_of(events, result.language)
-        say(compact(saved) if settings.as_json else pretty(saved))
-        return
-    say(
-        compact({**result_object(result), "path": path_of(events)})
-        if settings.as_json
-        else _standing(result, events, settings, full=full)
-    )
+        say_state(events, settings)
+    elif settings.as_json:
+        from callboard.service.operations.results import compact
+
+        say(compact(state_object(events, config)))
+    else:
+        say(state_text(events, config, settings, full=full))
+
+
+def say_state(events: "Sequence[Event]", settings: Settings) -> None:
+    """Print the state document of a run's language.
+
+    :raises CallboardError: ``state.none`` if its language has no such document
+    """
+    from callboard.service.operations.results import compact, pretty, result_of
+
+    saved = state_of(events, result_of(events).language)
+    say(compact(saved) if settings.as_json else pretty(saved))
+
+
+def state_object(events: "Sequence[Event]", config: "Config") -> dict[str, Any]:
+    """Return the state of a run after these events, for JSON."""
+    from callboard.service.operations.results import path_of, result_object, result_of
+
+    return {**result_object(result_of(events, config.price_table())), "path": path_of(events)}
+
+
+def state_text(events: "Sequence[Event]", config: "Config", settings: Settings, *, full: bool) -> str:
+    """Return the state of a run after these events, for people."""
+    from callboard.service.operations.results import result_of
+
+    return _standing(result_of(events, config.price_table()), events, settings, full=full)
 
 
 def state_of(events: "Sequence[Event]", language: str) -> Any:

@@ -37,6 +37,7 @@ from callboard.service.api.connection import Connection
 from callboard.service.api.verbs import ApiError, read_body
 from callboard.service.operations.replays import Replayed, replay_events
 from callboard.service.operations.sights import Seen, reconstruct_request
+from callboard.service.operations.stacks import Stacks, stacks_at
 from callboard.surfaces.http.answers import Content
 from callboard.surfaces.http.histories import Histories, History, count_to, event_at
 from callboard.surfaces.http.origin_and_ending import read_ending, read_origin
@@ -89,6 +90,7 @@ class Readings:
             "index": self.index,
             "at": self.at,
             "replay": self.replay,
+            "stacks": self.stacks,
             "model_input": self.model_input,
             "blob": self.blob,
             "export": self.export,
@@ -165,6 +167,18 @@ class Readings:
         admission, secrets = await self._admission(events)
         return await self._run_checked(replay_events, ref, events, admission, secrets, n)
 
+    async def stacks(self, tenant: str, body: bytes) -> Stacks:
+        """Return the frames of the tasks of a run after one of its events, without local variables, if its definition
+        is code that this process hosts."""
+        asked = read_body(body, OneMoment)
+        ref, events = RunRef(tenant, asked.run_id), await self._read_events(asked.run_id)
+        n = event_at(events, asked.n or events[-1].n).n
+        await self._run_checked(require_sound, ref, [event for event in events if event.n <= n])
+        return await self._run_checked(stacks_at, ref, events, self._secrets_of, n)
+
+    def _secrets_of(self, admission: Admitted) -> dict[str, str]:
+        return secrets_of(self._connection.config, os.environ, admission)
+
     async def model_input(self, tenant: str, body: bytes) -> Seen:
         """Return the input of a call to a model: the whole conversation, and which part of it was new."""
         asked = read_body(body, OneCall)
@@ -234,7 +248,7 @@ class Readings:
 
     async def _admission(self, events: Sequence[Event]) -> tuple[Admitted, dict[str, str]]:
         admission = await self._run_checked(read_admission, events[0], language, adopted_digest(events))
-        return admission, secrets_of(self._connection.config, os.environ, admission)
+        return admission, self._secrets_of(admission)
 
     async def _run_checked(self, function: Callable[..., R], *arguments: Any) -> R:
         """Compute something in a thread. Its error, such as a divergence, becomes an `ApiError`."""

@@ -28,7 +28,7 @@ class OnePiece(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OneMoment(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``at`` and ``replay``: the run, and the number of an event after which to look at it; 0 is the last one."""
+    """For ``at``, ``replay`` and ``stacks``: a run, and the number of the event to look behind; 0 is the last one."""
 
     run_id: str
     n: int

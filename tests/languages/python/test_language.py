@@ -1,6 +1,7 @@
 """Workflows in Python: the use of asyncio, the contents of the log, and results that no death changes."""
 
 import asyncio
+import gc
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -278,3 +279,32 @@ def test_files_and_threads_in_a_workflow_are_refused_by_name(how: str, what: str
 def test_a_step_may_read_files_and_so_may_who_says_so(how: str, scenario: Scenario) -> None:
     scenario.start(plays.reading, input={"how": how})
     assert scenario.result.output == '"""'
+
+
+swept: list[str] = []
+
+
+@step
+async def sweep(what: str) -> str:
+    swept.append(what)
+    return what
+
+
+@workflow
+async def sweeping() -> str:
+    try:
+        return await ask("Go on?", str)
+    finally:
+        try:
+            await sweep("first")
+        finally:
+            await sweep("second")
+
+
+def test_a_parked_workflow_performs_no_step_of_its_finally_blocks(scenario: Scenario) -> None:
+    swept.clear()
+    scenario.start(sweeping)
+    gc.collect()
+    assert swept == []
+    scenario.answer("yes")
+    assert (scenario.result.output, swept) == ("yes", ["first", "second"])

@@ -25,11 +25,13 @@ from callboard.bus.events import (
 )
 from callboard.bus.nats.jetstream_api import api
 from callboard.bus.subjects import RunRef
+from callboard.runtime.hosting.code_loader import load_object
 from callboard.service.api.connection import Connection
 from callboard.surfaces.http import histories
 from callboard.surfaces.http.histories import Histories
 from callboard.surfaces.http.openapi import document
 from callboard.surfaces.http.routes import ROUTES
+from tests.support import python_workflows
 from tests.support.event_logs import Log
 from tests.support.flows import call, flow, returned
 from tests.support.http_application import PATIENCE_S, served
@@ -241,6 +243,32 @@ async def test_a_replay_says_what_the_interpreter_waits_for(client: httpx.AsyncC
     assert (await got(client, f"/runs/{two}/replay/0"))["ended"]
 
 
+async def test_the_stacks_of_a_workflow_in_python_are_read_at_an_event(deployment: Deployment) -> None:
+    client, _ = deployment
+    source = load_object(python_workflows.triage).definitions["triage"]
+    await asked(deployment, "triaged", {"definition": {"source": source}, "input": {"service": "shop", "urls": ["a"]}})
+    found = await got(client, "/runs/triaged/stacks/0")
+    (task,) = found["tasks"]
+    frame = task["frames"][-1]
+    assert (task["task"], frame["function"], frame["locals"], task["effect"]["type"]) == (
+        "",
+        "triage",
+        None,
+        "human.asked",
+    )
+    answered = document()["paths"]["/api/{tenant}/runs/{run_id}/stacks/{n}"]["get"]["responses"]["200"]["content"]
+    schema = answered["application/json"]["schema"]
+    Draft202012Validator({**schema, "components": document()["components"]}).validate(found)
+    assert frame["source"].startswith('verdict = await ask("Restart it?"')
+    assert (await client.get("/runs/triaged/stacks/999")).status_code == 404
+    assert (await client.post("/runs/triaged/kill", json={})).status_code == 202
+
+
+async def test_a_run_without_code_has_no_stacks(client: httpx.AsyncClient, two: str) -> None:
+    refused = await client.get(f"/runs/{two}/stacks/3")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "debug.no_code")
+
+
 async def test_a_place_is_the_number_of_an_event_also_behind_one_that_cannot_be_read(deployment: Deployment) -> None:
     client, connection = deployment
     made = Log("torn", "torn").started(Outline([OutlineNode(name) for name in "abc"]))
@@ -319,10 +347,13 @@ async def test_large_answers_are_compressed(client: httpx.AsyncClient, two: str)
     assert packed.content == plain.content
 
 
-@pytest.mark.parametrize("path", ["graph", "index", "at/1", "replay/1", "seen/a", "export.svg"])
+@pytest.mark.parametrize("path", ["graph", "index", "at/1", "replay/1", "stacks/1", "seen/a", "export.svg"])
 async def test_of_a_run_that_is_none_there_is_nothing(client: httpx.AsyncClient, path: str) -> None:
     response = await client.get(f"/runs/nix/{path}")
     assert (response.status_code, response.json()["error"]["code"]) == (404, "run.unknown")
+
+
+NOT_OF_EVERY_RUN = ("state", "blob", "stacks")
 
 
 async def test_answers_are_as_the_document_says(client: httpx.AsyncClient, two: str) -> None:
@@ -332,7 +363,7 @@ async def test_answers_are_as_the_document_says(client: httpx.AsyncClient, two: 
     read = {"run_id": two, "n": 7, "key": quote(call), "sha256": events[-1].get("blobs", ["0" * 64])[0]}
     checked = 0
     for route in ROUTES:
-        if route.method == "GET" and route.path.startswith("/runs/{run_id}/") and route.verb not in ("state", "blob"):
+        if route.method == "GET" and route.path.startswith("/runs/{run_id}/") and route.verb not in NOT_OF_EVERY_RUN:
             response = await client.get(route.path.format(**read))
             assert response.status_code == 200, response.text
             content = whole["paths"][f"/api/{{tenant}}{route.path}"]["get"]["responses"]["200"]["content"]

@@ -1,0 +1,170 @@
+"""The debugger at the command line: stacks of a run, of its fork, and of other code; pdb with commands from stdin."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from callboard.languages.python import hosted
+from callboard.surfaces.cli import exits
+from tests.support.cli_stage import Place
+
+PARCEL = """\
+import asyncio
+from callboard import ask, step, workflow
+
+@step
+async def weigh(parcel: str) -> int:
+    return 100 * len(parcel)
+
+async def price(parcel: str) -> int:
+    return 2 * await weigh(parcel)
+
+async def approve(parcel: str) -> bool:
+    question = f"Send {parcel}?"
+    return await ask(question, bool)
+
+@workflow
+async def send(parcel: str) -> int:
+    cents, approved = await asyncio.gather(price(parcel), approve(parcel))
+    if not approved:
+        raise ValueError(f"not approved: {cents}")
+    return cents
+"""
+
+ASKED = 5
+"""The event at which the parcel's question is asked."""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """A directory; the process hosts no code yet, and forgets the module of the file at the end."""
+    monkeypatch.setattr(hosted, "HOSTED", {})
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield Place(tmp_path)
+    sys.modules.pop("debugged_parcel", None)
+
+
+@pytest.fixture
+def failed(place: Place) -> Place:
+    """A run, ``p1``, that has failed."""
+    file = place.write("debugged_parcel.py", PARCEL)
+    given = json.dumps({"parcel": "vase"})
+    said = "false\n"
+    ended = place.here("run", f"{file}:send", "--input", given, "--run-id", "p1", said=said)
+    assert ended.exit_code == exits.FAILED, ended.output
+    return place
+
+
+CODE = ("--code", "debugged_parcel.py")
+
+
+def test_the_state_at_an_event_has_the_stacks_of_the_tasks(failed: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = failed.here("trace", "p1", "--format", "events").stdout
+    shown = failed.here("show", "p1", "--at", str(ASKED), *CODE, "--locals").stdout
+    assert "status      waiting:human" in shown
+    assert (
+        """\
+  task[2]
+    debugged_parcel.py:13 approve
+      return await ask(question, bool)
+        parcel = 'vase'
+        question = 'Send vase?'
+    awaits human.asked at task[2]/ask, event 5
+"""
+        in shown
+    )
+    told = failed.told("show", "p1", "--at", str(ASKED), *CODE)
+    assert (told["status"], told["at"], told["stacks"]["same_code"]) == ("waiting:human", ASKED, True)
+    assert [task["task"] for task in told["stacks"]["tasks"]] == ["", "task[1]", "task[2]"]
+    assert told["stacks"]["tasks"][2]["effect"]["key"] == "task[2]/ask#1.1!ask"
+    assert "failed: ValueError: not approved: 800" in failed.here("show", "p1", "--at", "10", *CODE).stdout
+
+    monkeypatch.setattr(hosted, "HOSTED", {})
+    failed.write("debugged_parcel.py", f"# A comment.\n{PARCEL}")
+    changed = failed.here("show", "p1", "--at", str(ASKED), *CODE).stdout
+    assert "The code differs from the code that ran" in changed
+    assert "debugged_parcel.py:14 approve" in changed
+
+    monkeypatch.setattr(hosted, "HOSTED", {})
+    failed.write("debugged_parcel.py", PARCEL.replace("weigh(parcel)", "weigh(parcel * 2)", 1))
+    diverged = failed.here("show", "p1", "--at", str(ASKED), *CODE)
+    assert (diverged.exit_code, "status      waiting:human" in diverged.stdout) == (exits.OK, True)
+    assert "replay.diverged" in diverged.stdout
+
+    monkeypatch.setattr(hosted, "HOSTED", {})
+    without = failed.here("show", "p1", "--at", str(ASKED))
+    assert (without.exit_code, "status      waiting:human" in without.stdout) == (exits.OK, True)
+    assert "--code MODULE|FILE|FOLDER" in without.stdout
+    assert failed.told("show", "p1", "--at", str(ASKED))["stacks_error"]["code"] == "code.unknown"
+
+    assert "replay.no_event" in failed.here("show", "p1", "--at", "99").output
+    assert failed.here("show", "p1", "--locals").exit_code == exits.USAGE
+    assert failed.here("trace", "p1", "--format", "events").stdout == events
+
+
+def test_pdb_opens_in_the_frames_of_a_task_and_performs_no_effect(failed: Place) -> None:
+    typed = """\
+task
+task task[2]
+w
+u
+p parcel
+d
+p question
+l
+!open('typed.txt', 'w')
+!import os; os.system('touch typed.txt')
+p asyncio.run(None)
+task nothing
+run
+"""
+    shown = failed.here("debug", "p1", "--at", str(ASKED), *CODE, said=typed)
+    assert shown.exit_code == exits.OK
+    expected = (
+        "-> 0 the workflow  debugged_parcel.py:17 send",
+        "   2 task[2]  debugged_parcel.py:13 approve",
+        "debugged_parcel.py(13)approve()",
+        "(Pdb) 'vase'",
+        "(Pdb) 'Send vase?'",
+        "13  ->\t    return await ask(question, bool)",
+        "opens a file 'typed.txt'",
+        "starts a process",
+        "cannot be called from a running event loop",
+        "*** there is no task 'nothing'",
+        "*** a past run cannot be run here",
+    )
+    left = shown.output
+    for text in expected:
+        assert text in left, (text, shown.output)
+        left = left.partition(text)[2]
+    assert not (failed.folder / "typed.txt").exists()
+
+    raised = failed.here("debug", "p1", *CODE, said="p approved, cents\nq\n")
+    assert "(Pdb) (False, 800)" in raised.output
+    chosen = failed.here("debug", "p1", "--at", str(ASKED), "--task", "1", *CODE, said="p parcel\n")
+    assert "debugged_parcel.py(9)price()" in chosen.output
+    refused = failed.here("debug", "p1", "--at", str(ASKED), "--task", "nothing", *CODE)
+    assert (refused.exit_code, "debug.no_task" in refused.output) == (exits.FAILED, True)
+    early = failed.here("debug", "p1", "--at", "1", *CODE)
+    assert (early.exit_code, "debug.no_frames" in early.output) == (exits.FAILED, True)
+    assert failed.here("debug", "p1", "--json", *CODE).exit_code == exits.USAGE
+
+
+def test_a_fork_has_the_frames_of_the_shared_part_and_its_own(place: Place) -> None:
+    file = place.write("debugged_parcel.py", PARCEL)
+    with place.up("--code", file):
+        place.told("start", "send", "--input", '{"parcel": "vase"}', "--run-id", "p1")
+        assert place.here("watch", "p1", "--until", "human.asked").exit_code == exits.OK
+        assert place.here("answer", "p1", "false").exit_code == exits.OK
+        place.here("watch", "p1", "--until", "run.end")
+        place.told("fork", "p1", "--at", str(ASKED), "--run-id", "p2")
+        assert place.here("watch", "p2", "--until", "run.parked").exit_code == exits.OK
+        events = [json.loads(line) for line in place.here("trace", "p2", "--format", "events").stdout.splitlines()]
+        for at in (ASKED, events[-1]["n"]):
+            tasks = place.told("show", "p2", "--at", str(at), "--code", file)["stacks"]["tasks"]
+            asking = next(task for task in tasks if task["task"] == "task[2]")
+            assert [frame["function"] for frame in asking["frames"]] == ["approve"]
+            assert asking["effect"]["type"] == "human.asked"
