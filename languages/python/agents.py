@@ -142,7 +142,7 @@ class Agent(Generic[T]):
         if not self.servers:
             return await self._work(loop, node, prompt, {})
         toolbox = node.toolbox(self.servers)
-        listed = await loop.effect(toolbox.__aenter__())
+        listed = await loop.effect(node, toolbox.__aenter__())
         try:
             if isinstance(listed, Failed):
                 raise StepFailed(listed.error)
@@ -220,7 +220,7 @@ class Agent(Generic[T]):
             return _refuse(use, "tool.invalid_input", use.fault)
         if use.tool in self.approve and not await self._is_approved(use):
             return _refuse(use, DENIED, "a person has denied this call")
-        await loop.effect(node.tool(slot, use.tool, use.input, id=use.id, server=spec.server))
+        await loop.effect(node, node.tool(slot, use.tool, use.input, id=use.id, server=spec.server))
         return ToolOutput(use.id, of=node.key(slot))
 
     async def _call(self, use: ToolUse, served: Collection[str]) -> ToolOutput:
