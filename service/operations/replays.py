@@ -61,6 +61,19 @@ def replay_events(
     if until > last.n:
         raise CallboardError("replay.no_event", f"the run has no event {until}; the last is {last.n}", ref.run)
     stage, sink = replay_to(ref, events, admission, secrets, until)
+    try:
+        return _describe(stage, sink, ref, events, until)
+    finally:
+        # Otherwise the coroutines of a run that waits are closed whenever they are collected, outside of the driver.
+        stage.driver.drop()
+
+
+def _describe(stage: Stage, sink: Observer, ref: RunRef, events: Sequence[Event], until: int) -> Replayed:
+    """Verify a replayed stage at the end of the log, and return its state.
+
+    :raises ReplayDiverged: if the interpreter differs from the recorded events
+    """
+    last = events[-1]
     ended = last.type == RunEnd.type
     if until == last.n:
         _verify(stage, sink, ref, last, ended)
@@ -93,7 +106,11 @@ def replay_to(
     sink = Observer(ref, events[-1], secrets)
     stage, _ = build_stage(admission, ref, events, sink)
     if until >= started.n:
-        _run(stage, admission, started, [event for event in events if event.n <= until])
+        try:
+            _run(stage, admission, started, [event for event in events if event.n <= until])
+        except ReplayDiverged:
+            stage.driver.drop()
+            raise
     return stage, sink
 
 
