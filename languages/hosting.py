@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from callboard.lib.json_types import JsonSchema
+
 CODE_UNKNOWN = "code.unknown"
 """The code of the problem that a definition names code which this process does not host."""
 
@@ -39,6 +41,21 @@ class Entry(Protocol):
     @property
     def file(self) -> str: ...
 
+    @property
+    def description(self) -> str:
+        """The documentation in the code, empty without any."""
+        ...
+
+    @property
+    def input_schema(self) -> JsonSchema:
+        """The JSON Schema of a run's input; empty if every input fits."""
+        ...
+
+    @property
+    def output_schema(self) -> JsonSchema:
+        """The JSON Schema of a run's output; empty if it is not known."""
+        ...
+
 
 class Hosting(Protocol):
     """The operations of a language on code."""
@@ -69,6 +86,10 @@ class Hosting(Protocol):
 
     def code_named(self, document: Any) -> tuple[str, str]:
         """Return the entry point and the digest that the document of a parsed definition names."""
+        ...
+
+    def name_code(self, entry: str, digest: str = "") -> str:
+        """Return the text of the definition that names an entry point; without a digest it accepts any code of it."""
         ...
 
     def with_digest(self, document: Any, digest: str) -> Any:

@@ -59,16 +59,24 @@ def provider_contracts() -> ProviderContracts:
     return import_module(module).PROVIDER_CONTRACTS
 
 
+def code_language() -> str:
+    """Return the name of the language whose definitions are code.
+
+    :raises LookupError: if there is none
+    """
+    name = next((kit.name for kit in kits().values() if kit.code_module), None)
+    if name is None:
+        raise LookupError("no language hosts code")
+    return name
+
+
 @cache
 def hosting() -> Hosting:
     """Return the hosting port of the language whose definitions are code.
 
     :raises LookupError: if no language has one
     """
-    module = next((kit.code_module for kit in kits().values() if kit.code_module), None)
-    if module is None:
-        raise LookupError("no language hosts code")
-    return import_module(module).HOSTING
+    return import_module(kits()[code_language()].code_module).HOSTING
 
 
 def about(definition: Definition[Any]) -> About:

@@ -21,7 +21,7 @@ from callboard.features.schedules import timetable
 from callboard.features.schedules.prospects import prospects
 from callboard.features.schedules.schedule import Schedule, Tick, check
 from callboard.features.schedules.store import Kept, ScheduleStore
-from callboard.languages.language import Plan
+from callboard.languages.hosting import CODE_UNKNOWN
 from callboard.runtime.admission.admission import last_of_each_kind
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.refusals import refusal_of_start
@@ -78,6 +78,14 @@ class ScheduleRow(Struct, frozen=True, omit_defaults=True):
     warnings: list[Problem] = []
 
 
+class _Planned(Struct, frozen=True):
+    """What is known of a start that is due later: the name of its definition, warnings, whether it needs a model."""
+
+    name: str
+    warnings: list[Problem] = []
+    needs_model: bool = False
+
+
 class Schedules:
     """The schedules of one tenant."""
 
@@ -96,14 +104,13 @@ class Schedules:
         """
         problems = [*check(wanted), *timetable.problems(wanted.when)]
         problems = problems or self._too_large(wanted)
-        plan = problems or await self._plan_start(wanted, definitions)
-        if isinstance(plan, list):
-            return plan
+        planned = problems or await self._plan_start(wanted, definitions)
+        if isinstance(planned, list):
+            return planned
         before = await self._store.get(self._tenant, wanted.name)
-        called = plan.definition.name or plan.definition.hash[:HASH_DIGITS_SHOWN]
-        kept = await self._put(_change_schedule(wanted, definition=called), before)
-        needs_model = plan.needs.model and not wanted.start.get("model")
-        warnings = [*plan.definition.warnings, *plan.warnings, *await prospects(self._log, needs_model=needs_model)]
+        kept = await self._put(_change_schedule(wanted, definition=planned.name), before)
+        needs_model = planned.needs_model and not wanted.start.get("model")
+        warnings = [*planned.warnings, *await prospects(self._log, needs_model=needs_model)]
         return msgspec.structs.replace(kept, warnings=last_of_each_kind(warnings))
 
     async def pause(self, name: str) -> ScheduleRow:
@@ -216,8 +223,8 @@ class Schedules:
         expected = f"at most {largest} bytes; register the definition (`callboard push`), and schedule it by name"
         return [Problem("schedule.too_large", message, "start", expected=expected)]
 
-    async def _plan_start(self, wanted: Schedule, definitions: Definitions) -> Plan[Any] | list[Problem]:
-        """Return the plan for the start at the next due time, or the problems."""
+    async def _plan_start(self, wanted: Schedule, definitions: Definitions) -> _Planned | list[Problem]:
+        """Plan the start at the next due time; return what is known of it, or its problems."""
         if "run_id" in wanted.start:
             message = "the ids of scheduled runs are derived from the schedule's name and the due time"
             return [Problem("schedule.run_id", message, "start.run_id", expected="a start without a run_id")]
@@ -232,7 +239,14 @@ class Schedules:
             if isinstance(found, list):
                 return found
             start, source = found
-        return await definitions.offload(partial(definitions.plan, source, start), size=size, source=source.source)
+        plan = await definitions.offload(partial(definitions.plan, source, start), size=size, source=source.source)
+        if not isinstance(plan, list):
+            name = plan.definition.name or plan.definition.hash[:HASH_DIGITS_SHOWN]
+            return _Planned(name, [*plan.definition.warnings, *plan.warnings], plan.needs.model)
+        if source.name and all(problem.code == CODE_UNKNOWN for problem in plan):
+            # Workers have the code, and this process does not: a worker checks the start when it is due.
+            return _Planned(source.name)
+        return plan
 
     async def _find_registered(self, start: StartRun) -> tuple[StartRun, DefinitionSource] | list[Problem]:
         wanted = start.definition

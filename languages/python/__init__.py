@@ -16,5 +16,6 @@ KIT = Kit(
     _recognises,
     'JSON with python ("module:name") and code, the digest of its sources',
     authoring_module=f"{__name__}.authoring",
+    templates=__name__,
     code_module=f"{__name__}.hosted",
 )

@@ -47,7 +47,7 @@ def find_hosted(entry: str, digest: str = "") -> Hosted | None:
 
 def definition_of(found: Hosted) -> str:
     """Return the text of a workflow's definition."""
-    return Named(found.workflow.entry, found.code.digest).canonical.decode()
+    return HOSTING.name_code(found.workflow.entry, found.code.digest)
 
 
 class PythonHosting:
@@ -74,6 +74,9 @@ class PythonHosting:
 
     def entries(self) -> dict[str, list[str]]:
         return {entry: list(by_digest) for entry, by_digest in HOSTED.items()}
+
+    def name_code(self, entry: str, digest: str = "") -> str:
+        return Named(entry, digest).canonical.decode()
 
     def code_named(self, document: Named) -> tuple[str, str]:
         return document.entry, document.digest

@@ -120,11 +120,13 @@ class Parameters(Struct, frozen=True):
     def input_schema(self) -> JsonSchema:
         """The JSON Schema of an object that has each parameter by its name."""
         parameters = self.signature.parameters.items()
+        shared: dict[str, Any] = {}
         return {
             "type": "object",
-            "properties": {name: one.schema for name, one in self.codecs.items()},
+            "properties": {name: _share_definitions(one.schema, name, shared) for name, one in self.codecs.items()},
             "required": [name for name, one in parameters if one.default is inspect.Parameter.empty],
             "additionalProperties": False,
+            **({"$defs": shared} if shared else {}),
         }
 
     @property
@@ -133,6 +135,30 @@ class Parameters(Struct, frozen=True):
             return None
         name, one = next(iter(self.codecs.items()))
         return name if not one.schema or _is_object(one.schema) else None
+
+
+_DEFINITIONS = "#/$defs/"
+
+
+def _share_definitions(schema: JsonSchema, member: str, shared: dict[str, Any]) -> JsonSchema:
+    """Return the schema of a member without its own definitions, which are added to the ``shared`` ones of the whole:
+    references are resolved from there. If the name of one stands for another type already, all are called after the
+    member."""
+    own: dict[str, Any] = schema.get("$defs", {})
+    clash = any(shared.get(name, one) != one for name, one in own.items())
+    renamed = {name: f"{member}.{name}" for name in own} if clash else {}
+
+    def refer(value: Any) -> Any:
+        if isinstance(value, list):
+            return [refer(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        found = {key: refer(one) for key, one in value.items() if key != "$defs"}
+        name = str(found.get("$ref", "")).removeprefix(_DEFINITIONS)
+        return {**found, "$ref": f"{_DEFINITIONS}{renamed[name]}"} if name in renamed else found
+
+    shared.update({renamed.get(name, name): refer(one) for name, one in own.items()})
+    return refer(schema)
 
 
 def _is_object(schema: JsonSchema) -> bool:

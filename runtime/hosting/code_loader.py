@@ -28,6 +28,16 @@ SOURCES_MAX = 2_000
 """How many files a bundle may have."""
 
 
+class ImportFailed(CallboardError):
+    """Code cannot be imported. ``file`` and ``line`` are the place of the error, in the code if it appears there."""
+
+    def __init__(self, message: str, file: str, line: int | None) -> None:
+        where = f"{file}:{line}" if line else file
+        super().__init__("python.import_failed", message, where, "Correct the code, or install what it imports.")
+        self.file = file
+        self.line = line
+
+
 class Bundle(Struct, frozen=True):
     """Code that was loaded: its digest and sources, and by the name of each workflow the text of its definition."""
 
@@ -45,14 +55,31 @@ def load(target: str, folder: Path | None = None) -> Bundle:
     """
     hosting().prepare()
     here = folder or Path.cwd()
+    path = _path_of(target, here)
+    if path is None:
+        return _of_module(target, here)
+    return _of_folder(path) if path.is_dir() else _of_file(path)
+
+
+def find_sources(target: str, folder: Path | None = None) -> list[Path]:
+    """Return the files of the bundle that `load` makes of a module, file or folder, without importing it.
+
+    :raises CallboardError: ``python.code_missing``
+    """
+    here = folder or Path.cwd()
+    path = _path_of(target, here)
+    if path is None:
+        return _home(_origin_of(target, here)[0], target).paths
+    return _in_folder(path).paths if path.is_dir() else _sources_of_file(path).paths
+
+
+def _path_of(target: str, here: Path) -> Path | None:
+    """Return the folder or the file that a name of code means; None if it means a module that is found elsewhere."""
     path = here / target
-    if path.is_dir():
-        return _of_folder(path)
-    if path.suffix == SUFFIX and path.is_file():
-        return _of_file(path)
-    if (beside := path.with_name(f"{path.name}{SUFFIX}")).is_file():
-        return _of_file(beside)
-    return _of_module(target, here)
+    if path.is_dir() or (path.suffix == SUFFIX and path.is_file()):
+        return path.resolve()
+    beside = path.with_name(f"{path.name}{SUFFIX}")
+    return beside.resolve() if beside.is_file() else None
 
 
 def load_object(value: object) -> Bundle:
@@ -74,24 +101,33 @@ def load_object(value: object) -> Bundle:
 
 
 def _of_file(path: Path) -> Bundle:
-    found = _sources_of_file(path.resolve())
-    return _bundle_of(found, [_import_file(path.stem, path.resolve())])
+    return _bundle_of(_sources_of_file(path), [_import_file(path.stem, path)])
 
 
 def _of_folder(folder: Path) -> Bundle:
-    folder = folder.resolve()
-    if (folder / "__init__.py").is_file():
-        found = _package(folder)
-        _find_in(folder.parent)
-        names = [_module_name(path, folder.parent) for path in found.paths]
+    found = _in_folder(folder)
+    _find_in(found.root)
+    if found.root != folder:
+        names = [_module_name(path, found.root) for path in found.paths]
     else:
-        found = _Found(folder, list(_files(folder)))
-        _find_in(folder)
         names = [path.stem for path in found.paths if path.parent == folder]
-    return _bundle_of(found, [_import(name) for name in names])
+    return _bundle_of(found, [_import(name, found.root) for name in names])
 
 
 def _of_module(name: str, here: Path) -> Bundle:
+    origin, is_package = _origin_of(name, here)
+    found = _home(origin, name)
+    module = _import(name, found.root)
+    if not is_package:
+        return _bundle_of(found, [module])
+    return _bundle_of(found, [_import(_module_name(path, found.root), found.root) for path in found.paths])
+
+
+def _origin_of(name: str, here: Path) -> tuple[str, bool]:
+    """Return the file of a module, and whether the module is a package.
+
+    :raises CallboardError: ``python.code_missing``
+    """
     _find_in(here)
     try:
         spec = importlib.util.find_spec(name)
@@ -104,12 +140,7 @@ def _of_module(name: str, here: Path) -> Bundle:
             str(here),
             "Name a module that can be imported here, a file, or a folder.",
         )
-    module = _import(name)
-    found = _home(spec.origin, name)
-    if len(spec.submodule_search_locations or []) == 0:
-        return _bundle_of(found, [module])
-    root = found.root
-    return _bundle_of(found, [_import(_module_name(path, root)) for path in found.paths])
+    return spec.origin, bool(spec.submodule_search_locations)
 
 
 # -- sources ----------------------------------------------------------------------------------------------------------
@@ -135,6 +166,10 @@ def _home(file: str, module: str) -> _Found:
     if top is not None and top.name == package and (top / "__init__.py").is_file():
         return _package(top)
     return _sources_of_file(path)
+
+
+def _in_folder(folder: Path) -> _Found:
+    return _package(folder) if (folder / "__init__.py").is_file() else _Found(folder, list(_files(folder)))
 
 
 def _package(folder: Path) -> _Found:
@@ -200,11 +235,12 @@ def _module_name(path: Path, root: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def _import(name: str) -> ModuleType:
+def _import(name: str, folder: Path) -> ModuleType:
+    """Import a module whose bundle is in ``folder``."""
     try:
         return importlib.import_module(name)
     except Exception as error:
-        raise _load_error(name, error) from error
+        raise _load_error(name, error, folder) from error
 
 
 def _import_file(name: str, path: Path) -> ModuleType:
@@ -231,18 +267,24 @@ def _import_file(name: str, path: Path) -> ModuleType:
             del sys.modules[name]
         else:
             sys.modules[name] = known
-        raise _load_error(str(path), error) from error
+        raise _load_error(str(path), error, path.parent) from error
     return module
 
 
-def _load_error(what: str, error: Exception) -> CallboardError:
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
-    at = f"{own[-1].filename}:{own[-1].lineno}" if own else what
-    if isinstance(error, SyntaxError) and error.filename:
-        at = f"{error.filename}:{error.lineno}"
+def _load_error(what: str, error: Exception, folder: Path) -> ImportFailed:
+    """Make the error of an import. Its place is the last line in ``folder`` or below that the traceback has: what
+    Callboard or an installed package refuses is corrected where the code calls it."""
     message = f"{what} cannot be imported: {type(error).__name__}: {error}"
-    return CallboardError("python.import_failed", message, at, "Correct the code, or install what it imports.")
+    if isinstance(error, SyntaxError) and error.filename:
+        return ImportFailed(message.replace(str(error), error.msg, 1), error.filename, error.lineno)
+    frames = traceback.extract_tb(error.__traceback__)
+    found = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
+    own = [frame for frame in found if _is_own(Path(frame.filename), folder)] or found
+    return ImportFailed(message, own[-1].filename, own[-1].lineno) if own else ImportFailed(message, what, None)
+
+
+def _is_own(file: Path, folder: Path) -> bool:
+    return file.is_relative_to(folder) and "site-packages" not in file.parts
 
 
 # -- hosting ----------------------------------------------------------------------------------------------------------
@@ -273,18 +315,37 @@ def _bundle_of(found: _Found, modules: list[ModuleType], more: list[Any] | None 
     return Bundle(code.digest, sources, found.root, entries, definitions)
 
 
-def definition_of(file: str, name: str) -> tuple[Bundle, str]:
-    """Load a file, and return the text of the definition of one of its workflows.
+def load_named(file: str, name: str) -> tuple[Bundle, list[Entry]]:
+    """Load a file, and return its workflow of this name, or all its workflows if the name is empty.
 
-    :raises CallboardError: as `load`; ``python.no_workflow`` too if it has several, or none of the name
+    :raises CallboardError: as `load`; ``python.no_workflow`` too if it has none of the name
     """
     if not Path(file).is_file():
         raise CallboardError("python.code_missing", "there is no such file", file, "Check the path.")
     bundle = load(file)
+    found = [entry for entry in bundle.entries if name in ("", entry.name)]
+    if not found:
+        raise _no_such_workflow(bundle, file, f"has no workflow {name!r}")
+    return bundle, found
+
+
+def load_entry(file: str, name: str) -> tuple[Bundle, Entry]:
+    """Load a file, and return its workflow of this name; without a name, its only workflow.
+
+    :raises CallboardError: as `load_named`; ``python.no_workflow`` too if no name is given and it has several
+    """
+    bundle, found = load_named(file, name)
+    if len(found) > 1:
+        raise _no_such_workflow(bundle, file, "has several workflows")
+    return bundle, found[0]
+
+
+def definition_of(file: str, name: str) -> tuple[Bundle, str]:
+    """Load a file, and return the text of the definition of one of its workflows. Raises as `load_entry`."""
+    bundle, entry = load_entry(file, name)
+    return bundle, bundle.definitions[entry.name]
+
+
+def _no_such_workflow(bundle: Bundle, file: str, what: str) -> CallboardError:
     known = ", ".join(bundle.definitions)
-    if not name and len(bundle.definitions) == 1:
-        name = next(iter(bundle.definitions))
-    if name not in bundle.definitions:
-        what = f"has no workflow {name!r}" if name else "has several workflows"
-        raise CallboardError("python.no_workflow", f"{file} {what}", file, f"Name one of its workflows: {known}.")
-    return bundle, bundle.definitions[name]
+    return CallboardError("python.no_workflow", f"{file} {what}", file, f"Name one of its workflows: {known}.")

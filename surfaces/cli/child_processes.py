@@ -44,7 +44,9 @@ class ProcessOptions(Struct, frozen=True):
     """Options of a worker process and its children.
 
     ``joins`` says that the server runs elsewhere; otherwise it is ours, over the data directory. ``listener`` is the
-    descriptor of a bound socket, which the HTTP child inherits; ``code`` names the Python workflows to host.
+    descriptor of a bound socket, which the HTTP child inherits; ``code`` names the Python workflows to host. With
+    ``reloads``, all workers are child processes, which start again when the code has changed; ``registers`` says that a
+    child registers its code.
     """
 
     config: Config
@@ -53,6 +55,8 @@ class ProcessOptions(Struct, frozen=True):
     joins: bool
     listener: int | None = None
     code: tuple[str, ...] = ()
+    reloads: bool = False
+    registers: bool = False
 
 
 class ChildProcess(Struct, frozen=True):
@@ -68,13 +72,24 @@ class ChildProcesses:
 
     def __init__(self, tasks: anyio.abc.TaskGroup) -> None:
         self._tasks = tasks
-        self._processes: set[anyio.abc.Process] = set()
+        self._processes: dict[anyio.abc.Process, ChildProcess] = {}
+        self._restarting: set[anyio.abc.Process] = set()
+        self._restarted = anyio.Event()
         self._stopping = False
         self._gone = anyio.Event()
 
     def keep(self, child: ChildProcess) -> None:
         """Start a child, and start it again whenever it dies."""
         self._tasks.start_soon(self._keep, child)
+
+    def restart(self, perform: Callable[[ProcessOptions], Awaitable[None]]) -> None:
+        """Terminate the children that run this function, and start them again at once, also those that have died."""
+        for process, child in self._processes.items():
+            if child.perform is perform:
+                self._restarting.add(process)
+                _terminate(process)
+        self._restarted.set()
+        self._restarted = anyio.Event()
 
     async def stop(self) -> None:
         """Terminate all children, and wait until they have exited."""
@@ -91,7 +106,7 @@ class ChildProcesses:
         while not self._stopping:
             began = anyio.current_time()
             process = await self._start(child)
-            self._processes.add(process)
+            self._processes[process] = child
             if self._stopping:
                 # `stop` was called while the child was starting.
                 _terminate(process)
@@ -103,14 +118,19 @@ class ChildProcesses:
                     process.kill()
                 with anyio.CancelScope(shield=True):
                     await process.aclose()
-                self._processes.discard(process)
+                del self._processes[process]
                 self._gone.set()
             if self._stopping:
                 return
+            if process in self._restarting:
+                self._restarting.discard(process)
+                in_a_row = 0
+                continue
             in_a_row = 0 if anyio.current_time() - began >= STABLE_S else in_a_row + 1
             pause_s = backoff_s(in_a_row, RESTART_PAUSE_S, RESTART_PAUSE_MAX_S) if in_a_row else 0.0
             log.error("child process died", name=child.name, returncode=returncode, again_in_s=pause_s)
-            await anyio.sleep(pause_s)
+            with anyio.move_on_after(pause_s):
+                await self._restarted.wait()
 
     async def _start(self, child: ChildProcess) -> anyio.abc.Process:
         process = await anyio.open_process(

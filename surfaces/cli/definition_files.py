@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from callboard.runtime.hosting.names import split_code_name
 from callboard.service.operations.start_request import StartRequest
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.output import print_document, problem_text, say, style
+from callboard.surfaces.cli.output import print_document, problem_text, say, verdict_text
 from callboard.surfaces.cli.settings import json_option
+from callboard.surfaces.cli.start_options import DefinitionFile
 
 if TYPE_CHECKING:
     from callboard.bus.events import Problem
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog=exits.EXIT_CODES)
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True))
+@click.argument("file", metavar="FILE|FILE.py[:NAME]", type=DefinitionFile())
 @click.option("--input", "-i", "input_text", metavar="JSON|@FILE|-", help="Also check a start with this input.")
 @click.option("--arguments", "arguments_text", metavar="JSON|@FILE|-", help="Also check a start with these arguments.")
 @click.option("--strict", is_flag=True, help="Treat warnings as errors.")
@@ -30,6 +32,9 @@ def validate(
 
     Files that the definition names are looked up in its folder. Warnings alone leave the exit code at 0; `--strict`
     treats them as errors.
+
+    Of a file of Python code, the workflow NAME is checked, or else each of its workflows: the file is imported, and the
+    JSON Schemas of their inputs and outputs are printed.
     """
     ctx.exit(validate_file(file, input_text, arguments_text, strict=strict, as_json=as_json))
 
@@ -44,8 +49,13 @@ def validate_file(
     from callboard.service.operations.results import compact
     from callboard.service.operations.validation import errors, examine_definition
 
+    request = StartRequest(file, input_text, arguments_text=arguments_text)
+    if (code := split_code_name(file)) is not None:
+        from callboard.surfaces.cli.code_files import validate_code
+
+        return validate_code(*code, request, strict=strict, as_json=as_json)
     source = text_of(Path(file))
-    name, problems = examine_definition(source, StartRequest(file, input_text, arguments_text=arguments_text))
+    name, problems = examine_definition(source, request)
     if strict:
         problems = [msgspec.structs.replace(problem, severity="error") for problem in problems]
     valid = not errors(problems)
@@ -54,7 +64,7 @@ def validate_file(
     else:
         for problem in problems:
             say(problem_text(problem, file, source))
-        say(_verdict(file, name, problems))
+        say(verdict_text(file, name, problems))
     return exits.OK if valid else exits.FAILED
 
 
@@ -70,18 +80,6 @@ def _report(file: str, source: str, name: str, problems: "Sequence[Problem]") ->
         return report(source, problems)
     told = msgspec.to_builtins(problems)
     return {"file": file, "language": name, "valid": not errors(problems), "problems": told}
-
-
-def _verdict(file: str, name: str, problems: "Sequence[Problem]") -> str:
-    from callboard.service.operations.validation import errors
-
-    wrong = len(errors(problems))
-    odd = len(problems) - wrong
-    counts = [
-        f"{count} {word}{'s' if count != 1 else ''}" for count, word in ((wrong, "error"), (odd, "warning")) if count
-    ]
-    mark = style("✗", fg="red") if wrong else style("✓", fg="green")
-    return f"{mark} {file}{f' ({name})' if name else ''}: {', '.join(counts) or 'valid'}"
 
 
 FORMS = ("json", "markdown")

@@ -1,26 +1,29 @@
 """``callboard push, rollback, definitions``: registered definitions, their versions, files, skills and children."""
 
-from typing import TYPE_CHECKING
+import shlex
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from callboard.runtime.hosting.names import split_code_name
 from callboard.service.operations.start_request import StartRequest
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import attribute_option, pairs
 from callboard.surfaces.cli.output import print_document, problem_text, say
 from callboard.surfaces.cli.settings import Settings, load_config, settings_options
-from callboard.surfaces.cli.start_options import skill_options
+from callboard.surfaces.cli.start_options import DefinitionFile, skill_options
 
 if TYPE_CHECKING:
     from callboard.bus.commands import Registration
     from callboard.bus.nats.jetstream import JetStreamLog
+    from callboard.languages.language import Definition
     from callboard.runtime.settings.config import Config
     from callboard.service.api.bodies import OneVersion
     from callboard.service.operations.start_messages import PreparedStart
 
 
 @click.command(epilog=exits.EXIT_CODES)
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True))
+@click.argument("file", metavar="FILE|FILE.py[:NAME]", type=DefinitionFile())
 @click.option("--name", "-n", metavar="NAME", help="The name to register it under; default: its own name.")
 @click.option("--by", metavar="NAME", help="The name of the person who registers it; stored with it.")
 @attribute_option
@@ -41,6 +44,9 @@ def push(
     Files that it names are read from its folder, with the lists of skills and skill files that it needs and the
     definitions of its child runs. If the name is registered already, new starts use the new version; `callboard
     rollback` restores an earlier one. Needs no running server: the definition is written to the store.
+
+    Of a workflow in Python, only its entry point is registered. The code is not sent: its runs need a worker that has
+    it (`callboard worker --code`), and may have any version of it.
 
     \b
     callboard push triage.yaml --name triage
@@ -77,6 +83,7 @@ async def push_file(
     from callboard.service.operations.results import compact
     from callboard.service.operations.start_messages import prepare
     from callboard.service.operations.validation import errors, examine_definition
+    from callboard.surfaces.cli.views import program
 
     if name is not None and not name.strip():
         raise UsageInvalid("the name is empty; expected a name that starts can use", "--name")
@@ -84,7 +91,9 @@ async def push_file(
     _language, found = examine_definition(made.definition.source, request)
     if wrong := errors(found):
         raise RequestRefused("definition", wrong, request.file, made.definition.source)
-    wanted = _make_registration(made, name or made.definition.name, by)
+    code = split_code_name(request.file)
+    source = made.definition.source if code is None else _name_any_version(made.definition)
+    wanted = _make_registration(made, source, name or made.definition.name, by)
     async with reach(config, reads=True, founds=True, name="callboard push") as connection:
         kept = await register(connection.log, Definitions(), config.tenant, wanted)
     if isinstance(kept, list):
@@ -101,9 +110,19 @@ async def push_file(
     say(f"{state} {kept.name} ({kept.language}) {kept.hash[:HASH_DIGITS_SHOWN]}")
     for path in (*sorted(wanted.files), *sorted(wanted.children)):
         say(f"  with {path}")
+    if code is not None:
+        say(f"The code was not sent. Runs need a worker that has it: {program()} worker --code {shlex.quote(code[0])}")
 
 
-def _make_registration(made: "PreparedStart", name: str, by: str | None) -> "Registration":
+def _name_any_version(definition: "Definition[Any]") -> str:
+    """Return the text of the definition of a workflow's code that accepts every version of the code."""
+    from callboard.languages.registry import hosting
+
+    entry, _digest = hosting().code_named(definition.document)
+    return hosting().name_code(entry)
+
+
+def _make_registration(made: "PreparedStart", source: str, name: str, by: str | None) -> "Registration":
     import msgspec
 
     from callboard.bus.commands import Bundle, Registration
@@ -111,7 +130,7 @@ def _make_registration(made: "PreparedStart", name: str, by: str | None) -> "Reg
     message = made.message
     return Registration(
         language=made.definition.language,
-        source=made.definition.source,
+        source=source,
         name=name,
         files=message.get("files", {}),
         skills=message.get("options", {}).get("skills", []),

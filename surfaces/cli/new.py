@@ -51,10 +51,12 @@ _PLAIN = re.compile(r"(?!(?:true|false|null|yes|no|on|off)$)[A-Za-z][A-Za-z0-9_-
 
 
 class Template(NamedTuple):
-    """A template. ``definition``, ``script`` and ``input`` are names of its files.
+    """A template. ``definition``, ``script``, ``input`` and ``answers`` (to its questions) are names of its files.
 
     ``usual`` marks the template to use if several languages have one of this name. ``script`` is None if no model is
     used. ``name_line`` is the line of the definition to replace by ``name_becomes``; empty if definitions have no name.
+    ``commands`` are more commands to run, each with its description; ``{definition}`` in them stands for the file.
+    ``is_drawn`` says that `callboard diagram` can draw the definition.
     """
 
     language: str
@@ -66,6 +68,9 @@ class Template(NamedTuple):
     usual: bool
     name_line: str
     name_becomes: str
+    answers: str | None
+    commands: list[tuple[str, str]]
+    is_drawn: bool
     folder: "Traversable"
 
     def content(self, called: str) -> dict[str, str]:
@@ -106,6 +111,9 @@ def templates() -> Iterator[Template]:
                 usual=about.get("usual", False),
                 name_line=about.get("name_line", ""),
                 name_becomes=about.get("name_becomes", ""),
+                answers=about.get("answers"),
+                commands=[(one["about"], one["command"]) for one in about.get("commands", ())],
+                is_drawn=not kit.code_module,
                 folder=folder,
             )
 
@@ -219,14 +227,16 @@ def _next_commands(template: Template, folder: Path) -> list[tuple[str, str]]:
     given = f" --input @{file(template.input)}" if template.input else ""
     drawing = shlex.quote(str(folder / f"{folder.name}.svg"))
     run = f"{ours} run {definition}{given}"
-    look = [
-        ("check it", f"{ours} validate {definition}"),
-        ("draw it", f"{ours} diagram {definition} --format svg --output {drawing}"),
-    ]
-    if template.script is None:
-        return [*look, ("perform it; it needs no model", run)]
-    return [
-        *look,
-        ("perform it by its script, without any key", f"{run} --script {file(template.script)}"),
-        ("perform it by Claude, with ANTHROPIC_API_KEY set", f"{run} --model anthropic"),
-    ]
+    found = [("check it", f"{ours} validate {definition}")]
+    if template.is_drawn:
+        found.append(("draw it", f"{ours} diagram {definition} --format svg --output {drawing}"))
+    if template.script is not None:
+        found.append(("perform it by its script, without any key", f"{run} --script {file(template.script)}"))
+        found.append(("perform it by Claude, with ANTHROPIC_API_KEY set", f"{run} --model anthropic"))
+    elif template.answers is not None:
+        found.append(("perform it, with the answers in a file", f"{run} < {file(template.answers)}"))
+        found.append(("perform it, and answer here", run))
+    else:
+        found.append(("perform it; it needs no model", run))
+    more = [(words, f"{ours} {command.replace('{definition}', definition)}") for words, command in template.commands]
+    return [*found, *more]

@@ -6,7 +6,7 @@ out. Colours of our own are marked by a random word until they are printed, whic
 
 import os
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +96,19 @@ def problem_text(problem: "Problem", file: str = "", source: str = "") -> str:
     text = f"{place + ': ' if place else ''}{severity} {problem.code}{where}: {_cut_words(problem.message)}{expected}"
     shown = _show_problem(problem, source)
     return f"{text}\n{shown}" if shown else text
+
+
+def verdict_text(file: str, name: str, problems: "Sequence[Problem]") -> str:
+    """Return the line that says whether a definition is valid, with the numbers of its problems."""
+    from callboard.service.operations.validation import errors
+
+    wrong = len(errors(problems))
+    odd = len(problems) - wrong
+    counts = [
+        f"{count} {word}{'s' if count != 1 else ''}" for count, word in ((wrong, "error"), (odd, "warning")) if count
+    ]
+    mark = style("✗", fg="red") if wrong else style("✓", fg="green")
+    return f"{mark} {file}{f' ({name})' if name else ''}: {', '.join(counts) or 'valid'}"
 
 
 def _show_problem(problem: "Problem", source: str) -> str:

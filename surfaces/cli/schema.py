@@ -11,26 +11,48 @@ from callboard.surfaces.cli.settings import Settings, json_option, settings_opti
 
 if TYPE_CHECKING:
     from callboard.languages.node_types import Field, NodeSpec, NodeType, NodeTypes
+    from callboard.surfaces.cli.code_files import Part
+
+PARTS_OF_CODE = ("input", "output")
 
 
 @click.command(epilog=exits.EXIT_CODES)
-@click.argument("name", required=False)
+@click.argument("name", metavar="[NAME|FILE.py[:NAME]]", required=False)
+@click.option(
+    "--of",
+    "part",
+    type=click.Choice(PARTS_OF_CODE),
+    help="With FILE.py: the part of a run that the schema describes; default: input.",
+)
 @json_option
-def schema(name: str | None, as_json: bool) -> None:
+def schema(name: str | None, part: "Part | None", as_json: bool) -> None:
     """Print a JSON Schema: for events, starts, commands, scripts, the configuration or documents.
 
-    Without NAME, list the schemas. `asyncapi` is an AsyncAPI document of all subjects.
+    Without NAME, list the schemas. `asyncapi` is an AsyncAPI document of all subjects. With FILE.py:NAME, print the
+    schema of the input, or the output, of a workflow in Python; the file is imported.
 
     \b
     callboard schema events > events.json
+    callboard schema triage.py:triage --of output
     """
+    from callboard.runtime.hosting.names import split_code_name
     from callboard.service.operations.errors import UsageInvalid
     from callboard.service.operations.results import compact, pretty
     from callboard.service.schemas.catalog import names, schema_named
 
     if name is None:
+        if part is not None:
+            raise UsageInvalid("needs a workflow in Python: FILE.py:NAME", "--of")
         say(compact(names()) if as_json else "\n".join(names()))
         return
+    if (code := split_code_name(name)) is not None:
+        from callboard.surfaces.cli.code_files import schema_of
+
+        found = schema_of(*code, part or "input")
+        say(compact(found) if as_json else pretty(found))
+        return
+    if part is not None:
+        raise UsageInvalid("needs a workflow in Python: FILE.py:NAME", "--of")
     try:
         found = schema_named(name)
     except KeyError:

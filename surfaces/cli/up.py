@@ -58,6 +58,11 @@ _allow_scripts = click.option(
 @_drain_wait
 @_allow_scripts
 @_offline
+@click.option(
+    "--dev",
+    is_flag=True,
+    help="For development: replay each run whenever it rests, and load the code again when its files change.",
+)
 @settings_options
 @click.pass_context
 def up(
@@ -69,6 +74,7 @@ def up(
     drain_wait: float,
     allow_scripts: bool,
     offline: bool,
+    dev: bool,
 ) -> None:
     """Run a server and workers until Ctrl-C or SIGTERM.
 
@@ -76,9 +82,14 @@ def up(
     use the same data directory. If another command runs the server already, this one joins it, and takes the server
     over when that command exits. Before the command stops, running effects may finish; the next worker continues the
     runs from the log.
+
+    With --dev, code that is not deterministic fails in its first run, and the workers start again when a file of --code
+    changes. Open runs continue with the new code if their log allows it, and otherwise wait with status waiting:code.
     """
-    flags = {"workers": workers, "allow_scripts": allow_scripts or None, "offline": offline or None}
-    _run_workers(ctx, settings, (import_from, code), drain_wait, flags)
+    flags: dict[str, Any] = {"workers": workers, "allow_scripts": allow_scripts or None, "offline": offline or None}
+    if dev:
+        flags["always_replay"] = True
+    _run_workers(ctx, settings, (import_from, code), drain_wait, flags, reloads=dev)
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -117,8 +128,12 @@ def _run_workers(
     flags: dict[str, Any],
     *,
     joins: bool = False,
+    reloads: bool = False,
 ) -> None:
-    """Run workers until they are stopped; ``code`` are the folders of tools, and the Python workflows to host."""
+    """Run workers until they are stopped; ``code`` are the folders of tools, and the Python workflows to host.
+
+    With ``reloads``, the workflows are loaded again when their files change.
+    """
     with ignore_lost_output():
         config = load_config(settings, level="info", **flags)
 
@@ -129,7 +144,8 @@ def _run_workers(
         from callboard.surfaces.cli.child_processes import ProcessOptions
 
         folders = tuple(Path(folder).absolute() for folder in code[0])
-        ctx.exit(anyio.run(start_workers, ProcessOptions(config, folders, drain_wait, joins, code=code[1]), settings))
+        options = ProcessOptions(config, folders, drain_wait, joins, code=code[1], reloads=reloads)
+        ctx.exit(anyio.run(start_workers, options, settings))
 
 
 WORKER = "callboard.surfaces.cli.worker"

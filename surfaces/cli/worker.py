@@ -39,6 +39,7 @@ from callboard.surfaces.cli.child_processes import (
 from callboard.surfaces.cli.output import say
 from callboard.surfaces.cli.page import note_page
 from callboard.surfaces.cli.process import stop_signals, worker_environment
+from callboard.surfaces.cli.reloading import load_or_wait, register_code, reloading
 from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.views import program
 from callboard.surfaces.http.address import LOOPBACK, listening_nearby, url_of
@@ -53,7 +54,7 @@ async def run_workers(standing: ProcessOptions, settings: Settings, server: Embe
     """
     async with AsyncExitStack() as stack:
         env = stack.enter_context(worker_environment(None, *standing.folders))
-        bundles = [load(one) for one in standing.code]
+        bundles = [] if standing.reloads else [load(one) for one in standing.code]
         signals = stack.enter_context(anyio.open_signal_receiver(*stop_signals()))
         name = "callboard worker" if standing.joins else "callboard up"
         opening = (
@@ -63,13 +64,16 @@ async def run_workers(standing: ProcessOptions, settings: Settings, server: Embe
         )
         connection = await stack.enter_async_context(opening)
         await stack.enter_async_context(open_exporters(connection))
-        worker = await stack.enter_async_context(open_worker(connection, env))
+        worker = None if standing.reloads else await stack.enter_async_context(open_worker(connection, env))
         for bundle in bundles:
             await register_bundle(connection, bundle)
         await stack.enter_async_context(open_service(connection))
         children = await stack.enter_async_context(open_child_processes())
-        for number in range(2, standing.config.worker_processes() + 1):
-            children.keep(ChildProcess(f"worker-{number}", run_worker_child, _child_options(connection, standing)))
+        for number in range(2 if worker is not None else 1, standing.config.worker_processes() + 1):
+            options = replace(_child_options(connection, standing), registers=number == 1)
+            children.keep(ChildProcess(f"worker-{number}", run_worker_child, options))
+        if standing.reloads:
+            await stack.enter_async_context(reloading(standing.code, partial(children.restart, run_worker_child)))
         if standing.config.retention:
             children.keep(ChildProcess("retention", run_retention_child, _child_options(connection, standing)))
         page = None if standing.joins else await _serve_http(stack, children, connection, standing)
@@ -144,15 +148,18 @@ async def run_worker_child(standing: ProcessOptions) -> None:
     """Run as a child process that is a worker, until SIGTERM, and drain; or until the parent exits."""
     async with AsyncExitStack() as stack:
         env = stack.enter_context(worker_environment(None, *standing.folders))
-        for one in standing.code:
-            load(one)
         signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGTERM))
         await stack.enter_async_context(watch_parent())
+        bundles = await load_or_wait(standing, signals)
+        if bundles is None:
+            return
         connection = await stack.enter_async_context(
             open_connection(standing.config, "callboard worker", gaps_expected=True)
         )
         stack.enter_context(exporting_logs(standing.config.otel))
         worker = await stack.enter_async_context(open_worker(connection, env))
+        if standing.registers:
+            await register_code(connection, standing.code, bundles)
         stack.enter_context(settled_collector())
         async for _first in signals:
             break
@@ -160,7 +167,7 @@ async def run_worker_child(standing: ProcessOptions) -> None:
 
 
 async def _drain_all(
-    worker: Worker,
+    worker: Worker | None,
     children: ChildProcesses,
     standing: ProcessOptions,
     settings: Settings,
@@ -168,15 +175,16 @@ async def _drain_all(
 ) -> bool:
     """Drain this worker and the child processes, unless a second signal arrives; return whether they were drained."""
     if not settings.as_json:
-        runs = f"{worker.active} run{'s' if worker.active != 1 else ''} here"
-        say(f"Stopping: {runs}, at most {standing.drain_wait_s:g} s; interrupt again to stop at once.", err=True)
+        runs = "" if worker is None else f"{worker.active} run{'s' if worker.active != 1 else ''} here, "
+        say(f"Stopping: {runs}at most {standing.drain_wait_s:g} s; interrupt again to stop at once.", err=True)
     drained = False
 
     async def drain(scope: anyio.CancelScope) -> None:
         nonlocal drained
         async with anyio.create_task_group() as both:
             both.start_soon(children.stop)
-            both.start_soon(worker.drain, standing.drain_wait_s)
+            if worker is not None:
+                both.start_soon(worker.drain, standing.drain_wait_s)
         drained = True
         scope.cancel()
 

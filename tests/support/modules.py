@@ -37,8 +37,9 @@ class Module:
 
 @cache
 def paths() -> tuple[Path, ...]:
-    """All modules of the deployment, in order."""
-    return tuple(sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")))
+    """All modules of the deployment, in order. Templates are files for users, as is a folder `templates`."""
+    found = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+    return tuple(sorted(path for path in found if "templates" not in path.parts))
 
 
 @cache

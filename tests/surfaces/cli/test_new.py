@@ -5,6 +5,7 @@ import shlex
 import tomllib
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,8 @@ from tests.support.cli_stage import Place
 from tests.support.places import ROOT
 
 TEMPLATES = list(templates())
+DOCUMENTS = [one for one in TEMPLATES if one.is_drawn]
+CODE = [one for one in TEMPLATES if not one.is_drawn]
 
 
 def _name(template: Template) -> str:
@@ -34,6 +37,7 @@ def test_every_folder_is_a_template_of_a_language() -> None:
     assert {one.language for one in TEMPLATES} <= set(kits())
     assert {"minimal", "triage", "review"} <= {one.name for one in TEMPLATES if one.language == "workflow"}
     assert {"minimal", "quotes"} <= {one.name for one in TEMPLATES if one.language == "flow"}
+    assert {"minimal", "agent", "approval", "nightly"} <= {one.name for one in CODE if one.language == "python"}
     assert all(files(f"callboard.languages.{one.language}").joinpath("templates").is_dir() for one in TEMPLATES)
 
 
@@ -42,17 +46,61 @@ def test_a_template_says_what_it_is(template: Template) -> None:
     about = tomllib.loads((template.folder / ABOUT).read_text(encoding="utf-8"))
     content = template.content("mine")
     assert ABOUT not in content
-    assert {about[file] for file in ("definition", "script", "input") if file in about} <= set(content)
+    assert {about[file] for file in ("definition", "script", "input", "answers") if file in about} <= set(content)
+    assert all(text.endswith("\n") for text in content.values())
+
+
+@pytest.mark.parametrize("template", DOCUMENTS, ids=_name)
+def test_the_definition_of_a_template_is_in_its_language(template: Template) -> None:
+    content = template.content("mine")
     definition = parse_definition(content[template.definition])
     assert not isinstance(definition, list)
     assert (definition.language, definition.warnings) == (template.language, ())
     # Only where the language gives definitions a name can they be called like their folder.
     assert definition.name == ("mine" if template.name_line else "")
     assert bool(template.name_line) == (template.language == "workflow")
-    assert all(text.endswith("\n") for text in content.values())
 
 
-@pytest.mark.parametrize("template", TEMPLATES, ids=_name)
+@pytest.mark.parametrize("template", CODE, ids=_name)
+def test_a_template_of_code_runs_with_the_commands_that_are_printed(place: Place, template: Template) -> None:
+    # As processes of their own, since a process imports a file once.
+    said = place.shell(f"callboard new 'my code' --template {template.name} --language {template.language}")
+    assert said.returncode != exits.OK, "a name with blanks is none"
+    said = place.shell(f"callboard new 'my sub/first' --template {template.name} --language {template.language}")
+    assert said.returncode == exits.OK, said
+    commands = [line.strip() for line in said.stdout.splitlines() if line.startswith("  callboard ")]
+    validate, rehearse, *others = commands
+    checked = place.shell(validate)
+    assert checked.stdout.startswith(f"✓ my sub/first/{template.definition}:"), checked
+    ran = place.shell(f"{rehearse} --run-id r1" if "<" not in rehearse else rehearse.replace(" <", " --run-id r1 <"))
+    assert ran.returncode == exits.OK, ran
+    assert place.told("show", "r1")["status"] == "completed"
+    assert ("--script" in rehearse) == (template.script is not None)
+    assert ("<" in rehearse) == (template.answers is not None)
+    run = shlex.split(rehearse)[: -2 if template.script or template.answers else None]
+    earnest = [command for command in others if shlex.split(command)[: len(run)] == run]
+    assert len(earnest) == (1 if template.script or template.answers else 0)
+    assert len(others) == len(earnest) + len(template.commands)
+
+
+def test_the_schedule_of_the_nightly_job_starts_hosted_code(place: Place) -> None:
+    said = place.shell("callboard new job --template nightly")
+    *_, up, add = [line.strip() for line in said.stdout.splitlines() if line.startswith("  callboard ")]
+    _program, verb, *args = shlex.split(up)
+    assert verb == "up"
+    with place.up(*args):
+        added = place.shell(f"{add} --json")
+        assert added.returncode == exits.OK, added
+        # The same job, due at once.
+        soon = add.replace("--cron '0 2 * * *' --timezone Europe/Berlin", "--every 1s")
+        assert place.shell(soon).returncode == exits.OK
+        rows: list[dict[str, Any]] = []
+        while not rows:
+            rows = place.told("runs", "--status", "completed")
+        assert place.told("show", rows[0]["run"])["output"].startswith("reports/")
+
+
+@pytest.mark.parametrize("template", DOCUMENTS, ids=_name)
 def test_a_template_runs_with_the_commands_that_are_printed(place: Place, template: Template) -> None:
     said = place.here("new", "sub/my flow's", "--template", template.name, "--language", template.language)
     assert said.exit_code == exits.USAGE, "a name with blanks is none"

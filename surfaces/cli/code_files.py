@@ -1,0 +1,124 @@
+"""Files of code at commands that read definitions: ``callboard validate`` and ``callboard schema`` of FILE.py:NAME."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from callboard.service.operations.start_request import StartRequest
+from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.output import problem_text, say, style, verdict_text
+
+if TYPE_CHECKING:
+    from callboard.bus.errors import CallboardError
+    from callboard.bus.events import Problem
+    from callboard.languages.hosting import Entry
+
+Part = Literal["input", "output"]
+"""What a schema describes."""
+
+
+def validate_code(file: str, name: str, request: StartRequest, *, strict: bool, as_json: bool) -> int:
+    """Import a file of code, and print its workflow of this name, or all of them, with their schemas, or what is wrong
+    with them; return the exit code.
+
+    ``request`` has the input to check, if one is given. ``strict`` treats every warning as an error.
+
+    :raises UsageInvalid: if the input or the arguments cannot be read
+    """
+    import msgspec
+
+    from callboard.bus.errors import CallboardError
+    from callboard.languages.registry import code_language
+    from callboard.runtime.hosting.code_loader import load_named
+    from callboard.service.operations.results import compact
+    from callboard.service.operations.validation import errors, examine_definition
+
+    try:
+        bundle, entries = load_named(file, name)
+    except CallboardError as error:
+        _say_unloaded(_problem_of(error, file), file, as_json=as_json)
+        return exits.FAILED
+    problems: dict[str, list[Problem]] = {}
+    for entry in entries:
+        named = replace(request, file=f"{file}:{entry.name}")
+        found = examine_definition(bundle.definitions[entry.name], named)[1]
+        problems[entry.name] = [msgspec.structs.replace(one, severity="error") if strict else one for one in found]
+    everything = [problem for found in problems.values() for problem in found]
+    if as_json:
+        say(compact({**_report(file, everything), "code": bundle.digest, "workflows": list(map(_to_object, entries))}))
+        return exits.FAILED if errors(everything) else exits.OK
+    for entry in entries:
+        for problem in problems[entry.name]:
+            say(problem_text(problem, file))
+        say(verdict_text(f"{file}:{entry.name}", code_language(), problems[entry.name]))
+        _say_workflow(entry)
+    return exits.FAILED if errors(everything) else exits.OK
+
+
+def _report(file: str, problems: "list[Problem]") -> dict[str, Any]:
+    import msgspec
+
+    from callboard.languages.registry import code_language
+    from callboard.service.operations.validation import errors
+
+    told = msgspec.to_builtins(problems)
+    return {"file": file, "language": code_language(), "valid": not errors(problems), "problems": told}
+
+
+def _say_unloaded(problem: "Problem", file: str, *, as_json: bool) -> None:
+    """Print why a file has no workflows that can be checked, with the line of the file in which the problem is."""
+    import msgspec
+
+    from callboard.languages.registry import code_language
+    from callboard.service.operations.results import compact
+
+    if as_json:
+        say(compact({**_report(file, [problem]), "workflows": []}))
+        return
+    place = problem.where or file
+    try:
+        source = Path(place).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        source = ""  # the problem is shown without the line
+    say(problem_text(msgspec.structs.replace(problem, where=""), place, source))
+    say(verdict_text(file, code_language(), [problem]))
+
+
+def _problem_of(error: "CallboardError", file: str) -> "Problem":
+    """Return an error of loading a file as a problem. ``where`` is another file than the one that was named."""
+    from callboard.bus.events import Problem
+    from callboard.runtime.hosting.code_loader import ImportFailed
+
+    if not isinstance(error, ImportFailed):
+        return Problem(error.code, f"{error.message}. {error.remedy}".strip())
+    elsewhere = Path(error.file).resolve() != Path(file).resolve()
+    return Problem(error.code, error.message, os.path.relpath(error.file) if elsewhere else "", error.line)
+
+
+def _to_object(entry: "Entry") -> dict[str, Any]:
+    told = {"name": entry.name, "entry": entry.entry, "description": entry.description}
+    return {**told, "input": entry.input_schema, "output": entry.output_schema}
+
+
+def _say_workflow(entry: "Entry") -> None:
+    from callboard.service.operations.results import compact
+
+    if title := entry.description.partition("\n")[0]:
+        say(f"  {title}")
+    for part, schema in (("input", entry.input_schema), ("output", entry.output_schema)):
+        say(f"  {style(part.ljust(6), dim=True)}  {compact(schema) if schema else 'anything'}")
+
+
+def schema_of(file: str, name: str, part: Part) -> dict[str, Any]:
+    """Return the JSON Schema of a workflow's input or output.
+
+    :raises CallboardError: as `load_named`; ``python.no_workflow`` too if no name is given and it has several
+    """
+    from callboard.runtime.hosting.code_loader import load_entry
+
+    entry = load_entry(file, name)[1]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **(entry.input_schema if part == "input" else entry.output_schema),
+    }

@@ -1,0 +1,91 @@
+"""``callboard up --dev``: workers whose code is loaded again when its files change.
+
+The workers are child processes, and each load is one of a new process: so no module is left of the code before.
+"""
+
+import signal
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+
+from callboard.bus.errors import CallboardError
+from callboard.languages.registry import code_language
+from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN
+from callboard.runtime.hosting.code_loader import Bundle, find_sources, load
+from callboard.runtime.hosting.code_registration import register_bundle
+from callboard.runtime.hosting.code_watch import code_changes
+from callboard.service.api.connection import Connection
+from callboard.service.operations.replay_all import Location, replay_all
+from callboard.surfaces.cli.child_processes import ProcessOptions
+from callboard.surfaces.cli.errors import error_text
+from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.runs import find_runs, parse_question
+
+DIVERGED = "replay.diverged"
+
+RUNS_CHECKED_MAX = 100
+"""How many open runs, the newest ones, are replayed with new code."""
+
+
+@asynccontextmanager
+async def reloading(code: Sequence[str], restart: Callable[[], None]) -> AsyncGenerator[None]:
+    """Call ``restart`` whenever the code has changed, for the length of the block.
+
+    :raises CallboardError: ``python.code_missing``
+    """
+    for one in code:
+        find_sources(one)
+
+    async def reload() -> None:
+        async for _change in code_changes(code):
+            say("The code has changed: the workers start again.", err=True)
+            restart()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(reload)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def load_or_wait(standing: ProcessOptions, signals: AsyncIterator[signal.Signals]) -> list[Bundle] | None:
+    """Load the code of a worker. If it cannot be loaded and is reloaded after changes, wait for the signal to end, and
+    return None.
+
+    :raises CallboardError: if it cannot be loaded, and is not reloaded
+    """
+    try:
+        return [load(one) for one in standing.code]
+    except CallboardError as error:
+        if not standing.reloads:
+            raise
+        if standing.registers:
+            say(f"{error_text(error)}\nNo runs are performed until the code is corrected.", err=True)
+    async for _first in signals:
+        break
+    return None
+
+
+async def register_code(connection: Connection, code: Sequence[str], bundles: Sequence[Bundle]) -> None:
+    """Register the code of this worker, print what it hosts, and which open runs cannot continue with it."""
+    for target, bundle in zip(code, bundles, strict=True):
+        try:
+            await register_bundle(connection, bundle)
+        except CallboardError as error:
+            say(error_text(error), err=True)
+        names = ", ".join(bundle.definitions)
+        say(f"Hosting {target} with the code {bundle.digest[:HASH_DIGITS_SHOWN]}: {names}", err=True)
+    if bundles:
+        await _say_diverging(connection)
+
+
+async def _say_diverging(connection: Connection) -> None:
+    """Print which open runs do not follow the code of this process."""
+    config = connection.config
+    # A run that has not ended has no time of its end to compare.
+    question = parse_question(f"language={code_language()} and not ended>1970-01-02")
+    runs = (await find_runs(connection, question))[-RUNS_CHECKED_MAX:]
+    for one in await replay_all(Location(config, config.tenant), runs, 1, lambda _more: None):
+        if one.code == DIVERGED:
+            text = "cannot continue with this code, and gets the status waiting:code when it has to"
+            say(f"Run {one.run} {text}: {one.message}", err=True)

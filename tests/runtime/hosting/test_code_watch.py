@@ -1,0 +1,45 @@
+"""Watching code: a change is told once, after the files rest."""
+
+from pathlib import Path
+
+import pytest
+
+from callboard.runtime.hosting import code_watch
+from callboard.runtime.hosting.code_watch import Stamp, code_changes
+
+
+def _looks(monkeypatch: pytest.MonkeyPatch, sizes: list[int]) -> list[int]:
+    """Have each look at the files see the next size; return the sizes that no look has seen yet."""
+    left = list(sizes)
+
+    def look(_targets: object) -> Stamp:
+        return frozenset({("a.py", 0, left.pop(0))})
+
+    monkeypatch.setattr(code_watch, "_stamp", look)
+    monkeypatch.setattr(code_watch, "POLL_S", 0)
+    return left
+
+
+async def test_a_change_is_told_once_its_files_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = _looks(monkeypatch, [1, 1, 2, 3, 3, 3, 4, 4, 5])
+    changes = code_changes(["a.py"])
+    await anext(changes)
+    assert left == [3, 4, 4, 5]
+    await anext(changes)
+    assert left == [5]
+    await changes.aclose()
+
+
+async def test_files_beside_the_code_that_it_imports_are_watched(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(code_watch, "POLL_S", 0)
+    code, beside = tmp_path / "watched_play.py", tmp_path / "beside_watched.py"
+    code.write_text("import beside_watched\n")
+    beside.write_text("A = 1\n")
+    (tmp_path / "other.py").write_text("")
+    seen: Stamp = code_watch._stamp([str(code)])  # pyright: ignore[reportPrivateUsage]
+    assert {Path(path).name for path, _time, _size in seen} == {"watched_play.py", "beside_watched.py"}
+    beside.unlink()
+    code.unlink()
+    assert code_watch._stamp([str(code)]) == frozenset()  # pyright: ignore[reportPrivateUsage]

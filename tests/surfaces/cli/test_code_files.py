@@ -1,0 +1,139 @@
+"""Workflows in Python at commands that read definitions: validate, schema and push of FILE.py:NAME."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from callboard.surfaces.cli import exits
+from tests.support.cli_stage import Place
+
+COUNTING = '''
+from pydantic import BaseModel
+from callboard import workflow
+
+class Order(BaseModel):
+    items: list[str]
+
+class Pair(BaseModel):
+    first: Order
+    second: Order
+
+@workflow
+async def count(order: Order) -> int:
+    """Count the items."""
+    return len(order.items)
+
+@workflow
+async def compare(pair: Pair, order: Order) -> bool:
+    return pair.first == order
+'''
+
+ENTRIES = """
+from callboard import workflow
+
+@workflow
+async def {name}(word: str) -> str:
+    return word{more}
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_each_workflow_is_reported_with_its_schemas(place: Place) -> None:
+    file = place.write("counting_play.py", COUNTING)
+    said = place.here("validate", file)
+    assert said.exit_code == exits.OK, said.output
+    lines = said.stdout.splitlines()
+    assert [line for line in lines if line.startswith("✓")] == [
+        f"✓ {file}:count (python): valid",
+        f"✓ {file}:compare (python): valid",
+    ]
+    assert "  Count the items." in lines
+    told = place.told("validate", f"{file}:count")
+    assert (told["valid"], told["problems"], len(told["code"])) == (True, [], 64)
+    (one,) = told["workflows"]
+    assert (one["entry"], one["input"]["required"], one["output"]) == (
+        "counting_play:count",
+        ["items"],
+        {"type": "integer"},
+    )
+
+
+def test_an_input_is_checked_with_the_workflow(place: Place) -> None:
+    file = place.write("checked_play.py", COUNTING)
+    assert place.here("validate", f"{file}:count", "--input", '{"items": ["a"]}').exit_code == exits.OK
+    said = place.here("validate", f"{file}:count", "--input", '{"items": 3}')
+    assert said.exit_code == exits.FAILED
+    assert "error python.input input.items: " in said.stdout
+    assert f"✗ {file}:count (python): 1 error" in said.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "code", "line"),
+    [
+        ("syntax_play", "def x(:\n", "python.import_failed", 1),
+        ("raising_play", "import json\n\njson.loads('x')\n", "python.import_failed", 3),
+        (
+            "socket_play",
+            "import socket\nfrom callboard import workflow\n\n@workflow\nasync def f(s: socket.socket): ...\n",
+            "python.import_failed",
+            4,
+        ),
+        ("empty_play", "", "python.no_workflow", None),
+    ],
+)
+def test_what_is_wrong_has_its_line(place: Place, name: str, source: str, code: str, line: int | None) -> None:
+    file = place.write(f"{name}.py", source)
+    said = place.here("validate", file)
+    assert said.exit_code == exits.FAILED
+    place_of = f"{file}:{line}: " if line else ""
+    assert said.stdout.startswith(f"{place_of}error {code}: ")
+    assert said.stdout.endswith(f"✗ {file} (python): 1 error\n")
+    told = json.loads(place.here("validate", file, "--json").stdout)
+    assert (told["valid"], told["workflows"]) == (False, [])
+    assert [(one["code"], one.get("line")) for one in told["problems"]] == [(code, line)]
+
+
+def test_a_problem_of_a_module_beside_it_has_the_file_of_the_module(place: Place) -> None:
+    place.write("beside_play.py", "\nraise ValueError\n")
+    file = place.write("importing_play.py", f"import beside_play\n{COUNTING}")
+    assert place.here("validate", file).stdout.startswith("beside_play.py:2: error python.import_failed: ")
+
+
+def test_the_schema_of_an_input_and_of_an_output_is_printed(place: Place) -> None:
+    file = place.write("schema_play.py", COUNTING)
+    assert place.told("schema", f"{file}:count")["properties"] == {
+        "items": {"items": {"type": "string"}, "title": "Items", "type": "array"}
+    }
+    assert place.told("schema", f"{file}:count", "--of", "output")["type"] == "integer"
+    several = place.told("schema", f"{file}:compare")
+    # References are resolved from the root.
+    assert set(several["$defs"]) == {"Order"}
+    assert several["properties"]["pair"]["properties"]["first"] == {"$ref": "#/$defs/Order"}
+    assert "has several workflows" in place.here("schema", file).stderr
+    for words in (["events"], []):
+        assert place.here("schema", *words, "--of", "input").exit_code == exits.USAGE
+
+
+def test_a_pushed_workflow_starts_where_a_worker_has_any_version_of_its_code(place: Place) -> None:
+    file = place.write("pushed_play.py", ENTRIES.format(name="echo", more=""))
+    said = place.here("push", f"{file}:echo", "--name", "reply")
+    assert said.exit_code == exits.OK
+    assert "registered reply (python)" in said.stdout
+    assert "The code was not sent." in said.stdout
+    assert place.here("definitions", "reply", "--source").stdout.strip() == '{"python":"pushed_play:echo"}'
+    place.write(file, ENTRIES.format(name="echo", more=' + "!"'))
+    with place.up("--code", file):
+        place.told("start", "reply", "--input", '{"word": "ok"}', "--run-id", "r1")
+        assert place.here("watch", "r1", "--until", "run.end").exit_code == exits.OK
+        assert place.told("show", "r1")["output"] == "ok!"
+
+
+def test_what_cannot_be_imported_is_not_registered(place: Place) -> None:
+    said = place.here("push", place.write("unloadable_play.py", "1 / 0\n"))
+    assert said.exit_code == exits.FAILED
+    assert "error python.import_failed" in said.stderr
