@@ -64,6 +64,12 @@ class _Loader(Reader, Scanner, Parser, Composer, BaseResolver):
             raise MarkedYAMLError(problem=message, problem_mark=self.get_mark())
         super().fetch_more_tokens()
 
+    def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803
+        # For each token the scanner looks at all brackets that are open: deep nesting would take it seconds.
+        if self.flow_level > DEPTH_MAX:
+            raise MarkedYAMLError(problem=f"nested more than {DEPTH_MAX} deep", problem_mark=self.get_mark())
+        super().fetch_flow_collection_start(TokenClass)
+
     def scan_plain(self) -> ScalarToken:
         """Scan an unquoted scalar; YAML 1.1 ends one at a question mark within brackets, YAML 1.2 does not."""
         if not self.flow_level:
@@ -90,6 +96,7 @@ _HINTS = {
     "mapping values are not allowed": "quotes around a text with ': ' in it, and lines of one object to begin alike",
     "found character '\\t'": "blanks, not tabs, at the beginning of a line",
     "cannot start any token": "quotes around a text that begins with this character",
+    "nested more than": "a flatter document",
     "expected <block end>": "lines of one object or list to begin in the same column",
 }
 """The usual remedy for an error of the scanner, by words that occur in its message."""

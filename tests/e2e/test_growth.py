@@ -186,11 +186,10 @@ def codes(end: ev.RunEnd) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("length", [600, 2_000])
-def test_a_value_that_nests_too_deep_fails_its_node_by_name(length: int) -> None:
+def test_a_value_that_nests_too_deep_fails_its_node_by_name() -> None:
     """Each IF puts what it gets into an object."""
-    nodes = [condition(f"c{i}", "true") for i in range(length)]
-    wires = ["t -> c0", *[f"c{i}.true -> c{i + 1}" for i in range(length - 1)]]
+    nodes = [condition(f"c{i}", "true") for i in range(VALUE_DEPTH_MAX + 100)]
+    wires = ["t -> c0", *[f"c{i}.true -> c{i + 1}" for i in range(len(nodes) - 1)]]
     _, end = performed(Case("graph", graph([webhook(), *nodes], *wires), {"a": 1}))
     assert codes(end)[-1] == "graph.too_deep"
 
@@ -212,7 +211,7 @@ def test_depth_is_measured_level_by_level() -> None:
         nests_deeper(value, 19, Steps(3))
 
 
-BRACKETS = ["[" * 300_000, '{"a":' * 300_000, "x ```json\n" + "[" * 300_000 + "]" * 300_000 + "\n```"]
+BRACKETS = ["[" * 100_000, '{"a":' * 100_000, "x ```json\n" + "[" * 100_000 + "]" * 100_000 + "\n```"]
 
 
 @pytest.mark.parametrize("text", BRACKETS, ids=["arrays", "objects", "fenced"])

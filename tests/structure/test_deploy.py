@@ -126,10 +126,11 @@ def test_what_is_wanted_with_an_extra_is_locked_with_it(lock: str) -> None:
     """An older pip takes the newest version of what is not, whatever the lock says of the package itself."""
     text = (ROOT / lock).read_text(encoding="utf-8")
     locked = {one.name: one for one in map(Requirement, re.findall(r"^([\w.-]+\S*==[^\s;]+)", text, re.MULTILINE))}
+    installed = {found.metadata["Name"].lower() for found in distributions()}
     wanted = [
         Requirement(words)
         for name, one in locked.items()
-        if name in {found.metadata["Name"].lower() for found in distributions()}
+        if name in installed
         for words in requires(name) or []
         if _applies(Requirement(words), one.extras)
     ]
