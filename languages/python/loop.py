@@ -38,6 +38,31 @@ DRAWN_BITS = 52
 _log = logging.getLogger("callboard.python")
 
 
+class NumberedTask(asyncio.Task[Any]):
+    """A task whose hash is its number in the run, so that a set of tasks has the same order in every replay.
+
+    The hash of asyncio's own tasks is their address in memory. ``asyncio.wait`` and libraries keep tasks in sets.
+    """
+
+    def __init__(self, coro: Any, *, number: int, **more: Any) -> None:
+        self._number = number
+        super().__init__(coro, **more)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class NumberedFuture(asyncio.Future[Any]):
+    """A future whose hash is its number in the run."""
+
+    def __init__(self, *, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._number = number
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 class WorkflowLoop(asyncio.AbstractEventLoop):
     """The event loop of one run. ``where`` returns the place of the caller in the code."""
 
@@ -50,6 +75,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self.locals: dict[object, Any] = {}
         """The state of this run that functions of the public API keep."""
         self.began = stage.now()
+        self._count = 0
         self._drawn: dict[str, int] = {}
         self._ready: deque[asyncio.Handle] = deque()
         self._open: dict[Task[Any], Callable[[Settled[Any]], None]] = {}
@@ -273,13 +299,19 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self.abandon(task)
 
     def create_future(self) -> "asyncio.Future[Any]":
-        return asyncio.Future(loop=self)
+        return NumberedFuture(number=self.next_number(), loop=self)
+
+    def next_number(self) -> int:
+        """Return the number of the next task or future, which is the same in every replay."""
+        self._count += 1
+        return self._count
 
     def create_task(self, coro: Any, *, name: object = None, context: Context | None = None, **more: Any) -> Any:
         more.pop("eager_start", None)
         default = self.addresses.next_default_name()
         parent = asyncio.current_task(self)
-        task = asyncio.Task(coro, loop=self, name=default if name is None else str(name), context=context, **more)
+        name = default if name is None else str(name)
+        task = NumberedTask(coro, number=self.next_number(), loop=self, name=name, context=context, **more)
         self.addresses.add(task, parent, default)
         self._tasks.add(task)
         return task
