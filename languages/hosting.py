@@ -1,13 +1,21 @@
 """The port for hosted code, implemented by a language whose definitions are code."""
 
 from collections.abc import Callable, Mapping
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 CODE_UNKNOWN = "code.unknown"
 """The code of the problem that a definition names code which this process does not host."""
+
+
+INTERRUPTS: list[Callable[[FrameType | None], None]] = []
+"""Functions that a worker calls in the thread of its event loop, several times a second, while code blocks the loop.
+
+The argument is the frame of the code. A function of a language raises an exception in hosted code that has blocked the
+loop for too long, and else returns. Hosting code adds the function (`Hosting.prepare`).
+"""
 
 
 class Code(Struct, frozen=True):

@@ -12,8 +12,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from callboard.languages.hosting import Code, Entry
+from callboard.languages.hosting import INTERRUPTS, Code, Entry
 from callboard.languages.python import guard
+from callboard.languages.python.interruption import interrupt
 from callboard.languages.python.workflows import Workflow
 from callboard.lib.canonical_json import canonical
 
@@ -56,6 +57,8 @@ class PythonHosting:
 
     def prepare(self) -> None:
         guard.install()
+        if interrupt not in INTERRUPTS:
+            INTERRUPTS.append(interrupt)
 
     def is_entry(self, value: object) -> bool:
         return isinstance(value, Workflow)

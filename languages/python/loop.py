@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
 from contextvars import Context
+from types import FrameType
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
@@ -32,10 +33,17 @@ NOT_NEEDED = Failure("cancelled", "the workflow does not wait for it any more", 
 BATCH_MAX = 1_000_000
 """The number of callbacks without any input from the stage that counts as an endless loop."""
 
+SLICE_MAX = 1_000
+"""The number of callbacks after which other runs of the worker have their turn."""
+
 DRAWN_BITS = 52
 """How many bits of a drawn number are used."""
 
 _log = logging.getLogger("callboard.python")
+
+
+class Interrupted(BaseException):
+    """Raised in the code of a workflow that blocks the worker; `WorkflowLoop.fault` says why."""
 
 
 class NumberedTask(asyncio.Task[Any]):
@@ -66,15 +74,21 @@ class NumberedFuture(asyncio.Future[Any]):
 class WorkflowLoop(asyncio.AbstractEventLoop):
     """The event loop of one run. ``where`` returns the place of the caller in the code."""
 
-    def __init__(self, stage: Stage, where: Callable[[], str] = lambda: "") -> None:
+    def __init__(self, stage: Stage, where: Callable[[FrameType | None], str] = lambda _frame: "") -> None:
         self.stage = stage
-        self.where = where
+        self._where = where
         self.addresses = Addresses()
         self.fault: BaseException | None = None
         """An exception that ends the run at once, even if the workflow catches it."""
         self.locals: dict[object, Any] = {}
         """The state of this run that functions of the public API keep."""
         self.began = stage.now()
+        self.in_callback = False
+        self.callbacks = 0
+        """How many callbacks were run; with `in_callback` the number of the current one."""
+        self.seen_callback = self.seen_times = 0
+        self.seen_cpu_s = 0.0
+        """What `interruption` knows of the current callback."""
         self._count = 0
         self._drawn: dict[str, int] = {}
         self._ready: deque[asyncio.Handle] = deque()
@@ -84,6 +98,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._generators: WeakSet[Any] = WeakSet()
         self._collection: Collection
         self._dead = False
+
+    def where(self, frame: FrameType | None = None) -> str:
+        """Return the place in the code of a frame, by default of the caller."""
+        return self._where(frame or sys._getframe(1))  # pyright: ignore
 
     # -- the stage's side ----------------------------------------------------------------------------------------------
 
@@ -96,7 +114,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         try:
             async with self.stage.collecting() as self._collection:
                 main = self.create_task(coro)
-                self._run()
+                await self._run()
                 while not main.done():
                     cancelled = await self._take(main) or cancelled
                 await self._unwind()
@@ -118,7 +136,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             done = self._open.pop(settled, None)
             if done is not None and settled.settled is not None:
                 done(settled.settled)
-        self._run()
+        await self._run()
         await self.stage.breathe()
         return settled if isinstance(settled, Cancelled) else None
 
@@ -128,13 +146,13 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         for task in left:
             task.cancel()
         while left:
-            self._run()
+            await self._run()
             left = [task for task in left if not task.done()]
             if left:
                 await self._take(left[0])
         if self._generators:
             closing = self.create_task(self.shutdown_asyncgens())
-            self._run()
+            await self._run()
             while not closing.done():
                 await self._take(closing)
         for task in list(self._open):
@@ -212,21 +230,32 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     # -- running -------------------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        """Run ready callbacks until none is left."""
+    async def _run(self) -> None:
+        """Run ready callbacks until none is left. In between, other runs of the worker have their turn."""
+        for _ in range(-(-BATCH_MAX // SLICE_MAX)):
+            with suppress(Interrupted):
+                self._run_slice()
+            if self.fault is not None:
+                raise self.fault
+            if not self._ready:
+                return
+            await self.stage.breathe()
+        raise WorkflowFault(Failure("python.spinning", f"the workflow goes on without ever waiting: {self.stacks()}"))
+
+    def _run_slice(self) -> None:
+        """Run at most `SLICE_MAX` ready callbacks."""
         with self._enter_loop():
-            for _ in range(BATCH_MAX):
-                if not self._ready:
+            for _ in range(SLICE_MAX):
+                if not self._ready or self.fault is not None:
                     break
                 handle = self._ready.popleft()
                 if not handle.cancelled():
-                    handle._run()  # pyright: ignore
-                if self.fault is not None:
-                    raise self.fault
-            else:
-                raise WorkflowFault(
-                    Failure("python.spinning", f"the workflow goes on without ever waiting: {self.stacks()}")
-                )
+                    self.callbacks += 1
+                    self.in_callback = True
+                    try:
+                        handle._run()  # pyright: ignore
+                    finally:
+                        self.in_callback = False
 
     @contextmanager
     def _enter_loop(self) -> Generator[None]:

@@ -285,7 +285,8 @@ def workflow_of(tree: Tree) -> Callable[[], Awaitable[Any]]:
 # -- the runs ----------------------------------------------------------------------------------------------------------
 
 
-def _play(function: Callable[[], Any]) -> Callable[[Stage], Awaitable[End]]:
+def play_of(function: Callable[[], Any]) -> Callable[[Stage], Awaitable[End]]:
+    """Make the play that performs the function of a workflow."""
     hosted = Hosted(Code("", {}, "", lambda name: name), Workflow(function))
 
     async def play(stage: Stage) -> End:
@@ -301,7 +302,7 @@ async def _child(stage: Stage) -> End:
         await asyncio.sleep(given["seconds"])
         return await work("child", given["fails"])
 
-    return await _play(program)(stage)
+    return await play_of(program)(stage)
 
 
 REF = RunRef("acme", "r1")
@@ -318,7 +319,7 @@ def hands_for(tree: Tree, log: CrashingLog, *, cancel_at: int | None = None, alw
     said: set[str] = set()
     steps = Steps(threads=False)
     harness = RunHarness(
-        {"p": _play(workflow_of(tree)), "child": _child},
+        {"p": play_of(workflow_of(tree)), "child": _child},
         log=log,
         clock=VirtualClock(),
         always_replay=always_replay,
