@@ -36,6 +36,9 @@ BATCH_MAX = 1_000_000
 SLICE_MAX = 1_000
 """The number of callbacks after which other runs of the worker have their turn."""
 
+CLOSINGS_MAX = 100
+"""How many times a coroutine is closed that awaits something each time."""
+
 DRAWN_BITS = 52
 """How many bits of a drawn number are used."""
 
@@ -44,6 +47,10 @@ _log = logging.getLogger("callboard.python")
 
 class Interrupted(BaseException):
     """Raised in the code of a workflow that blocks the worker; `WorkflowLoop.fault` says why."""
+
+
+class Dropped(BaseException):
+    """Raised in the code of a workflow that uses its run while it is dropped, for instance in a ``finally`` block."""
 
 
 class NumberedTask(asyncio.Task[Any]):
@@ -75,7 +82,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     """The event loop of one run. ``where`` returns the place of the caller in the code."""
 
     def __init__(self, stage: Stage, where: Callable[[FrameType | None], str] = lambda _frame: "") -> None:
-        self.stage = stage
+        self._stage = stage
         self._where = where
         self.addresses = Addresses()
         self.fault: BaseException | None = None
@@ -98,6 +105,16 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._generators: WeakSet[Any] = WeakSet()
         self._collection: Collection
         self._dead = False
+
+    @property
+    def stage(self) -> Stage:
+        """The stage of the run.
+
+        :raises Dropped: if the run has ended here, or continues on another worker
+        """
+        if self._dead:
+            raise Dropped
+        return self._stage
 
     def where(self, frame: FrameType | None = None) -> str:
         """Return the place in the code of a frame, by default of the caller."""
@@ -220,13 +237,25 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def drop(self) -> None:
         """Drop all tasks without clean-up, since the run has ended here or continues on another worker."""
         self._dead = True
+        # A coroutine that is closed runs its ``finally`` blocks. What they call has to find this loop, which refuses:
+        # outside of a workflow a step would simply be called.
+        with self._enter_loop():
+            for task in self._list_unfinished():
+                waits_for: Any = task._fut_waiter  # type: ignore[attr-defined]  # pyright: ignore
+                _close(task.get_coro())
+                # Marks them as done, which clears their callbacks. These refer to the tasks, and the cycles would keep
+                # the run in memory until the next full garbage collection.
+                for future in (waits_for, task):
+                    if isinstance(future, asyncio.Future):
+                        asyncio.Future.cancel(future)
+            for handle, _task in list(self._timers.values()):
+                handle.cancel()
         self._ready.clear()
-        for task in self._list_unfinished():
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # pyright: ignore
-            with suppress(BaseException):
-                task.get_coro().close()  # pyright: ignore
         self._open.clear()
         self._timers.clear()
+        self.addresses.clear()
+        self.locals.clear()
+        self.fault = None
 
     # -- running -------------------------------------------------------------------------------------------------------
 
@@ -386,6 +415,18 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         self.call_exception_handler(context)
+
+
+def _close(coro: Any) -> None:
+    """Close a coroutine, even if it awaits something meanwhile, as a task group does."""
+    for _ in range(CLOSINGS_MAX):
+        try:
+            coro.close()
+        except RuntimeError:
+            continue  # it has awaited, or raised
+        except BaseException:
+            return
+        return
 
 
 def _make_refusal(name: str) -> Callable[..., Any]:

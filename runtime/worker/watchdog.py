@@ -52,6 +52,8 @@ class Watchdog:
         self._beaten_at = monotonic()
         self._logged: float | None = None
         self._stack: list[str] | None = []
+        self._interrupted: tuple[str, list[str]] | None = None
+        """The run whose code was interrupted, and the stack of that code."""
 
     async def run(self) -> None:
         """Watch the loop until cancelled."""
@@ -71,6 +73,10 @@ class Watchdog:
             now = monotonic()
             if self._logged == self._beaten_at:
                 logger.warning("loop.released", held_s=round(now - self._beaten_at, 2), at=self._stack or [])
+            interrupted, self._interrupted = self._interrupted, None
+            if interrupted is not None:
+                run, stack = interrupted
+                logger.warning("loop.interrupted", held_s=round(now - self._beaten_at, 2), run=run, at=stack)
             self._beaten_at = now
             await anyio.sleep(self._beat_s)
 
@@ -106,10 +112,13 @@ class Watchdog:
     def _note_stack(self, _number: int, frame: FrameType | None) -> None:
         # Nothing is logged here: the signal may have interrupted a logger that holds its lock.
         if self._stack is None:
-            frames = traceback.extract_stack(frame)[-FRAMES_LOGGED_MAX:]
-            self._stack = [f"{one.filename}:{one.lineno} {one.name}" for one in frames]
+            self._stack = _describe_stack(frame)
         for interrupt in INTERRUPTS:
-            interrupt(frame)
+            try:
+                interrupt(frame)
+            except BaseException:
+                self._interrupted = self._doing(), _describe_stack(frame)
+                raise
 
     def _stack_of_loop(self, over: threading.Event) -> list[str]:
         """Ask the loop's thread for its stack; empty if it does not run Python code."""
@@ -119,3 +128,8 @@ class Watchdog:
         while self._stack is None and monotonic() < deadline and not over.wait(0.01):
             pass
         return self._stack or []
+
+
+def _describe_stack(frame: FrameType | None) -> list[str]:
+    frames = traceback.extract_stack(frame)[-FRAMES_LOGGED_MAX:]
+    return [f"{one.filename}:{one.lineno} {one.name}" for one in frames]

@@ -10,7 +10,7 @@ from zlib import crc32
 
 from hypothesis import strategies as st
 
-from callboard import ChildFailed, StepFailed, ask, signal, step
+from callboard import ChildFailed, StepFailed, ask, signal, step, step_context
 from callboard.actors.kinds.step import Steps
 from callboard.bus import events as ev
 from callboard.bus.subjects import RunRef
@@ -107,8 +107,14 @@ trees = st.recursive(leaves, _inner, max_leaves=6)
 Part = Callable[[], Coroutine[Any, Any, JSON]]
 
 
+OUTSIDE: list[str] = []
+"""Calls of steps that no worker has made."""
+
+
 @step
 async def work(label: str, fails: bool) -> str:
+    if not step_context().run:
+        OUTSIDE.append(label)
     if fails:
         raise ValueError(label)
     return label

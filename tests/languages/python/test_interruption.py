@@ -100,7 +100,7 @@ async def test_a_workflow_that_blocks_its_worker_fails_by_name(play: Any, heard:
     assert blocked.error.code == "python.blocking"
     assert "test_interruption.py:" in blocked.error.message
     assert other.output == "done"
-    held = [entry for entry in heard if entry["event"] == "loop.held" and entry["run"] == "blocks"]
+    held = [entry for entry in heard if entry["event"] == "loop.interrupted" and entry["run"] == "blocks"]
     assert any("test_interruption.py:" in frame for entry in held for frame in entry["at"])
 
 

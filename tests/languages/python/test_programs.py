@@ -17,7 +17,7 @@ from callboard.bus.subjects import RunRef
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import CrashingLog, CrashPoint
 from callboard.testing.virtual_time import simulate
-from tests.support.python_programs import REF, Tree, hands_for, trees
+from tests.support.python_programs import OUTSIDE, REF, Tree, hands_for, trees
 from tests.support.run_harness import end_of
 
 PROGRAMS = int(os.environ.get("CALLBOARD_TEST_PROGRAMS", "12"))
@@ -62,6 +62,7 @@ async def perform(tree: Tree, cancel_at: int | None, death: int | None = None) -
     harness = hands.harness
     end = end_of(await hands.finish(await harness.accept("p")))
     assert death is None or hands.crashes == 1
+    assert not OUTSIDE
     carried = Counter(harness.carried)
     before = set(log.appended[:death])
     for member in await hands.family(REF):
