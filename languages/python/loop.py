@@ -102,6 +102,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._open: dict[Task[Any], Callable[[Settled[Any]], None]] = {}
         self._timers: dict[int, tuple[asyncio.TimerHandle, Task[Any]]] = {}
         self._tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self._futures: WeakSet[asyncio.Future[Any]] = WeakSet()
         self._generators: WeakSet[Any] = WeakSet()
         self._collection: Collection
         self._dead = False
@@ -243,11 +244,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             for task in self._list_unfinished():
                 waits_for: Any = task._fut_waiter  # type: ignore[attr-defined]  # pyright: ignore
                 _close(task.get_coro())
-                # Marks them as done, which clears their callbacks. These refer to the tasks, and the cycles would keep
-                # the run in memory until the next full garbage collection.
-                for future in (waits_for, task):
-                    if isinstance(future, asyncio.Future):
-                        asyncio.Future.cancel(future)
+                _clear_callbacks(task, waits_for)
+            _clear_callbacks(*self._futures)
             for handle, _task in list(self._timers.values()):
                 handle.cancel()
         self._ready.clear()
@@ -357,7 +355,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self.abandon(task)
 
     def create_future(self) -> "asyncio.Future[Any]":
-        return NumberedFuture(number=self.next_number(), loop=self)
+        future = NumberedFuture(number=self.next_number(), loop=self)
+        self._futures.add(future)
+        return future
 
     def next_number(self) -> int:
         """Return the number of the next task or future, which is the same in every replay."""
@@ -427,6 +427,20 @@ def _close(coro: Any) -> None:
         except BaseException:
             return
         return
+
+
+def _clear_callbacks(*futures: Any) -> None:
+    """Mark futures as done, which clears their callbacks; those of gathered futures too.
+
+    Callbacks refer to futures and tasks, and the cycles would keep the run in memory until the next full garbage
+    collection.
+    """
+    left = list(futures)
+    while left:
+        future = left.pop()
+        if isinstance(future, asyncio.Future) and not future.done():
+            asyncio.Future.cancel(future)  # pyright: ignore
+            left += getattr(future, "_children", ())
 
 
 def _make_refusal(name: str) -> Callable[..., Any]:
