@@ -36,7 +36,6 @@ class Addresses:
         place = self._places.get(task) if task is not None else None
         return place.path if place is not None else ""
 
-
     def clear(self) -> None:
         """Forget all tasks. Places refer to each other, so the cycles would keep them in memory."""
         for place in self._places.values():
