@@ -57,7 +57,7 @@ async def parked(connection: Connection, definition: str, tag: str, runs: int) -
     async def start(n: int) -> None:
         async with limit:
             source = {"language": "python", "source": definition}
-            await client.start({"definition": source, "input": {"n": n}, "run_id": f"{tag}-{n}"})
+            await client.start({"definition": source, "input": {"n": n}, "run_id": f"{tag}-{n}"}, wait_s=PATIENCE_S)
 
     async with client.follow(after=None) as events, anyio.create_task_group() as tasks:
         for n in range(runs):
@@ -85,7 +85,7 @@ async def resumed(connection: Connection, questions: dict[str, str]) -> int:
 
     async def answer(run: str, key: str) -> None:
         async with limit:
-            await client.tell(run, "answer", Answer(interaction=key, user_response=1))
+            await client.tell(run, "answer", Answer(interaction=key, user_response=1), wait_s=PATIENCE_S)
 
     async with client.follow(event_type=ev.RunEnd.type, after=None) as ends, anyio.create_task_group() as tasks:
         for run, key in questions.items():
@@ -107,6 +107,7 @@ async def report() -> None:
         async with staffed_connection("100ms") as connection:
             # What a process allocates once is not of the runs.
             await resumed(connection, await parked(connection, definition, "first", RUNS // 4))
+            gc.collect()
             before_mb, (before, _) = resident_mb(os.getpid()), containers()
             began = time.perf_counter()
             questions = await parked(connection, definition, "parked", RUNS)

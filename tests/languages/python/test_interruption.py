@@ -67,7 +67,9 @@ async def locking() -> None:
 async def summing() -> int:
     """Spend some time in a function in C that no signal interrupts, and that keeps the watchdog from running."""
     total = sum(range(20_000_000))
-    return abs(total)
+    for _ in range(200_000):
+        total = abs(total)
+    return total
 
 
 async def quick() -> str:
