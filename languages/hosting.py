@@ -10,6 +10,10 @@ CODE_UNKNOWN = "code.unknown"
 """The code of the problem that a definition names code which this process does not host."""
 
 
+BLOCKING = "python.blocking"
+"""The code of the failure of a run whose code was interrupted because it blocked its worker. ``turn`` in its details is
+that of the stage at that time."""
+
 INTERRUPTS: list[Callable[[FrameType | None], None]] = []
 """Functions that a worker calls in the thread of its event loop, several times a second, while code blocks the loop.
 

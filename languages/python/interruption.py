@@ -10,10 +10,9 @@ from time import thread_time
 from types import FrameType
 
 from callboard.bus.effects import Failure
+from callboard.languages.hosting import BLOCKING
 from callboard.languages.python.errors import WorkflowFault
 from callboard.languages.python.loop import Interrupted, WorkflowLoop, current_loop
-
-BLOCKING = "python.blocking"
 
 CPU_S_MAX = 0.75
 """The CPU time that one callback of a workflow may take after it was first seen. On a busy machine the thread waits for
@@ -38,7 +37,7 @@ def interrupt(frame: FrameType | None) -> None:
     used_s = thread_time() - loop.seen_cpu_s
     if (used_s < CPU_S_MAX and loop.seen_times < LOOKS_MAX) or _imports(frame):
         return
-    loop.fault = WorkflowFault(Failure(BLOCKING, _describe(loop, frame)))
+    loop.fault = WorkflowFault(Failure(BLOCKING, _describe(loop, frame), details={"turn": loop.stage.turn()}))
     raise Interrupted
 
 

@@ -1,5 +1,6 @@
 """Workflows that block the worker: the watchdog reports where, and the run fails by name, while others continue."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -8,13 +9,16 @@ import anyio
 import pytest
 import structlog
 
+from callboard import ask, progress
+from callboard.actors.kinds.step import Steps
 from callboard.bus.log.memory import MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.python import interruption
 from callboard.languages.python.hosted import HOSTING
 from callboard.runtime.run.pace import Pace
 from callboard.runtime.worker.watchdog import Watchdog
-from tests.support.python_programs import play_of
+from callboard.service.operations.replays import replay_events
+from tests.support.python_programs import play_of, work
 from tests.support.run_harness import RunHarness, end_of
 
 PATIENCE_S = 60.0
@@ -77,9 +81,10 @@ async def quick() -> str:
 
 
 async def performed(play: Any) -> tuple[Any, Any]:
-    """Perform a run under a watchdog, and then another one; return how both ended."""
+    """Perform a run under a watchdog, and then another one; return how both ended. Replay the first one."""
     pace = Pace()
-    harness = RunHarness({"blocks": play_of(play), "quick": play_of(quick)}, log=MemoryLog(), pace=pace)
+    plays = {"blocks": play_of(play), "quick": play_of(quick)}
+    harness = RunHarness(plays, log=MemoryLog(), pace=pace, kinds={"step": Steps(threads=False).carry})
     ends: list[Any] = []
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(Watchdog(lambda: pace.doing, held_s=0.1, beat_s=0.02).run)
@@ -92,10 +97,23 @@ async def performed(play: Any) -> tuple[Any, Any]:
                 ends.append(end_of(await harness.events(ref)))
             await anyio.sleep(0.1)
         tasks.cancel_scope.cancel()
+    events = await harness.events(RunRef("acme", "blocks"))
+    replayed = replay_events(RunRef("acme", "blocks"), events, await harness.read_admission(events[0]), {})
+    assert replayed.at < len(events) or ends[0].status == "completed"
     return ends[0], ends[1]
 
 
-@pytest.mark.parametrize("play", [computing, catching, tidying, locking])
+async def later() -> None:
+    await asyncio.gather(work("a", fails=False), ask("When?"), later_still())
+
+
+async def later_still() -> None:
+    await work("b", fails=False)
+    progress("now")
+    await computing()
+
+
+@pytest.mark.parametrize("play", [computing, later, catching, tidying, locking])
 async def test_a_workflow_that_blocks_its_worker_fails_by_name(play: Any, heard: list[dict[str, Any]]) -> None:
     blocked, other = await performed(play)
     assert blocked.status == "failed"
