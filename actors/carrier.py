@@ -314,7 +314,9 @@ class Carrier:
                 message = f"this worker carries out no effects of kind {call.kind_} (only {known})"
                 return ev.EffectResult(error=Failure(code="effect.unsupported", message=message))
             if job.work is not None:
-                job = msgspec.structs.replace(job, report=lambda line: reporter.progress(job.node, line))
+                # The function does not refer to the job, which would keep both in memory.
+                node = job.node
+                job = msgspec.structs.replace(job, report=lambda line: reporter.progress(node, line))
             value, metadata = await carry(job, call.request)
         except (EffectFailed, ToolFailed) as error:
             return job.spent.outcome(error=error.failure)

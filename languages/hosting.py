@@ -1,7 +1,7 @@
 """The port for hosted code, implemented by a language whose definitions are code."""
 
 from collections.abc import Callable, Mapping
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -10,6 +10,18 @@ from callboard.lib.json_types import JsonSchema
 
 CODE_UNKNOWN = "code.unknown"
 """The code of the problem that a definition names code which this process does not host."""
+
+
+BLOCKING = "python.blocking"
+"""The code of the failure of a run whose code was interrupted because it blocked its worker. ``turn`` in its details is
+that of the stage at that time."""
+
+INTERRUPTS: list[Callable[[FrameType | None], None]] = []
+"""Functions that a worker calls in the thread of its event loop, several times a second, while code blocks the loop.
+
+The argument is the frame of the code. A function of a language raises an exception in hosted code that has blocked the
+loop for too long, and else returns. Hosting code adds the function (`Hosting.prepare`).
+"""
 
 
 class Code(Struct, frozen=True):

@@ -36,6 +36,12 @@ class Addresses:
         place = self._places.get(task) if task is not None else None
         return place.path if place is not None else ""
 
+    def clear(self) -> None:
+        """Forget all tasks. Places refer to each other, so the cycles would keep them in memory."""
+        for place in self._places.values():
+            place.clear()
+        self._places.clear()
+
 
 class _Place:
     """A task in the tree; the workflow's own task has no parent."""
@@ -56,6 +62,10 @@ class _Place:
             self._parent._resolve()
         assert self._path is not None
         return self._path
+
+    def clear(self) -> None:
+        self._task = self._parent = None
+        self._unresolved.clear()
 
     def _resolve(self) -> None:
         """Set the paths of the tasks that this one has created, in the order of their creation."""

@@ -5,7 +5,6 @@ Files have the names that they have in the bundle, so that a place is the same o
 
 import asyncio
 import contextlib
-import sys
 from types import FrameType, TracebackType
 
 _OWN = (__file__.rpartition("/")[0] + "/", asyncio.__file__.rpartition("/")[0] + "/", contextlib.__file__, "<frozen")
@@ -17,10 +16,9 @@ def is_own(file: str) -> bool:
     return file.startswith(_OWN)
 
 
-def where(root: str) -> str:
-    """Return the place of the caller: the innermost frame in the bundle at ``root``, else outside of this package."""
+def where(root: str, frame: FrameType | None) -> str:
+    """Return the place of a frame: the innermost one in the bundle at ``root``, else outside of this package."""
     found: FrameType | None = None
-    frame: FrameType | None = sys._getframe(1)  # pyright: ignore
     while frame is not None:
         file = frame.f_code.co_filename
         if not is_own(file):

@@ -4,6 +4,7 @@ A process brings its code; a start only names it. `HOSTING` is the `callboard.la
 language.
 """
 
+import sys
 from collections.abc import Mapping
 from hashlib import sha256
 from types import ModuleType
@@ -11,8 +12,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from callboard.languages.hosting import Code, Entry
+from callboard.languages.hosting import INTERRUPTS, Code, Entry
 from callboard.languages.python import guard
+from callboard.languages.python.interruption import interrupt
 from callboard.languages.python.workflows import Workflow
 from callboard.lib.canonical_json import canonical
 
@@ -55,6 +57,8 @@ class PythonHosting:
 
     def prepare(self) -> None:
         guard.install()
+        if interrupt not in INTERRUPTS:
+            INTERRUPTS.append(interrupt)
 
     def is_entry(self, value: object) -> bool:
         return isinstance(value, Workflow)
@@ -67,6 +71,9 @@ class PythonHosting:
         return sha256(canonical(dict(sources))).hexdigest()
 
     def host(self, code: Code, entry: Workflow[..., Any]) -> str:
+        module = sys.modules.get(entry.module)
+        if module is not None:
+            guard.adopt(module)
         by_digest = HOSTED.setdefault(entry.entry, {})
         by_digest.pop(code.digest, None)
         by_digest[code.digest] = Hosted(code, entry)

@@ -119,7 +119,7 @@ def _misfits(found: Hosted, start: StartRun) -> list[Problem]:
 async def perform(found: Hosted, given: Any, stage: Stage) -> End:
     """Perform a workflow on a stage, and return how it ended."""
     root = found.code.root
-    loop = WorkflowLoop(stage, lambda: where(root))
+    loop = WorkflowLoop(stage, lambda frame: where(root, frame))
     loop.locals["hosted"] = found
     stage.inspection = WorkflowInspection(loop, root)
     arguments = found.workflow.arguments(given)

@@ -13,8 +13,9 @@ import sys
 from asyncio import events, tasks
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import Context
+from types import FrameType
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -32,6 +33,9 @@ NOT_NEEDED = Failure("cancelled", "the workflow does not wait for it any more", 
 BATCH_MAX = 1_000_000
 """The number of callbacks without any input from the stage that counts as an endless loop."""
 
+SLICE_MAX = 1_000
+"""The number of callbacks after which other runs of the worker have their turn."""
+
 DRAWN_BITS = 52
 """How many bits of a drawn number are used."""
 
@@ -41,16 +45,45 @@ CLOSES_MAX = 1_000
 _log = logging.getLogger("callboard.python")
 
 
+class Interrupted(BaseException):
+    """Raised in the code of a workflow that blocks the worker; `WorkflowLoop.fault` says why."""
+
+
 class Dropped(GeneratorExit):
     """Raised in a coroutine that is dropped, whenever it uses the stage: its run has ended, or continues elsewhere."""
+
+
+class NumberedTask(asyncio.Task[Any]):
+    """A task whose hash is its number in the run, so that a set of tasks has the same order in every replay.
+
+    The hash of asyncio's own tasks is their address in memory. ``asyncio.wait`` and libraries keep tasks in sets.
+    """
+
+    def __init__(self, coro: Any, *, number: int, **more: Any) -> None:
+        self._number = number
+        super().__init__(coro, **more)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class NumberedFuture(asyncio.Future[Any]):
+    """A future whose hash is its number in the run."""
+
+    def __init__(self, *, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._number = number
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
 
 
 class WorkflowLoop(asyncio.AbstractEventLoop):
     """The event loop of one run. ``where`` returns the place of the caller in the code."""
 
-    def __init__(self, stage: Stage, where: Callable[[], str] = lambda: "") -> None:
+    def __init__(self, stage: Stage, where: Callable[[FrameType | None], str] = lambda _frame: "") -> None:
         self._stage = stage
-        self.where = where
+        self._where = where
         self.addresses = Addresses()
         self.fault: BaseException | None = None
         """An exception that ends the run at once, even if the workflow catches it."""
@@ -61,27 +94,39 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         """The workflow's own task."""
         self.on_fault: Callable[[], object] = lambda: None
         """Called when the run fails by a `WorkflowFault`, while the tasks still have their frames."""
+        self.in_callback = False
+        self.callbacks = 0
+        """How many callbacks were run; with `in_callback` the number of the current one."""
+        self.seen_callback = self.seen_times = 0
+        self.seen_cpu_s = 0.0
+        """What `interruption` knows of the current callback."""
+        self._count = 0
         self._drawn: dict[str, int] = {}
         self._ready: deque[asyncio.Handle] = deque()
         self._open: dict[Task[Any], Callable[[Settled[Any]], None]] = {}
         self._timers: dict[int, tuple[asyncio.TimerHandle, Task[Any], Node]] = {}
         self._awaited: WeakKeyDictionary[asyncio.Future[Any], Node] = WeakKeyDictionary()
         self._tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self._futures: WeakSet[asyncio.Future[Any]] = WeakSet()
         self._generators: WeakSet[Any] = WeakSet()
         self._collection: Collection
         self._dead = False
-
-    # -- the stage's side ----------------------------------------------------------------------------------------------
 
     @property
     def stage(self) -> Stage:
         """The stage of the run.
 
-        :raises Dropped: if the tasks of this loop are being dropped
+        :raises Dropped: if the run has ended here, or continues on another worker
         """
         if self._dead:
-            raise Dropped("the workflow has ended here; nothing of it may use the run any more")
+            raise Dropped
         return self._stage
+
+    def where(self, frame: FrameType | None = None) -> str:
+        """Return the place in the code of a frame, by default of the caller."""
+        return self._where(frame or sys._getframe(1))  # pyright: ignore
+
+    # -- the stage's side ----------------------------------------------------------------------------------------------
 
     async def perform(self, coro: Coroutine[Any, Any, T]) -> "Performed[T]":
         """Run a coroutine to its end; then cancel its remaining tasks, and wait for them.
@@ -92,7 +137,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         try:
             async with self.stage.collecting() as self._collection:
                 main = self.main = self.create_task(coro)
-                self._run()
+                await self._run()
                 while not main.done():
                     cancelled = await self._take(main) or cancelled
                 await self._unwind()
@@ -117,7 +162,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             done = self._open.pop(settled, None)
             if done is not None and settled.settled is not None:
                 done(settled.settled)
-        self._run()
+        await self._run()
         await self.stage.breathe()
         return settled if isinstance(settled, Cancelled) else None
 
@@ -127,13 +172,13 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         for task in left:
             task.cancel()
         while left:
-            self._run()
+            await self._run()
             left = [task for task in left if not task.done()]
             if left:
                 await self._take(left[0])
         if self._generators:
             closing = self.create_task(self.shutdown_asyncgens())
-            self._run()
+            await self._run()
             while not closing.done():
                 await self._take(closing)
         for task in list(self._open):
@@ -224,31 +269,55 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         steps, and `stage` keeps them from changing the run.
         """
         self._dead = True
-        self._ready.clear()
+        if self.main is not None and not self.main.done():
+            self.main = None
+        # A coroutine that is closed runs its ``finally`` blocks. What they call has to find this loop, which refuses:
+        # outside of a workflow a step would simply be called.
         with self.enter():
             for task in self.list_unfinished():
-                task._log_destroy_pending = False  # type: ignore[attr-defined]  # pyright: ignore
+                waits_for: Any = task._fut_waiter  # type: ignore[attr-defined]  # pyright: ignore
                 _close(task.get_coro())
+                _clear_callbacks(task, waits_for)
+            _clear_callbacks(*self._futures)
+            for handle, *_ in list(self._timers.values()):
+                handle.cancel()
+        self._ready.clear()
         self._open.clear()
         self._timers.clear()
+        self._awaited.clear()
+        self.addresses.clear()
+        self.locals.clear()
+        self.on_fault = lambda: None
+        self.fault = None
 
     # -- running -------------------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        """Run ready callbacks until none is left."""
+    async def _run(self) -> None:
+        """Run ready callbacks until none is left. In between, other runs of the worker have their turn."""
+        for _ in range(-(-BATCH_MAX // SLICE_MAX)):
+            with suppress(Interrupted):
+                self._run_slice()
+            if self.fault is not None:
+                raise self.fault
+            if not self._ready:
+                return
+            await self.stage.breathe()
+        raise WorkflowFault(Failure("python.spinning", f"the workflow goes on without ever waiting: {self.stacks()}"))
+
+    def _run_slice(self) -> None:
+        """Run at most `SLICE_MAX` ready callbacks."""
         with self.enter():
-            for _ in range(BATCH_MAX):
-                if not self._ready:
+            for _ in range(SLICE_MAX):
+                if not self._ready or self.fault is not None:
                     break
                 handle = self._ready.popleft()
                 if not handle.cancelled():
-                    handle._run()  # pyright: ignore
-                if self.fault is not None:
-                    raise self.fault
-            else:
-                raise WorkflowFault(
-                    Failure("python.spinning", f"the workflow goes on without ever waiting: {self.stacks()}")
-                )
+                    self.callbacks += 1
+                    self.in_callback = True
+                    try:
+                        handle._run()  # pyright: ignore
+                    finally:
+                        self.in_callback = False
 
     @contextmanager
     def enter(self) -> Generator[None]:
@@ -321,13 +390,21 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self.abandon(task)
 
     def create_future(self) -> "asyncio.Future[Any]":
-        return asyncio.Future(loop=self)
+        future = NumberedFuture(number=self.next_number(), loop=self)
+        self._futures.add(future)
+        return future
+
+    def next_number(self) -> int:
+        """Return the number of the next task or future, which is the same in every replay."""
+        self._count += 1
+        return self._count
 
     def create_task(self, coro: Any, *, name: object = None, context: Context | None = None, **more: Any) -> Any:
         more.pop("eager_start", None)
         default = self.addresses.next_default_name()
         parent = asyncio.current_task(self)
-        task = asyncio.Task(coro, loop=self, name=default if name is None else str(name), context=context, **more)
+        name = default if name is None else str(name)
+        task = NumberedTask(coro, number=self.next_number(), loop=self, name=name, context=context, **more)
         self.addresses.add(task, parent, default)
         self._tasks.add(task)
         return task
@@ -384,6 +461,20 @@ def _close(coro: Any) -> None:
             # It has ended, and the next close returns; or it awaits again, and is closed again.
             continue
         return
+
+
+def _clear_callbacks(*futures: Any) -> None:
+    """Mark futures as done, which clears their callbacks; those of gathered futures too.
+
+    Callbacks refer to futures and tasks, and the cycles would keep the run in memory until the next full garbage
+    collection.
+    """
+    left = list(futures)
+    while left:
+        future = left.pop()
+        if isinstance(future, asyncio.Future) and not future.done():
+            asyncio.Future.cancel(future)  # pyright: ignore
+            left += getattr(future, "_children", ())
 
 
 def _make_refusal(name: str) -> Callable[..., Any]:

@@ -112,6 +112,7 @@ class Stage:
         self.inspection = None
         self.waits.over()
         self.asks.entered.clear()
+        self.inspection = None
 
     def deliver(self, event: Event) -> None:
         """Deliver one event of the log and run to quiescence, or until the interpreter draws breath.
@@ -123,7 +124,7 @@ class Stage:
         if is_actors_own(event) or event.type == ev.ChildEnd.type:
             # The interpreter's own warnings were counted when it stated them.
             self.ledger.warned.apply(event.path, ev.payload_of(event), self._child_of(event))
-        if self.killed is not None or kind is None or (kind.kind != "outcome" and event.type not in _DELIVERED_FACTS):
+        if self.killed is not None or kind is None or (kind.kind != "outcome" and event.type not in DELIVERED_FACTS):
             return
         self.asks.now = event.time
         if self._parting is not None and self._journal.has_reached(self._parting.forked.n):
@@ -335,5 +336,5 @@ class Stage:
         self.waits.bounds.pop(key, None)
 
 
-_DELIVERED_FACTS = frozenset({ev.CancelRequested.type, ev.HumanAnswered.type, ev.RunPaused.type})
+DELIVERED_FACTS = frozenset({ev.CancelRequested.type, ev.HumanAnswered.type, ev.RunPaused.type})
 """Events that come from outside and are not outcomes."""

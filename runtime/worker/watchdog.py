@@ -5,7 +5,9 @@ the block lasts. So the watchdog is a thread beside the loop, which checks that 
 
 The thread never reads the frames of the loop's thread, because that can crash the process on Python 3.11. It sends a
 signal instead, and the loop's thread records its stack in the signal handler, between two bytecodes. The handler cannot
-run during code that is not Python, so the stack is missing then.
+run during code that is not Python, so the stack is missing then; it is logged as soon as the code has returned.
+
+While the loop is blocked, the handler also lets languages interrupt hosted code (`callboard.languages.hosting`).
 """
 
 import signal
@@ -18,6 +20,8 @@ from types import FrameType
 
 import anyio
 import structlog
+
+from callboard.languages.hosting import INTERRUPTS
 
 logger = structlog.get_logger(__name__)
 
@@ -47,7 +51,9 @@ class Watchdog:
         self._thread_id = 0
         self._beaten_at = monotonic()
         self._logged: float | None = None
-        self._stack: list[str] | None = None
+        self._stack: list[str] | None = []
+        self._interrupted: tuple[str, list[str]] | None = None
+        """The run whose code was interrupted, and the stack of that code."""
 
     async def run(self) -> None:
         """Watch the loop until cancelled."""
@@ -66,7 +72,11 @@ class Watchdog:
         while True:
             now = monotonic()
             if self._logged == self._beaten_at:
-                logger.warning("loop.released", held_s=round(now - self._beaten_at, 2))
+                logger.warning("loop.released", held_s=round(now - self._beaten_at, 2), at=self._stack or [])
+            interrupted, self._interrupted = self._interrupted, None
+            if interrupted is not None:
+                run, stack = interrupted
+                logger.warning("loop.interrupted", held_s=round(now - self._beaten_at, 2), run=run, at=stack)
             self._beaten_at = now
             await anyio.sleep(self._beat_s)
 
@@ -78,6 +88,8 @@ class Watchdog:
                 self._logged = beaten_at
                 stack = self._stack_of_loop(over) if installed else []
                 logger.warning("loop.held", held_s=round(held_s, 2), run=self._doing(), at=stack)
+            elif held_s > self._held_s / 2 and installed and INTERRUPTS:
+                signal.pthread_kill(self._thread_id, STACK_SIGNAL)
 
     # -- the stack ----------------------------------------------------------------------------------------------------
 
@@ -99,8 +111,14 @@ class Watchdog:
 
     def _note_stack(self, _number: int, frame: FrameType | None) -> None:
         # Nothing is logged here: the signal may have interrupted a logger that holds its lock.
-        frames = traceback.extract_stack(frame)[-FRAMES_LOGGED_MAX:]
-        self._stack = [f"{one.filename}:{one.lineno} {one.name}" for one in frames]
+        if self._stack is None:
+            self._stack = _describe_stack(frame)
+        for interrupt in INTERRUPTS:
+            try:
+                interrupt(frame)
+            except BaseException:
+                self._interrupted = self._doing(), _describe_stack(frame)
+                raise
 
     def _stack_of_loop(self, over: threading.Event) -> list[str]:
         """Ask the loop's thread for its stack; empty if it does not run Python code."""
@@ -110,3 +128,8 @@ class Watchdog:
         while self._stack is None and monotonic() < deadline and not over.wait(0.01):
             pass
         return self._stack or []
+
+
+def _describe_stack(frame: FrameType | None) -> list[str]:
+    frames = traceback.extract_stack(frame)[-FRAMES_LOGGED_MAX:]
+    return [f"{one.filename}:{one.lineno} {one.name}" for one in frames]

@@ -9,13 +9,14 @@ from msgspec import Struct
 
 from callboard.bus.effects import Failure
 from callboard.bus.errors import CallboardError, ReplayDiverged
-from callboard.bus.events import TYPES, Difference, Event, RunEnd, RunStart
+from callboard.bus.events import TYPES, Difference, Event, RunEnd, RunStart, payload_of
 from callboard.bus.subjects import RunRef
+from callboard.languages.hosting import BLOCKING
 from callboard.lib.json_decoder import decode_json
 from callboard.projections.run.run_result import OpenEffect, RunResult
 from callboard.runtime.interpreter.replay import Admitted, build_stage, replay
 from callboard.runtime.interpreter.run_end import conclude, conclude_failed
-from callboard.runtime.interpreter.stage import Stage
+from callboard.runtime.interpreter.stage import DELIVERED_FACTS, Stage
 from callboard.runtime.run.replay_observer import Observer
 from callboard.service.operations.narration import narrate
 from callboard.service.operations.results import result_of
@@ -54,11 +55,14 @@ def replay_events(
 ) -> Replayed:
     """Replay a run's events up to ``at``, and verify all facts and effects of the interpreter against them.
 
+    Without ``at``, a run whose code was interrupted because it blocked its worker is replayed up to the event before:
+    the code would block again.
+
     :raises ReplayDiverged: if the interpreter differs from the recorded events
     :raises CallboardError: ``replay.not_started``, ``replay.no_event``
     """
     last = events[-1]
-    until = last.n if at is None else at
+    until = _find_end(events) if at is None else at
     if until > last.n:
         raise CallboardError("replay.no_event", f"the run has no event {until}; the last is {last.n}", ref.run)
     ended = last.type == RunEnd.type
@@ -83,6 +87,18 @@ def _describe(stage: Stage, sink: Observer, ref: RunRef, events: Sequence[Event]
         unwritten=[_describe_unwritten(event) for event in sink.beyond],
         standing=result_of([event for event in events if event.n <= until]),
     )
+
+
+def _find_end(events: Sequence[Event]) -> int:
+    """Return the number of the last event that a replay can reach."""
+    end = payload_of(events[-1]) if events[-1].type == RunEnd.type else None
+    failure = end.error if isinstance(end, RunEnd) else None
+    if failure is None or failure.code != BLOCKING or not isinstance(failure.details, dict):
+        return events[-1].n
+    turn: Any = failure.details.get("turn")
+    delivered = [event.n for event in events if TYPES[event.type].kind == "outcome" or event.type in DELIVERED_FACTS]
+    # The turn 0 is the start of the run, each further one the delivery of an event.
+    return (delivered[turn - 1] if turn else next(event.n for event in events if event.type == RunStart.type)) - 1
 
 
 @contextmanager

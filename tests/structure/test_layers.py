@@ -88,11 +88,12 @@ def test_operations_know_no_command_line() -> None:
 HAVE_IMPURE = {
     "languages/python": {"asyncio"},
     "languages/python/outside.py": {"random"},
+    "languages/python/interruption.py": {"time"},
     "languages/python/guard.py": {"os", "time", "random", "threading"},
 }
 """What of these a language may import, and why: workflows in Python are made of asyncio's tasks, futures and locks,
 which perform no I/O by themselves, on a loop of the stage's; outside of a workflow its names mean Python's own; a guard
-keeps the clock, chance and files of the machine out of workflows."""
+keeps the clock, chance and files of the machine out of workflows; the interruption of a workflow measures CPU time."""
 
 
 def test_languages_are_pure() -> None:

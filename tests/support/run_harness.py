@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from callboard.actors.carrier import Carrier, Job
+from callboard.actors.carrier import Carrier, CarryEffect, Job
 from callboard.actors.models.model import Model
 from callboard.actors.models.scripted import ScriptedModel
 from callboard.actors.tools.tool import Keep, ToolEnvironment
@@ -68,6 +68,8 @@ class RunHarness:
     log: EventLog = field(default_factory=MemoryLog)
     clock: Clock = utc_now
     calls: Callable[[Job, JSON], Awaitable[tuple[JSON, JSON]]] | None = None
+    kinds: Mapping[str, CarryEffect] = field(default_factory=dict[str, CarryEffect])
+    """Further kinds of effects."""
     worker: str = "w1"
     partitions: int = 4
     park_linger_s: float = 0.0
@@ -79,6 +81,8 @@ class RunHarness:
     allowances: Allowances = field(default_factory=lambda: Allowances({}, list_prices()))
     executed: list[str] = field(default_factory=list[str])
     """Keys of effects in the order in which they were carried out, repetitions included."""
+    carried: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """The same, each with the id of its run."""
     arrivals: Arrivals = field(default_factory=NoArrivals)
     acting: RunActor | None = None
     """The run actor that was made last."""
@@ -118,12 +122,13 @@ class RunHarness:
         class Counting(Carrier):
             async def carry(self, job: Job, sessions: Any, reporter: Any) -> ev.Payload:
                 harness.executed.append(job.key)
+                harness.carried.append((ref.run, job.key))
                 return await super().carry(job, sessions, reporter)
 
         return Counting(
             models=models,
             tools=ToolEnvironment(env={}, script=script),
-            kinds={"http": call, "code": call},
+            kinds={"http": call, "code": call, **self.kinds},
             on_delta=lambda _job, _k, _text: None,
             model_timeout_s=10,
         )

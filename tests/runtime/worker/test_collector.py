@@ -1,5 +1,6 @@
 """A worker has its own settings of the garbage collector. A run that leaves memory leaves no cycles."""
 
+import asyncio
 import gc
 import weakref
 from collections.abc import Awaitable, Callable
@@ -7,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from callboard import ask, signal
+from callboard.actors.kinds.step import Steps
 from callboard.languages.language import End, Stage
 from callboard.runtime.worker.collector import YOUNG_OBJECTS, settled_collector
 from callboard.testing.virtual_time import VIRTUAL
+from tests.support.python_programs import play_of, work
 from tests.support.sample_interpreters import after, effect
 from tests.support.simulation import harness_for
 
@@ -66,7 +70,40 @@ async def two_waits(stage: Stage) -> End:
     return End("completed")
 
 
-@pytest.mark.parametrize(("play", "ending"), [(two_nodes, "ended"), (two_waits, "parked")])
+async def _ask_in_time(name: str) -> int:
+    await work(name, fails=False)
+    async with asyncio.timeout(3600):
+        return await ask(name, int)
+
+
+async def _ask_in_a_group() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_ask_in_time("c"))
+        group.create_task(asyncio.sleep(7200))
+
+
+async def _everything() -> None:
+    """Wait for everything that a workflow in Python can wait for."""
+    queue: asyncio.Queue[int] = asyncio.Queue()
+    lock = asyncio.Lock()
+    await lock.acquire()
+    await asyncio.gather(
+        _ask_in_time("a"),
+        asyncio.gather(_ask_in_time("b"), signal("go")),
+        _ask_in_a_group(),
+        asyncio.shield(asyncio.sleep(4000)),
+        asyncio.wait_for(queue.get(), 9999),
+        asyncio.wait([asyncio.ensure_future(lock.acquire())], timeout=10),
+        *asyncio.as_completed([asyncio.sleep(5000)]),
+    )
+
+
+workflow_in_python = play_of(_everything)
+
+
+@pytest.mark.parametrize(
+    ("play", "ending"), [(two_nodes, "ended"), (two_waits, "parked"), (workflow_in_python, "parked")]
+)
 async def test_a_run_that_leaves_memory_needs_no_collector(
     play: Callable[[Stage], Awaitable[End]], ending: str
 ) -> None:
@@ -76,7 +113,7 @@ async def test_a_run_that_leaves_memory_needs_no_collector(
         left.extend(map(weakref.ref, (stage, stage.waits, stage.driver)))
         return await play(stage)
 
-    harness = harness_for(watched)
+    harness = harness_for(watched, kinds={"step": Steps(threads=False).carry})
     actor = harness.actor(await harness.accept("p"))
     gc.disable()
     try:

@@ -1,0 +1,131 @@
+"""Workflows that block the worker: the watchdog reports where, and the run fails by name, while others continue."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+import pytest
+import structlog
+
+from callboard import ask, progress
+from callboard.actors.kinds.step import Steps
+from callboard.bus.log.memory import MemoryLog
+from callboard.bus.subjects import RunRef
+from callboard.languages.python import interruption
+from callboard.languages.python.hosted import HOSTING
+from callboard.runtime.run.pace import Pace
+from callboard.runtime.worker.watchdog import Watchdog
+from callboard.service.operations.replays import replay_events
+from tests.support.python_programs import play_of, work
+from tests.support.run_harness import RunHarness, end_of
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
+    """What is logged; code is interrupted as soon as it has used little time."""
+    HOSTING.prepare()
+    monkeypatch.setattr(interruption, "CPU_S_MAX", 0.05)
+    heard: list[dict[str, Any]] = []
+
+    def keep(_logger: Any, _method: str, entry: Any) -> Any:
+        heard.append(dict(entry))
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[keep])
+    yield heard
+    structlog.reset_defaults()
+
+
+async def computing() -> None:
+    while True:
+        pass
+
+
+async def catching() -> None:
+    """Catch every exception, and go on."""
+    while True:
+        try:
+            while True:
+                pass
+        except Exception:
+            continue
+
+
+async def tidying() -> None:
+    try:
+        await computing()
+    finally:
+        await anyio.lowlevel.checkpoint()
+
+
+async def locking() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+async def summing() -> int:
+    """Spend some time in a function in C that no signal interrupts, and that keeps the watchdog from running."""
+    total = sum(range(20_000_000))
+    for _ in range(200_000):
+        total = abs(total)
+    return total
+
+
+async def quick() -> str:
+    return "done"
+
+
+async def performed(play: Any) -> tuple[Any, Any]:
+    """Perform a run under a watchdog, and then another one; return how both ended. Replay the first one."""
+    pace = Pace()
+    plays = {"blocks": play_of(play), "quick": play_of(quick)}
+    harness = RunHarness(plays, log=MemoryLog(), pace=pace, kinds={"step": Steps(threads=False).carry})
+    ends: list[Any] = []
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Watchdog(lambda: pace.doing, held_s=0.1, beat_s=0.02).run)
+        await anyio.sleep(0.05)
+        with anyio.fail_after(PATIENCE_S):
+            for name in ("blocks", "quick"):
+                ref = await harness.accept(name, run=name)
+                assert ref == RunRef("acme", name)
+                await harness.perform(ref)
+                ends.append(end_of(await harness.events(ref)))
+            await anyio.sleep(0.1)
+        tasks.cancel_scope.cancel()
+    events = await harness.events(RunRef("acme", "blocks"))
+    replayed = replay_events(RunRef("acme", "blocks"), events, await harness.read_admission(events[0]), {})
+    assert replayed.at < len(events) or ends[0].status == "completed"
+    return ends[0], ends[1]
+
+
+async def later() -> None:
+    await asyncio.gather(work("a", fails=False), ask("When?"), later_still())
+
+
+async def later_still() -> None:
+    await work("b", fails=False)
+    progress("now")
+    await computing()
+
+
+@pytest.mark.parametrize("play", [computing, later, catching, tidying, locking])
+async def test_a_workflow_that_blocks_its_worker_fails_by_name(play: Any, heard: list[dict[str, Any]]) -> None:
+    blocked, other = await performed(play)
+    assert blocked.status == "failed"
+    assert blocked.error.code == "python.blocking"
+    assert "test_interruption.py:" in blocked.error.message
+    assert other.output == "done"
+    held = [entry for entry in heard if entry["event"] == "loop.interrupted" and entry["run"] == "blocks"]
+    assert any("test_interruption.py:" in frame for entry in held for frame in entry["at"])
+
+
+async def test_a_function_in_c_is_reported_with_its_place(heard: list[dict[str, Any]]) -> None:
+    blocked, other = await performed(summing)
+    assert (blocked.status, other.status) == ("completed", "completed")
+    places = [frame for entry in heard if entry["event"] in ("loop.held", "loop.released") for frame in entry["at"]]
+    assert any(frame.endswith(" summing") for frame in places)

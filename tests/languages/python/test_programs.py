@@ -1,0 +1,89 @@
+"""Random workflows in Python, killed at every event: they end as they do undisturbed, and repeat nothing recorded.
+
+``CALLBOARD_TEST_PROGRAMS`` is the number of programs; the default keeps the tests fast.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+
+import structlog
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from callboard.bus import events as ev
+from callboard.bus.log.port import Beside, Entry
+from callboard.bus.subjects import RunRef
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.crashes import CrashingLog, CrashPoint
+from callboard.testing.virtual_time import simulate
+from tests.support.python_programs import OUTSIDE, REF, Tree, hands_for, trees
+from tests.support.run_harness import end_of
+
+PROGRAMS = int(os.environ.get("CALLBOARD_TEST_PROGRAMS", "12"))
+
+fixed = settings(
+    max_examples=PROGRAMS,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    print_blob=False,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+class NotingLog(CrashingLog):
+    """A log that notes the run and the number of each event, in the order in which they are appended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.appended: list[tuple[str, int]] = []
+
+    async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
+        self.appended += [(ref.run, entry.n) for entry in entries]
+        return await super().put(ref, entries, after, beside)
+
+
+async def perform(tree: Tree, cancel_at: int | None, death: int | None = None) -> tuple[ev.RunEnd, int]:
+    """Perform a program, and check its logs. With ``death`` its worker dies after it has appended that event.
+
+    Return how the run ended, and the number of events that it and its children have appended.
+    """
+    count = 0
+
+    def crash(_entry: Entry) -> CrashPoint:
+        nonlocal count
+        count += 1
+        return "after" if count == death else None
+
+    log = NotingLog()
+    log.crash = crash
+    hands = hands_for(tree, log, cancel_at=cancel_at, always_replay=death is None)
+    harness = hands.harness
+    end = end_of(await hands.finish(await harness.accept("p")))
+    assert death is None or hands.crashes == 1
+    assert not OUTSIDE
+    carried = Counter(harness.carried)
+    before = set(log.appended[:death])
+    for member in await hands.family(REF):
+        events = await harness.events(member)
+        check_log(events)
+        check_replay(harness.language, member, events)
+        for event in events:
+            if ev.TYPES[event.type].kind == "outcome" and (member.run, event.n) in before:
+                assert carried[member.run, event.key] <= 1, f"{event.key} was executed again"
+    return end, len(log.appended)
+
+
+@fixed
+@given(trees, st.none() | st.integers(0, 3))
+def test_a_program_that_is_killed_at_any_event_ends_as_it_does_undisturbed(tree: Tree, cancel_at: int | None) -> None:
+    structlog.configure(processors=[])
+
+    async def body() -> None:
+        expected, appended = await perform(tree, cancel_at)
+        for death in range(2, appended + 1):
+            end, _ = await perform(tree, cancel_at, death)
+            assert end == expected, f"after a death at event {death}"
+
+    simulate(body)
