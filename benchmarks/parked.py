@@ -48,7 +48,7 @@ def containers() -> tuple[int, int]:
 
 
 async def parked(connection: Connection, definition: str, tag: str, runs: int) -> dict[str, str]:
-    """Start runs, and wait until all are parked for good; return the keys of their questions, by run."""
+    """Start runs, and wait until all have left memory; return the keys of their questions, by run."""
     client = connection.client
     limit = anyio.CapacityLimiter(AT_ONCE)
     questions: dict[str, str] = {}
@@ -105,7 +105,7 @@ async def report() -> None:
     print(f"Parked workflows in Python: {RUNS} runs in a gather of a question with a timeout, and a timer")
     with anyio.fail_after(PATIENCE_S):
         async with staffed_connection("100ms") as connection:
-            # What a process allocates once is not of the runs.
+            # Memory that a process allocates only once does not belong to the runs.
             await resumed(connection, await parked(connection, definition, "first", RUNS // 4))
             gc.collect()
             before_mb, (before, _) = resident_mb(os.getpid()), containers()
