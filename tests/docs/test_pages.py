@@ -2,6 +2,9 @@
 
 import re
 import socket
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -75,11 +78,23 @@ def _quoted(cells: list[str]) -> list[str]:
 # -- what pages show is performed --------------------------------------------------------------------------------------
 
 
+@contextmanager
+def forgotten_modules(folder: Path) -> Generator[None]:
+    """Remove the modules of a folder from this process after the block."""
+    try:
+        yield
+    finally:
+        for name, module in list(sys.modules.items()):
+            if (getattr(module, "__file__", None) or "").startswith(str(folder)):
+                del sys.modules[name]
+
+
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if any(block.language == "console" for block in _blocks(page))], ids=_name
 )
 def test_a_page_is_performed(page: Path, tmp_path: Path) -> None:
-    with Shell(tmp_path, INSTEAD) as shell:
+    # A command in this process that takes FILE.py imports it under its name, for which another page may have a file.
+    with forgotten_modules(tmp_path), Shell(tmp_path, INSTEAD) as shell:
         if page != README:
             # Its workflow and its script are at hand on every page.
             for block in _blocks(README):
