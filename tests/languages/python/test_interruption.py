@@ -3,13 +3,15 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from itertools import count
+from time import thread_time
 from typing import Any
 
 import anyio
 import pytest
 import structlog
 
-from callboard import ask, progress
+from callboard import ask, progress, unsafe
 from callboard.actors.kinds.step import Steps
 from callboard.bus.log.memory import MemoryLog
 from callboard.bus.subjects import RunRef
@@ -129,3 +131,28 @@ async def test_a_function_in_c_is_reported_with_its_place(heard: list[dict[str, 
     assert (blocked.status, other.status) == ("completed", "completed")
     places = [frame for entry in heard if entry["event"] in ("loop.held", "loop.released") for frame in entry["at"]]
     assert any(frame.endswith(" summing") for frame in places)
+
+
+async def test_a_replay_on_a_slow_machine_is_not_interrupted(heard: list[dict[str, Any]]) -> None:
+    performances = count()
+
+    async def slower() -> bool:
+        if next(performances):
+            with unsafe():
+                until = thread_time() + 0.3
+                while thread_time() < until:
+                    pass
+        return await ask("Ship?", bool)
+
+    pace = Pace()
+    kinds = {"step": Steps(threads=False).carry}
+    harness = RunHarness({"p": play_of(slower)}, log=MemoryLog(), pace=pace, kinds=kinds)
+    ref = await harness.accept("p")
+    assert await harness.perform(ref) == "parked"
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Watchdog(lambda: pace.doing, held_s=0.1, beat_s=0.02).run)
+        await anyio.sleep(0.05)
+        await harness.perform(ref, harness.command("answer", user_response=True))
+        tasks.cancel_scope.cancel()
+    assert any(entry["event"] == "loop.held" for entry in heard)
+    assert end_of(await harness.events(ref)).output is True
