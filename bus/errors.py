@@ -130,7 +130,7 @@ class StoreFull(OperatorError):
         self, reason: str, *, failing: bool = False, what: str = "", waits: bool = False, where: str = ""
     ) -> None:
         trouble = f"the store {'does not accept writes' if failing else 'is full'}: {reason}"
-        fate = "is stored and waits" if waits else "may be stored or not" if failing else "is not stored"
+        storage = "is stored and waits" if waits else "may be stored or not" if failing else "is not stored"
         remedy = (
             "Check the disk and the log of the NATS server."
             if failing
@@ -138,7 +138,7 @@ class StoreFull(OperatorError):
         )
         super().__init__(
             "store.failing" if failing else "store.full",
-            f"{what} {fate}; {trouble}" if what else trouble,
+            f"{what} {storage}; {trouble}" if what else trouble,
             where,
             f"{remedy} Stored runs and messages then continue automatically.",
         )

@@ -20,7 +20,7 @@ from callboard.bus.events import SCHEMA_VERSION, TYPES, Event, decode_event, dec
 from callboard.bus.log import payloads
 from callboard.bus.log.damage import UNREADABLE, Unreadable
 from callboard.bus.log.encryption import Key, KeyRing, Lack, Undecipherable, is_encrypted, key_of
-from callboard.bus.log.private_logging import be_discreet
+from callboard.bus.log.private_logging import omit_content
 from callboard.bus.subjects import RunRef
 from callboard.lib.backoff import backoff_s
 from callboard.lib.json_decoder import decode_json
@@ -103,7 +103,7 @@ async def decrypt_event(keys: KeyRing, item: Recorded) -> Recorded:
     :raises NoAnswer: if no answer came
     """
     event = item.event
-    be_discreet()
+    omit_content()
     try:
         key = await keys.get(item.ref.tenant, key_of(event.payload))
         if isinstance(key, Lack):

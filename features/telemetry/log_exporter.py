@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.bus import tracecontext
 from callboard.bus.log.encryption import HIDDEN
-from callboard.bus.log.private_logging import discreet
+from callboard.bus.log.private_logging import omits_content
 from callboard.features.telemetry.switches import wants
 from callboard.projections.spans import semconv
 
@@ -72,7 +72,7 @@ class _Handler(logging.Handler):
 def _record(record: logging.LogRecord) -> "LogRecord":
     from opentelemetry._logs import LogRecord, SeverityNumber
 
-    theirs = HIDDEN if discreet() else record.getMessage()
+    theirs = HIDDEN if omits_content() else record.getMessage()
     said: dict[str, Any] = record.msg if isinstance(record.msg, dict) else {"event": theirs}
     members = {name: value for name, value in said.items() if name not in _OF_THE_LINE and not name.startswith("_")}
     attributes = {name: value if isinstance(value, _PLAIN) else str(value) for name, value in members.items()}
@@ -89,7 +89,7 @@ def _record(record: logging.LogRecord) -> "LogRecord":
 
 def _exception(record: logging.LogRecord, said: Mapping[str, Any]) -> BaseException | None:
     # While an encrypted run is processed, leave out a library's exception, because it may quote the run's contents.
-    told = (None if discreet() else record.exc_info) or said.get("exc_info")
+    told = (None if omits_content() else record.exc_info) or said.get("exc_info")
     found = told[1] if isinstance(told, tuple) else told
     return found if isinstance(found, BaseException) else None
 

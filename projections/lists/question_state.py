@@ -11,7 +11,7 @@ TYPES = tuple(one.type for one in (HumanAsked, HumanAnswered, HumanClosed, Effec
 """The event types that the fold reads."""
 
 
-class Fate(Struct, frozen=True):
+class QuestionOutcome(Struct, frozen=True):
     """The state of a question. ``asked`` is None if it was never asked.
 
     ``outcome`` is how it was closed, empty while it is open. ``by`` and ``at`` are the person who gave the accepted
@@ -24,7 +24,7 @@ class Fate(Struct, frozen=True):
     at: dt.datetime | None = None
 
 
-class FateFold:
+class QuestionOutcomeFold:
     """Folds the events of one run into the state of one of its questions."""
 
     def __init__(self, key: str) -> None:
@@ -49,6 +49,6 @@ class FateFold:
             case _:
                 pass
 
-    def view(self) -> Fate:
+    def view(self) -> QuestionOutcome:
         by, at = self._answers.get(self._counted or 0, ("", None))
-        return Fate(self._asked, self._outcome, by, at)
+        return QuestionOutcome(self._asked, self._outcome, by, at)

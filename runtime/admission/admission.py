@@ -28,7 +28,7 @@ from callboard.bus.errors import LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import Problem, encode_event
 from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.log.port import Full, NoAnswer, OriginGone, Recorded, Shares, unreadable, whole
-from callboard.bus.log.private_logging import be_discreet
+from callboard.bus.log.private_logging import omit_content
 from callboard.bus.nats.erasure import erase
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import Gone, purge_again, purge_mark
@@ -236,7 +236,7 @@ class Admission:
         document = decode_start(delivery.data)
         secret = await is_secret(self._log, tenant, delivery.data, document)
         if secret:
-            be_discreet()
+            omit_content()
         named = named_run_id(delivery.data)
         ref = RunRef(tenant, named or derived_run_id(self._log.stream, delivery.sequence, delivery.time_ns))
         verdict = await self._decide_start(ref, document, delivery, secret)

@@ -17,7 +17,7 @@ from structlog.typing import EventDict, ExcInfo, Processor
 
 from callboard.bus import tracecontext
 from callboard.bus.log.encryption import HIDDEN
-from callboard.bus.log.private_logging import discreet
+from callboard.bus.log.private_logging import omits_content
 from callboard.lib.control_characters import visible
 from callboard.runtime.settings.log_redaction import redaction
 
@@ -75,7 +75,7 @@ def configure(level: Level = "info", format: Format = "console", stream: TextIO 
     handler.set_name(_HANDLER)
     handler.setFormatter(
         _Redacting(
-            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder(), _discreet],
+            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder(), _leave_out_content],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_rendering(format, target)],
         )
     )
@@ -89,7 +89,7 @@ def configure(level: Level = "info", format: Format = "console", stream: TextIO 
     structlog.configure(
         processors=[
             *shared,
-            _discreet,
+            _leave_out_content,
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
@@ -128,9 +128,9 @@ def _add_span(_logger: object, _method: str, line: EventDict) -> EventDict:
     return line
 
 
-def _discreet(_logger: object, _method: str, line: EventDict) -> EventDict:
+def _leave_out_content(_logger: object, _method: str, line: EventDict) -> EventDict:
     """Hide the texts of a line while an encrypted run is handled."""
-    if not discreet():
+    if not omits_content():
         return line
     told: EventDict = {name: value for name, value in line.items() if name in TOLD or name.startswith("_")}
     if line.get("_from_structlog") is False:

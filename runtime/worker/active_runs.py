@@ -20,7 +20,7 @@ from callboard.bus.errors import (
 )
 from callboard.bus.events import Event
 from callboard.bus.log.port import EventLog, NoAnswer, Recorded
-from callboard.bus.log.private_logging import discretion
+from callboard.bus.log.private_logging import content_guard
 from callboard.bus.nats.queue import Delivery
 from callboard.bus.subjects import RunRef
 from callboard.lib.backoff import backoff_s
@@ -246,7 +246,7 @@ class ActiveRuns:
         ending: Ending | None = None
         try:
             async with self._slots.one(hosted.urgent):
-                with structlog.contextvars.bound_contextvars(run=ref.run), discretion():
+                with structlog.contextvars.bound_contextvars(run=ref.run), content_guard():
                     ending = await self._perform(ref, hosted)
         finally:
             del self._hosted[ref]

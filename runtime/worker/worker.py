@@ -21,7 +21,7 @@ from callboard.bus import events as ev
 from callboard.bus.commands import ROUTING_BYTES, WORKER_HEADER
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.log.port import NoAnswer, Recorded, decode_recorded
-from callboard.bus.log.private_logging import discretion
+from callboard.bus.log.private_logging import content_guard
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.queue import PULL_BYTES_MAX, PULL_MESSAGES, Delivery, Outbox
 from callboard.bus.subjects import RunRef
@@ -225,7 +225,7 @@ class Worker:
             await self._seen.wait()
 
     async def _admit_one(self, delivery: Delivery) -> None:
-        with discretion():
+        with content_guard():
             try:
                 async with self._admitting:
                     await self._admission.admit(delivery)

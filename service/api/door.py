@@ -21,7 +21,7 @@ from nats.errors import Error as NatsError
 
 from callboard.bus.commands import REPLY_HEADER, ROUTING_BYTES, WORKER_HEADER
 from callboard.bus.log.port import Full, NoAnswer, Refused
-from callboard.bus.log.private_logging import discretion
+from callboard.bus.log.private_logging import content_guard
 from callboard.bus.nats.blobs import COUNT
 from callboard.bus.nats.commit import EXPECTED, MESSAGE_ID, Message
 from callboard.bus.outgoing_subjects import OutgoingPolicy
@@ -97,7 +97,7 @@ class _Door:
 
     async def _store(self, message: Msg) -> None:
         try:
-            with discretion():
+            with content_guard():
                 answer = await self._publish(message)
             await self._answer(message, answer)
         finally:

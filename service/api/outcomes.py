@@ -8,7 +8,7 @@ import structlog
 
 from callboard.bus.errors import CallboardError, StoreFull
 from callboard.bus.log.port import Full, NoAnswer
-from callboard.bus.log.private_logging import discretion
+from callboard.bus.log.private_logging import content_guard
 from callboard.runtime.admission.verdicts import cut_texts, limit_problems
 from callboard.service.api.client import NoVerdict, UnknownRun
 from callboard.service.api.verbs import ApiError
@@ -21,7 +21,7 @@ Verb = Callable[[str, bytes], Awaitable[Any]]
 
 async def outcome(verb: Verb, tenant: str, body: bytes) -> Any:
     """Carry out a request. Return its answer, or the error to answer with."""
-    with discretion():
+    with content_guard():
         try:
             return await verb(tenant, body)
         except ApiError as error:

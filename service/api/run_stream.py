@@ -18,7 +18,7 @@ from callboard.bus.subjects import RunRef
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.projections.results import view_of
 from callboard.projections.trace.live_stream import Onward, Piece, RunStream, Told
-from callboard.service.api.ahead import BoundedQueue
+from callboard.service.api.bounded_queue import BoundedQueue
 from callboard.service.api.client import Client, unknown_run
 
 PIECES_MAX = 1_000

@@ -64,7 +64,7 @@ class ChildProcess(Struct, frozen=True):
 
     name: str
     perform: Callable[[ProcessOptions], Awaitable[None]]
-    standing: ProcessOptions
+    process_options: ProcessOptions
 
 
 class ChildProcesses:
@@ -138,7 +138,7 @@ class ChildProcesses:
             stdin=subprocess.PIPE,
             stdout=None,
             stderr=None,
-            pass_fds=() if child.standing.listener is None else (child.standing.listener,),
+            pass_fds=() if child.process_options.listener is None else (child.process_options.listener,),
             start_new_session=True,  # a Ctrl-C in the terminal reaches only the parent
         )
         log.info("child process was started", name=child.name, pid=process.pid)
@@ -192,11 +192,11 @@ def main() -> None:
             child: ChildProcess = pickle.load(given)
         except EOFError:
             return  # the parent exited before it sent anything
-    config = child.standing.config
+    config = child.process_options.config
     with ignore_lost_output():
         logs.configure(config.log_level, config.log_format)
         logs.keep_out(config.secrets())
-        anyio.run(child.perform, child.standing)
+        anyio.run(child.perform, child.process_options)
 
 
 if __name__ == "__main__":

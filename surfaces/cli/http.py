@@ -77,7 +77,7 @@ async def serve_http_until_signal(config: "Config", settings: Settings, host: st
     return exits.OK
 
 
-async def serve_http_child(standing: "ProcessOptions") -> None:
+async def serve_http_child(process_options: "ProcessOptions") -> None:
     """Serve as a child process, at a bound address, until SIGTERM or until the parent exits."""
     import signal
     import socket
@@ -87,10 +87,10 @@ async def serve_http_child(standing: "ProcessOptions") -> None:
     from callboard.service.api.connection import open_connection
     from callboard.surfaces.cli.child_processes import watch_parent
 
-    assert standing.listener is not None
-    config = standing.config
-    _host_code(standing.code)
-    with anyio.open_signal_receiver(signal.SIGTERM) as signals, socket.socket(fileno=standing.listener) as bound:
+    assert process_options.listener is not None
+    config = process_options.config
+    _host_code(process_options.code)
+    with anyio.open_signal_receiver(signal.SIGTERM) as signals, socket.socket(fileno=process_options.listener) as bound:
         bound.setblocking(False)
         async with (
             watch_parent(),

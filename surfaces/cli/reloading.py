@@ -48,18 +48,18 @@ async def reloading(code: Sequence[str], restart: Callable[[], None]) -> AsyncGe
         tasks.cancel_scope.cancel()
 
 
-async def load_or_wait(standing: ProcessOptions, signals: AsyncIterator[signal.Signals]) -> list[Bundle] | None:
+async def load_or_wait(process_options: ProcessOptions, signals: AsyncIterator[signal.Signals]) -> list[Bundle] | None:
     """Load the code of a worker. If it cannot be loaded and is reloaded after changes, wait for the signal to end, and
     return None.
 
     :raises CallboardError: if it cannot be loaded, and is not reloaded
     """
     try:
-        return [load(one) for one in standing.code]
+        return [load(one) for one in process_options.code]
     except CallboardError as error:
-        if not standing.reloads:
+        if not process_options.reloads:
             raise
-        if standing.registers:
+        if process_options.registers:
             say(f"{error_text(error)}\nNo runs are performed until the code is corrected.", err=True)
     async for _first in signals:
         break

@@ -157,7 +157,7 @@ RUNS_SHOWN_MAX = 10
 """How many removed and how many kept runs of a rule are shown."""
 
 
-async def attend_retention(standing: "ProcessOptions") -> None:
+async def attend_retention(process_options: "ProcessOptions") -> None:
     """Run as a child process that applies the rules while it holds the office, until SIGTERM."""
     import signal
 
@@ -172,7 +172,7 @@ async def attend_retention(standing: "ProcessOptions") -> None:
         signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGTERM))
         await stack.enter_async_context(watch_parent())
         connection = await stack.enter_async_context(
-            open_connection(standing.config, "callboard retention", gaps_expected=True)
+            open_connection(process_options.config, "callboard retention", gaps_expected=True)
         )
         office = {f"{connection.log.subjects.prefix}.office.{OFFICE}": Office(connection)}
         await stack.enter_async_context(holding(connection.nc, office, connection.log.store))

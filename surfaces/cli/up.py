@@ -151,7 +151,7 @@ def _run_workers(
 WORKER = "callboard.surfaces.cli.worker"
 
 
-async def start_workers(standing: "ProcessOptions", settings: Settings) -> int:
+async def start_workers(process_options: "ProcessOptions", settings: Settings) -> int:
     """Run workers until a signal arrives and all of them are drained; return the exit code.
 
     The embedded server starts while a thread imports what performs runs.
@@ -162,13 +162,13 @@ async def start_workers(standing: "ProcessOptions", settings: Settings) -> int:
     from callboard.bus.nats.server.embedded import EmbeddedServer
     from callboard.lib.threads import quick_turns
 
-    config, server = standing.config, None
+    config, server = process_options.config, None
     async with AsyncExitStack() as stack:
         with quick_turns():
             imports = Thread(target=import_module, args=(WORKER,), name="imports")
             imports.start()
             try:
-                if not standing.joins and config.nats_url is None:
+                if not process_options.joins and config.nats_url is None:
                     # If the store is locked, another process runs the server: this one finds it, or waits for it.
                     with suppress(StoreLocked):
                         server = await stack.enter_async_context(EmbeddedServer(config.data_dir, sync=config.sync))
@@ -178,4 +178,4 @@ async def start_workers(standing: "ProcessOptions", settings: Settings) -> int:
                 raise
         from callboard.surfaces.cli.worker import run_workers
 
-        return await run_workers(standing, settings, server)
+        return await run_workers(process_options, settings, server)

@@ -45,7 +45,7 @@ from callboard.surfaces.cli.views import program
 from callboard.surfaces.http.address import LOOPBACK, listening_nearby, url_of
 
 
-async def run_workers(standing: ProcessOptions, settings: Settings, server: EmbeddedServer | None = None) -> int:
+async def run_workers(process_options: ProcessOptions, settings: Settings, server: EmbeddedServer | None = None) -> int:
     """Run workers until a signal arrives and all of them are drained; return the exit code.
 
     ``server`` is the embedded server over the data directory, if this process runs it already.
@@ -53,35 +53,37 @@ async def run_workers(standing: ProcessOptions, settings: Settings, server: Embe
     :raises OperatorError: if the server or a worker cannot work
     """
     async with AsyncExitStack() as stack:
-        env = stack.enter_context(worker_environment(None, *standing.folders))
-        bundles = [] if standing.reloads else [load(one) for one in standing.code]
+        env = stack.enter_context(worker_environment(None, *process_options.folders))
+        bundles = [] if process_options.reloads else [load(one) for one in process_options.code]
         signals = stack.enter_context(anyio.open_signal_receiver(*stop_signals()))
-        name = "callboard worker" if standing.joins else "callboard up"
+        name = "callboard worker" if process_options.joins else "callboard up"
         opening = (
-            reach(standing.config, reads=False, name=name, refused_wait_s=None)
-            if standing.joins
-            else join(standing.config, name=name, say=partial(say, err=True), server=server)
+            reach(process_options.config, reads=False, name=name, refused_wait_s=None)
+            if process_options.joins
+            else join(process_options.config, name=name, say=partial(say, err=True), server=server)
         )
         connection = await stack.enter_async_context(opening)
         await stack.enter_async_context(open_exporters(connection))
-        worker = None if standing.reloads else await stack.enter_async_context(open_worker(connection, env))
+        worker = None if process_options.reloads else await stack.enter_async_context(open_worker(connection, env))
         for bundle in bundles:
             await register_bundle(connection, bundle)
         await stack.enter_async_context(open_service(connection))
         children = await stack.enter_async_context(open_child_processes())
-        for number in range(2 if worker is not None else 1, standing.config.worker_processes() + 1):
-            options = replace(_child_options(connection, standing), registers=number == 1)
+        for number in range(2 if worker is not None else 1, process_options.config.worker_processes() + 1):
+            options = replace(_child_options(connection, process_options), registers=number == 1)
             children.keep(ChildProcess(f"worker-{number}", run_worker_child, options))
-        if standing.reloads:
-            await stack.enter_async_context(reloading(standing.code, partial(children.restart, run_worker_child)))
-        if standing.config.retention:
-            children.keep(ChildProcess("retention", run_retention_child, _child_options(connection, standing)))
-        page = None if standing.joins else await _serve_http(stack, children, connection, standing)
+        if process_options.reloads:
+            await stack.enter_async_context(
+                reloading(process_options.code, partial(children.restart, run_worker_child))
+            )
+        if process_options.config.retention:
+            children.keep(ChildProcess("retention", run_retention_child, _child_options(connection, process_options)))
+        page = None if process_options.joins else await _serve_http(stack, children, connection, process_options)
         stack.enter_context(settled_collector())
-        _print_addresses(connection, settings, page, standing)
+        _print_addresses(connection, settings, page, process_options)
         async for _first in signals:
             break
-        drained = await _drain_all(worker, children, standing, settings, signals)
+        drained = await _drain_all(worker, children, process_options, settings, signals)
     if settings.as_json:
         say(compact({"stopped": True, "drained": drained}))
     else:
@@ -89,20 +91,22 @@ async def run_workers(standing: ProcessOptions, settings: Settings, server: Embe
     return exits.OK if drained else exits.INTERRUPTED
 
 
-def _child_options(connection: Connection, standing: ProcessOptions) -> ProcessOptions:
+def _child_options(connection: Connection, process_options: ProcessOptions) -> ProcessOptions:
     """Return the options of a child process: it connects to the same server."""
     config = connection.config.absolute()
-    return replace(standing, config=config.at(connection.server.url) if connection.server is not None else config)
+    return replace(
+        process_options, config=config.at(connection.server.url) if connection.server is not None else config
+    )
 
 
 async def _serve_http(
-    stack: AsyncExitStack, children: ChildProcesses, connection: Connection, standing: ProcessOptions
+    stack: AsyncExitStack, children: ChildProcesses, connection: Connection, process_options: ProcessOptions
 ) -> str | None:
     """Start the child process that serves HTTP, unless that is off; return the URL of the page.
 
     :raises AddressUnusable: if the address cannot be served, or not without a token
     """
-    config = standing.config
+    config = process_options.config
     if config.http_listen == "off":
         return None
     host, _colon, port = config.http_listen.rpartition(":")
@@ -112,13 +116,13 @@ async def _serve_http(
 
         await access_of(config, connection, host, int(port))
     bound = stack.enter_context(listening_nearby(host, int(port), "http"))
-    child = _child_options(connection, standing)
+    child = _child_options(connection, process_options)
     # HTTP requires the same token as the server, so that it does not open a way around it.
     token = config.http_token or _token_of(child.config)
     config = child.config.model_copy(update={"http_token": token})
     children.keep(ChildProcess("http", run_http_child, replace(child, config=config, listener=bound.fileno())))
     page = f"{url_of(bound)}/#token={token.get_secret_value()}" if token else f"{url_of(bound)}/"
-    if standing.config.embedded:
+    if process_options.config.embedded:
         stack.enter_context(note_page(config.data_dir, page))
     return page
 
@@ -130,53 +134,53 @@ def _token_of(config: Config) -> SecretStr | None:
     return SecretStr(token) if token else None
 
 
-async def run_http_child(standing: ProcessOptions) -> None:
+async def run_http_child(process_options: ProcessOptions) -> None:
     """Run as the child process that serves HTTP."""
     from callboard.surfaces.cli.http import serve_http_child
 
-    await serve_http_child(standing)
+    await serve_http_child(process_options)
 
 
-async def run_retention_child(standing: ProcessOptions) -> None:
+async def run_retention_child(process_options: ProcessOptions) -> None:
     """Run as the child process that applies the retention rules."""
     from callboard.surfaces.cli.removal import attend_retention
 
-    await attend_retention(standing)
+    await attend_retention(process_options)
 
 
-async def run_worker_child(standing: ProcessOptions) -> None:
+async def run_worker_child(process_options: ProcessOptions) -> None:
     """Run as a child process that is a worker, until SIGTERM, and drain; or until the parent exits."""
     async with AsyncExitStack() as stack:
-        env = stack.enter_context(worker_environment(None, *standing.folders))
+        env = stack.enter_context(worker_environment(None, *process_options.folders))
         signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGTERM))
         await stack.enter_async_context(watch_parent())
-        bundles = await load_or_wait(standing, signals)
+        bundles = await load_or_wait(process_options, signals)
         if bundles is None:
             return
         connection = await stack.enter_async_context(
-            open_connection(standing.config, "callboard worker", gaps_expected=True)
+            open_connection(process_options.config, "callboard worker", gaps_expected=True)
         )
-        stack.enter_context(exporting_logs(standing.config.otel))
+        stack.enter_context(exporting_logs(process_options.config.otel))
         worker = await stack.enter_async_context(open_worker(connection, env))
-        if standing.registers:
-            await register_code(connection, standing.code, bundles)
+        if process_options.registers:
+            await register_code(connection, process_options.code, bundles)
         stack.enter_context(settled_collector())
         async for _first in signals:
             break
-        await worker.drain(standing.drain_wait_s)
+        await worker.drain(process_options.drain_wait_s)
 
 
 async def _drain_all(
     worker: Worker | None,
     children: ChildProcesses,
-    standing: ProcessOptions,
+    process_options: ProcessOptions,
     settings: Settings,
     signals: AsyncIterator[signal.Signals],
 ) -> bool:
     """Drain this worker and the child processes, unless a second signal arrives; return whether they were drained."""
     if not settings.as_json:
         runs = "" if worker is None else f"{worker.active} run{'s' if worker.active != 1 else ''} here, "
-        say(f"Stopping: {runs}at most {standing.drain_wait_s:g} s; interrupt again to stop at once.", err=True)
+        say(f"Stopping: {runs}at most {process_options.drain_wait_s:g} s; interrupt again to stop at once.", err=True)
     drained = False
 
     async def drain(scope: anyio.CancelScope) -> None:
@@ -184,7 +188,7 @@ async def _drain_all(
         async with anyio.create_task_group() as both:
             both.start_soon(children.stop)
             if worker is not None:
-                both.start_soon(worker.drain, standing.drain_wait_s)
+                both.start_soon(worker.drain, process_options.drain_wait_s)
         drained = True
         scope.cancel()
 
@@ -196,10 +200,12 @@ async def _drain_all(
     return drained
 
 
-def _print_addresses(connection: Connection, settings: Settings, page: str | None, standing: ProcessOptions) -> None:
-    config, given = connection.config, standing.config
+def _print_addresses(
+    connection: Connection, settings: Settings, page: str | None, process_options: ProcessOptions
+) -> None:
+    config, given = connection.config, process_options.config
     url = without_secrets(connection.server.url if connection.server else config.nats_url or "")
-    directory = str(Path(config.data_dir).absolute()) if given.embedded and not standing.joins else None
+    directory = str(Path(config.data_dir).absolute()) if given.embedded and not process_options.joins else None
     if settings.as_json:
         found = {"url": url, "data_dir": directory, "tenant": config.tenant, "prefix": config.prefix, "page": page}
         say(compact(found))

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.log.port import NoAnswer
-from callboard.bus.log.private_logging import discretion
+from callboard.bus.log.private_logging import content_guard
 from callboard.bus.subjects import is_name
 from callboard.features.access.subject import Subject
 from callboard.lib.json_decoder import decode_json
@@ -44,7 +44,7 @@ def answering(scope: str, handler: Handler, places: Places) -> Callable[[Request
             check(subject_of(request), scope)
         except ApiError as error:
             return refusal(error)
-        with discretion():
+        with content_guard():
             try:
                 with places.take():
                     found = await handler(request)

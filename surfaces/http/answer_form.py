@@ -19,12 +19,12 @@ from callboard.bus.answer_schemas import answer_schema, choice
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import HumanAsked
 from callboard.bus.log.port import NoAnswer
-from callboard.bus.log.private_logging import discretion
+from callboard.bus.log.private_logging import content_guard
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.features.access.links import BadLink, Link, Links
 from callboard.languages.json_schema import violations
 from callboard.projections.lists.question_data import data_lines
-from callboard.projections.lists.question_state import TYPES, Fate, FateFold
+from callboard.projections.lists.question_state import TYPES, QuestionOutcome, QuestionOutcomeFold
 from callboard.service.api.bodies import Told
 from callboard.service.api.live_projection import fold_once
 from callboard.service.api.outcomes import Verb, outcome
@@ -61,15 +61,15 @@ class Answering:
 
     async def serve(self, request: Request) -> Response:
         """Answer a request to ``/answer/<link>``."""
-        with discretion():
+        with content_guard():
             try:
                 link = await self._links.read(request.path_params["link"], dt.datetime.now(dt.UTC))
-                fate = await self._fate(link)
-                if fate.asked is None or fate.outcome:
-                    return _closed_page(fate)
+                question = await self._outcome(link)
+                if question.asked is None or question.outcome:
+                    return _closed_page(question)
                 if request.method != "POST":
-                    return question_page(fate.asked, {})
-                return await self._answer(link, fate.asked, await _read_form(request))
+                    return question_page(question.asked, {})
+                return await self._answer(link, question.asked, await _read_form(request))
             except BadLink as error:
                 return _bad_link_page(error)
             except ApiError as error:
@@ -80,10 +80,10 @@ class Answering:
                 logger.exception("an answer failed unexpectedly")
                 return notice("This did not work", "The server has an internal error.", 500)
 
-    async def _fate(self, link: Link) -> Fate:
+    async def _outcome(self, link: Link) -> QuestionOutcome:
         subjects = self._log.subjects
         filters = [subjects.events(self._tenant, link.run, None, type) for type in TYPES]
-        return await fold_once(self._log, filters, FateFold(link.key))
+        return await fold_once(self._log, filters, QuestionOutcomeFold(link.key))
 
     async def _answer(self, link: Link, asked: HumanAsked, filled: Mapping[str, Sequence[str]]) -> Response:
         schema = _schema(asked)
@@ -99,9 +99,9 @@ class Answering:
             return notice("Thank you", f"Your answer {taken}.", 200)
         if found.code == "answer.not_understood":
             return question_page(asked, filled, [found.message])
-        fate = await self._fate(link)
-        if fate.outcome:
-            return _closed_page(fate)
+        question = await self._outcome(link)
+        if question.outcome:
+            return _closed_page(question)
         raise found
 
     async def _send_answer(self, link: Link, value: Any, by: str, wait_s: float) -> Told | ApiError:
@@ -116,23 +116,23 @@ class Answering:
         """
         try:
             link = await self._links.read(text, dt.datetime.now(dt.UTC))
-            fate = await self._fate(link)
+            question = await self._outcome(link)
         except BadLink:
             return "This link is invalid or has expired."
         except (CallboardError, NoAnswer) as error:
             raise ApiError(503, "log.unavailable", str(error)) from error
-        if fate.asked is None or fate.outcome:
-            return ". ".join(_why_closed(fate))
-        options: list[Any] = fate.asked.options
+        if question.asked is None or question.outcome:
+            return ". ".join(_why_closed(question))
+        options: list[Any] = question.asked.options
         if not place.isascii() or not place.isdigit() or int(place[:4]) >= len(options):
             raise ApiError(400, "api.malformed", f"the question has no option {place[:40]!r}")
         option = choice(options[int(place[:4])])
         found = await self._send_answer(link, option.value, by, PRESS_WAIT_S)
         if isinstance(found, Told):
-            return f"{fate.asked.question}\n{option.label}, says {by}."
-        fate = await self._fate(link)
-        if fate.outcome:
-            return ". ".join(_why_closed(fate))
+            return f"{question.asked.question}\n{option.label}, says {by}."
+        question = await self._outcome(link)
+        if question.outcome:
+            return ". ".join(_why_closed(question))
         raise found
 
 
@@ -165,17 +165,17 @@ def question_page(asked: HumanAsked, filled: Mapping[str, Sequence[str]], wrong:
     return page(asked.question[:80], "\n".join(parts), 422 if wrong else 200)
 
 
-def _closed_page(fate: Fate) -> Response:
-    return notice(*_why_closed(fate), 410)
+def _closed_page(question: QuestionOutcome) -> Response:
+    return notice(*_why_closed(question), 410)
 
 
-def _why_closed(fate: Fate) -> tuple[str, str]:
+def _why_closed(question: QuestionOutcome) -> tuple[str, str]:
     """Return a title and a sentence that say why a question is closed."""
-    if fate.outcome == "answered":
-        who = f" by {fate.by}" if fate.by else ""
-        when = f" at {fate.at:%Y-%m-%d %H:%M} UTC" if fate.at is not None else ""
+    if question.outcome == "answered":
+        who = f" by {question.by}" if question.by else ""
+        when = f" at {question.at:%Y-%m-%d %H:%M} UTC" if question.at is not None else ""
         return "This has been answered", f"It was answered{who}{when}. That answer counts."
-    if fate.outcome == "timeout":
+    if question.outcome == "timeout":
         return "It is too late", "The time for an answer is over."
     return "This question is closed", "It was withdrawn before it was answered."
 

@@ -35,8 +35,8 @@ from callboard.runtime.interpreter.replay import Admitted, read_admission
 from callboard.runtime.worker.secrets import secrets_of
 from callboard.service.api.connection import Connection
 from callboard.service.api.verbs import ApiError, read_body
+from callboard.service.operations.model_requests import Seen, reconstruct_request
 from callboard.service.operations.replays import Replayed, replay_events
-from callboard.service.operations.sights import Seen, reconstruct_request
 from callboard.service.operations.stacks import Stacks, stacks_at
 from callboard.surfaces.http.answers import Content
 from callboard.surfaces.http.histories import Histories, History, count_to, event_at

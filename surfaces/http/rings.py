@@ -15,7 +15,7 @@ import anyio.abc
 import structlog
 
 from callboard.bus.log.port import NoAnswer, Recorded
-from callboard.bus.log.private_logging import discretion
+from callboard.bus.log.private_logging import content_guard
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import api
 
@@ -53,7 +53,7 @@ class Ring:
 
     async def run(self) -> None:
         """Read events from the log until cancelled."""
-        with discretion():
+        with content_guard():
             await self._run()
 
     async def _run(self) -> None:

@@ -10,7 +10,7 @@ import anyio
 import pytest
 import structlog
 
-from callboard.bus.log.private_logging import be_discreet, discretion
+from callboard.bus.log.private_logging import content_guard, omit_content
 from callboard.runtime.settings import logs
 
 
@@ -110,13 +110,13 @@ async def test_of_an_encrypted_run_no_words_are_logged() -> None:
             ours.error("it failed", exc_info=error)
             theirs.exception("no JSON: %s", name, extra={"said": name})
 
-    with discretion():
+    with content_guard():
         await fail()
         before = stream.getvalue()
         stream.seek(0)
         stream.truncate()
         async with anyio.create_task_group() as tasks:
-            be_discreet()
+            omit_content()
             tasks.start_soon(fail)
     told = lines(stream)
     assert "Ada" in before

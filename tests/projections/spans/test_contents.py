@@ -27,7 +27,7 @@ from callboard.projections.spans import semconv
 from callboard.projections.spans.span import Span
 from callboard.projections.spans.span_content import CONTENT_CHARS_MAX
 from callboard.runtime.interpreter.replay import read_admission
-from callboard.service.operations.sights import reconstruct_request
+from callboard.service.operations.model_requests import reconstruct_request
 from tests.maintenance.record_golden import golden_lines
 from tests.projections.spans.test_spans import named, spans_of
 from tests.support.event_logs import Log

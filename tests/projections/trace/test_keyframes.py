@@ -16,7 +16,7 @@ from callboard.projections.trace import keyframes
 from callboard.projections.trace.columns import Row, columns
 from callboard.projections.trace.keyframes import Keyframes
 from callboard.runtime.interpreter.replay import Admitted, read_admission
-from callboard.service.operations.sights import Seen, reconstruct_request
+from callboard.service.operations.model_requests import Seen, reconstruct_request
 from tests.runtime.interpreter.test_golden import NAMES, events_of
 from tests.support.event_logs import Log, everything
 
