@@ -109,7 +109,6 @@ class Stage:
     def over(self) -> None:
         """Forget what is open, after the driver has been dropped. Every entry refers to its node, which refers to them
         all: the cycle would keep the run in memory until the next full garbage collection."""
-        self.inspection = None
         self.waits.over()
         self.asks.entered.clear()
         self.inspection = None
