@@ -12,7 +12,9 @@ import msgspec
 from msgspec import Struct, field
 
 from callboard.actors.lending.variables import Lent
+from callboard.actors.models.handed_over import HandedOver, HandedReply
 from callboard.actors.models.model import Model, ModelFailed, ModelTurn, ProviderReply, Retrying, SpokenReply
+from callboard.actors.models.turn_limits import Lanes
 from callboard.actors.models.waits import Waits
 from callboard.actors.permits import EVERYTHING, Permits
 from callboard.actors.tools import lent
@@ -21,10 +23,10 @@ from callboard.actors.tools.tool import INPUT_REQUIRED, ToolCallContext, ToolEnv
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure, McpTools, ModelReply, ToolSource, ToolSpec, Usage
 from callboard.bus.events import Event, Payload
-from callboard.bus.stand_ins import model_name
+from callboard.bus.stand_ins import STAND_INS, model_name
 from callboard.bus.subjects import RunRef
 from callboard.bus.tracecontext import TraceContext, within
-from callboard.bus.work import Work
+from callboard.bus.work import TurnWork, Work
 from callboard.lib.json_types import JSON
 
 PROGRESS_CHARS_MAX = 2_000
@@ -100,8 +102,8 @@ class Job(Struct, frozen=True):
     spent: Spent = field(default_factory=Spent)
     span: TraceContext | None = None
     """The effect's own span, which whoever is asked for it may go on from."""
-    work: Work | None = None
-    """The function that a step calls."""
+    work: Work | TurnWork | None = None
+    """The function that a step calls, or that performs a model turn."""
     report: Callable[[str], None] | None = None
     """Takes a line of progress of the step."""
 
@@ -190,7 +192,7 @@ class EffectFailed(Exception):
 class Carrier:
     """Carries out the effects of one run. ``permits`` says what its toolboxes may have the worker run, ``propagates``
     whether the span of an effect is passed on to the service that it asks, ``waits`` which waits for a provider a run
-    makes as timers."""
+    makes as timers, ``lanes`` limit the turns that code performs."""
 
     permits: Permits = EVERYTHING
 
@@ -205,6 +207,7 @@ class Carrier:
         permits: Permits = EVERYTHING,
         propagates: bool = True,
         waits: Waits | None = None,
+        lanes: Lanes | None = None,
     ) -> None:
         self.tools = tools
         self.permits = permits
@@ -214,6 +217,7 @@ class Carrier:
         self._on_delta = on_delta
         self._model_timeout_s = model_timeout_s
         self._waits = waits or Waits()
+        self._lanes = lanes or Lanes()
 
     async def carry(self, job: Job, sessions: Sessions, reporter: Reporter) -> Payload:
         """Carry an effect out and return its outcome; failures that have a code become part of it."""
@@ -243,7 +247,7 @@ class Carrier:
             reporter.retrying(job.node, retrying)
 
         try:
-            model, name = await self._models(call.model)
+            model, name = await self._model_of(job, call)
             with anyio.fail_after(self._model_timeout_s):
                 reply = await model.turn(msgspec.structs.replace(job.turn, model=name), on_text, on_retry)
         except ModelFailed as error:
@@ -266,7 +270,15 @@ class Carrier:
         members["provider"] = reply.provider or model.provider
         if isinstance(reply, ProviderReply):
             members |= {"requests": reply.requests, "unmetered": reply.unmetered}
+        if isinstance(reply, HandedReply | ev.ModelResult):
+            members |= {"native": reply.native}
         return ev.ModelResult(**members, model=model_name(call))
+
+    async def _model_of(self, job: Job, call: ev.ModelCall) -> tuple[Model, str]:
+        """Return the model of a turn, and the provider's name for it: a stand-in, code, or one of the worker."""
+        if isinstance(job.work, TurnWork) and call.provider not in STAND_INS:
+            return HandedOver(job.work, job.ref.run, self._lanes), call.model
+        return await self._models(call.model)
 
     async def _tool(self, job: Job, call: ev.ToolCall, sessions: Sessions, reporter: Reporter) -> ev.ToolResult:
         tries = 1

@@ -487,7 +487,7 @@ class ModelResult(ModelReply, frozen=True, kw_only=True):
 
     With an ``error``, ``text`` is what the model had said by then, in its last try that said something. ``usage`` is
     that of all requests, and ``requests`` has that of each where several used anything. ``unmetered``: the provider
-    reported no usage of the answer.
+    reported no usage of the answer. ``native`` is the message of the library whose code has performed the turn.
     """
 
     type: ClassVar[str] = "model.result"
@@ -496,6 +496,7 @@ class ModelResult(ModelReply, frozen=True, kw_only=True):
     model: str = ""
     requests: list[Usage] = msgspec.field(default_factory=list)
     unmetered: bool = False
+    native: JSON = None
 
 
 class ToolCall(Intent, frozen=True):

@@ -4,12 +4,13 @@ It exists only in the process whose interpreter has asked for the effect, so it 
 crash the interpreter of the next worker asks for the effect again, and hands the function over again.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Any
 
 from msgspec import Struct
 
+from callboard.bus.effects import ModelReply
 from callboard.lib.json_types import JSON
 
 
@@ -29,6 +30,26 @@ class Work(Struct, frozen=True):
     first: str
     attempt: int = 1
     timeout_s: float | None = None
+
+
+class TurnReply(ModelReply, frozen=True):
+    """The reply of a model turn that code performs. ``native`` is the message as the code's library has it, recorded
+    so that nothing of it is lost."""
+
+    native: JSON = None
+
+
+class TurnWork(Struct, frozen=True):
+    """A model turn that ``call`` performs in the worker, instead of one of the worker's models.
+
+    ``call`` makes one request. It takes a function that takes each piece of text as it is streamed. If it raises, the
+    worker decides by the exception's HTTP status or class whether it calls it again. ``note`` makes the JSON of an
+    exception, from which the code can make the exception again; it is recorded with the failure.
+    """
+
+    call: Callable[[Callable[[str], None]], Awaitable[TurnReply]]
+    provider: str = ""
+    note: Callable[[Exception], JSON] = lambda _error: None
 
 
 class WorkContext(Struct, frozen=True):

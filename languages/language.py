@@ -18,7 +18,7 @@ from callboard.bus.commands import StartRun
 from callboard.bus.effects import Failure, ModelReply, ModelRequest, ToolSource, ToolSpec
 from callboard.bus.events import EffectKind, Environment, NodeOutcome, Outline, Problem, TimerPurpose
 from callboard.bus.outgoing_subjects import Addressed
-from callboard.bus.work import Work
+from callboard.bus.work import TurnWork, Work
 from callboard.languages.inspection import Inspection
 from callboard.lib.json_types import JSON
 
@@ -274,8 +274,10 @@ class Node(Protocol):
         """Return a number in [0, 1) that depends only on the run's seed and the key."""
         ...
 
-    async def turn(self, slot: str, request: ModelRequest) -> Ok[ModelReply] | Failed:
-        """Ask a model for one turn."""
+    async def turn(
+        self, slot: str, request: ModelRequest, *, work: TurnWork | None = None
+    ) -> Ok[ModelReply] | Failed:
+        """Ask a model for one turn; ``work`` is the function that performs it, unless a stand-in answers."""
         ...
 
     async def tool(

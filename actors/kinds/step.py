@@ -40,7 +40,7 @@ class Steps:
         :raises EffectFailed: if it raises, takes too long, or returns what has no form in JSON
         """
         work = job.work
-        if work is None:
+        if not isinstance(work, Work):
             raise EffectFailed(Failure("step.unknown", "no function has come with this step", retryable=False))
         context = WorkContext(
             job.ref.run, job.event.path, digest(job.ref.run, work.first), work.attempt, job.report or _unheard

@@ -62,7 +62,8 @@ class Scenario:
     tools answer from the start's ``script``. ``servers`` are the tools of MCP servers, by name. ``env`` are the
     worker's variables; without it, the worker has all variables that the definition needs. With ``newest_first``,
     concurrent effects end in the opposite order of their intents. ``prices`` are those of the configuration, which
-    override the list prices.
+    override the list prices. With ``own_models``, agents of other libraries ask their own models, such as those that
+    these libraries have for tests, and not the script.
     """
 
     def __init__(
@@ -73,14 +74,21 @@ class Scenario:
         env: Mapping[str, str] | None = None,
         newest_first: bool = False,
         prices: Mapping[str, Any] | None = None,
+        own_models: bool = False,
     ) -> None:
         self._alike = partial(
-            Scenario, effects=effects, servers=servers, env=env, newest_first=newest_first, prices=prices
+            Scenario,
+            effects=effects,
+            servers=servers,
+            env=env,
+            newest_first=newest_first,
+            prices=prices,
+            own_models=own_models,
         )
         self._runner = asyncio.Runner(loop_factory=VirtualLoop)
         self._log = CrashingLog()
         self._clock = VirtualClock()
-        self._services = Services(Definitions(), effects or {}, env, servers or {}, newest_first)
+        self._services = Services(Definitions(), effects or {}, env, servers or {}, newest_first, own_models)
         self._services.clock = self._clock
         self._services.prices = Prices(read_prices(prices or {})[0], list_prices())
         self._acting: RunActor | None = None

@@ -69,6 +69,8 @@ class Services:
     servers: Mapping[str, Listing] = field(default_factory=dict[str, Listing])
     """The tools of MCP servers, by name of the server."""
     newest_first: bool = False
+    own_models: bool = False
+    """Whether turns that code performs ask the code's own models instead of the script."""
     worker: str = "test"
     partitions: int = 1
     park_linger_s: float = 0.0
@@ -118,7 +120,7 @@ class Services:
         lacking = {} if self.env is None else plan.needs.unset({**self.env, **config})
         return Environment(
             default_model="scripted",
-            stand_in="scripted",
+            stand_in="" if self.own_models else "scripted",
             skills={what: what not in lacking for what in plan.needs.skills},
             lacking=lacking,
             offline="source" not in self.effects_scripted or bool(plan.options.get("offline", False)),

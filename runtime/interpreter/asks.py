@@ -15,7 +15,7 @@ from callboard.bus.child_ids import child_id
 from callboard.bus.conversation import Memory
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, ForkedFrom, Payload
-from callboard.bus.work import Work
+from callboard.bus.work import TurnWork, Work
 from callboard.languages.language import Ask, Instant, RunInfo
 from callboard.runtime.interpreter.driver import Driver, Wait
 from callboard.runtime.interpreter.execution import Execution
@@ -68,7 +68,7 @@ class Asks:
         intent: Payload,
         ordinal: int = 0,
         of_id: int = 0,
-        work: Work | None = None,
+        work: Work | TurnWork | None = None,
     ) -> Any:
         """Announce an effect and wait for its outcome's payload."""
         await self.driver.checkpoint()

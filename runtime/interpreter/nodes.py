@@ -12,7 +12,7 @@ from callboard.bus import events as ev
 from callboard.bus.effects import Failure, McpTools, ModelReply, ModelRequest, ToolSource, ToolSpec
 from callboard.bus.events import Event, NodeOutcome, Payload, TimerPurpose
 from callboard.bus.paths import again_slot, effect_key, last_id
-from callboard.bus.work import Work
+from callboard.bus.work import TurnWork, Work
 from callboard.languages.language import (
     NOT_UNDERSTOOD,
     Answered,
@@ -100,7 +100,7 @@ class StageNode(Execution):
 
     # effects
 
-    async def turn(self, slot: str, request: ModelRequest) -> Ok[ModelReply] | Failed:
+    async def turn(self, slot: str, request: ModelRequest, *, work: TurnWork | None = None) -> Ok[ModelReply] | Failed:
         asks = self._asks
         key = self.key(slot)
         model, stand_in = asks.model_of(key, request.model)
@@ -126,7 +126,7 @@ class StageNode(Execution):
         self.calls[key] = call
         of = f"{request.purpose} {request.evaluator or ''}"
         ordinal, of_id = asks.ordinal(f"{of} {self.path}"), asks.ordinal(f"{of} / {last_id(self.path)}")
-        outcome: ev.ModelResult = await asks.effect(self, key, call, ordinal, of_id)
+        outcome: ev.ModelResult = await asks.effect(self, key, call, ordinal, of_id, work)
         self.replies[key] = outcome
         if outcome.error is not None:
             return Failed(outcome.error)

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from callboard.bus import events as ev
 from callboard.bus.events import Event, Payload
-from callboard.bus.work import Work
+from callboard.bus.work import TurnWork, Work
 from callboard.languages.language import Answered, Ask, Instant
 from callboard.lib.json_types import JSON
 from callboard.runtime.interpreter.driver import Driver, Wait
@@ -26,7 +26,8 @@ class OpenEffect(Struct):
     """An intent that has no outcome yet; ``wake`` resumes the coroutine that waits for it.
 
     ``ordinal`` counts calls of the same kind in the run from 0, ``ordinal_of_id`` those of all nodes whose paths end in
-    the same id. ``work`` is the function that a step calls.
+    the same id. ``work`` is the function that a step calls, or that performs a
+    model turn.
     """
 
     event: Event
@@ -35,7 +36,7 @@ class OpenEffect(Struct):
     wake: Callable[[Any], None]
     ordinal: int = 0
     ordinal_of_id: int = 0
-    work: Work | None = None
+    work: Work | TurnWork | None = None
 
 
 class Bound(Struct):

@@ -34,7 +34,7 @@ class Models:
     ) -> None:
         """``turns_max`` limits the concurrent turns of providers, by name."""
         self.providers = providers
-        self._lanes = Lanes(turns_max)
+        self.lanes = Lanes(turns_max)
         self._env = env
         self._allow_scripts = allow_scripts
         self._open: dict[str, Model] = {}
@@ -53,7 +53,7 @@ class Models:
             env=self._env,
             allow_scripts=self._allow_scripts,
             providers=self.providers,
-            lanes=self._lanes,
+            lanes=self.lanes,
         )
         if provider in STAND_INS:
             return make()

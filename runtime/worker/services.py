@@ -280,6 +280,7 @@ class Services:
             waits=Waits(self._config.model_wait_max_s),
             permits=permits,
             propagates=tracecontext.propagates(self._env),
+            lanes=self._models.lanes,
         )
 
     def _memory(self, model: str) -> Memory:

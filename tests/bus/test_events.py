@@ -128,7 +128,7 @@ ADDED: dict[str, dict[str, Any]] = {
         "encryption_key": "ada",
     },
     "run.start": {"tallies": True},
-    "model.result": {"model": "anthropic:claude-1", "requests": [USAGE], "unmetered": True},
+    "model.result": {"model": "anthropic:claude-1", "requests": [USAGE], "unmetered": True, "native": {"x": 1}},
     "run.rejected": {"cause": 7, "schedule": "nightly"},
     "run.resumed": {"step": True},
     "cancel.requested": {"code": "budget"},
