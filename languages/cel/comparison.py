@@ -1,14 +1,18 @@
 """Equality and order of CEL values: numbers of all kinds compare with each other, other values only within their
-kind."""
+kind.
+
+Lists and maps are hashed by keys: two values have the same key exactly if they are equal in CEL. Keys are texts because
+Python seeds the hashes of texts in each process. The hashes of tuples of numbers are not seeded: it is easy to make
+many tuples with the same hash, and a set of them is as slow as a list.
+"""
 
 from collections.abc import Callable, Iterable
 from itertools import repeat
 
 from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.errors import EvaluationError
-from callboard.languages.cel.keys import key_of
-from callboard.languages.cel.members import contains_key, items_of, key_kind
-from callboard.languages.cel.values import LISTS, MAPS, NUMBERS, Duration, Timestamp, UInt, Value, double_of
+from callboard.languages.cel.members import BoolKey, contains_key, items_of, key_kind
+from callboard.languages.cel.values import LISTS, MAPS, NUMBERS, Duration, Timestamp, TypeValue, UInt, Value, double_of
 from callboard.lib.step_limits import CHARS_PER_STEP
 
 SCANNED_MAX = 16
@@ -176,3 +180,72 @@ RELATIONS: dict[str, Compare] = {
     "in": lambda value, container, budget: contains(container, value, budget),
 }
 """The function of each relation, which takes both operands and the budget."""
+
+
+NODE_STEPS = 5
+"""Steps for each value in a key."""
+
+
+def key_of(value: Value, budget: Budget) -> str | None:
+    """Return a value's key; None if the value holds a NaN, and so equals nothing.
+
+    :raises TooManySteps: if the steps are used up
+    """
+    pieces: list[str] = []
+    return "".join(pieces) if _write_key(value, pieces, budget) else None
+
+
+def _write_key(value: Value, pieces: list[str], budget: Budget) -> bool:
+    """Write a value's key, whose parts are self-delimiting; return False if the value holds a NaN."""
+    budget.take(NODE_STEPS)
+    kind = type(value)
+    if kind is str:
+        budget.take_text(len(value))
+        pieces.append(f"s{len(value)}:{value}")
+    elif kind in NUMBERS:
+        if value != value:
+            return False
+        pieces.append(_number_key(value))
+    elif kind in LISTS:
+        pieces.append("[")
+        if not all(_write_key(item, pieces, budget) for item in items_of(value)):
+            return False
+        pieces.append("]")
+    elif kind in MAPS:
+        return _write_map_key(value, pieces, budget)
+    elif kind is bytes:
+        budget.take_text(len(value))
+        pieces.append(f"b{len(value)}:{value.decode('latin-1')}")
+    else:
+        pieces.append(_atom_key(value))
+    return True
+
+
+def _write_map_key(value: dict[Value, Value], pieces: list[str], budget: Budget) -> bool:
+    """Write the members in the order of their keys, because their order in a map is not significant."""
+    data = type(value) is dict
+    members: list[str] = []
+    for key, member in value.items():
+        inside: list[str] = []
+        _write_key(key.value if type(key) is BoolKey else key, inside, budget)
+        if not _write_key(double_of(member) if data and type(member) is int else member, inside, budget):
+            return False
+        members.append("".join(inside))
+    pieces += ["{", *sorted(members), "}"]
+    return True
+
+
+def _number_key(value: Value) -> str:
+    """Write a number. Equal numbers of different kinds have the same key."""
+    if type(value) is float and not value.is_integer():
+        return f"n{value!r};"
+    return f"n{int(value)};"
+
+
+def _atom_key(value: Value) -> str:
+    if value is None or type(value) is bool:
+        return f"c{value};"
+    if type(value) is Timestamp or type(value) is Duration:
+        return f"{type(value).__name__}{value.ns};"
+    assert type(value) is TypeValue
+    return f"t{value.name};"

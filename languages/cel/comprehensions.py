@@ -5,8 +5,8 @@ from typing import Any
 
 from callboard.languages.cel.arithmetic import ITEMS_PER_STEP
 from callboard.languages.cel.errors import EvaluationError
-from callboard.languages.cel.lists_profile import sorted_by
 from callboard.languages.cel.members import items_of, key_kind, keys_of
+from callboard.languages.cel.profiles import sorted_by
 from callboard.languages.cel.scope import BUDGET, Run, Scope
 from callboard.languages.cel.syntax import MacroName
 from callboard.languages.cel.values import LISTS, MAPS, CelList, Value

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.languages.cel.json_functions import number_text
+from callboard.languages.cel.functions import number_text
 from callboard.languages.cel.program import compile
 from tests.support.cel_help import CountingClock, evaluate, fault, refusal
 

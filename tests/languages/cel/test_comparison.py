@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.languages.cel.budget import Budget
-from callboard.languages.cel.comparison import Members, contains, equal
-from callboard.languages.cel.keys import key_of
+from callboard.languages.cel.comparison import Members, contains, equal, key_of
 from callboard.languages.cel.members import BoolKey
 from callboard.languages.cel.values import (
     TYPE_VALUES,
