@@ -18,7 +18,7 @@ from callboard.bus import events as ev
 from callboard.bus.commands import Answer
 from callboard.languages.python.loop import WorkflowLoop
 from callboard.runtime.hosting.code_loader import load_object
-from callboard.service.api.connection import Connection
+from callboard.service.client.connection import Connection
 
 RUNS = 1_000
 AT_ONCE = 50

@@ -19,7 +19,7 @@ from callboard.runtime.interpreter.run_end import conclude
 from callboard.runtime.run.log import events_of, read_run
 from callboard.runtime.run.replay_observer import Observer
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import Connection
+from callboard.service.client.connection import Connection
 
 NODES = 1_000
 

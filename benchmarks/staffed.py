@@ -11,7 +11,7 @@ from callboard.lib.canonical_json import canonical
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.runtime.worker.collector import settled_collector
-from callboard.service.api.connection import Connection, open_connection
+from callboard.service.client.connection import Connection, open_connection
 
 EVENTS_AROUND = 5
 """Events other than those of nodes: accepted, claimed, start, sources resolved, end; the last node has no route."""

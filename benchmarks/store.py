@@ -17,7 +17,7 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.start_message import read_start
 from callboard.runtime.run.log import RunLog
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import Connection
+from callboard.service.client.connection import Connection
 
 PARKED = 1_000
 WARM = 1_000

@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from callboard.languages.python.steps import step, step_context
     from callboard.languages.python.workflows import workflow
     from callboard.projections.run.run_result import RunNotCompleted, RunResult
-    from callboard.service.api.client import NoVerdict, UnknownRun
-    from callboard.service.api.settlement import NotTaken
-    from callboard.service.operations.errors import NoServer, RequestRefused, UsageInvalid
+    from callboard.service.client.client import NoVerdict, UnknownRun
+    from callboard.service.client.errors import NoServer, RequestRefused, UsageInvalid
+    from callboard.service.operations.settlement import NotTaken
     from callboard.start_options import Start
 
     __version__: str
@@ -126,9 +126,9 @@ _HOMES = {
     "client": ("Client", "Run"),
     "embedded": ("Runtime", "run"),
     "projections.run.run_result": ("RunNotCompleted", "RunResult"),
-    "service.api.client": ("NoVerdict", "UnknownRun"),
-    "service.api.settlement": ("NotTaken",),
-    "service.operations.errors": ("NoServer", "RequestRefused", "UsageInvalid"),
+    "service.client.client": ("NoVerdict", "UnknownRun"),
+    "service.operations.settlement": ("NotTaken",),
+    "service.client.errors": ("NoServer", "RequestRefused", "UsageInvalid"),
     "languages.python.agents": ("Agent",),
     "languages.python.errors": ("ChildFailed", "ModelFailed", "NotInWorkflow", "StepFailed"),
     "languages.python.guard": ("unsafe",),

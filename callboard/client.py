@@ -1,7 +1,7 @@
 """The client for programs: it starts runs on a running server, and controls them.
 
-It adds to `callboard.service.api.client` what a program needs: settings, definitions from files, and a handle for each
-run, with which the program waits for the run, reads its events and sends it commands.
+It adds to `callboard.service.client.client` what a program needs: settings, definitions from files, and a handle for
+each run, with which the program waits for the run, reads its events and sends it commands.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -17,11 +17,11 @@ from callboard.bus.log.port import whole
 from callboard.projections.lists.questions import TYPES, Question, Questions
 from callboard.projections.run.run_result import RunResult
 from callboard.runtime.settings.config import Config, load
-from callboard.service.api.client import Client as Messages
-from callboard.service.api.client import UnknownRun
-from callboard.service.api.connection import Connection
-from callboard.service.api.live_projection import fold_once
-from callboard.service.operations.errors import RequestRefused
+from callboard.service.client.client import Client as Messages
+from callboard.service.client.client import UnknownRun
+from callboard.service.client.connection import Connection
+from callboard.service.client.errors import RequestRefused
+from callboard.service.operations.live_projection import fold_once
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import result_of
 from callboard.service.operations.tells import send_command

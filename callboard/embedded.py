@@ -14,7 +14,7 @@ from callboard.runtime.hosting.code_registration import register_bundle
 from callboard.runtime.settings import logs
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import Connection
+from callboard.service.client.connection import Connection
 from callboard.service.operations.reach import join
 from callboard.start_options import Start, Startable
 

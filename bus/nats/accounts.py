@@ -3,8 +3,8 @@
 The runtime has one account, with JetStream and all stored data. Each tenant has an account without JetStream.
 
 - Messages that a tenant publishes on its own subjects (`SAID`) arrive in the runtime's account on
-  ``<prefix>.door.<tenant>.…``, where `callboard.service.api.door` checks and stores them. They do not go directly into
-  the stream, because the headers of a message that JetStream stores can delete other messages, or make the server
+  ``<prefix>.door.<tenant>.…``, where `callboard.surfaces.nats.door` checks and stores them. They do not go directly
+  into the stream, because the headers of a message that JetStream stores can delete other messages, or make the server
   publish on any subject of the stream.
 - Requests to the service (`ASKED`) arrive on their own subjects, which the stream does not store.
 - A tenant receives its own events, rejections and live progress (`HEARD`).

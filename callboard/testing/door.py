@@ -10,7 +10,7 @@ from callboard.languages.language import STRICT
 from callboard.lib.text import encode_json
 from callboard.runtime.admission.admission import accepted_event, definition_token, last_of_each_kind
 from callboard.runtime.admission.start_message import examine
-from callboard.service.operations.errors import RequestRefused
+from callboard.service.client.errors import RequestRefused
 from callboard.start_options import Start, Startable, start_message
 from callboard.testing.services import Services
 

@@ -27,9 +27,9 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.run.activation import Command
 from callboard.runtime.run.actor import RunActor
 from callboard.runtime.run.log import RunLog, read_run
-from callboard.service.api.settlement import NotTaken
-from callboard.service.operations.errors import UsageInvalid
+from callboard.service.client.errors import UsageInvalid
 from callboard.service.operations.results import result_of
+from callboard.service.operations.settlement import NotTaken
 from callboard.start_options import Start, Startable
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import Crash, CrashingLog, CrashPoint

@@ -23,7 +23,7 @@ from callboard.features.telemetry.event_consumer import until_caught_up
 from callboard.lib.backoff import backoff_s
 from callboard.runtime.cluster.leader import GRACE_S, holding, persistently
 from callboard.runtime.settings.notify_settings import NotifyRule
-from callboard.service.api.connection import Connection
+from callboard.service.client.connection import Connection
 
 logger = structlog.get_logger(__name__)
 

@@ -15,10 +15,10 @@ from callboard.bus.events import Event
 from callboard.bus.log.port import NoAnswer, Reading, Recorded, whole
 from callboard.bus.subjects import RunRef
 from callboard.features.index.store import RunIndex, Taken
+from callboard.projections.lists.runs import tests_events
 from callboard.projections.lists.where import Where
 from callboard.projections.projection import known_payload
 from callboard.projections.run.status import StatusFold
-from callboard.service.api.statuses import depends
 
 PAGE_EVENTS = 500
 PAGE_BYTES = 4 * 1024 * 1024
@@ -65,7 +65,7 @@ class Seen:
         """Whether the run matches the query, as in a search of all runs."""
         if self._wanted is None or self._index is None:
             return True
-        if depends(self._wanted):
+        if tests_events(self._wanted):
             self._index.tell({self._ref.run: self._fold.status})
         return self._index.matching(self._wanted) > 0
 

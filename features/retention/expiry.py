@@ -15,9 +15,9 @@ from callboard.bus.subjects import token
 from callboard.projections.lists.where import Both, Either, Term, Where
 from callboard.runtime.settings.retention_settings import RetentionRule
 from callboard.runtime.settings.rule_settings import question
-from callboard.service.api.client import Client, UnknownRun
-from callboard.service.api.run_lists import Listings
+from callboard.service.client.client import Client, UnknownRun
 from callboard.service.operations.archives import archive_runs
+from callboard.service.operations.run_lists import Listings
 from callboard.service.operations.run_purge import FORKED, CannotPurge, check_purge, purge_run
 
 BY = "retention"

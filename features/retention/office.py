@@ -15,9 +15,9 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.features.retention.expiry import Expired, Expiry
 from callboard.runtime.settings.config import Config
 from callboard.runtime.settings.retention_settings import RetentionRule
-from callboard.service.api.connection import Connection
-from callboard.service.api.run_lists import Listings
+from callboard.service.client.connection import Connection
 from callboard.service.operations.run_listing import listings
+from callboard.service.operations.run_lists import Listings
 
 logger = structlog.get_logger(__name__)
 

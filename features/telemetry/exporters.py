@@ -26,7 +26,7 @@ from callboard.projections.spans.semconv import captures_content
 from callboard.runtime.cluster.leader import GRACE_S, Leader, holding
 
 if TYPE_CHECKING:
-    from callboard.service.api.connection import Connection
+    from callboard.service.client.connection import Connection
 
 __all__ = ["export_run", "open_exporters", "spans_durable"]
 

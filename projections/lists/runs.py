@@ -33,6 +33,7 @@ from callboard.bus.events import (
 from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.prices import Cost, Prices, list_prices
 from callboard.lib.json_decoder import decoder
+from callboard.projections.lists.where import Where, terms
 from callboard.projections.projection import known_payload
 from callboard.projections.run.attributes import Values, attributes
 from callboard.projections.run.status import RunStatus
@@ -317,3 +318,8 @@ def _tokens(end: RunEnd, *, shares: bool) -> int:
 
 def _seconds(start: dt.datetime | None, end: dt.datetime) -> float | None:
     return (end - start).total_seconds() if start is not None else None
+
+
+def tests_events(where: Where) -> bool:
+    """Whether a search tests statuses that only the events of the runs at work show."""
+    return any(test.field == "status" and test.value in TOLD_BY_EVENTS for test in terms(where))

@@ -29,7 +29,7 @@ from callboard.runtime.worker.services import Services
 from callboard.runtime.worker.store_watch import StoreWatch
 from callboard.runtime.worker.watchdog import Watchdog
 from callboard.runtime.worker.worker import Worker
-from callboard.service.api.connection import Connection
+from callboard.service.client.connection import Connection
 
 log = structlog.get_logger(__name__)
 

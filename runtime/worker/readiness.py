@@ -1,7 +1,7 @@
 """Readiness: reports whether a worker can take runs now, for programs that start and stop workers."""
 
 from callboard.runtime.worker.worker import Worker
-from callboard.service.api.connection import Connection
+from callboard.service.client.connection import Connection
 
 
 def unready(worker: Worker, connection: Connection) -> str:

@@ -10,7 +10,7 @@ from callboard.bus.log.port import Full, NoAnswer
 from callboard.bus.nats.jetstream_api import api
 from callboard.bus.nats.server.program import Usage
 from callboard.bus.nats.stream import bounds_of, lost_bytes
-from callboard.service.api.connection import Connection
+from callboard.service.client.connection import Connection
 
 logger = structlog.get_logger(__name__)
 

@@ -1,1 +1,1 @@
-"""Operations that the command line and the MCP tools share, and the texts that they print."""
+"""Operations on runs, definitions and stores. Each exists once, for every surface that offers it."""

@@ -32,7 +32,7 @@ from callboard.bus.nats.message_copies import copy_messages
 from callboard.bus.nats.purge import come_back, goes_on, purge_mark
 from callboard.bus.subjects import RunRef
 from callboard.lib.json_decoder import decode_json
-from callboard.service.api.client import UnknownRun
+from callboard.service.client.client import UnknownRun
 
 TOGETHER_MAX = 100
 """Maximum number of events that are appended at once."""

@@ -10,9 +10,9 @@ from callboard.bus.commands import TELLS
 from callboard.bus.nats.purge import Gone
 from callboard.lib.concurrency import side_by_side
 from callboard.projections.lists.where import Both, Either, Not, Term, Where
-from callboard.service.api.client import Client, UnknownRun
-from callboard.service.api.fork_starts import ForkRun, begin_fork
-from callboard.service.api.retry_point import ENDED_BADLY, NowhereToFork
+from callboard.service.client.client import Client, UnknownRun
+from callboard.service.operations.fork_starts import ForkRun, begin_fork
+from callboard.service.operations.retry_point import ENDED_BADLY, NowhereToFork
 from callboard.service.operations.run_purge import FORKED, CannotPurge, purge_run
 
 AT_ONCE = 16

@@ -25,7 +25,7 @@ from callboard.runtime.interpreter.replay import read_admission
 from callboard.runtime.run.log import events_of, read_run
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.secrets import secrets_of
-from callboard.service.api.connection import open_connection
+from callboard.service.client.connection import open_connection
 from callboard.service.operations.replays import replay_events
 
 TOGETHER = 20

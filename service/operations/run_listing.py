@@ -8,8 +8,8 @@ import anyio
 
 from callboard.bus.nats.server.data_directory import running_url
 from callboard.features.index.files import FOLDER
-from callboard.service.api.connection import Connection
-from callboard.service.api.run_lists import Listings
+from callboard.service.client.connection import Connection
+from callboard.service.operations.run_lists import Listings
 
 
 @asynccontextmanager

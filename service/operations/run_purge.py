@@ -14,7 +14,7 @@ from callboard.bus.errors import CallboardError
 from callboard.bus.log.port import Recorded, Refused
 from callboard.bus.nats.purge import Gone, finish, forks, last_fork, mark_again, mark_gone, purge_mark
 from callboard.bus.subjects import RunRef
-from callboard.service.api.client import Client, UnknownRun
+from callboard.service.client.client import Client, UnknownRun
 
 FORKED = "purge.forked"
 """Code of the error for a run whose events forks share."""

@@ -8,10 +8,10 @@ from callboard.bus import events as ev
 from callboard.bus.commands import TELLS
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem, payload_of
-from callboard.service.api.client import Client
-from callboard.service.api.settlement import Reception, tell_and_wait
-from callboard.service.operations.errors import RequestRefused
+from callboard.service.client.client import Client
+from callboard.service.client.errors import RequestRefused
 from callboard.service.operations.narration import narrate, short
+from callboard.service.operations.settlement import Reception, tell_and_wait
 
 
 async def send_command(client: Client, run: str, verb: str, fields: dict[str, Any]) -> Reception:

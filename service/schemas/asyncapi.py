@@ -8,8 +8,8 @@ from callboard.bus.events import TYPES, Event, RunRejected
 from callboard.bus.nats.stream import stream_of
 from callboard.bus.subjects import Subjects
 from callboard.runtime.admission.verdicts import Verdict
-from callboard.service.api.shapes import REQUESTS, answer_of
-from callboard.service.api.verbs import Verbs
+from callboard.service.operations.operation import describe
+from callboard.service.operations.operations import Operations
 from callboard.service.schemas.messages import REF, components
 
 _PAYLOAD = ":payload"
@@ -25,12 +25,11 @@ def document() -> dict[str, Any]:
     for verb, shape in TELLS.items():
         address = f"cb.tell.{{tenant}}.{{run}}.{verb}"
         book.says(f"tell_{verb}", address, shape, reply=Verdict, about=f"Send the command {verb} to a run.")
-    for verb, shape in REQUESTS.items():
-        about = _about(getattr(Verbs, verb))
-        book.says(f"api_{verb}", f"cb.api.{{tenant}}.{verb}", shape, reply=answer_of(verb), about=about)
+    for name, one in Operations.signatures().items():
+        book.says(f"api_{name}", f"cb.api.{{tenant}}.{name}", one.documented, reply=one.answer, about=one.summary)
     for name, payload in TYPES.items():
         address = f"cb.run.{{tenant}}.{{run}}.{{definition}}.{name}"
-        book.hears(f"run_{name.replace('.', '_')}", address, payload, about=_about(payload), event=True)
+        book.hears(f"run_{name.replace('.', '_')}", address, payload, about=describe(payload), event=True)
     book.hears("reject", "cb.reject.{tenant}.{id}", RunRejected, about="A refused start or command, with its problems.")
     return {
         "asyncapi": "3.0.0",
@@ -98,10 +97,6 @@ def _channel(address: str, name: str) -> dict[str, Any]:
 
 def _messages(name: str) -> dict[str, Any]:
     return {name: {"$ref": f"#/components/messages/{name}"}}
-
-
-def _about(what: Any) -> str:
-    return " ".join((what.__doc__ or "").split())
 
 
 def _move_references(value: Any) -> Any:

@@ -108,11 +108,11 @@ async def import_archive(file: str, id: str | None, config: "Config", settings: 
 
     from callboard.bus.nats.archive import Archive
     from callboard.bus.subjects import is_name
+    from callboard.service.client.errors import UsageInvalid
+    from callboard.service.files.run_files import in_file
     from callboard.service.operations.archives import import_as, import_runs
-    from callboard.service.operations.errors import UsageInvalid
     from callboard.service.operations.reach import reach
     from callboard.service.operations.results import compact
-    from callboard.service.operations.run_files import in_file
 
     named = in_file(file)
     if named is None or not named.is_archive:

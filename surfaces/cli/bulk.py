@@ -11,13 +11,13 @@ from msgspec import Struct
 
 from callboard.projections.lists.runs import RunRow
 from callboard.runtime.settings.config import Config
-from callboard.service.api.client import Client
-from callboard.service.api.run_lists import Listings
+from callboard.service.client.client import Client
+from callboard.service.client.errors import UsageInvalid
 from callboard.service.operations.bulk import BulkResult, accepting_runs, begin_all, tell_all
-from callboard.service.operations.errors import UsageInvalid
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
 from callboard.service.operations.run_listing import listings
+from callboard.service.operations.run_lists import Listings
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.output import Progress, confirm, progress, say
 from callboard.surfaces.cli.runs import parse_question

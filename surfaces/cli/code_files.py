@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from callboard.service.operations.start_request import StartRequest
+from callboard.service.files.start_request import StartRequest
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.output import problem_text, say, style, verdict_text
 
@@ -31,8 +31,8 @@ def validate_code(file: str, name: str, request: StartRequest, *, strict: bool, 
     from callboard.bus.errors import CallboardError
     from callboard.languages.registry import code_language
     from callboard.runtime.hosting.code_loader import load_named
+    from callboard.service.files.validation import errors, examine_definition
     from callboard.service.operations.results import compact
-    from callboard.service.operations.validation import errors, examine_definition
 
     try:
         bundle, entries = load_named(file, name)
@@ -60,7 +60,7 @@ def _report(file: str, problems: "list[Problem]") -> dict[str, Any]:
     import msgspec
 
     from callboard.languages.registry import code_language
-    from callboard.service.operations.validation import errors
+    from callboard.service.files.validation import errors
 
     told = msgspec.to_builtins(problems)
     return {"file": file, "language": code_language(), "valid": not errors(problems), "problems": told}

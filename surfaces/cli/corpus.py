@@ -21,9 +21,9 @@ from callboard.bus.log.port import whole
 from callboard.languages.authoring import Conformance
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.client import NoVerdict
-from callboard.service.api.connection import Connection, open_connection
-from callboard.service.operations.json_values import NotJson, json_of
+from callboard.service.client.client import NoVerdict
+from callboard.service.client.connection import Connection, open_connection
+from callboard.service.files.json_values import NotJson, json_of
 from callboard.surfaces.cli.definition_files import choose_language
 
 STARTS_MAX = 16

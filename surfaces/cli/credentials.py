@@ -117,7 +117,7 @@ def read_values(provider: str) -> dict[str, str]:
     """
     from callboard.actors.credentials import ACCOUNTS
     from callboard.features.access.credentials import SENDER
-    from callboard.service.operations.errors import UsageInvalid
+    from callboard.service.client.errors import UsageInvalid
 
     if provider.startswith(SENDER):
         return _read_sender_values(provider)
@@ -141,7 +141,7 @@ def _read_sender_values(provider: str) -> dict[str, str]:
     from callboard.bus.subjects import is_name
     from callboard.features.access.credentials import SENDER
     from callboard.runtime.settings.webhook_settings import SECRET_CHARS_MIN
-    from callboard.service.operations.errors import UsageInvalid
+    from callboard.service.client.errors import UsageInvalid
 
     if not all(provider.removeprefix(SENDER).partition("/")) or not is_name(provider):
         raise UsageInvalid(
@@ -155,7 +155,7 @@ def _read_sender_values(provider: str) -> dict[str, str]:
 
 def _read_lines(asked: str) -> list[str]:
     from callboard.features.access.credentials import VALUE_BYTES_MAX
-    from callboard.service.operations.errors import UsageInvalid
+    from callboard.service.client.errors import UsageInvalid
 
     text = click.prompt(asked, hide_input=True) if sys.stdin.isatty() else sys.stdin.read(VALUE_BYTES_MAX + 1)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -176,7 +176,7 @@ async def add_credential(
     from callboard.features.access.account import Account
     from callboard.features.access.credentials import SENDER, Credentials
     from callboard.features.access.keyring import founded_keyring
-    from callboard.service.operations.errors import UsageInvalid
+    from callboard.service.client.errors import UsageInvalid
     from callboard.service.operations.reach import reach
     from callboard.service.operations.results import compact
 
@@ -260,7 +260,7 @@ async def connect_account(provider: str, user: str, config: "Config", settings: 
     from callboard.features.access.keyring import founded_keyring
     from callboard.features.access.oauth import Connecting
     from callboard.runtime.settings.oauth_settings import OAuthSettings
-    from callboard.service.operations.errors import UsageInvalid
+    from callboard.service.client.errors import UsageInvalid
     from callboard.service.operations.reach import reach
     from callboard.service.operations.results import compact
     from callboard.surfaces.cli.oauth_callback import Returning

@@ -47,7 +47,7 @@ def debug(settings: Settings, run: str, at: int | None, task: str, code: tuple[s
 
 
 async def _read_run(run: str, config: "Config") -> "tuple[RunRef, list[Event]]":
-    from callboard.service.operations.run_files import source
+    from callboard.service.files.run_files import source
 
     async with source(config, run, name="callboard debug") as runs:
         return await runs.run(run)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from callboard.runtime.hosting.names import split_code_name
-from callboard.service.operations.start_request import StartRequest
+from callboard.service.files.start_request import StartRequest
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.output import print_document, problem_text, say, verdict_text
 from callboard.surfaces.cli.settings import json_option
@@ -45,9 +45,9 @@ def validate_file(
     """Print the problems of a definition; return the exit code. ``strict`` treats every warning as an error."""
     import msgspec
 
-    from callboard.service.operations.files import text_of
+    from callboard.service.files.local_files import text_of
+    from callboard.service.files.validation import errors, examine_definition
     from callboard.service.operations.results import compact
-    from callboard.service.operations.validation import errors, examine_definition
 
     request = StartRequest(file, input_text, arguments_text=arguments_text)
     if (code := split_code_name(file)) is not None:
@@ -73,7 +73,7 @@ def _report(file: str, source: str, name: str, problems: "Sequence[Problem]") ->
     import msgspec
 
     from callboard.languages.registry import authoring
-    from callboard.service.operations.validation import errors
+    from callboard.service.files.validation import errors
 
     report = authoring(name).report
     if report is not None:
@@ -115,8 +115,8 @@ def convert_file(file: str, form: str | None, language: str | None, output: str 
     :raises RequestRefused: with every problem of the definition
     :raises click.UsageError: if FILE has that form already, or the language is unknown or ambiguous
     """
-    from callboard.service.operations.errors import RequestRefused
-    from callboard.service.operations.files import text_of
+    from callboard.service.client.errors import RequestRefused
+    from callboard.service.files.local_files import text_of
     from callboard.service.operations.results import compact
 
     source = text_of(Path(file))
@@ -140,7 +140,7 @@ def convert_file(file: str, form: str | None, language: str | None, output: str 
 def _converter(source: str, file: str, form: str, language: str | None) -> "Callable[[str], str | list[Problem]]":
     """Return the function that converts to ``form``, from the language of the text or of JSON."""
     from callboard.languages.registry import detect_nearly
-    from callboard.service.operations.errors import RequestRefused
+    from callboard.service.client.errors import RequestRefused
 
     if form == TEXT:
         return choose_language(lambda offered: offered.from_forms.get(JSON), "a form in JSON", language)[1]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from callboard.runtime.hosting.names import split_code_name
-from callboard.service.operations.start_request import StartRequest
+from callboard.service.files.start_request import StartRequest
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import attribute_option, pairs
 from callboard.surfaces.cli.output import print_document, problem_text, say
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from callboard.bus.nats.jetstream import JetStreamLog
     from callboard.languages.language import Definition
     from callboard.runtime.settings.config import Config
-    from callboard.service.api.bodies import OneVersion
-    from callboard.service.operations.start_messages import PreparedStart
+    from callboard.service.files.start_messages import PreparedStart
+    from callboard.service.operations.requests import OneVersion
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -78,11 +78,11 @@ async def push_file(
     from callboard.bus.events import Problem
     from callboard.runtime.admission.definitions import Definitions
     from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN, register
-    from callboard.service.operations.errors import RequestRefused, UsageInvalid
+    from callboard.service.client.errors import RequestRefused, UsageInvalid
+    from callboard.service.files.start_messages import prepare
+    from callboard.service.files.validation import errors, examine_definition
     from callboard.service.operations.reach import reach
     from callboard.service.operations.results import compact
-    from callboard.service.operations.start_messages import prepare
-    from callboard.service.operations.validation import errors, examine_definition
     from callboard.surfaces.cli.views import program
 
     if name is not None and not name.strip():
@@ -213,11 +213,11 @@ async def show_definition(config: "Config", settings: Settings, name: str) -> No
 
     from callboard.runtime.admission.registration import to_registered
     from callboard.runtime.admission.versions import Version, versions
-    from callboard.service.api.bodies import OneVersion
-    from callboard.service.api.version_lists import list_versions
     from callboard.service.operations.reach import reach
+    from callboard.service.operations.requests import OneVersion
     from callboard.service.operations.results import compact
     from callboard.service.operations.run_listing import listings
+    from callboard.service.operations.version_lists import list_versions
 
     async with reach(config, reads=True, name="callboard definitions") as connection:
         kept = await _find_meant(connection.log, config.tenant, name)

@@ -121,7 +121,7 @@ def _is_file(what: str) -> bool:
 
     :raises click.BadParameter: if it looks like a file and does not exist
     """
-    from callboard.service.operations.run_files import in_file
+    from callboard.service.files.run_files import in_file
 
     if in_file(what) is not None:
         return False
@@ -139,8 +139,8 @@ def _file_subject(file: str) -> Subject:
     from callboard.languages.registry import about, authoring, parse_definition
     from callboard.projections.drawing.diagram import DiagramFold
     from callboard.projections.projection import fold
-    from callboard.service.operations.errors import RequestRefused
-    from callboard.service.operations.files import text_of
+    from callboard.service.client.errors import RequestRefused
+    from callboard.service.files.local_files import text_of
 
     source = text_of(Path(file))
     definition = parse_definition(source, file)

@@ -41,8 +41,8 @@ async def compare_runs(left: str, right: str, config: "Config", settings: Settin
     from callboard.bus.events import Event
     from callboard.bus.subjects import NameTooLong
     from callboard.projections.comparison.diff import compare_logs
+    from callboard.service.files.run_files import source
     from callboard.service.operations.results import compact
-    from callboard.service.operations.run_files import source
     from callboard.surfaces.cli.diff_text import diff_text
     from callboard.surfaces.cli.errors import report
 

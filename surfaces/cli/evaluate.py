@@ -114,7 +114,7 @@ def compile_expression(given: str) -> "Program":
     from callboard.languages.cel.errors import CelSyntaxError
     from callboard.languages.cel.program import compile
     from callboard.languages.cel.template_strings import OPENING, expression_body
-    from callboard.service.operations.errors import RequestRefused
+    from callboard.service.client.errors import RequestRefused
 
     text = given.strip()
     body = expression_body(text)
@@ -129,7 +129,7 @@ def compile_expression(given: str) -> "Program":
 def _parse_bindings(given: str | None) -> dict[str, Any]:
     import msgspec
 
-    from callboard.service.operations.start_messages import input_of
+    from callboard.service.files.start_messages import input_of
 
     found = {} if given is None else input_of(given, "--bindings")
     if not isinstance(found, dict):

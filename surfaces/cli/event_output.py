@@ -29,7 +29,7 @@ from callboard.projections.projection import known_payload
 from callboard.projections.run.fork_parting import PartingFold
 from callboard.projections.run.intents import OpenIntents
 from callboard.projections.trace.node_tree import above
-from callboard.service.api.connection import Connection
+from callboard.service.client.connection import Connection
 from callboard.service.operations.narration import item_of, name_of, narrate
 from callboard.service.operations.results import compact, event_object
 from callboard.surfaces.cli.output import say

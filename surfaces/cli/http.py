@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import socket
 
     from callboard.runtime.settings.config import Config
-    from callboard.service.api.connection import Connection
+    from callboard.service.client.connection import Connection
     from callboard.surfaces.cli.child_processes import ProcessOptions
     from callboard.surfaces.http.access import Access
 
@@ -84,7 +84,7 @@ async def serve_http_child(process_options: "ProcessOptions") -> None:
 
     import anyio
 
-    from callboard.service.api.connection import open_connection
+    from callboard.service.client.connection import open_connection
     from callboard.surfaces.cli.child_processes import watch_parent
 
     assert process_options.listener is not None
@@ -125,8 +125,9 @@ async def _serve_api(config: "Config", connection: "Connection", bound: "socket.
     from callboard.features.index.files import FOLDER
     from callboard.runtime.admission.definitions import Definitions
     from callboard.runtime.worker.collector import settled_collector
-    from callboard.service.api.run_lists import Listings
-    from callboard.service.api.verbs import Verbs
+    from callboard.service.operations.operation import all_operations
+    from callboard.service.operations.operations import Operations
+    from callboard.service.operations.run_lists import Listings
     from callboard.surfaces.engine.routes import engine_routes, health_route
     from callboard.surfaces.http.app import http_app
     from callboard.surfaces.http.catalogue import Catalogue
@@ -139,18 +140,18 @@ async def _serve_api(config: "Config", connection: "Connection", bound: "socket.
     async with anyio.create_task_group() as tasks:
         listings = Listings(connection.log, tasks, config.data_dir / FOLDER, prices=config.price_table())
         listings.begin(config.tenant)
-        verbs = Verbs(connection.log, Definitions(), listings).all()
-        verbs = {**verbs, **Readings(connection).all(), **Catalogue(connection).all()}
+        service = Operations(connection.log, Definitions(), listings)
+        operations = all_operations(service, Readings(connection), Catalogue(connection))
         access = await access_of(config, connection, host, port)
         metrics = Metrics(connection, listings, tasks)
         configured = {name: one.reveal() for name, one in config.webhooks.items()}
         credentials = Credentials(connection.log, config.tenant, config.replicas)
         secrets = sender_secrets(configured, credentials, partial(keyring_of, config))
-        engine = engine_routes(connection.log, config.tenant, verbs)
+        engine = engine_routes(connection.log, config.tenant, operations)
         app = http_app(
             connection.log,
             config.tenant,
-            verbs,
+            operations,
             access=access,
             secrets=secrets,
             metrics=metrics,

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from callboard.projections.lists.runs import RunRow
     from callboard.projections.run.waits import Wait
     from callboard.runtime.settings.config import Config
-    from callboard.service.api.connection import Connection
-    from callboard.service.api.run_lists import Listings
+    from callboard.service.client.connection import Connection
+    from callboard.service.operations.run_lists import Listings
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -85,7 +85,7 @@ async def list_inbox(config: "Config", settings: Settings, kind: str | None, lim
     from callboard.projections.lists.questions import Question
     from callboard.projections.projection import fold
     from callboard.projections.run.waits import Wait, Waits
-    from callboard.service.api.client import UnknownRun
+    from callboard.service.client.client import UnknownRun
     from callboard.service.operations.reach import reach
     from callboard.service.operations.results import compact
     from callboard.service.operations.run_listing import listings
@@ -126,8 +126,8 @@ async def _load_questions(connection: "Connection", runs: "Listings") -> "list[Q
     from nats.errors import TimeoutError as NatsTimeout
 
     from callboard.lib.json_errors import JSON_ERRORS
-    from callboard.service.api.bodies import ListQuestions, QuestionList
-    from callboard.service.api.verbs import QUESTIONS_MAX
+    from callboard.service.operations.operations import QUESTIONS_MAX
+    from callboard.service.operations.requests import ListQuestions, QuestionList
 
     tenant = connection.config.tenant
     wanted = msgspec.json.encode(ListQuestions(limit=QUESTIONS_MAX))

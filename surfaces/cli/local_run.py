@@ -23,12 +23,12 @@ from callboard.features.telemetry.exporters import open_exporters
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.runtime.worker.worker import Worker
-from callboard.service.api.client import Client, NoVerdict
-from callboard.service.api.connection import Connection
-from callboard.service.operations.errors import RequestRefused
+from callboard.service.client.client import Client, NoVerdict
+from callboard.service.client.connection import Connection
+from callboard.service.client.errors import RequestRefused
+from callboard.service.files.start_messages import PreparedStart
 from callboard.service.operations.reach import join
 from callboard.service.operations.results import compact, result_of, summary_object
-from callboard.service.operations.start_messages import PreparedStart
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.artifacts import append_summary, write_artifact
 from callboard.surfaces.cli.asking import Terminal

@@ -16,7 +16,7 @@ from callboard.surfaces.cli.settings import Settings, disable_json, load_config,
 if TYPE_CHECKING:
     from callboard.runtime.settings.config import Config
     from callboard.runtime.worker.worker import Worker
-    from callboard.service.api.connection import Connection
+    from callboard.service.client.connection import Connection
     from callboard.surfaces.mcp.tools import Tools
 
 
@@ -137,8 +137,8 @@ async def _open_tools(serving: McpServer) -> "AsyncGenerator[Tools]":
     import anyio
 
     from callboard.features.index.files import FOLDER
-    from callboard.service.api.run_lists import Listings
     from callboard.service.operations.reach import join
+    from callboard.service.operations.run_lists import Listings
     from callboard.surfaces.mcp.library import library
     from callboard.surfaces.mcp.tools import Tools
 
@@ -174,8 +174,8 @@ async def _open_worker(connection: "Connection", folders: tuple[Path, ...]) -> "
 
     from callboard.features.telemetry.exporters import open_exporters
     from callboard.runtime.worker.bootstrap import open_worker
-    from callboard.service.api.service import open_service
     from callboard.surfaces.cli.process import worker_environment
+    from callboard.surfaces.nats.micro_service import open_service
 
     async with AsyncExitStack() as stack:
         env = stack.enter_context(worker_environment(None, *folders))

@@ -4,7 +4,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import TracebackType
 from typing import Self
 
-from callboard.service.operations.errors import UsageInvalid
+from callboard.service.client.errors import UsageInvalid
 
 WAIT_S = 300.0
 """How long the person may take at the provider's page."""

@@ -100,7 +100,7 @@ def problem_text(problem: "Problem", file: str = "", source: str = "") -> str:
 
 def verdict_text(file: str, name: str, problems: "Sequence[Problem]") -> str:
     """Return the line that says whether a definition is valid, with the numbers of its problems."""
-    from callboard.service.operations.validation import errors
+    from callboard.service.files.validation import errors
 
     wrong = len(errors(problems))
     odd = len(problems) - wrong

@@ -55,13 +55,14 @@ async def serve_file(config: "Config", settings: Settings, file: str, host: str,
     from callboard.bus.nats.archive import Archive
     from callboard.features.access.subject import READER
     from callboard.runtime.admission.definitions import Definitions
-    from callboard.service.api.connection import open_connection
-    from callboard.service.api.run_lists import Listings
-    from callboard.service.api.verbs import Verbs
+    from callboard.service.client.connection import open_connection
+    from callboard.service.files.event_files import read_runs, store
+    from callboard.service.files.run_files import ARCHIVE
     from callboard.service.operations.archives import import_for_display
-    from callboard.service.operations.event_files import read_runs, store
+    from callboard.service.operations.operation import all_operations
+    from callboard.service.operations.operations import Operations
     from callboard.service.operations.results import compact
-    from callboard.service.operations.run_files import ARCHIVE
+    from callboard.service.operations.run_lists import Listings
     from callboard.surfaces.cli.process import stop_signals
     from callboard.surfaces.http.access import Access
     from callboard.surfaces.http.address import LOOPBACK, AddressUnusable, listening, url_of
@@ -87,13 +88,11 @@ async def serve_file(config: "Config", settings: Settings, file: str, host: str,
                 await import_for_display(connection.log, config.tenant, kept)
             else:
                 await store(connection.log, config.tenant, kept)
-            verbs = Verbs(
-                connection.log,
-                Definitions(),
-                Listings(connection.log, tasks, prices=connection.config.price_table()),
-            ).all()
-            verbs = {**verbs, **Readings(connection).all(), **Catalogue(connection).all()}
-            app = http_app(connection.log, config.tenant, verbs, access=Access(open=True, nobody=READER))
+            listings = Listings(connection.log, tasks, prices=connection.config.price_table())
+            operations = all_operations(
+                Operations(connection.log, Definitions(), listings), Readings(connection), Catalogue(connection)
+            )
+            app = http_app(connection.log, config.tenant, operations, access=Access(open=True, nobody=READER))
             tasks.start_soon(serve_app, app, bound)
             one = f"runs/{runs[0]}" if len(runs) == 1 else "runs"
             url = f"{url_of(bound)}/t/{config.tenant}/{one}"

@@ -15,7 +15,7 @@ from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN
 from callboard.runtime.hosting.code_loader import Bundle, find_sources, load
 from callboard.runtime.hosting.code_registration import register_bundle
 from callboard.runtime.hosting.code_watch import code_changes
-from callboard.service.api.connection import Connection
+from callboard.service.client.connection import Connection
 from callboard.service.operations.replay_all import Location, replay_all
 from callboard.surfaces.cli.child_processes import ProcessOptions
 from callboard.surfaces.cli.errors import error_text

@@ -73,7 +73,7 @@ async def purge_many(whom: "Many | str", yes: bool, mark: "Gone", config: "Confi
 
 
 async def _purge_one(run: str, yes: bool, mark: "Gone", config: "Config", settings: Settings) -> int:
-    from callboard.service.operations.errors import UsageInvalid
+    from callboard.service.client.errors import UsageInvalid
     from callboard.service.operations.reach import reach
     from callboard.service.operations.results import compact
     from callboard.service.operations.run_purge import purge_run
@@ -112,7 +112,7 @@ async def forget_key(name: str, yes: bool, config: "Config", settings: Settings)
     :raises CallboardError: if no server is running
     """
     from callboard.projections.lists.where import Both, Term
-    from callboard.service.operations.errors import UsageInvalid
+    from callboard.service.client.errors import UsageInvalid
     from callboard.service.operations.key_destruction import forget as destroy_key
     from callboard.service.operations.reach import reach
     from callboard.service.operations.results import compact
@@ -165,7 +165,7 @@ async def attend_retention(process_options: "ProcessOptions") -> None:
 
     from callboard.features.retention.office import OFFICE, Office
     from callboard.runtime.cluster.leader import holding
-    from callboard.service.api.connection import open_connection
+    from callboard.service.client.connection import open_connection
     from callboard.surfaces.cli.child_processes import watch_parent
 
     async with AsyncExitStack() as stack:
@@ -189,7 +189,7 @@ async def apply_retention(dry: bool, yes: bool, config: "Config", settings: Sett
     import msgspec
 
     from callboard.features.retention.office import round_of
-    from callboard.service.operations.errors import UsageInvalid
+    from callboard.service.client.errors import UsageInvalid
     from callboard.service.operations.reach import reach
     from callboard.service.operations.results import compact
     from callboard.service.operations.run_listing import listings

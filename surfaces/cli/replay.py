@@ -14,7 +14,7 @@ from callboard.surfaces.cli.settings import Settings, load_config, settings_opti
 if TYPE_CHECKING:
     from callboard.projections.lists.where import Where
     from callboard.runtime.settings.config import Config
-    from callboard.service.api.connection import Connection
+    from callboard.service.client.connection import Connection
     from callboard.service.operations.replay_all import Location, Replaying, Report
     from callboard.service.operations.replays import Replayed
 
@@ -88,9 +88,9 @@ async def replay_run(run: str, at: int | None, config: "Config", settings: Setti
     from callboard.runtime.interpreter.code import adopted_digest
     from callboard.runtime.interpreter.replay import read_admission
     from callboard.runtime.worker.secrets import secrets_of
+    from callboard.service.files.run_files import source
     from callboard.service.operations.replays import replay_events
     from callboard.service.operations.results import compact, result_object
-    from callboard.service.operations.run_files import source
 
     async with source(config, run, name="callboard replay") as runs:
         ref, events = await runs.run(run)
@@ -166,11 +166,11 @@ async def replay_runs(chosen: ReplayRequest, config: "Config", settings: Setting
     import msgspec
 
     from callboard.bus.nats.archive import Archive
-    from callboard.service.operations.errors import UsageInvalid
+    from callboard.service.client.errors import UsageInvalid
+    from callboard.service.files.run_files import in_file
     from callboard.service.operations.reach import reach
     from callboard.service.operations.replay_all import Location, report_of
     from callboard.service.operations.results import compact
-    from callboard.service.operations.run_files import in_file
     from callboard.surfaces.cli.runs import find_runs
 
     began = dt.datetime.now(dt.UTC)

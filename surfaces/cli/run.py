@@ -2,7 +2,7 @@
 
 import click
 
-from callboard.service.operations.start_request import StartRequest
+from callboard.service.files.start_request import StartRequest
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import plain_option
 from callboard.surfaces.cli.settings import Settings, settings_options
@@ -57,7 +57,7 @@ def run(
     import anyio
 
     from callboard.runtime.hosting.names import split_code_name
-    from callboard.service.operations.start_messages import prepare
+    from callboard.service.files.start_messages import prepare
     from callboard.surfaces.cli.asking import ask_inputs, is_somebody_there
     from callboard.surfaces.cli.local_run import LocalRun, run_here
     from callboard.surfaces.cli.settings import load_config

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from callboard.projections.lists.runs import RunRow
     from callboard.projections.lists.where import Where
     from callboard.runtime.settings.config import Config
-    from callboard.service.api.connection import Connection
+    from callboard.service.client.connection import Connection
 
 
 STATUSES = (
@@ -166,7 +166,7 @@ def parse_question(text: str | None, *, status: str | None = None, definition: s
     """
     from callboard.projections.lists.runs import STATUSES
     from callboard.projections.lists.where import Both, Term, where
-    from callboard.service.operations.errors import UsageInvalid
+    from callboard.service.client.errors import UsageInvalid
 
     if text is not None and not text.strip():
         raise UsageInvalid(

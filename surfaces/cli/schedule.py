@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
-from callboard.service.operations.start_request import StartRequest
+from callboard.service.files.start_request import StartRequest
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import Duration
 from callboard.surfaces.cli.output import problem_text, say
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from callboard.features.schedules.schedules import ScheduleRow
     from callboard.languages.authoring import Times
     from callboard.runtime.settings.config import Config
-    from callboard.service.operations.start_messages import Message
+    from callboard.service.files.start_messages import Message
 
 
 OVERLAPS = ("skip", "queue", "cancel", "allow")
@@ -162,8 +162,8 @@ def make_message(request: StartRequest) -> "Message":
     :raises RequestRefused: with every problem
     :raises UsageInvalid: if an option is given that a schedule cannot have
     """
-    from callboard.service.operations.errors import UsageInvalid
-    from callboard.service.operations.start_messages import prepare, prepare_by_name
+    from callboard.service.client.errors import UsageInvalid
+    from callboard.service.files.start_messages import prepare, prepare_by_name
 
     if request.run_id is not None:
         raise UsageInvalid(
@@ -180,7 +180,7 @@ async def add_schedule(wanted: ScheduleRequest, config: "Config", settings: Sett
     """
     from callboard.features.schedules.schedules import Schedules
     from callboard.runtime.admission.definitions import Definitions
-    from callboard.service.operations.errors import RequestRefused
+    from callboard.service.client.errors import RequestRefused
     from callboard.service.operations.narration import local
     from callboard.service.operations.reach import reach
     from callboard.service.operations.results import compact
@@ -231,7 +231,7 @@ def _describe_start(message: dict[str, Any]) -> dict[str, Any]:
 def _definition_times(made: "Message") -> "Times | None":
     """Return the times in a definition's trigger, if any."""
     from callboard.languages.registry import authoring
-    from callboard.service.operations.start_messages import PreparedStart
+    from callboard.service.files.start_messages import PreparedStart
 
     if not isinstance(made, PreparedStart):
         return None
@@ -239,7 +239,7 @@ def _definition_times(made: "Message") -> "Times | None":
 
 
 def _name_of(request: StartRequest, made: "Message") -> str:
-    from callboard.service.operations.start_messages import PreparedStart
+    from callboard.service.files.start_messages import PreparedStart
 
     return made.definition.name if isinstance(made, PreparedStart) else request.file
 

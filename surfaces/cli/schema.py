@@ -36,7 +36,7 @@ def schema(name: str | None, part: "Part | None", as_json: bool) -> None:
     callboard schema triage.py:triage --of output
     """
     from callboard.runtime.hosting.names import split_code_name
-    from callboard.service.operations.errors import UsageInvalid
+    from callboard.service.client.errors import UsageInvalid
     from callboard.service.operations.results import compact, pretty
     from callboard.service.schemas.catalog import names, schema_named
 

@@ -108,7 +108,7 @@ async def events_of(run: str, config: "Config", name: str) -> "list[Event]":
 
     :raises UnknownRun: if the run does not exist
     """
-    from callboard.service.operations.run_files import source
+    from callboard.service.files.run_files import source
 
     async with source(config, run, name=f"callboard {name}") as runs:
         return await runs.events(run)

@@ -24,9 +24,9 @@ async def show_run_at(
     import msgspec
 
     from callboard.bus.errors import CallboardError
-    from callboard.service.operations.errors import error_object
+    from callboard.service.client.errors import error_object
+    from callboard.service.files.run_files import source
     from callboard.service.operations.results import compact
-    from callboard.service.operations.run_files import source
     from callboard.service.operations.stacks import names_code, no_event, stacks_at
     from callboard.surfaces.cli.errors import error_text
     from callboard.surfaces.cli.show import say_state, state_object, state_text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from callboard.service.operations.start_request import StartRequest
+from callboard.service.files.start_request import StartRequest
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import NAME_ONE, many, pairs
 from callboard.surfaces.cli.output import problem_text, say
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from callboard.bus.events import Problem
     from callboard.runtime.admission.verdicts import Verdict
     from callboard.runtime.settings.config import Config
-    from callboard.service.operations.start_messages import Message
+    from callboard.service.files.start_messages import Message
     from callboard.surfaces.cli.bulk import Many
 
 
@@ -34,7 +34,7 @@ def start(request: StartRequest, settings: Settings) -> None:
     """
     import anyio
 
-    from callboard.service.operations.start_messages import prepare, prepare_by_name
+    from callboard.service.files.start_messages import prepare, prepare_by_name
 
     what = prepare(request) if is_file(request.file) else prepare_by_name(request)
     anyio.run(publish_start, what, load_config(settings), settings, request.file)
@@ -48,8 +48,8 @@ async def publish_start(prepared: "Message", config: "Config", settings: Setting
     """
     from callboard.bus.errors import JetStreamDisabled, PermissionDenied
     from callboard.bus.tracecontext import read, within
-    from callboard.service.api.starter import start_by_request
-    from callboard.service.operations.errors import RequestRefused
+    from callboard.service.client.errors import RequestRefused
+    from callboard.service.client.start_by_request import start_by_request
     from callboard.service.operations.reach import reach
 
     name = "callboard start"
@@ -191,7 +191,7 @@ def _start_fork(
 ) -> None:
     import anyio
 
-    from callboard.service.operations.option_values import option_values
+    from callboard.service.files.option_values import option_values
 
     options = pairs(given.pop("options"), "--option")
     asked = {**place, "start": make_start(options=options, **given)}
@@ -217,9 +217,9 @@ def make_start(
     :raises UsageInvalid: if an input or an option cannot be read
     :raises RequestRefused: with every problem of the definition or the script
     """
-    from callboard.service.operations.files import document_of
-    from callboard.service.operations.option_values import option_values
-    from callboard.service.operations.start_messages import input_of, prepare
+    from callboard.service.files.local_files import document_of
+    from callboard.service.files.option_values import option_values
+    from callboard.service.files.start_messages import input_of, prepare
 
     start: dict[str, Any] = {"run_id": run_id, "by": by, "model": model}
     if script is not None:
@@ -239,8 +239,8 @@ def read_outcome(text: str) -> dict[str, Any]:
 
     :raises UsageInvalid: if it is not an object
     """
-    from callboard.service.operations.errors import UsageInvalid
-    from callboard.service.operations.start_messages import input_of
+    from callboard.service.client.errors import UsageInvalid
+    from callboard.service.files.start_messages import input_of
 
     members = input_of(text, "--outcome")
     if not isinstance(members, dict):
@@ -257,8 +257,8 @@ async def start_fork(asked: dict[str, Any], config: "Config", settings: Settings
     """
     import msgspec
 
-    from callboard.service.api.fork_starts import ForkRun, begin_fork
-    from callboard.service.operations.errors import RequestRefused
+    from callboard.service.client.errors import RequestRefused
+    from callboard.service.operations.fork_starts import ForkRun, begin_fork
     from callboard.service.operations.reach import reach
 
     request = msgspec.convert(asked, ForkRun)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from callboard.runtime.hosting.names import split_code_name
-from callboard.service.operations.start_request import StartRequest
+from callboard.service.files.start_request import StartRequest
 from callboard.surfaces.cli.options import attribute_option, pairs
 from callboard.surfaces.cli.settings import Command
 

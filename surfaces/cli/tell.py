@@ -145,7 +145,7 @@ def _parse_value(text: str) -> Any:
 
     :raises click.BadParameter: if the value is nested too deeply
     """
-    from callboard.service.operations.json_values import NotJson, TooDeep, json_of
+    from callboard.service.files.json_values import NotJson, TooDeep, json_of
 
     try:
         return json_of(text)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from callboard.bus.log.port import Recorded
     from callboard.bus.nats.jetstream import JetStreamLog
     from callboard.runtime.settings.config import Config
-    from callboard.service.api.connection import Connection
+    from callboard.service.client.connection import Connection
     from callboard.surfaces.cli.event_output import Shower
 
 
@@ -104,9 +104,9 @@ async def watch_events(watched: Watched, config: "Config", settings: Settings) -
     """
     from callboard.bus.errors import CallboardError
     from callboard.bus.events import TYPES, RunEnd, payload_of
+    from callboard.service.files.run_files import in_file
     from callboard.service.operations.event_filter import matches
     from callboard.service.operations.reach import reach
-    from callboard.service.operations.run_files import in_file
     from callboard.surfaces.cli.event_output import Lines, Streaming
 
     for given in (watched.event_type, ">" if watched.until is None else watched.until):
@@ -133,7 +133,7 @@ async def watch_events(watched: Watched, config: "Config", settings: Settings) -
 async def _show_file(watched: Watched, config: "Config", settings: Settings) -> int:
     """Show the events of a run in a file; the command ends after them even if the run had not ended."""
     from callboard.bus.events import RunEnd, payload_of
-    from callboard.service.operations.run_files import source
+    from callboard.service.files.run_files import source
     from callboard.surfaces.cli.event_output import Lines, Streaming
 
     assert watched.run is not None
@@ -155,7 +155,7 @@ async def stream_run(run: str, behind: str | None, config: "Config") -> None:
     :raises UnknownRun: if the run does not exist
     :raises click.BadParameter: if ``behind`` is not an id
     """
-    from callboard.service.api.run_stream import stream
+    from callboard.service.client.run_stream import stream
     from callboard.service.operations.reach import reach
     from callboard.service.operations.results import compact
 
@@ -211,7 +211,7 @@ async def _watch_one(connection: "Connection", run: str, watched: Watched, setti
     :raises UnknownRun: if the run does not exist
     """
     from callboard.bus.events import RunEnd
-    from callboard.service.api.client import unknown_run
+    from callboard.service.client.client import unknown_run
     from callboard.surfaces.cli.event_output import Guiding, Streaming, follow, hear_models, open_view
 
     last = await connection.log.last(connection.client.ref(run))

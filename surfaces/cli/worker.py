@@ -24,8 +24,7 @@ from callboard.runtime.settings.config import FILE_NAME, Config
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.runtime.worker.collector import settled_collector
 from callboard.runtime.worker.worker import Worker
-from callboard.service.api.connection import Connection, open_connection
-from callboard.service.api.service import open_service
+from callboard.service.client.connection import Connection, open_connection
 from callboard.service.operations.reach import join, reach
 from callboard.service.operations.results import compact
 from callboard.surfaces.cli import exits
@@ -43,6 +42,7 @@ from callboard.surfaces.cli.reloading import load_or_wait, register_code, reload
 from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.views import program
 from callboard.surfaces.http.address import LOOPBACK, listening_nearby, url_of
+from callboard.surfaces.nats.micro_service import open_service
 
 
 async def run_workers(process_options: ProcessOptions, settings: Settings, server: EmbeddedServer | None = None) -> int:

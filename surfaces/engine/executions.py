@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -21,10 +20,10 @@ from callboard.projections.results import view_of
 from callboard.projections.trace.execution_log import MILESTONE
 from callboard.runtime.admission.command_routing import find_command_of_id
 from callboard.runtime.admission.versions import find_registration
-from callboard.service.api.client import Client
-from callboard.service.api.live_projection import Folding
-from callboard.service.api.outcomes import Verb, outcome
-from callboard.service.api.verbs import WAIT_MAX_S, ApiError
+from callboard.service.client.client import Client
+from callboard.service.operations.live_projection import Folding
+from callboard.service.operations.operation import ApiError, Operation, outcome
+from callboard.service.operations.operations import WAIT_MAX_S
 from callboard.surfaces.engine.engine_requests import error_text, number_in, object_of, run_of, subject_of
 from callboard.surfaces.engine.openapi import Fields
 from callboard.surfaces.http.access import check_sees
@@ -67,10 +66,10 @@ class Inline(Struct, frozen=True):
 class Executions:
     """The executions of one tenant, of definitions in one ``language``."""
 
-    def __init__(self, log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb], language: str) -> None:
+    def __init__(self, log: JetStreamLog, tenant: str, operations: Mapping[str, Operation], language: str) -> None:
         self._log = log
         self._tenant = tenant
-        self._verbs = verbs
+        self._operations = operations
         self._language = language
         self._client = Client(log, tenant)
         self._folding = Folding()
@@ -109,7 +108,7 @@ class Executions:
             message["run_id"] = key
         if by := subject_of(request).name:
             message["by"] = by
-        begun = await outcome(self._verbs["start"], self._tenant, msgspec.json.encode(message))
+        begun = await outcome(self._operations["start"](self._tenant, message))
         if isinstance(begun, ApiError):
             return _failure_answer(error_text(begun))
         run = begun.run_id
@@ -119,9 +118,9 @@ class Executions:
             return {"success": True, "execution_id": run, "execution": {**told, "execution_id": run}, **warned}
         if begun.duplicate:
             check_sees(subject_of(request), await self._client.events(run))
-        asked = msgspec.json.encode({"run_id": run, "wait_s": WAIT_MAX_S})
+        asked = {"run_id": run, "wait_s": WAIT_MAX_S}
         with suppress(Gone):
-            await while_there(request, partial(outcome, self._verbs["result"], self._tenant, asked))
+            await while_there(request, lambda: outcome(self._operations["result"](self._tenant, asked)))
         execution = await self._execution(run)
         success = execution["status"] == "SUCCESS"
         error = {} if success else {"error": _reason(execution)}
@@ -212,8 +211,8 @@ class Executions:
     async def _tell(self, run: str, verb: str, body: dict[str, Any]) -> None:
         await self._ask_service("tell", {"run_id": run, "verb": verb, "body": body})
 
-    async def _ask_service(self, verb: str, asked: dict[str, Any]) -> Any:
-        found = await outcome(self._verbs[verb], self._tenant, msgspec.json.encode(asked))
+    async def _ask_service(self, operation: str, asked: dict[str, Any]) -> Any:
+        found = await outcome(self._operations[operation](self._tenant, asked))
         if isinstance(found, ApiError):
             # A command that the run refuses is a conflict, whether the run or the interface detects it.
             raise ApiError(409 if found.code == "tell.refused" else found.status, found.code, error_text(found))

@@ -16,9 +16,9 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
 from callboard.projections.trace.execution_log import ExecutionLog, LogEntry
 from callboard.runtime.run.log import read_run
-from callboard.service.api.client import Client, UnknownRun
-from callboard.service.api.live_projection import Folding
-from callboard.service.api.verbs import ApiError
+from callboard.service.client.client import Client, UnknownRun
+from callboard.service.operations.live_projection import Folding
+from callboard.service.operations.operation import ApiError
 from callboard.surfaces.engine.engine_requests import number_in, run_of, truth_in
 from callboard.surfaces.engine.health import problem_of
 from callboard.surfaces.http.live import LIVE_MAX, Live

@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.languages.kit import kits
-from callboard.service.api.outcomes import Verb
+from callboard.service.operations.operation import Operation as ServiceOperation
 from callboard.surfaces.engine.engine_requests import answering
 from callboard.surfaces.engine.executions import START, Executions
 from callboard.surfaces.engine.health import VERSION, Health
@@ -32,10 +32,10 @@ _LOGS: Fields = {**_PAGE, "level": "string", "start_time": "integer", "end_time"
 _TEMPLATES: Fields = {"category": "string", "node_type": "string", "include_system": "boolean"}
 
 
-def operations(log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb]) -> list[Operation]:
+def engine_operations(log: JetStreamLog, tenant: str, operations: Mapping[str, ServiceOperation]) -> list[Operation]:
     """Return the operations below ``/v2``, for the language with typed nodes."""
     language = next(kit.name for kit in kits().values() if kit.typed_nodes)
-    executions, workflows = Executions(log, tenant, verbs, language), Workflows(log, tenant, verbs, language)
+    executions, workflows = Executions(log, tenant, operations, language), Workflows(log, tenant, operations, language)
     logs = Logs(log, tenant)
     one, workflow = "/v2/executions/{id}", "/v2/workflows/{id}"
     return [
@@ -60,9 +60,9 @@ def operations(log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb]) -> lis
     ]
 
 
-def engine_routes(log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb]) -> list[Route]:
+def engine_routes(log: JetStreamLog, tenant: str, operations: Mapping[str, ServiceOperation]) -> list[Route]:
     """Return the routes below ``/v2``, including that of their OpenAPI document."""
-    asked, places = operations(log, tenant, verbs), Places(REQUESTS_MAX)
+    asked, places = engine_operations(log, tenant, operations), Places(REQUESTS_MAX)
     described = document(asked, VERSION)
 
     async def describe(_request: Request) -> Any:

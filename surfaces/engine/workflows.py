@@ -17,8 +17,7 @@ from callboard.languages.registry import authoring
 from callboard.languages.source_text import read_document
 from callboard.runtime.admission.registration import registered_names
 from callboard.runtime.admission.versions import RegisteredMeanwhile, UnknownDefinition, find_registration, withdraw
-from callboard.service.api.outcomes import Verb, outcome
-from callboard.service.api.verbs import ApiError
+from callboard.service.operations.operation import ApiError, Operation, outcome
 from callboard.surfaces.engine.engine_requests import number_in, object_of, subject_of, truth_in
 
 LISTED = 50
@@ -59,10 +58,10 @@ class Found(Struct, frozen=True):
 class Workflows:
     """The workflows of one tenant: definitions in one ``language``, by the names that they are registered under."""
 
-    def __init__(self, log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb], language: str) -> None:
+    def __init__(self, log: JetStreamLog, tenant: str, operations: Mapping[str, Operation], language: str) -> None:
         self._log = log
         self._tenant = tenant
-        self._verbs = verbs
+        self._operations = operations
         self._language = language
 
     async def create(self, request: Request) -> Any:
@@ -156,7 +155,7 @@ class Workflows:
         source = msgspec.json.encode(document).decode()
         by = subject_of(request).name or None
         wanted = Registration(language=self._language, source=source, name=id, by=by)
-        found = await outcome(self._verbs["definition"], self._tenant, msgspec.json.encode(wanted))
+        found = await outcome(self._operations["definition"].perform(self._tenant, wanted))
         if isinstance(found, ApiError):
             raise found
 

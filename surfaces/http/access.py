@@ -16,7 +16,7 @@ from callboard.features.access.rates import Rates
 from callboard.features.access.subject import NOBODY, OPERATOR, Subject
 from callboard.features.access.tokens import ProviderSilent, TokenRefused, Tokens
 from callboard.projections.projection import known_payload
-from callboard.service.api.verbs import ApiError
+from callboard.service.operations.operation import ApiError
 from callboard.surfaces.http.answers import refusal
 from callboard.surfaces.page.shell import is_shell
 

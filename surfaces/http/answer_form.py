@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
-import msgspec
 import structlog
 from starlette.requests import Request
 from starlette.responses import Response
@@ -25,10 +24,9 @@ from callboard.features.access.links import BadLink, Link, Links
 from callboard.languages.json_schema import violations
 from callboard.projections.lists.question_data import data_lines
 from callboard.projections.lists.question_state import TYPES, QuestionOutcome, QuestionOutcomeFold
-from callboard.service.api.bodies import Told
-from callboard.service.api.live_projection import fold_once
-from callboard.service.api.outcomes import Verb, outcome
-from callboard.service.api.verbs import ApiError
+from callboard.service.operations.live_projection import fold_once
+from callboard.service.operations.operation import ApiError, Operation, outcome
+from callboard.service.operations.requests import Told
 from callboard.surfaces.http.forms import Unreadable, answer_of, fields_of, form_html
 from callboard.surfaces.http.plain_pages import notice, page
 from callboard.surfaces.http.request_body import receive_body
@@ -53,11 +51,11 @@ logger = structlog.get_logger(__name__)
 class Answering:
     """Serves the answer links of one tenant."""
 
-    def __init__(self, log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb]) -> None:
+    def __init__(self, log: JetStreamLog, tenant: str, operations: Mapping[str, Operation]) -> None:
         self._log = log
         self._tenant = tenant
         self._links = Links(log, tenant)
-        self._verbs = verbs
+        self._operations = operations
 
     async def serve(self, request: Request) -> Response:
         """Answer a request to ``/answer/<link>``."""
@@ -107,7 +105,7 @@ class Answering:
     async def _send_answer(self, link: Link, value: Any, by: str, wait_s: float) -> Told | ApiError:
         body = {"interaction": link.key, "user_response": value, "by": by, "channel": CHANNEL}
         said = {"run_id": link.run, "verb": "answer", "body": body, "wait_s": wait_s}
-        return await outcome(self._verbs["tell"], self._tenant, msgspec.json.encode(said))
+        return await outcome(self._operations["tell"](self._tenant, said))
 
     async def answer_with_option(self, text: str, place: str, by: str) -> str:
         """Answer the question of a link with the option at a place. Return a text that describes the result.

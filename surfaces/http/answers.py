@@ -9,8 +9,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from callboard.service.api.outcomes import error_body
-from callboard.service.api.verbs import ApiError
+from callboard.service.operations.operation import ApiError, error_body
 
 JSON = "application/json"
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}

@@ -1,11 +1,10 @@
-"""The HTTP application: the verbs of the service, live events, the OpenAPI document, webhooks, and the page."""
+"""The HTTP application: the operations of the service, live events, the OpenAPI document, webhooks, and the page."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -21,8 +20,7 @@ from callboard.features.access.subject import Subject
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.runtime.admission.large_starts import START_BYTES_MAX
-from callboard.service.api.outcomes import Verb, outcome
-from callboard.service.api.verbs import ApiError
+from callboard.service.operations.operation import ApiError, Operation, outcome
 from callboard.service.schemas.catalog import schema_named
 from callboard.surfaces.http.access import Access, Authentication, check
 from callboard.surfaces.http.answer_form import PATH as ANSWERS
@@ -52,7 +50,7 @@ REQUESTS_MAX = 256
 def http_app(
     log: JetStreamLog,
     tenant: str,
-    verbs: Mapping[str, Verb],
+    operations: Mapping[str, Operation],
     access: Access,
     secrets: SenderSecrets | None = None,
     metrics: Metrics | None = None,
@@ -64,7 +62,7 @@ def http_app(
     ``secrets`` looks up the secrets of webhook senders. With ``metrics``, the application serves ``/metrics``. ``more``
     are further routes that require authentication; the routes of ``open_to_all`` do not.
     """
-    front = Front(log, tenant, verbs)
+    front = Front(log, tenant, operations)
     paths = [Path(f"/api/{{tenant}}{route.pattern}", front.handler(route), methods=[route.method]) for route in ROUTES]
     app = Starlette(
         routes=[
@@ -92,7 +90,7 @@ def http_app(
     path = "/in/{tenant}/{definition}/{trigger:path}"
     # These routes need no bearer token: health checks are open to all, webhooks authenticate with their own secrets,
     # and an answer link is a secret itself.
-    answering = Answering(log, tenant, verbs)
+    answering = Answering(log, tenant, operations)
     buttons = SlackButtons(tenant, answering, secrets)
     open_paths = [
         *open_to_all,
@@ -111,12 +109,12 @@ def http_app(
 
 
 class Front:
-    """Answers requests with the verbs of the service."""
+    """Answers requests with the operations of the service."""
 
-    def __init__(self, log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb]) -> None:
+    def __init__(self, log: JetStreamLog, tenant: str, operations: Mapping[str, Operation]) -> None:
         self._log = log
         self._tenant = tenant
-        self._verbs = verbs
+        self._operations = operations
         self._places = Places(REQUESTS_MAX)
         self._live = 0
         self.rings = Rings(log)
@@ -142,8 +140,10 @@ class Front:
             path, request.query_params, _with_idempotency_key(route, request, await _body(route, request))
         )
         asked = route.sign(asked, request.state.subject)
-        work = partial(outcome, self._verbs[route.verb], self._tenant, msgspec.json.encode(asked))
-        found = await while_there(request, work, 0.0 if route.method == "GET" else SAID_WAIT_S)
+        operation = self._operations[route.operation]
+        found = await while_there(
+            request, lambda: outcome(operation(self._tenant, asked)), 0.0 if route.method == "GET" else SAID_WAIT_S
+        )
         return refusal(found) if isinstance(found, ApiError) else await fitting(request, found, route.status)
 
     async def live(self, request: Request) -> Response | Live:
@@ -208,7 +208,7 @@ async def _body(route: Route, request: Request) -> Any:
 
 
 _IDENTIFIED = {"start": "run_id", "tell": "id"}
-"""The member of each verb's body that identifies a repeated request."""
+"""The member of each operation's request that identifies a repeated request."""
 
 
 def _with_idempotency_key(route: Route, request: Request, body: Any) -> Any:
@@ -217,10 +217,10 @@ def _with_idempotency_key(route: Route, request: Request, body: Any) -> Any:
     key = request.headers.get("idempotency-key")
     if not key:
         return body
-    if route.verb == "fork":
+    if route.operation == "fork":
         start = body.get("start", {})
         return {**body, "start": _with(start, "run_id", key)} if isinstance(start, dict) else body
-    member = _IDENTIFIED.get(route.verb)
+    member = _IDENTIFIED.get(route.operation)
     return _with(body, member, key) if member is not None else body
 
 

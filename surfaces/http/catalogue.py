@@ -1,6 +1,6 @@
 """The registered definitions and their inputs, for clients that start runs."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from anyio import to_thread
@@ -11,9 +11,9 @@ from callboard.languages.registry import about, authoring, parse_definition
 from callboard.projections.drawing.geometry import Geometry, geometry
 from callboard.runtime.admission.registration import registered_names
 from callboard.runtime.admission.versions import find_registration
-from callboard.service.api.bodies import Nothing, OneName
-from callboard.service.api.connection import Connection
-from callboard.service.api.verbs import ApiError, read_body
+from callboard.service.client.connection import Connection
+from callboard.service.operations.operation import ApiError, Provider
+from callboard.service.operations.requests import Nothing, OneName
 
 OF_DECLARED: Mapping[str, Mapping[str, Any]] = {
     "number": {"type": "number"},
@@ -55,27 +55,21 @@ class Wanted(Struct, frozen=True, omit_defaults=True):
     arguments: dict[str, Any] = {}
 
 
-class Catalogue:
+class Catalogue(Provider):
     """The registered definitions of one tenant."""
 
     def __init__(self, connection: Connection) -> None:
         self._log = connection.log
 
-    def all(self) -> Mapping[str, Callable[[str, bytes], Awaitable[Any]]]:
-        """Return the method of every reading, by its name. Each takes a tenant and a request."""
-        return {"definitions": self.definitions, "describe": self.describe}
-
-    async def definitions(self, tenant: str, body: bytes) -> Listing:
+    async def definitions(self, tenant: str, _request: Nothing) -> Listing:
         """List the registered definitions by name, each with the version in force."""
-        read_body(body, Nothing)
         counts = await registered_names(self._log, tenant)
         kept = {name: await self._log.definition(tenant, name) for name in counts}
         found = [(name, one) for name, one in kept.items() if one is not None]
         return Listing([_list_entry(name, one, counts[name]) for name, one in found])
 
-    async def describe(self, tenant: str, body: bytes) -> Wanted:
+    async def describe(self, tenant: str, asked: OneName) -> Wanted:
         """Return the inputs of a registered definition, and its drawing."""
-        asked = read_body(body, OneName)
         kept = await find_registration(self._log, tenant, asked.name)
         if kept is None:
             raise ApiError(404, "definition.unknown", f"no definition {asked.name!r} is registered")

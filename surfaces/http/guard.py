@@ -3,7 +3,7 @@
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from callboard.service.api.verbs import ApiError
+from callboard.service.operations.operation import ApiError
 from callboard.surfaces.http.address import LOOPBACK
 from callboard.surfaces.http.answers import refusal
 from callboard.surfaces.http.login import cookie_token

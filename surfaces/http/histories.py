@@ -26,8 +26,8 @@ from callboard.projections.projection import known_payload
 from callboard.projections.run.charges import Charges
 from callboard.projections.trace.columns import Row
 from callboard.projections.trace.keyframes import Keyframes
-from callboard.service.api.client import UnknownRun, unknown_run
-from callboard.service.api.verbs import ApiError
+from callboard.service.client.client import UnknownRun, unknown_run
+from callboard.service.operations.operation import ApiError
 
 RUN_BYTES_MAX = 256 * 1024 * 1024
 """The largest run that is read as a whole."""

@@ -8,7 +8,7 @@ import anyio
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from callboard.service.api.verbs import ApiError
+from callboard.service.operations.operation import ApiError
 from callboard.surfaces.http.answers import refusal
 from callboard.surfaces.http.bounded_protocol import BoundedProtocol
 

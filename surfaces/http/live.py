@@ -23,7 +23,7 @@ from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.projections.trace.live_stream import Piece
-from callboard.service.api.bounded_queue import BoundedQueue
+from callboard.service.client.bounded_queue import BoundedQueue
 from callboard.surfaces.http.http_server import STOPPING
 
 HEARTBEAT_S = 15.0

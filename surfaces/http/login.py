@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
-from callboard.service.api.verbs import ApiError
+from callboard.service.operations.operation import ApiError
 from callboard.surfaces.http.access import Access
 from callboard.surfaces.http.answers import HEADERS, refusal
 from callboard.surfaces.http.request_body import receive_body

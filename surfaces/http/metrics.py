@@ -21,9 +21,9 @@ from callboard.features.telemetry.metrics_exporter import MetricsExporter
 from callboard.features.telemetry.prometheus import MEDIA_TYPE, Family, Sample, exposition, families_of
 from callboard.projections.lists.questions import Question
 from callboard.runtime.cluster.leader import persistently
-from callboard.service.api.connection import Connection
-from callboard.service.api.run_lists import Listings
-from callboard.service.api.verbs import ApiError
+from callboard.service.client.connection import Connection
+from callboard.service.operations.operation import ApiError
+from callboard.service.operations.run_lists import Listings
 from callboard.surfaces.http.access import check
 from callboard.surfaces.http.answers import HEADERS, refusal
 from callboard.surfaces.http.workers import OneWorker, Queue, Workers, queue_of

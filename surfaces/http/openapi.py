@@ -1,13 +1,14 @@
-"""Generates the OpenAPI document from the routes, and from the types of the verbs' requests and answers."""
+"""Generates the OpenAPI document from the routes, and from the types of the operations' requests and answers."""
 
 import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
-from typing import Any, get_type_hints
+from typing import Any
 
 from callboard.bus.effects import Failure
-from callboard.service.api.verbs import Verbs
+from callboard.service.operations.operation import Signature
+from callboard.service.operations.operations import Operations
 from callboard.service.schemas.messages import components
 from callboard.service.schemas.published import without_defaults
 from callboard.surfaces.http.catalogue import Catalogue
@@ -42,7 +43,7 @@ _WRONG = {"description": "An error.", "content": {"application/json": {"schema":
 @cache
 def document() -> dict[str, Any]:
     """Return the OpenAPI document of ``/api/{tenant}/…``."""
-    answers = {route.verb: get_type_hints(_answered_by(route))["return"] for route in ROUTES if not route.media}
+    answers = {route.operation: _signature(route).answer for route in ROUTES if not route.media}
     shapes = {**answers, **{f"{route.method} {route.path}": route.body for route in ROUTES if route.body is not None}}
     schemas, named = components([*shapes.values(), Failure], _REF)
     named = {name: without_defaults(schema) for name, schema in named.items()}
@@ -72,13 +73,13 @@ _FILE = {"application/json": {"type": "object", "additionalProperties": True}}
 """Schemas of exported files, by media type. All others are text."""
 
 
-def _answered_by(route: Route) -> Any:
-    """Return the method that answers a route: a verb of the service, or a reading."""
-    return next(getattr(one, route.verb) for one in (Verbs, Readings, Catalogue) if hasattr(one, route.verb))
+def _signature(route: Route) -> Signature:
+    """Return the signature of the operation that answers a route."""
+    providers = (Operations, Readings, Catalogue)
+    return next(found for one in providers if (found := one.signatures().get(route.operation)) is not None)
 
 
 def _operation(route: Route, schemas: Mapping[str, Any]) -> dict[str, Any]:
-    verb = _answered_by(route)
     names = ["tenant", *re.findall(r"{(\w+)}", route.path)]
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "integer" if name == "n" else "string"}}
@@ -88,16 +89,16 @@ def _operation(route: Route, schemas: Mapping[str, Any]) -> dict[str, Any]:
         {"name": name, "in": "query", "schema": _TYPES[kind], **({"explode": False} if kind == "list" else {})}
         for name, kind in route.query.items()
     ]
-    if route.verb in ("start", "fork", "tell"):
+    if route.operation in ("start", "fork", "tell"):
         parameters.append({"name": "Idempotency-Key", "in": "header", "schema": {"type": "string"}})
     content: dict[str, Any] = (
         {route.media: {"schema": _FILE.get(route.media, {"type": "string"})}}
         if route.media
-        else _json(schemas[route.verb])
+        else _json(schemas[route.operation])
     )
     operation: dict[str, Any] = {
         "operationId": f"{route.method.lower()}{re.sub(r'[^a-z]+', '_', route.path)}".strip("_"),
-        "summary": " ".join((verb.__doc__ or "").split()),
+        "summary": _signature(route).summary,
         "parameters": parameters,
         "responses": {
             str(route.status): {"description": "The answer.", "content": content},
@@ -106,7 +107,7 @@ def _operation(route: Route, schemas: Mapping[str, Any]) -> dict[str, Any]:
         },
     }
     if route.body is not None:
-        required = route.verb != "tell"
+        required = route.operation != "tell"
         operation["requestBody"] = {"required": required, "content": _json(schemas[f"{route.method} {route.path}"])}
     return operation
 

@@ -1,4 +1,4 @@
-"""Readings: requests of the page about runs, in addition to the verbs of the service.
+"""Readings: requests of the page about runs, in addition to the operations of the service.
 
 Runs are read from the log once (`histories`), and folded in a limited number of threads.
 """
@@ -7,7 +7,7 @@ import os
 import re
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import anyio
@@ -33,10 +33,11 @@ from callboard.projections.trace.columns import Row, columns
 from callboard.runtime.interpreter.code import adopted_digest
 from callboard.runtime.interpreter.replay import Admitted, read_admission
 from callboard.runtime.worker.secrets import secrets_of
-from callboard.service.api.connection import Connection
-from callboard.service.api.verbs import ApiError, read_body
+from callboard.service.client.connection import Connection
 from callboard.service.operations.model_requests import Seen, reconstruct_request
+from callboard.service.operations.operation import ApiError, Provider
 from callboard.service.operations.replays import Replayed, replay_events
+from callboard.service.operations.requests import Nothing
 from callboard.service.operations.stacks import Stacks, stacks_at
 from callboard.surfaces.http.answers import Content
 from callboard.surfaces.http.histories import Histories, History, count_to, event_at
@@ -72,7 +73,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 R = TypeVar("R")
 
 
-class Readings:
+class Readings(Provider):
     """The readings of the runs of one tenant."""
 
     def __init__(self, connection: Connection) -> None:
@@ -83,24 +84,8 @@ class Readings:
         self._workers = Workers(connection.log)
         self._drawings: OrderedDict[tuple[str, Direction], Geometry] = OrderedDict()
 
-    def all(self) -> Mapping[str, Callable[[str, bytes], Awaitable[Any]]]:
-        """Return the method of every reading, by its name. Each takes a tenant and a request."""
-        return {
-            "geometry": self.geometry,
-            "index": self.index,
-            "at": self.at,
-            "replay": self.replay,
-            "stacks": self.stacks,
-            "model_input": self.model_input,
-            "blob": self.blob,
-            "export": self.export,
-            "diff": self.diff,
-            "workers": self.workers,
-        }
-
-    async def geometry(self, tenant: str, body: bytes) -> Geometry:
+    async def geometry(self, tenant: str, asked: OneGraph) -> Geometry:
         """Return the positions of the nodes and edges of a run's definition in a drawing. See `at` for their states."""
-        asked = read_body(body, OneGraph)
         outline = _require_accepted((await self._histories.of(asked.run_id, 1)).events).outline
         key = outline_hash(outline), asked.direction
         if key not in self._drawings:
@@ -110,9 +95,8 @@ class Readings:
         self._drawings.move_to_end(key)
         return self._drawings[key]
 
-    async def index(self, tenant: str, body: bytes) -> Index:
+    async def index(self, tenant: str, asked: OnePiece) -> Index:
         """Return the members of a run's events that a list of events shows, as columns."""
-        asked = read_body(body, OnePiece)
         if not 1 <= asked.limit <= INDEX_EVENTS_MAX or asked.after < 0:
             message = f"invalid limit {asked.limit} or after {asked.after}"
             expected = f"limit from 1 to {INDEX_EVENTS_MAX}, after from 0"
@@ -145,12 +129,11 @@ class Readings:
                 self._pieces.popitem(last=False)
         return found
 
-    async def at(self, tenant: str, body: bytes) -> At:
+    async def at(self, tenant: str, asked: OneMoment) -> At:
         """Return the state of a run after one of its events: result, status, nodes, and the colours of its diagram.
 
         Events that cannot be read are skipped. If the given event cannot be read, the state is that before it.
         """
-        asked = read_body(body, OneMoment)
         history = await self._histories.of(asked.run_id)
         last = history.last
         count = count_to(history.events, asked.n or last)
@@ -158,19 +141,17 @@ class Readings:
             frame = await self._run_in_thread(history.keyframes.at, history.events, count)
         return At(last=last, **msgspec.structs.asdict(await self._run_in_thread(frame.view)))
 
-    async def replay(self, tenant: str, body: bytes) -> Replayed:
+    async def replay(self, tenant: str, asked: OneMoment) -> Replayed:
         """Replay a run's events up to one of them: verify them, and return the effects that are open after that one."""
-        asked = read_body(body, OneMoment)
         ref, events = RunRef(tenant, asked.run_id), await self._read_events(asked.run_id)
         n = event_at(events, asked.n or events[-1].n).n
         await self._run_checked(require_sound, ref, [event for event in events if event.n <= n])
         admission, secrets = await self._admission(events)
         return await self._run_checked(replay_events, ref, events, admission, secrets, n)
 
-    async def stacks(self, tenant: str, body: bytes) -> Stacks:
+    async def stacks(self, tenant: str, asked: OneMoment) -> Stacks:
         """Return the frames of the tasks of a run after one of its events, without local variables, if its definition
         is code that this process hosts."""
-        asked = read_body(body, OneMoment)
         ref, events = RunRef(tenant, asked.run_id), await self._read_events(asked.run_id)
         n = event_at(events, asked.n or events[-1].n).n
         await self._run_checked(require_sound, ref, [event for event in events if event.n <= n])
@@ -179,9 +160,8 @@ class Readings:
     def _secrets_of(self, admission: Admitted) -> dict[str, str]:
         return secrets_of(self._connection.config, os.environ, admission)
 
-    async def model_input(self, tenant: str, body: bytes) -> Seen:
+    async def model_input(self, tenant: str, asked: OneCall) -> Seen:
         """Return the input of a call to a model: the whole conversation, and which part of it was new."""
-        asked = read_body(body, OneCall)
         history = await self._histories.of(asked.run_id)
         ours = [event for event in history.events if event.key == asked.key]
         called = next((event for event in ours if event.type == ModelCall.type), None)
@@ -202,9 +182,8 @@ class Readings:
         message = f"the run has no call to a model with the key {asked.key[:200]!r}"
         raise ApiError(404, "replay.no_call", message, run_id=asked.run_id)
 
-    async def blob(self, tenant: str, body: bytes) -> Content:
+    async def blob(self, tenant: str, asked: OneValue) -> Content:
         """Return a large value that an event refers to by its sha256."""
-        asked = read_body(body, OneValue)
         if not _SHA256.fullmatch(asked.sha256):
             message = f"invalid sha256: {asked.sha256[:80]!r}"
             raise ApiError(404, "http.unknown", message, expected="64 hexadecimal digits")
@@ -218,19 +197,17 @@ class Readings:
             raise ApiError(413, "api.too_large", message, run_id=asked.run_id) from None
         return Content(found)
 
-    async def export(self, tenant: str, body: bytes) -> Content:
+    async def export(self, tenant: str, asked: OneFile) -> Content:
         """Return a run as a file: its events line by line, its trace for the Jaeger UI, or its diagram."""
-        asked = read_body(body, OneFile)
         return await self._run_in_thread(_FILES[asked.form], await self._read_events(asked.run_id))
 
-    async def diff(self, tenant: str, body: bytes) -> RunDiff:
+    async def diff(self, tenant: str, asked: TwoRuns) -> RunDiff:
         """Compare two runs by inputs, conversations, actions, results and costs. Forks are compared from the place
         where they part."""
-        asked = read_body(body, TwoRuns)
         left, right = [await self._read_events(run) for run in (asked.left, asked.right)]
         return await self._run_in_thread(compare_logs, left, right, self._connection.config.price_table())
 
-    async def workers(self, tenant: str, body: bytes) -> WorkerList:
+    async def workers(self, tenant: str, _request: Nothing) -> WorkerList:
         """List the live workers with their load, and the numbers of waiting messages, of all tenants."""
         return await self._workers.list_workers()
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 import anyio
 from starlette.requests import ClientDisconnect, Request
 
-from callboard.service.api.verbs import ApiError
+from callboard.service.operations.operation import ApiError
 
 BODY_WAIT_S = 60.0
 """How long a body may take to arrive: until then it occupies one of a limited number of places."""

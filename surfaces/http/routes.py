@@ -1,4 +1,4 @@
-"""The routes below ``/api/{tenant}/``: the verb of the service for each, and how requests pass its parameters."""
+"""The routes below ``/api/{tenant}/``: the operation of the service for each, and how requests pass its parameters."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -7,26 +7,26 @@ from msgspec import Struct
 
 from callboard.bus.commands import TELLS, Registration, StartRun
 from callboard.features.access.subject import Scope, Subject
-from callboard.service.api.bodies import AddSchedule
-from callboard.service.api.fork_starts import ForkRun
-from callboard.service.api.verbs import ApiError
+from callboard.service.operations.fork_starts import ForkRun
+from callboard.service.operations.operation import ApiError
+from callboard.service.operations.requests import AddSchedule
 
 Kind = Literal["string", "integer", "number", "list"]
 """The type of a query parameter; a list has items separated by commas."""
 
 
 class Route(Struct, frozen=True):
-    """Maps a ``method`` and ``path`` to a ``verb``. ``query`` has the allowed query parameters.
+    """Maps a ``method`` and ``path`` to an ``operation``. ``query`` has the allowed query parameters.
 
     ``body`` is the type of the request's JSON body, or None for requests without one. With ``inside``, the body becomes
-    the member of that name of the verb's request. ``more`` has fixed members of the verb's request, which override
-    those of the HTTP request. ``status`` is the HTTP status of the answer, and ``media`` its media type unless it is
-    JSON of the verb's answer type.
+    the member of that name of the operation's request. ``more`` has fixed members of that request, which override those
+    of the HTTP request. ``status`` is the HTTP status of the answer, and ``media`` its media type unless it is JSON of
+    the operation's answer type.
     """
 
     method: str
     path: str
-    verb: str
+    operation: str
     query: Mapping[str, Kind]
     body: type | None = None
     inside: str = ""
@@ -45,11 +45,11 @@ class Route(Struct, frozen=True):
         if self.method == "GET":
             return "read"
         told = self.more.get("verb") if self.more else None
-        return "start" if self.verb == "start" else "answer" if told == "answer" else "operate"
+        return "start" if self.operation == "start" else "answer" if told == "answer" else "operate"
 
     def sign(self, asked: dict[str, Any], subject: Subject) -> dict[str, Any]:
-        """Return the verb's request with the name of the subject, which is recorded in the log."""
-        place = _SIGNED.get(self.verb, ()) if self.method != "GET" else ()
+        """Return the operation's request with the name of the subject, which is recorded in the log."""
+        place = _SIGNED.get(self.operation, ()) if self.method != "GET" else ()
         if not place or not subject.name:
             return asked
         *way, member = place
@@ -64,7 +64,7 @@ class Route(Struct, frozen=True):
         return signed
 
     def build_request(self, path: Mapping[str, str], query: Mapping[str, str], body: Any) -> dict[str, Any]:
-        """Return the verb's request, built from the parts of an HTTP request.
+        """Return the operation's request, built from the parts of an HTTP request.
 
         :raises ApiError: if a query parameter is unknown or has an invalid value
         """
@@ -98,7 +98,7 @@ _SIGNED: Mapping[str, tuple[str, ...]] = {
     "rollback": ("by",),
     "schedule": ("start", "by"),
 }
-"""Path of the member for the subject's name in the request of each verb."""
+"""Path of the member for the subject's name in the request of each operation."""
 
 _EXPORTS = {"jsonl": "application/x-ndjson", "jaeger": "application/json", "svg": "image/svg+xml"}
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from callboard.bus.errors import CallboardError
 from callboard.features.access.credentials import Credentials
 from callboard.features.access.keyring import Keyring
-from callboard.service.api.verbs import ApiError
+from callboard.service.operations.operation import ApiError
 
 SenderSecrets = Callable[[str], Awaitable[Sequence[str]]]
 """Returns the secrets of a trigger, ``<definition>/<trigger>``. Any of them is accepted; without one, no request is."""

@@ -15,8 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from callboard.lib.json_decoder import decode_json
-from callboard.service.api.outcomes import outcome
-from callboard.service.api.verbs import ApiError
+from callboard.service.operations.operation import ApiError, outcome
 from callboard.surfaces.http.answer_form import Answering
 from callboard.surfaces.http.answers import answer, refusal
 from callboard.surfaces.http.proofs import Sent, Unproven, prove
@@ -62,7 +61,7 @@ class SlackButtons:
 
     async def take(self, request: Request) -> Response:
         """Answer a request to ``/slack/<tenant>``."""
-        found = await outcome(lambda _tenant, _body: self._handle(request), self._tenant, b"")
+        found = await outcome(self._handle(request))
         return refusal(found) if isinstance(found, ApiError) else found
 
     async def _handle(self, request: Request) -> Response:

@@ -30,11 +30,10 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.large_starts import START_BYTES_MAX
 from callboard.runtime.admission.registration import parse
 from callboard.runtime.admission.versions import find_registration
-from callboard.service.api.client import Client, new_run_id
-from callboard.service.api.outcomes import outcome
-from callboard.service.api.verbs import ApiError
-from callboard.service.operations.json_values import NotJson, json_of
-from callboard.service.operations.trigger_starts import begin
+from callboard.service.client.client import Client, new_run_id
+from callboard.service.files.json_values import NotJson, json_of
+from callboard.service.files.trigger_starts import begin
+from callboard.service.operations.operation import ApiError, outcome
 from callboard.surfaces.http.answers import HEADERS, answer, refusal
 from callboard.surfaces.http.proofs import Sent, Unproven, prove, without_tokens
 from callboard.surfaces.http.request_body import ClientPlaces, Places, receive_body
@@ -80,7 +79,7 @@ class Webhooks:
     async def take(self, request: Request) -> Response:
         """Answer a request to ``/in/<tenant>/<definition>/<trigger>``."""
         try:
-            found = await outcome(lambda _tenant, _body: self._handle(request), self._tenant, b"")
+            found = await outcome(self._handle(request))
         except ApiError as error:
             return refusal(error)
         if isinstance(found, ApiError):

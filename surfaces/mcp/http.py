@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from callboard.features.access.subject import NOBODY, SCOPES, Subject
 from callboard.features.access.tokens import SCOPE_PREFIX
-from callboard.service.api.verbs import ApiError
+from callboard.service.operations.operation import ApiError
 from callboard.surfaces.http.access import Access
 from callboard.surfaces.http.answers import refusal
 from callboard.surfaces.http.http_server import serve_app

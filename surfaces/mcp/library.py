@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from callboard.bus.errors import CallboardError
 from callboard.languages.registry import about, authoring, detect, detect_nearly, parse_definition
-from callboard.service.operations.files import text_of
+from callboard.service.files.local_files import text_of
 from callboard.surfaces.mcp.answers import Workflow
 
 SUFFIXES = (".yaml", ".yml", ".json", ".md")

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
 from callboard.lib.json_decoder import decode_json
-from callboard.service.api.verbs import ApiError
-from callboard.service.operations.errors import UsageInvalid, known_error
+from callboard.service.client.errors import UsageInvalid, known_error
+from callboard.service.operations.operation import ApiError
 from callboard.surfaces.mcp import answers
 from callboard.surfaces.mcp.remedies import error_members, in_members
 from callboard.surfaces.mcp.uris import JSON_TYPE, result_uri, trace_uri

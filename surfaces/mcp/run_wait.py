@@ -11,7 +11,7 @@ from callboard.bus.log.port import whole
 from callboard.lib.json_types import JSON
 from callboard.projections.lists.questions import Question, Questions
 from callboard.projections.projection import fold, known_payload
-from callboard.service.api.connection import Connection
+from callboard.service.client.connection import Connection
 from callboard.service.operations.narration import narrate
 from callboard.service.operations.tells import send_command
 from callboard.surfaces.http.access import check_sees

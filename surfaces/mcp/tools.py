@@ -23,16 +23,17 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import registered_names
 from callboard.runtime.admission.start_message import MODEL_SCRIPTED, read_start
 from callboard.runtime.admission.versions import UnknownDefinition, find_registration
-from callboard.service.api.bodies import RunList
-from callboard.service.api.connection import Connection
-from callboard.service.api.run_lists import Listings
-from callboard.service.api.verbs import Verbs
-from callboard.service.operations.errors import RequestRefused
-from callboard.service.operations.files import text_of
-from callboard.service.operations.start_messages import prepare
-from callboard.service.operations.start_request import StartRequest
+from callboard.service.client.connection import Connection
+from callboard.service.client.errors import RequestRefused
+from callboard.service.files.local_files import text_of
+from callboard.service.files.start_messages import prepare
+from callboard.service.files.start_request import StartRequest
+from callboard.service.files.validation import errors, examine_definition
+from callboard.service.operations.operation import read_request
+from callboard.service.operations.operations import Operations
+from callboard.service.operations.requests import ListQuestions, ListRuns
+from callboard.service.operations.run_lists import Listings
 from callboard.service.operations.tells import answered_question, reception_text, send_command, verdict_of
-from callboard.service.operations.validation import errors, examine_definition
 from callboard.surfaces.mcp import answers, arguments
 from callboard.surfaces.mcp.caller import Caller
 from callboard.surfaces.mcp.library import Library, describe_definition
@@ -53,7 +54,7 @@ class Tools:
         self._performer = performer
         self._connection = connection
         self.library = library
-        self._verbs = Verbs(connection.log, Definitions(), listings)
+        self._operations = Operations(connection.log, Definitions(), listings)
         self._tenant = connection.config.tenant
         self.awaiting = Awaiting(connection)
 
@@ -167,13 +168,13 @@ class Tools:
 
     async def list_runs(self, asked: arguments.ListRuns, _caller: Caller) -> answers.Runs:
         """List runs, newest first."""
-        body = msgspec.json.encode(asked.model_dump(exclude_none=True))
-        found: RunList = await self._verbs.runs(self._tenant, body)
+        found = await self._operations.runs(self._tenant, read_request(asked.model_dump(exclude_none=True), ListRuns))
         return answers.Runs(runs=found.runs, more=found.more)
 
     async def list_questions(self, asked: arguments.ListQuestions, _caller: Caller) -> answers.Questions:
         """List the open questions of all runs, oldest first; `schema` is the JSON Schema of the response."""
-        found = await self._verbs.questions(self._tenant, msgspec.json.encode(asked.model_dump(exclude_none=True)))
+        request = read_request(asked.model_dump(exclude_none=True), ListQuestions)
+        found = await self._operations.questions(self._tenant, request)
         return answers.Questions(questions=found.questions, more=found.more)
 
     async def watch_run(self, asked: arguments.WatchRun, _caller: Caller) -> answers.Page:

@@ -10,7 +10,7 @@ from callboard.bus import events as ev
 from callboard.bus.effects import McpTools, NatsTools, PythonTools, ScriptedTools, ToolSource
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import open_connection
+from callboard.service.client.connection import open_connection
 from tests.support.worker_interpreters import triage
 from tests.support.worker_processes import until_end
 

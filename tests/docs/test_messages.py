@@ -30,9 +30,9 @@ from callboard.runtime.admission.start_message import read_start
 from callboard.runtime.admission.tells import check_tell
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import Connection, open_connection
-from callboard.service.api.service import open_service
-from callboard.service.api.verbs import Verbs
+from callboard.service.client.connection import Connection, open_connection
+from callboard.service.operations.operations import Operations
+from callboard.surfaces.nats.micro_service import open_service
 from tests.support.places import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "messages.md").read_text()
@@ -249,7 +249,7 @@ def test_bodies_on_the_page_are_valid() -> None:
 
 
 def _verbs() -> set[str]:
-    return {name for name in vars(Verbs) if not name.startswith("_") and name != "all"}
+    return set(Operations.signatures())
 
 
 def table_of(first: str) -> list[list[str]]:
@@ -290,7 +290,9 @@ def test_names_stand_in_subjects_as_the_page_says() -> None:
 
 
 def test_every_error_code_of_the_service_is_named() -> None:
-    source = "".join((ROOT / "service" / "api" / name).read_text() for name in ("service.py", "verbs.py"))
+    source = "".join(
+        (ROOT / name).read_text() for name in ("surfaces/nats/micro_service.py", "service/operations/operations.py")
+    )
     codes: set[Any] = set(re.findall(r'ApiError\(\s*\d+,\s*"([a-z_.]+)"', source))
     assert len(codes) > 6
     assert {code for code in codes if f"`{code}`" not in PAGE} == set()

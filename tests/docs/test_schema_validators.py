@@ -17,7 +17,7 @@ import pytest
 from callboard.service.schemas.catalog import descriptions_of, names, schema_named
 from callboard.service.schemas.published import describe_members, publish_schema, unique, without_defaults
 from callboard.surfaces.engine.openapi import document as engine_document
-from callboard.surfaces.engine.routes import operations
+from callboard.surfaces.engine.routes import engine_operations
 from callboard.surfaces.http.openapi import document
 from tests.maintenance import validators
 
@@ -34,7 +34,7 @@ def made(name: str) -> dict[str, Any]:
     if name == "openapi":
         found = document()
     elif name == "engine":
-        found = engine_document(operations(cast("Any", None), "acme", cast("Any", {})), "0.1.0")
+        found = engine_document(engine_operations(cast("Any", None), "acme", cast("Any", {})), "0.1.0")
     else:
         found = schema_named(name)
     return json.loads(msgspec.json.encode(found))

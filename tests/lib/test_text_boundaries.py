@@ -18,8 +18,8 @@ from callboard.lib.json_decoder import decode_json
 from callboard.lib.text import Joiner, encode_json, join_surrogates, normalise_json, normalise_text
 from callboard.runtime.admission.start_message import read_start
 from callboard.runtime.run.reactions import parse_tell
-from callboard.service.api.verbs import read_body
-from callboard.service.operations.json_values import json_of
+from callboard.service.files.json_values import json_of
+from callboard.service.operations.operation import read_request
 
 HALVES = st.text(st.characters(codec="utf-16") | st.sampled_from("\ud83d\ude00\udc00\ud800"))
 
@@ -93,7 +93,7 @@ def test_messages_of_clients_are_read_repaired() -> None:
     answer: Any = parse_tell("answer", rb'{"user_response": "yes \ud83d"}')
     assert answer.user_response == "yes \ufffd"
     assert json_of(r'{"q": "\ud83d"}') == {"q": "\ufffd"}
-    assert read_body(rb'{"q": "\ud83d"}', dict) == {"q": "\ufffd"}
+    assert read_request(rb'{"q": "\ud83d"}', dict) == {"q": "\ufffd"}
 
 
 def test_a_pair_that_a_yaml_text_escapes_in_halves_is_one_character() -> None:

@@ -39,10 +39,10 @@ from callboard.projections.spans.spans import SpanFold
 from callboard.projections.trace.trace import TraceFold
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker import bootstrap
-from callboard.service.api.client import Client
-from callboard.service.api.connection import open_connection
-from callboard.service.operations.start_messages import prepare
-from callboard.service.operations.start_request import StartRequest
+from callboard.service.client.client import Client
+from callboard.service.client.connection import open_connection
+from callboard.service.files.start_messages import prepare
+from callboard.service.files.start_request import StartRequest
 from callboard.testing.checks import check_log
 from tests.languages.flow import test_kill as test_flow_kill
 from tests.languages.playbook import test_kill as test_playbook_kill

@@ -13,9 +13,10 @@ from starlette.types import ASGIApp
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import Connection, open_connection
-from callboard.service.api.run_lists import Listings
-from callboard.service.api.verbs import Verbs
+from callboard.service.client.connection import Connection, open_connection
+from callboard.service.operations.operation import all_operations
+from callboard.service.operations.operations import Operations
+from callboard.service.operations.run_lists import Listings
 from callboard.surfaces.engine.routes import engine_routes
 from callboard.surfaces.http.access import Access
 from callboard.surfaces.http.address import listening, url_of
@@ -31,11 +32,11 @@ PATIENCE_S = 30.0
 def application(connection: Connection, tasks: TaskGroup, token: str | None = None) -> ASGIApp:
     """The application, over a connection that stands."""
     listings = Listings(connection.log, tasks, prices=connection.config.price_table())
-    verbs = Verbs(connection.log, Definitions(), listings, verdict_wait_s=PATIENCE_S).all()
-    verbs = {**verbs, **Readings(connection).all(), **Catalogue(connection).all()}
+    service = Operations(connection.log, Definitions(), listings, verdict_wait_s=PATIENCE_S)
+    operations = all_operations(service, Readings(connection), Catalogue(connection))
     metrics = Metrics(connection, listings, tasks)
-    engine = engine_routes(connection.log, "acme", verbs)
-    return http_app(connection.log, "acme", verbs, access=Access(token, open=True), metrics=metrics, more=engine)
+    engine = engine_routes(connection.log, "acme", operations)
+    return http_app(connection.log, "acme", operations, access=Access(token, open=True), metrics=metrics, more=engine)
 
 
 @asynccontextmanager

@@ -24,7 +24,7 @@ from callboard.bus.events import (
 )
 from callboard.bus.log.port import Entry, EventLog, append
 from callboard.bus.subjects import RunRef
-from callboard.service.api.connection import Connection
+from callboard.service.client.connection import Connection
 from tests.support.browser import Opened, opened
 from tests.support.event_logs import Log
 from tests.support.http_application import PATIENCE_S, served

@@ -10,8 +10,8 @@ from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats import erasure as erasing
 from callboard.bus.nats.jetstream_api import api
 from callboard.bus.nats.purge import Gone
-from callboard.service.api.client import Client
-from callboard.service.api.connection import Connection
+from callboard.service.client.client import Client
+from callboard.service.client.connection import Connection
 from callboard.service.operations.run_purge import purge_run
 
 TENANT = "acme"

@@ -13,8 +13,8 @@ from nats.aio.client import Client
 from callboard.bus.commands import REPLY_HEADER
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import Connection, open_connection
-from callboard.service.api.service import open_service
+from callboard.service.client.connection import Connection, open_connection
+from callboard.surfaces.nats.micro_service import open_service
 
 PATIENCE_S = 30.0
 SOURCE = json.dumps(

@@ -41,7 +41,7 @@ from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker import bootstrap
 from callboard.runtime.worker.services import Services
-from callboard.service.api.connection import open_connection
+from callboard.service.client.connection import open_connection
 from tests.support import worker_interpreters as parked_runs
 
 BEFORE_FORK = ("anyio._backends._asyncio", "callboard.actors.tools.python", "jsonschema")

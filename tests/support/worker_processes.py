@@ -35,8 +35,8 @@ from callboard.runtime.cluster.ownership import owner
 from callboard.runtime.interpreter.replay import build_stage, read_admission, replay
 from callboard.runtime.run.log import read_run
 from callboard.runtime.settings.config import Config
-from callboard.service.api.client import Client
-from callboard.service.api.connection import Connection, open_connection
+from callboard.service.client.client import Client
+from callboard.service.client.connection import Connection, open_connection
 from callboard.testing.checks import RefusingSink, check_log
 from tests.support import worker_interpreters as parked_runs
 from tests.support.forks import python_host

@@ -35,7 +35,7 @@ from callboard.projections.run.run_result import Results
 from callboard.projections.spans.span_attributes import outcome_attributes
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import open_connection
+from callboard.service.client.connection import open_connection
 from tests.support import gemini_api, openai_api
 from tests.support.graphs import graph, node, webhook
 from tests.support.memory_access import Asking, Placed, placing

@@ -14,7 +14,7 @@ from callboard.bus.effects import user
 from callboard.bus.errors import ConfigInvalid
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import open_connection
+from callboard.service.client.connection import open_connection
 from tests.support import messages_api, openai_api
 from tests.support.model_api import model_api
 from tests.support.openai_api import chatting

@@ -12,7 +12,7 @@ import pytest
 from callboard.bus import events as ev
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import Connection, open_connection
+from callboard.service.client.connection import Connection, open_connection
 from tests.support import messages_api, openai_api
 from tests.support.model_api import Answer, ModelApi, model_api, refusing, streaming
 from tests.support.workflows import document

@@ -20,7 +20,7 @@ from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.runtime.worker.model_selection import STAND_INS
-from callboard.service.api.connection import Connection, open_connection
+from callboard.service.client.connection import Connection, open_connection
 from callboard.service.operations.narration import narrate
 from tests.support.run_harness import RunHarness
 

@@ -33,7 +33,7 @@ from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.run.log import RunLog, read_run
 from callboard.runtime.settings import logs
 from callboard.runtime.worker import active_runs
-from callboard.service.api.connection import Connection
+from callboard.service.client.connection import Connection
 from callboard.surfaces.http.histories import Histories
 from callboard.surfaces.http.readings import Readings
 from tests.maintenance.record_golden import golden_lines, golden_names, views_of

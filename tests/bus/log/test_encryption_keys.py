@@ -14,7 +14,7 @@ from callboard.bus.subjects import RunRef
 from callboard.runtime.admission import tells
 from callboard.runtime.run.log import RunLog
 from callboard.runtime.worker import active_runs
-from callboard.service.api.connection import Connection
+from callboard.service.client.connection import Connection
 from callboard.service.operations.archives import archive_runs
 from callboard.service.operations.key_destruction import KeyInUse, KeyUnknown, forget
 from tests.support.encrypted_runs import KEY, SECRET, TENANT, everything, question, start

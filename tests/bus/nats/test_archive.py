@@ -22,9 +22,9 @@ from callboard.languages.registry import language
 from callboard.runtime.interpreter.replay import read_admission
 from callboard.runtime.run.log import events_of, read_run
 from callboard.runtime.settings.config import load
-from callboard.service.api.connection import Connection, open_connection
+from callboard.service.client.connection import Connection, open_connection
+from callboard.service.files.event_files import read_runs, store
 from callboard.service.operations.archives import archive_runs, import_as, import_runs
-from callboard.service.operations.event_files import read_runs, store
 from callboard.service.operations.replays import replay_events
 from tests.support.cli_stage import Place
 from tests.support.places import TESTS

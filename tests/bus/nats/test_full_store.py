@@ -41,12 +41,12 @@ from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker import store_watch
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.client import Client, UnknownRun
-from callboard.service.api.connection import Connection, open_connection
-from callboard.service.api.service import open_service
+from callboard.service.client.client import Client, UnknownRun
+from callboard.service.client.connection import Connection, open_connection
 from callboard.service.operations.run_purge import purge_run
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.main import cli
+from callboard.surfaces.nats.micro_service import open_service
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.virtual_time import simulate
 from tests.bus.log.test_memory import entry

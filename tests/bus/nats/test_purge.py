@@ -26,14 +26,14 @@ from callboard.runtime.admission import admission
 from callboard.runtime.admission.forks import Forks
 from callboard.runtime.interpreter.asks import child_id
 from callboard.runtime.worker import purges
-from callboard.service.api.client import Client, UnknownRun
-from callboard.service.api.connection import Connection
-from callboard.service.api.live_projection import LiveProjection
-from callboard.service.api.run_lists import Listings
+from callboard.service.client.client import Client, UnknownRun
+from callboard.service.client.connection import Connection
+from callboard.service.files.event_files import store
 from callboard.service.operations import run_purge
 from callboard.service.operations.archives import IdTaken, OriginLacks, archive_runs, import_as, import_runs
 from callboard.service.operations.bulk import purge_all
-from callboard.service.operations.event_files import store
+from callboard.service.operations.live_projection import LiveProjection
+from callboard.service.operations.run_lists import Listings
 from callboard.service.operations.run_purge import CannotPurge, purge_run
 from tests.support.event_logs import Log
 from tests.support.flows import call, flow, returned

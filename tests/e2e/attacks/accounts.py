@@ -10,12 +10,12 @@ from nats.aio.client import Client
 
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import Connection, open_connection
-from callboard.service.api.service import open_service
+from callboard.service.client.connection import Connection, open_connection
 from callboard.surfaces.cli import exits
+from callboard.surfaces.nats.micro_service import open_service
 from tests.bus.nats.test_connection import nats_server
-from tests.service.api.test_tenants import user
 from tests.support.cli_stage import ONE_NODE, Place
+from tests.surfaces.nats.test_door import user
 
 ATTACKER, VICTIM = "acme", "globex"
 SECRET = "the victim's own words"

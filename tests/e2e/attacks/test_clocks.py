@@ -15,7 +15,7 @@ from callboard.bus.nats.jetstream import open_log
 from callboard.bus.subjects import Subjects
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import open_connection
+from callboard.service.client.connection import open_connection
 from tests.support.cluster import SERVERS, cluster
 from tests.support.flows import flow, returned
 

@@ -20,11 +20,11 @@ from callboard.bus.subjects import RunRef
 from callboard.projections.run.status import RunStatus
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.client import Client
-from callboard.service.api.connection import Connection, open_connection
-from callboard.service.api.fork_starts import ForkRun, begin_fork
-from callboard.service.api.verbs import ApiError
+from callboard.service.client.client import Client
+from callboard.service.client.connection import Connection, open_connection
 from callboard.service.operations.archives import archive_runs
+from callboard.service.operations.fork_starts import ForkRun, begin_fork
+from callboard.service.operations.operation import ApiError
 from callboard.service.operations.results import result_of
 from callboard.service.operations.run_listing import listings
 from callboard.service.operations.verification import verify_store

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from callboard.service.api.verbs import ApiError
+from callboard.service.operations.operation import ApiError
 from callboard.surfaces.http import bounded_protocol
 from callboard.surfaces.http.bounded_protocol import BoundedProtocol, connections_max
 from callboard.surfaces.http.http_server import serve_app

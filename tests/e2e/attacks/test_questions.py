@@ -9,8 +9,9 @@ import pytest
 from callboard.features.index.index_follower import QuestionFailed
 from callboard.projections.lists.runs import STATUSES
 from callboard.projections.lists.where import WhereInvalid, where
-from callboard.service.api.bodies import CountRuns
-from callboard.service.api.verbs import ApiError, _parse_conditions  # pyright: ignore[reportPrivateUsage]
+from callboard.service.operations.operation import ApiError
+from callboard.service.operations.operations import _parse_conditions  # pyright: ignore[reportPrivateUsage]
+from callboard.service.operations.requests import CountRuns
 from tests.features.index.test_find import LOGS, following, put, runs_of, standing
 
 ODD = ["a\0b", "\0", "x\ud83d"]

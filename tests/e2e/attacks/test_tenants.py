@@ -14,15 +14,15 @@ from callboard.languages.skills.shipped import shipped_functions
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.runtime.worker.lent_environment import Lender
-from callboard.service.api.connection import open_connection
-from callboard.service.api.service import open_service
+from callboard.service.client.connection import open_connection
 from callboard.surfaces.cli import exits
+from callboard.surfaces.nats.micro_service import open_service
 from tests.bus.nats.test_connection import nats_server
 from tests.e2e.attacks.stage import attack, attacker, deployment, flow, leaks, script, value_of, worker_env, workflow
-from tests.service.api.test_tenants import asked, user
 from tests.support.cli_stage import Place
 from tests.support.graphs import graph, node
 from tests.support.service_api import service_api
+from tests.surfaces.nats.test_door import asked, user
 
 START = StartRun(DefinitionSource(source=""))
 

@@ -22,7 +22,7 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import Registered, register
 from callboard.runtime.cluster.ownership import owner
 from callboard.runtime.run.children import LINEAGE_MAX
-from callboard.service.api.client import Client
+from callboard.service.client.client import Client
 from callboard.testing.checks import check_log
 from tests.e2e.kills.test_kill import deaths
 from tests.support.family_interpreters import child_of

@@ -15,7 +15,7 @@ import pytest
 from callboard.bus.commands import Cancel
 from callboard.bus.events import RunEnd
 from callboard.bus.log.port import Recorded
-from callboard.service.api.client import Client
+from callboard.service.client.client import Client
 from tests.support.worker_interpreters import play, triage
 from tests.support.worker_process import Kill, What, When
 from tests.support.worker_processes import (

@@ -34,8 +34,8 @@ from callboard.runtime.cluster.ownership import owner
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.assignment import Assignment
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.client import Client
-from callboard.service.api.connection import Connection, open_connection
+from callboard.service.client.client import Client
+from callboard.service.client.connection import Connection, open_connection
 from tests.bus.nats.test_jetstream import PATIENCE_S, RUN, entry
 from tests.support.patience import until
 from tests.support.worker_processes import until_end, until_type

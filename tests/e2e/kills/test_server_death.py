@@ -9,7 +9,7 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.commands import Cancel
 from callboard.bus.log.port import Recorded
-from callboard.service.api.client import Client
+from callboard.service.client.client import Client
 from tests.support.worker_interpreters import play
 from tests.support.worker_processes import (
     Fleet,

@@ -17,7 +17,7 @@ from callboard.bus.subjects import RunRef, partition_of
 from callboard.runtime.cluster.ownership import owner
 from callboard.runtime.run.actor import Ending
 from callboard.runtime.run.log import read_run
-from callboard.service.api.client import Client
+from callboard.service.client.client import Client
 from callboard.testing.checks import check_log
 from tests.support.run_harness import RunHarness
 from tests.support.worker_interpreters import INTERPRETERS, play

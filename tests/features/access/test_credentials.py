@@ -21,7 +21,7 @@ from callboard.features.access.keyring import FILE_NAME, Keyring, KeyringUnusabl
 from callboard.features.access.store import DeskStore
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import Connection, open_connection
+from callboard.service.client.connection import Connection, open_connection
 from tests.actors.services.test_run import PARTY, graph
 from tests.support.cli_stage import Place
 from tests.support.graph_services import variables

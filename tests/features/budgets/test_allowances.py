@@ -18,8 +18,8 @@ from callboard.bus.prices import Prices, read_prices
 from callboard.features.budgets.allowances import Allowance, Allowances, window
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import open_connection
-from callboard.service.api.service import open_service
+from callboard.service.client.connection import open_connection
+from callboard.surfaces.nats.micro_service import open_service
 from tests.support.event_logs import Log
 from tests.support.service_client import PATIENCE_S, Caller
 from tests.support.workflows import document

@@ -32,13 +32,13 @@ from callboard.projections.lists.where import Both, Either, Not, Term, Where, wh
 from callboard.projections.projection import fold
 from callboard.projections.run.run_texts import Texts
 from callboard.runtime.settings.config import load
-from callboard.service.api.connection import Connection, open_connection
-from callboard.service.operations.event_files import store
-from tests.service.api.test_service import PATIENCE_S, SOURCE, Caller
-from tests.service.api.test_service import caller as caller  # the fixtures
-from tests.service.api.test_service import connection as connection
+from callboard.service.client.connection import Connection, open_connection
+from callboard.service.files.event_files import store
 from tests.support.cli_stage import Place
 from tests.support.event_logs import Log
+from tests.surfaces.nats.test_micro_service import PATIENCE_S, SOURCE, Caller
+from tests.surfaces.nats.test_micro_service import caller as caller  # the fixtures
+from tests.surfaces.nats.test_micro_service import connection as connection
 
 NOW = dt.datetime(2026, 11, 23, 12, tzinfo=dt.UTC)
 

@@ -18,7 +18,7 @@ from callboard.features.notify import office
 from callboard.features.notify.preview import preview_notices
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import Connection, open_connection
+from callboard.service.client.connection import Connection, open_connection
 from callboard.surfaces.cli import exits
 from callboard.surfaces.http.proofs import Sent, prove
 from tests.support.cli_stage import Place

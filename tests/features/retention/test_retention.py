@@ -21,8 +21,8 @@ from callboard.features.retention import office
 from callboard.features.retention.expiry import Expired, Expiry
 from callboard.runtime.settings.config import load
 from callboard.runtime.settings.retention_settings import RetentionRule
-from callboard.service.api.client import Client
-from callboard.service.api.connection import Connection
+from callboard.service.client.client import Client
+from callboard.service.client.connection import Connection
 from callboard.service.operations.run_listing import listings
 from callboard.surfaces.cli import exits
 from tests.support.cli_stage import Place

@@ -34,8 +34,8 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.cluster.membership import Beat, Load
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.client import UnknownRun
-from callboard.service.api.connection import open_connection
+from callboard.service.client.client import UnknownRun
+from callboard.service.client.connection import open_connection
 from tests.support.workflows import document
 
 PATIENCE_S = 30.0

@@ -32,7 +32,7 @@ from callboard.projections.spans.spans import SpanFold
 from callboard.runtime.cluster.leader import Leadership
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import Connection, open_connection
+from callboard.service.client.connection import Connection, open_connection
 from tests.support.event_logs import Log, cake, everything, killed
 from tests.support.otlp_receiver import Receiver, otlp_receiver, plain
 from tests.support.patience import until

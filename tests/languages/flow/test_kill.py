@@ -17,7 +17,7 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.commands import Cancel
 from callboard.bus.log.port import Recorded
-from callboard.service.api.client import Client
+from callboard.service.client.client import Client
 from callboard.surfaces.cli.corpus import Case as CorpusCase
 from callboard.surfaces.cli.corpus import Outcome, claim_of, read_corpus, run_cases
 from tests.e2e.kills.test_kill import Case, check_same, perform, undisturbed

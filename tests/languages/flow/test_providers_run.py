@@ -20,7 +20,7 @@ from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.settings.provider_settings import ProviderSettings
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import Connection, open_connection
+from callboard.service.client.connection import Connection, open_connection
 from tests.languages.flow.test_providers_http import Site, site
 from tests.support.flow_providers import flow_of, ours
 from tests.support.flows import MOCK

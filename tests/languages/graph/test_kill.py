@@ -13,7 +13,7 @@ import anyio
 from callboard.bus import events as ev
 from callboard.bus.commands import Answer
 from callboard.bus.log.port import Recorded
-from callboard.service.api.client import Client
+from callboard.service.client.client import Client
 from tests.e2e.kills.test_kill import Case, deaths, lane, undisturbed
 from tests.support.graphs import flow, graph, node, timeless, webhook
 from tests.support.worker_processes import PATIENCE_S, end_payload, open_fleet, say

@@ -9,7 +9,7 @@ import msgspec
 from callboard.bus import events as ev
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import open_connection
+from callboard.service.client.connection import open_connection
 from tests.support import gemini_api, messages_api, openai_api
 from tests.support.model_api import model_api
 

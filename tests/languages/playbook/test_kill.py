@@ -14,7 +14,7 @@ from callboard.bus.commands import Answer, Resume
 from callboard.bus.log.port import Recorded
 from callboard.projections.projection import fold
 from callboard.projections.results.playbook_state import PlaybookState
-from callboard.service.api.client import Client
+from callboard.service.client.client import Client
 from tests.e2e.kills.test_kill import Case, deaths, lane, undisturbed
 from tests.support.playbook_cases import block, declared, doc, steps, sub
 from tests.support.worker_processes import PATIENCE_S, end_payload, open_fleet, say

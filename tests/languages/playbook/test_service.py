@@ -12,8 +12,8 @@ from nats.aio.client import Client
 
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import open_connection
-from callboard.service.api.service import open_service
+from callboard.service.client.connection import open_connection
+from callboard.surfaces.nats.micro_service import open_service
 
 PATIENCE_S = 30.0
 HELLO = "# Hi\n\n## INPUTS\n\n- `who` (string: you)\n\n## STEP 1: Greet\n\nGreet {{who}}.\n\n@output(greeting)\n"

@@ -17,9 +17,9 @@ from callboard.projections.results.playbook_stream import PlaybookStream
 from callboard.projections.trace.live_stream import Onward, Piece, Told
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.client import UnknownRun
-from callboard.service.api.connection import open_connection
-from callboard.service.api.run_stream import stream
+from callboard.service.client.client import UnknownRun
+from callboard.service.client.connection import open_connection
+from callboard.service.client.run_stream import stream
 from tests.support.playbook_cases import block, doc, says, steps, sub
 from tests.support.playbooks import Play, perform
 from tests.support.worker_processes import PATIENCE_S

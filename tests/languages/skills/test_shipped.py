@@ -21,7 +21,7 @@ from callboard.languages.skills.shipped import shipped_functions, shipped_ids, s
 from callboard.languages.skills.skill import aliases
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import open_connection
+from callboard.service.client.connection import open_connection
 from tests.support.service_api import TOKEN, Reply, ServiceApi, service_api
 from tests.support.worker_processes import TENANT, say_start, until_end
 from tests.support.workflows import admitted, document, run, run_as_of_old, run_elsewhere, scripted_skill

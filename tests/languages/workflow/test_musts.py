@@ -32,7 +32,7 @@ from callboard.projections.spans.spans import SpanFold
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import Connection, open_connection
+from callboard.service.client.connection import Connection, open_connection
 from tests.support.forks import python
 from tests.support.places import TESTS
 from tests.support.workflows import document, scripted_skill

@@ -20,7 +20,7 @@ from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.interpreter.replay import read_admission
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import Connection, open_connection
+from callboard.service.client.connection import Connection, open_connection
 from callboard.service.operations.narration import narrate
 from callboard.service.operations.replays import replay_events
 from callboard.surfaces.cli import exits

@@ -32,8 +32,8 @@ from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker import worker
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.client import Client
-from callboard.service.api.connection import Connection, open_connection
+from callboard.service.client.client import Client
+from callboard.service.client.connection import Connection, open_connection
 from callboard.testing.checks import check_log
 from tests.support.run_harness import PlayLanguage
 from tests.support.workflows import document

@@ -9,16 +9,16 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
 from callboard.projections.comparison.diff import compare_logs
 from callboard.projections.comparison.json_differences import Difference
-from callboard.service.api.connection import Connection
+from callboard.service.client.connection import Connection
 from callboard.testing.checks import check_replay
 from tests.runtime.admission.test_forks import TENANT, events_of, forked, start
 from tests.runtime.interpreter.test_golden import replayed
-from tests.service.api.test_service import Caller
-from tests.service.api.test_service import caller as caller  # the fixtures
-from tests.service.api.test_service import connection as connection
 from tests.support.flows import flow, returned
 from tests.support.graphs import condition, graph, step, webhook
 from tests.support.playbook_cases import A, declared, doc, steps
+from tests.surfaces.nats.test_micro_service import Caller
+from tests.surfaces.nats.test_micro_service import caller as caller  # the fixtures
+from tests.surfaces.nats.test_micro_service import connection as connection
 
 FLOW = flow(
     {

@@ -18,9 +18,9 @@ from callboard.languages.registry import language
 from callboard.projections.comparison.diff import Pair, compare_logs
 from callboard.projections.comparison.json_differences import Difference
 from callboard.runtime.run.log import read_run
-from callboard.service.api.connection import Connection
+from callboard.service.client.connection import Connection
+from callboard.service.files.event_files import read_runs
 from callboard.service.operations.archives import archive_runs, import_as, import_runs
-from callboard.service.operations.event_files import read_runs
 from callboard.testing.checks import check_replay
 from tests.support.graphs import flow, graph, step, webhook
 from tests.support.service_client import PATIENCE_S, Caller

@@ -19,7 +19,7 @@ from callboard.runtime.admission import large_starts
 from callboard.runtime.admission.large_starts import MEMBERS, START_BYTES_MAX, VALUES_MAX, detach_parts
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import Connection, open_connection
+from callboard.service.client.connection import Connection, open_connection
 from tests.support.cli_stage import ONE_NODE, Place
 from tests.support.hostile_starts import say
 from tests.support.workflows import document

@@ -28,7 +28,7 @@ from callboard.runtime.run.log import RunLog, read_run
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.runtime.worker.services import Services
-from callboard.service.api.connection import open_connection
+from callboard.service.client.connection import open_connection
 from callboard.service.operations.replays import replay_events
 from callboard.testing.checks import check_log
 from callboard.testing.crashes import CrashingLog

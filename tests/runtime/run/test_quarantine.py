@@ -17,7 +17,7 @@ from callboard.bus.subjects import RunRef, partition_of
 from callboard.projections.projection import fold
 from callboard.projections.run.run_result import Results
 from callboard.runtime.run.log import read_run
-from callboard.service.api.client import Client
+from callboard.service.client.client import Client
 from tests.support.worker_interpreters import play
 from tests.support.worker_processes import (
     Fleet,

@@ -22,7 +22,7 @@ from callboard.runtime.settings.config import Config, load
 from callboard.runtime.settings.fetch_auth import FETCH_AUTH
 from callboard.runtime.settings.tables import Reading
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import Connection, open_connection
+from callboard.service.client.connection import Connection, open_connection
 from tests.support.cli_stage import Place
 from tests.support.workflows import document
 

@@ -16,8 +16,8 @@ from callboard.runtime.worker import assignment as module
 from callboard.runtime.worker.assignment import Assignment, hello_waits
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.runtime.worker.worker import Worker
-from callboard.service.api.client import Client
-from callboard.service.api.connection import open_connection
+from callboard.service.client.client import Client
+from callboard.service.client.connection import open_connection
 
 PATIENCE_S = 30.0
 

@@ -11,9 +11,9 @@ from msgspec import Raw
 
 from callboard.bus.events import Event
 from callboard.runtime.settings.config import load
-from callboard.service.api.connection import open_connection
+from callboard.service.client.connection import open_connection
+from callboard.service.files.event_files import read_runs, store
 from callboard.service.operations import replay_all
-from callboard.service.operations.event_files import read_runs, store
 from tests.support.cli_stage import Place
 from tests.support.places import TESTS
 

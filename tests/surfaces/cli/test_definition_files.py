@@ -7,9 +7,9 @@ from typing import Any
 import click
 import pytest
 
-from callboard.service.operations.errors import RequestRefused, UsageInvalid
-from callboard.service.operations.start_messages import input_of, prepare
-from callboard.service.operations.start_request import StartRequest
+from callboard.service.client.errors import RequestRefused, UsageInvalid
+from callboard.service.files.start_messages import input_of, prepare
+from callboard.service.files.start_request import StartRequest
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import pairs
 from tests.support.cli_stage import ONE_NODE, SCRIPT, Place

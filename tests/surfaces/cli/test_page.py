@@ -12,9 +12,9 @@ from callboard.bus.log.memory import MemoryLog
 from callboard.bus.log.payloads import INLINE_BYTES_MAX
 from callboard.bus.subjects import RunRef
 from callboard.runtime.settings.config import load
-from callboard.service.api.connection import open_connection
+from callboard.service.client.connection import open_connection
+from callboard.service.files.event_files import NoEventFile, read_runs, store
 from callboard.service.operations.archives import archive_runs
-from callboard.service.operations.event_files import NoEventFile, read_runs, store
 from tests.support.cli_stage import Place
 from tests.support.places import TESTS
 

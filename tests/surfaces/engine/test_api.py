@@ -17,9 +17,9 @@ from callboard.features.access.keys import Keys
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import Connection, open_connection
-from callboard.service.api.run_lists import Listings
-from callboard.service.api.verbs import Verbs
+from callboard.service.client.connection import Connection, open_connection
+from callboard.service.operations.operations import Operations
+from callboard.service.operations.run_lists import Listings
 from callboard.surfaces.engine.health import Health
 from callboard.surfaces.engine.routes import engine_routes, health_route
 from callboard.surfaces.http.access import Access
@@ -62,11 +62,11 @@ async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
         open_worker(connection, env={}),
         anyio.create_task_group() as tasks,
     ):
-        verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks)).all()
+        operations = Operations(connection.log, Definitions(), Listings(connection.log, tasks)).operations()
         access = Access("0perator", keys=Keys(connection.log, "acme"))
-        engine = engine_routes(connection.log, "acme", verbs)
+        engine = engine_routes(connection.log, "acme", operations)
         app = http_app(
-            connection.log, "acme", verbs, access, more=engine, open_to_all=[health_route(connection.log, "acme")]
+            connection.log, "acme", operations, access, more=engine, open_to_all=[health_route(connection.log, "acme")]
         )
         headers = {"authorization": "Bearer 0perator"}
         transport = httpx.ASGITransport(app)

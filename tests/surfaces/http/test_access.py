@@ -26,9 +26,10 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.settings.config import load
 from callboard.runtime.settings.oidc_settings import OidcSettings
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import Connection, open_connection
-from callboard.service.api.run_lists import Listings
-from callboard.service.api.verbs import ApiError, Verbs
+from callboard.service.client.connection import Connection, open_connection
+from callboard.service.operations.operation import ApiError
+from callboard.service.operations.operations import Operations
+from callboard.service.operations.run_lists import Listings
 from callboard.surfaces.engine.routes import engine_routes
 from callboard.surfaces.http import app as app_module
 from callboard.surfaces.http import live
@@ -151,8 +152,8 @@ class Door:
     """The application behind some access; asks as whoever brings a token."""
 
     def __init__(self, connection: Connection, access: Access, tasks: Any) -> None:
-        verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks)).all()
-        app = http_app(connection.log, "acme", verbs, access=access)
+        operations = Operations(connection.log, Definitions(), Listings(connection.log, tasks)).operations()
+        app = http_app(connection.log, "acme", operations, access=access)
         base = "http://localhost/api/acme"
         self._client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=base, timeout=PATIENCE_S)
 
@@ -319,12 +320,12 @@ async def test_nothing_lets_anybody_in_that_is_forged_late_or_another_tenants(co
         "0perato",
     ]
     async with anyio.create_task_group() as tasks:
-        verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks)).all()
+        operations = Operations(connection.log, Definitions(), Listings(connection.log, tasks)).operations()
         tokens = Tokens(SETTINGS, "acme", transport=provider.transport())
-        engine = engine_routes(connection.log, "acme", verbs)
+        engine = engine_routes(connection.log, "acme", operations)
         metrics = Metrics(connection, Listings(connection.log, tasks), tasks)
         access = Access("0perator", keys=keys, tokens=tokens)
-        app = http_app(connection.log, "acme", verbs, access, metrics=metrics, more=engine)
+        app = http_app(connection.log, "acme", operations, access, metrics=metrics, more=engine)
         ours = [(route.method, f"/api/acme{route.path}") for route in ROUTES]
         engines = [(method, route.path) for route in engine for method in route.methods or ()]
         alone = [("GET", path) for path in ("/api/acme/live", "/openapi.json", "/metrics", "/schemas/events.json")]

@@ -26,7 +26,7 @@ from callboard.bus.events import (
 from callboard.bus.nats.jetstream_api import api
 from callboard.bus.subjects import RunRef
 from callboard.runtime.hosting.code_loader import load_object
-from callboard.service.api.connection import Connection
+from callboard.service.client.connection import Connection
 from callboard.surfaces.http import histories
 from callboard.surfaces.http.histories import Histories
 from callboard.surfaces.http.openapi import document
@@ -363,7 +363,11 @@ async def test_answers_are_as_the_document_says(client: httpx.AsyncClient, two: 
     read = {"run_id": two, "n": 7, "key": quote(call), "sha256": events[-1].get("blobs", ["0" * 64])[0]}
     checked = 0
     for route in ROUTES:
-        if route.method == "GET" and route.path.startswith("/runs/{run_id}/") and route.verb not in NOT_OF_EVERY_RUN:
+        if (
+            route.method == "GET"
+            and route.path.startswith("/runs/{run_id}/")
+            and route.operation not in NOT_OF_EVERY_RUN
+        ):
             response = await client.get(route.path.format(**read))
             assert response.status_code == 200, response.text
             content = whole["paths"][f"/api/{{tenant}}{route.path}"]["get"]["responses"]["200"]["content"]

@@ -16,9 +16,9 @@ from callboard.bus.events import HumanAnswered, HumanAsked, payload_of
 from callboard.bus.log.port import NoAnswer
 from callboard.features.access.links import Links
 from callboard.runtime.admission.definitions import Definitions
-from callboard.service.api.connection import Connection
-from callboard.service.api.run_lists import Listings
-from callboard.service.api.verbs import Verbs
+from callboard.service.client.connection import Connection
+from callboard.service.operations.operations import Operations
+from callboard.service.operations.run_lists import Listings
 from callboard.surfaces.http.answer_form import Answering
 from callboard.surfaces.http.sender_secrets import sender_secrets
 from callboard.surfaces.http.slack_buttons import PATH, SlackButtons
@@ -34,13 +34,16 @@ class Desk:
     """The buttons of a tenant, and what Slack is told."""
 
     def __init__(self, connection: Connection, tasks: Any) -> None:
-        verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks)).all()
+        operations = Operations(connection.log, Definitions(), Listings(connection.log, tasks)).operations()
         self.connection = connection
         self.told: list[tuple[str, Any]] = []
         buttons = SlackButtons(
-            "acme", Answering(connection.log, "acme", verbs), sender_secrets({"slack/buttons": [SECRET]}), self._reply
+            "acme",
+            Answering(connection.log, "acme", operations),
+            sender_secrets({"slack/buttons": [SECRET]}),
+            self._reply,
         )
-        none = SlackButtons("acme", Answering(connection.log, "acme", verbs), sender_secrets({}), self._reply)
+        none = SlackButtons("acme", Answering(connection.log, "acme", operations), sender_secrets({}), self._reply)
         routes = [Route(PATH, buttons.take, methods=["POST"]), Route("/none/{tenant}", none.take, methods=["POST"])]
         transport = httpx.ASGITransport(Starlette(routes=routes))
         self.client = httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=PATIENCE_S)

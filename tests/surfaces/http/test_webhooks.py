@@ -23,7 +23,7 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import Registered, register
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import Connection, open_connection
+from callboard.service.client.connection import Connection, open_connection
 from callboard.surfaces.http import webhooks
 from callboard.surfaces.http.access import Access
 from callboard.surfaces.http.app import http_app

@@ -14,7 +14,7 @@ from callboard.bus.errors import ConfigInvalid, JetStreamDisabled
 from callboard.bus.nats.server.program import find_server
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api.connection import open_connection
+from callboard.service.client.connection import open_connection
 from tests.support.cli_stage import ONE_NODE
 from tests.support.cluster import tied
 from tests.support.ports import free_ports

@@ -9,7 +9,7 @@ import pytest
 
 from callboard.bus.nats.commit import Message
 from callboard.runtime.settings.config import load
-from callboard.service.api.connection import Connection, open_connection
+from callboard.service.client.connection import Connection, open_connection
 from callboard.service.operations.doctor.examination import examine, tenants_of
 from callboard.service.operations.doctor.findings import Level
 from tests.bus.nats.test_connection import nats_server

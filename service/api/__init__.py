@@ -1,1 +1,0 @@
-"""The API: the service on NATS, and the client for programs."""

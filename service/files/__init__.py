@@ -1,0 +1,1 @@
+"""Local files: definitions, skills, inputs and events that a command reads or writes."""

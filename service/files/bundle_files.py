@@ -1,0 +1,214 @@
+"""Bundles a definition with the files it names, since workers cannot read the files of this machine.
+
+If a definition names the file of a child definition, the bundle also contains the files that the child names, and the
+skills next to it.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from posixpath import dirname, isabs, join, normpath
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+
+from callboard.bus.commands import Bundle
+from callboard.bus.errors import CallboardError
+from callboard.bus.events import Problem
+from callboard.languages.authoring import Authoring
+from callboard.languages.language import Definition
+from callboard.languages.problems import Tree, format_location
+from callboard.languages.registry import authoring, parse_definition
+from callboard.languages.source_text import read_document
+from callboard.lib.folders import LeadsOutside, path_below
+from callboard.runtime.admission.definitions import give_name
+from callboard.service.client.errors import RequestRefused
+from callboard.service.files.local_files import document_of, why
+from callboard.service.files.start_request import StartRequest
+
+if TYPE_CHECKING:
+    from callboard.service.files.skill_files import SkillFiles
+
+SKILL_FILES = ("skills.yaml", "skills.yml", "skills.json")
+"""File names of a list of skills next to a definition."""
+
+BESIDE_MAX = 200
+"""Maximum number of bundled files that match patterns of a definition."""
+
+Permit = Callable[[Path, str], None]
+"""Called with a definition's path and the name of a file before the file is read; raises if reading is forbidden."""
+
+
+def permit_all(_definition: Path, _name: str) -> None:
+    """Permit every file."""
+
+
+class Bundled(Struct, frozen=True):
+    """The files and children that are sent with a definition; ``warnings`` are about skill files of the project."""
+
+    files: dict[str, str] = field(default_factory=dict[str, str])
+    children: dict[str, Bundle] = field(default_factory=dict[str, Bundle])
+    warnings: list[Problem] = field(default_factory=list[Problem])
+
+
+def build_bundle(
+    definition: Definition[Any], given: Any, request: StartRequest, permit: Permit = permit_all
+) -> Bundled:
+    """Read the files that a definition and its input name; ``request`` names the definition's file.
+
+    :raises RequestRefused: with all files that are missing or not text, and all invalid child definitions
+    :raises CallboardError: if reading a file is forbidden
+    """
+    path = Path(request.file)
+    bundling = _Bundling(request, permit, definition, path)
+    known = authoring(definition.language)
+    found = bundling.files(definition, known, given, path, "")
+    for at, name in known.children(definition).items():
+        bundling.child(path, name, "", at)
+    if bundling.problems:
+        raise RequestRefused("definition", bundling.problems, request.file, definition.source)
+    return Bundled(found, bundling.children, bundling.warnings)
+
+
+def skills_beside(folder: Path, known: Authoring) -> Path | None:
+    """Return the file with the list of skills next to a definition, if the language uses one.
+
+    :raises CallboardError: ``file.unreadable`` if it is a link to a file outside of the folder
+    """
+    here = (folder / name for name in SKILL_FILES if known.skills_beside)
+    path = next((path for path in here if path.is_file()), None)
+    if path is None:
+        return None
+    try:
+        return path_below(folder, path.name)
+    except LeadsOutside as error:
+        remedy = "Put the file itself there, or name it with --skills."
+        raise CallboardError("file.unreadable", f"the list of skills {error} by a link", str(path), remedy) from error
+
+
+class _Bundling(Struct):
+    """Builds the bundle of one definition. A problem of a file is reported at the field that names the file."""
+
+    request: StartRequest
+    permit: Permit
+    root: Definition[Any]
+    path: Path
+    children: dict[str, Bundle] = field(default_factory=dict[str, Bundle])
+    warnings: list[Problem] = field(default_factory=list[Problem])
+    problems: list[Problem] = field(default_factory=list[Problem])
+
+    def files(self, definition: Definition[Any], known: Authoring, given: Any, path: Path, at: str) -> dict[str, str]:
+        """Return the files that a definition names, and the skill files of the project that it uses."""
+        found: dict[str, str] = {}
+        for field_, name in known.files(definition.document, given).items():
+            text = self._text(path, name, at or field_)
+            if text is not None:
+                found[name] = text
+        found |= self._beside(known.beside(definition.document, given), path)
+        skills = project_skills(self.request, known.skills(definition.document), path.absolute().parent)
+        self.warnings += skills.warnings
+        named = {normpath(name) for name in found}
+        return found | {name: text for name, text in skills.files.items() if name not in named}
+
+    def _beside(self, patterns: Sequence[str], path: Path) -> dict[str, str]:
+        """Read the files next to a definition that match patterns, without those that are not text."""
+        found: dict[str, str] = {}
+        folder = path.absolute().parent
+        for file in islice(_matching(patterns, folder), BESIDE_MAX):
+            self.permit(path, str(file))
+            name = file.relative_to(folder).as_posix()
+            try:
+                found[name] = path_below(folder, name).read_text(encoding="utf-8-sig")
+            except LeadsOutside:
+                self._warn_of_link(name, folder)
+            except (OSError, ValueError, RuntimeError):
+                continue  # If the run needs the text, it reports that it is missing.
+        return found
+
+    def child(self, path: Path, name: str, folder: str, at: str) -> str | None:
+        """Add a child definition to the bundle, and return its path there. The definition that names it is the file
+        ``path``, and in ``folder`` of the bundle."""
+        key = normpath(join(folder, name))
+        if isabs(name):
+            message = f"{name} is an absolute path of a child definition"
+            self._report(at, "CHILD_FILE_ABSOLUTE", message, "a path relative to the definition")
+        elif key not in self.children and (source := self._text(path, name, at)) is not None:
+            self._take(key, path.parent / name, source, at)
+        return key if key in self.children else None
+
+    def _take(self, key: str, path: Path, source: str, at: str) -> None:
+        unnamed = parse_definition(source, path.name)
+        if isinstance(unnamed, list):
+            for problem in unnamed:
+                place = f"{key}:{problem.line}" if problem.line else key
+                self._report(at, problem.code, f"{place}: {problem.message}", problem.expected)
+            return
+        definition, known = give_name(unnamed, path.stem), authoring(unnamed.language)
+        name = definition.name if definition.name != unnamed.name else None
+        # Added before it is complete, because it may name itself as a child.
+        self.children[key] = Bundle(source, definition.language, name)
+        files = self.files(definition, known, None, path, at)
+        beside = skills_beside(path.parent, known)
+        skills: list[Any] = document_of(beside, "skills", list) if beside else []
+        kin = [self.child(path, one, dirname(key), at) for one in known.children(definition).values()]
+        named = sorted({one for one in kin if one is not None})
+        self.children[key] = Bundle(source, definition.language, name, files, skills, named)
+
+    def _text(self, path: Path, name: str, at: str) -> str | None:
+        self.permit(path, name)
+        folder = path.absolute().parent
+        try:
+            return _resolve_name(folder, name).read_text(encoding="utf-8-sig")
+        except LeadsOutside:
+            expected = "a file in this folder, or the path of the linked file itself"
+            self._report(at, "SOURCE_FILE_OUTSIDE_ROOT", f"{name} is a link to a file outside of {folder}", expected)
+        except FileNotFoundError:
+            self._report(at, "SOURCE_FILE_NOT_FOUND", f"there is no file {name} in {folder}")
+        except (OSError, UnicodeDecodeError) as error:
+            self._report(at, "SOURCE_FILE_READ_FAILED", f"{name} cannot be read: {why(error)}")
+        except (ValueError, RuntimeError) as error:
+            self._report(at, "SOURCE_FILE_READ_FAILED", f"{name} cannot be read: {error}")
+        return None
+
+    def _warn_of_link(self, name: str, folder: Path) -> None:
+        message = f"{name} is a link to a file outside of {folder}; it is not sent with the start"
+        self.warnings.append(Problem("SOURCE_FILE_OUTSIDE_ROOT", message, name, severity="warning"))
+
+    def _report(self, at: str, code: str, message: str, expected: str | None = None) -> None:
+        """Report a problem at a field of the root definition, with the line if the text contains the field."""
+        tree = read_document(self.root.source)
+        if isinstance(tree, Tree):
+            # The name of a source's field starts at the workflow, and lacks the list ``sources`` of the long form.
+            names = {at, at.removeprefix("workflow."), at.replace("[", ".sources[")}
+            location = next((one for one in tree.places if format_location(one) in names), None)
+            if location is not None:
+                self.problems.append(tree.problem(code, message, location, expected=expected))
+                return
+        self.problems.append(Problem(code, message, at, expected=expected))
+
+
+def _resolve_name(folder: Path, name: str) -> Path:
+    """Return the path of a file that a definition names. The name may lead out of the folder, but a link may not.
+
+    :raises LeadsOutside: if the name is in the folder, but the file is not
+    """
+    if isabs(name) or normpath(name).split("/")[0] == "..":
+        return folder / name
+    return path_below(folder, name)
+
+
+def _matching(patterns: Sequence[str], folder: Path) -> Iterator[Path]:
+    """Yield the files in a folder that match patterns. Invalid patterns match no files."""
+    for pattern in patterns:
+        try:
+            yield from (path for path in sorted(folder.glob(pattern)) if path.is_file())
+        except (OSError, ValueError, IndexError):
+            continue  # not a valid pattern
+
+
+def project_skills(request: StartRequest, wanted: Collection[str], folder: Path) -> "SkillFiles":
+    """Find the skills that a definition uses among the skill files of its project."""
+    from callboard.service.files.skill_files import SkillFiles, project_of, skill_files
+
+    project = project_of(folder, Path.cwd()) if wanted and request.project_skills else None
+    return skill_files(project, wanted, commands=request.skill_commands) if project else SkillFiles()

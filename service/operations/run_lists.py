@@ -1,0 +1,200 @@
+"""The lists of runs and open questions of each tenant, folded live from the log.
+
+The first request for a tenant reads its whole log, except for the runs in the index. Later requests only wait until the
+fold has caught up with the log. Only the lists of the most recently requested tenants are kept.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+import anyio.abc
+
+from callboard.bus.log.forks import origin_of
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.prices import Prices, list_prices
+from callboard.bus.subjects import RunRef
+from callboard.features.index.index_follower import Following
+from callboard.features.index.store import By, RunIndex, Spending
+from callboard.projections.lists.questions import TYPES, Question, Questions
+from callboard.projections.lists.runs import RowStatus, RunRow, tests_events
+from callboard.projections.lists.where import Both, Where
+from callboard.projections.projection import fold
+from callboard.runtime.run.log import events_of, read_run
+from callboard.runtime.run.orphans import UNREADABLE, is_orphan
+from callboard.service.operations.live_projection import LiveProjection
+from callboard.service.operations.statuses import Statuses
+
+QUESTIONS_MAX = 10_000
+"""Open questions kept per tenant, the newest; older ones are in the log."""
+
+TENANTS_MAX = 8
+"""Tenants whose listings are kept; the least recently used one is dropped first."""
+
+T = TypeVar("T")
+
+
+class RunPage(NamedTuple):
+    """Runs of a list, whether there are more, and the stream sequence up to which the list is complete."""
+
+    runs: list[RunRow]
+    more: bool
+    sequence: int
+
+
+class _Followed(Protocol):
+    failed: bool
+
+    async def run(self) -> None: ...
+
+    def give_up(self) -> None: ...
+
+
+F = TypeVar("F", bound=_Followed)
+
+
+class Listings:
+    """The listings of a process. They follow the log in the given task group.
+
+    ``folder`` is where the index of the runs is kept between processes; without it the index is in memory only.
+    ``prices`` are for the costs of runs; default: the list prices.
+    """
+
+    def __init__(
+        self,
+        log: JetStreamLog,
+        tasks: anyio.abc.TaskGroup,
+        folder: Path | None = None,
+        tenants_max: int = TENANTS_MAX,
+        prices: Prices | None = None,
+    ) -> None:
+        self.prices = prices or list_prices()
+        self._log = log
+        self._tasks = tasks
+        self._folder = folder
+        self._runs = _PerTenant[Following](tenants_max)
+        self._statuses = Statuses(log)
+        self._questions = _PerTenant[LiveProjection[Questions]](tenants_max)
+
+    def begin(self, tenant: str) -> None:
+        """Start to read a tenant's log ahead of the first request."""
+        self._kept_runs(tenant)
+        self._kept_questions(tenant)
+
+    # -- runs ---------------------------------------------------------------------------------------------------------
+
+    async def page(self, tenant: str, where: Where, limit: int, before: str | None = None) -> RunPage:
+        """Return up to ``limit`` matching runs in their current state, newest first, that are older than ``before``.
+
+        :raises KeyError: if the run ``before`` is not listed
+        :raises NoAnswer: if the log does not answer, or the index cannot catch up in time
+        """
+
+        def select(index: RunIndex) -> tuple[list[RunRow], int]:
+            return index.select(where, limit + 1, before), index.sequence
+
+        found, sequence = await self._ask(tenant, where, select)
+        return RunPage(await self._statuses.update_rows(tenant, found[:limit]), len(found) > limit, sequence)
+
+    async def matching(self, tenant: str, where: Where) -> int:
+        """Return the number of matching runs. Raises as `page`."""
+        return await self._ask(tenant, where, lambda index: index.matching(where))
+
+    async def ids(self, tenant: str, where: Where) -> list[str]:
+        """Return the ids of all matching runs, oldest first. Raises as `page`."""
+        return await self._ask(tenant, where, lambda index: index.ids(where))
+
+    async def rows(self, tenant: str) -> list[RunRow]:
+        """Return a row for every run of the tenant, newest first. Raises as `page`."""
+        return await self._ask(tenant, Both(()), RunIndex.rows)
+
+    async def counts(self, tenant: str) -> dict[RowStatus, int]:
+        """Return the number of runs of each status; the statuses of runs at work are coarse. Raises as `page`."""
+        return await self._ask(tenant, Both(()), RunIndex.counts)
+
+    async def costs(self, tenant: str, where: Where, by: By) -> list[Spending]:
+        """Return the costs of the matching runs, grouped by ``by``. Raises as `page`."""
+        return await self._ask(tenant, where, lambda index: index.costs(where, by))
+
+    async def versions(self, tenant: str) -> dict[str, int]:
+        """Return the number of runs of each definition, by hash. Raises as `page`."""
+        return await self._ask(tenant, Both(()), RunIndex.versions)
+
+    async def _ask(self, tenant: str, where: Where, question: Callable[[RunIndex], T]) -> T:
+        following = self._kept_runs(tenant)
+        await following.caught_up()
+        if tests_events(where):
+            # Only the events of a run at work show its exact status: all are read once, and later only the new ones.
+            at_work = await following.ask(RunIndex.at_work)
+            statuses = await self._statuses.all(tenant, at_work)
+            await following.ask(lambda index: index.tell(statuses))
+        return await following.ask(question)
+
+    def _kept_runs(self, tenant: str) -> Following:
+        return self._runs.of(tenant) or self._start_following(
+            self._runs, tenant, Following(self._log, tenant, self._folder, self.prices)
+        )
+
+    # -- questions ----------------------------------------------------------------------------------------------------
+
+    async def questions(self, tenant: str) -> list[Question]:
+        """Return the questions that are open in the tenant's runs now, oldest first.
+
+        :raises NoAnswer: if the log does not answer, or the projection cannot catch up in time
+        """
+        asked = (await self._kept_questions(tenant).caught_up()).view()
+        following = self._kept_runs(tenant)
+        await following.caught_up()
+        # A fork shares events with its origin. They are not on the fork's subject, so following does not deliver them.
+        shared = [
+            await self._read_shared_questions(RunRef(tenant, run)) for run in await following.ask(RunIndex.forks_open)
+        ]
+        return sorted((one for some in (asked, *shared) for one in some), key=lambda one: one.since)
+
+    async def _read_shared_questions(self, fork: RunRef) -> list[Question]:
+        """Return the questions that are open in a fork, and were asked before the place of the fork."""
+        try:
+            recorded = await read_run(self._log, fork)
+        except UNREADABLE:
+            if await is_orphan(self._log, fork):
+                return []  # A fork that no worker can perform must not hide the questions of other runs.
+            raise
+        forked = origin_of(recorded[0].event) if recorded else None
+        found = fold(Questions(), events_of(recorded))
+        return [one for one in found if forked is not None and one.n <= forked.n]
+
+    def _kept_questions(self, tenant: str) -> LiveProjection[Questions]:
+        filters = [self._log.subjects.events(tenant, event_type=one) for one in TYPES]
+        kept = self._questions.of(tenant)
+        return kept or self._start_following(
+            self._questions, tenant, LiveProjection(self._log, filters, Questions(QUESTIONS_MAX))
+        )
+
+    def _start_following(self, of: "_PerTenant[F]", tenant: str, kept: F) -> F:
+        of.put(tenant, kept)
+        self._tasks.start_soon(kept.run)
+        return kept
+
+
+class _PerTenant(Generic[F]):
+    """One value per tenant, for the most recently used ``tenants_max`` tenants."""
+
+    def __init__(self, tenants_max: int) -> None:
+        self._tenants_max = tenants_max
+        self._kept: OrderedDict[str, F] = OrderedDict()
+
+    def of(self, tenant: str) -> F | None:
+        """Return the value of a tenant, if it still follows the log."""
+        kept = self._kept.get(tenant)
+        if kept is None or kept.failed:
+            return None
+        self._kept.move_to_end(tenant)
+        return kept
+
+    def put(self, tenant: str, kept: F) -> None:
+        self._kept[tenant] = kept
+        self._kept.move_to_end(tenant)
+        if len(self._kept) > self._tenants_max:
+            _, oldest = self._kept.popitem(last=False)
+            oldest.give_up()

@@ -1,0 +1,180 @@
+"""Sends a command to a run, and waits for a limited time until the run's log shows its effect.
+
+The verdict of admission only says that the command is on its way. The log shows the effect: the event that names the
+routed command as its cause. For an answer to a question, later events show whether the node accepted it.
+"""
+
+from collections.abc import AsyncIterator
+
+import anyio
+from msgspec import Struct
+
+from callboard.bus import events as ev
+from callboard.bus.commands import Tell
+from callboard.bus.errors import CallboardError, LogUnreadable
+from callboard.bus.events import Event
+from callboard.bus.log.port import Recorded, whole
+from callboard.languages.language import NOT_UNDERSTOOD
+from callboard.projections.projection import known_payload
+from callboard.runtime.admission.tells import DIVERGED_REMEDY
+from callboard.runtime.admission.verdicts import Verdict
+from callboard.service.client.client import VERDICT_WAIT_S, Client
+
+SETTLE_WAIT_S = 5.0
+"""How long to wait for the effect of a command; the command itself is durable by then."""
+
+
+DECISIVE = frozenset(
+    {ev.HumanClosed.type, ev.EffectCancelled.type, ev.NodeWarning.type, ev.RunDiverged.type, ev.RunEnd.type}
+)
+"""Types of events that may decide the effect of a command, besides the event that names it as its cause."""
+
+
+OBSTACLES = frozenset({"replay.diverged", "replay.not_admitted", LogUnreadable.CODE})
+"""Codes of warnings which say that the run cannot carry out commands at present."""
+
+
+class Reception(Struct, frozen=True):
+    """The effect of a command: admission's verdict, the event that recorded it, and whether the run has accepted it.
+
+    ``settled`` is False if the effect is not known yet: the run has not recorded the command, or the node that asked
+    has not decided whether it accepts the answer.
+    """
+
+    verdict: Verdict
+    recorded: Event | None = None
+    settled: bool = False
+
+
+class NotTaken(CallboardError):
+    """The run refused the command: ``answer.not_understood``, or a code of ``command.refused``."""
+
+
+async def tell_and_wait(
+    client: Client,
+    run: str,
+    verb: str,
+    tell: Tell,
+    wait_s: float = SETTLE_WAIT_S,
+    *,
+    verdict_wait_s: float = VERDICT_WAIT_S,
+) -> Reception:
+    """Send a command to a run, and wait up to ``wait_s`` seconds for its effect.
+
+    :raises NotTaken: if the run refuses the command, or does not understand the answer
+    :raises NoVerdict: if no worker admitted or refused the command in time
+    :raises NoAnswer: if the stream does not answer
+    """
+    if wait_s <= 0:
+        return Reception(await client.tell(run, verb, tell, wait_s=verdict_wait_s))
+    async with client.follow(run, after=None) as feed:
+        verdict = await client.tell(run, verb, tell, wait_s=verdict_wait_s)
+        if verdict.status == "rejected":
+            return Reception(verdict)
+        for warning in verdict.warnings:
+            if warning.code in OBSTACLES:
+                raise NotTaken(warning.code, warning.message, run, warning.expected or "")
+        if not verdict.duplicate:
+            return await _wait_for_effect(client, run, verdict, feed, wait_s)
+    # The run may have recorded an earlier command with this id already.
+    last = await client.log.last(client.ref(run))
+    if last is not None and last.event.type == ev.RunEnd.type and last.sequence < verdict.cause:
+        raise NotTaken("run.finished", "the run has ended; it comes too late", run)
+    async with client.follow(run, after=verdict.cause) as feed:
+        return await _wait_for_effect(client, run, verdict, feed, wait_s)
+
+
+async def _wait_for_effect(
+    client: Client, run: str, verdict: Verdict, feed: AsyncIterator[Recorded], wait_s: float
+) -> Reception:
+    """Find the effect of a command in the events that follow it. Raises as `tell_and_wait`."""
+    settling = Settling(run, verdict.cause)
+    with anyio.move_on_after(wait_s):
+        async for item in feed:
+            # Other events may have large members, which need not be fetched.
+            if item.event.cause == verdict.cause or item.event.type in DECISIVE:
+                settling.apply(await whole(client.log, item))
+            if settling.answers_before:
+                settling.look_back(await client.events(run))
+            if settling.settled:
+                break
+    return Reception(verdict, settling.recorded, settling.settled)
+
+
+class Settling:
+    """Folds a run's events into the effect of one command; ``cause`` is the sequence of the routed command."""
+
+    def __init__(self, run: str, cause: int) -> None:
+        self.recorded: Event | None = None
+        self.settled = False
+        self._run = run
+        self._cause = cause
+        self._answer: ev.HumanAnswered | None = None
+        self._ahead: int | None = 0
+
+    @property
+    def answers_before(self) -> bool:
+        """Whether earlier answers to the same question may still be undecided; then call `look_back`."""
+        return self._ahead is None
+
+    def look_back(self, events: list[Event]) -> None:
+        """Count the earlier answers that were still undecided when this one was recorded; ``events`` is the log."""
+        assert self.recorded is not None
+        assert self._answer is not None
+        key, n = self._answer.interaction, self.recorded.n
+        asked = max((event.n for event in events if _asks(event, key)), default=0)
+        refused = sum(1 for event in events if asked < event.n < n and _refuses(event, key))
+        self._ahead = self._answer.k - 1 - refused
+
+    def apply(self, event: Event) -> None:
+        """Take an event.
+
+        :raises NotTaken: if the event shows that the run refuses the command, or cannot carry it out
+        """
+        payload = known_payload(event)
+        if self._answer is not None:
+            self._judge(self._answer, event)
+        elif event.cause == self._cause:
+            self.recorded = event
+            if isinstance(payload, ev.CommandRefused):
+                raise NotTaken(payload.code, payload.message, self._run)
+            if isinstance(payload, ev.HumanAnswered):
+                self._answer, self._ahead = payload, 0 if payload.k == 1 else None
+            self.settled = self._answer is None
+        elif isinstance(payload, ev.RunDiverged):
+            message = f"the run has diverged, so the command waits: {payload.message}"
+            raise NotTaken(payload.code, message, self._run, DIVERGED_REMEDY)
+        elif isinstance(payload, ev.RunEnd):
+            raise NotTaken("run.finished", "the run has ended; it comes too late", self._run)
+
+    def _judge(self, answer: ev.HumanAnswered, event: Event) -> None:
+        match known_payload(event):
+            case ev.HumanClosed(outcome="answered", k=answer.k) if event.key == answer.interaction:
+                self.settled = True
+            case ev.HumanClosed(outcome=outcome, k=k) if event.key == answer.interaction:
+                how = f"answer {k} was taken" if outcome == "answered" else _CLOSED[outcome]
+                raise NotTaken("answer.late", f"{answer.interaction}: {how} before it", self._run)
+            case ev.EffectCancelled() if event.key == answer.interaction:
+                raise NotTaken("answer.late", f"{answer.interaction}: {_CLOSED['cancelled']} before it", self._run)
+            case ev.NodeWarning(reason=reason) if _refuses(event, answer.interaction):
+                if not self._ahead:
+                    remedy = "The question is still open: answer again."
+                    raise NotTaken("answer.not_understood", reason, self._run, remedy)
+                self._ahead -= 1
+            case _:
+                pass
+
+
+_CLOSED = {"timeout": "the question had timed out", "cancelled": "the question was withdrawn"}
+
+
+def _asks(event: Event, interaction: str) -> bool:
+    return event.type == ev.HumanAsked.type and event.key == interaction
+
+
+def _refuses(event: Event, interaction: str) -> bool:
+    """Whether an event says that an answer to this question was not understood. The event has the address of the node
+    that asked."""
+    payload = known_payload(event) if event.type == ev.NodeWarning.type else None
+    here = interaction.startswith(f"{event.path}#{event.iteration}.")
+    return here and isinstance(payload, ev.NodeWarning) and payload.code == NOT_UNDERSTOOD

@@ -1,0 +1,136 @@
+"""Tenants with accounts of their own: what one says on the subjects of another reaches nobody, and it hears nothing."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import NoRespondersError
+
+from callboard.bus.nats.accounts import ASKED, HEARD, SAID
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker.bootstrap import open_worker
+from callboard.service.client.connection import open_connection
+from callboard.surfaces.cli import exits
+from callboard.surfaces.nats.micro_service import open_service
+from tests.bus.nats.test_connection import nats_server
+from tests.support.cli_stage import ONE_NODE, Place
+
+SECRET = "nobody else's"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@asynccontextmanager
+async def deployment(place: Place) -> AsyncGenerator[str]:
+    """A server with the accounts of two tenants, and a worker; yields its URL."""
+    for tenant in ("ada", "bob"):
+        assert place.here("tenant", "add", tenant).exit_code == exits.OK
+    async with nats_server(place.folder, 'include "accounts.conf"') as url:
+        seed = (place.folder / "callboard.nk").read_text().strip()
+        config = load({"nats_url": url, "nats_nkey_seed": seed, "allow_scripts": True}, env={})
+        async with open_connection(config) as connection, open_worker(connection, {}), open_service(connection):
+            yield url
+
+
+@asynccontextmanager
+async def user(place: Place, url: str, tenant: str) -> AsyncGenerator[Client]:
+    """Any NATS client, with the key of a tenant's user."""
+    nc = Client()
+    seed = (place.folder / f"{tenant}.nk").read_text().strip()
+    try:
+        await nc.connect(url, nkeys_seed_str=seed, allow_reconnect=False)
+        yield nc
+    finally:
+        await nc.close()
+
+
+def start(run_id: str) -> bytes:
+    message = {
+        "definition": {"source": ONE_NODE},
+        "run_id": run_id,
+        "model": "scripted",
+        "script": {"turns": {"a": [{"text": SECRET, "delay_ms": 0}]}},
+    }
+    return json.dumps(message).encode()
+
+
+async def asked(nc: Client, tenant: str, verb: str, body: bytes) -> Any:
+    return json.loads((await nc.request(f"cb.api.{tenant}.{verb}", body, timeout=30)).data)
+
+
+async def test_each_has_its_own_runs_and_reaches_no_other(place: Place) -> None:
+    async with deployment(place) as url, user(place, url, "ada") as ada, user(place, url, "bob") as bob:
+        heard: list[Msg] = []
+
+        async def hear(message: Msg) -> None:
+            heard.append(message)
+
+        # Whatever there is to hear for her account.
+        hearing = await ada.subscribe(">", cb=hear)
+        for nc, tenant in ((bob, "bob"), (ada, "ada")):
+            assert (await asked(nc, tenant, "start", start("one")))["status"] == "accepted"
+            result = await asked(nc, tenant, "result", b'{"run_id": "one", "wait_s": 30}')
+            assert result["status"] == "completed"
+        acknowledged = await bob.request("cb.start.bob", start("two"), timeout=30)
+        assert json.loads(acknowledged.data)["stream"] == "CB_CALLBOARD"
+        await asked(bob, "bob", "result", b'{"run_id": "two", "wait_s": 30}')
+        await ada.flush()
+        told = [message.subject for message in heard]
+        assert any(subject.endswith("run.end") for subject in told)
+        assert not [subject for subject in told if ".bob" in subject]
+        await hearing.unsubscribe()
+
+        for pattern in (*SAID, *ASKED, *HEARD):
+            subject = pattern.format(prefix="cb", tenant="bob").replace(">", "one.kill")
+            with pytest.raises(NoRespondersError):
+                await ada.request(subject, start("three"), timeout=30)
+        for subject in ("cb.beat", "cb.queue.0.bob.one.kill"):
+            with pytest.raises(NoRespondersError):
+                await ada.request(subject, b"{}", timeout=30)
+        # The server itself says that there is nothing in her account.
+        for verb in ("INFO", "STREAM.NAMES", "STREAM.MSG.GET.CB_CALLBOARD", "STREAM.PURGE.CB_CALLBOARD"):
+            said = json.loads((await ada.request(f"$JS.API.{verb}", b"{}", timeout=30)).data)
+            assert "JetStream not enabled" in said["error"]["description"]
+        rows = (await asked(bob, "bob", "runs", b"{}"))["runs"]
+        assert {(row["run"], row["status"]) for row in rows} == {("one", "completed"), ("two", "completed")}
+
+
+async def test_who_has_been_removed_is_not_let_in(place: Place) -> None:
+    for args in (("add", "ada"), ("add", "bob"), ("remove", "ada")):
+        assert place.here("tenant", *args).exit_code == exits.OK
+    assert list(place.told("tenant", "list")["tenants"]) == ["bob"]
+    async with nats_server(place.folder, 'include "accounts.conf"') as url:
+        with anyio.fail_after(30):
+            with pytest.raises(Exception, match="Authorization"):
+                async with user(place, url, "ada"):
+                    pass
+            async with user(place, url, "bob") as bob:
+                assert bob.is_connected
+
+
+def test_keys_are_for_their_owner_alone_and_never_replaced(place: Place) -> None:
+    assert place.here("tenant", "add", "Ada & Sons").exit_code == exits.OK
+    keys = [place.folder / "Ada=20=26=20Sons.nk", place.folder / "callboard.nk"]
+    assert all(key.stat().st_mode & 0o077 == 0 for key in keys)
+    conf = (place.folder / "accounts.conf").read_text()
+    assert not [key for key in keys if key.read_text().strip() in conf]
+    for args, code in (
+        (("add", "Ada & Sons"), "tenant.unusable"),
+        (("add", "callboard"), "tenant.unusable"),
+        (("add", "x", "--accounts", "one.yaml"), "tenant.accounts"),
+        (("remove", "nobody"), "tenant.unusable"),
+        (("list", "--accounts", "nowhere.conf"), "tenant.unusable"),
+    ):
+        place.write("one.yaml", ONE_NODE)
+        refused = place.here("tenant", *args, "--json")
+        assert (refused.exit_code, json.loads(refused.stdout)["error"]["code"]) == (exits.UNUSABLE, code)
+    assert (place.folder / "accounts.conf").read_text() == conf
