@@ -274,9 +274,7 @@ class Node(Protocol):
         """Return a number in [0, 1) that depends only on the run's seed and the key."""
         ...
 
-    async def turn(
-        self, slot: str, request: ModelRequest, *, work: TurnWork | None = None
-    ) -> Ok[ModelReply] | Failed:
+    async def turn(self, slot: str, request: ModelRequest, *, work: TurnWork | None = None) -> Ok[ModelReply] | Failed:
         """Ask a model for one turn; ``work`` is the function that performs it, unless a stand-in answers."""
         ...
 
