@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from callboard.client import Client, Run
     from callboard.embedded import Runtime, run
     from callboard.languages.python.agents import Agent
+    from callboard.languages.python.approvals import Approve
     from callboard.languages.python.errors import ChildFailed, ModelFailed, NotInWorkflow, StepFailed
     from callboard.languages.python.guard import unsafe
     from callboard.languages.python.models import generate
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Agent",
+    "Approve",
     "CallboardError",
     "ChildFailed",
     "Client",
@@ -130,6 +132,7 @@ _HOMES = {
     "service.operations.settlement": ("NotTaken",),
     "service.client.errors": ("NoServer", "RequestRefused", "UsageInvalid"),
     "languages.python.agents": ("Agent",),
+    "languages.python.approvals": ("Approve",),
     "languages.python.errors": ("ChildFailed", "ModelFailed", "NotInWorkflow", "StepFailed"),
     "languages.python.guard": ("unsafe",),
     "languages.python.models": ("generate",),

@@ -7,6 +7,7 @@ log holds them, so content is stored once.
 
 import sys
 from collections.abc import Collection
+from typing import Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -31,6 +32,24 @@ CUT_SHORT = frozenset(
 """Stop reasons of a model that ended before it was done."""
 
 
+class Refusal(Struct, frozen=True):
+    """A call that must not be made. With ``final`` the conversation fails; otherwise the model reads the error."""
+
+    error: Failure
+    final: bool = False
+
+
+class Consent(Protocol):
+    """Decides about tool calls before they are made."""
+
+    async def __call__(self, node: Node, slot: str, use: ToolUse, tool: ToolSpec, turn: str) -> Ok[JSON] | Refusal:
+        """Return the arguments with which a call may be made.
+
+        ``slot`` is that of the call, ``turn`` the key of the model turn that requested it.
+        """
+        ...
+
+
 class Policy(Struct, frozen=True):
     """The bounds of one conversation.
 
@@ -38,22 +57,28 @@ class Policy(Struct, frozen=True):
     validated here against the offered schema; all other tools validate their input themselves. With ``lasting``, the
     settings of the request (output length, temperature, parameters) hold for every turn; in older logs they hold for
     the first turn only. With ``last_calls``, the tool calls of the last turn are made although no turn reads their
-    answers.
+    answers. ``consent`` decides about each call before it is made.
     """
 
     turns_max: int
     check_inputs: Collection[str] = ()
     lasting: bool = True
     last_calls: bool = False
+    consent: Consent | None = None
 
 
 class Called(Struct, frozen=True):
-    """A tool call that a model requested, and its result. ``key`` is empty if the call was refused before it began."""
+    """A tool call that a model requested, and its result. ``key`` is empty if the call was refused before it began.
+
+    ``use`` has the arguments of the call that was made, which a person may have edited. With ``final`` the error ends
+    the conversation.
+    """
 
     use: ToolUse
     key: str = ""
     output: JSON = None
     error: Failure | None = None
+    final: bool = False
 
     def to_output(self) -> ToolOutput:
         """Return the answer as a part of the next turn's request."""
@@ -63,7 +88,8 @@ class Called(Struct, frozen=True):
 class Conversation(Struct, frozen=True):
     """The result of a conversation: its last reply, if there was any, and the ``error`` that ended it early.
 
-    Codes of ``error``: those of a failed turn (``model.…``), ``agent.max_turns``, ``agent.cut_short``.
+    Codes of ``error``: those of a failed turn (``model.…``), ``agent.max_turns``, ``agent.cut_short``,
+    ``approval.expired``.
     """
 
     reply: ModelReply | None = None
@@ -94,8 +120,10 @@ async def converse(stage: Stage, node: Node, request: ModelRequest, policy: Poli
             return said
         if turn == policy.turns_max and not policy.last_calls:
             break
-        made = await _call_all(stage, node, turn, reply.tool_calls, offered, policy)
+        made = await _call_all(stage, node, turn, reply.tool_calls, offered, policy, node.key(slot))
         said = replace(said, calls=[*said.calls, *made])
+        if (final := next((call.error for call in made if call.final), None)) is not None:
+            return replace(said, error=final)
         if turn == policy.turns_max:
             break
         told = Message("user", [call.to_output() for call in made])
@@ -118,9 +146,18 @@ def _out_of_turns(turns_max: int, reply: ModelReply | None) -> Failure:
 
 
 async def _call_all(
-    stage: Stage, node: Node, turn: int, uses: list[ToolUse], offered: dict[str, ToolSpec], policy: Policy
+    stage: Stage,
+    node: Node,
+    turn: int,
+    uses: list[ToolUse],
+    offered: dict[str, ToolSpec],
+    policy: Policy,
+    requested: str,
 ) -> list[Called]:
-    tasks = [stage.spawn(_call(stage, node, f"tool.{turn}.{i}", use, offered, policy)) for i, use in enumerate(uses)]
+    tasks = [
+        stage.spawn(_call(stage, node, f"tool.{turn}.{i}", use, offered, policy, requested))
+        for i, use in enumerate(uses)
+    ]
     made: list[Called] = []
     for use, settled in zip(uses, await stage.join(*tasks), strict=True):
         match settled:
@@ -132,9 +169,18 @@ async def _call_all(
 
 
 async def _call(
-    stage: Stage, node: Node, slot: str, use: ToolUse, offered: dict[str, ToolSpec], policy: Policy
+    stage: Stage,
+    node: Node,
+    slot: str,
+    use: ToolUse,
+    offered: dict[str, ToolSpec],
+    policy: Policy,
+    requested: str,
 ) -> Called:
-    """Make a tool call. If it cannot be made, emit a warning, because no event shows the call."""
+    """Make a tool call. If it cannot be made, emit a warning, because no event shows the call.
+
+    ``requested`` is the key of the turn that requested it.
+    """
     spec, tells = offered.get(use.tool), stage.info.tells
     if spec is None:
         known = ", ".join(offered) or "none"
@@ -153,6 +199,12 @@ async def _call(
         if tells:
             node.warn("INVALID_TOOL_INPUT", f"what the model gives {use.tool!r} does not fit; it is not called: {told}")
         return Called(use, error=Failure("tool.invalid_input", told))
+    if policy.consent is not None:
+        match await policy.consent(node, slot, use, spec, requested):
+            case Ok(arguments):
+                use = replace(use, input=arguments)
+            case Refusal(error, final):
+                return Called(use, error=error, final=final)
     match await node.tool(slot, use.tool, use.input, id=use.id):
         case Ok(output):
             return Called(use, node.key(slot), output=output)

@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from msgspec import Struct, field
 
 from callboard.bus.commands import StartRun
-from callboard.bus.effects import Failure, ModelReply, ModelRequest, ToolSource, ToolSpec
+from callboard.bus.effects import Failure, ModelReply, ModelRequest, ToolSource, ToolSpec, Usage
 from callboard.bus.events import EffectKind, Environment, NodeOutcome, Outline, Problem, TimerPurpose
 from callboard.bus.outgoing_subjects import Addressed
 from callboard.bus.work import TurnWork, Work
@@ -154,7 +154,8 @@ class Ask(Struct, frozen=True):
 
     ``refuses`` returns why a response is not an answer, or None if it is; it must be pure. With it, refused responses
     are not recorded, and the first accepted one is the only answer. ``schema`` is the JSON Schema of a response (None:
-    the schema that follows from the options).
+    the schema that follows from the options). ``cancels`` returns the reason for which a response, which ``refuses``
+    accepts, cancels the run instead of answering; None if it answers. It must be pure.
     """
 
     question: str
@@ -166,6 +167,7 @@ class Ask(Struct, frozen=True):
     timeout_action: str | None = None
     schema: JSON = None
     refuses: Callable[[JSON], str | None] | None = None
+    cancels: Callable[[JSON], str | None] | None = None
 
 
 class Task(Protocol[V]):
@@ -321,6 +323,15 @@ class Stage(Protocol):
 
     inspection: Inspection | None
     """The frames of an interpreter that performs code; it sets this itself."""
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """What interpreters keep for the rest of the run, by names of their choice. A replay builds it up again."""
+        ...
+
+    def spent(self) -> Usage:
+        """Return what all model turns, other effects and child runs have used whose outcomes have been delivered."""
+        ...
 
     @property
     def root(self) -> Node:

@@ -94,7 +94,7 @@ class _Letter(Struct, frozen=True):
             return f"{self.asked.message}\n{here}"
         if self.asked.purpose != "request":
             return self.asked.message
-        options = ", ".join(str(one) for one in self.asked.options or [])
+        options = ", ".join(choice(one).label for one in self.asked.options or [])
         lines = [self.asked.message, f"Answers: {options}" if options else "", here]
         lines.append(f"Question {self.asked.interaction} of run {self.run}")
         lines.append(f"Open until {self.asked.timeout_at}" if self.asked.timeout_at else "")

@@ -118,12 +118,14 @@ class Scenario:
         """
         return self._step(lambda scenario: scenario._start(file, start))
 
-    def answer(self, response: Any, *, interaction: str = "", data: Any = None) -> Self:
-        """Answer the open question. If there are several, ``interaction``, the key of the question, selects one.
+    def answer(self, response: Any, *, interaction: str = "", data: Any = None, by: str | None = None) -> Self:
+        """Answer the open question, in the name of ``by``.
+
+        If there are several, ``interaction``, the key of the question, selects one.
 
         :raises NotTaken: if the answer is invalid, or no question is open
         """
-        return self._send("answer", interaction=interaction, user_response=response, response_data=data)
+        return self._send("answer", interaction=interaction, user_response=response, response_data=data, by=by)
 
     def signal(self, name: str, data: Any = None) -> Self:
         """Send the run a signal."""

@@ -17,17 +17,20 @@ from callboard.bus.effects import (
     Message,
     ModelReply,
     ModelRequest,
+    Part,
     ToolOutput,
     ToolSpec,
     ToolUse,
     user,
 )
-from callboard.languages.agent import CUT_SHORT, read_structured_answer
-from callboard.languages.language import Failed, Node
+from callboard.languages.agent import CUT_SHORT, Refusal, read_structured_answer
+from callboard.languages.approvals.question import Call
+from callboard.languages.language import Failed, Node, Ok
 from callboard.languages.patience import patient_turn
+from callboard.languages.python.approvals import Approving, approvals_of, decide, named_tools
 from callboard.languages.python.errors import ModelFailed, StepFailed
 from callboard.languages.python.loop import WorkflowLoop, current_loop
-from callboard.languages.python.runs import RunOnly, ask
+from callboard.languages.python.runs import RunOnly
 from callboard.languages.python.steps import Step, step
 from callboard.languages.python.values import Codec, codec
 from callboard.languages.python.workflows import InputMisfit, arguments_of, problems_of
@@ -40,8 +43,6 @@ TURNS_MAX = 20
 
 CORRECTIONS_MAX = 2
 """How often a model is asked again after an answer that does not fit the type."""
-
-DENIED = "tool.denied"
 
 
 class Answer(Struct, Generic[T], frozen=True):
@@ -56,9 +57,10 @@ class Agent(Generic[T]):
     """A model with tools. `run` lets it work on a prompt.
 
     ``tools`` are steps, or functions, which become steps. Name, docstring and annotations describe each to the model.
-    ``servers`` are MCP servers, whose tools are offered as well; a server is open while `run` works. Calls of the tools
-    that ``approve`` names wait for a person's consent. ``output`` is the type of the answer; without it the answer is
-    text. ``model`` defaults to the run's model. The model has at most ``turns`` turns.
+    ``servers`` are MCP servers, whose tools are offered as well; a server is open while `run` works. ``approve`` says
+    which calls wait for the decision of a person: names of tools or ``"*"``, a function of the tool's name and the
+    arguments, or `Approve`. ``output`` is the type of the answer; without it the answer is text. ``model`` defaults to
+    the run's model. The model has at most ``turns`` turns.
 
     :raises TypeError: if a tool has a parameter whose type has no form in JSON
     :raises ValueError: if two tools have the same name, ``approve`` names no tool, or a server has not exactly one of
@@ -75,7 +77,7 @@ class Agent(Generic[T]):
         servers: Sequence[McpTools] = (),
         model: str | None = None,
         output: None = None,
-        approve: Collection[str] = (),
+        approve: Approving = (),
         turns: int = TURNS_MAX,
         temperature: float | None = None,
     ) -> None: ...
@@ -89,7 +91,7 @@ class Agent(Generic[T]):
         tools: Sequence[Step[..., Any] | Callable[..., Any]] = (),
         servers: Sequence[McpTools] = (),
         model: str | None = None,
-        approve: Collection[str] = (),
+        approve: Approving = (),
         turns: int = TURNS_MAX,
         temperature: float | None = None,
     ) -> None: ...
@@ -102,7 +104,7 @@ class Agent(Generic[T]):
         servers: Sequence[McpTools] = (),
         model: str | None = None,
         output: Any = None,
-        approve: Collection[str] = (),
+        approve: Approving = (),
         turns: int = TURNS_MAX,
         temperature: float | None = None,
     ) -> None:
@@ -111,7 +113,7 @@ class Agent(Generic[T]):
         self.model = model
         self.temperature = temperature
         self.turns = turns
-        self.approve = frozenset(approve)
+        self.approve = approvals_of(approve)
         steps = [tool if isinstance(tool, Step) else step(tool) for tool in tools]
         self.tools: dict[str, Step[..., Any]] = {one.name: one for one in steps}
         if len(self.tools) < len(steps):
@@ -131,7 +133,8 @@ class Agent(Generic[T]):
     async def run(self, prompt: str) -> Answer[T]:
         """Let the model work on a prompt until it answers.
 
-        :raises ModelFailed: if the model does not answer, its answer does not fit the type, or it needs more turns
+        :raises ModelFailed: if the model does not answer, its answer does not fit the type, it needs more turns, or
+            nobody decides about a call in time and the terms say that the agent then fails
         :raises StepFailed: if a server cannot be opened
         :raises ValueError: if a server has a tool of the same name as a step, or ``approve`` names no tool
         """
@@ -155,11 +158,12 @@ class Agent(Generic[T]):
         if twice := ", ".join(sorted(served.keys() & self.tools.keys())):
             raise ValueError(f"agent {self.name} has a step and a server with a tool of the name {twice}")
         self._check_approved({**self.tools, **served})
+        steps = {name: _spec(tool) for name, tool in self.tools.items()}
         request = ModelRequest(
             model=self.model,
             system=self.system,
             messages=[user(prompt)],
-            tools=[*map(_spec, self.tools.values()), *served.values()],
+            tools=[*steps.values(), *served.values()],
             schema=self._output.schema if self._output is not None else None,
             temperature=self.temperature,
         )
@@ -167,14 +171,18 @@ class Agent(Generic[T]):
         for turn in range(1, self.turns + 1):
             slot, reply = await self._turn(loop, node, turn, request)
             if reply.tool_calls:
+                place = _Place(loop, node, turn, node.key(slot), {**steps, **served})
                 calls = (
-                    self._call_served(loop, node, f"tool.{turn}.{i}", use, served[use.tool])
+                    self._call_served(place, i, use, served[use.tool])
                     if use.tool in served
-                    else self._call(use, served)
+                    else self._call(place, i, use)
                     for i, use in enumerate(reply.tool_calls)
                 )
                 answers = await asyncio.gather(*calls)
-                request = self._next(node.key(slot), Message("user", list(answers)))
+                if (final := next((one.error for one in answers if isinstance(one, Refusal)), None)) is not None:
+                    raise ModelFailed(final)
+                told: list[Part] = [one for one in answers if isinstance(one, ToolOutput)]
+                request = self._next(node.key(slot), Message("user", told))
                 continue
             try:
                 return Answer(self._read(reply), reply.text, turn)
@@ -193,7 +201,7 @@ class Agent(Generic[T]):
 
         :raises ValueError: if one does not
         """
-        if unknown := self.approve - set(tools):
+        if unknown := named_tools(self.approve) - set(tools):
             raise ValueError(f"agent {self.name} has no tool {', '.join(sorted(unknown))}, which approve names")
 
     async def _turn(self, loop: WorkflowLoop, node: Node, turn: int, request: ModelRequest) -> tuple[str, ModelReply]:
@@ -214,38 +222,62 @@ class Agent(Generic[T]):
             return reply.text
         return self._output.decode(read_structured_answer(reply, asked=True))
 
-    async def _call_served(self, loop: WorkflowLoop, node: Node, slot: str, use: ToolUse, spec: ToolSpec) -> ToolOutput:
+    async def _call_served(self, place: "_Place", i: int, use: ToolUse, spec: ToolSpec) -> ToolOutput | Refusal:
         """Call a tool of a server for the model, which reads the output or failure that the log has."""
         if use.fault:
             return _refuse(use, "tool.invalid_input", use.fault)
-        if use.tool in self.approve and not await self._is_approved(use):
-            return _refuse(use, DENIED, "a person has denied this call")
-        await loop.effect(node, node.tool(slot, use.tool, use.input, id=use.id, server=spec.server))
+        match await self._decide(place, i, use):
+            case Refusal() as refusal:
+                return refusal if refusal.final else ToolOutput(use.id, error=refusal.error)
+            case Ok(arguments):
+                pass
+        node, slot = place.node, place.slot(i)
+        await place.loop.effect(node, node.tool(slot, use.tool, arguments, id=use.id, server=spec.server))
         return ToolOutput(use.id, of=node.key(slot))
 
-    async def _call(self, use: ToolUse, served: Collection[str]) -> ToolOutput:
+    async def _call(self, place: "_Place", i: int, use: ToolUse) -> ToolOutput | Refusal:
         """Call a step for the model; every failure is an output that the model reads."""
         tool = self.tools.get(use.tool)
         if tool is None:
-            known = ", ".join([*self.tools, *served]) or "none"
+            known = ", ".join(place.tools) or "none"
             return _refuse(use, "tool.unknown", f"there is no tool {use.tool!r}; there are: {known}")
         if use.fault:
             return _refuse(use, "tool.invalid_input", use.fault)
         try:
             arguments = arguments_of(tool.parameters, tool.name, use.input)
+            match await self._decide(place, i, use):
+                case Refusal() as refusal:
+                    return refusal if refusal.final else ToolOutput(use.id, error=refusal.error)
+                case Ok(allowed) if allowed is not use.input:
+                    arguments = arguments_of(tool.parameters, tool.name, allowed)
+                case Ok():
+                    pass
         except InputMisfit as misfit:
             return _refuse(use, "tool.invalid_input", str(misfit))
-        if use.tool in self.approve and not await self._is_approved(use):
-            return _refuse(use, DENIED, "a person has denied this call")
         try:
             output = await tool(**arguments)
         except StepFailed as failed:
             return ToolOutput(use.id, error=failed.failure)
         return ToolOutput(use.id, output=tool.parameters.result.encode(output))
 
-    async def _is_approved(self, use: ToolUse) -> bool:
-        shown: JSON = {"tool": use.tool, "input": use.input}
-        return await ask(f"May agent {self.name} call {use.tool}?", bool, data=shown)
+    async def _decide(self, place: "_Place", i: int, use: ToolUse) -> Ok[JSON] | Refusal:
+        """Return the arguments with which a call may be made, or why it must not be made."""
+        call = Call(place.tools[use.tool], use.input, f"agent {self.name}", place.node.path, place.requested)
+        return await decide(place.loop, place.node, place.slot(i), call, self.approve)
+
+
+class _Place(Struct, frozen=True):
+    """The calls of one turn: its key is ``requested``. ``tools`` are those that the model may call."""
+
+    loop: WorkflowLoop
+    node: Node
+    turn: int
+    requested: str
+    tools: Mapping[str, ToolSpec]
+
+    def slot(self, i: int) -> str:
+        """Return the slot of the turn's call i."""
+        return f"tool.{self.turn}.{i}"
 
 
 def _spec(tool: Step[..., Any]) -> ToolSpec:

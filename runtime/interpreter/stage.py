@@ -7,10 +7,10 @@ clock; the run carries effects out.
 
 import datetime as dt
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from callboard.bus import events as ev
-from callboard.bus.effects import Failure
+from callboard.bus.effects import Failure, Usage
 from callboard.bus.events import Event, NodeOutcome, Payload, Problem
 from callboard.bus.paths import encode_id, last_id
 from callboard.languages.inspection import Inspection
@@ -74,6 +74,8 @@ class Stage:
             self.waits.delay = parting.gone_on - parting.then
             self._set = dict(parting.forked.variables)
             journal.on_reached = self._pass_place
+        self.kept: dict[str, Any] = {}
+        self._spent = Usage()
         self._stops: dict[str, int] = {}
         self._iterations: dict[str, int] = {}
         self._turn = 0
@@ -111,6 +113,7 @@ class Stage:
         all: the cycle would keep the run in memory until the next full garbage collection."""
         self.waits.over()
         self.asks.entered.clear()
+        self.kept.clear()
         self.inspection = None
 
     def deliver(self, event: Event) -> None:
@@ -130,6 +133,8 @@ class Stage:
             self._part(self._parting)
         self._turn += 1
         payload = ev.payload_of(event)
+        if isinstance(payload, ev.ModelResult | ev.EffectResult | ev.ChildEnd):
+            self._spent += payload.usage
         if isinstance(payload, ev.CancelRequested):
             self._cancel_run(payload)
         else:
@@ -191,6 +196,9 @@ class Stage:
 
     def turn(self) -> int:
         return self._turn
+
+    def spent(self) -> Usage:
+        return self._spent
 
     def enter(
         self,
@@ -296,7 +304,6 @@ class Stage:
     async def within(
         self, due: Instant, coro: Coroutine[Any, Any, T], *, node: Node, slot: str, cause: Failure | None = None
     ) -> Ok[T] | Expired[T]:
-        assert isinstance(node, StageNode)
         key = node.key(slot)
         try:
             await self.driver.checkpoint()
@@ -308,7 +315,7 @@ class Stage:
         waiting = self.driver.current
         wait = Wait(self.driver, lambda _cause: self._drop_bound(key))
         task.on_settled(lambda: None if self.driver.is_pending(waiting) else wait.wake("settled"))
-        self.waits.bind(key, Bound(due, wait.wake, node))
+        self.waits.bind(key, Bound(due, wait.wake, cast(StageNode, node)))
         try:
             came = await wait
             self._drop_bound(key)

@@ -170,6 +170,9 @@ def _answer_question(
             return _refuse("answer", answer, "answer.late", _with_open(stage, f"{question.key} {_CLOSED['answered']}"))
         if why := question.asked.refuses(answer.user_response):
             return _refuse("answer", answer, "answer.not_understood", _with_open(stage, why))
+    if question.asked.cancels is not None and (reason := question.asked.cancels(answer.user_response)):
+        details = {"interaction": question.key, "user_response": answer.user_response}
+        return [Reaction(ev.CancelRequested(reason, answer.by, details=details))]
     question.count += 1
     answered = ev.HumanAnswered(
         interaction=question.key,

@@ -56,7 +56,7 @@ _STAND = frozenset({"paused", "waiting", "waiting:human", "waiting:tool", "waiti
 """Statuses of runs that may wait for something other than an answer; only the events of a running run show it."""
 
 _COMPANIONS = ("answer", "warning", "expiry")
-"""Slots of timers that go with a question."""
+"""The last words of the slots of timers that go with a question."""
 
 
 class Item(NamedTuple):
@@ -162,7 +162,9 @@ def _may_wait(row: "RunRow", questions: Collection[tuple[str, str]]) -> bool:
     if row.status not in _STAND or row.started_at is None:
         return False
     others = [
-        key for key in row.awaits if (row.run, key) not in questions and key.rpartition("!")[2] not in _COMPANIONS
+        key
+        for key in row.awaits
+        if (row.run, key) not in questions and key.rpartition("!")[2].rpartition(".")[2] not in _COMPANIONS
     ]
     return bool(others) if row.status == "waiting:human" else True
 

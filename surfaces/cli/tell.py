@@ -89,30 +89,44 @@ def step(settings: Settings, run: str, variables: tuple[str, ...], by: str | Non
 @click.argument("run")
 @click.argument("words", nargs=-1, required=True, metavar="[INTERACTION] RESPONSE")
 @click.option("--data", metavar="JSON", help="Additional data of the answer.")
+@click.option("--arguments", metavar="JSON", help="Approve a tool's call with these arguments instead of its own.")
+@click.option("--reason", metavar="TEXT", help="The reason of a decision about a tool's call.")
 @_by
 @_id
 @settings_options
 def answer(
-    settings: Settings, run: str, words: tuple[str, ...], data: str | None, by: str | None, id: str | None
+    settings: Settings,
+    run: str,
+    words: tuple[str, ...],
+    data: str | None,
+    arguments: str | None,
+    reason: str | None,
+    by: str | None,
+    id: str | None,
 ) -> None:
     """Answer the open question INTERACTION of RUN; `callboard show RUN` lists what is open.
 
-    INTERACTION may be omitted if only one question is open. RESPONSE is JSON, or else a text. The command fails if the
-    answer comes too late, or does not fit the question, which then stays open.
+    INTERACTION may be omitted if only one question is open. RESPONSE is JSON, or else a text. To the question whether a
+    tool may be called, it is approve, reject, approve-always or stop. The command fails if the answer comes too late,
+    or does not fit the question, which then stays open.
     """
     extra = None if data is None else _parse_value(data)
     if len(words) > 2:
         raise click.UsageError(
             f"{len(words)} words given for INTERACTION and RESPONSE; quote a RESPONSE of several words"
         )
-    response = words[len(words) - 1]
+    response = _parse_value(words[len(words) - 1])
     interaction = "".join(words[: len(words) - 1])
+    decided = {} if arguments is None else {"arguments": _parse_value(arguments)}
+    decided |= {} if reason is None else {"reason": reason}
+    if decided:
+        response = {"decision": response, **decided}
     _send(
         settings,
         run,
         "answer",
         interaction=interaction,
-        user_response=_parse_value(response),
+        user_response=response,
         response_data=extra,
         by=by,
         id=id,

@@ -28,7 +28,10 @@ _INPUTS: Mapping[str, str] = {"email": "email", "uri": "url", "date": "date", "t
 
 
 class Field(Struct, frozen=True):
-    """A field for the member ``name`` of the answer, or, if ``name`` is None, for the whole answer."""
+    """A field for the member ``name`` of the answer, or, if ``name`` is None, for the whole answer.
+
+    ``given`` is its content before anybody has filled it in.
+    """
 
     name: str | None
     kind: Kind
@@ -38,6 +41,7 @@ class Field(Struct, frozen=True):
     options: tuple[tuple[JSON, str], ...] = ()
     long: bool = True
     input: str = "text"
+    given: str = ""
 
 
 class Unreadable(Exception):
@@ -71,7 +75,8 @@ def _field(name: str | None, schema: Any, title: str, *, required: bool) -> Fiel
         case {"type": "array", "items": dict(items)} if options := _options(items):
             return Field(name, "choices", *told, False, options)
         case {"type": "object" | "array"} | {"$ref": _} | {"allOf": _} | {"anyOf": _} | {"oneOf": _}:
-            return Field(name, "json", *told, required)
+            given = msgspec.json.format(msgspec.json.encode(schema["default"])).decode() if "default" in schema else ""
+            return Field(name, "json", *told, required, given=given)
         case _:
             longest = schema.get("maxLength")
             kind = _INPUTS.get(str(schema.get("format")), "")
@@ -165,7 +170,7 @@ def _field_html(number: str, field: Field, given: Sequence[str]) -> str:
             for place, (_, label) in enumerate(field.options)
         )
         return f"<fieldset><legend>{title}</legend>{hint}\n{boxes}\n</fieldset>"
-    text = html.escape(given[0]) if given else ""
+    text = html.escape(given[0] if given else field.given)
     if field.kind in ("number", "integer"):
         step = "1" if field.kind == "integer" else "any"
         box = f'<input type="number" step="{step}" name="{number}" value="{text}"{needed}>'

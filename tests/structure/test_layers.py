@@ -112,7 +112,7 @@ ALSO_A_WORD = {"python"}
 FRONT_DOORS = {"callboard/__init__.py"}
 """What names a language because its users write in the language that the names are in."""
 
-SHARED_ROOMS = {"cel", "skills"}
+SHARED_ROOMS = {"approvals", "cel", "skills"}
 """Folders of `languages` that are no languages: any of them may use these."""
 
 

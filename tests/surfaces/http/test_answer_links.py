@@ -105,6 +105,12 @@ def test_a_form_asks_for_what_a_schema_says() -> None:
     assert "Your name" in shown
 
 
+def test_a_field_for_json_has_the_default_of_its_schema() -> None:
+    fields = fields_of({"type": "object", "properties": {"x": {"type": "object", "default": {"a": "<"}}}})
+    assert "&quot;a&quot;: &quot;&lt;&quot;" in form_html(fields, {})
+    assert "&lt;" not in form_html(fields, {"0": ["{}"]})
+
+
 @pytest.mark.parametrize(
     ("schema", "filled", "expected"),
     [

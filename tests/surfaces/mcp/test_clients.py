@@ -183,6 +183,15 @@ NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
             {"n": 3},
             {"n": 3},
         ),
+        (
+            {
+                "schema": {"type": "object", "properties": {"x": {"type": "object", "default": {"a": 1}}}},
+                "options": [Option("yes", "Yes")],
+            },
+            {"x": {"type": "string", "description": "As JSON.", "default": '{"a":1}'}},
+            {"x": '{"a":2}'},
+            {"x": {"a": 2}},
+        ),
     ],
 )
 def test_a_question_becomes_a_flat_form(asked: Any, properties: Any, content: Any, response: Any) -> None:
@@ -193,7 +202,9 @@ def test_a_question_becomes_a_flat_form(asked: Any, properties: Any, content: An
     assert response_of(found, content) == response
 
 
-@pytest.mark.parametrize("schema", [{"type": "array"}, {"type": "object", "properties": {"x": {"type": "object"}}}])
+@pytest.mark.parametrize(
+    "schema", [{"type": "array"}, {"type": "object", "properties": {"x": {"type": "object"}}, "required": ["x"]}]
+)
 def test_a_question_that_needs_more_than_a_form_is_not_asked_by_one(schema: Any) -> None:
     assert form_of(question(since=NOW, schema=schema)) is None
 
