@@ -19,7 +19,7 @@ class Work(Struct, frozen=True):
 
     ``encode`` makes the JSON of what the function returns; it raises ValueError or TypeError if there is none.
     ``retryable`` says of an exception whether another attempt may help. ``first`` is the effect key of the first
-    attempt: all attempts have the same idempotency key.
+    attempt: all attempts have the same idempotency key. ``note`` makes the JSON of an exception, as for `TurnWork`.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Work(Struct, frozen=True):
     first: str
     attempt: int = 1
     timeout_s: float | None = None
+    note: Callable[[Exception], JSON] = lambda _error: None
 
 
 class TurnReply(ModelReply, frozen=True):

@@ -73,8 +73,10 @@ class Steps:
 
 
 def _failure_of(work: Work, error: Exception) -> EffectFailed:
-    own = traceback_of(error)
-    details = {"type": type(error).__name__, **({"traceback": own} if own else {})}
+    own, noted = traceback_of(error), work.note(error)
+    details: dict[str, JSON] = {"type": type(error).__name__}
+    details |= {"traceback": own} if own else {}
+    details |= {"native": noted} if noted is not None else {}
     message = shorten(f"step {work.name} raised {describe_error(error)}")
     logger.info("step raised", step=work.name, exc_info=error)
     return EffectFailed(Failure("step.failed", message, details=details, retryable=work.retryable(error)))

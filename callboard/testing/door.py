@@ -11,20 +11,20 @@ from callboard.lib.text import encode_json
 from callboard.runtime.admission.admission import accepted_event, definition_token, last_of_each_kind
 from callboard.runtime.admission.start_message import examine
 from callboard.service.client.errors import RequestRefused
-from callboard.start_options import Start, Startable, start_message
+from callboard.start_options import Message
 from callboard.testing.services import Services
 
 
-def accept_start(services: Services, file: Startable | None, given: Start) -> tuple[RunRef, ev.RunAccepted, str]:
-    """Admit a start. Return the run, its first event, and the definition's name in subjects.
+def accept_start(services: Services, made: Message, file: str) -> tuple[RunRef, ev.RunAccepted, str]:
+    """Admit the start of a definition in ``file``. Return the run, its first event, and the definition's name in
+    subjects.
 
     :raises RequestRefused: with every problem of the definition, or of the start
     """
-    made = start_message(file, given)
     named: dict[str, Any] = {"run_id": "run-1", **made.message}
 
     def refusal(problems: list[ev.Problem]) -> RequestRefused:
-        return RequestRefused("start", problems, str(file or ""), made.source)
+        return RequestRefused("start", problems, file, made.source)
 
     examined = examine(encode_json(named))
     start = examined.start

@@ -30,7 +30,7 @@ from callboard.runtime.run.log import RunLog, read_run
 from callboard.service.client.errors import UsageInvalid
 from callboard.service.operations.results import result_of
 from callboard.service.operations.settlement import NotTaken
-from callboard.start_options import Start, Startable
+from callboard.start_options import Message, Start, Startable, start_message
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import Crash, CrashingLog, CrashPoint
 from callboard.testing.door import accept_start
@@ -116,7 +116,15 @@ class Scenario:
 
         :raises RequestRefused: with every problem of the definition, or of the start
         """
-        return self._step(lambda scenario: scenario._start(file, start))
+        made: list[Message] = []
+
+        def begin(scenario: "Scenario") -> None:
+            # A repetition has the same message: to load code takes long.
+            if not made:
+                made.append(start_message(file, start))
+            scenario._start(made[0], str(file or ""))
+
+        return self._step(begin)
 
     def answer(self, response: Any, *, interaction: str = "", data: Any = None, by: str | None = None) -> Self:
         """Answer the open question, in the name of ``by``.
@@ -276,10 +284,10 @@ class Scenario:
     async def _read(self) -> list[Event]:
         return [item.event for item in await read_run(self._log, self._require_run())]
 
-    def _start(self, file: Startable | None, given: Start) -> None:
+    def _start(self, made: Message, file: str) -> None:
         if self._ref is not None:
             raise UsageInvalid("the scenario has already started its run", "start")
-        self._ref, first, definition = accept_start(self._services, file, given)
+        self._ref, first, definition = accept_start(self._services, made, file)
         self._services.always_replay = bool(kits()[first.definition.language].code_module)
         self._run(self._admit(self._ref, first, definition))
 

@@ -26,10 +26,13 @@ class Addresses:
         self._count += 1
         return f"{UNNAMED}-{self._count}"
 
-    def add(self, task: asyncio.Task[Any], parent: "asyncio.Task[Any] | None", default: str) -> None:
-        """Add a new task; ``default`` is its name unless the workflow names it."""
-        place = self._places.get(parent) if parent is not None else None
-        self._places[task] = _Place(task, place, default)
+    def add(
+        self, task: asyncio.Task[Any], parent: "asyncio.Task[Any] | None", default: str, path: str | None = None
+    ) -> None:
+        """Add a new task; ``default`` is its name unless the workflow names it. With ``path`` it has that path, and no
+        parent."""
+        place = self._places.get(parent) if parent is not None and path is None else None
+        self._places[task] = _Place(task, place, default, path or "")
 
     def of(self, task: "asyncio.Task[Any] | None") -> str:
         """Return the path of a task; the path of None is that of the workflow."""
@@ -46,11 +49,11 @@ class Addresses:
 class _Place:
     """A task in the tree; the workflow's own task has no parent."""
 
-    def __init__(self, task: asyncio.Task[Any], parent: "_Place | None", default: str) -> None:
+    def __init__(self, task: asyncio.Task[Any], parent: "_Place | None", default: str, path: str = "") -> None:
         self._task: asyncio.Task[Any] | None = task
         self._parent = parent
         self._default = default
-        self._path: str | None = "" if parent is None else None
+        self._path: str | None = path if parent is None else None
         self._unresolved: list[_Place] = []
         self._names: dict[str, int] = {}
         if parent is not None:

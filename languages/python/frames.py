@@ -7,12 +7,19 @@ import asyncio
 import contextlib
 from types import FrameType, TracebackType
 
-_OWN = (__file__.rpartition("/")[0] + "/", asyncio.__file__.rpartition("/")[0] + "/", contextlib.__file__, "<frozen")
-"""The folders and files of code that does not belong to a workflow: this package and the standard library."""
+_HERE = __file__.rpartition("/")[0]
+_OWN = (
+    f"{_HERE}/",
+    f"{_HERE.rpartition('/languages/')[0]}/adapters/",
+    f"{asyncio.__file__.rpartition('/')[0]}/",
+    contextlib.__file__,
+    "<frozen",
+)
+"""The folders and files of code that does not belong to a workflow: this package, adapters and the standard library."""
 
 
 def is_own(file: str) -> bool:
-    """Return whether a file belongs to this package or to asyncio."""
+    """Return whether a file belongs to this package, to an adapter or to asyncio."""
     return file.startswith(_OWN)
 
 

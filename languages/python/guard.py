@@ -79,6 +79,8 @@ def install() -> None:
     _replace_clocks()
     _replace_chance()
     _replace(asyncio, "as_completed", _make_as_completed(asyncio.as_completed))
+    # It would set the loop of the worker's thread to one that ends with the run.
+    _replace(asyncio, "set_event_loop", lambda _loop, _given: None)
     # ``gather`` makes its future itself, without its loop.
     gathering: Any = asyncio.tasks._GatheringFuture  # type: ignore[attr-defined]  # pyright: ignore
     gathering.__hash__ = _hash_gathering

@@ -14,10 +14,13 @@ from asyncio import events, tasks
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
-from contextvars import Context
+from contextvars import Context, ContextVar
+from itertools import count
 from types import FrameType
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
+
+from msgspec import Struct
 
 from callboard.bus.effects import Failure
 from callboard.bus.paths import child, encode_id
@@ -42,7 +45,26 @@ DRAWN_BITS = 52
 CLOSES_MAX = 1_000
 """How often a dropped coroutine is closed that awaits again instead of ending."""
 
+_LOOPS = count(1)
+
 _log = logging.getLogger("callboard.python")
+
+
+class Scope(Struct, frozen=True):
+    """The part of a workflow in which a library works that knows nothing of the run; its tasks inherit it.
+
+    ``path`` is the path of the effects there, instead of those of the library's own tasks. ``carry`` wraps the
+    coroutine of each task, so that plain functions called there can wait for effects; a plain function that the library
+    gives to an executor gets a task too. ``state`` is the adapter's own. ``loop_id`` is the `WorkflowLoop.id`.
+    """
+
+    loop_id: int
+    path: str
+    carry: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]]
+    state: Any
+
+
+SCOPE: ContextVar[Scope | None] = ContextVar("scope", default=None)
 
 
 class Interrupted(BaseException):
@@ -84,6 +106,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def __init__(self, stage: Stage, where: Callable[[FrameType | None], str] = lambda _frame: "") -> None:
         self._stage = stage
         self._where = where
+        self.id = next(_LOOPS)
         self.addresses = Addresses()
         self.fault: BaseException | None = None
         """An exception that ends the run at once, even if the workflow catches it."""
@@ -228,9 +251,24 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self.abandon(task)
             raise
 
-    def place(self, name: str, source: str = "") -> Node:
-        """Return the node of an effect, whose path is that of the current task and a name."""
-        path = child(self.addresses.of(asyncio.current_task(self)), encode_id(name))
+    def path(self) -> str:
+        """Return the path below which effects are: that of the scope, else that of the current task."""
+        scope = self.scope
+        return self.addresses.of(asyncio.current_task(self)) if scope is None else scope.path
+
+    @property
+    def scope(self) -> Scope | None:
+        """The scope of the caller, if a library works there."""
+        return self._scope_in(SCOPE.get())
+
+    def _scope_in(self, scope: Scope | None) -> Scope | None:
+        # A context may be inherited by code that performs another run.
+        return scope if scope is not None and scope.loop_id == self.id else None
+
+    def place(self, name: str, source: str = "", *, above: str | None = None) -> Node:
+        """Return the node of an effect, whose path is that of the scope or the current task, or ``above``, and a
+        name."""
+        path = child(self.path() if above is None else above, encode_id(name))
         node = self.stage.place(path, name)
         node.asked_at(source or self.where())
         return node
@@ -399,17 +437,28 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._count += 1
         return self._count
 
-    def create_task(self, coro: Any, *, name: object = None, context: Context | None = None, **more: Any) -> Any:
+    def create_task(
+        self, coro: Any, *, name: object = None, context: Context | None = None, path: str | None = None, **more: Any
+    ) -> Any:
+        """Create a task; with ``path`` its path is not made of those of other tasks."""
         more.pop("eager_start", None)
+        scope = self._scope_in(SCOPE.get() if context is None else context.get(SCOPE))
+        if scope is not None:
+            coro = scope.carry(coro)
+        if self._dead:
+            # It never begins.
+            coro.close()
         default = self.addresses.next_default_name()
         parent = asyncio.current_task(self)
         name = default if name is None else str(name)
         task = NumberedTask(coro, number=self.next_number(), loop=self, name=name, context=context, **more)
-        self.addresses.add(task, parent, default)
+        self.addresses.add(task, parent, default, path)
         self._tasks.add(task)
         return task
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> "asyncio.Future[T]":  # pyright: ignore
+        if self.scope is not None:
+            return self.create_task(_call(func, *args))
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
@@ -450,6 +499,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         self.call_exception_handler(context)
+
+
+async def _call(func: Callable[..., T], *args: Any) -> T:
+    return func(*args)
 
 
 def _close(coro: Any) -> None:

@@ -111,7 +111,7 @@ def test_a_page_is_performed(page: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_every_block_is_performed_or_says_why_not(page: Path) -> None:
     for block in _blocks(page):
-        assert block.language in (*FILES, "console", "sh", "text", "mermaid"), block.text
+        assert block.language in (*FILES, "console", "sh", "text", "mermaid", "diff"), block.text
         if block.language in FILES:
             assert block.file, f"a block that is no file:\n{block.text}"
         if block.language == "console":

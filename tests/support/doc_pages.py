@@ -4,7 +4,7 @@ A ``console`` block holds commands (lines that begin with ``$``) and, below each
 that order; ``…`` stands for anything, and other lines may come between. A command may end in ``# exit 1``, the code
 that it must end with, or in ``&``: it then stands until the page is over, or until ``wait`` has it end by itself. A
 ``yaml``, ``python``, ``toml`` or ``markdown`` block begins with ``# file: NAME`` and is written to disk. A ``sh`` block
-is not performed; a ``text`` or ``mermaid`` block is only shown.
+is not performed; a ``text``, ``mermaid`` or ``diff`` block is only shown.
 
 A page names the ports that people would use. Somebody may have them here, so each is another one while it is performed.
 """

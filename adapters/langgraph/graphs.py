@@ -1,0 +1,430 @@
+"""Durable graphs: a compiled graph whose calls inside of workflows are recorded."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
+from contextvars import copy_context
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import Any, TypeVar
+
+from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables.config import ContextThreadPoolExecutor
+from langgraph._internal._constants import CONF, CONFIG_KEY_CALL
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.config import get_config
+from langgraph.pregel import Pregel
+
+from callboard.adapters.langgraph.greenlets import wait_for
+from callboard.adapters.langgraph.models import record_models
+from callboard.adapters.langgraph.questions import ask_in
+from callboard.adapters.langgraph.scopes import Place, Settings, current_place, graph_at, node_at
+from callboard.adapters.langgraph.tools import record_tools
+from callboard.adapters.langgraph.values import shown
+from callboard.adapters.langgraph.work import RecordedStore, perform_work
+from callboard.languages.python.errors import NotInWorkflow
+from callboard.languages.python.loop import NumberedFuture, WorkflowLoop, current_loop
+
+Graph = TypeVar("Graph", bound=Pregel[Any, Any, Any, Any])
+
+_UNNAMED = "LangGraph"
+"""The name of a graph that is compiled without one."""
+
+REMEDY = "durable(…, steps="
+"""The beginning of the remedy for a node with input or output."""
+
+_astream: Any = Pregel.astream
+_stream: Any = Pregel.stream
+_invoke: Any = Pregel.invoke
+_submit: Any = ContextThreadPoolExecutor.submit
+
+
+def durable(
+    graph: Graph,
+    *,
+    steps: Collection[str] = (),
+    inline: Collection[str] = (),
+    approve: Collection[str] = (),
+    to: str | None = None,
+) -> Graph:
+    """Return the graph in a form that workflows can call: each model turn, tool call, operation of the store and
+    `interrupt` is recorded, so that none is repeated after a crash.
+
+    The nodes named in ``steps``, or the tasks of a functional graph, are performed by the worker as one step each; use
+    it for nodes that do other input or output. The functions of all other nodes are code of the workflow. The bodies of
+    tools are steps, except those in ``inline``, which are code of the workflow too: use it for tools that call other
+    graphs. Calls of the tools in ``approve`` wait for a person's consent. ``to`` names who answers questions.
+
+    Outside of workflows the graph does what it did before.
+
+    :raises TypeError: if it is not a compiled graph
+    :raises ValueError: if ``steps`` names what is not a node
+    """
+    given: Any = graph
+    if isinstance(given, _Durable):
+        graph = given.callboard_graph
+    elif not isinstance(given, Pregel):
+        expected = "a compiled graph: durable(builder.compile())"
+        raise TypeError(f"durable got a {type(given).__name__}, and needs {expected}")
+    functional = _is_functional(graph)
+    if not functional and (unknown := set(steps) - set(graph.nodes)):
+        known = ", ".join(one for one in graph.nodes if not one.startswith("__"))
+        raise ValueError(f"steps names {', '.join(sorted(unknown))}, but the nodes of the graph are {known}")
+    settings = Settings(graph.get_name(), frozenset(steps), frozenset(inline), frozenset(approve), to)
+    return _make_durable(graph, settings)
+
+
+def _is_functional(graph: Any) -> bool:
+    return not hasattr(graph, "builder")
+
+
+class _Durable:
+    """The methods that differ in the class of a durable graph."""
+
+    callboard_settings: Settings
+    callboard_graph: Any
+
+    def copy(self, update: dict[str, Any] | None = None) -> Any:
+        return _make_durable(self.callboard_graph.copy(update), self.callboard_settings)
+
+    async def astream(self, input: Any, config: Any = None, **given: Any) -> AsyncIterator[Any]:
+        loop = current_loop()
+        stream: AsyncIterator[Any]
+        if loop is None:
+            stream = self.callboard_graph.astream(input, config, **given)
+        elif current_place() is not None:
+            # A node of another durable graph.
+            stream = _twin(loop, self.callboard_graph).astream(input, config, **given)
+        else:
+            stream = _relay(self, loop, input, config, given)
+        async for chunk in stream:
+            yield chunk
+
+    async def ainvoke(self, input: Any, config: Any = None, **given: Any) -> Any:
+        loop = current_loop()
+        if loop is None:
+            return await self.callboard_graph.ainvoke(input, config, **given)
+        if current_place() is not None:
+            return await _twin(loop, self.callboard_graph).ainvoke(input, config, **given)
+        return await _start(self, loop, lambda twin: twin.ainvoke(input, config, **given))
+
+    def _state_of(self) -> Any:
+        """Return the graph that has the state: in a workflow that of the run."""
+        loop = current_loop()
+        return self.callboard_graph if loop is None else _twin(loop, self.callboard_graph)
+
+    def invoke(self, input: Any, config: Any = None, **given: Any) -> Any:
+        self._check_waits("invoke", "ainvoke")
+        return self._state_of().invoke(input, config, **given)
+
+    def stream(self, input: Any, config: Any = None, **given: Any) -> Iterator[Any]:
+        self._check_waits("stream", "astream")
+        return self._state_of().stream(input, config, **given)
+
+    def _check_waits(self, name: str, other: str) -> None:
+        if current_loop() is not None and current_place() is None:
+            graph = self.callboard_settings.graph
+            raise NotInWorkflow(f"{graph}.{name} cannot wait in a workflow: use await {graph}.{other}(…)")
+
+    def get_state(self, config: Any, **given: Any) -> Any:
+        return self._state_of().get_state(config, **given)
+
+    async def aget_state(self, config: Any, **given: Any) -> Any:
+        return await self._state_of().aget_state(config, **given)
+
+    def get_state_history(self, config: Any, **given: Any) -> Iterator[Any]:
+        return self._state_of().get_state_history(config, **given)
+
+    def aget_state_history(self, config: Any, **given: Any) -> AsyncIterator[Any]:
+        return self._state_of().aget_state_history(config, **given)
+
+    def update_state(self, config: Any, *args: Any, **given: Any) -> Any:
+        return self._state_of().update_state(config, *args, **given)
+
+    async def aupdate_state(self, config: Any, *args: Any, **given: Any) -> Any:
+        return await self._state_of().aupdate_state(config, *args, **given)
+
+
+_CLASSES: dict[type, type] = {}
+
+
+def _make_durable(graph: Any, settings: Settings) -> Any:
+    kind: Any = type(graph)
+    if kind not in _CLASSES:
+        _CLASSES[kind] = type(kind.__name__, (_Durable, kind), {"__module__": kind.__module__})
+    made: Any = object.__new__(_CLASSES[kind])
+    made.__dict__.update(graph.__dict__)
+    made.callboard_settings = settings
+    made.callboard_graph = graph
+    return made
+
+
+# -- in workflows -----------------------------------------------------------------------------------------------------
+
+
+async def _start(graph: _Durable, loop: WorkflowLoop, call: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
+    """Perform a call of the graph in a separate task, below which all tasks of LangGraph are."""
+    settings = graph.callboard_settings
+    twin = _twin(loop, graph.callboard_graph)
+    name = "" if settings.graph == _UNNAMED else settings.graph
+    with graph_at(loop, settings, name) as place:
+        context = copy_context()
+    task = loop.create_task(call(twin), context=context, path=place.path)
+    try:
+        return await task
+    except BaseException:
+        task.cancel()
+        raise
+
+
+async def _relay(
+    graph: _Durable, loop: WorkflowLoop, input: Any, config: Any, given: dict[str, Any]
+) -> AsyncIterator[Any]:
+    """Yield the chunks that a graph streams. The graph is at most two chunks ahead."""
+    chunks: asyncio.Queue[tuple[Any]] = asyncio.Queue(1)
+
+    async def produce(twin: Any) -> None:
+        async for chunk in twin.astream(input, config, **given):
+            await chunks.put((chunk,))
+
+    producing = loop.create_task(_start(graph, loop, produce), path=loop.path())
+    getting: Any = None
+    try:
+        while not (producing.done() and chunks.empty()):
+            getting = loop.create_task(chunks.get(), path=loop.path())
+            await asyncio.wait({getting, producing}, return_when=asyncio.FIRST_COMPLETED)
+            if getting.done():
+                (chunk,) = getting.result()
+                yield chunk
+        await producing
+    finally:
+        for task in (getting, producing):
+            if task is not None and not task.done():
+                task.cancel()
+
+
+def _twin(loop: WorkflowLoop, graph: Any) -> Any:
+    """Return the form of a graph in which it is performed in this run."""
+    twins: dict[int, tuple[Any, Any]] = loop.locals.setdefault("langgraph", {})
+    if id(graph) not in twins:
+        # The state between calls belongs to the run: a replay computes it again.
+        saves = isinstance(graph.checkpointer, BaseCheckpointSaver)
+        store = graph.store
+        update = {
+            "nodes": {name: _node(graph, name, node) for name, node in graph.nodes.items()},
+            "checkpointer": InMemorySaver() if saves else graph.checkpointer,
+            "store": RecordedStore(store) if store is not None and not isinstance(store, RecordedStore) else store,
+            "cache": None,
+        }
+        twin = graph.copy(update)
+        for name in graph.nodes:
+            twin.nodes[name].__dict__["node"] = _Node(name, twin.nodes[name].node)
+        twin.callboard_twin = True
+        twins[id(graph)] = (graph, twin)
+    return twins[id(graph)][1]
+
+
+def _node(graph: Any, name: str, node: Any) -> Any:
+    return node.copy({"bound": _NodeStep(name, node.bound)})
+
+
+class _Node(Runnable[Any, Any]):
+    """A node with its writers and branches: a place in the graph."""
+
+    def __init__(self, name: str, runnable: Any) -> None:
+        self._name = name
+        self._runnable = runnable
+
+    def invoke(self, input: Any, config: Any = None, **given: Any) -> Any:
+        return self._runnable.invoke(input, config, **given)
+
+    async def ainvoke(self, input: Any, config: Any = None, **given: Any) -> Any:
+        place = current_place()
+        assert place is not None, "only a durable graph calls it"
+        with node_at(place, self._name, _number(config)) as inner:
+            return await self._runnable.ainvoke(input, _prepare(config, inner), **given)
+
+    async def astream(self, input: Any, config: Any = None, **given: Any) -> AsyncIterator[Any]:
+        place = current_place()
+        assert place is not None, "only a durable graph calls it"
+        with node_at(place, self._name, _number(config)) as inner:
+            async for chunk in self._runnable.astream(input, _prepare(config, inner), **given):
+                yield chunk
+
+
+class _NodeStep(Runnable[Any, Any]):
+    """The function of a node, which is performed as a step if the settings say so."""
+
+    def __init__(self, name: str, bound: Any) -> None:
+        self._name = name
+        self._bound = bound
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bound, name)
+
+    def invoke(self, input: Any, config: Any = None, **given: Any) -> Any:
+        return self._bound.invoke(input, config, **given)
+
+    async def ainvoke(self, input: Any, config: Any = None, **given: Any) -> Any:
+        place = current_place()
+        if place is None or self._name not in place.settings.steps:
+            try:
+                return await self._bound.ainvoke(input, config, **given)
+            except NotInWorkflow as refused:
+                if place is None or REMEDY in str(refused):
+                    raise
+                raise NotInWorkflow(f'{refused}, or the node one: {REMEDY}["{self._name}"])') from refused
+
+        async def body(config: RunnableConfig) -> Any:
+            return await self._bound.ainvoke(input, config, **given)
+
+        return await perform_work(place, "step", {"input": shown(input)}, config or {}, body)
+
+
+def _number(config: Any) -> int:
+    """Return which of the nodes of one name, which `Send` has started in a step, this is."""
+    path: Any = config.get("metadata", {}).get("langgraph_path") or ()
+    return path[1] + 1 if len(path) > 1 and path[0] == "__pregel_push" and isinstance(path[1], int) else 1
+
+
+def _prepare(config: Any, place: Place) -> Any:
+    """Return the configuration of a node: interrupts ask people, and each task has its own place."""
+    conf = dict(config.get(CONF, {}))
+    prepared = {**config, CONF: conf}
+    _prepare_in(prepared, place)
+    return prepared
+
+
+def _prepare_in(config: Any, place: Place) -> None:
+    ask_in(config, place)
+    conf = config[CONF]
+    if CONFIG_KEY_CALL in conf:
+        conf[CONFIG_KEY_CALL] = _calls(conf[CONFIG_KEY_CALL], place)
+
+
+def _calls(call: Any, place: Place) -> Any:
+    """Return the function that starts the tasks of a functional graph."""
+
+    def start(func: Any, input: Any, **options: Any) -> Any:
+        name = getattr(func, "__name__", type(func).__name__)
+        started = call(_task(func, name, place, place.next_number(name)), input, **options)
+        future = _Awaited(number=place.loop.next_number(), loop=place.loop)
+        started.add_done_callback(future.take)
+        return future
+
+    return start
+
+
+class _Awaited(NumberedFuture):
+    """The result of a task, for which plain functions can wait too."""
+
+    def take(self, started: Any) -> None:
+        if self.done():
+            return
+        if started.cancelled():
+            self.cancel()
+        elif started.exception() is not None:
+            self.set_exception(started.exception())
+        else:
+            self.set_result(started.result())
+
+    def result(self, timeout: float | None = None) -> Any:
+        if not self.done():
+            wait_for(asyncio.wait([self]), "the result of a task")
+        return super().result()
+
+
+def _task(func: Any, name: str, place: Place, number: int) -> Any:
+    """Return the function of a task, at its own place."""
+    if name in place.settings.steps:
+        return _task_step(func, name, place, number)
+
+    async def aperform(*args: Any, **given: Any) -> Any:
+        with node_at(place, name, number) as inner:
+            _prepare_in(get_config(), inner)
+            return await func(*args, **given)
+
+    def perform(*args: Any, **given: Any) -> Any:
+        with node_at(place, name, number) as inner:
+            _prepare_in(get_config(), inner)
+            return func(*args, **given)
+
+    return wraps(func)(aperform if iscoroutinefunction(func) else perform)
+
+
+def _task_step(func: Any, name: str, place: Place, number: int) -> Any:
+    async def perform(*args: Any, **given: Any) -> Any:
+        async def body(_config: RunnableConfig) -> Any:
+            if iscoroutinefunction(func):
+                return await func(*args, **given)
+            return await asyncio.to_thread(func, *args, **given)
+
+        with node_at(place, name, number) as inner:
+            arguments = shown({"args": list(args), **given})
+            return await perform_work(inner, "step", arguments, get_config(), body)
+
+    return wraps(func)(perform)
+
+
+# -- graphs that nodes call -------------------------------------------------------------------------------------------
+
+
+def record_graphs() -> None:
+    """Replace the methods of `Pregel`, so that a graph that a node of a durable graph calls is durable too, and those
+    of the executor for parallel chains, whose threads a workflow cannot have."""
+    kind: Any = Pregel
+    kind.astream = _astream_inside
+    kind.stream = _stream_inside
+    kind.invoke = _invoke_inside
+    executor: Any = ContextThreadPoolExecutor
+    executor.submit = _submit_inside
+
+
+def _inner_twin(graph: Any) -> Any:
+    """Return the twin of a graph that is called in a durable graph; None elsewhere, and if it is a twin itself."""
+    place = current_place()
+    if place is None or hasattr(graph, "callboard_twin"):
+        return None
+    return _twin(place.loop, graph)
+
+
+async def _astream_inside(self: Any, input: Any, config: Any = None, **given: Any) -> AsyncIterator[Any]:
+    twin = _inner_twin(self) or self
+    async for chunk in _astream(twin, input, config, **given):
+        yield chunk
+
+
+def _stream_inside(self: Any, input: Any, config: Any = None, **given: Any) -> Iterator[Any]:
+    if current_place() is None:
+        yield from _stream(self, input, config, **given)
+        return
+    twin = _inner_twin(self) or self
+
+    async def collect() -> list[Any]:
+        return [chunk async for chunk in twin.astream(input, config, **given)]
+
+    yield from wait_for(collect(), f"{self.get_name()}.stream")
+
+
+def _invoke_inside(self: Any, input: Any, config: Any = None, **given: Any) -> Any:
+    if current_place() is None:
+        return _invoke(self, input, config, **given)
+    return wait_for((_inner_twin(self) or self).ainvoke(input, config, **given), f"{self.get_name()}.invoke")
+
+
+def _submit_inside(self: Any, func: Any, *args: Any, **given: Any) -> Any:
+    if current_place() is None:
+        return _submit(self, func, *args, **given)
+    from concurrent.futures import Future
+
+    future: Future[Any] = Future()
+    try:
+        future.set_result(copy_context().run(func, *args, **given))
+    except Exception as error:
+        future.set_exception(error)
+    return future
+
+
+record_models()
+record_tools()
+record_graphs()

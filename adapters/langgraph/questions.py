@@ -1,0 +1,66 @@
+"""Interrupts of graphs as questions to people.
+
+``interrupt(value)`` asks LangGraph's scratchpad for the answer, and raises without an answer. The scratchpad of a node
+in a durable graph puts the question, and waits. So the node continues where it is: nothing in it runs a second time.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Any
+
+from langgraph._internal._constants import CONF, CONFIG_KEY_SCRATCHPAD
+from langgraph.types import interrupt
+from pydantic import AfterValidator
+
+from callboard.adapters.langgraph.greenlets import wait_for
+from callboard.adapters.langgraph.scopes import Place
+from callboard.adapters.langgraph.values import shown
+from callboard.languages.python.runs import ask
+from callboard.languages.python.values import plain_json
+
+_TEXTS = ("question", "message", "prompt", "title", "description", "action", "task")
+"""The members of an interrupt's value that may be its question."""
+
+
+def _refuse_null(answer: Any) -> Any:
+    if answer is None:
+        raise ValueError("null is not an answer to an interrupt of LangGraph")
+    return answer
+
+
+_Anything = Annotated[Any, AfterValidator(_refuse_null)]
+
+
+async def put_question(place: Place, value: Any, schema: Any = None) -> Any:
+    """Put the question of an interrupt, and return the answer; one that does not fit ``schema`` is refused."""
+    data = shown(value)
+    known: dict[str, Any] = data if isinstance(data, dict) else {}
+    texts = (known.get(name) for name in _TEXTS)
+    text = next((one for one in texts if isinstance(one, str) and one), f"{place.settings.graph} waits at {place.name}")
+    question = value if isinstance(value, str) else text
+    more = None if isinstance(value, str) else data
+    answer = await ask(question, _Anything if schema is None else schema, to=place.settings.to, data=more)
+    return answer if schema is None else plain_json(answer)
+
+
+def ask_in(config: Any, place: Place) -> None:
+    """Make `interrupt` ask people, in the node of LangGraph that has this configuration."""
+    conf = config.get(CONF, {})
+    scratchpad = conf.get(CONFIG_KEY_SCRATCHPAD)
+    if scratchpad is not None:
+        conf[CONFIG_KEY_SCRATCHPAD] = replace(scratchpad, get_null_resume=_answers(scratchpad.get_null_resume, place))
+
+
+def _answers(given: Callable[[bool], Any], place: Place) -> Callable[..., Any]:
+    def find(consume: bool = False) -> Any:
+        answer = given(consume)
+        frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+        # The scratchpad is also asked whether an answer was given; and only `interrupt` itself knows its question.
+        if answer is not None or not consume or frame.f_code is not interrupt.__code__:
+            return answer
+        schema = frame.f_locals.get("response_schema")
+        asked = put_question(place, frame.f_locals["value"], None if isinstance(schema, dict) else schema)
+        return wait_for(asked, "interrupt")
+
+    return find

@@ -1,0 +1,97 @@
+"""Places in a graph: which node of which graph is at work, at which path its effects are, and with which settings."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from msgspec import Struct, field
+
+from callboard.adapters.langgraph.greenlets import Carried
+from callboard.bus.paths import child, encode_id
+from callboard.languages.python.loop import SCOPE, Scope, WorkflowLoop, current_loop
+from callboard.languages.python.model_turns import ModelTurns
+
+
+class Settings(Struct, frozen=True):
+    """How a durable graph is performed; see `durable`."""
+
+    graph: str
+    steps: frozenset[str] = frozenset()
+    inline: frozenset[str] = frozenset()
+    approve: frozenset[str] = frozenset()
+    to: str | None = None
+
+
+class GraphCall(Struct):
+    """One call of a durable graph, with the graphs inside it: the turns of its models, by the paths of its nodes."""
+
+    settings: Settings
+    turns: dict[str, ModelTurns] = field(default_factory=dict[str, ModelTurns])
+
+
+class Place(Struct):
+    """A node at work. Its tools and questions are below its ``path``. Its model turns are at the path of its ``name``
+    below ``above``, the path of its graph; nodes of one name that run at the same time differ there by their
+    iterations. ``numbers`` counts the tasks of each name that the node has started."""
+
+    loop: WorkflowLoop
+    call: GraphCall
+    above: str
+    name: str
+    path: str
+    numbers: dict[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def settings(self) -> Settings:
+        return self.call.settings
+
+    def turns(self) -> ModelTurns:
+        """Return the turns of the models that the node asks."""
+        found = self.call.turns.get(self.path)
+        if found is None:
+            with _at(self, self.above):
+                found = self.call.turns[self.path] = ModelTurns(self.name)
+        return found
+
+    def next_number(self, name: str) -> int:
+        """Count a task that the node starts."""
+        self.numbers[name] = self.numbers.get(name, 0) + 1
+        return self.numbers[name]
+
+
+def current_place() -> Place | None:
+    """Return the place of the caller in a durable graph; None elsewhere, and outside of workflows."""
+    loop = current_loop()
+    scope = None if loop is None else loop.scope
+    return scope.state if scope is not None and isinstance(scope.state, Place) else None
+
+
+@contextmanager
+def graph_at(loop: WorkflowLoop, settings: Settings, name: str) -> Generator[Place]:
+    """Enter a graph; one that a node of a durable graph calls belongs to the same call."""
+    outer = current_place()
+    path = loop.path() if not name else child(loop.path(), encode_id(name))
+    call = GraphCall(settings) if outer is None else outer.call
+    place = Place(loop, call, loop.path(), name or "model", path)
+    with _at(place, path):
+        yield place
+
+
+@contextmanager
+def node_at(place: Place, name: str, number: int = 1) -> Generator[Place]:
+    """Enter a node of the graph, the ``number``-th that runs under this name at the same time."""
+    word = encode_id(name)
+    path = child(place.path, word if number == 1 else f"{word}[{number}]")
+    inner = Place(place.loop, place.call, place.path, name, path)
+    with _at(inner, path):
+        yield inner
+
+
+@contextmanager
+def _at(place: Place, path: str) -> Generator[None]:
+    before = SCOPE.get()
+    SCOPE.set(Scope(place.loop.id, path, Carried, place))
+    try:
+        yield
+    finally:
+        # Not by the token: a generator may be closed in another context.
+        SCOPE.set(before)
