@@ -1,14 +1,14 @@
 """Run every benchmark, or those named: ``python -m benchmarks [NAME …]``; each is a module in this folder."""
 
-import sys
+import argparse
 
 import anyio
 
-from benchmarks import appends, expressions, find, footprint, hostile, http, parked, replays, store
+from benchmarks import appends, expressions, find, footprint, growth, hostile, http, parked, replays, store
 from benchmarks.staffed import quiet
 
 
-def main(names: list[str]) -> None:
+def main(names: list[str], sizes: tuple[int, ...]) -> None:
     quiet()
     wanted = names or ["appends", "replays", "footprint", "parked", "store", "expressions", "hostile", "find", "http"]
     if "appends" in wanted:
@@ -25,6 +25,8 @@ def main(names: list[str]) -> None:
         expressions.report()
     if "find" in wanted:
         find.report()
+    if "growth" in wanted:
+        anyio.run(growth.report, sizes)
     if "hostile" in wanted:
         anyio.run(hostile.report)
     if "http" in wanted:
@@ -32,4 +34,12 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="The benchmarks to run; default: those of `make bench`."
+    )
+    parser.add_argument(
+        *("--runs", "-n"), type=int, action="append", help="A size of the store for `growth`; may be repeated."
+    )
+    given = parser.parse_args()
+    main(given.names, tuple(given.runs or growth.RUNS))

@@ -30,12 +30,21 @@ class News:
 
         :raises NoAnswer: if the log does not answer
         """
-        last = await self._log.last_sequence()
+        return await self.behind_end(sequence, await self._log.last_sequence())
+
+    async def behind_end(self, sequence: int, end: int) -> bool:
+        """Return whether there is a matching message after a sequence, up to ``end``, which the stream has reached.
+
+        Each call's sequence must not be smaller than that of the previous call.
+
+        :raises NoAnswer: if the log does not answer
+        """
         start = max(sequence, self._looked) + 1
-        for filter in self._filters:
-            if await self._log.next_sequence(filter, start) is not None:
-                return True
-        self._looked = last
+        found = [await self._log.next_sequence(filter, start) for filter in self._filters] if start <= end else []
+        first = min((one for one in found if one is not None), default=None)
+        if first is not None and first <= end:
+            return True
+        self._looked = max(self._looked, end)
         return False
 
     async def last(self) -> int:

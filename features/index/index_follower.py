@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,8 +21,8 @@ from callboard.bus.nats.newest import LOOK_AGAIN_S, News
 from callboard.bus.nats.purge import decode_mark
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.subjects import RunRef
-from callboard.features.index.files import slot
-from callboard.features.index.store import RunIndex, Taken, mark_of, remove
+from callboard.features.index.files import file_of, is_kept, slot
+from callboard.features.index.store import RunIndex, Taken, is_begun, is_known, mark_of, remove
 
 logger = structlog.get_logger(__name__)
 
@@ -30,6 +30,16 @@ T = TypeVar("T")
 
 CATCH_UP_WAIT_S = 60.0
 """The time that a query waits for the index to catch up with the log. It starts again whenever the index advances."""
+
+PAUSE_S = 0.005
+PAUSE_MAX_S = 0.1
+"""The first and the longest pause between two looks whether the index has caught up."""
+
+BEGIN_WAIT_S = 2.0
+"""How long to wait for another process that has just begun to keep the file of the index."""
+
+TOGETHER_S = 0.1
+"""The time during which events are collected and indexed at once, unless there are many, or a query waits."""
 
 TOGETHER_MAX = 500
 TOGETHER_BYTES_MAX = 8 * 1024 * 1024
@@ -56,7 +66,10 @@ class QuestionFailed(CallboardError):
 
 
 class Following:
-    """The index of a tenant's runs, kept up to date from the log. Run it in a task."""
+    """The index of a tenant's runs, kept up to date from the log. Run it in a task.
+
+    One process at a time keeps the file of an index; others read it, and one of them takes over when that process ends.
+    """
 
     def __init__(self, log: JetStreamLog, tenant: str, folder: Path | None, prices: Prices | None = None) -> None:
         self._prices = prices or list_prices()
@@ -66,13 +79,16 @@ class Following:
         self._filter = log.subjects.events(tenant, event_type="run.>")
         self._news = News(log, [self._filter])
         self._index: RunIndex | None = None
+        self._keeps = False
         self._read = 0
         self._pending: list[Taken] = []
         self._pending_bytes = 0
         self._gone: dict[str, int] = {}
+        self._looked_for_gone = 0
         self._one = anyio.CapacityLimiter(1)
         self._taking = anyio.Lock()
         self._grown = anyio.Event()
+        self._heard = anyio.Event()
         self._scope = anyio.CancelScope()
         self._broken = False
         self.failed = False
@@ -81,23 +97,74 @@ class Following:
 
     async def run(self) -> None:
         """Follow the log until cancelled."""
-        with ExitStack() as stack:
-            path = stack.enter_context(slot(self._folder, self._tenant))
+        try:
+            with self._scope:
+                source = await self._source()
+                while not self.failed:
+                    await self._wait_until_begun()
+                    with slot(self._folder, self._tenant, lambda path: is_known(path, source)) as file:
+                        if file.keeps:
+                            await self._keep(file.path, source)
+                        elif file.path is not None:
+                            await self._share(file.path, source)
+        except Exception:
+            # The next query opens the index again.
+            logger.exception("index failed", tenant=self._tenant)
+            self.give_up()
+
+    async def _wait_until_begun(self) -> None:
+        """Wait a moment for a process that is just creating the file, so that this process can share it."""
+        if self._folder is None or not (path := file_of(self._folder, self._tenant)).with_suffix(".lock").exists():
+            return
+        with anyio.move_on_after(BEGIN_WAIT_S):
+            while is_kept(path) and not await self._in_thread(lambda: is_begun(path)):  # noqa: ASYNC110
+                await anyio.sleep(PAUSE_S)
+
+    async def _keep(self, path: Path | None, source: str) -> None:
+        """Index the events of the log until cancelled."""
+        index = await self._in_thread(lambda: _open_index(path, source, self._prices))
+        try:
+            await self._check(index)
+            async with (
+                self._log.without_keys().follow(self._filter, self._read) as feed,
+                anyio.create_task_group() as tasks,
+            ):
+                tasks.start_soon(self._keep_current, index)
+                async for item in feed:
+                    await self._hear(item)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._close(index)
+                if self._broken and path is not None:
+                    await self._in_thread(lambda: remove(path))
+
+    async def _share(self, path: Path, source: str) -> None:
+        """Read the index that another process keeps, until that process ends."""
+        index = await self._in_thread(lambda: RunIndex(path, source, IN_FILE_MAX, self._prices, shared=True))
+        try:
+            self._index, self._read = index, index.sequence
+            self._wake()
+            while is_kept(path):  # noqa: ASYNC110 — nothing wakes this process when another one ends
+                await anyio.sleep(LOOK_AGAIN_S)
+        finally:
+            self._index = None
+            with anyio.CancelScope(shield=True):
+                await self._in_thread(index.close)
+
+    async def _keep_current(self, index: RunIndex) -> None:
+        """Index pending events soon, for the processes that read the index."""
+        while True:
+            with anyio.move_on_after(LOOK_AGAIN_S):
+                await self._heard.wait()
+            self._heard = anyio.Event()
+            await anyio.sleep(TOGETHER_S)
             try:
-                with self._scope:
-                    await self._open(path)
-                    async with self._log.without_keys().follow(self._filter, self._read) as feed:
-                        async for item in feed:
-                            await self._hear(item)
-            except Exception:
-                # The next query opens the index again.
-                logger.exception("index failed", tenant=self._tenant)
-                self.give_up()
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await self._close()
-                    if self._broken and path is not None:
-                        await self._in_thread(lambda: remove(path))
+                await self._take()
+                await self._forget(index)
+            except NoAnswer as error:
+                if self.failed:
+                    return
+                logger.warning("the index waits for the log", tenant=self._tenant, error=str(error))
 
     def give_up(self) -> None:
         """Stop following, and wake the queries that wait, which then fail."""
@@ -110,25 +177,42 @@ class Following:
 
         :raises NoAnswer: if the log does not answer, or the index does not advance
         """
-        wanted = await self._news.last() if await self._news.behind(self._read) else self._read
-        before, since = self._read, anyio.current_time()
-        while self._lacks(wanted):
-            with anyio.move_on_after(LOOK_AGAIN_S):
-                while self._lacks(wanted):
-                    await self._grown.wait()
+        end = await self._log.last_sequence()
+        before, since, pause_s = self._read, anyio.current_time(), PAUSE_S
+        while await self._lacks(end):
+            if self.failed or anyio.current_time() >= since + CATCH_UP_WAIT_S:
+                raise NoAnswer(f"the index is at {self._read} of {end}")
+            with anyio.move_on_after(LOOK_AGAIN_S if self._keeps else pause_s):
+                await self._grown.wait()
+                await anyio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
             if self._read != before:
                 before, since = self._read, anyio.current_time()
-            elif anyio.current_time() >= since + CATCH_UP_WAIT_S:
-                break
-            elif self._lacks(wanted):
-                wanted = min(wanted, await self._news.last())
-        if self._index is None or self._read < wanted or self.failed:
-            raise NoAnswer(f"the index is at {self._read} of {wanted}")
-        await self._take()
-        await self._forget(self._index)
 
-    def _lacks(self, wanted: int) -> bool:
-        return (self._index is None or self._read < wanted) and not self.failed
+    async def _lacks(self, end: int) -> bool:
+        """Return whether the index lacks events, or purges, up to a sequence."""
+        index = self._index
+        if index is None or self.failed:
+            return True
+        if not self._keeps:
+            await self._ask(index, RunIndex.refresh)
+            if index.sequence < self._read:
+                # The process that keeps the index builds it again.
+                self._news, self._looked_for_gone = News(self._log, [self._filter]), 0
+            self._read = index.sequence
+        if await self._news.behind_end(self._read, end):
+            return True
+        if self._keeps:
+            await self._take()
+            await self._forget(index)
+            return self._index is not index or self.failed
+        marks = self._log.subjects.all_gone(self._tenant)
+        start = max(index.gone, self._looked_for_gone) + 1
+        mark = await self._log.next_sequence(marks, start) if start <= end else None
+        if mark is not None and mark <= end:
+            return True
+        self._looked_for_gone = max(self._looked_for_gone, end)
+        return False
 
     async def ask(self, question: Callable[[RunIndex], T]) -> T:
         """Query the index in its current state, in a thread, because a query may take long.
@@ -139,6 +223,9 @@ class Following:
         index = self._index
         if index is None or self.failed:
             raise NoAnswer("the index is not open")
+        return await self._ask(index, question)
+
+    async def _ask(self, index: RunIndex, question: Callable[[RunIndex], T]) -> T:
         try:
             return await self._in_thread(lambda: question(index))
         except _OF_A_QUESTION as error:
@@ -150,15 +237,14 @@ class Following:
             self.give_up()
             raise NoAnswer(f"the index failed: {error}") from error
 
-    async def _open(self, path: Path | None) -> None:
-        source = await self._source()
-        index = await self._in_thread(lambda: _open_index(path, source, self._prices))
-        self._index = index
+    async def _check(self, index: RunIndex) -> None:
+        """Check that an index is that of this log, and answer queries from it."""
         await self._forget(index)
         if index.sequence and not await self._holds(index):
             # Runs were removed from the log, or it was restored from a backup. The affected runs are unknown.
             await self._in_thread(index.clear)
-        self._read = index.sequence
+        self._index, self._keeps, self._read = index, True, index.sequence
+        self._news = News(self._log, [self._filter])
         self._wake()
 
     async def _source(self) -> str:
@@ -202,16 +288,19 @@ class Following:
         self._read = item.sequence
         if len(self._pending) >= TOGETHER_MAX or self._pending_bytes >= TOGETHER_BYTES_MAX:
             await self._take()
+        self._heard.set()
         self._wake()
 
     async def _take(self) -> None:
         """Index the pending events."""
         async with self._taking:
-            pending, self._pending, self._pending_bytes = self._pending, [], 0
-            if pending:
-                unknown = await self.ask(lambda index: index.take(pending, pending[-1].sequence))
-                self.taken += len(pending)
-                await self._take_unadmitted(unknown)
+            # A query that is cancelled here must not lose the events.
+            with anyio.CancelScope(shield=True):
+                pending, self._pending, self._pending_bytes = self._pending, [], 0
+                if pending:
+                    unknown = await self.ask(lambda index: index.take(pending, pending[-1].sequence))
+                    self.taken += len(pending)
+                    await self._take_unadmitted(unknown)
 
     async def _take_unadmitted(self, unknown: list[Taken]) -> None:
         """Index the unknown runs whose first event the log has lost.
@@ -234,24 +323,25 @@ class Following:
 
     async def _forget(self, index: RunIndex) -> None:
         """Remove the runs that were purged since the last call."""
+        end = await self._log.last_sequence()
         runs, sequence = dict[str, int](), index.gone
         marks = self._log.subjects.all_gone(self._tenant)
-        while (mark := await self._log.next_message(marks, sequence + 1)) is not None:
+        while sequence < end and (mark := await self._log.next_message(marks, sequence + 1)) is not None:
             sequence = mark.sequence
             if (told := decode_mark(self._log, mark.subject, mark.data)) is not None:
                 runs[told.run] = self._gone[told.run] = sequence
         while len(self._gone) > GONE_MAX:
             del self._gone[next(iter(self._gone))]
         if runs:
-            await self.ask(lambda index: index.forget(runs, sequence))
+            await self._ask(index, lambda index: index.forget(runs, max(sequence, end)))
+        # There are no other marks up to this sequence. It is stored with the next events.
+        index.gone = max(index.gone, sequence, end)
 
-    async def _close(self) -> None:
-        if self._index is None:
-            return
-        if not self.failed:
+    async def _close(self, index: RunIndex) -> None:
+        if self._index is not None and not self.failed:
             with suppress(NoAnswer):
                 await self._take()
-        index, self._index = self._index, None
+        self._index, self._keeps = None, False
         await self._in_thread(index.close)
 
     async def _in_thread(self, call: Callable[[], T]) -> T:

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from callboard.projections.lists.runs import TOLD_BY_EVENTS
+from callboard.projections.lists.runs import STATUSES, TOLD_BY_EVENTS
 from callboard.projections.lists.where import Both, Either, Not, Term, Where
 
 WARNING = "!"
@@ -38,27 +38,27 @@ class Condition(NamedTuple):
     values: Values
 
 
-def condition(where: Where) -> Condition:
-    """Return the SQL condition of a tree of tests."""
+def condition(where: Where, since: int = 0) -> Condition:
+    """Return the SQL condition of a tree of tests, for rows whose place is ``since`` or later."""
     match where:
         case Term():
-            return _test(where)
+            return _test(where, since)
         case Not(inner):
-            found = condition(inner)
+            found = condition(inner, since)
             return Condition(f"NOT ({found.sql})", found.values)
         case Both(parts):
-            return _join_conditions(" AND ", parts, "1")
+            return _join_conditions(" AND ", parts, "1", since)
         case Either(parts):
-            return _join_conditions(" OR ", parts, "0")
+            return _join_conditions(" OR ", parts, "0", since)
 
 
-def _join_conditions(word: str, parts: tuple[Where, ...], of_none: str) -> Condition:
-    found = [condition(part) for part in parts]
+def _join_conditions(word: str, parts: tuple[Where, ...], of_none: str, since: int) -> Condition:
+    found = [condition(part, since) for part in parts]
     sql = word.join(f"({one.sql})" for one in found) or of_none
     return Condition(sql, [value for one in found for value in one.values])
 
 
-def _test(test: Term) -> Condition:
+def _test(test: Term, since: int) -> Condition:
     match test.field:
         case "status":
             return _not(test, _status(str(test.value)))
@@ -72,26 +72,35 @@ def _test(test: Term) -> Condition:
             return _not(test, _mark_condition(KEY, test))
         case "input" | "output" | "text":
             columns = "input output error" if test.field == "text" else test.field
-            found = "place IN (SELECT rowid FROM texts WHERE texts MATCH ?)"
-            return _not(test, Condition(found, [f"{{{columns}}} : ({words(str(test.value))})"]))
+            return _not(test, _texts(f"{{{columns}}} : ({words(str(test.value))})", since))
         case "any":
             # The text of a search field: part of a name, or words of a text.
             value = str(test.value)
             if not re.search(r"\w", value):
                 return Condition("instr(words, ?) > 0", [value.casefold()])
-            found = "(instr(words, ?) > 0 OR place IN (SELECT rowid FROM texts WHERE texts MATCH ?))"
-            return Condition(found, [value.casefold(), words(value)])
+            found = _texts(words(value), since)
+            return Condition(f"(instr(words, ?) > 0 OR {found.sql})", [value.casefold(), *found.values])
         case field:
             return _column(_COLUMNS[field], test)
+
+
+def _texts(match: str, since: int) -> Condition:
+    """Return the condition of a full-text query. Older texts are not searched."""
+    return Condition("place IN (SELECT rowid FROM texts WHERE texts MATCH ? AND rowid >= ?)", [match, since])
 
 
 def _status(status: str) -> Condition:
     """Return the condition for a status or one of its kinds: ``waiting`` includes ``waiting:human``."""
     if status not in TOLD_BY_EVENTS:
         return Condition("status = ?", [status])
-    # The exact status of a run in progress is in the ``told`` column.
-    column = "coalesce(told, status)"
-    return Condition(f"({column} = ? OR substr({column}, 1, ?) = ?)", [status, len(status) + 1, f"{status}:"])
+    kinds: Values = [one for one in STATUSES if one == status or one.startswith(f"{status}:")]
+    marks = ", ".join("?" * len(kinds))
+    # The exact status of a run in progress, of which there are few, is in the ``told`` column.
+    found = (
+        f"place IN (SELECT place FROM runs WHERE status IN ({marks}) AND NOT at_work "
+        f"UNION ALL SELECT place FROM runs WHERE at_work AND coalesce(told, status) IN ({marks}))"
+    )
+    return Condition(found, [*kinds, *kinds])
 
 
 def _not(test: Term, found: Condition) -> Condition:

@@ -6,8 +6,10 @@ searchable texts. Events and the sequence up to which they were indexed are writ
 """
 
 import sqlite3
+import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
@@ -26,6 +28,11 @@ VERSION = 10
 
 FOLDS_KEPT_MAX = 2_000
 """The maximum number of decoded folds in memory."""
+
+WINDOW = 200_000
+WIDER = 8
+"""The number of places, which are sequences of the stream, that the search for a page begins with, and the factor by
+which the search is extended while it finds too few runs."""
 
 CACHE_KIB = 32 * 1024
 """The size of SQLite's cache."""
@@ -101,11 +108,13 @@ class _Kept(NamedTuple):
 class RunIndex:
     """The runs of one tenant, folded from the events up to `sequence`."""
 
-    def __init__(self, path: Path | None, source: str, runs_max: int, prices: Prices | None = None) -> None:
+    def __init__(
+        self, path: Path | None, source: str, runs_max: int, prices: Prices | None = None, *, shared: bool = False
+    ) -> None:
         """Open the index in a file, or a new one in memory.
 
         ``source`` identifies the stream, and the ``prices`` of the costs. An index of another source or version is
-        emptied, and so is a damaged one.
+        emptied, and so is a damaged one, unless it is ``shared``: then another process indexes the events.
 
         :raises sqlite3.Error: if the index cannot be opened
         :raises OSError: if the index cannot be opened
@@ -113,20 +122,25 @@ class RunIndex:
         self.runs_max = runs_max
         self._prices = prices or list_prices()
         self._folds: OrderedDict[str, _Kept] = OrderedDict()
-        self._db = self._open_database(path, source)
+        self._db = self._open_database(path, source, shared=shared)
         self.sequence = int(self._meta("sequence"))
         """The sequence of the last event in the index."""
         self.mark = self._meta("mark")
         """The identity of that event."""
         self.gone = int(self._meta("gone"))
-        """The sequence of the latest purge mark that was applied."""
-        self.count: int = self._query("SELECT count(*) FROM runs", [])[0][0]
-        """The number of runs."""
+        """The sequence up to which purge marks were applied."""
+        self.count = 0 if shared else self._count()
+        """The number of runs; only for the process that indexes the events."""
 
-    def _open_database(self, path: Path | None, source: str) -> sqlite3.Connection:
+    def _count(self) -> int:
+        return self._query("SELECT count(*) FROM runs", [])[0][0]
+
+    def _open_database(self, path: Path | None, source: str, *, shared: bool) -> sqlite3.Connection:
         if path is not None and path.exists():
             if (db := _open_known(path, source)) is not None:
                 return db
+            if shared:
+                raise sqlite3.DatabaseError(f"{path} is not an index of this stream in this version")
             remove(path)
         db = _connect_to_file(path)
         db.executescript(SCHEMA)
@@ -134,6 +148,11 @@ class RunIndex:
         db.executemany("INSERT INTO meta VALUES (?, ?)", known)
         db.commit()
         return db
+
+    def refresh(self) -> None:
+        """Read how far another process has indexed the log."""
+        known = dict(self._query("SELECT name, value FROM meta", []))
+        self.sequence, self.gone = int(known["sequence"]), int(known["gone"])
 
     def clear(self) -> None:
         """Remove everything."""
@@ -169,13 +188,13 @@ class RunIndex:
             self._bill(changed.values())
             self._keep_newest()
             mark = mark_of(taken[-1].event) if taken else self.mark
-            known = [(sequence, "sequence"), (mark, "mark")]
+            known = [(sequence, "sequence"), (mark, "mark"), (self.gone, "gone")]
             self._db.executemany("UPDATE meta SET value = ? WHERE name = ?", known)
             self._db.commit()
         except BaseException:
             self._db.rollback()
             self._folds.clear()
-            self.count = self._query("SELECT count(*) FROM runs", [])[0][0]
+            self.count = self._count()
             raise
         self.sequence, self.mark = sequence, mark
         while len(self._folds) > FOLDS_KEPT_MAX:
@@ -274,7 +293,10 @@ class RunIndex:
             self._db.executemany(f"DELETE FROM {table} WHERE {key} = ?", [(place,) for place in places])
 
     def forget(self, marks: Mapping[str, int], gone: int) -> None:
-        """Remove purged runs that are older than their purge mark's sequence. ``gone`` is the last mark's sequence."""
+        """Remove purged runs that are older than their purge mark's sequence.
+
+        ``gone`` is the sequence up to which there are no other marks.
+        """
         for run, mark in marks.items():
             place = self._place(run)
             if place is not None and place < mark:
@@ -297,15 +319,20 @@ class RunIndex:
 
         :raises KeyError: if that run is not in the index
         """
-        found = condition(where)
-        sql, values = found.sql, found.values
-        if before is not None:
-            place = self._place(before)
-            if place is None:
-                raise KeyError(before)
-            sql, values = f"place < ? AND ({sql})", [place, *values]
-        rows = self._query(f"SELECT state FROM runs WHERE {sql} ORDER BY place DESC LIMIT ?", [*values, limit])
-        return [_decode(state).row for (state,) in rows]
+        end = sys.maxsize
+        if before is not None and (end := self._place(before)) is None:
+            raise KeyError(before)
+        newest = self._query("SELECT max(place) FROM runs", [])[0][0] or 0
+        width = WINDOW
+        while True:
+            # Most queries match many runs. Then the newest rows suffice, and no others are searched.
+            since = max(0, min(newest, end) - width)
+            found = condition(where, since)
+            sql = f"SELECT state FROM runs WHERE place < ? AND place >= ? AND ({found.sql}) ORDER BY place DESC LIMIT ?"
+            rows = self._query(sql, [end, since, *found.values, limit])
+            if len(rows) >= limit or not since:
+                return [_decode(state).row for (state,) in rows]
+            width *= WIDER
 
     def matching(self, where: Where) -> int:
         """Return the number of matching runs."""
@@ -401,6 +428,28 @@ def _values(row: RunRow) -> Iterator[tuple[str, str, float | None]]:
         for value in values if isinstance(values, list) else [values]:
             text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
             yield name, text, None if isinstance(value, str | bool) else float(value)
+
+
+def is_known(path: Path, source: str) -> bool:
+    """Return whether a file has an index of this source and version."""
+    return _identity(path) == (VERSION, source)
+
+
+def is_begun(path: Path) -> bool:
+    """Return whether the process that keeps a file has created its tables."""
+    return _identity(path)[0] is not None
+
+
+def _identity(path: Path) -> tuple[int | None, str | None]:
+    """Return the version and the source of the index in a file; None for each if there is none."""
+    if not path.exists():
+        return None, None
+    try:
+        with closing(sqlite3.connect(path)) as db:
+            found = dict(db.execute("SELECT name, value FROM meta"))
+    except sqlite3.DatabaseError:
+        return None, None
+    return found.get("version"), found.get("source")
 
 
 def _open_known(path: Path, source: str) -> sqlite3.Connection | None:

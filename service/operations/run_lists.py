@@ -1,7 +1,8 @@
 """The lists of runs and open questions of each tenant, folded live from the log.
 
 The first request for a tenant reads its whole log, except for the runs in the index. Later requests only wait until the
-fold has caught up with the log. Only the lists of the most recently requested tenants are kept.
+fold has caught up with the log. A page does not wait for an index that is far behind: it is read from the end of the
+log. Only the lists of the most recently requested tenants are kept.
 """
 
 from collections import OrderedDict
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+import anyio
 import anyio.abc
 
 from callboard.bus.log.forks import origin_of
@@ -16,6 +18,7 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.subjects import RunRef
 from callboard.features.index.index_follower import Following
+from callboard.features.index.newest_runs import NewestRuns, until_enough
 from callboard.features.index.store import By, RunIndex, Spending
 from callboard.projections.lists.questions import TYPES, Question, Questions
 from callboard.projections.lists.runs import RowStatus, RunRow, tests_events
@@ -28,6 +31,9 @@ from callboard.service.operations.statuses import Statuses
 
 QUESTIONS_MAX = 10_000
 """Open questions kept per tenant, the newest; older ones are in the log."""
+
+INDEX_WAIT_S = 0.1
+"""How long a page waits for an index that is being built, before it is read from the end of the log."""
 
 TENANTS_MAX = 8
 """Tenants whose listings are kept; the least recently used one is dropped first."""
@@ -92,10 +98,38 @@ class Listings:
         """
 
         def select(index: RunIndex) -> tuple[list[RunRow], int]:
-            return index.select(where, limit + 1, before), index.sequence
+            sequence = index.sequence
+            return index.select(where, limit + 1, before), sequence
 
-        found, sequence = await self._ask(tenant, where, select)
+        found, sequence = await self._newest(tenant, where, limit, before) or await self._ask(tenant, where, select)
         return RunPage(await self._statuses.update_rows(tenant, found[:limit]), len(found) > limit, sequence)
+
+    async def _newest(
+        self, tenant: str, where: Where, limit: int, before: str | None
+    ) -> tuple[list[RunRow], int] | None:
+        """Return the rows of a page, one more if there are more, and the sequence up to which the list is complete.
+
+        None if the index has caught up within a short time, or if the newest events of the log do not suffice.
+        """
+        if tests_events(where):
+            return None
+        with anyio.move_on_after(INDEX_WAIT_S):
+            await self._kept_runs(tenant).caught_up()
+            return None
+        end = await self._log.last_sequence()
+        newest = NewestRuns(self._log, tenant, self.prices, end)
+        try:
+
+            def select(index: RunIndex) -> list[RunRow] | None:
+                try:
+                    return index.select(where, limit + 1, before)
+                except KeyError:
+                    return None  # This run is older than those read so far.
+
+            rows = await until_enough(newest, select, lambda found: found is not None and len(found) > limit)
+        finally:
+            newest.index.close()
+        return None if rows is None else (rows, end)
 
     async def matching(self, tenant: str, where: Where) -> int:
         """Return the number of matching runs. Raises as `page`."""

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from callboard.service.client.connection import Connection
 
 
+COUNT_WAIT_S = 0.3
+"""How long to wait for the number of further runs, if the index is still being built."""
+
 STATUSES = (
     *("accepted", "running", "waiting", "paused", "cancelling"),
     *(f"waiting:{what}" for what in ("human", "tool", "timer", "signal", "child", "code")),
@@ -71,19 +74,25 @@ def cost(settings: Settings, by: Literal["definition", "day", "model"], question
 
 async def list_runs(config: "Config", settings: Settings, question: "Where", limit: int) -> None:
     """Print the tenant's matching runs, the newest first."""
+    import anyio
+
     from callboard.service.operations.reach import reach
     from callboard.service.operations.results import compact
     from callboard.service.operations.run_listing import listings
 
     async with reach(config, reads=True, name="callboard runs") as connection, listings(connection) as runs:
         found, more, _ = await runs.page(config.tenant, question, limit)
-        beyond = await runs.matching(config.tenant, question) - len(found) if more else 0
+        beyond = ""
+        if more:
+            beyond = "More runs match"
+            with anyio.move_on_after(COUNT_WAIT_S):
+                beyond = f"{await runs.matching(config.tenant, question) - len(found)} more"
     if settings.as_json:
         say(compact(found))
         return
     say(_run_table(found) if found else "No runs.")
     if beyond:
-        say(f"{beyond} more; see --limit, --status and --where.", err=True)
+        say(f"{beyond}; see --limit, --status and --where.", err=True)
 
 
 async def list_costs(config: "Config", settings: Settings, question: "Where", by: "By") -> None:

@@ -19,21 +19,28 @@ from hypothesis import strategies as st
 from callboard.bus.effects import Failure, ModelUsage, Usage
 from callboard.bus.events import ForkedFrom, Parent, RunEnd, RunFailed, RunParked, RunStart
 from callboard.bus.log.payloads import INLINE_BYTES_MAX
+from callboard.bus.nats.commit import Message
 from callboard.bus.nats.jetstream_api import api
-from callboard.bus.prices import Cost
+from callboard.bus.nats.purge import Gone
+from callboard.bus.prices import Cost, list_prices
 from callboard.bus.subjects import RunRef
 from callboard.features.index import index_follower as following_module
+from callboard.features.index import newest_runs
 from callboard.features.index import store as index_store
-from callboard.features.index.files import slot
+from callboard.features.index.files import Slot, is_kept, slot
 from callboard.features.index.index_follower import Following
+from callboard.features.index.newest_runs import NewestRuns, until_enough
 from callboard.features.index.store import RunIndex, Taken
 from callboard.projections.lists.runs import STATUSES, RunFold, RunRow, Runs
 from callboard.projections.lists.where import Both, Either, Not, Term, Where, where
 from callboard.projections.projection import fold
 from callboard.projections.run.run_texts import Texts
 from callboard.runtime.settings.config import load
+from callboard.service.client.client import Client
 from callboard.service.client.connection import Connection, open_connection
 from callboard.service.files.event_files import store
+from callboard.service.operations.run_lists import Listings
+from callboard.service.operations.run_purge import purge_run
 from tests.support.cli_stage import Place
 from tests.support.event_logs import Log
 from tests.surfaces.nats.test_micro_service import PATIENCE_S, SOURCE, Caller
@@ -315,14 +322,31 @@ def test_what_could_not_be_written_whole_is_not_written(monkeypatch: pytest.Monk
     assert index.count == 6
 
 
-def test_two_processes_have_two_files(tmp_path: Path) -> None:
-    with slot(tmp_path, "acme") as first, slot(tmp_path, "acme") as second, slot(tmp_path, "other") as third:
-        assert len({first, second, third}) == 3
-    with slot(tmp_path, "acme") as again:
+def test_one_process_keeps_a_file_and_others_share_it_if_they_can_read_it(tmp_path: Path) -> None:
+    def yes(_path: Path) -> bool:
+        return True
+
+    def no(_path: Path) -> bool:
+        return False
+
+    with (
+        slot(tmp_path, "acme", no) as first,
+        slot(tmp_path, "acme", no) as second,
+        slot(tmp_path, "other", no) as third,
+    ):
+        assert len({first.path, second.path, third.path}) == 3
+        assert first.keeps
+        assert second.keeps
+        with slot(tmp_path, "acme", yes) as shared:
+            assert shared == Slot(first.path, keeps=False)
+        assert first.path is not None
+        assert is_kept(first.path)
+    assert not is_kept(first.path)
+    with slot(tmp_path, "acme", no) as again:
         assert again == first
     (tmp_path / "file").write_text("")
-    with slot(tmp_path / "file", "acme") as none:
-        assert none is None
+    with slot(tmp_path / "file", "acme", yes) as none:
+        assert none == Slot(None, keeps=True)
 
 
 @asynccontextmanager
@@ -435,6 +459,71 @@ async def test_an_index_that_breaks_is_made_anew(tmp_path: Path) -> None:
         async with following(connection, folder) as again:
             assert await runs_of(again) == ["Run-1", "Run-0"]
             assert again.taken == sum(len(log.events) for log in LOGS[:2])
+
+
+async def test_processes_share_an_index_and_one_takes_over(tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    async with standing(tmp_path) as connection:
+        await put(connection, *LOGS[:3])
+        async with anyio.create_task_group() as tasks:
+            keeper, reader = (Following(connection.log, "acme", folder) for _ in range(2))
+            tasks.start_soon(keeper.run)
+            tasks.start_soon(reader.run)
+            await reader.caught_up()
+            await keeper.caught_up()
+            if reader.taken:
+                keeper, reader = reader, keeper
+            await put(connection, LOGS[4])
+            assert await runs_of(reader) == ["Run-4", "Run-2", "Run-1", "Run-0"]
+            await purge_run(Client(connection.log, "acme"), "Run-1", Gone())
+            assert await runs_of(reader) == ["Run-4", "Run-2", "Run-0"]
+            assert reader.taken == 0
+            keeper.give_up()
+            await put(connection, LOGS[5])
+            assert await runs_of(reader) == ["Run-5", "Run-4", "Run-2", "Run-0"]
+            assert reader.taken == len(LOGS[5].events)
+            tasks.cancel_scope.cancel()
+
+
+async def test_without_an_index_the_newest_runs_are_read_from_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newest_runs, "WINDOW", 5)
+    async with standing(tmp_path) as connection:
+        await put(connection, *LOGS[:10])
+        runs = NewestRuns(connection.log, "acme", list_prices(), await connection.log.last_sequence())
+        tree = where("definition=cake", STATUSES, NOW)
+
+        def select(index: RunIndex) -> list[RunRow]:
+            return index.select(tree, 2)
+
+        found = await until_enough(runs, select, lambda rows: len(rows) == 2)
+        assert found == [row for row in ROWS if row.run in ("Run-9", "Run-7")][:2]
+        assert not runs.is_whole
+        monkeypatch.setattr(newest_runs, "EVENTS_MAX", 0)
+        runs = NewestRuns(connection.log, "acme", list_prices(), await connection.log.last_sequence())
+        assert await until_enough(runs, select, lambda _rows: False) is None
+
+
+async def test_a_page_does_not_wait_for_an_index_that_is_far_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(_self: Following) -> None:
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(Following, "caught_up", never)
+    async with standing(tmp_path) as connection, anyio.create_task_group() as tasks:
+        await put(connection, *LOGS[:10])
+        lists = Listings(connection.log, tasks, tmp_path / "index")
+        first = await lists.page("acme", Both(()), 4)
+        assert [row.run for row in first.runs] == ["Run-9", "Run-8", "Run-7", "Run-6"]
+        assert first.more
+        second = await lists.page("acme", Both(()), 6, before="Run-6")
+        assert [row.run for row in second.runs] == [f"Run-{number}" for number in range(5, -1, -1)]
+        assert not second.more
+        await connection.log.publish(Message(connection.log.subjects.gone_subject(RunRef("acme", "Run-9")), b"{}", {}))
+        assert [row.run for row in (await lists.page("acme", Both(()), 2)).runs] == ["Run-8", "Run-7"]
+        tasks.cancel_scope.cancel()
 
 
 # -- whoever asks ------------------------------------------------------------------------------------------------------

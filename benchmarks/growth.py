@@ -1,0 +1,251 @@
+"""Growth: how memory, lists, searches, running work and restarts change with the number of finished runs in a store.
+
+The store has copies of one run of two nodes, under other ids: their events are written directly, because performing
+them would take hours. Every ninth copy has failed.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+from msgspec import Struct
+
+from benchmarks.footprint import children, resident_mb
+from benchmarks.staffed import chain, settings, start_message
+from callboard.bus.nats.feed import MARK
+from callboard.bus.nats.jetstream import NUMBER, JetStreamLog
+from callboard.bus.nats.jetstream_api import api
+from callboard.bus.nats.message_copies import Copied, copy_messages
+from callboard.bus.subjects import RunRef
+from callboard.features.index.files import FOLDER
+from callboard.projections.lists.runs import STATUSES
+from callboard.projections.lists.where import Both, where
+from callboard.runtime.worker.bootstrap import open_worker
+from callboard.runtime.worker.collector import settled_collector
+from callboard.service.client.connection import Connection, open_connection
+from callboard.service.operations.run_listing import listings
+
+CALLBOARD = str(Path(sys.executable).with_name("callboard"))
+RUNS = (20_000,)
+SYNC = "100ms"
+TEMPLATE = "grown-00000000"
+FAILED_EVERY = 9
+SENT_AT_ONCE = 5_000
+"""Messages that are sent to the server before waiting until it has stored them."""
+LOOK_S = 0.02
+STARTS = 40
+TRIES = 3
+PAGE = 50
+QUERIES = ("status=failed", "definition=chain-2 and status=failed", "text~ok and status=failed", "text~nothing")
+
+
+class Row(Struct, kw_only=True):
+    """The figures of one size of the store."""
+
+    runs: int
+    messages: int
+    store_mb: float
+    index_mb: float
+    busy_mb: float
+    first_ms: float
+    indexed_s: float
+    page_ms: float
+    count_ms: float
+    search_ms: float
+    run_ms: float
+    rested_mb: float = 0.0
+    back_s: float = 0.0
+
+
+async def report(sizes: tuple[int, ...] = RUNS) -> None:
+    print("Growth: runs of two nodes in an embedded store")
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        stored = 0
+        for size in (0, *sorted(sizes)):
+            async with _worked(folder) as connection:
+                began = time.perf_counter()
+                if not stored:
+                    await connection.client.start(start_message(2, TEMPLATE))
+                    await _ended(connection, TEMPLATE)
+                await _grow(connection.log, connection.config.tenant, stored, size)
+                print(f"  wrote {size - stored:,} runs in {time.perf_counter() - began:.1f} s")
+                stored = size
+                rows.append(await _measure(connection, folder, size))
+            rows[-1].rested_mb, rows[-1].back_s = _restart(folder)
+    print(_table(rows))
+
+
+@asynccontextmanager
+async def _worked(folder: str) -> AsyncGenerator[Connection]:
+    async with open_connection(settings(folder, SYNC)) as connection, open_worker(connection, {}):
+        with settled_collector():
+            yield connection
+
+
+async def _ended(connection: Connection, run: str) -> None:
+    async with connection.client.follow(run, event_type="run.end", after=0) as ends:
+        async for _end in ends:
+            return
+
+
+async def _grow(log: JetStreamLog, tenant: str, first: int, beyond: int) -> None:
+    """Store copies of the template."""
+    template = [one async for one in copy_messages(log, log.subjects.run(RunRef(tenant, TEMPLATE)))]
+    sent = await _last_sequence(log)
+    for number in range(first + 1, beyond + 1):
+        name = f"grown-{number:08}"
+        for message in template:
+            subject, data = _renamed(message, name, failed=not number % FAILED_EVERY)
+            await log.nc.publish(subject, data, headers={one: message.headers[one] for one in (MARK, NUMBER)})
+            sent += 1
+            if not sent % SENT_AT_ONCE:
+                await _until(log, sent)
+    await _until(log, sent)
+
+
+def _renamed(message: Copied, name: str, *, failed: bool) -> tuple[str, bytes]:
+    data = message.data.replace(TEMPLATE.encode(), name.encode())
+    if failed and message.subject.endswith(".run.end"):
+        data = data.replace(b'"status":"completed"', b'"status":"failed"', 1)
+    return message.subject.replace(TEMPLATE, name), data
+
+
+async def _last_sequence(log: JetStreamLog) -> int:
+    return (await api(log.requests, f"STREAM.INFO.{log.stream}", {}))["state"]["last_seq"]
+
+
+async def _until(log: JetStreamLog, sequence: int) -> None:
+    await log.nc.flush()
+    while await _last_sequence(log) < sequence:  # noqa: ASYNC110 — the server does not report its progress
+        await anyio.sleep(LOOK_S)
+
+
+async def _measure(connection: Connection, folder: str, runs: int) -> Row:
+    state = (await api(connection.log.requests, f"STREAM.INFO.{connection.log.stream}", {}))["state"]
+    shutil.rmtree(Path(folder, FOLDER), ignore_errors=True)
+    tenant = connection.config.tenant
+    first_s = await _first_page_s(connection)
+    async with listings(connection) as keeper:
+        began = time.perf_counter()
+        await keeper.counts(tenant)
+        indexed_s = time.perf_counter() - began
+        # Like a command, while `callboard up` keeps the index.
+        page_s = min([await _first_page_s(connection) for _ in range(TRIES)])
+        count_s = min([await _first_count_s(connection) for _ in range(TRIES)])
+        trees = [where(query, STATUSES, connection.log.now()) for query in QUERIES]
+        search_s = [await _best(lambda tree=tree: keeper.page(tenant, tree, PAGE)) for tree in trees]
+    run_s = await _run_s(connection, f"timed-{runs}")
+    server = connection.server
+    assert server is not None
+    return Row(
+        runs=runs,
+        messages=state["messages"],
+        store_mb=state["bytes"] / 1e6,
+        index_mb=_size_mb(Path(folder, FOLDER)),
+        busy_mb=resident_mb(server.pid),
+        first_ms=first_s * 1000,
+        indexed_s=indexed_s,
+        page_ms=page_s * 1000,
+        count_ms=count_s * 1000,
+        search_ms=max(search_s) * 1000,
+        run_ms=run_s * 1000,
+    )
+
+
+def _size_mb(folder: Path) -> float:
+    return sum(one.stat().st_size for one in folder.iterdir()) / 1e6
+
+
+async def _first_page_s(connection: Connection) -> float:
+    """Return the seconds until a process that has just connected has the first page of all runs."""
+    began = time.perf_counter()
+    async with listings(connection) as found:
+        await found.page(connection.config.tenant, Both(()), PAGE)
+        return time.perf_counter() - began
+
+
+async def _first_count_s(connection: Connection) -> float:
+    began = time.perf_counter()
+    async with listings(connection) as found:
+        await found.matching(connection.config.tenant, where("status=failed", STATUSES, connection.log.now()))
+        return time.perf_counter() - began
+
+
+async def _best(call: Callable[[], Awaitable[object]]) -> float:
+    taken: list[float] = []
+    for _ in range(TRIES):
+        began = time.perf_counter()
+        await call()
+        taken.append(time.perf_counter() - began)
+    return min(taken)
+
+
+async def _run_s(connection: Connection, tag: str) -> float:
+    """Return the median seconds from a start to the end of a run of two nodes."""
+    taken: list[float] = []
+    async with connection.client.follow(event_type="run.end", after=None) as ends:
+        for number in range(STARTS):
+            began = time.perf_counter()
+            await connection.client.start(start_message(2, f"{tag}-{number}"))
+            async for recorded in ends:
+                if recorded.ref.run == f"{tag}-{number}":
+                    break
+            taken.append(time.perf_counter() - began)
+    return sorted(taken)[STARTS // 2]
+
+
+def _restart(folder: str) -> tuple[float, float]:
+    """Start everything, kill it, and start it again with a run.
+
+    Return the server's memory after the clean start, and the seconds from the kill until the run has ended.
+    """
+    definition, script = Path(folder, "definition.json"), Path(folder, "script.json")
+    definition.write_text(chain(2))
+    script.write_text('{"default": {"text": "ok"}}')
+    env = {**os.environ, "CALLBOARD_SYNC": SYNC, "CALLBOARD_DATA_DIR": folder}
+    up = subprocess.Popen([CALLBOARD, "up"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env)
+    assert up.stdout is not None
+    up.stdout.readline()
+    servers = [pid for pid in children(up.pid) if "nats-server" in Path(f"/proc/{pid}/cmdline").read_text()]
+    rested_mb = sum(resident_mb(pid) for pid in servers)
+    began = time.perf_counter()
+    for pid in (up.pid, *servers):
+        os.kill(pid, signal.SIGKILL)
+    up.wait()
+    run = [CALLBOARD, "run", str(definition), "--script", str(script)]
+    subprocess.run(run, check=True, capture_output=True, env=env)
+    return rested_mb, time.perf_counter() - began
+
+
+COLUMNS: Mapping[str, Callable[[Row], str]] = {
+    "runs": lambda row: f"{row.runs:,}",
+    "messages": lambda row: f"{row.messages:,}",
+    "store": lambda row: f"{row.store_mb:,.0f} MB",
+    "index": lambda row: f"{row.index_mb:,.0f} MB",
+    "server, busy": lambda row: f"{row.busy_mb:,.0f} MB",
+    "started": lambda row: f"{row.rested_mb:,.0f} MB",
+    "list, no index": lambda row: f"{row.first_ms:.0f} ms",
+    "indexed in": lambda row: f"{row.indexed_s:.1f} s",
+    "list": lambda row: f"{row.page_ms:.0f} ms",
+    "count": lambda row: f"{row.count_ms:.0f} ms",
+    "search": lambda row: f"{row.search_ms:.0f} ms",
+    "one run": lambda row: f"{row.run_ms:.1f} ms",
+    "kill to run": lambda row: f"{row.back_s:.1f} s",
+}
+
+
+def _table(rows: list[Row]) -> str:
+    lines = [tuple(COLUMNS), *(tuple(cell(row) for cell in COLUMNS.values()) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(COLUMNS))]
+    return "\n".join(
+        "  " + "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
+    )
