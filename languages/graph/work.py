@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from callboard.bus.effects import Failure, ModelReply, ModelRequest, Usage
+from callboard.bus.work import TurnWork
 from callboard.languages.computation import compute
 from callboard.languages.graph.budget import CHARS_MAX, Budget, TooManySteps, TooMuchText
 from callboard.languages.graph.coercion import UNFIT, coerce, coerce_members
@@ -132,8 +133,8 @@ class Metered:
     def __getattr__(self, name: str) -> object:
         return getattr(self._node, name)
 
-    async def turn(self, slot: str, request: ModelRequest) -> Ok[ModelReply] | Failed:
-        outcome = await self._node.turn(slot, request)
+    async def turn(self, slot: str, request: ModelRequest, *, work: TurnWork | None = None) -> Ok[ModelReply] | Failed:
+        outcome = await self._node.turn(slot, request, work=work)
         if isinstance(outcome, Ok):
             self._spend(outcome.value.usage)
         return outcome

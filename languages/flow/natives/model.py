@@ -8,6 +8,7 @@ import msgspec
 
 from callboard.bus.effects import Failure, ModelReply, ModelRequest, ToolSpec, Usage, user
 from callboard.bus.model_parameters import given_parameters
+from callboard.bus.work import TurnWork
 from callboard.languages.agent import Conversation, Policy, converse, read_structured_answer
 from callboard.languages.computation import compute
 from callboard.languages.flow.dispatches import Dispatch, Reply
@@ -45,8 +46,8 @@ class Metered:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._node, name)
 
-    async def turn(self, slot: str, request: ModelRequest) -> Ok[ModelReply] | Failed:
-        outcome = await self._node.turn(slot, request)
+    async def turn(self, slot: str, request: ModelRequest, *, work: TurnWork | None = None) -> Ok[ModelReply] | Failed:
+        outcome = await self._node.turn(slot, request, work=work)
         if isinstance(outcome, Ok):
             self.usage += outcome.value.usage
         return outcome
