@@ -14,7 +14,7 @@ from asyncio import events, tasks
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from itertools import count
 from types import FrameType
 from typing import Any, Generic, TypeVar
@@ -81,9 +81,11 @@ class NumberedTask(asyncio.Task[Any]):
     The hash of asyncio's own tasks is their address in memory. ``asyncio.wait`` and libraries keep tasks in sets.
     """
 
-    def __init__(self, coro: Any, *, number: int, **more: Any) -> None:
+    def __init__(self, coro: Any, *, number: int, context: Context | None = None, **more: Any) -> None:
         self._number = number
-        super().__init__(coro, **more)
+        self.own_context = copy_context() if context is None else context
+        """Its context variables, which Python before 3.12 does not tell."""
+        super().__init__(coro, context=self.own_context, **more)
 
     def __hash__(self) -> int:
         return self._number
@@ -129,7 +131,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._open: dict[Task[Any], Callable[[Settled[Any]], None]] = {}
         self._timers: dict[int, tuple[asyncio.TimerHandle, Task[Any], Node]] = {}
         self._awaited: WeakKeyDictionary[asyncio.Future[Any], Node] = WeakKeyDictionary()
-        self._tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self._tasks: WeakSet[NumberedTask] = WeakSet()
         self._futures: WeakSet[asyncio.Future[Any]] = WeakSet()
         self._generators: WeakSet[Any] = WeakSet()
         self._collection: Collection
@@ -207,7 +209,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         for task in list(self._open):
             self.abandon(task)
 
-    def list_unfinished(self) -> list["asyncio.Task[Any]"]:
+    def list_unfinished(self) -> list[NumberedTask]:
         """Return the tasks that have not finished, by their paths."""
         return sorted((task for task in self._tasks if not task.done()), key=self.addresses.of)
 
@@ -314,7 +316,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         with self.enter():
             for task in self.list_unfinished():
                 waits_for: Any = task._fut_waiter  # type: ignore[attr-defined]  # pyright: ignore
-                _close(task.get_coro())
+                # In its own context: ``finally`` blocks reset context variables, which fails in any other.
+                task.own_context.run(_close, task.get_coro())
                 _clear_callbacks(task, waits_for)
             _clear_callbacks(*self._futures)
             for handle, *_ in list(self._timers.values()):

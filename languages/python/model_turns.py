@@ -26,23 +26,28 @@ OnText = Callable[[str], None]
 
 
 class ModelTurns:
-    """The turns of one agent at work, recorded at the path of the current task and ``name``.
+    """The turns of one agent at work, recorded at the path of the current task, or ``above``, and ``name``.
 
     ``source`` is the place in the code, as ``file:line function``; by default that of the caller.
 
     :raises RunOnly: outside of a workflow
     """
 
-    def __init__(self, name: str, source: str = "") -> None:
+    def __init__(self, name: str, source: str = "", *, above: str | None = None) -> None:
         loop = current_loop()
         if loop is None:
             raise RunOnly(f"the model turns of {name} need a run: callboard run FILE.py:NAME")
         self._loop = loop
-        self.node = loop.place(name, source or loop.where())
+        self.node = loop.place(name, source or loop.where(), above=above)
         self._count = 0
         self._first: ModelRequest | None = None
         self._base = ""
         self._said: list[Message] = []
+
+    @property
+    def latest(self) -> str:
+        """The key of the latest turn; empty before the first."""
+        return self._base
 
     async def perform(
         self,

@@ -1,0 +1,97 @@
+"""The configuration of a run of the SDK: the one line that makes an agent durable."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from agents import (
+    Model,
+    ModelRetrySettings,
+    ModelSettings,
+    RunConfig,
+)
+from agents.items import TResponseStreamEvent
+from agents.run import CallModelData
+
+from callboard.adapters.openai_agents.models import AGENT, DurableModel
+from callboard.languages.python.approvals import Approve, Approving, approvals_of
+from callboard.languages.python.loop import current_loop
+
+_NO_RETRIES = ModelSettings(retry=ModelRetrySettings(max_retries=0))
+
+
+def callboard_run_config(
+    *,
+    approve: Approving = (),
+    on_event: Callable[[TResponseStreamEvent], object] | None = None,
+    **settings: Any,
+) -> RunConfig:
+    """Return a `RunConfig` with which an agent that runs in a workflow is durable.
+
+    ``Runner.run(agent, input, run_config=callboard_run_config())``: each request of the agent to a model, and each call
+    of a tool, is an effect of the run. ``approve`` says which calls wait for the decision of a person, as for
+    `callboard.Agent`; those of tools with ``needs_approval`` do so too. ``on_event`` takes each
+    event of a streamed response as it comes, in the worker; it is not called in a replay. ``settings`` are those of
+    `RunConfig`. Outside of a workflow the configuration is one with these settings.
+
+    :raises TypeError: if `RunConfig` has no such setting
+    """
+    loop = current_loop()
+    config = CallboardRunConfig(**settings)
+    config.approvals = approvals_of(approve)
+    config.on_event = on_event
+    if loop is not None:
+        config.base = loop.path()
+        config.source = loop.where()
+    return config
+
+
+class CallboardRunConfig(RunConfig):
+    """A `RunConfig` that differs in workflows: it has a durable model, no tracing, and no retries of the SDK."""
+
+    approvals: Sequence[Approve] = ()
+    on_event: Callable[[TResponseStreamEvent], object] | None = None
+    base = ""
+    source = ""
+
+    @property
+    def model(self) -> str | Model | None:
+        given = self._model
+        if current_loop() is None or isinstance(given, DurableModel):
+            return given
+        return DurableModel(given, self.model_provider, self.approvals, self.base, self.source, self.on_event)
+
+    @model.setter
+    def model(self, value: str | Model | None) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        self._model = value
+
+    @property
+    def model_settings(self) -> ModelSettings | None:
+        given = self._model_settings
+        if current_loop() is None:
+            return given
+        return _NO_RETRIES if given is None else given.resolve(_NO_RETRIES)
+
+    @model_settings.setter
+    def model_settings(self, value: ModelSettings | None) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        self._model_settings = value
+
+    @property
+    def tracing_disabled(self) -> bool:
+        return self._tracing_disabled or current_loop() is not None
+
+    @tracing_disabled.setter
+    def tracing_disabled(self, value: bool) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        self._tracing_disabled = value
+
+    @property
+    def call_model_input_filter(self) -> Any:
+        return self._filter if current_loop() is None else self._note_agent
+
+    @call_model_input_filter.setter
+    def call_model_input_filter(self, value: Any) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        self._filter = value
+
+    def _note_agent(self, data: CallModelData[Any]) -> Any:
+        """Note the agent that asks next, and apply the filter of the settings."""
+        AGENT.set(data.agent)
+        return data.model_data if self._filter is None else self._filter(data)

@@ -1,0 +1,242 @@
+"""The tools of an agent of the SDK in a workflow: each call is a step, and waits for a person's consent if it needs it.
+
+The SDK calls the tools of the list that it has passed to the model. A durable model replaces its function tools there,
+so the agent and its tools stay as they are. An agent that is a tool runs in the workflow, where its own turns and calls
+are recorded; the tools of an MCP server are effects already.
+"""
+
+import copy
+import inspect
+import typing
+from collections.abc import Sequence
+from contextvars import ContextVar, copy_context
+from typing import Any
+
+from agents import (
+    ApplyPatchTool,
+    ComputerTool,
+    CustomTool,
+    FunctionTool,
+    LocalShellTool,
+    ShellTool,
+    Tool,
+    ToolErrorFormatterArgs,
+    ToolOriginType,
+    ToolOutputFileContent,
+    ToolOutputImage,
+    ToolOutputText,
+)
+from agents.tool import get_function_tool_origin
+from agents.tool_context import ToolContext
+from msgspec import Struct
+
+from callboard.adapters.openai_agents.run_contexts import Changes, Shared, in_context
+from callboard.bus.effects import ToolSpec
+from callboard.bus.work import Work
+from callboard.languages.agent import Refusal
+from callboard.languages.approvals.question import Call
+from callboard.languages.language import Failed, Node, Ok
+from callboard.languages.python.approvals import Approve, decide
+from callboard.languages.python.errors import StepFailed
+from callboard.languages.python.loop import WorkflowLoop, current_loop
+from callboard.languages.python.values import NoJsonForm, codec, plain_json
+from callboard.lib.canonical_json import canonical
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
+from callboard.lib.json_types import JSON
+
+REJECTED = "Tool execution was not approved."
+"""What the SDK tells the model of a call that was rejected; a formatter of the SDK gets it."""
+
+PLACE: ContextVar[str] = ContextVar("place", default="")
+"""The path of the call in which agents run at present, if an agent is a tool of another."""
+
+
+class Calls(Struct, frozen=True):
+    """The calls of one turn of an agent: the path below which they are recorded, the place in the code, the name of the
+    agent, the key of the turn, and the terms on which a person decides about them."""
+
+    above: str
+    source: str
+    agent: str
+    turn: str
+    approvals: Sequence[Approve]
+
+
+def make_durable(tools: list[Tool], calls: Calls) -> None:
+    """Replace the function tools in a list by durable ones.
+
+    :raises TypeError: if a tool works on this machine in a way that cannot be recorded
+    """
+    for index, tool in enumerate(tools):
+        if isinstance(tool, FunctionTool):
+            tools[index] = _Durable(tool, calls).as_tool()
+        elif isinstance(tool, ComputerTool | LocalShellTool | ApplyPatchTool | CustomTool) or (
+            isinstance(tool, ShellTool) and tool.executor is not None
+        ):
+            raise TypeError(
+                f"{type(tool).__name__} {tool.name} of agent {calls.agent} works on this machine, and its calls cannot "
+                "be recorded: make it a function tool, or run the agent outside of a workflow"
+            )
+
+
+class _Durable(Struct, frozen=True):
+    """A function tool whose calls are effects."""
+
+    tool: FunctionTool
+    calls: Calls
+
+    def as_tool(self) -> FunctionTool:
+        durable = copy.copy(self.tool)
+        durable.on_invoke_tool = self.invoke
+        durable.needs_approval = False
+        return durable
+
+    async def invoke(self, context: ToolContext[Any], arguments: str) -> Any:
+        """Call the tool for the model, as the SDK does."""
+        loop = current_loop()
+        assert loop is not None, "durable tools are made for one workflow"
+        node = loop.place(self.tool.name, self.calls.source, above=self.calls.above)
+        given = _parse(arguments)
+        decided = await self._decide(loop, node, context, given)
+        if isinstance(decided, Refusal):
+            return await self._refused(context, decided)
+        if decided.value != given:
+            given, arguments = decided.value, canonical(decided.value).decode()
+        origin = get_function_tool_origin(self.tool)
+        if origin is not None and origin.type is not ToolOriginType.FUNCTION:
+            token = PLACE.set(node.path)
+            try:
+                return await self.tool.on_invoke_tool(context, arguments)
+            finally:
+                PLACE.reset(token)
+        return await self._call(loop, node, context, arguments, given)
+
+    async def _decide(
+        self, loop: WorkflowLoop, node: Node, context: ToolContext[Any], given: JSON
+    ) -> Ok[JSON] | Refusal:
+        """Return the arguments with which the call may be made, or why it must not be made."""
+        calls, tool = self.calls, self.tool
+        terms = list(calls.approvals)
+        if await _needs_approval(tool, context, given):
+            terms.append(Approve(tools=[tool.name]))
+        spec = ToolSpec(tool.name, tool.description, tool.params_json_schema)
+        call = Call(spec, given, f"agent {calls.agent}", calls.above, calls.turn)
+        return await decide(loop, node, "tool.1.0", call, terms)
+
+    async def _refused(self, context: ToolContext[Any], refusal: Refusal) -> str:
+        """Return what the model reads of a call that is not made.
+
+        :raises StepFailed: if the agent fails for it
+        """
+        if refusal.final:
+            raise StepFailed(refusal.error)
+        formatter = context.run_config.tool_error_formatter if context.run_config is not None else None
+        if formatter is None:
+            return refusal.error.message
+        told = formatter(
+            ToolErrorFormatterArgs(
+                kind="approval_rejected",
+                tool_type="function",
+                tool_name=self.tool.name,
+                call_id=context.tool_call_id,
+                default_message=REJECTED,
+                run_context=context,
+            )
+        )
+        return (await told if inspect.isawaitable(told) else told) or refusal.error.message
+
+    async def _call(
+        self, loop: WorkflowLoop, node: Node, context: ToolContext[Any], arguments: str, given: JSON
+    ) -> Any:
+        outputs = Outputs(self.tool)
+        shared = Shared(context.context)
+        variables = copy_context()
+
+        async def call() -> JSON:
+            mine = copy.copy(context)
+            mine.context = shared.borrow()
+            output = await in_context(variables, lambda: self.tool.on_invoke_tool(mine, arguments))
+            changes = shared.changes(mine.context)
+            return {**outputs.encode(output), **({"context": changes} if changes else {})}
+
+        work = Work(
+            name=self.tool.name,
+            call=call,
+            is_coroutine=True,
+            encode=plain_json,
+            retryable=lambda _error: False,
+            first=node.key("step"),
+        )
+        request: JSON = {"step": self.tool.name, "arguments": given}
+        outcome = await loop.effect(node, node.call("step", "step", request, work=work))
+        if isinstance(outcome, Failed):
+            raise StepFailed(outcome.error)
+        recorded: Any = outcome.value
+        changes: Changes = recorded.get("context", {})
+        shared.apply(changes)
+        return outputs.decode(recorded)
+
+
+async def _needs_approval(tool: FunctionTool, context: ToolContext[Any], given: JSON) -> bool:
+    """Return whether a tool itself asks for consent. If it decides by the arguments, those that cannot be read need
+    it."""
+    policy = tool.needs_approval
+    if isinstance(policy, bool) or not isinstance(given, dict):
+        return bool(policy)
+    needed = policy(context, given, context.tool_call_id)
+    return bool(await needed) if inspect.isawaitable(needed) else bool(needed)
+
+
+def _parse(arguments: str) -> JSON:
+    try:
+        return decode_json(arguments) if arguments.strip() else {}
+    except JSON_ERRORS:
+        return arguments
+
+
+class Outputs:
+    """The outputs of a function tool as JSON: by the annotation of its function, else as the SDK writes them for a
+    model. The members of a recorded call are its ``output`` and, for one that does not fit the annotation, ``plain``.
+    """
+
+    def __init__(self, tool: FunctionTool) -> None:
+        self._codec = None
+        try:
+            annotation = typing.get_type_hints(tool.__wrapped__).get("return", Any)
+            self._codec = codec(annotation) if annotation is not Any else None
+        except (AttributeError, NameError, NoJsonForm, TypeError):
+            # Not made from a function, or its type has no form in JSON: outputs are text, as for the model.
+            pass
+
+    def encode(self, output: Any) -> dict[str, JSON]:
+        """Return the members that are recorded."""
+        if self._codec is None:
+            return {"output": _to_plain(output)}
+        try:
+            return {"output": self._codec.encode(output)}
+        except (TypeError, ValueError):
+            return {"output": _to_plain(output), "plain": True}
+
+    def decode(self, recorded: dict[str, JSON]) -> Any:
+        """Return the output of recorded members."""
+        found = recorded["output"]
+        return found if self._codec is None or recorded.get("plain") else self._codec.decode(found)
+
+
+def _to_plain(output: Any) -> JSON:
+    """Return an output that the model reads in the same way as the given one."""
+    if isinstance(output, list | tuple) and output and all(_is_content(one) for one in output):
+        return [plain_json(one) for one in output]
+    if _is_content(output):
+        return plain_json(output)
+    try:
+        plain = plain_json(output)
+    except (TypeError, ValueError):
+        return str(output)
+    return plain if repr(plain) == repr(output) else str(output)
+
+
+def _is_content(output: Any) -> bool:
+    """Return whether the model reads an output as a text, image or file, and not as the text of a value."""
+    return isinstance(output, ToolOutputText | ToolOutputImage | ToolOutputFileContent)

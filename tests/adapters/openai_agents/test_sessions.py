@@ -1,0 +1,105 @@
+"""Sessions and MCP servers of the SDK in workflows."""
+
+from collections.abc import Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callboard import Runtime
+from callboard.adapters.openai_agents import CallboardMCPServer, CallboardSession
+from callboard.bus.effects import ToolSpec
+from callboard.languages.python.runs import RunOnly
+from callboard.testing import Scenario
+from tests.support import openai_agents_programs as plays
+
+
+async def test_a_session_lasts_from_run_to_run(tmp_path: Path) -> None:
+    async with Runtime(data_dir=tmp_path / "state", code=[plays]) as runtime:
+        first = await (await runtime.start(registered="chat", input={"text": "Hi."})).result()
+        assert (first.output["output"], first.output["items"]) == ("one", 2)
+        second = await (await runtime.start(registered="chat", input={"text": "And?"})).result()
+        assert (second.output["output"], second.output["items"]) == ("two", 4)
+        assert second.output["last"][0]["content"][0]["text"] == "two"
+        third = await (await runtime.start(registered="chat", input={"text": "New.", "forget": True})).result()
+        assert (third.output["output"], third.output["items"]) == ("one", 2)
+
+
+class Memory:
+    """The store of a worker's memories, as far as sessions use it."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+
+    def carry(self, request: Any) -> Any:
+        given = request["input"]
+        match request["operation"]:
+            case "append":
+                assert given["options"] == {"ttl": 30 * 86_400.0}
+                self.items = [*self.items, *given["value"]]
+            case "set":
+                self.items = given["value"]
+            case "delete":
+                self.items = []
+            case _:
+                pass
+        return {"success": True, "value": self.items}
+
+
+def test_operations_of_a_session_are_effects() -> None:
+    with Scenario(own_models=True, effects={"memory": Memory().carry}) as scenario:
+        scenario.start(plays.chat, input={"text": "Hi.", "forget": True})
+        operations = [one.request["operation"] for one in scenario.payloads("effect.call")]  # pyright: ignore
+        assert operations == ["get", "delete", "get", "append", "append", "get", "get"]
+        assert {event.path for event in scenario.events if event.type == "effect.call"} == {"session"}
+
+
+def test_a_session_of_the_sdk_is_used_in_steps(tmp_path: Path) -> None:
+    with Scenario(own_models=True) as scenario:
+        scenario.start(plays.chat_in, input={"file": str(tmp_path / "chat.db")})
+        # Each operation was performed once, though the run was replayed.
+        assert scenario.result.output == ["one", "two"]
+        steps = [one.request["step"] for one in scenario.payloads("effect.call")]  # pyright: ignore
+        assert set(steps) == {"session.get_items", "session.add_items"}
+
+
+async def test_a_session_needs_a_run() -> None:
+    with pytest.raises(RunOnly, match="session ada"):
+        await CallboardSession("ada").get_items()
+
+
+DESK = [ToolSpec("weather", "Say what the weather is."), ToolSpec("refuse", "Answer with an error.")]
+
+
+@pytest.fixture
+def desk() -> Iterator[Scenario]:
+    with Scenario(own_models=True, servers={"desk": DESK}) as scenario:
+        yield scenario
+
+
+def test_tools_of_a_server_are_recorded_and_wait_for_consent(desk: Scenario) -> None:
+    answers = {"weather": [{"output": {"degrees": 21}}], "refuse": [{"error": "closed"}]}
+    desk.start(plays.guided, script={"tools": answers})
+    assert desk.result.status == "waiting:human"
+    desk.answer(True)
+    weather, refused = desk.result.output
+    assert "21" in weather
+    assert "closed" in refused
+    called = [event.key for event in desk.events if event.type == "tool.call"]
+    assert called == ["desk#1.1!tool.1", "desk#1.1!tool.2"]
+    desk.crash_everywhere()
+
+
+async def test_a_real_server_in_a_workflow_and_outside(tmp_path: Path) -> None:
+    async with Runtime(data_dir=tmp_path / "state", code=[plays]) as runtime:
+        run = await runtime.start(registered="guided")
+        async with aclosing(run.events()) as events:
+            asked = await anext(event async for event in events if event.type == "human.asked")
+        await run.answer(True, interaction=asked.key)
+        weather, _refused = (await run.result()).output
+        assert "21" in weather
+    async with CallboardMCPServer(plays.DESK) as server:
+        assert "weather" in [tool.name for tool in await server.list_tools()]
+        result = await server.call_tool("weather", {"city": "Bonn"})
+        assert "21" in result.content[0].text  # pyright: ignore
