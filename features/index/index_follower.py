@@ -35,6 +35,11 @@ PAUSE_S = 0.005
 PAUSE_MAX_S = 0.1
 """The first and the longest pause between two looks whether the index has caught up."""
 
+FAR = 50_000
+FAR_PAUSE_S = 0.3
+"""The number of messages in the log from which on an index is far behind, and the time that passes before it reads
+them. In this time the first page is read from the end of the log."""
+
 BEGIN_WAIT_S = 2.0
 """How long to wait for another process that has just begun to keep the file of the index."""
 
@@ -125,6 +130,8 @@ class Following:
         index = await self._in_thread(lambda: _open_index(path, source, self._prices))
         try:
             await self._check(index)
+            if await self._log.last_sequence() - self._read > FAR:
+                await anyio.sleep(FAR_PAUSE_S)
             async with (
                 self._log.without_keys().follow(self._filter, self._read) as feed,
                 anyio.create_task_group() as tasks,

@@ -10,6 +10,7 @@ Clients connect with a token from the data directory that only its owner can rea
 store).
 """
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +25,8 @@ from callboard.bus.nats.credentials import without_secrets
 from callboard.bus.nats.server.data_directory import ServerStore, diagnose, server_config
 from callboard.bus.nats.server.disk_limit import ServerRoom
 from callboard.bus.nats.server.memory_staging import MemoryStaging
-from callboard.bus.nats.server.program import Usage, find_server, health, tie_to_thread
+from callboard.bus.nats.server.program import MEMORY_VARIABLE, Usage, find_server, health, memory_limit, tie_to_thread
+from callboard.lib.control_group import memory_quota
 
 log = structlog.get_logger(__name__)
 
@@ -193,6 +195,7 @@ class EmbeddedServer:
         """Start the server and wait until it answers. After a failure no process is left running."""
         self._store.prepare(server_config(self._store, self._port, self._sync))
         command = tie_to_thread([binary, "-c", str(self._store.config)])
+        limit = memory_limit(memory_quota(), os.environ)
         with self._store.out.open("wb") as out:
             try:
                 self._process = await anyio.open_process(
@@ -201,6 +204,7 @@ class EmbeddedServer:
                     stdout=out,
                     stderr=out,
                     pass_fds=(self._store.lock_fd,),
+                    env={**os.environ, **({} if limit is None else {MEMORY_VARIABLE: limit})},
                     start_new_session=True,  # a Ctrl-C in the terminal must reach only us; we stop the server last
                 )
             except OSError as error:

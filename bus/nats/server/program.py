@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import sysconfig
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,11 @@ from callboard.bus.errors import ServerMissing
 MONITOR_WAIT_S = 2.0
 ANSWER_BYTES_MAX = 64 * 1024
 """Maximum size of an answer of the monitoring port, and how long to wait for it."""
+
+MEMORY_VARIABLE = "GOMEMLIMIT"
+MEMORY_PART = 2
+"""The server gets one part in two of its container's quota of memory. The rest is for the workers."""
+MEMORY_BYTES_MIN = 64 * 1024 * 1024
 
 # Makes its process end with its parent, and then executes the server. This is a separate program, because code between
 # fork and exec may deadlock in a process with threads. It does not start the server if the parent has already ended.
@@ -54,6 +60,17 @@ def tie_to_thread(command: list[str]) -> list[str]:
     if sys.platform != "linux" or not sys.executable:
         return command
     return [sys.executable, "-I", "-S", "-c", _TIE, str(os.getpid()), *command]
+
+
+def memory_limit(quota: int | None, env: Mapping[str, str]) -> str | None:
+    """Return the soft limit of the server's memory, as its variable ``GOMEMLIMIT`` has it; None: no limit.
+
+    ``quota`` is that of the container, in bytes. Near the limit the server collects garbage more often, instead of
+    being killed for want of memory.
+    """
+    if MEMORY_VARIABLE in env:
+        return env[MEMORY_VARIABLE]
+    return None if quota is None else f"{max(MEMORY_BYTES_MIN, quota // MEMORY_PART)}B"
 
 
 class Usage(NamedTuple):

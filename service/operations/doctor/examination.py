@@ -5,6 +5,7 @@ from contextlib import aclosing
 from callboard.bus.nats.jetstream_api import api
 from callboard.service.client.connection import Connection
 from callboard.service.operations.doctor.findings import Finding
+from callboard.service.operations.doctor.growth import check_growth
 from callboard.service.operations.doctor.security import check_security
 from callboard.service.operations.doctor.store import check_store
 
@@ -18,6 +19,8 @@ async def examine(connection: Connection) -> list[Finding]:
     """
     findings = list[Finding]()
     async with aclosing(check_store(connection)) as found:
+        findings += [finding async for finding in found]
+    async with aclosing(check_growth(connection)) as found:
         findings += [finding async for finding in found]
     async with aclosing(check_security(connection, await tenants_of(connection))) as found:
         findings += [finding async for finding in found]

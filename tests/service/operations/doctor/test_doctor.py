@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 
+from callboard.bus.events import RunEnd
 from callboard.bus.nats.commit import Message
 from callboard.runtime.settings.config import load
 from callboard.service.client.connection import Connection, open_connection
+from callboard.service.files.event_files import store
+from callboard.service.operations.doctor import growth
 from callboard.service.operations.doctor.examination import examine, tenants_of
 from callboard.service.operations.doctor.findings import Level
+from callboard.service.operations.doctor.growth import file_system_of
 from tests.bus.nats.test_connection import nats_server
+from tests.support.event_logs import Log
 
 
 @asynccontextmanager
@@ -64,3 +69,29 @@ async def test_a_shared_server_is_checked_for_what_its_tenants_may_bring(tmp_pat
     assert found["tenants-shared"] == "ok"
     assert found["tools-scripts"] == "warning"
     assert found["tools-code"] == "error"
+
+
+async def test_what_grows_is_reported_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log("Run-1")
+    log.accepted()
+    log.add(RunEnd("completed"))
+    async with deployed(tmp_path) as connection:
+        await store(connection.log, "acme", {log.run: log.events})
+        found = {one.check: one for one in await examine(connection)}
+        assert found["store-contents"].message.startswith("1 runs, of which 1 have ended")
+        assert f"{len(log.events)} events" in found["store-contents"].message
+        assert "nats-server 2." in found["server-version"].message
+        monkeypatch.setattr(growth, "FINISHED_MAX", 1)
+        monkeypatch.setattr(growth, "DISK_SHARE", 2)
+        monkeypatch.setattr(growth, "memory_quota", lambda: 1_000)
+        connection.log.clock.ahead_s = -2.0
+        found = await levels(connection)
+    assert found["store-growth"] == found["server-memory"] == found["store-disk"] == found["clock"] == "warning"
+
+
+def test_the_file_system_of_a_folder_is_the_nearest(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/a / ext4 rw 0 0\nnone {tmp_path} ext4 rw 0 0\nnone {tmp_path} tmpfs rw 0 0\nbroken\n")
+    assert file_system_of(tmp_path / "data", mounts) == "tmpfs"
+    assert file_system_of(Path("/elsewhere"), mounts) == "ext4"
+    assert file_system_of(tmp_path, tmp_path / "none") == ""
