@@ -22,6 +22,7 @@ from callboard.adapters.langgraph.scopes import Place, Settings, current_place, 
 from callboard.adapters.langgraph.tools import record_tools
 from callboard.adapters.langgraph.values import shown
 from callboard.adapters.langgraph.work import RecordedStore, perform_work
+from callboard.languages.python.approvals import Approving, approvals_of
 from callboard.languages.python.errors import NotInWorkflow
 from callboard.languages.python.loop import NumberedFuture, WorkflowLoop, current_loop
 
@@ -44,7 +45,7 @@ def durable(
     *,
     steps: Collection[str] = (),
     inline: Collection[str] = (),
-    approve: Collection[str] = (),
+    approve: Approving = (),
     to: str | None = None,
 ) -> Graph:
     """Return the graph in a form that workflows can call: each model turn, tool call, operation of the store and
@@ -53,11 +54,12 @@ def durable(
     The nodes named in ``steps``, or the tasks of a functional graph, are performed by the worker as one step each; use
     it for nodes that do other input or output. The functions of all other nodes are code of the workflow. The bodies of
     tools are steps, except those in ``inline``, which are code of the workflow too: use it for tools that call other
-    graphs. Calls of the tools in ``approve`` wait for a person's consent. ``to`` names who answers questions.
+    graphs. Calls of the tools in ``approve`` wait for the decision of a person; it has the same forms as for
+    `callboard.Agent`. ``to`` names who answers interrupts.
 
     Outside of workflows the graph does what it did before.
 
-    :raises TypeError: if it is not a compiled graph
+    :raises TypeError: if it is not a compiled graph, or ``approve`` has another form
     :raises ValueError: if ``steps`` names what is not a node
     """
     given: Any = graph
@@ -70,7 +72,7 @@ def durable(
     if not functional and (unknown := set(steps) - set(graph.nodes)):
         known = ", ".join(one for one in graph.nodes if not one.startswith("__"))
         raise ValueError(f"steps names {', '.join(sorted(unknown))}, but the nodes of the graph are {known}")
-    settings = Settings(graph.get_name(), frozenset(steps), frozenset(inline), frozenset(approve), to)
+    settings = Settings(graph.get_name(), frozenset(steps), frozenset(inline), tuple(approvals_of(approve)), to)
     return _make_durable(graph, settings)
 
 

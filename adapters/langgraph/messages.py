@@ -34,7 +34,7 @@ def request_of(
         model=_name(model, stop, given),
         system="\n\n".join(systems),
         messages=_conversation(messages),
-        tools=[_tool(one) for one in given.get("tools") or ()],
+        tools=[tool_spec(one) for one in given.get("tools") or ()],
         schema=_schema(given.get("response_format")),
         temperature=temperature if isinstance(temperature, int | float) else None,
         parameters={"stop_sequences": list(stop)} if stop else {},
@@ -103,7 +103,8 @@ def _text(message: BaseMessage) -> str:
     return "".join(texts)
 
 
-def _tool(tool: Any) -> ToolSpec:
+def tool_spec(tool: Any) -> ToolSpec:
+    """Return a tool in any form of LangChain as a model sees it."""
     try:
         function: Any = convert_to_openai_tool(tool).get("function")
     except (ValueError, TypeError):
@@ -168,7 +169,7 @@ def _scripted(turn: ModelResult, id: str, given: Mapping[str, Any]) -> AIMessage
     calls = [{"id": use.id, "name": use.tool, "args": use.input, "type": "tool_call"} for use in turn.tool_calls]
     text = turn.text
     if turn.data is not None and not calls:
-        tools = [_tool(one).name for one in given.get("tools") or ()]
+        tools = [tool_spec(one).name for one in given.get("tools") or ()]
         if len(tools) == 1 and given.get("tool_choice"):
             # With a forced tool LangChain asks for an answer that fits a schema.
             calls = [{"id": f"call-{id}", "name": tools[0], "args": turn.data, "type": "tool_call"}]

@@ -110,7 +110,9 @@ async def _perform_turn(
             var_child_runnable_config.reset(token)
 
     try:
-        turn = await place.turns().perform(request, call, note=encode_error)
+        turns = place.turns()
+        turn = await turns.perform(request, call, note=encode_error)
+        place.call.requested.update((use.id, turns.latest) for use in turn.tool_calls)
     except ModelFailed as failed:
         details: Any = failed.failure.details
         error = decode_error(details.get("native")) if isinstance(details, dict) else None  # pyright: ignore

@@ -7,6 +7,7 @@ from msgspec import Struct, field
 
 from callboard.adapters.langgraph.greenlets import Carried
 from callboard.bus.paths import child, encode_id
+from callboard.languages.python.approvals import Approve
 from callboard.languages.python.loop import SCOPE, Scope, WorkflowLoop, current_loop
 from callboard.languages.python.model_turns import ModelTurns
 
@@ -17,15 +18,17 @@ class Settings(Struct, frozen=True):
     graph: str
     steps: frozenset[str] = frozenset()
     inline: frozenset[str] = frozenset()
-    approve: frozenset[str] = frozenset()
+    approve: tuple[Approve, ...] = ()
     to: str | None = None
 
 
 class GraphCall(Struct):
-    """One call of a durable graph, with the graphs inside it: the turns of its models, by the paths of its nodes."""
+    """One call of a durable graph, with the graphs inside it: the turns of its models, by the paths of its nodes, and
+    the keys of the turns that have requested calls of tools, by the ids of the calls."""
 
     settings: Settings
     turns: dict[str, ModelTurns] = field(default_factory=dict[str, ModelTurns])
+    requested: dict[str, str] = field(default_factory=dict[str, str])
 
 
 class Place(Struct):

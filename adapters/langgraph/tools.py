@@ -14,10 +14,16 @@ from langchain_core.tools.base import _get_runnable_config_param  # pyright: ign
 from langgraph._internal._constants import CONF, CONFIG_KEY_RUNTIME
 
 from callboard.adapters.langgraph.greenlets import wait_for
+from callboard.adapters.langgraph.messages import tool_spec
 from callboard.adapters.langgraph.scopes import Place, current_place
 from callboard.adapters.langgraph.values import shown
 from callboard.adapters.langgraph.work import outside_runtime, perform_work
-from callboard.languages.python.runs import ask
+from callboard.bus.paths import child, encode_id
+from callboard.languages.agent import Refusal
+from callboard.languages.approvals.question import Call
+from callboard.languages.language import Ok
+from callboard.languages.python.approvals import decide
+from callboard.languages.python.errors import StepFailed
 
 _arun: Any = BaseTool.arun
 _run: Any = BaseTool.run
@@ -35,12 +41,17 @@ async def _call(self: Any, tool_input: Any, *args: Any, **given: Any) -> Any:
     place = current_place()
     if place is None or isinstance(self, _Recorded):
         return await _arun(self, tool_input, *args, **given)
-    call_id = given.get("tool_call_id")
-    if self.name in place.settings.approve and not await _is_approved(place, self, tool_input):
-        text = "a person has denied this call"
+    call_id: str | None = given.get("tool_call_id")
+    allowed: Ok[Any] | Refusal = Ok(tool_input)
+    if isinstance(tool_input, dict) and place.settings.approve:
+        allowed = await _decide(place, self, tool_input, place.call.requested.get(call_id or "", ""))  # pyright: ignore
+    if isinstance(allowed, Refusal):
+        if allowed.final:
+            raise StepFailed(allowed.error)
+        text = allowed.error.message
         return text if call_id is None else ToolMessage(text, tool_call_id=call_id, name=self.name, status="error")
     called = self if self.name in place.settings.inline else _recorded(self)
-    return await _arun(called, tool_input, *args, **given)
+    return await _arun(called, allowed.value, *args, **given)
 
 
 def _call_and_wait(self: Any, tool_input: Any, *args: Any, **given: Any) -> Any:
@@ -50,10 +61,20 @@ def _call_and_wait(self: Any, tool_input: Any, *args: Any, **given: Any) -> Any:
     return wait_for(_call(self, tool_input, *args, **given), f"tool {self.name}")
 
 
-async def _is_approved(place: Place, tool: Any, given: Any) -> bool:
-    own = tool._filter_injected_args(given) if isinstance(given, dict) else given
-    data = {"tool": tool.name, "input": shown(own)}
-    return await ask(f"May {place.settings.graph} call {tool.name}?", bool, to=place.settings.to, data=data)
+async def _decide(place: Place, tool: Any, given: dict[str, Any], turn: str) -> Ok[Any] | Refusal:
+    """Return the input with which a tool may be called, or why it must not be; ask a person if the settings say so.
+    ``turn`` is the key of the turn that has requested the call."""
+    own: dict[str, Any] = tool._filter_injected_args(given)
+    arguments = shown(own)
+    node = place.loop.place("approval", above=child(place.path, encode_id(tool.name)))
+    call = Call(tool_spec(tool), arguments, f"graph {place.settings.graph}", place.path, turn)
+    match await decide(place.loop, node, "ask", call, place.settings.approve):
+        case Refusal() as refusal:
+            return refusal
+        case Ok(allowed) if allowed is not arguments and isinstance(allowed, dict):
+            return Ok({**{name: one for name, one in given.items() if name not in own}, **allowed})
+        case Ok():
+            return Ok(given)
 
 
 class _Recorded:

@@ -147,19 +147,23 @@ def test_streams_threads_and_breakpoints_work_as_in_langgraph(scenario: Scenario
 def test_tools_hand_over_ask_are_tried_again_and_wait_for_consent(scenario: Scenario) -> None:
     scenario.start(plays.served, input={"text": "Help."})
     (asked,) = payloads(scenario, "human.asked")
-    assert (asked.question, asked.request_data["data"]) == (
-        "May LangGraph call refund?",
-        {"tool": "refund", "input": {"cents": 5}},
+    data = asked.request_data
+    assert (asked.question, data["tool"], data["arguments"], data["description"], data["conversation"]) == (
+        "May graph LangGraph call refund?",
+        "refund",
+        {"cents": 5},
+        "Pay money back.",
+        {"path": "back_tools", "turn": "back#1.1!turn.1"},
     )
-    scenario.answer(True)
-    assert payloads(scenario, "human.asked")[1].question == "How shall 5 be paid?"
+    scenario.answer({"decision": "approve", "arguments": {"cents": 4}})
+    assert payloads(scenario, "human.asked")[1].question == "How shall 4 be paid?"
     scenario.answer("card").advance(seconds=2)
     assert scenario.result.output == [
         "Help.",
         "",
         "over to back",
         "",
-        "paid 5 by card",
+        "paid 4 by card",
         "",
         "shipped a1",
         "Done.",
@@ -168,8 +172,10 @@ def test_tools_hand_over_ask_are_tried_again_and_wait_for_consent(scenario: Scen
 
 
 def test_a_denied_call_is_told_to_the_model(scenario: Scenario) -> None:
-    scenario.start(plays.served, input={"text": "Help."}).answer(False).advance(seconds=2)
-    assert scenario.result.output[4] == "a person has denied this call"
+    scenario.start(plays.served, input={"text": "Help."}).answer({"decision": "reject", "reason": "too much"}).advance(
+        seconds=2
+    )
+    assert "too much" in scenario.result.output[4]
     assert plays.CALLED["refund"] == 0
 
 
