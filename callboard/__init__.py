@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         signal,
         uuid4,
     )
+    from callboard.languages.python.sessions import Session, session
     from callboard.languages.python.steps import step, step_context
     from callboard.languages.python.workflows import workflow
     from callboard.projections.run.run_result import RunNotCompleted, RunResult
@@ -81,6 +82,7 @@ __all__ = [
     "Runtime",
     "ServerFailed",
     "ServerUnreachable",
+    "Session",
     "Start",
     "StepFailed",
     "StoreFull",
@@ -100,6 +102,7 @@ __all__ = [
     "random",
     "run",
     "run_info",
+    "session",
     "set_state",
     "signal",
     "step",
@@ -149,6 +152,7 @@ _HOMES = {
         "signal",
         "uuid4",
     ),
+    "languages.python.sessions": ("Session", "session"),
     "languages.python.steps": ("step", "step_context"),
     "languages.python.workflows": ("workflow",),
     "start_options": ("Start",),

@@ -7,7 +7,6 @@ has ``input``. A memory belongs to a tenant, a workflow, a user and a node's id.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -19,14 +18,11 @@ from callboard.actors.memory.embedders import EmbedderOf, counting
 from callboard.actors.memory.entities import entities
 from callboard.actors.memory.exact import Exact
 from callboard.actors.memory.keyvalue import key_value
-from callboard.actors.memory.store import Store, effect_failed
+from callboard.actors.memory.session import session
+from callboard.actors.memory.store import Store, effect_failed, place_of
 from callboard.actors.memory.text_store import TextStore
 from callboard.actors.memory.texts import Texts
-from callboard.bus.subjects import token
 from callboard.lib.json_types import JSON
-
-NAME_CHARS_MAX = 64
-"""A name that is longer as a token appears in a key as its hash."""
 
 
 class _Memory(msgspec.Struct, frozen=True):
@@ -62,6 +58,7 @@ class Memory:
             "KNOWLEDGE_BASE": texts,
             "ENTITY_MEMORY": entities,
             "GRAPH_MEMORY": entities,
+            "SESSION": session,
         }
 
     async def carry(self, job: Job, request: JSON) -> tuple[JSON, JSON]:
@@ -86,7 +83,7 @@ class Memory:
                 operation=asked.operation,
                 settings=asked.memory.configurations,
                 store=self._store,
-                place=".".join(map(_part, names)),
+                place=place_of(*names),
                 once=job.idempotency_key,
                 at_ms=int(job.event.time.timestamp() * 1000),
                 brought=brought,
@@ -94,12 +91,3 @@ class Memory:
             )
         )
         return value, None
-
-
-def _part(name: str) -> str:
-    """Return a name as one token of a key."""
-    try:
-        made = token(name)
-    except ValueError:
-        made = ""
-    return made if 0 < len(made) <= NAME_CHARS_MAX else f"=={sha256(name.encode()).hexdigest()[:40]}"

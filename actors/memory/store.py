@@ -6,6 +6,7 @@ effect is carried out: a document lists the idempotency keys of its latest chang
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from typing import Any, NamedTuple, Protocol
 
 import anyio
@@ -14,6 +15,7 @@ from anyio import to_thread
 
 from callboard.actors.carrier import EffectFailed
 from callboard.bus.effects import Failure
+from callboard.bus.subjects import token
 from callboard.lib.backoff import backoff_s
 from callboard.lib.json_decoder import decode_json
 
@@ -25,6 +27,9 @@ APPLIED_MAX = 64
 
 ONCE_CHARS = 24
 """How many hex digits of an idempotency key are remembered."""
+
+NAME_CHARS_MAX = 64
+"""A name that is longer as a token appears in a key as its hash."""
 
 TRIES_MAX = 12
 TRY_AGAIN_S = 0.01
@@ -79,6 +84,20 @@ class Store(Protocol):
     async def keys(self, prefix: str) -> list[str]:
         """Return the keys of these documents, in their order, without removed ones."""
         ...
+
+
+def place_of(tenant: str, workflow_id: str, user_id: str, id: str) -> str:
+    """Return the prefix of a memory's keys in the store."""
+    return ".".join(map(_part, (tenant, workflow_id, user_id, id)))
+
+
+def _part(name: str) -> str:
+    """Return a name as one token of a key."""
+    try:
+        made = token(name)
+    except ValueError:
+        made = ""
+    return made if 0 < len(made) <= NAME_CHARS_MAX else f"=={sha256(name.encode()).hexdigest()[:40]}"
 
 
 def effect_failed(code: str, message: str, retryable: bool | None = False) -> EffectFailed:

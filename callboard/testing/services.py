@@ -10,7 +10,9 @@ from typing import Any
 import anyio
 
 from callboard.actors.carrier import Carrier, CarryEffect, EffectFailed, Job, Reporter, Sessions
+from callboard.actors.kinds.memory import Memory
 from callboard.actors.kinds.step import Steps
+from callboard.actors.memory.store import InMemory
 from callboard.actors.models.model import Model, ModelTurn
 from callboard.actors.models.scripted import ScriptedModel
 from callboard.actors.models.waits import Waits
@@ -46,6 +48,11 @@ MODEL_TIMEOUT_S = 60.0
 
 NEWEST_FIRST_S = 0.001
 """The duration of the effect of event 1 with ``newest_first``; divided by the event's number for later ones."""
+
+
+def _is_session(request: Any) -> bool:
+    """Whether a request to a memory is one of a session, which a scenario keeps itself."""
+    return request["memory"]["subtype"] == "SESSION"
 
 
 def fails(code: str, message: str = "") -> Callable[[Any], JSON]:
@@ -93,6 +100,7 @@ class Services:
         self.pace = Pace(math.inf)
         self._providers = Providers({})
         self._asked: dict[str, list[str]] = {}
+        self._memory = Memory(InMemory())
 
     @property
     def arrivals(self) -> NoArrivals:
@@ -154,6 +162,8 @@ class Services:
 
     def _script_effect(self, kind: str) -> CarryEffect:
         async def carry(job: Job, request: JSON) -> tuple[JSON, JSON]:
+            if kind == "memory" and kind not in self.effects_scripted and _is_session(request):
+                return await self._memory.carry(job, request)
             return await self._answer(kind, job, request), None
 
         return carry

@@ -18,6 +18,7 @@ from callboard.bus.effects import (
     ModelReply,
     ModelRequest,
     Part,
+    Text,
     ToolOutput,
     ToolSpec,
     ToolUse,
@@ -31,10 +32,12 @@ from callboard.languages.python.approvals import Approving, approvals_of, decide
 from callboard.languages.python.errors import ModelFailed, StepFailed
 from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.runs import RunOnly
+from callboard.languages.python.sessions import Session
 from callboard.languages.python.steps import Step, step
-from callboard.languages.python.values import Codec, codec
+from callboard.languages.python.values import Codec, codec, plain_json
 from callboard.languages.python.workflows import InputMisfit, arguments_of, problems_of
 from callboard.lib.json_types import JSON
+from callboard.lib.text import encode_json
 
 T = TypeVar("T")
 
@@ -130,8 +133,11 @@ class Agent(Generic[T]):
             raise ValueError(f"turns is {turns}; it has to be 1 or more")
         self._output: Codec | None = None if output is None or output is str else codec(output)
 
-    async def run(self, prompt: str) -> Answer[T]:
+    async def run(self, prompt: str, *, session: Session | None = None) -> Answer[T]:
         """Let the model work on a prompt until it answers.
+
+        With ``session`` the prompt continues the conversation there: the model reads its messages first, and the prompt
+        and the answer are appended at the end. The calls of tools are not.
 
         :raises ModelFailed: if the model does not answer, its answer does not fit the type, it needs more turns, or
             nobody decides about a call in time and the terms say that the agent then fails
@@ -142,18 +148,29 @@ class Agent(Generic[T]):
         if loop is None:
             raise RunOnly(f"agent {self.name} needs a run: callboard run FILE.py:NAME --model MODEL")
         node = loop.place(self.name, loop.where())
+        said = [] if session is None else _conversation(await session.items())
+        answer = await self._converse(loop, node, [*said, user(prompt)])
+        if session is not None:
+            text = answer.text or encode_json(plain_json(answer.output)).decode()
+            await session.append({"role": "user", "content": prompt}, {"role": "assistant", "content": text})
+        return answer
+
+    async def _converse(self, loop: WorkflowLoop, node: Node, messages: list[Message]) -> Answer[T]:
+        """Let the model continue a conversation, while the servers are open."""
         if not self.servers:
-            return await self._work(loop, node, prompt, {})
+            return await self._work(loop, node, messages, {})
         toolbox = node.toolbox(self.servers)
         listed = await loop.effect(node, toolbox.__aenter__())
         try:
             if isinstance(listed, Failed):
                 raise StepFailed(listed.error)
-            return await self._work(loop, node, prompt, {one.name: one for one in listed.value})
+            return await self._work(loop, node, messages, {one.name: one for one in listed.value})
         finally:
             await toolbox.__aexit__(None, None, None)
 
-    async def _work(self, loop: WorkflowLoop, node: Node, prompt: str, served: Mapping[str, ToolSpec]) -> Answer[T]:
+    async def _work(
+        self, loop: WorkflowLoop, node: Node, messages: list[Message], served: Mapping[str, ToolSpec]
+    ) -> Answer[T]:
         """Let the model work with the steps and the ``served`` tools, which servers have."""
         if twice := ", ".join(sorted(served.keys() & self.tools.keys())):
             raise ValueError(f"agent {self.name} has a step and a server with a tool of the name {twice}")
@@ -162,7 +179,7 @@ class Agent(Generic[T]):
         request = ModelRequest(
             model=self.model,
             system=self.system,
-            messages=[user(prompt)],
+            messages=messages,
             tools=[*steps.values(), *served.values()],
             schema=self._output.schema if self._output is not None else None,
             temperature=self.temperature,
@@ -278,6 +295,18 @@ class _Place(Struct, frozen=True):
     def slot(self, i: int) -> str:
         """Return the slot of the turn's call i."""
         return f"tool.{self.turn}.{i}"
+
+
+def _conversation(items: Sequence[JSON]) -> list[Message]:
+    """Return the messages among the items of a session; those of other libraries are left out."""
+    found: list[Message] = []
+    for one in items:
+        match one:
+            case {"role": "user" | "assistant" as role, "content": str(text)}:
+                found.append(Message(role, [Text(text)]))
+            case _:
+                continue
+    return found
 
 
 def _spec(tool: Step[..., Any]) -> ToolSpec:

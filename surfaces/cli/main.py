@@ -45,6 +45,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "cost": "runs:cost",
         "definitions": "definitions:definitions",
         "inbox": "inbox:inbox",
+        "sessions": "sessions:sessions",
         "show": "show:show",
         "trace": "show:trace",
         "diff": "diff:diff",

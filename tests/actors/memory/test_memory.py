@@ -1,9 +1,11 @@
 """Memories: one suite for every store, and what each kind of memory keeps, tells and forgets."""
 
+import datetime as dt
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
@@ -11,9 +13,9 @@ import msgspec
 import pytest
 from nats.js.kv import KeyValue
 
-from callboard.actors.carrier import EffectFailed, Job
+from callboard.actors.carrier import EffectFailed, Job, Spent
 from callboard.actors.kinds.memory import Memory
-from callboard.actors.memory import embedder, exact, texts
+from callboard.actors.memory import embedder, exact, session, texts
 from callboard.actors.memory import store as store_port
 from callboard.actors.memory.conversation import CONTENT_CHARS_MAX, MESSAGES_MAX, SUMMARY_BYTES_MAX
 from callboard.actors.memory.embedder import Hashing, Made, cosine, pack_vector, unpack_vector
@@ -34,6 +36,8 @@ from callboard.actors.memory.store import (
 )
 from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.server.embedded import EmbeddedServer
+from callboard.bus.subjects import RunRef
+from tests.support.event_logs import T0
 from tests.support.graphs import check_deaths, graph, node, webhook
 from tests.support.memory_access import Asking, always
 
@@ -684,3 +688,47 @@ async def test_a_listing_is_whole_though_the_client_takes_it_for_complete_too_ea
         await store.put("a.b.c", b"1", 0)
         assert [entry.value for entry in await store.below("a.b")] == [b"1"]
         assert told
+
+
+async def test_a_session_changes_once_per_effect_keeps_the_latest_items_and_expires() -> None:
+    ask = Asking("SESSION", items_max=3, expires_s=10)
+    assert await ask("append", items=["a", {"b": 1}], run="r1") == {"items": 2}
+    assert await ask("append", items=["a", {"b": 1}], run="r1", again=True) == {"items": 2}
+    assert await ask("append", items=["c", "d"]) == {"items": 3}
+    assert await ask("items") == {"items": [{"b": 1}, "c", "d"]}
+    assert await ask("items", limit=1) == {"items": ["d"]}
+    assert await ask("pop") == await ask("pop", again=True) == {"item": "d", "exists": True}
+    assert await ask("items", id="other") == {"items": []}
+    ask.asked += 10
+    assert await ask("items") == {"items": []}
+    assert await ask("pop") == {"item": None, "exists": False}
+    assert await ask("append", items=["e"]) == {"items": 1}
+    assert await ask("forget") == {}
+    assert await ask("items") == {"items": []}
+    assert await ask.refused("search") == "memory.operation"
+    assert await ask.refused("append", items=["x" * DOCUMENT_BYTES_MAX]) == "memory.too_large"
+
+
+async def test_sessions_that_ended_long_ago_are_removed_when_sessions_are_listed() -> None:
+    store = InMemory()
+    memory = Memory(store)
+
+    async def append(key: str, at: dt.datetime) -> None:
+        request = {
+            "operation": "append",
+            "memory": {"id": key, "subtype": "SESSION", "configurations": {"expires_s": 10}},
+            "scope": {"workflow_id": session.SCOPE},
+            "key": key,
+            "items": [key],
+        }
+        job = SimpleNamespace(
+            ref=RunRef("t", "r1"), event=SimpleNamespace(time=at), idempotency_key=key * 64, spent=Spent()
+        )
+        await memory.carry(cast(Job, job), request)
+
+    await append("a", T0)
+    await append("b", T0 + dt.timedelta(hours=2))
+    now_ms = int((T0 + dt.timedelta(hours=2)).timestamp() * 1000)
+    assert [one["key"] for one in await session.list_sessions(store, "t", now_ms)] == ["b"]
+    assert len(await store.keys("t")) == 1
+    assert await session.list_sessions(store, "u", now_ms) == []
