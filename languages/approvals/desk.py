@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from callboard.bus.effects import Failure, ToolSpec, ToolUse
-from callboard.languages.agent import Refusal
+from callboard.languages.agent import Consent, Refusal
 from callboard.languages.approvals.question import Answer, Call, make_question, read_answer
 from callboard.languages.approvals.terms import Messenger, NoValue, Terms
 from callboard.languages.computation import compute
@@ -120,8 +120,13 @@ def desk_of(stage: Stage) -> Desk:
     return stage.kept.setdefault(_DESK, Desk(stage))
 
 
-class AgentConsent(Struct, frozen=True):
-    """`callboard.languages.agent.Consent` by terms. ``who`` names the agent for the person who decides."""
+def make_consent(stage: Stage, terms: Sequence[Terms], who: str) -> Consent | None:
+    """Return who decides about an agent's calls; None if there are no terms. ``who`` names it for the person."""
+    return _ByTerms(desk_of(stage), terms, who) if terms else None
+
+
+class _ByTerms(Struct, frozen=True):
+    """`callboard.languages.agent.Consent` by the terms of an agent."""
 
     desk: Desk
     terms: Sequence[Terms]

@@ -5,6 +5,7 @@ violations that do not depend on the expressions are reported, such as missing o
 """
 
 from callboard.languages.cel.template_strings import expressions_in
+from callboard.languages.flow.approvals import is_of_approval
 from callboard.languages.flow.inspection import Arguments, Findings
 from callboard.languages.flow.validation import Schema, Violation
 from callboard.lib.json_types import JSON
@@ -26,7 +27,7 @@ def warn_of_arguments(findings: Findings) -> None:
         schema = None if phase and phase.structural else _schema(found, schemas)
         violation = schema.find_violation(found.value) if schema else None
         for one in (violation, *violation.all) if violation else ():
-            if _is_certain(one, found.value):
+            if _is_certain(one, found.value) and not is_of_approval(found, one.instance_path):
                 _warn(findings, found, one)
 
 

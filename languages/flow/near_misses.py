@@ -11,6 +11,7 @@ from callboard.languages.flow.contracts.definition import DEFINITION
 from callboard.languages.flow.contracts.http import HTTP
 from callboard.languages.flow.contracts.model import MODEL
 from callboard.languages.flow.contracts.process import PROCESS
+from callboard.languages.flow.contracts.tool import TOOL
 from callboard.languages.flow.inspection import Findings, Site
 from callboard.languages.problems import Location
 from callboard.languages.variables import NAME, Reference, blank_out_code, find_references
@@ -196,6 +197,9 @@ def _place_of(around: dict[str, JSON], name: str, uri: str) -> str:
     """Return the kind of place of the texts below a member; empty if it is unknown."""
     match uri, around.get("type"), name:
         case (DEFINITION.contract.uri, _, "source" | "script") | (_, _, "comment"):
+            return "foreign"
+        case MODEL.contract.uri | TOOL.contract.uri, _, "approve":
+            # The condition of an approval is CEL too, but about the call.
             return "foreign"
         case PROCESS.contract.uri, _, "argv" | "stdin":
             return "program"

@@ -10,6 +10,7 @@ from functools import partial
 from callboard.bus.events import Problem
 from callboard.languages.cel.template_strings import expression_body, expressions_in
 from callboard.languages.flow.actions import check_route, check_step
+from callboard.languages.flow.approvals import check_approvals
 from callboard.languages.flow.arguments import warn_of_arguments
 from callboard.languages.flow.children import warn_of_child_definitions
 from callboard.languages.flow.expressions import check_expressions
@@ -52,6 +53,7 @@ def find_problems(tree: Tree, contracts: Mapping[str, Contract]) -> list[Problem
     warn_of_near_misses(findings)
     warn_of_arguments(findings)
     warn_of_child_definitions(findings)
+    check_approvals(findings)
     return sorted(findings.problems, key=lambda problem: (problem.line or 0, problem.column or 0))
 
 

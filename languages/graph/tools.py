@@ -38,6 +38,15 @@ class Served(Struct, frozen=True):
         known = [tool for tool in listing if tool.name in self.names]
         return known or listing
 
+    def has(self, tool: ToolSpec) -> bool:
+        """Return whether one of the sources has a tool."""
+        for source in self.sources:
+            if isinstance(source, ScriptedTools) and any(one.name == tool.name for one in source.tools):
+                return True
+            if isinstance(source, McpTools) and source.name == tool.server:
+                return True
+        return False
+
 
 def resolve_tools(node: GraphNode, context: Context) -> Served:
     """Determine the sources of a node's tools."""

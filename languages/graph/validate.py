@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from callboard.bus.events import Problem
+from callboard.languages.approvals.member import MEMBER, find_faults
 from callboard.languages.graph.coercion import UNFIT, coerce, unwrap, unwrap_by_type
 from callboard.languages.graph.expression_syntax import ExpressionInvalid
 from callboard.languages.graph.expression_syntax import parse as parse_expression
@@ -30,6 +31,9 @@ CONDITIONS = ("condition_expression", "expression", "predicate_expression", "loo
 """Configurations of FLOW nodes that are expressions."""
 
 ATTACHABLE = ("TOOL", "MEMORY")
+
+APPROVING = ("AI_AGENT", "TOOL")
+"""Types of nodes whose calls of tools may need approval."""
 """The types of nodes that can be attached to an agent."""
 
 
@@ -98,6 +102,9 @@ def _check_configuration(tree: Tree, at: Location, node: dict[str, Any], spec: N
             yield tree.problem("MISSING_CONFIGURATION", f"{invalid}: {key} is required", where, expected=expected)
     if node.get("type") == "FLOW":
         yield from _conditions(tree, where, configurations, node.get("subtype") == "WAIT")
+    if node.get("type") in APPROVING and configurations.get(MEMBER) is not None:
+        for below, message, expected in find_faults(configurations[MEMBER], several=True):
+            yield tree.problem("APPROVAL", f"{invalid}: {message}", (*where, MEMBER, *below), expected=expected)
     for key, value in configurations.items():
         field = find_field(spec, key)
         if field is not None and coerce(unwrap(value, field.type), field.type) is UNFIT:

@@ -104,7 +104,7 @@ def _sub_steps(block: Block, number: int, index: int, problems: list[Problem]) -
 
 
 def _sub_step(number: int, label: str, title: str, line: int, body: list[Line], problems: list[Problem]) -> Step:
-    directives = Directives()
+    directives = Directives(body)
     text = content(CUT if directives.take(one) else one.text for one in body)
     problems += directives.problems
     return Step(number=number, label=label, title=title, content=text, line=line, **directives.fields)

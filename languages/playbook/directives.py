@@ -4,10 +4,24 @@ from collections.abc import Iterable
 from typing import Any
 
 from callboard.bus.events import Problem
+from callboard.languages.approvals.member import find_faults
 from callboard.languages.playbook import findings
 from callboard.languages.playbook.document import TYPES, Elicitation, ElicitType, PromptRef, ToolCall
-from callboard.languages.playbook.patterns import ELICIT, OUTPUT, PROMPT, QUOTED, QUOTED_ARGUMENT, TOOL, VARIABLE
+from callboard.languages.playbook.patterns import (
+    APPROVE,
+    ELICIT,
+    OUTPUT,
+    PROMPT,
+    QUOTED,
+    QUOTED_ARGUMENT,
+    TOOL,
+    VARIABLE,
+)
 from callboard.languages.playbook.sections import Line
+from callboard.languages.problems import format_location
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
+from callboard.lib.json_types import JSON
 
 CUT = None
 """Marks a place among the lines of a text from which a directive or a block was removed."""
@@ -16,9 +30,14 @@ _ELICIT_TYPES: dict[str, ElicitType] = {"input": "input", "confirm": "confirm", 
 
 
 class Directives:
-    """The directives of one step; the last directive of each kind replaces earlier ones."""
+    """The directives of one step; the last directive of each kind replaces earlier ones.
 
-    def __init__(self) -> None:
+    ``lines`` are those of the step: only one that calls a tool can have ``@approve``, which the specification does not
+    know. In any other step such a line stays in the text.
+    """
+
+    def __init__(self, lines: Iterable[Line] = ()) -> None:
+        self._calls = any(TOOL.fullmatch(line.text.strip()) for line in lines)
         self.fields: dict[str, Any] = {}
         """The fields of a step that the directives set."""
         self.problems: list[Problem] = []
@@ -28,7 +47,13 @@ class Directives:
         text = line.text.strip()
         if not text.startswith("@"):
             return False
-        return self._output(text) or self._elicit(text, line) or self._prompt(text, line) or self._tool(text)
+        return (
+            self._output(text)
+            or self._elicit(text, line)
+            or self._prompt(text, line)
+            or self._tool(text)
+            or self._approve(text, line)
+        )
 
     def _output(self, text: str) -> bool:
         match = OUTPUT.fullmatch(text)
@@ -71,6 +96,22 @@ class Directives:
         if connection and tool:
             call = ToolCall(connection_name=connection, tool_name=tool, arguments=arguments.strip())
             self.fields["tool_call"] = call
+        return True
+
+    def _approve(self, text: str, line: Line) -> bool:
+        match = APPROVE.fullmatch(text)
+        if match is None or not self._calls:
+            return False
+        written = (match[1] or "").strip()
+        try:
+            terms: JSON = decode_json(written) if written.startswith("{") else written or True
+        except JSON_ERRORS as error:
+            self.problems.append(findings.approval(f"the terms are not JSON: {error}", line.number))
+            return True
+        faults = [f"{format_location(at)}: {what}" if at else what for at, what, _ in find_faults(terms, several=False)]
+        self.problems += [findings.approval(fault, line.number) for fault in faults]
+        if not faults:
+            self.fields["approve"] = terms
         return True
 
 

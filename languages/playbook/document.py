@@ -3,9 +3,12 @@
 An empty field means the same as an absent one. ``line`` counts from 1 and does not affect the meaning of a playbook.
 """
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+
+from callboard.languages.approvals.member import ONE_TOOL, check_member
 
 VariableType = Literal["string", "text", "number", "boolean", "enum", "json"]
 
@@ -101,7 +104,10 @@ class Branch(Part):
 
 
 class Step(Part):
-    """A step, or a sub-step of a branch, which has the number of the step around it."""
+    """A step, or a sub-step of a branch, which has the number of the step around it.
+
+    ``approve`` is an extension of the specification: the terms on which a person approves the call of the tool.
+    """
 
     number: Number
     label: str
@@ -114,6 +120,7 @@ class Step(Part):
     extract_field: str = ""
     elicitation: Elicitation | None = None
     tool_call: ToolCall | None = None
+    approve: Annotated[Any, AfterValidator(partial(check_member, several=False)), WithJsonSchema(ONE_TOOL)] = None
     is_branching: bool = False
     branches: list[Branch] = []
     line: Number = 0

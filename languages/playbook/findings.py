@@ -57,6 +57,11 @@ def duplicate_input(name: str, line: int) -> Problem:
     return _error("DUPLICATE_INPUT", f'Duplicate input name: "{name}"', line, "a name of its own")
 
 
+def approval(fault: str, line: int) -> Problem:
+    expected = '@approve, @approve(once), or @approve({"when": "input.amount > 100", "expires": "4h"})'
+    return _error("APPROVAL", f"The approval of the step's call is not valid: {fault}", line, expected)
+
+
 def malformed_input(text: str, line: int) -> Problem:
     return _warning("MALFORMED_INPUT", f'Malformed input line: "{text}"', line, "- `name` (type): Description")
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from msgspec.json import encode as encode_json
+
 from callboard.languages.playbook.branches import letters
 from callboard.languages.playbook.document import Branch, Input, Playbook, Step
 from callboard.languages.playbook.patterns import ELSE, ENDIF, TOOL_NAME
@@ -39,6 +41,9 @@ def _directives(step: Step) -> Iterator[str]:
     if step.tool_call is not None:
         names = (_name(step.tool_call.connection_name), _name(step.tool_call.tool_name))
         yield f"@tool({', '.join([*names, *filter(None, [step.tool_call.arguments])])})"
+    if step.approve is not None and step.tool_call is not None:
+        terms = encode_json(step.approve).decode() if isinstance(step.approve, dict) else step.approve
+        yield "@approve" if terms is True else f"@approve({terms})"
     if step.elicitation is not None:
         asked = [step.elicitation.prompt, *step.elicitation.options]
         quoted = [f'"{text}"' for text in asked] if any(asked) or len(asked) > 1 else []

@@ -123,7 +123,7 @@ class _Steps:
 
     def _step(self, section: Section) -> tuple[Step, list[Problem]]:
         parts = split(section.body)
-        directives = Directives()
+        directives = Directives(line for line in parts.lines if line is not None)
         text = content(CUT if line is None or directives.take(line) else line.text for line in parts.lines)
         response = f"{findings.ELICITED}{section.number}"
         if "elicitation" in directives.fields:

@@ -24,6 +24,9 @@ OUTPUT = re.compile(
 ELICIT = re.compile(r"@elicit\((\w+)(?:,(.+))?\)", re.ASCII)
 PROMPT = re.compile(r"@prompt\((.+)\)")
 TOOL = re.compile(r"@tool\((.+)\)")
+APPROVE = re.compile(r"@approve(?:\((.*)\))?")
+"""An extension of the specification."""
+
 QUOTED = re.compile(r'"([^"]*)"')
 
 QUOTED_ARGUMENT = re.compile(r'\s*"([^"]*)"\s*(?:,|\Z)', re.ASCII)

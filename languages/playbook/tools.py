@@ -2,9 +2,14 @@
 
 import datetime as dt
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from callboard.bus.effects import Failure, ScriptedTools, ToolSpec
+from callboard.bus.paths import last_id
+from callboard.languages.agent import Refusal
+from callboard.languages.approvals.desk import desk_of
+from callboard.languages.approvals.question import Call
+from callboard.languages.approvals.terms import Terms
 from callboard.languages.computation import compute
 from callboard.languages.language import Expired, Failed, Node, Ok, Stage
 from callboard.languages.playbook.document import ToolCall
@@ -24,8 +29,12 @@ async def call_tool(
     names: Names,
     options: Options,
     warn_unresolved: Callable[[tuple[str, ...]], None],
+    terms: Sequence[Terms],
 ) -> Outcome:
-    """Call the tool of a step; ``warn_unresolved`` gets the names of the placeholders without a value."""
+    """Call the tool of a step; ``warn_unresolved`` gets the names of the placeholders without a value.
+
+    ``terms`` says whether the call needs approval. The step fails if a person rejects it.
+    """
     try:
         made, arguments = await compute(stage, lambda: _render_arguments(call, names, stage.info.rules))
     except TooMuchText as error:
@@ -35,13 +44,30 @@ async def call_tool(
         return Broken(arguments)
     source = options.source(call.connection_name)
     if source == CALLER:
-        return await _by_caller(stage, node, call, arguments, options)
+        allowed = await _approve(stage, node, ToolSpec(call.tool_name), arguments, terms)
+        if isinstance(allowed, Refusal):
+            return Broken(allowed.error)
+        return await _by_caller(stage, node, call, allowed.value, options)
     # If the start names no source for the connection, the run's script may answer the call.
     async with node.toolbox([source or ScriptedTools([ToolSpec(call.tool_name)])]) as opened:
         if isinstance(opened, Failed):
             return Broken(opened.error)
-        outcome = await node.tool(SLOT, call.tool_name, arguments, server=call.connection_name)
+        spec = next((one for one in opened.value if one.name == call.tool_name), ToolSpec(call.tool_name))
+        allowed = await _approve(stage, node, spec, arguments, terms)
+        if isinstance(allowed, Refusal):
+            return Broken(allowed.error)
+        outcome = await node.tool(SLOT, call.tool_name, allowed.value, server=call.connection_name)
     return _outcome(outcome)
+
+
+async def _approve(
+    stage: Stage, node: Node, tool: ToolSpec, arguments: JSON, terms: Sequence[Terms]
+) -> Ok[JSON] | Refusal:
+    """Return the arguments with which the call of a step may be made, or why it must not be made."""
+    if not terms:
+        return Ok(arguments)
+    call = Call(tool, arguments, f"step {last_id(node.path)}", node.path)
+    return await desk_of(stage).decide(node, SLOT, call, terms)
 
 
 def _render_arguments(call: ToolCall, names: Names, rules: int) -> tuple[Rendered, JSON | Failure]:

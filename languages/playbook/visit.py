@@ -8,6 +8,7 @@ from msgspec import Struct, field
 
 from callboard.bus.effects import Failure, ModelReply, ModelRequest
 from callboard.languages.agent import Policy, converse
+from callboard.languages.approvals.member import read_terms
 from callboard.languages.computation import compute
 from callboard.languages.language import Ask, Expired, Node, Stage
 from callboard.languages.playbook.context import Entry, message
@@ -64,8 +65,10 @@ class Visit(Struct):
         """Execute a step apart from its branches: a tool's call, or a question, a model's call, or both."""
         step, setting = self.step, self.setting
         if step.tool_call is not None:
-            call = step.tool_call
-            return await call_tool(setting.stage, self.node, call, setting.names, setting.options, self.warn_unresolved)
+            names, terms = setting.names, read_terms(step.approve, step.tool_call.tool_name)
+            return await call_tool(
+                setting.stage, self.node, step.tool_call, names, setting.options, self.warn_unresolved, terms
+            )
         lapsed = await self.ask()
         return await self.produce_output() if lapsed is None else lapsed
 

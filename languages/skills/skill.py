@@ -1,17 +1,19 @@
 """Skills, as documents and start messages define them: tools, an MCP server, and expertise as text.
 
 A skill of a start message is the Skill object of the specification. In addition, each tool may have a source,
-``python`` (``module:function``) or ``nats`` (a subject), and limits of its calls (`Limits`). The run's script answers
-the calls of a tool without a source.
+``python`` (``module:function``) or ``nats`` (a subject), limits of its calls (`Limits`), and ``approve``, which says
+which of them need the decision of a person. The run's script answers the calls of a tool without a source.
 """
 
 import re
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from callboard.bus.effects import TOOL_CONCURRENCY_MAX, TOOL_RETRIES_MAX, ToolLimits
+from callboard.languages.approvals.member import ONE_TOOL, SEVERAL_TOOLS, check_member
 from callboard.languages.json_schema import schema_fault
 from callboard.languages.parts import Maybe, Part, Text, Whole, complaint, one_of
 from callboard.lib.durations import DURATION
@@ -95,6 +97,11 @@ def _duration(text: str) -> str:
 Duration = Annotated[str, AfterValidator(_duration)]
 
 
+ApproveOne = Annotated[Any, AfterValidator(partial(check_member, several=False)), WithJsonSchema(ONE_TOOL)]
+ApproveSeveral = Annotated[Any, AfterValidator(partial(check_member, several=True)), WithJsonSchema(SEVERAL_TOOLS)]
+"""Which calls of a tool, or of the tools of a server, need the decision of a person."""
+
+
 class Limits(Part):
     """The limits of a tool's calls: `callboard.bus.effects.ToolLimits`."""
 
@@ -111,8 +118,8 @@ class McpServer(Part):
     """An MCP server (McpServerConfig).
 
     ``env`` maps names of environment variables to descriptions of them; headers may refer to them as ``${NAME}``. In
-    addition to the specification, ``timeout`` bounds each call, ``limits`` has different limits by tool, and ``scope``
-    says whether the server runs for a node's execution or for the whole run.
+    addition to the specification, ``timeout`` bounds each call, ``limits`` has different limits by tool, ``scope`` says
+    whether the server runs for a node's execution or for the whole run, and ``approve`` which calls need approval.
     """
 
     type: Maybe[Literal["stdio", "http"]] = None
@@ -124,6 +131,7 @@ class McpServer(Part):
     timeout: Maybe[Duration] = None
     limits: Maybe[dict[Text, Limits]] = None
     scope: Maybe[Annotated[Literal["node", "run"], one_of("node", "run")]] = None
+    approve: Maybe[ApproveSeveral] = None
 
     @model_validator(mode="after")
     def _somewhere(self) -> "McpServer":
@@ -169,6 +177,7 @@ class SkillTool(Limits):
     input_schema: JsonSchemaField
     python: Maybe[Annotated[str, AfterValidator(_python_path)]] = None
     nats: Maybe[Annotated[str, AfterValidator(_subject)]] = None
+    approve: Maybe[ApproveOne] = None
 
     @model_validator(mode="after")
     def _one_server(self) -> "SkillTool":

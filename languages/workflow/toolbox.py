@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from callboard.bus.effects import McpTools, NatsTools, PythonTools, ScriptedTools, ToolLimits, ToolSource, ToolSpec
+from callboard.languages.approvals.member import read_terms
+from callboard.languages.approvals.terms import ANY, Terms
 from callboard.languages.skills.skill import McpServer, Skill, SkillTool
 from callboard.languages.workflow.document import ToolFilter
 from callboard.lib.durations import seconds_of
@@ -15,11 +17,13 @@ class Offer(Struct, frozen=True):
     """The tools that a model may call at a node, with warnings about them.
 
     ``declared`` names the tools whose declared schema may differ from the one with which their transport checks input.
+    ``terms`` says which of their calls need approval.
     """
 
     tools: list[ToolSpec]
     declared: frozenset[str]
     warnings: list[tuple[str, str, list[str]]]
+    terms: list[Terms] = field(default_factory=list[Terms])
 
 
 def tool_sources(
@@ -94,9 +98,31 @@ def offer(listed: Sequence[ToolSpec], skills: Sequence[Skill], allowed: ToolFilt
                 spec = replace(spec, description=declared.description, input_schema=declared.input_schema)
             tools[spec.name] = spec
     names = {spec.name for spec in listed} | set(declarations)
-    return Offer(
-        list(tools.values()), frozenset(own_schema), [*_find_doubled(doubled), *_find_unmatched(names, allowed)]
-    )
+    warnings = [*_find_doubled(doubled), *_find_unmatched(names, allowed)]
+    if allowed is None:
+        # A filter may have removed a tool that needs approval.
+        warnings += _find_unprotected(skills, names)
+    return Offer(list(tools.values()), frozenset(own_schema), warnings, list(_terms(skills, list(tools.values()))))
+
+
+def _terms(skills: Sequence[Skill], tools: Sequence[ToolSpec]) -> Iterable[Terms]:
+    """Return the terms of the offered tools, each of which belongs to the first skill that declares or serves it."""
+    servers = {skill.id: skill.mcp for skill in skills}
+    declarations = {tool.name: tool for skill in reversed(skills) for tool in skill.tools}
+    for tool in tools:
+        server = servers.get(tool.server)
+        if (declared := declarations.get(tool.name)) is not None:
+            yield from read_terms(declared.approve, tool.name)
+        elif server is not None:
+            given = (one for one in read_terms(server.approve) if one.cover(tool.name))
+            yield from (replace(one, tools=frozenset({tool.name})) for one in given)
+
+
+def _find_unprotected(skills: Sequence[Skill], names: set[str]) -> Iterable[tuple[str, str, list[str]]]:
+    """Warn of tools that a server's ``approve`` names, but that no server has: the name may be misspelled."""
+    named = {name for skill in skills if skill.mcp for one in read_terms(skill.mcp.approve) for name in one.tools}
+    if unknown := sorted(named - names - {ANY}):
+        yield "APPROVAL_UNMATCHED", f"`approve` names tools that nothing offers: {', '.join(unknown)}", unknown
 
 
 def _passes(name: str, allowed: ToolFilter | None) -> bool:

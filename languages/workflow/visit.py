@@ -7,6 +7,7 @@ from msgspec import Struct, field
 from callboard.bus.effects import ModelRequest
 from callboard.bus.paths import encode_id
 from callboard.languages.agent import Policy, converse
+from callboard.languages.approvals.desk import make_consent
 from callboard.languages.computation import compute
 from callboard.languages.language import Cancelled, Failed, Node, Stage
 from callboard.languages.skills.skill import Skill, config_variables
@@ -143,7 +144,8 @@ class _Visit(Struct, frozen=True):
             tools=offered.tools,
             schema=self.spec.output,
         )
-        policy = Policy(self.spec.max_turns or MAX_TURNS, offered.declared)
+        consent = make_consent(self.stage, offered.terms, f"node {self.node_id}")
+        policy = Policy(self.spec.max_turns or MAX_TURNS, offered.declared, consent=consent)
         said = await converse(self.stage, self.node, request, policy)
         result = await compute(self.stage, lambda: capture(self.spec, said))
         if result.status == "failed":

@@ -1,5 +1,6 @@
 """The contract of the ``model`` provider: a turn of an AI model, or a conversation with tools."""
 
+from callboard.languages.approvals.member import SEVERAL_TOOLS
 from callboard.languages.flow.contracts.contract_parts import COUNT, NAME, TEXT, define_provider, describe, members
 from callboard.languages.flow.contracts.sources import TOOL_SOURCE
 
@@ -26,6 +27,7 @@ MODEL = define_provider(
                 "How many turns a conversation with tools may take; by default 1 without tools, 20 with.",
             ),
             "tools": {"type": "array", "items": TOOL_SOURCE, "description": "Tools that the model may call."},
+            "approve": SEVERAL_TOOLS,
             "max_output_tokens": describe({"type": "integer", "minimum": 1}, "The longest answer of a turn."),
             "temperature": describe({"type": "number", "minimum": 0}, "How freely words are chosen."),
             "top_p": describe(SHARE, "Words are chosen among the likeliest, which together have this share."),
@@ -65,6 +67,7 @@ MODEL = define_provider(
         "OutOfTurns": "The model still wanted to call tools when max_turns was reached.",
         "InvalidOutput": "The answer does not fit the schema. Retryable; details has problems and text.",
         "ToolsUnavailable": "A source of tools could not be opened.",
+        "NotDecided": "Nobody decided in time about a call, and the conversation fails then; of type timeout.",
         "Failed": "Any other failure of a turn; details.code is the worker's code for it.",
     },
 )

@@ -1,5 +1,6 @@
 """The contract of the ``tool`` provider: one call of a tool."""
 
+from callboard.languages.approvals.member import ONE_TOOL
 from callboard.languages.flow.contracts.contract_parts import DURATION, NAME, TEXT, define_provider, describe, members
 from callboard.languages.flow.contracts.sources import TOOL_SOURCE
 
@@ -20,6 +21,7 @@ TOOL = define_provider(
             "timeout": describe(
                 DURATION, "The longest time the call may take; by default what its source says, or else the worker."
             ),
+            "approve": ONE_TOOL,
         },
         oneOf=[{"required": ["python"]}, {"required": ["source", "tool"]}],
     ),
@@ -38,6 +40,8 @@ TOOL = define_provider(
         "InvalidInput": "The input does not fit the tool's schema; details lists every problem.",
         "InvalidOutput": "The output is not JSON, or too large.",
         "Crashed": "The server of the tool ended before it answered.",
+        "Denied": "A person rejected the call, or nobody decided in time.",
+        "NotDecided": "Nobody decided in time, and the call fails then; of type timeout.",
     },
-    final=("NotAllowed", "UnknownTool", "InvalidInput"),
+    final=("NotAllowed", "UnknownTool", "InvalidInput", "Denied"),
 )

@@ -8,9 +8,13 @@ import msgspec
 
 from callboard.bus.effects import Failure, ModelReply, ModelRequest, ToolSpec, Usage, user
 from callboard.bus.model_parameters import given_parameters
+from callboard.bus.paths import last_id
 from callboard.bus.work import TurnWork
 from callboard.languages.agent import Conversation, Policy, converse, read_structured_answer
+from callboard.languages.approvals.desk import make_consent
+from callboard.languages.approvals.member import MEMBER, read_terms
 from callboard.languages.computation import compute
+from callboard.languages.flow.approvals import find_fault
 from callboard.languages.flow.dispatches import Dispatch, Reply
 from callboard.languages.flow.natives.sessions import in_session, tool_sources, translate_failure
 from callboard.languages.flow.result import success
@@ -33,6 +37,7 @@ _CODES: Mapping[str, tuple[str, str]] = {
     "model.refused": ("Refused", "error"),
     "agent.cut_short": ("CutShort", "error"),
     "agent.max_turns": ("OutOfTurns", "error"),
+    "approval.expired": ("NotDecided", "timeout"),
 }
 
 
@@ -62,6 +67,8 @@ async def _converse(request: Dispatch, node: Node) -> Reply:
     schema = request.arguments.get("schema")
     if schema is not None and (fault := schema_fault(schema)):
         return Reply(request.make_failure("InvalidOutput", f"the schema is none: {fault}", retryable=False))
+    if (wrong := find_fault(request)) is not None:
+        return Reply(wrong)
     sources = tool_sources(request.arguments.get("tools", []))
     async with AsyncExitStack() as stack:
         tools: list[ToolSpec] = []
@@ -73,7 +80,10 @@ async def _converse(request: Dispatch, node: Node) -> Reply:
         turns_max: int = request.arguments.get("max_turns", TURNS_WITH_TOOLS if tools else 1)
         metered = Metered(node)
         asked = _to_request(request.arguments, request.input, tools)
-        policy = Policy(turns_max, lasting=request.stage.info.rules >= LASTING_SETTINGS)
+        consent = make_consent(
+            request.stage, read_terms(request.arguments.get(MEMBER)), f"step {last_id(request.node.path)}"
+        )
+        policy = Policy(turns_max, lasting=request.stage.info.rules >= LASTING_SETTINGS, consent=consent)
         said = await converse(request.stage, cast(Node, metered), asked, policy)
     return await compute(request.stage, lambda: _to_reply(request, said, metered.usage))
 

@@ -7,6 +7,9 @@ from msgspec.structs import replace
 
 from callboard.bus.effects import ModelRequest, ToolSpec, Usage, user
 from callboard.languages.agent import Called, Conversation, Policy, converse
+from callboard.languages.approvals.desk import make_consent
+from callboard.languages.approvals.member import MEMBER, read_terms
+from callboard.languages.approvals.terms import ANY, Terms
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.memory import Remembered, model_of, recall, remember
 from callboard.languages.graph.rules import LAST_CALLS, LASTING_SETTINGS, TURN_PARAMETERS
@@ -28,6 +31,9 @@ OF_TRIGGER = ("message", "user_message", "user_input", "text", "content")
 UNOPENED = "graph.tools"
 """The code of the warning that a node's tools are not available."""
 
+UNAPPROVED = "graph.approve"
+"""The code of the warning that an agent's ``approve`` names tools that it does not have."""
+
 MAX_ITERATIONS = "max_iterations"
 
 OUT_OF_TURNS, CUT_SHORT = "graph.max_iterations", "graph.cut_short"
@@ -47,7 +53,10 @@ async def agent(work: Work) -> Outputs:
         offered = await _open_tools(work, stack, tools)
         request = await work.compute(_request, said, remembered, offered)
         since = work.rules
-        policy = Policy(_turns_max(work), lasting=since >= LASTING_SETTINGS, last_calls=since >= LAST_CALLS)
+        consent = make_consent(work.stage, _terms(work, tools, offered), f"agent {work.spec.name or work.spec.id}")
+        policy = Policy(
+            _turns_max(work), lasting=since >= LASTING_SETTINGS, last_calls=since >= LAST_CALLS, consent=consent
+        )
         talk = await converse(work.stage, work.metered_node, request, policy)
     if work.rules >= LAST_CALLS:
         _warn_of_early_end(work, talk)
@@ -118,6 +127,20 @@ def _schema(work: Work) -> dict[str, Any] | None:
 
 def _turns_max(work: Work) -> int:
     return max(1, int(work.number("max_tool_iterations", otherwise=TURNS_MAX)))
+
+
+def _terms(work: Work, tools: list[Served], offered: list[ToolSpec]) -> list[Terms]:
+    """Return which calls need approval: what the nodes of the tools say, and what the agent says itself."""
+    owners = {tool.name: one for one in reversed(tools) for tool in offered if one.has(tool)}
+    found: list[Terms] = []
+    for name, one in owners.items():
+        given = (terms for terms in read_terms(one.node.given.get(MEMBER)) if terms.cover(name))
+        found += [replace(terms, tools=frozenset({name})) for terms in given]
+    own = read_terms(work.spec.given.get(MEMBER))
+    named = {name for terms in own for name in terms.tools} - {ANY} - {tool.name for tool in offered}
+    if named:
+        work.node.warn(UNAPPROVED, f"`approve` names tools that the agent does not have: {', '.join(sorted(named))}")
+    return [*found, *own]
 
 
 async def _open_tools(work: Work, stack: AsyncExitStack, tools: list[Served]) -> list[ToolSpec]:

@@ -2,6 +2,11 @@
 
 from msgspec.structs import replace
 
+from callboard.bus.effects import ToolSpec
+from callboard.languages.agent import Refusal
+from callboard.languages.approvals.desk import desk_of
+from callboard.languages.approvals.member import MEMBER, read_terms
+from callboard.languages.approvals.question import Call
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.memory import request
@@ -9,17 +14,29 @@ from callboard.languages.graph.rules import MEMORY_TEMPLATES
 from callboard.languages.graph.times import seconds_between
 from callboard.languages.graph.tools import resolve_tools
 from callboard.languages.graph.work import NodeFailed, Outputs, Work, failed_effect, result
-from callboard.languages.language import Failed
+from callboard.languages.language import Failed, Ok
 from callboard.lib.json_types import JSON
 
 
 async def tool(work: Work) -> Outputs:
-    """TOOL: call one tool; the payload has its result, or ``success: false`` if the call failed."""
+    """TOOL: call one tool; the payload has its result, or ``success: false`` if the call failed.
+
+    :raises NodeFailed: if the call needs approval and is rejected
+    """
     name, arguments = await work.compute(_tool_call)
     start = work.stage.now()
     async with work.node.toolbox(resolve_tools(work.spec, work.context).sources) as opened:
         if isinstance(opened, Failed):
             raise failed_effect(opened.error)
+        if terms := read_terms(work.spec.given.get(MEMBER)):
+            spec = next((spec for spec in opened.value if spec.name == name), ToolSpec(name))
+            call = Call(spec, arguments, f"node {work.spec.name or work.spec.id}", work.node.path)
+            match await desk_of(work.stage).decide(work.node, "tool.0.0", call, terms):
+                case Refusal(error):
+                    # The node's retries would ask the same person again.
+                    raise NodeFailed(error.code, error.message, final=True)
+                case Ok(arguments):
+                    pass
         outcome = await work.node.tool("tool.0.0", name, arguments, id=text_of(work.input_member("call_id")))
     failed = isinstance(outcome, Failed)
     payload: dict[str, JSON] = {

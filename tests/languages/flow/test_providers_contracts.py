@@ -23,7 +23,7 @@ SOURCES = {
     "nats": ["actors/providers/nats.py"],
     "process": ["actors/providers/process.py"],
     "model": ["languages/flow/natives/model.py"],
-    "tool": ["languages/flow/natives/tool.py", "languages/flow/natives/sessions.py"],
+    "tool": ["languages/flow/natives/tool.py", "languages/flow/natives/sessions.py", "languages/flow/approvals.py"],
     "definition": ["languages/flow/natives/definition.py"],
     "human": ["languages/flow/natives/human.py"],
     "signal": ["languages/flow/natives/signal.py"],
