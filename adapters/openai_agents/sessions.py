@@ -9,20 +9,18 @@ from typing import Any
 
 from agents import TResponseInputItem
 from agents.memory import Session, SessionSettings
+from msgspec.structs import replace
 
 from callboard.bus.work import Work
 from callboard.languages.language import Failed, Node
 from callboard.languages.python.errors import StepFailed
 from callboard.languages.python.loop import WorkflowLoop, current_loop
-from callboard.languages.python.runs import RunOnly
-from callboard.languages.python.steps import seconds
+from callboard.languages.python.sessions import session
 from callboard.languages.python.values import plain_json
 from callboard.lib.json_types import JSON
 
 NODE = "session"
 """The name of the nodes at which operations of sessions are recorded."""
-
-_MEMORY: dict[str, JSON] = {"id": "openai_agents.sessions", "subtype": "KEY_VALUE_STORE"}
 
 
 class _InWorkflow:
@@ -50,55 +48,39 @@ class CallboardSession(_InWorkflow):
         super().__init__()
         self.session_id = session_id
         self.session_settings = session_settings
-        self._expires_s = None if expires is None else seconds(expires, "expires")
+        self._kept = replace(session(session_id, expires=expires), above=self._above, source=self._source)
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
-        """Return the latest ``limit`` items, by default all, the oldest first."""
-        items = await self._items()
+        """Return the latest ``limit`` items, by default all, the oldest first.
+
+        :raises StepFailed: if the store cannot be reached
+        """
         if limit is None and self.session_settings is not None:
             limit = self.session_settings.limit
-        return items if limit is None else items[len(items) - min(limit, len(items)) :]
+        found: list[Any] = [] if limit == 0 else await self._kept.items(limit)
+        return found
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
-        """Add items at the end."""
-        if items:
-            await self._perform("append", plain_json(items))
+        """Add items at the end.
+
+        :raises StepFailed: if the store cannot be reached, or an item is too large
+        """
+        await self._kept.append(*items)
 
     async def pop_item(self) -> TResponseInputItem | None:
-        """Remove the latest item, and return it; None if there is none."""
-        items = await self._items()
-        if not items:
-            return None
-        await self._perform("set", plain_json(items[:-1]))
-        return items[-1]
+        """Remove the latest item, and return it; None if there is none.
+
+        :raises StepFailed: if the store cannot be reached
+        """
+        found: Any = await self._kept.pop()
+        return found
 
     async def clear_session(self) -> None:
-        """Remove all items."""
-        await self._perform("delete")
+        """Remove all items.
 
-    async def _items(self) -> list[Any]:
-        return (await self._perform("get")).get("value") or []
-
-    async def _perform(self, operation: str, value: JSON = None) -> dict[str, Any]:
-        """Perform an operation of a memory.
-
-        :raises StepFailed: if the store cannot be reached, or the items are too large
+        :raises StepFailed: if the store cannot be reached
         """
-        loop = current_loop()
-        if loop is None:
-            raise RunOnly(f"session {self.session_id} is kept by workers: use it in a workflow")
-        given: dict[str, JSON] = {"key": self.session_id}
-        if operation in ("append", "set"):
-            given["value"] = value
-            if self._expires_s is not None:
-                given["options"] = {"ttl": self._expires_s}
-        node = self._place(loop)
-        request: JSON = {"operation": operation, "memory": _MEMORY, "scope": {}, "input": given}
-        outcome = await loop.effect(node, node.call("memory", "memory", request))
-        if isinstance(outcome, Failed):
-            raise StepFailed(outcome.error)
-        found: Any = outcome.value
-        return found
+        await self._kept.forget()
 
 
 class RecordedSession(_InWorkflow):

@@ -21,11 +21,17 @@ KEY_CHARS_MAX = 1_000
 
 
 class Session(Struct, frozen=True):
-    """A conversation under a key; see `session`."""
+    """A conversation under a key; see `session`.
+
+    Its operations are at the path of the current task, and the place in the code that calls them; an adapter of a
+    library may give another path ``above`` them, and another place as ``source``.
+    """
 
     key: str
     expires_s: float | None = None
     items_max: int | None = None
+    above: str | None = None
+    source: str = ""
 
     async def items(self, limit: int | None = None) -> list[JSON]:
         """Return the items, the oldest first; with ``limit`` only the latest ones.
@@ -75,7 +81,7 @@ class Session(Struct, frozen=True):
             "run": loop.stage.info.execution_id,
             **more,
         }
-        node = loop.place("session", loop.where())
+        node = loop.place("session", self.source or loop.where(), above=self.above)
         outcome = await loop.effect(node, node.call(operation, "memory", request))
         if isinstance(outcome, Failed):
             raise StepFailed(outcome.error)

@@ -26,32 +26,13 @@ async def test_a_session_lasts_from_run_to_run(tmp_path: Path) -> None:
         assert (third.output["output"], third.output["items"]) == ("one", 2)
 
 
-class Memory:
-    """The store of a worker's memories, as far as sessions use it."""
-
-    def __init__(self) -> None:
-        self.items: list[Any] = []
-
-    def carry(self, request: Any) -> Any:
-        given = request["input"]
-        match request["operation"]:
-            case "append":
-                assert given["options"] == {"ttl": 30 * 86_400.0}
-                self.items = [*self.items, *given["value"]]
-            case "set":
-                self.items = given["value"]
-            case "delete":
-                self.items = []
-            case _:
-                pass
-        return {"success": True, "value": self.items}
-
-
 def test_operations_of_a_session_are_effects() -> None:
-    with Scenario(own_models=True, effects={"memory": Memory().carry}) as scenario:
+    with Scenario(own_models=True) as scenario:
         scenario.start(plays.chat, input={"text": "Hi.", "forget": True})
-        operations = [one.request["operation"] for one in scenario.payloads("effect.call")]  # pyright: ignore
-        assert operations == ["get", "delete", "get", "append", "append", "get", "get"]
+        calls: list[Any] = list(scenario.payloads("effect.call"))
+        operations = [one.request["operation"] for one in calls]
+        assert operations == ["pop", "forget", "items", "append", "append", "items", "items"]
+        assert calls[0].request["memory"]["configurations"] == {"expires_s": 30 * 86_400.0}
         assert {event.path for event in scenario.events if event.type == "effect.call"} == {"session"}
 
 
