@@ -1,6 +1,6 @@
 """Sessions of the SDK in workflows: conversations that continue from run to run.
 
-`CallboardSession` is one of the sessions of workflows in Python. `RecordedSession` is for a session that exists
+`CallboardSession` keeps its items in the store of the workers' memories. `RecordedSession` is for a session that exists
 already, such as one of a database: each of its operations is a step.
 """
 
@@ -12,13 +12,9 @@ from agents.memory import Session, SessionSettings
 from msgspec.structs import replace
 
 from callboard.bus.work import Work
-from callboard.languages.language import Failed
+from callboard.languages.language import Failed, Node
 from callboard.languages.python.errors import StepFailed
-<<<<<<< HEAD
 from callboard.languages.python.loop import WorkflowLoop, current_loop
-=======
-from callboard.languages.python.loop import current_loop
->>>>>>> 394cce05 (adapters: sessions of the OpenAI Agents SDK are those of workflows)
 from callboard.languages.python.sessions import session
 from callboard.languages.python.values import plain_json
 from callboard.lib.json_types import JSON
@@ -26,24 +22,32 @@ from callboard.lib.json_types import JSON
 NODE = "session"
 """The name of the nodes at which operations of sessions are recorded."""
 
-<<<<<<< HEAD
-=======
 
-class CallboardSession:
-    """A session of the SDK whose items all runs of the tenant share that use its id: that of `callboard.session`.
->>>>>>> 394cce05 (adapters: sessions of the OpenAI Agents SDK are those of workflows)
+class _InWorkflow:
+    """What the sessions have in common: the place in the run."""
 
-    Each operation is an effect, and adds items once, however often a crashed worker makes it again. After ``expires``
-    (seconds, or a text such as ``30d``) without a change the session is empty.
+    def __init__(self) -> None:
+        loop = current_loop()
+        self._above = loop.path() if loop is not None else ""
+        self._source = loop.where() if loop is not None else ""
+
+    def _place(self, loop: WorkflowLoop) -> Node:
+        return loop.place(NODE, self._source, above=self._above)
+
+
+class CallboardSession(_InWorkflow):
+    """A session whose items all runs share that use its id, in all workflows of the tenant.
+
+    Each operation is an effect, and changes the items once, however often a crashed worker makes it again. After
+    ``expires`` (seconds, or a text such as ``30d``) without new items the session is empty. It holds up to 512 KB.
     """
 
     def __init__(
         self, session_id: str, *, expires: str | float | None = None, session_settings: SessionSettings | None = None
     ) -> None:
-        above, source = _place()
+        super().__init__()
         self.session_id = session_id
         self.session_settings = session_settings
-<<<<<<< HEAD
         self._kept = replace(session(session_id, expires=expires), above=self._above, source=self._source)
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
@@ -77,41 +81,16 @@ class CallboardSession:
         :raises StepFailed: if the store cannot be reached
         """
         await self._kept.forget()
-=======
-        self._session = replace(session(session_id, expires=expires), above=above, source=source)
-
-    async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
-        """Return the latest ``limit`` items, by default all, the oldest first."""
-        if limit is None and self.session_settings is not None:
-            limit = self.session_settings.limit
-        if limit is not None and limit < 1:
-            return []
-        found: Any = await self._session.items(limit)
-        return found
-
-    async def add_items(self, items: list[TResponseInputItem]) -> None:
-        """Add items at the end."""
-        await self._session.append(*items)
-
-    async def pop_item(self) -> TResponseInputItem | None:
-        """Remove the latest item, and return it; None if there is none."""
-        found: Any = await self._session.pop()
-        return found
-
-    async def clear_session(self) -> None:
-        """Remove all items."""
-        await self._session.forget()
->>>>>>> 394cce05 (adapters: sessions of the OpenAI Agents SDK are those of workflows)
 
 
-class RecordedSession:
+class RecordedSession(_InWorkflow):
     """A session of the SDK whose operations are steps of the workflow; outside of workflows they are as before.
 
     A worker that crashes while it adds items adds them again, so the session may then have them twice.
     """
 
     def __init__(self, session: Session) -> None:
-        self._above, self._source = _place()
+        super().__init__()
         self._session = session
         self.session_id = session.session_id
         self.session_settings = session.session_settings
@@ -134,7 +113,7 @@ class RecordedSession:
         loop = current_loop()
         if loop is None:
             return await call()
-        node = loop.place(NODE, self._source, above=self._above)
+        node = self._place(loop)
         work = Work(
             name=name,
             call=call,
@@ -148,9 +127,3 @@ class RecordedSession:
         if isinstance(outcome, Failed):
             raise StepFailed(outcome.error)
         return outcome.value
-
-
-def _place() -> tuple[str | None, str]:
-    """Return the path of the current task of a workflow, and the place in its code; None and an empty text outside."""
-    loop = current_loop()
-    return (None, "") if loop is None else (loop.path(), loop.where())

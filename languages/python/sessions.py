@@ -23,13 +23,8 @@ KEY_CHARS_MAX = 1_000
 class Session(Struct, frozen=True):
     """A conversation under a key; see `session`.
 
-<<<<<<< HEAD
     Its operations are at the path of the current task, and the place in the code that calls them; an adapter of a
     library may give another path ``above`` them, and another place as ``source``.
-=======
-    Operations are recorded below the path ``above``, by default that of the current task, with the place ``source`` in
-    the code.
->>>>>>> 394cce05 (adapters: sessions of the OpenAI Agents SDK are those of workflows)
     """
 
     key: str

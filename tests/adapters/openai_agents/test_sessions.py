@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,17 +29,11 @@ async def test_a_session_lasts_from_run_to_run(tmp_path: Path) -> None:
 def test_operations_of_a_session_are_effects() -> None:
     with Scenario(own_models=True) as scenario:
         scenario.start(plays.chat, input={"text": "Hi.", "forget": True})
-<<<<<<< HEAD
         calls: list[Any] = list(scenario.payloads("effect.call"))
         operations = [one.request["operation"] for one in calls]
         assert operations == ["pop", "forget", "items", "append", "append", "items", "items"]
         assert calls[0].request["memory"]["configurations"] == {"expires_s": 30 * 86_400.0}
-=======
-        operations = [one.request["operation"] for one in scenario.payloads("effect.call")]  # pyright: ignore
-        assert operations == ["pop", "forget", "items", "append", "append", "items", "items"]
->>>>>>> 394cce05 (adapters: sessions of the OpenAI Agents SDK are those of workflows)
         assert {event.path for event in scenario.events if event.type == "effect.call"} == {"session"}
-        assert scenario.result.output["items"] == 2
 
 
 def test_a_session_of_the_sdk_is_used_in_steps(tmp_path: Path) -> None:
