@@ -76,7 +76,7 @@ class Desk:
         ask = make_question(call, stage.spent(), to=terms.to, channel=channel, due=due, expiry=terms.on_expiry)
         async with node.question(slot, ask) as question:
             if terms.messenger is not None:
-                stage.spawn(_send(node, slot, terms.messenger, ask, call))
+                stage.spawn(_send(node, slot, terms.messenger, terms.to, ask, call))
             waiting = stage.spawn(self._answer(node, slot, question, ask))
             self._waiting.setdefault(name, []).append(waiting)
             try:
@@ -107,7 +107,7 @@ class Desk:
         name, who = call.tool.name, by or "a person"
         if answer.decision == "reject":
             because = f": {answer.reason}" if answer.reason else ""
-            return Refusal(Failure(DENIED, f"{who} rejected the call of {name}{because}"))
+            return Refusal(Failure(DENIED, f"{who} rejected the call of {name}{because}", retryable=False))
         if answer.decision == "approve_always" or terms.once:
             self._approved.add(name)
             for task in list(self._waiting[name]):
@@ -142,14 +142,18 @@ def _make_expired(call: Call, terms: Terms) -> Refusal:
     return Refusal(Failure(EXPIRED if final else DENIED, message), final)
 
 
-async def _send(node: Node, slot: str, messenger: Messenger, ask: Ask, call: Call) -> None:
-    """Send the question through a channel. If that fails, the question can be answered in any other way."""
+async def _send(node: Node, slot: str, messenger: Messenger, to: str, ask: Ask, call: Call) -> None:
+    """Send the question through a channel. If that fails, the question can be answered in any other way.
+
+    An answer by the link in the message is recorded in the name of ``to``, or of the channel.
+    """
     request: dict[str, JSON] = {
         "purpose": "request",
         "channel_type": messenger.type,
         "channel_config": messenger.config,
         "interaction": node.key(slot),
         "interaction_type": ask.type,
+        "user_id": to,
         "message": f"{ask.question}\n{msgspec.json.encode(call.arguments).decode()}",
         "options": ask.options,
         "timeout_at": ask.timeout_at.isoformat() if ask.timeout_at is not None else None,

@@ -21,7 +21,7 @@ careful = Agent("clerk", tools=[refund, look_up], approve=["refund"])
 limited = Agent("clerk", tools=[refund, look_up], approve=lambda tool, given: given.get("cents", 0) > 100)
 once = Agent("clerk", tools=[refund], approve=Approve(once=True, to="ada"))
 patient = Agent("clerk", tools=[refund], approve=[Approve(tools=["refund"], expires="1h")])
-strict = Agent("clerk", tools=[refund], approve=Approve(expires=3600, on_expiry="fail", channel="slack"))
+strict = Agent("clerk", tools=[refund], approve=Approve(expires=3600, on_expiry="fail", channel="slack", to="ada"))
 
 
 @workflow

@@ -130,7 +130,7 @@ def test_or_fails_the_agent_and_the_channel_gets_the_question() -> None:
     [message] = sent
     assert message["message"] == 'May agent clerk call refund?\n{"order":"a","cents":1}'
     assert [option["value"] for option in message["options"]] == ["approve", "reject", "approve_always", "stop"]
-    assert message["interaction"] == "clerk#1.1!approve.1.0"
+    assert (message["interaction"], message["user_id"]) == ("clerk#1.1!approve.1.0", "ada")
 
 
 def test_mistakes_are_found_when_an_agent_is_made() -> None:

@@ -20,7 +20,7 @@ from callboard.service.client.connection import Connection
 from callboard.surfaces.http.answer_form import FORM
 from callboard.surfaces.http.forms import Unreadable, answer_of, fields_of, form_html
 from tests.support.http_application import PATIENCE_S, served
-from tests.surfaces.http.test_readings import asking
+from tests.surfaces.http.test_readings import asking, paying
 
 Deployment = tuple[httpx.AsyncClient, Connection]
 
@@ -182,9 +182,14 @@ KEY = "ask#1.1!ask"
 
 async def asked(deployment: Deployment, run: str, **question: Any) -> tuple[str, str]:
     """Have a run ask; return the key of its question and the address of a link."""
+    return await asked_by(deployment, run, asking(**question))
+
+
+async def asked_by(deployment: Deployment, run: str, start: dict[str, Any]) -> tuple[str, str]:
+    """Start a run that asks; return as `asked`."""
     client, connection = deployment
     client.headers["authorization"] = "Bearer 0perator"
-    started = await client.post("/runs", json={**asking(**question), "run_id": run})
+    started = await client.post("/runs", json={**start, "run_id": run})
     assert started.status_code == 202, started.text
     with anyio.fail_after(PATIENCE_S):
         async with connection.client.follow(run, event_type=HumanAsked.type) as feed:
@@ -234,6 +239,23 @@ async def test_a_link_answers_once_with_a_form(deployment: Deployment) -> None:
     assert [(one.user_response, one.by) for one in given] == [("yes", "ada")]
     assert closed is not None
     assert closed.outcome == "answered"
+
+
+async def test_a_link_approves_a_call_with_other_arguments(deployment: Deployment) -> None:
+    client, _ = deployment
+    key, url = await asked_by(deployment, "pay", paying())
+    async with httpx.AsyncClient(trust_env=False) as browser:
+        shown = dict(Reading((await browser.get(url)).text).sent)
+        assert json.loads(shown["1"]) == {"cents": 900}
+        wrong = await browser.post(url, data={"0": "0", "1": '{"cents": "all"}'})
+        assert (wrong.status_code, "arguments.cents: 'all' is not of type" in text_of(wrong)) == (422, True)
+        assert (await browser.post(url, data={"0": "0", "1": '{"cents": 9}'})).status_code == 200
+    late = await client.post("/runs/pay/answer", json={"interaction": key, "user_response": "reject"})
+    assert late.status_code in (400, 409)  # The run may have ended.
+    ended = await client.get("/runs/pay/result", params={"wait_s": 20})
+    assert ended.json()["output"] == "paid"
+    [given], _closed = await answers(deployment, "pay")
+    assert (given.user_response, given.by) == ({"decision": "approve", "arguments": {"cents": 9}}, "ada")
 
 
 async def test_of_answers_that_race_one_wins_and_the_others_are_told_whose(deployment: Deployment) -> None:

@@ -48,6 +48,17 @@ def asking(**question: Any) -> dict[str, Any]:
     return {"definition": {"source": json.dumps(flow(steps))}}
 
 
+def paying() -> dict[str, Any]:
+    """The start of a run that calls a tool after a person's approval, and returns its output."""
+    source = {"type": "scripted", "tools": [{"name": "pay", "input_schema": PAYMENT}]}
+    given = {"source": source, "tool": "pay", "arguments": {"cents": 900}, "approve": "always"}
+    steps = {"pay": call({"provider": "mwl:provider.call/callboard/tool/v1", "with": given}), "done": returned()}
+    return {"definition": {"source": json.dumps(flow(steps))}, "script": {"tools": {"pay": [{"output": "paid"}]}}}
+
+
+PAYMENT = {"type": "object", "properties": {"cents": {"type": "integer"}}, "required": ["cents"]}
+
+
 @pytest.fixture(scope="module")
 async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deployment]:
     async with served(tmp_path_factory.mktemp("house")) as found:

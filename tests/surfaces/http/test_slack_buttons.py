@@ -12,7 +12,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from callboard.bus.events import HumanAnswered, HumanAsked, payload_of
+from callboard.bus.events import CancelRequested, HumanAnswered, HumanAsked, RunEnd, ToolCall, payload_of
 from callboard.bus.log.port import NoAnswer
 from callboard.features.access.links import Links
 from callboard.runtime.admission.definitions import Definitions
@@ -24,7 +24,7 @@ from callboard.surfaces.http.sender_secrets import sender_secrets
 from callboard.surfaces.http.slack_buttons import PATH, SlackButtons
 from tests.support.http_application import PATIENCE_S, served
 from tests.surfaces.http.test_answer_links import now
-from tests.surfaces.http.test_readings import asking
+from tests.surfaces.http.test_readings import asking, paying
 from tests.surfaces.http.test_webhooks import SECRET, of_slack
 
 HOOK = "https://hooks.slack.com/actions/T1/1"
@@ -33,9 +33,10 @@ HOOK = "https://hooks.slack.com/actions/T1/1"
 class Desk:
     """The buttons of a tenant, and what Slack is told."""
 
-    def __init__(self, connection: Connection, tasks: Any) -> None:
+    def __init__(self, connection: Connection, tasks: Any, runs: httpx.AsyncClient) -> None:
         operations = Operations(connection.log, Definitions(), Listings(connection.log, tasks)).operations()
         self.connection = connection
+        self.runs = runs
         self.told: list[tuple[str, Any]] = []
         buttons = SlackButtons(
             "acme",
@@ -64,7 +65,7 @@ async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Desk]:
         assert started.status_code == 202
         async with connection.client.follow("one", event_type=HumanAsked.type) as feed:
             await anext(aiter(feed))
-        yield Desk(connection, tasks)
+        yield Desk(connection, tasks, client)
         tasks.cancel_scope.cancel()
 
 
@@ -120,3 +121,18 @@ async def test_one_press_counts_and_the_others_are_told_whose(desk: Desk) -> Non
     events = await desk.connection.client.events("one")
     given = [payload_of(event) for event in events if event.type == HumanAnswered.type]
     assert [(one.user_response, one.by) for one in given if isinstance(one, HumanAnswered)] == [("b", "slack:ada")]
+
+
+async def test_a_button_stops_the_run_instead_of_a_call(desk: Desk) -> None:
+    connection = desk.connection
+    async with connection.client.follow("pay", event_type=HumanAsked.type) as feed:
+        assert (await desk.runs.post("/runs", json={**paying(), "run_id": "pay"})).status_code == 202
+        key = (await anext(aiter(feed))).event.key
+    link = await Links(connection.log, "acme").made("pay", key, "slack", now())
+    pressed = await desk.press(f"{link}#3")
+    assert pressed.json()["text"] == "May step pay call pay?\nStop the run, says slack:ada."
+    async with connection.client.follow("pay", event_type=RunEnd.type) as feed:
+        await anext(aiter(feed))
+    events = await connection.client.events("pay")
+    [cancelled] = [found for event in events if isinstance(found := payload_of(event), CancelRequested)]
+    assert (cancelled.by, ToolCall.type in {event.type for event in events}) == ("slack:ada", False)

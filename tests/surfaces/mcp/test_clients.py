@@ -135,6 +135,31 @@ async def test_a_question_is_put_to_the_person_at_the_client(mode: Any, served: 
     assert heard == [("Which?", ["a", "b"])]
 
 
+async def test_a_call_of_a_tool_is_approved_at_the_client_with_other_arguments(served: tuple[Place, str]) -> None:
+    heard: list[Any] = []
+
+    async def person(_context: Any, params: ElicitRequestParams) -> ElicitResult:
+        heard.append(getattr(params, "requested_schema", {})["properties"]["arguments"])
+        return ElicitResult(action="accept", content={"decision": "approve", "arguments": '{"cents": 9}'})
+
+    pay = {"source": {"type": "scripted", "tools": [{"name": "pay"}]}, "tool": "pay", "approve": "always"}
+    asked = {"provider": "mwl:provider.call/callboard/tool/v1", "with": {**pay, "arguments": {"cents": 900}}}
+    source = json.dumps(flow({"pay": call(asked), "done": returned()}))
+    script = {"tools": {"pay": [{"output": "paid"}]}}
+    async with client_of(served, elicitation_callback=person) as client:
+        run = await answer(client, "start_workflow", source=source, run_id="approves", script=script, wait_s=60)
+        assert (run["status"], run["output"]) == ("completed", "paid")
+        page = await answer(client, "watch_run", run_id="approves", types=["tool.call"], detail="full")
+    assert [one["event"]["payload"]["input"] for one in page["events"]] == [{"cents": 9}]
+    assert heard == [
+        {
+            "type": "string",
+            "description": "Replaces the arguments of the call, with approve only. As JSON.",
+            "default": '{"cents":900}',
+        }
+    ]
+
+
 async def test_a_state_that_is_not_ours_is_refused(client: Client) -> None:
     for state in ("nix", '{"run_id": ""}'):
         result = await client.session.call_tool("get_run", {"run_id": "x"}, request_state=state)
