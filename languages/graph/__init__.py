@@ -17,6 +17,7 @@ KIT = Kit(
     "JSON with metadata, nodes, connections",
     fields=("metadata", "nodes", "connections", "triggers"),
     authoring_module=f"{__name__}.authoring",
+    templates=__name__,
     typed_nodes=True,
     variables=True,
 )

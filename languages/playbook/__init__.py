@@ -31,5 +31,6 @@ KIT = Kit(
     suffixes=(".md", ".markdown"),
     resembles=_resembles,
     authoring_module=f"{__name__}.authoring",
+    templates=__name__,
     variables=True,
 )

@@ -1,9 +1,8 @@
 """``callboard new``: a first definition, from a template."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,7 +11,7 @@ from callboard.surfaces.cli.output import say, style
 from callboard.surfaces.cli.settings import json_option
 
 if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
+    from callboard.service.files.templates import Template
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -38,93 +37,16 @@ def new(name: str | None, template: str, language: str | None, listing: bool, fo
         write_template(name, language, template, force=force, as_json=as_json)
 
 
-ABOUT = "template.toml"
-"""The file that describes a template; it is not copied."""
-
 SCHEMAS = ".schemas"
 """The folder for schemas."""
 
 _SCHEMA = re.compile(r"^# yaml-language-server: \$schema=\.schemas/(\w+)\.json$", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_PLAIN = re.compile(r"(?!(?:true|false|null|yes|no|on|off)$)[A-Za-z][A-Za-z0-9_-]*", re.IGNORECASE)
-"""A name that YAML reads as a text without quotes."""
-
-
-class Template(NamedTuple):
-    """A template. ``definition``, ``script``, ``input`` and ``answers`` (to its questions) are names of its files.
-
-    ``usual`` marks the template to use if several languages have one of this name. ``script`` is None if no model is
-    used. ``name_line`` is the line of the definition to replace by ``name_becomes``; empty if definitions have no name.
-    ``commands`` are more commands to run, each with its description; ``{definition}`` in them stands for the file.
-    ``is_drawn`` says that `callboard diagram` can draw the definition.
-    """
-
-    language: str
-    name: str
-    about: str
-    definition: str
-    script: str | None
-    input: str | None
-    usual: bool
-    name_line: str
-    name_becomes: str
-    answers: str | None
-    commands: list[tuple[str, str]]
-    is_drawn: bool
-    folder: "Traversable"
-
-    def content(self, called: str) -> dict[str, str]:
-        """Return the template's files by name; the definition gets the name ``called``."""
-        texts = {one.name: one.read_text(encoding="utf-8") for one in self._files()}
-        written = called if _PLAIN.fullmatch(called) else f'"{called}"'
-        if self.name_line:
-            line = self.name_becomes.replace("{name}", written)
-            texts[self.definition] = texts[self.definition].replace(self.name_line, line, 1)
-        return texts
-
-    def _files(self) -> "list[Traversable]":
-        found = [one for one in self.folder.iterdir() if one.is_file() and one.name != ABOUT]
-        # The definition first, because readers look at it first.
-        return sorted(found, key=lambda one: (one.name != self.definition, one.name))
-
-
-def templates() -> Iterator[Template]:
-    """Yield the templates of all languages, in the order of their names; ``minimal`` is the first of its language."""
-    import tomllib
-    from importlib.resources import files
-
-    from callboard.languages.kit import kits
-
-    for kit in kits().values():
-        place = files(kit.templates).joinpath("templates") if kit.templates else None
-        for folder in sorted(
-            _template_folders(place) if place else (), key=lambda one: (one.name != "minimal", one.name)
-        ):
-            about = tomllib.loads(folder.joinpath(ABOUT).read_text(encoding="utf-8"))
-            yield Template(
-                language=kit.name,
-                name=folder.name,
-                about=about["about"],
-                definition=about["definition"],
-                script=about.get("script"),
-                input=about.get("input"),
-                usual=about.get("usual", False),
-                name_line=about.get("name_line", ""),
-                name_becomes=about.get("name_becomes", ""),
-                answers=about.get("answers"),
-                commands=[(one["about"], one["command"]) for one in about.get("commands", ())],
-                is_drawn=not kit.code_module,
-                folder=folder,
-            )
-
-
-def _template_folders(place: "Traversable") -> "Iterator[Traversable]":
-    # Skip __pycache__ of templates with Python files.
-    return (one for one in place.iterdir() if one.is_dir() and not one.name.startswith(("_", ".")))
 
 
 def list_templates(*, as_json: bool) -> None:
     """Print the templates of all languages."""
+    from callboard.service.files.templates import templates
     from callboard.service.operations.results import compact
 
     found = list(templates())
@@ -171,8 +93,10 @@ def write_template(name: str | None, language: str | None, template: str, *, for
         say(f"  {style(f'# {words}', dim=True)}\n  {command}")
 
 
-def _choose_template(language: str | None, template: str) -> Template:
+def _choose_template(language: str | None, template: str) -> "Template":
     """Return the template of this name; if several languages have one and none is given, the usual one."""
+    from callboard.service.files.templates import templates
+
     known = list(templates())
     languages = list(dict.fromkeys(one.language for one in known))
     if language is not None and language not in languages:
@@ -212,7 +136,7 @@ def _check_overwrite(folder: Path, texts: dict[str, str], *, force: bool) -> Non
         )
 
 
-def _next_commands(template: Template, folder: Path) -> list[tuple[str, str]]:
+def _next_commands(template: "Template", folder: Path) -> list[tuple[str, str]]:
     """Return the commands to run next, each after its description."""
     import shlex
 
@@ -231,7 +155,9 @@ def _next_commands(template: Template, folder: Path) -> list[tuple[str, str]]:
     if template.is_drawn:
         found.append(("draw it", f"{ours} diagram {definition} --format svg --output {drawing}"))
     if template.script is not None:
-        found.append(("perform it by its script, without any key", f"{run} --script {file(template.script)}"))
+        answers = f" < {file(template.answers)}" if template.answers else ""
+        rehearsal = f"{run} --script {file(template.script)}{answers}"
+        found.append(("perform it by its script, without any key", rehearsal))
         found.append(("perform it by Claude, with ANTHROPIC_API_KEY set", f"{run} --model anthropic"))
     elif template.answers is not None:
         found.append(("perform it, with the answers in a file", f"{run} < {file(template.answers)}"))

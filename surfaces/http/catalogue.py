@@ -1,6 +1,7 @@
-"""The registered definitions and their inputs, for clients that start runs."""
+"""What can be started: the registered definitions and their inputs, texts of definitions, and examples."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from anyio import to_thread
@@ -9,9 +10,11 @@ from msgspec import Struct
 from callboard.bus.commands import Registration
 from callboard.languages.registry import about, authoring, parse_definition
 from callboard.projections.drawing.geometry import Geometry, geometry
+from callboard.runtime.admission.definitions import SOURCE_CHARS_MAX
 from callboard.runtime.admission.registration import registered_names
 from callboard.runtime.admission.versions import find_registration
 from callboard.service.client.connection import Connection
+from callboard.service.files.templates import example_start, examples
 from callboard.service.operations.operation import ApiError, Provider
 from callboard.service.operations.requests import Nothing, OneName
 
@@ -40,15 +43,41 @@ class Listing(Struct, frozen=True):
     definitions: list[Listed]
 
 
-class Wanted(Struct, frozen=True, omit_defaults=True):
-    """Answer of ``describe``: the title, description and inputs of a definition, and its drawing.
+class DescribeText(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``describe_text``: the text of a definition. ``file`` is the name of its file, if it has one; its end decides
+    about the language if the text does not."""
 
-    ``input`` and ``arguments`` are JSON Schemas of the declared inputs and parameters, empty if none are declared.
+    source: str
+    language: str | None = None
+    file: str = ""
+
+
+class Example(Struct, frozen=True):
+    """A definition that can be started at once: ``start`` is the message, with a script in place of a model."""
+
+    language: str
+    name: str
+    about: str
+    start: dict[str, Any]
+
+
+class ExampleList(Struct, frozen=True):
+    """Answer of ``examples``."""
+
+    examples: list[Example]
+
+
+class Wanted(Struct, frozen=True, omit_defaults=True):
+    """Answer of ``describe`` and ``describe_text``: the title, description and inputs of a definition, and its drawing.
+
+    ``name`` is the name that its text gives it. ``input`` and ``arguments`` are JSON Schemas of the declared inputs and
+    parameters, empty if none are declared.
     """
 
     language: str
     hash: str
     graph: Geometry
+    name: str = ""
     title: str = ""
     description: str = ""
     input: dict[str, Any] = {}
@@ -73,7 +102,19 @@ class Catalogue(Provider):
         kept = await find_registration(self._log, tenant, asked.name)
         if kept is None:
             raise ApiError(404, "definition.unknown", f"no definition {asked.name!r} is registered")
-        return await to_thread.run_sync(_describe, kept)
+        return await to_thread.run_sync(_describe, kept.source or "", kept.language, "", kept.hash)
+
+    async def describe_text(self, tenant: str, asked: DescribeText) -> Wanted:
+        """Return the inputs of a definition that is not registered, and its drawing."""
+        if len(asked.source) > SOURCE_CHARS_MAX:
+            expected = f"at most {SOURCE_CHARS_MAX} characters"
+            message = f"the definition has {len(asked.source)} characters"
+            raise ApiError(400, "definition.too_large", message, where="source", expected=expected)
+        return await to_thread.run_sync(_describe, asked.source, asked.language, asked.file, None)
+
+    async def examples(self, tenant: str, _request: Nothing) -> ExampleList:
+        """List examples that need no model, one or more per language, each with its start message."""
+        return ExampleList(await to_thread.run_sync(_examples))
 
 
 def _list_entry(name: str, kept: Registration, count: int) -> Listed:
@@ -82,16 +123,25 @@ def _list_entry(name: str, kept: Registration, count: int) -> Listed:
     return Listed(name, kept.language or "", kept.hash or "", count, title)
 
 
-def _describe(kept: Registration) -> Wanted:
-    definition = parse_definition(kept.source or "", named=kept.language)
+@cache
+def _examples() -> list[Example]:
+    return [Example(one.language, one.name, one.about, example_start(one)) for one in examples()]
+
+
+def _describe(source: str, language: str | None, file: str, known_hash: str | None) -> Wanted:
+    definition = parse_definition(source, file, language)
     if isinstance(definition, list):
-        raise ApiError(409, "definition.refused", "the registered definition is no longer valid", definition)
+        status, message = (400, "the definition is not valid")
+        if known_hash is not None:
+            status, message = (409, "the registered definition is no longer valid")
+        raise ApiError(status, "definition.refused", message, definition)
     said = about(definition)
     graph = geometry(authoring(definition.language).outline(definition.document))
     return Wanted(
         language=definition.language,
-        hash=kept.hash or "",
+        hash=known_hash or definition.hash,
         graph=graph,
+        name=definition.name,
         title=said.title,
         description=said.description,
         input=schema_of(said.inputs),

@@ -15,6 +15,7 @@ _ENDING = frozenset({RunClaimed.type, RunDiverged.type, RunEnd.type, RunQuaranti
 
 class _Definition(Struct, frozen=True):
     language: str = ""
+    hash: str = ""
 
 
 class _Parent(Struct, frozen=True):
@@ -47,6 +48,7 @@ def read_origin(first: Event) -> Origin:
     forked, scheduled = told.forked_from, told.start.scheduled
     return Origin(
         language=told.definition.language,
+        definition_hash=told.definition.hash,
         parent=told.parent.run if told.parent is not None else None,
         schedule=scheduled.schedule if scheduled is not None else None,
         forked_from=ForkedAt(forked.run, forked.n) if forked is not None else None,

@@ -10,6 +10,7 @@ from callboard.features.access.subject import Scope, Subject
 from callboard.service.operations.fork_starts import ForkRun
 from callboard.service.operations.operation import ApiError
 from callboard.service.operations.requests import AddSchedule
+from callboard.surfaces.http.catalogue import DescribeText
 
 Kind = Literal["string", "integer", "number", "list"]
 """The type of a query parameter; a list has items separated by commas."""
@@ -45,7 +46,7 @@ class Route(Struct, frozen=True):
         if self.method == "GET":
             return "read"
         told = self.more.get("verb") if self.more else None
-        return "start" if self.operation == "start" else "answer" if told == "answer" else "operate"
+        return "start" if self.operation in ("start", "describe_text") else "answer" if told == "answer" else "operate"
 
     def sign(self, asked: dict[str, Any], subject: Subject) -> dict[str, Any]:
         """Return the operation's request with the name of the subject, which is recorded in the log."""
@@ -136,6 +137,8 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route("GET", "/definitions", "definitions", {}),
     Route("POST", "/definitions", "definition", {}, Registration),
+    Route("POST", "/definitions/about", "describe_text", {}, DescribeText),
+    Route("GET", "/examples", "examples", {}),
     Route("GET", _NAME, "definition", {}),
     Route("GET", f"{_NAME}/about", "describe", {}),
     Route("GET", f"{_NAME}/versions", "versions", {}),

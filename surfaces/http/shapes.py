@@ -70,10 +70,11 @@ class ForkedAt(Struct, frozen=True):
 
 
 class Origin(Struct, frozen=True):
-    """The origin of a run: the ``language`` of its definition, and the ``parent`` run or ``schedule`` that started it,
-    or the run from which it was forked. Origins that do not apply are None."""
+    """The origin of a run: the ``language`` and the ``definition_hash`` of its definition, and the ``parent`` run or
+    ``schedule`` that started it, or the run from which it was forked. Origins that do not apply are None."""
 
     language: str
+    definition_hash: str
     parent: str | None
     schedule: str | None
     forked_from: ForkedAt | None

@@ -11,8 +11,8 @@ import pytest
 
 from callboard.languages.kit import kits
 from callboard.languages.registry import parse_definition
+from callboard.service.files.templates import ABOUT, Template, templates
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.new import ABOUT, Template, templates
 from tests.support.cli_stage import Place
 from tests.support.places import ROOT
 
@@ -36,6 +36,8 @@ def test_every_folder_is_a_template_of_a_language() -> None:
     assert {(one.language, one.name) for one in TEMPLATES} == there
     assert {one.language for one in TEMPLATES} <= set(kits())
     assert {"minimal", "triage", "review"} <= {one.name for one in TEMPLATES if one.language == "workflow"}
+    assert {"minimal", "approval"} <= {one.name for one in TEMPLATES if one.language == "playbook"}
+    assert "minimal" in {one.name for one in TEMPLATES if one.language == "graph"}
     assert {"minimal", "quotes"} <= {one.name for one in TEMPLATES if one.language == "flow"}
     assert {"minimal", "agent", "approval", "nightly"} <= {one.name for one in CODE if one.language == "python"}
     assert all(files(f"callboard.languages.{one.language}").joinpath("templates").is_dir() for one in TEMPLATES)
@@ -119,8 +121,10 @@ def test_a_template_runs_with_the_commands_that_are_printed(place: Place, templa
     assert done.stdout == f"✓ my sub/first/{template.definition} ({template.language}): valid\n"
     assert place.here(*diagram).exit_code == exits.OK
     assert (place.folder / "my sub" / "first" / "first.svg").read_text(encoding="utf-8").startswith("<svg ")
-    told = place.told(*rehearse)
-    assert told["status"] == "completed", told
+    assert ("<" in rehearse) == (template.answers is not None)
+    answers = template.content("mine")[template.answers] if template.answers else None
+    ran = place.here(*(rehearse[: rehearse.index("<")] if answers else rehearse), "--json", said=answers)
+    assert json.loads(ran.stdout.splitlines()[-1])["status"] == "completed", ran.output
     assert ("--script" in rehearse) == (template.script is not None)
     # What needs no model has nothing to perform in earnest that it has not performed yet.
     assert [(one[:2], one[-2:]) for one in earnest] == (

@@ -6,7 +6,8 @@ import {follow} from '../lib/follow.js'
 import {count, dollars, duration, instant, left, short, some, spent, when} from '../lib/format.js'
 import {added} from '../lib/run.js'
 import {chip, look} from '../lib/status.js'
-import {failure, noRuns} from './parts.js'
+import {firstRun} from './examples.js'
+import {failure} from './parts.js'
 
 const SHOWN = 6
 const DAY_S = 86_400
@@ -67,7 +68,7 @@ export class HomeView extends HTMLElement {
         ...TILES.map(([, , query]) => get(['count'], query)),
       ])
       if (!this.isConnected) return
-      if (!latest.runs.length) return fill(this, this.empty())
+      if (!latest.runs.length) return this.first()
       const {board, tiles, cards} = this
       // Keep the focused element, from which the person may be about to navigate.
       settle(tiles, TILES.map(([status, word, query], i) => tile(status, word, counted[i].count, to(['runs'], query))))
@@ -83,8 +84,9 @@ export class HomeView extends HTMLElement {
     }
   }
 
-  empty() {
-    return noRuns('An empty board', to(['start']), 'primary')
+  /** What is there already stays: somebody may be about to choose an example. */
+  first() {
+    if (!this.querySelector('.first')) fill(this, h('div', {class: 'home'}, firstRun()))
   }
 }
 

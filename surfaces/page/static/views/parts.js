@@ -8,12 +8,6 @@ import {Refused} from '../lib/api.js'
 /** @param {string} title @param {...Child} more */
 export const nothing = (title, ...more) => h('div', {class: 'nothing'}, h('h2', {}, title), ...more.map((one) => (typeof one === 'string' ? h('p', {}, one) : one)))
 
-/** The empty state without runs, with commands that work as printed. @param {string} title @param {string} href @param {string} look */
-export const noRuns = (title, href, look) => nothing(title,
-  'No run has been started yet. Start one here, or at the command line, in the folder where callboard up was started:',
-  h('pre', {}, 'callboard new workflow\ncallboard start workflow/workflow.yaml --input @workflow/input.json --script workflow/script.yaml'),
-  h('a', {class: `button ${look}`, href}, 'Start a run'))
-
 /** @type {Promise<Record<string, string>>|undefined} by code, asked for when something goes wrong */
 let remedies
 

@@ -222,8 +222,10 @@ export class RunView extends HTMLElement {
 
   /** @param {any} index a page of it */
   take(index) {
-    const {language, parent, schedule, forked_from: forked} = index.origin
+    const {language, parent, schedule, forked_from: forked, definition_hash: hash} = index.origin
     this.language = language
+    /** @type {string} of the definition */
+    this.hash = hash
     this.origin ??= links(parent, schedule, forked)
     // More events may have arrived by now.
     if (index.last >= this.run.last) this.ending = index.ending ?? this.ending
@@ -480,7 +482,7 @@ export class RunView extends HTMLElement {
       this.head,
       h('div', {class: 'run-title'}, h('a', {href: to(['runs']), class: 'soft', 'aria-label': 'All runs'}, 'Runs ›'), h('h1', {}, id), read ? chip(status) : h('span', {class: 'soft'}, this.trouble.hasChildNodes() ? '' : 'reading…'), h('span', {class: 'stretch'}), read ? verbs(id, status, run) : null),
       h('div', {class: 'facts'},
-        run.root.name ? h('a', {href: to(['definitions', run.root.name])}, run.root.name) : null,
+        run.root.name ? h('a', {href: to(['definitions', `${run.root.name}@${this.hash}`], {run: id})}, run.root.name) : null,
         this.origin?.map((one) => one.cloneNode(true)) ?? [],
         this.language ? h('span', {class: 'soft'}, this.language) : null,
         h('span', {}, lasted),

@@ -6,7 +6,7 @@ import {count, dollars, duration, instant, when} from '../lib/format.js'
 import {h, paced, say} from '../lib/dom.js'
 import {cell, headings, List, row} from '../lib/list.js'
 import {follow} from '../lib/follow.js'
-import {failure, noRuns, nothing} from './parts.js'
+import {failure, nothing} from './parts.js'
 import {go} from './going.js'
 import {Picking} from './picking.js'
 import {savedFilters} from './saved.js'
@@ -160,7 +160,7 @@ export class RunsView extends HTMLElement {
     this.list.element.classList.toggle('empty', !this.rows.length)
     if (this.rows.length || !this.read) this.note.replaceChildren()
     else if (filtered) this.note.replaceChildren(nothing('No run matches', 'Remove a filter to see more.', h('a', {class: 'button', href: to(['runs'])}, 'All runs')))
-    else this.note.replaceChildren(noRuns('No runs yet', to(['start']), ''))
+    else this.note.replaceChildren(nothing('No runs yet', 'Runs appear here as soon as they are started.', h('a', {class: 'button primary', href: to([])}, 'Try an example')))
     this.pill.hidden = !this.news.length
     this.pill.textContent = `${this.news.length} new ↑`
   }
