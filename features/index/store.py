@@ -74,14 +74,62 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(RunFold).decode
 
 
-By = Literal["definition", "day", "model"]
-"""The property by which costs are grouped. The day (UTC) is that of a run's end."""
+By = Literal["definition", "day", "model", "tag"]
+"""The property by which costs are grouped. The day (UTC) is that of a run's end. A run with several tags is in the
+group of each of them."""
 
 _GROUPS: Mapping[By, str] = {
     "definition": "runs.definition",
     "day": "date(runs.ended, 'unixepoch')",
     "model": "bills.model",
+    "tag": "tags.name || '=' || tags.value",
 }
+
+Column = Literal["run", "definition", "status", "duration", "tokens", "cost", "error", "ended"]
+"""The columns by which runs can be sorted, besides the order in which they were accepted."""
+
+_SORTED: Mapping[Column, str] = {
+    "run": "run",
+    "definition": "definition",
+    "status": "coalesce(told, status)",
+    "duration": "coalesce(duration, -1)",
+    "tokens": "tokens",
+    "cost": "coalesce(cost, -1)",
+    "error": "coalesce(error, '')",
+    "ended": "coalesce(ended, -1)",
+}
+"""What is compared in each column. Unknown numbers are less than all others."""
+
+Property = Literal["definition", "language", "error", "tag"]
+"""The properties of runs whose values can be listed."""
+
+_LISTED: Mapping[Property, str] = {
+    "definition": "SELECT definition, count(*) FROM runs WHERE definition != ''",
+    "language": "SELECT language, count(*) FROM runs WHERE language != ''",
+    "error": "SELECT error, count(*) FROM runs WHERE error != ''",
+    "tag": f"SELECT name || '=' || value, count(*) FROM tags WHERE name NOT IN ('{WARNING}', '{KEY}')",
+}
+
+
+class Order(msgspec.Struct, frozen=True):
+    """The order of a list of runs: by a column, or without one by the time of acceptance. ``descending`` puts the
+    greatest, or the newest, first. Of equal runs the newer one is first."""
+
+    column: Column | None = None
+    descending: bool = True
+
+
+class ValueCount(msgspec.Struct, frozen=True):
+    """A value of a property, and the number of runs that have it."""
+
+    value: str
+    runs: int
+
+
+_JOINED: Mapping[By, str] = {
+    "tag": f"JOIN tags ON tags.place = runs.place AND tags.name NOT IN ('{WARNING}', '{KEY}') "
+}
+"""The tables besides those of runs and bills that groups need."""
 
 
 class Spending(msgspec.Struct, frozen=True):
@@ -314,11 +362,14 @@ class RunIndex:
 
     # -- queries ------------------------------------------------------------------------------------------------------
 
-    def select(self, where: Where, limit: int, before: str | None = None) -> list[RunRow]:
-        """Return up to ``limit`` matching rows, the newest first. ``before`` names a run after which to continue.
+    def select(self, where: Where, limit: int, before: str | None = None, order: Order | None = None) -> list[RunRow]:
+        """Return up to ``limit`` matching rows in an order, by default the newest first. ``before`` names a run after
+        which to continue.
 
         :raises KeyError: if that run is not in the index
         """
+        if order is not None and (order.column is not None or not order.descending):
+            return self._select_sorted(where, limit, before, order)
         end = sys.maxsize
         if before is not None and (end := self._place(before)) is None:
             raise KeyError(before)
@@ -333,6 +384,36 @@ class RunIndex:
             if len(rows) >= limit or not since:
                 return [_decode(state).row for (state,) in rows]
             width *= WIDER
+
+    def _select_sorted(self, where: Where, limit: int, before: str | None, order: Order) -> list[RunRow]:
+        found = condition(where)
+        sql, values = found.sql, found.values
+        way, beyond = ("DESC", "<") if order.descending else ("ASC", ">")
+        compared = _SORTED[order.column] if order.column is not None else None
+        if before is not None:
+            place = self._place(before)
+            if place is None:
+                raise KeyError(before)
+            if compared is None:
+                sql, values = f"place {beyond} ? AND ({sql})", [place, *values]
+            else:
+                [(value,)] = self._query(f"SELECT {compared} FROM runs WHERE run = ?", [before])
+                after = f"({compared} {beyond} ? OR ({compared} = ? AND place < ?))"
+                sql, values = f"{after} AND ({sql})", [value, value, place, *values]
+        by = f"place {way}" if compared is None else f"{compared} {way}, place DESC"
+        # Only the places are sorted: with the states, which are long, that would take much longer.
+        places = [
+            place
+            for (place,) in self._query(f"SELECT place FROM runs WHERE {sql} ORDER BY {by} LIMIT ?", [*values, limit])
+        ]
+        marks = ", ".join("?" * len(places))
+        states = dict(self._query(f"SELECT place, state FROM runs WHERE place IN ({marks})", [*places]))
+        return [_decode(states[place]).row for place in places]
+
+    def values(self, of: Property, limit: int) -> list[ValueCount]:
+        """Return up to ``limit`` values of a property, those of the most runs first."""
+        sql = f"{_LISTED[of]} GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT ?"
+        return [ValueCount(value, runs) for value, runs in self._query(sql, [limit])]
 
     def matching(self, where: Where) -> int:
         """Return the number of matching runs."""
@@ -371,7 +452,7 @@ class RunIndex:
         sql = (
             f"SELECT {_GROUPS[by]}, count(DISTINCT runs.place), sum(input), sum(output), "
             "sum(pico / 1000000), sum(pico % 1000000), sum(unknown), sum(unmetered) "
-            "FROM runs JOIN bills ON bills.place = runs.place "
+            f"FROM runs JOIN bills ON bills.place = runs.place {_JOINED.get(by, '')}"
             f"WHERE runs.place IN (SELECT place FROM runs WHERE parent = '' AND ({found.sql})) GROUP BY 1 ORDER BY 1"
         )
         rows = [

@@ -1,13 +1,16 @@
-"""The open questions to people in all runs, folded only from ``human.*`` events and the ends of runs."""
+"""The questions to people in all runs, open and closed, folded only from ``human.*`` events and the ends of runs."""
 
 import datetime as dt
-from typing import Any
+from collections import deque
+from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from callboard.bus.answer_schemas import answer_schema, choice
 from callboard.bus.events import (
     Event,
+    HumanAnswered,
     HumanAsked,
     HumanClosed,
     RunEnd,
@@ -16,7 +19,7 @@ from callboard.bus.events import (
 from callboard.lib.json_types import JSON
 from callboard.projections.projection import known_payload
 
-TYPES = (HumanAsked.type, HumanClosed.type, RunEnd.type, RunQuarantined.type)
+TYPES = (HumanAsked.type, HumanAnswered.type, HumanClosed.type, RunEnd.type, RunQuarantined.type)
 """The event types that the fold reads. It skips all others."""
 
 
@@ -50,13 +53,46 @@ class Question(Struct, frozen=True, omit_defaults=True, kw_only=True):
     timeout_action: str | None = None
 
 
+class ClosedQuestion(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A question that is no longer open.
+
+    ``answer`` and ``data`` are those of the answer that closed it, ``by`` and ``channel`` say who gave it and where;
+    ``cut`` is true if the answer is longer than `ANSWER_BYTES_MAX` and only the log has it. ``n`` is the number of the
+    event that asked. ``outcome`` is ``ended`` if the run ended while the question was open.
+    """
+
+    run: str
+    definition: str
+    key: str
+    path: str
+    n: int
+    who: str = ""
+    question: str
+    type: str
+    outcome: Literal["answered", "timeout", "cancelled", "ended"]
+    answer: JSON = None
+    data: JSON = None
+    cut: bool = False
+    by: str | None = None
+    channel: str | None = None
+    since: dt.datetime
+    closed_at: dt.datetime
+
+
+ANSWER_BYTES_MAX = 4_096
+"""The size of the largest answer that a closed question includes, as JSON."""
+
+
 class Questions:
     """Folds many runs, each in its order, into the open questions, the oldest first.
 
-    Above ``open_max`` questions, the fold drops those of the run that has waited longest. They remain in the log.
+    Above ``open_max`` questions, the fold drops those of the run that has waited longest. They remain in the log. Of
+    the closed questions it keeps the last ``closed_max``.
     """
 
-    def __init__(self, open_max: int | None = None) -> None:
+    def __init__(self, open_max: int | None = None, closed_max: int = 0) -> None:
+        self._closed: deque[ClosedQuestion] = deque(maxlen=closed_max)
+        self._answers: dict[tuple[str, str], dict[int, tuple[HumanAnswered, bool]]] = {}
         self._open: dict[str, dict[str, Question]] = {}
         self._count = 0
         self._open_max = open_max
@@ -67,16 +103,59 @@ class Questions:
         match known_payload(event):
             case HumanAsked() as asked:
                 self._ask(event, asked)
-            case HumanClosed():
+            case HumanAnswered() as answered if answered.interaction in self._open[event.run]:
+                self._keep_answer(event, answered)
+            case HumanClosed() as closed:
+                self._record(event, event.key, closed.outcome, closed.k)
                 self._close(event.run, event.key)
             case RunEnd() | RunQuarantined():
                 for key in list(self._open[event.run]):
+                    self._record(event, key, "ended", None)
                     self._close(event.run, key)
             case _:
                 pass
 
     def view(self) -> list[Question]:
         return sorted((one for ours in self._open.values() for one in ours.values()), key=lambda one: one.since)
+
+    def closed(self) -> list[ClosedQuestion]:
+        """Return the closed questions, the last one first."""
+        return list(reversed(self._closed))
+
+    def _keep_answer(self, event: Event, answered: HumanAnswered) -> None:
+        if self._closed.maxlen:
+            cut = len(bytes(event.payload)) > ANSWER_BYTES_MAX
+            kept = msgspec.structs.replace(answered, user_response=None, response_data=None) if cut else answered
+            self._answers.setdefault((event.run, answered.interaction), {})[answered.k] = kept, cut
+
+    def _record(
+        self, event: Event, key: str, outcome: Literal["answered", "timeout", "cancelled", "ended"], k: int | None
+    ) -> None:
+        answers = self._answers.pop((event.run, key), {})
+        asked = self._open[event.run].get(key)
+        if asked is None or not self._closed.maxlen:
+            return
+        answered, cut = answers.get(k, (None, False)) if k is not None else (None, False)
+        self._closed.append(
+            ClosedQuestion(
+                run=asked.run,
+                definition=asked.definition,
+                key=key,
+                path=asked.path,
+                n=asked.n,
+                who=asked.who,
+                question=asked.question,
+                type=asked.type,
+                outcome=outcome,
+                answer=answered.user_response if answered else None,
+                data=answered.response_data if answered else None,
+                cut=cut,
+                by=answered.by if answered else None,
+                channel=answered.channel if answered else None,
+                since=asked.since,
+                closed_at=event.time,
+            )
+        )
 
     def _ask(self, event: Event, asked: HumanAsked) -> None:
         ours = self._open.setdefault(event.run, {})
@@ -89,6 +168,7 @@ class Questions:
 
     def _close(self, run: str, key: str) -> None:
         ours = self._open[run]
+        self._answers.pop((run, key), None)
         if ours.pop(key, None) is not None:
             self._count -= 1
         if not ours:

@@ -5,7 +5,7 @@ An operation raises `ApiError` for a request that is refused, and for an object 
 
 import datetime as dt
 from collections.abc import AsyncGenerator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast, get_args
 
 import anyio
 import msgspec
@@ -19,6 +19,7 @@ from callboard.bus.log.port import NoAnswer, Recorded, whole
 from callboard.bus.nats.blobs import TooLarge
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
+from callboard.features.index.store import Column, Order
 from callboard.features.schedules.schedule import Schedule
 from callboard.features.schedules.schedules import ScheduleChanged, ScheduleRow, Schedules, ScheduleUnknown
 from callboard.lib.text import encode_json
@@ -50,11 +51,13 @@ from callboard.service.operations.requests import (
     AddSchedule,
     AwaitResult,
     ChangeSchedule,
+    ClosedQuestionList,
     CostList,
     Count,
     CountRuns,
     ListQuestions,
     ListRuns,
+    ListValues,
     Nothing,
     OneName,
     OneRun,
@@ -68,6 +71,7 @@ from callboard.service.operations.requests import (
     SumCosts,
     TellRun,
     Told,
+    ValueList,
     Versions,
 )
 from callboard.service.operations.retry_point import NowhereToFork
@@ -83,6 +87,7 @@ PAGE_BYTES_MAX = 512 * 1024
 """A page ends before the event that would make it larger than this; it has at least one event."""
 
 RUNS_MAX = 1_000
+VALUES_MAX = 1_000
 """Runs in one answer."""
 
 QUESTIONS_MAX = 1_000
@@ -224,10 +229,11 @@ class Operations(Provider):
     # -- reading ------------------------------------------------------------------------------------------------------
 
     async def runs(self, tenant: str, request: ListRuns) -> RunList:
-        """List runs, newest first."""
+        """List runs, newest first or in another order."""
         limit = _check_range("limit", request.limit, RUNS_MAX)
+        order = _parse_order(request.order)
         try:
-            return RunList(*await self._listings.page(tenant, _parse_conditions(request), limit, request.before))
+            return RunList(*await self._listings.page(tenant, _parse_conditions(request), limit, request.before, order))
         except KeyError:
             message = f"the list has no run {request.before!r}"
             raise ApiError(404, "run.unknown", message, where="before") from None
@@ -236,8 +242,13 @@ class Operations(Provider):
         """Return the number of all runs that match; `runs` lists them in pages."""
         return Count(await self._listings.matching(tenant, _parse_conditions(request)))
 
+    async def run_values(self, tenant: str, request: ListValues) -> ValueList:
+        """List the values of a property that runs have, those of the most runs first."""
+        limit = _check_range("limit", request.limit, VALUES_MAX)
+        return ValueList(await self._listings.values(tenant, request.of, limit))
+
     async def costs(self, tenant: str, request: SumCosts) -> CostList:
-        """Sum up the costs of ended runs, including their child runs, by definition, day or model."""
+        """Sum up the costs of ended runs, including their child runs, by definition, day, model or tag."""
         return CostList(await self._listings.costs(tenant, _parse_where(request.where), request.by))
 
     async def questions(self, tenant: str, request: ListQuestions) -> QuestionList:
@@ -249,6 +260,16 @@ class Operations(Provider):
             if request.definition in (None, one.definition) and request.run_id in (None, one.run)
         ]
         return QuestionList(found[:limit], len(found) > limit, len(found))
+
+    async def closed_questions(self, tenant: str, request: ListQuestions) -> ClosedQuestionList:
+        """List the questions that were closed last in all runs, with their answers, the last one first."""
+        limit = _check_range("limit", request.limit, QUESTIONS_MAX)
+        found = [
+            one
+            for one in await self._listings.closed_questions(tenant)
+            if request.definition in (None, one.definition) and request.run_id in (None, one.run)
+        ]
+        return ClosedQuestionList(found[:limit], len(found) > limit)
 
     async def show(self, tenant: str, request: OneRun) -> RunResult:
         """Return the state of a run: status, nodes, open questions and timers, output, usage."""
@@ -372,6 +393,20 @@ def _parse_conditions(request: CountRuns) -> Where:
         Term("any", "~", request.q) if request.q.strip() else None,
     ]
     return Both((*(test for test in tests if test is not None), _parse_where(request.where)))
+
+
+def _parse_order(text: str) -> Order:
+    """Read the order of a list: a column, with ``-`` before it if the greatest is first.
+
+    :raises ApiError: if there is no such column
+    """
+    name = text.removeprefix("-")
+    if name in ("", "accepted"):
+        return Order(None, descending=text != "accepted")
+    if name not in get_args(Column):
+        expected = f"{', '.join(('accepted', *get_args(Column)))}, each also with - before it"
+        raise ApiError(400, "api.malformed", f"unknown order: {text[:80]!r}", where="order", expected=expected)
+    return Order(cast("Column", name), descending=text.startswith("-"))
 
 
 def _parse_where(text: str) -> Where:

@@ -14,11 +14,11 @@ from msgspec import Meta, Raw, Struct
 from callboard.bus.commands import TELLS
 from callboard.bus.effects import Failure, Usage
 from callboard.bus.events import Problem
-from callboard.features.index.store import By, Spending
+from callboard.features.index.store import By, Property, Spending, ValueCount
 from callboard.features.schedules.schedule import Overlap
 from callboard.features.schedules.timetable import Timetable
 from callboard.lib.json_types import JSON
-from callboard.projections.lists.questions import Question
+from callboard.projections.lists.questions import ClosedQuestion, Question
 from callboard.projections.lists.runs import RunRow
 
 TELL_WAIT_S = 2.0
@@ -85,10 +85,13 @@ class Count(Struct, frozen=True):
 
 
 class ListRuns(CountRuns, frozen=True, forbid_unknown_fields=True):
-    """For ``runs``: newest first. With ``before``, only runs that were accepted before that run."""
+    """For ``runs``: newest first, or in another ``order``: a column, with ``-`` before it if the greatest is first.
+
+    With ``before``, only runs that follow that run in the list."""
 
     limit: int = 100
     before: str | None = None
+    order: str = ""
 
 
 class RunList(Struct, frozen=True):
@@ -98,6 +101,19 @@ class RunList(Struct, frozen=True):
     runs: list[RunRow]
     more: bool
     sequence: int
+
+
+class ListValues(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``run_values``: the values of a property ``of`` the runs; those of a tag are ``name=value``."""
+
+    of: Property
+    limit: int = 100
+
+
+class ValueList(Struct, frozen=True):
+    """Answer of ``run_values``: those of the most runs first."""
+
+    values: list[ValueCount]
 
 
 class SumCosts(Struct, frozen=True, forbid_unknown_fields=True):
@@ -114,7 +130,8 @@ class CostList(Struct, frozen=True):
 
 
 class ListQuestions(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``questions``: open questions, oldest first, optionally only those of one definition or run."""
+    """For ``questions`` and ``closed_questions``: open questions, oldest first, or closed ones, last first, optionally
+    only those of one definition or run."""
 
     definition: str | None = None
     run_id: str | None = None
@@ -127,6 +144,13 @@ class QuestionList(Struct, frozen=True):
     questions: list[Question]
     more: bool
     count: int
+
+
+class ClosedQuestionList(Struct, frozen=True):
+    """Answer of ``closed_questions``. ``more`` is true if earlier ones match."""
+
+    questions: list[ClosedQuestion]
+    more: bool
 
 
 class AwaitResult(Struct, frozen=True, forbid_unknown_fields=True):

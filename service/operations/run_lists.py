@@ -19,8 +19,8 @@ from callboard.bus.prices import Prices, list_prices
 from callboard.bus.subjects import RunRef
 from callboard.features.index.index_follower import Following
 from callboard.features.index.newest_runs import NewestRuns, until_enough
-from callboard.features.index.store import By, RunIndex, Spending
-from callboard.projections.lists.questions import TYPES, Question, Questions
+from callboard.features.index.store import By, Order, Property, RunIndex, Spending, ValueCount
+from callboard.projections.lists.questions import TYPES, ClosedQuestion, Question, Questions
 from callboard.projections.lists.runs import RowStatus, RunRow, tests_events
 from callboard.projections.lists.where import Both, Where
 from callboard.projections.projection import fold
@@ -34,6 +34,9 @@ QUESTIONS_MAX = 10_000
 
 INDEX_WAIT_S = 0.1
 """How long a page waits for an index that is being built, before it is read from the end of the log."""
+
+CLOSED_MAX = 500
+"""Closed questions kept per tenant, the last ones."""
 
 TENANTS_MAX = 8
 """Tenants whose listings are kept; the least recently used one is dropped first."""
@@ -90,8 +93,11 @@ class Listings:
 
     # -- runs ---------------------------------------------------------------------------------------------------------
 
-    async def page(self, tenant: str, where: Where, limit: int, before: str | None = None) -> RunPage:
-        """Return up to ``limit`` matching runs in their current state, newest first, that are older than ``before``.
+    async def page(
+        self, tenant: str, where: Where, limit: int, before: str | None = None, order: Order | None = None
+    ) -> RunPage:
+        """Return up to ``limit`` matching runs in their current state, newest first or in another order, from behind
+        the run ``before``.
 
         :raises KeyError: if the run ``before`` is not listed
         :raises NoAnswer: if the log does not answer, or the index cannot catch up in time
@@ -99,9 +105,10 @@ class Listings:
 
         def select(index: RunIndex) -> tuple[list[RunRow], int]:
             sequence = index.sequence
-            return index.select(where, limit + 1, before), sequence
+            return index.select(where, limit + 1, before, order), sequence
 
-        found, sequence = await self._newest(tenant, where, limit, before) or await self._ask(tenant, where, select)
+        newest = await self._newest(tenant, where, limit, before) if order in (None, Order()) else None
+        found, sequence = newest or await self._ask(tenant, where, select)
         return RunPage(await self._statuses.update_rows(tenant, found[:limit]), len(found) > limit, sequence)
 
     async def _newest(
@@ -151,6 +158,10 @@ class Listings:
         """Return the costs of the matching runs, grouped by ``by``. Raises as `page`."""
         return await self._ask(tenant, where, lambda index: index.costs(where, by))
 
+    async def values(self, tenant: str, of: Property, limit: int) -> list[ValueCount]:
+        """Return the values of a property that most runs have. Raises as `page`."""
+        return await self._ask(tenant, Both(()), lambda index: index.values(of, limit))
+
     async def versions(self, tenant: str) -> dict[str, int]:
         """Return the number of runs of each definition, by hash. Raises as `page`."""
         return await self._ask(tenant, Both(()), RunIndex.versions)
@@ -186,6 +197,10 @@ class Listings:
         ]
         return sorted((one for some in (asked, *shared) for one in some), key=lambda one: one.since)
 
+    async def closed_questions(self, tenant: str) -> list[ClosedQuestion]:
+        """Return the questions that were closed last, the last one first. Raises as `questions`."""
+        return (await self._kept_questions(tenant).caught_up()).closed()
+
     async def _read_shared_questions(self, fork: RunRef) -> list[Question]:
         """Return the questions that are open in a fork, and were asked before the place of the fork."""
         try:
@@ -202,7 +217,7 @@ class Listings:
         filters = [self._log.subjects.events(tenant, event_type=one) for one in TYPES]
         kept = self._questions.of(tenant)
         return kept or self._start_following(
-            self._questions, tenant, LiveProjection(self._log, filters, Questions(QUESTIONS_MAX))
+            self._questions, tenant, LiveProjection(self._log, filters, Questions(QUESTIONS_MAX, CLOSED_MAX))
         )
 
     def _start_following(self, of: "_PerTenant[F]", tenant: str, kept: F) -> F:

@@ -89,7 +89,8 @@ _MEANT: Mapping[str, Kind] = {
     "q": "string",
     "where": "string",
 }
-_LIST: Mapping[str, Kind] = {**_MEANT, "limit": "integer", "before": "string"}
+_QUESTIONS: Mapping[str, Kind] = {"definition": "string", "run_id": "string", "limit": "integer"}
+_LIST: Mapping[str, Kind] = {**_MEANT, "limit": "integer", "before": "string", "order": "string"}
 
 _SIGNED: Mapping[str, tuple[str, ...]] = {
     "start": ("by",),
@@ -110,8 +111,10 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/runs", "start", {}, StartRun, status=202),
     Route("GET", "/runs", "runs", _LIST),
     Route("GET", "/count", "count", _MEANT),
+    Route("GET", "/values", "run_values", {"of": "string", "limit": "integer"}),
     Route("GET", "/costs", "costs", {"by": "string", "where": "string"}),
-    Route("GET", "/questions", "questions", {"definition": "string", "run_id": "string", "limit": "integer"}),
+    Route("GET", "/questions", "questions", _QUESTIONS),
+    Route("GET", "/questions/closed", "closed_questions", _QUESTIONS),
     Route("GET", "/workers", "workers", {}),
     Route("GET", "/diff", "diff", {"left": "string", "right": "string"}),
     Route("GET", _RUN, "show", {}),

@@ -12,7 +12,7 @@ RUNS = 200
 EVENTS = 499
 """Events in the first request of a run's view; with one more, which shows whether there are more, it is one read."""
 
-FILTERS = ("q", "status", "definition", "since")
+FILTERS = ("q", "status", "definition", "since", "order")
 """Parameters of the list's address, in the order in which the list sends them."""
 
 _PLAIN = r"[A-Za-z0-9_.-]+"
@@ -29,4 +29,6 @@ def first_asked(path: str, query: str) -> str | None:
     if place["run"] is not None:
         return f"{runs}/{place['run']}/index?after=0&limit={EVENTS}"
     given = dict(one.split("=") for one in query.split("&") if one)
+    if not given.keys() <= {*FILTERS}:
+        return None
     return f"{runs}?{''.join(f'{name}={given[name]}&' for name in FILTERS if name in given)}limit={RUNS}"

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import anyio
 import pytest
@@ -30,7 +30,7 @@ from callboard.features.index import store as index_store
 from callboard.features.index.files import Slot, is_kept, slot
 from callboard.features.index.index_follower import Following
 from callboard.features.index.newest_runs import NewestRuns, until_enough
-from callboard.features.index.store import RunIndex, Taken
+from callboard.features.index.store import Column, Order, RunIndex, Taken
 from callboard.projections.lists.runs import STATUSES, RunFold, RunRow, Runs
 from callboard.projections.lists.where import Both, Either, Not, Term, Where, where
 from callboard.projections.projection import fold
@@ -216,6 +216,45 @@ def test_a_page_begins_behind_a_run(index: RunIndex) -> None:
     assert [row.run for row in index.select(Both(()), 2)] == ["Run-11", "Run-10"]
     with pytest.raises(KeyError):
         index.select(Both(()), 2, "nix")
+
+
+COMPARED_BY: dict[Column, Callable[[RunRow], Any]] = {
+    "run": lambda row: row.run,
+    "definition": lambda row: row.definition,
+    "status": lambda row: row.status,
+    "duration": lambda row: -1 if row.duration_s is None else row.duration_s,
+    "tokens": lambda row: row.tokens,
+    "cost": lambda row: row.cost.usd if row.cost is not None else -1,
+    "error": lambda row: row.error or "",
+    "ended": lambda row: row.ended_at.timestamp() if row.ended_at is not None else -1,
+}
+
+
+@pytest.mark.parametrize("column", get_args(Column))
+@pytest.mark.parametrize("descending", [True, False])
+def test_runs_are_sorted_by_a_column_page_by_page(index: RunIndex, column: Column, descending: bool) -> None:
+    # `reverse` keeps equal rows in their order, which is newest first.
+    expected = sorted(ROWS, key=COMPARED_BY[column], reverse=descending)
+    pages: list[RunRow] = []
+    while page := index.select(Both(()), 5, pages[-1].run if pages else None, Order(column, descending)):
+        pages += page
+    assert [row.run for row in pages] == [row.run for row in expected]
+
+
+def test_the_oldest_runs_are_first_if_asked(index: RunIndex) -> None:
+    oldest = index.select(Both(()), 3, "Run-1", Order(None, descending=False))
+    assert [row.run for row in oldest] == ["Run-2", "Run-3", "Run-4"]
+
+
+def test_the_values_that_runs_have_are_listed_the_most_frequent_first(index: RunIndex) -> None:
+    assert [(one.value, one.runs) for one in index.values("definition", 10)] == [("bread", 6), ("cake", 6)]
+    tagged = [row.tags["customer"] for row in ROWS if row.tags]
+    assert {one.value: one.runs for one in index.values("tag", 10)} == {
+        f"customer={name}": tagged.count(name) for name in set(tagged)
+    }
+    assert len(index.values("tag", 1)) == 1
+    assert [one.value for one in index.values("error", 10)] == ["tool.failed"]
+    assert [one.value for one in index.values("language", 10)] == list({row.language for row in ROWS})
 
 
 def test_what_was_typed_is_looked_for_in_names_and_texts(index: RunIndex) -> None:

@@ -21,7 +21,7 @@ from callboard.bus.events import (
     ToolCall,
 )
 from callboard.lib.json_types import JSON
-from callboard.projections.lists.questions import TYPES, Option, Question, Questions
+from callboard.projections.lists.questions import ANSWER_BYTES_MAX, TYPES, Option, Question, Questions
 from callboard.projections.projection import fold
 from callboard.projections.run.waits import Waits
 from tests.support.event_logs import Log, at, everything
@@ -129,3 +129,29 @@ def test_what_else_waits_for_somebody_is_told_until_it_has_come() -> None:
     log.add(RunResumed(), "", 1, 1, "pause")
     log.add(SignalReceived("price", 3), "c", 1, 1, "wait")
     assert [one.kind for one in fold(Waits(), log.events)] == ["tool"]
+
+
+def test_closed_questions_say_who_answered_what_and_when() -> None:
+    log = asking("r", HumanAsked("Ship it?"), HumanAsked("And this?"), HumanAsked("Why?"))
+    log.add(HumanAnswered("a0#1.1!ask", 1, "no idea"))
+    log.add(HumanAnswered("a0#1.1!ask", 2, "yes", {"comment": "It is paid."}, by="ada", channel="page"))
+    log.add(HumanClosed("answered", 2), "a0", 1, 1, "ask")
+    log.add(HumanClosed("timeout"), "a1", 1, 1, "ask")
+    log.add(HumanAnswered("a2#1.1!ask", 1, "x" * ANSWER_BYTES_MAX))
+    log.add(HumanClosed("answered", 1), "a2", 1, 1, "ask")
+    late = asking("late", HumanAsked("Late?"))
+    late.add(RunEnd("cancelled"))
+    questions = Questions(closed_max=3)
+    for event in [*log.events, *late.events]:
+        questions.apply(event)
+    assert questions.view() == []
+    found = questions.closed()
+    assert [one.outcome for one in found] == ["ended", "answered", "timeout"], "only the last three are kept"
+    assert (found[1].answer, found[1].cut) == (None, True)
+    questions = Questions(closed_max=10)
+    for event in log.events:
+        questions.apply(event)
+    shipped = questions.closed()[-1]
+    assert (shipped.question, shipped.answer, shipped.data) == ("Ship it?", "yes", {"comment": "It is paid."})
+    assert (shipped.by, shipped.channel, shipped.n) == ("ada", "page", log.events[4].n)
+    assert shipped.closed_at > shipped.since

@@ -267,9 +267,11 @@ async def test_what_is_started_twice_begins_once(stage: Stage) -> None:
 
     await page.get_by_text("Use a text instead").click()
     await page.locator("details textarea").first.fill(LOOP["definition"]["source"])
-    await page.get_by_text("More", exact=True).click()
+    await page.get_by_text("Model or script", exact=True).click()
     await page.get_by_label("Model").fill("scripted")
     await page.route("**/api/acme/runs", lose)
+    # What the text says of itself has come, so that the button stays where it is.
+    await expect(page.locator(".start p").filter(has_text="W").last).to_be_visible()
     start = page.get_by_role("button", name="Start")
     await start.dblclick()
     await expect(page.locator(".failure")).to_be_visible()
@@ -280,3 +282,33 @@ async def test_what_is_started_twice_begins_once(stage: Stage) -> None:
     assert keys == [keys[0]] * 2
     assert httpx.URL(page.url).path.endswith(f"/runs/{keys[0]}")
     await stage.kill(str(keys[0]))
+
+
+async def test_an_answer_has_a_comment_and_a_name_and_is_listed_afterwards(stage: Stage) -> None:
+    await ask(stage, "commented", '@elicit(select, "Release it?", "yes", "no")')
+    page = await stage.browser.page(stage.url("inbox?run=commented"), width=390, height=844)
+    await page.goto(stage.url("inbox"))
+    # On a phone the list leads to the question, and back.
+    await expect(page.locator(".question")).to_be_hidden()
+    await page.get_by_role("row").filter(has_text="Release it?").click()
+    await expect(page.get_by_role("heading", name="Release it?")).to_be_visible()
+    await expect(page.locator(".inbox .sheet")).to_be_hidden()
+    await page.get_by_role("link", name="‹ All questions").click()
+    await page.get_by_role("row").filter(has_text="Release it?").click()
+    await expect(page.locator(".question")).to_contain_text("Open until")
+    await page.get_by_label("Comment").fill("The tests have passed.")
+    await page.get_by_label("Your name").fill("Ada")
+    await page.get_by_role("button", name="yes").click()
+    await expect(page.get_by_text("answered commented")).to_be_visible()
+    await page.get_by_role("link", name="Answered", exact=True).click()
+    row = page.get_by_role("row").filter(has_text="commented")
+    for said in ("Release it?", "yes", "The tests have passed.", "Ada"):
+        await expect(row).to_contain_text(said)
+    recorded = (await stage.client.get("/runs/commented/events", params={"types": "human.answered"})).json()["events"]
+    assert recorded[0]["event"]["payload"]["response_data"] == {"comment": "The tests have passed."}
+    # The name is remembered, and the context leaves out what the form shows.
+    await ask(stage, "named", '@elicit(input, "Why?")')
+    await page.goto(stage.url("inbox?run=named&key=1%231.1!ask"))
+    await expect(page.get_by_label("Your name")).to_have_value("Ada")
+    assert await asked(page, "() => document.documentElement.scrollWidth") == 390
+    await stage.kill("named")

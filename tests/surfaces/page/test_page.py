@@ -746,18 +746,54 @@ async def test_the_row_that_one_is_at_is_the_same_run_whatever_comes(stage: Stag
     assert shown == chosen
 
 
-async def test_filters_are_saved_each_as_a_link(stage: Stage) -> None:
+async def test_the_list_is_sorted_and_narrowed_and_its_rows_open(stage: Stage) -> None:
+    definition = {"source": json.dumps(workflow({"a": {}}, id="sorted"))}
+    for run, tokens, customer in (("sort-1", 300, "acme"), ("sort-2", 100, "globex"), ("sort-3", 200, "acme")):
+        turns = {"a": [{"text": "so", "usage": {"input_tokens": tokens, "output_tokens": 0}}]}
+        more = {"model": "scripted", "script": {"turns": turns}, "tags": {"customer": customer}}
+        await stage.start(run, {"definition": definition, **more})
+    page = await stage.browser.page(stage.url("runs?definition=sorted"), width=1440)
+    names = page.locator(".list-row .k-run")
+    await expect(names).to_have_text(["sort-3", "sort-2", "sort-1"])
+    await page.get_by_role("button", name="Tokens").click()
+    await expect(names).to_have_text(["sort-1", "sort-3", "sort-2"])
+    await expect(page.get_by_role("columnheader", name="Tokens")).to_have_attribute("aria-sort", "descending")
+    await page.get_by_role("button", name="Tokens").click()
+    await expect(names).to_have_text(["sort-2", "sort-3", "sort-1"])
+
+    tag = page.get_by_label("Tag")
+    await tag.focus()
+    await expect(page.locator("#tag-known option[value='customer=acme']")).to_have_count(1)
+    await tag.fill("customer=acme")
+    await expect(names).to_have_text(["sort-3", "sort-1"])
+    await page.get_by_text("Columns", exact=True).click()
+    await page.get_by_label("Language").check()
+    await expect(page.locator(".list-row .k-language").first).to_have_text("workflow")
+    await page.get_by_label("Tokens", exact=True).uncheck()
+    await expect(page.locator(".list-row .k-tokens")).to_have_count(0)
+    before = page.url
+    await page.reload()
+    await expect(names).to_have_text(["sort-3", "sort-1"])
+    await expect(page.locator(".list-row .k-language").first).to_have_text("workflow")
+    await page.locator(".list-row .k-duration").first.click()
+    await expect(page.get_by_role("heading", name="sort-3", level=1)).to_be_visible()
+    await page.go_back()
+    await expect(names).to_have_text(["sort-3", "sort-1"])
+    assert page.url == before
+
+
+async def test_views_are_saved_each_as_a_link(stage: Stage) -> None:
     page = await stage.browser.page(stage.url("runs?q=nobody&status=failed"))
-    await page.get_by_text("Saved", exact=True).click()
-    await page.get_by_role("button", name="Save these filters").click()
+    await page.get_by_text("Views", exact=True).last.click()
+    await page.get_by_role("button", name="Save this view").click()
     await page.get_by_label("Name").fill(EVIL)
     await page.get_by_role("button", name="Save", exact=True).click()
     await page.goto(stage.url("runs"))
-    await page.get_by_text("Saved", exact=True).click()
+    await page.get_by_text("Views", exact=True).last.click()
     await page.get_by_role("link", name=EVIL).click()
     await expect(page.get_by_label("Find runs")).to_have_value("nobody")
     assert dict(httpx.URL(page.url).params) == {"q": "nobody", "status": "failed"}
-    await page.get_by_text("Saved", exact=True).click()
+    await page.get_by_text("Views", exact=True).last.click()
     await page.get_by_role("button", name="Forget").click()
     await expect(page.get_by_role("link", name=EVIL)).to_have_count(0)
 

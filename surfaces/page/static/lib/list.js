@@ -23,6 +23,7 @@ let lists = 0
  * @property {HTMLElement} [head] the row of headings
  * @property {(index: number) => void} [chosen] a row is gone to
  * @property {(index: number) => void} [opened] a row is opened
+ * @property {boolean} [opens] whether a click opens a row, and not only chooses it
  * @property {() => void} [ended] the last rows are seen
  * @property {(first: number, last: number) => void} [drawn]
  * @property {() => void} [released] rows may stand elsewhere again
@@ -271,7 +272,10 @@ export class List {
     if (!(row instanceof HTMLElement) || event.defaultPrevented) return
     // Until it is redrawn it shows the old row, which may have moved.
     const index = this.place(row.dataset.name ?? '', Number(row.dataset.index))
-    if (index >= 0) this.choose(index)
+    if (index < 0) return
+    this.choose(index)
+    const own = /** @type {Element} */ (event.target).closest('a, button, input, label'), marked = getSelection()?.toString()
+    if (this.given.opens && !own && !marked && !event.metaKey && !event.ctrlKey && !event.shiftKey) this.given.opened?.(index)
   }
 
   /** @param {KeyboardEvent} event */

@@ -22,6 +22,7 @@ const OF = {
   current: ['running', '◐', 'running'],
   skipped: ['plain', '–', 'skipped'],
   timeout: ['failed', '✕', 'timed out'],
+  ended: ['plain', '○', 'run ended'],
   waiting: ['waiting', '◷', 'waiting'],
   'waiting:human': ['waiting', '◷', 'waits for a person'],
   'waiting:tool': ['waiting', '◷', 'waits for a tool'],

@@ -1,15 +1,18 @@
-// The inbox: all open questions of all runs, and their answers.
+// The inbox: all open questions of all runs, their answers, and the questions that were answered.
 
-import {fill, h, say} from '../lib/dom.js'
-import {duration, grouped, instant, left, short} from '../lib/format.js'
+import {get, to} from '../lib/api.js'
+import {fill, h, say, settle} from '../lib/dom.js'
+import {duration, grouped, instant, left, short, when} from '../lib/format.js'
+import {chip} from '../lib/status.js'
 import {List} from '../lib/list.js'
 import {gather, open, watch} from '../lib/questions.js'
 import {note} from './going.js'
 import {failure, nothing} from './parts.js'
-import {Question} from './question.js'
+import {Question, titleOf} from './question.js'
 
 const ROW_PX = 58
 const TICK_MS = 1_000
+const CLOSED_MAX = 200
 
 /** Questions that somebody has begun to answer, by their names: whoever comes back to one goes on there. @type {Map<string, Question>} */
 const begun = new Map()
@@ -29,6 +32,15 @@ export class InboxView extends HTMLElement {
     const stays = this.shown && this.questions.some((one) => nameOf(one) === nameOf(this.shown.one))
     this.asked = named || (stays ? nameOf(this.shown.one) : '')
     this.thanks = null
+    this.closed = place.query.get('show') === 'closed'
+    for (const link of this.kinds.children) {
+      if (this.closed === (/** @type {HTMLElement} */ (link).dataset.kind === 'closed')) link.setAttribute('aria-current', 'true')
+      else link.removeAttribute('aria-current')
+    }
+    this.board.hidden = this.closed
+    this.history.hidden = !this.closed
+    this.classList.toggle('reading', Boolean(named))
+    if (this.closed) this.past()
     this.draw()
   }
 
@@ -47,8 +59,12 @@ export class InboxView extends HTMLElement {
     })
     this.count = h('span', {class: 'soft', role: 'status'})
     this.late = h('div')
+    this.closed = false
+    this.kinds = h('nav', {class: 'kinds', 'aria-label': 'Which questions'}, h('a', {href: to(['inbox']), data: {kind: 'open'}}, 'Open'), h('a', {href: to(['inbox'], {show: 'closed'}), data: {kind: 'closed'}}, 'Answered'))
+    this.history = h('div', {class: 'sheet scrolls', hidden: true})
     this.panel = h('section', {class: 'question', 'aria-label': 'The question'})
-    fill(this, h('div', {class: 'bar'}, h('h1', {}, 'Inbox'), this.count), this.late, h('div', {class: 'inbox'}, h('div', {class: 'sheet'}, this.list.element), this.panel))
+    this.board = h('div', {class: 'inbox'}, h('div', {class: 'sheet'}, this.list.element), this.panel)
+    fill(this, h('div', {class: 'bar'}, h('h1', {}, 'Inbox'), this.kinds, this.count), this.late, this.board, this.history)
     this.unwatch = watch(this)
     this.ticking = setInterval(() => this.tick(), TICK_MS)
     this.addEventListener('keydown', (event) => {
@@ -75,7 +91,20 @@ export class InboxView extends HTMLElement {
     this.questions = questions
     this.total = total
     this.read = true
+    if (this.closed) this.past()
     this.draw()
+  }
+
+  /** The questions that were closed last, and how. */
+  async past() {
+    const {history} = this
+    try {
+      const {questions} = await get(['questions', 'closed'], {limit: CLOSED_MAX})
+      if (!questions.length) return fill(history, nothing('No answered questions', 'Answers appear here with the person who gave them, their comments and their times.'))
+      settle(history, h('table', {class: 'past'}, h('thead', {}, h('tr', {}, ['Question', 'Answer', 'Comment', 'By', 'Closed', 'Run'].map((one) => h('th', {scope: 'col'}, one)))), h('tbody', {}, questions.map(pastRow))))
+    } catch (error) {
+      fill(history, failure(error))
+    }
   }
 
   /** What is listed already stays. @param {unknown} error */
@@ -98,7 +127,7 @@ export class InboxView extends HTMLElement {
     if (index >= 0) return this.open(questions[index])
     this.leave()
     const next = questions.length ? h('button', {onclick: () => this.choose(questions[0])}, 'Next question') : null
-    fill(this.panel, this.thanks, this.thanks && next ? next
+    fill(this.panel, questions.length ? h('a', {class: 'back', href: to(['inbox'])}, '‹ All questions') : null, this.thanks, this.thanks && next ? next
       : this.asked ? nothing('This question is not open', 'It has been answered or withdrawn.', next)
         : nothing('No open questions', 'Questions of all runs appear here as soon as they are asked, oldest first.'))
   }
@@ -107,6 +136,7 @@ export class InboxView extends HTMLElement {
   choose(one) {
     this.asked = nameOf(one)
     this.thanks = null
+    this.classList.add('reading')
     note({run: one.run, key: one.key})
     this.draw()
   }
@@ -115,7 +145,7 @@ export class InboxView extends HTMLElement {
   row(index) {
     const one = this.questions[index]
     return h('div', {class: 'inbox-row', role: 'row'}, h('span', {role: 'gridcell'},
-      h('span', {class: 'asked'}, short(one.question || one.key, 200)),
+      h('span', {class: 'asked', dir: 'auto'}, short(titleOf(one.question || one.key)[0], 200)),
       h('span', {class: 'facts soft'}, h('span', {}, one.run), h('span', {}, one.definition), this.age(one))))
   }
 
@@ -141,7 +171,8 @@ export class InboxView extends HTMLElement {
     const left = begun.get(nameOf(one))
     if (left) left.given = given
     this.shown = left ?? new Question(one, this.age(one), given)
-    fill(this.panel, this.shown.elements)
+    fill(this.panel, h('a', {class: 'back', href: to(['inbox'])}, '‹ All questions'), this.shown.elements)
+    this.panel.scrollTop = 0
     this.shown.close(false)
   }
 
@@ -177,6 +208,19 @@ export class InboxView extends HTMLElement {
     fill(this.late, failure(error, `the answer to ${question.one.run} was refused`))
     return true
   }
+}
+
+/** A question that is no longer open. @param {any} one */
+function pastRow(one) {
+  const {comment, ...more} = one.data && typeof one.data === 'object' && !Array.isArray(one.data) ? one.data : {comment: one.data}
+  const answer = one.cut ? h('a', {href: to(['runs', one.run], {n: one.n})}, 'long answer') : one.answer === undefined || one.answer === null ? '' : short(typeof one.answer === 'string' ? one.answer : JSON.stringify(one.answer), 300)
+  return h('tr', {},
+    h('td', {dir: 'auto'}, short(titleOf(one.question)[0], 200)),
+    h('td', {}, one.outcome === 'answered' ? answer : chip(one.outcome)),
+    h('td', {dir: 'auto'}, comment === undefined || comment === null ? '' : short(typeof comment === 'string' ? comment : JSON.stringify(comment), 300), Object.keys(more).length ? h('code', {class: 'soft'}, ` ${short(JSON.stringify(more), 120)}`) : null),
+    h('td', {}, one.by ?? ''),
+    h('td', {}, h('time', {datetime: one.closed_at, title: instant(one.closed_at)}, when(one.closed_at))),
+    h('td', {}, h('a', {href: to(['runs', one.run], {n: one.n})}, one.run), h('div', {class: 'soft'}, one.definition)))
 }
 
 customElements.define('cb-inbox', InboxView)

@@ -2,14 +2,18 @@
 
 import {Refused, send, to} from '../lib/api.js'
 import {fill, h} from '../lib/dom.js'
-import {choicesOf} from '../lib/fields.js'
+import {choicesOf, same} from '../lib/fields.js'
 import {Form} from '../lib/form.js'
+import {instant} from '../lib/format.js'
 import {tree} from '../lib/value.js'
-import {failure, once} from './parts.js'
+import {failure, field, once} from './parts.js'
 
 const ANSWER_WAIT_S = 10
 const BUTTONS_MAX = 4
 /** More choices are fields, as any other value. */
+const TITLE_MAX = 200
+/** Where this browser keeps the name of the person who answers. */
+const NAME = 'callboard.name'
 
 /** @typedef {{answered: (question: Question) => void, refused: (question: Question, error: unknown) => boolean}} Given `refused` says whether somebody else tells the error */
 
@@ -25,6 +29,8 @@ export class Question {
     const buttons = choices && choices.length <= BUTTONS_MAX ? choices : null
     this.fields = buttons ? null : new Form(schema, 'Answer')
     this.said = h('div', {role: 'status'})
+    this.comment = h('textarea', {rows: '2', class: 'prose', placeholder: 'recorded with the answer'})
+    this.name = h('input', {type: 'text', autocomplete: 'name', value: localStorage.getItem(NAME) ?? '', oninput: () => localStorage.setItem(NAME, this.name.value.trim())})
     // Choices have no keys: each is answered only by its button.
     this.form = h('form', {class: 'fields', novalidate: true, tabindex: buttons ? -1 : null, onsubmit: (/** @type {Event} */ event) => {
       event.preventDefault()
@@ -32,21 +38,28 @@ export class Question {
     }},
       this.fields?.element ?? null,
       schema.description && buttons ? h('p', {class: 'soft'}, schema.description) : null,
+      h('div', {class: 'beside'}, field('Comment', this.comment, h('span', {class: 'told'}, 'Optional')), field('Your name', this.name, h('span', {class: 'told'}, 'Optional; remembered by this browser'))),
       this.said,
-      h('div', {class: 'actions begin'}, buttons
+      h('div', {class: 'actions begin answers'}, buttons
         ? buttons.map((choice) => h('button', {type: 'button', onclick: () => this.answer(choice.value)}, choice.label))
         : h('button', {class: 'primary'}, 'Answer', h('kbd', {'aria-hidden': 'true'}, '⌘⏎'))))
     this.sending = once(this.form)
     /** Whether the form has input that has not been sent. */
     this.written = false
     this.form.addEventListener('input', () => { this.written = true })
+    const [title, rest] = titleOf(one.question)
+    const context = contextOf(one)
     this.elements = [
       h('header', {},
-        h('p', {class: 'facts soft'}, h('a', {href: to(['runs', one.run], {n: one.n})}, one.run), h('span', {}, one.definition), h('code', {}, one.path), one.who ? h('span', {}, `for ${one.who}`) : null, age),
-        h('h2', {class: 'asking text'}, one.question || 'A question')),
-      one.data === undefined || one.data === null ? null : h('details', {open: true}, h('summary', {class: 'soft'}, 'Data'), tree(one.data, {open: 2, run: one.run})),
+        h('h2', {class: 'asking text', dir: 'auto'}, title),
+        h('p', {class: 'facts soft'}, h('a', {href: to(['runs', one.run], {n: one.n})}, one.run), h('span', {}, one.definition), h('code', {}, one.path), one.who ? h('span', {class: 'who'}, `for ${one.who}`) : null),
+        h('p', {class: 'facts soft'}, one.until
+          ? [h('span', {}, 'Open until ', h('time', {datetime: one.until}, instant(one.until))), age]
+          : [h('span', {}, 'Asked ', h('time', {datetime: one.since}, instant(one.since))), h('span', {}, 'no time limit')],
+        one.timeout_action ? h('span', {}, 'then: ', h('code', {}, one.timeout_action)) : null)),
+      rest ? h('div', {class: 'text asked-more', dir: 'auto'}, rest) : null,
+      context === undefined ? null : h('section', {class: 'context', 'aria-label': 'Context'}, h('h3', {}, 'Context'), tree(context, {open: 2, run: one.run})),
       this.form,
-      one.timeout_action ? h('p', {class: 'soft'}, 'Without an answer in time: ', h('code', {}, one.timeout_action)) : null,
     ]
   }
 
@@ -74,9 +87,12 @@ export class Question {
     if (this.over) return
     await this.sending.act(async () => {
       const {run, key} = this.one
+      const comment = this.comment.value.trim()
       fill(this.said)
       try {
-        await send(['runs', run, 'answer'], {interaction: key, user_response: value, by: 'page', channel: 'page'}, {wait_s: ANSWER_WAIT_S})
+        await send(['runs', run, 'answer'], {
+          interaction: key, user_response: value, by: this.name.value.trim() || 'page', channel: 'page', ...(comment ? {response_data: {comment}} : {}),
+        }, {wait_s: ANSWER_WAIT_S})
         this.given.answered(this)
       } catch (error) {
         if (this.given.refused(this, error)) return
@@ -85,4 +101,23 @@ export class Question {
       }
     })
   }
+}
+
+/** What a question is about: its data without what is empty, and without what its text and its form show already. @param {any} one @returns {any} */
+function contextOf({data, question, schema}) {
+  if (data === undefined || data === null || data === '') return undefined
+  if (typeof data !== 'object' || Array.isArray(data)) return data
+  const choices = choicesOf(schema)?.map((choice) => choice.value), members = Object.keys(schema?.properties ?? {})
+  const shown = (/** @type {any} */ value) => value === '' || value === null || value === question || (typeof value === 'object' && !Object.keys(value).length)
+    || (Array.isArray(value) && ((choices && same(value, choices)) || value.every((/** @type {any} */ each) => members.includes(each?.name ?? each))))
+  const kept = Object.entries(data).filter(([, value]) => !shown(value))
+  return kept.length ? Object.fromEntries(kept) : undefined
+}
+
+/** The first line of a question, and what follows it. @param {string} question @returns {[string, string]} */
+export function titleOf(question) {
+  const text = (question ?? '').trim()
+  const line = text.split('\n', 1)[0]
+  if (!text) return ['A question', '']
+  return line.length > TITLE_MAX ? [`${line.slice(0, TITLE_MAX)}…`, text] : [line, text.slice(line.length).trim()]
 }

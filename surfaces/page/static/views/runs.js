@@ -1,21 +1,36 @@
-// The list of runs: filters in the address, rows loaded on demand, live updates.
+// The list of runs: filters and order in the address, columns to choose, rows loaded on demand, live updates.
 
-import {get, to} from '../lib/api.js'
+import {get, tenant, to} from '../lib/api.js'
 import {chip, LISTED, look, over} from '../lib/status.js'
 import {count, dollars, duration, instant, when} from '../lib/format.js'
-import {h, paced, say} from '../lib/dom.js'
-import {cell, headings, List, row} from '../lib/list.js'
+import {fill, h, paced, say} from '../lib/dom.js'
+import {cell, List} from '../lib/list.js'
 import {follow} from '../lib/follow.js'
 import {failure, nothing} from './parts.js'
 import {go} from './going.js'
 import {Picking} from './picking.js'
-import {savedFilters} from './saved.js'
+import {savedViews} from './saved.js'
 
 /** As many as are asked for with the document (`preloads.py`). */
 const PAGE = 200
 const ROW_PX = 40
 const SINCE = [['', 'any time'], ['3600', 'last hour'], ['86400', 'last 24 h'], ['604800', 'last 7 days']]
-const FILTERS = ['q', 'status', 'definition', 'since']
+/** In the order in which they are asked for (`preloads.py`). */
+const FILTERS = ['q', 'status', 'definition', 'since', 'order', 'tag', 'error']
+/** Of these the server knows the values that runs have. @type {Record<string, string>} */
+const OFFERED = {definition: 'any definition', tag: 'any tag', error: 'any error'}
+const VALUES_MAX = 200
+/** Columns: name, heading, width, and the name by which the server sorts. @type {[string, string, string, string][]} */
+const COLUMNS = [
+  ['status', 'Status', '178px', 'status'], ['run', 'Run', 'minmax(130px, 2fr)', 'run'], ['definition', 'Definition', 'minmax(90px, 1.2fr)', 'definition'],
+  ['started', 'Started', '104px', 'accepted'], ['duration', 'Duration', '92px', 'duration'], ['tokens', 'Tokens', '72px', 'tokens'], ['cost', 'Cost', '86px', 'cost'],
+  ['error', 'Error', 'minmax(90px, 1fr)', 'error'], ['tags', 'Tags', 'minmax(80px, 1fr)', ''],
+  ['ended', 'Ended', '104px', 'ended'], ['language', 'Language', '86px', ''], ['worker', 'Worker', 'minmax(80px, 0.8fr)', ''], ['parent', 'Started by', 'minmax(80px, 0.8fr)', ''],
+]
+const USUAL = ['status', 'run', 'definition', 'started', 'duration', 'tokens', 'cost', 'error', 'tags']
+const NARROW = ['status', 'run', 'definition', 'started', 'duration', 'cost', 'error']
+/** Where this browser keeps which columns are shown. */
+const PLACE = `callboard.columns.${tenant}`
 const TYPING_MS = 200
 const TICK_MS = 1_000
 /** Runs that come faster than one reads are drawn at such distances. */
@@ -46,7 +61,8 @@ export class RunsView extends HTMLElement {
     this.read = false
     clearTimeout(this.typing)
     this.list ??= this.build()
-    for (const name of FILTERS) this.fields[name].value = this.asked[name]
+    for (const name of Object.keys(this.fields)) this.fields[name].value = this.asked[name]
+    this.headed()
     return this.load(true)
   }
 
@@ -72,33 +88,77 @@ export class RunsView extends HTMLElement {
     this.fields = {
       q: h('input', {type: 'search', placeholder: 'Find a run, a word, or status=failed …', 'aria-label': 'Find runs', data: {find: ''}, oninput: () => this.typed()}),
       status: choice('status', 'Status', [['', 'any status'], ...LISTED.map((status) => [status, `${look(status)[1]} ${status}`])]),
-      definition: h('input', {type: 'text', list: 'definitions-known', placeholder: 'any definition', 'aria-label': 'Definition', oninput: () => this.typed()}),
       since: choice('since', 'Since', SINCE),
     }
-    this.known = h('datalist', {id: 'definitions-known'})
+    const offered = Object.entries(OFFERED).map(([name, word]) => this.offered(name, word))
     this.pill = h('button', {class: 'news', hidden: true, onclick: () => this.merge()})
     this.note = h('div', {class: 'note'})
     this.picking = new Picking(() => this.drawn())
     this.heard = paced(() => this.isConnected && this.shown(), NEWS_MS)
+    this.head = h('div', {class: 'run-row head', role: 'row'})
+    this.columns = kept()
     const list = new List({
       label: 'Runs', height: ROW_PX, row: (index) => this.row(index),
       name: (index) => this.rows[index]?.run ?? '',
-      head: this.headings(),
+      head: this.head, opens: true,
       opened: (index) => this.rows[index] && go(to(['runs', this.rows[index].run])),
       ended: () => this.load(false),
       released: () => this.shown(),
     })
     this.replaceChildren(
-      h('div', {class: 'bar'}, h('h1', {}, 'Runs'), this.fields.q, this.fields.status, this.fields.definition, this.fields.since, this.known, savedFilters(() => this.asked), this.pill, this.picking.element),
+      h('div', {class: 'bar'}, h('h1', {}, 'Runs'), this.fields.q, this.fields.status, ...offered, this.fields.since, savedViews(() => this.asked, () => this.columns, (columns) => this.keep(columns)), this.chooser(), this.pill, this.picking.element),
       h('div', {class: 'sheet'}, list.element, this.note),
     )
     return list
   }
 
-  headings() {
-    const made = headings('run-row', ['Status', 'Run', 'Definition', 'Started', 'Took', 'Tokens'])
-    made.prepend(h('span', {role: 'columnheader', class: 'picks'}, h('span', {class: 'heard'}, 'Picked')))
-    return made
+  /** A filter whose values are offered as soon as somebody comes to it. @param {string} name @param {string} word */
+  offered(name, word) {
+    const known = h('datalist', {id: `${name}-known`})
+    let asked = false
+    const offer = async () => {
+      if (asked) return
+      asked = true
+      const {values} = await get(['values'], {of: name, limit: VALUES_MAX}).catch(() => ({values: /** @type {any[]} */ ([])}))
+      fill(known, values.map((/** @type {any} */ one) => h('option', {value: one.value}, `${count(one.runs)} runs`)))
+    }
+    this.fields[name] = h('input', {type: 'text', class: 'filter', list: known.id, placeholder: word, 'aria-label': name.charAt(0).toUpperCase() + name.slice(1), autocomplete: 'off', onfocus: offer, oninput: () => this.typed()})
+    return h('span', {class: 'offered'}, this.fields[name], known)
+  }
+
+  /** The columns that are shown, and what they are sorted by. */
+  headed() {
+    this.list?.element.style.setProperty('--columns', ['14px', ...this.columns.map((name) => COLUMNS.find(([one]) => one === name)?.[2])].join(' '))
+    const by = this.asked.order.replace(/^-/, '') || 'accepted', down = !this.asked.order || this.asked.order.startsWith('-')
+    fill(this.head, h('span', {role: 'columnheader', class: 'picks'}, h('span', {class: 'heard'}, 'Picked')), this.columns.map((name) => {
+      const [, word, , sort] = COLUMNS.find(([one]) => one === name) ?? ['', name, '', '']
+      if (!sort) return h('span', {role: 'columnheader', class: `k-${name}`}, word)
+      // Numbers and times begin with the greatest, texts with the first letter; once more turns it round.
+      const next = sort === by ? !down : !['run', 'definition', 'status', 'error'].includes(sort)
+      const order = sort === 'accepted' && next ? '' : `${next ? '-' : ''}${sort}`
+      return h('span', {role: 'columnheader', class: `k-${name}`, 'aria-sort': sort === by ? (down ? 'descending' : 'ascending') : null},
+        h('button', {class: 'sorts', title: `Sort by ${word.toLowerCase()}`, onclick: () => go(to(['runs'], {...this.asked, order}), {replace: true})}, word, sort === by ? h('span', {'aria-hidden': 'true'}, down ? ' ↓' : ' ↑') : null))
+    }))
+  }
+
+  /** The menu of columns. */
+  chooser() {
+    const list = h('ul', {})
+    const menu = h('details', {class: 'menu', ontoggle: () => menu.open && fill(list, COLUMNS.map(([name, word]) => {
+      const box = h('input', {type: 'checkbox', onchange: () => this.keep(COLUMNS.map(([one]) => one).filter((one) => (one === name ? box.checked : this.columns.includes(one))))})
+      box.checked = this.columns.includes(name)
+      box.disabled = name === 'run'
+      return h('li', {}, h('label', {class: 'check'}, box, word))
+    }))}, h('summary', {class: 'button'}, 'Columns'), list)
+    return menu
+  }
+
+  /** @param {string[]} columns */
+  keep(columns) {
+    this.columns = COLUMNS.map(([name]) => name).filter((name) => columns.includes(name) || name === 'run')
+    localStorage.setItem(PLACE, JSON.stringify(this.columns))
+    this.headed()
+    this.drawn()
   }
 
   typed() {
@@ -107,8 +167,8 @@ export class RunsView extends HTMLElement {
   }
 
   narrow() {
-    const asked = Object.fromEntries(FILTERS.map((name) => [name, this.fields[name].value]))
-    go(to(['runs'], asked), {replace: true})
+    const asked = Object.fromEntries(Object.keys(this.fields).map((name) => [name, this.fields[name].value]))
+    go(to(['runs'], {...this.asked, ...asked}), {replace: true})
   }
 
   /** @param {boolean} anew */
@@ -120,9 +180,7 @@ export class RunsView extends HTMLElement {
     const meanwhile = (this.meanwhile = /** @type {any[]} */ ([]))
     try {
       const before = anew ? undefined : this.rows.at(-1)?.run
-      const {q, ...rest} = this.asked
-      const asked = QUESTION.test(q) ? {...rest, where: q} : this.asked
-      const answer = await get(['runs'], {...asked, limit: PAGE, before}, loading.signal)
+      const answer = await get(['runs'], {...requested(this.asked), limit: PAGE, before}, loading.signal)
       if (loading.signal.aborted) return
       if (anew) this.byRun.clear()
       const more = answer.runs.filter((/** @type {any} */ one) => !this.byRun.has(one.run))
@@ -154,9 +212,7 @@ export class RunsView extends HTMLElement {
     this.list.element.setAttribute('aria-busy', String(!this.read))
     this.list.set(this.rows.length)
     this.list.element.classList.toggle('picking', this.picking.runs.size > 0)
-    const definitions = new Set(this.rows.map((one) => one.definition))
-    if (definitions.size !== this.known.children.length) this.known.replaceChildren(...[...definitions].sort().map((value) => h('option', {value})))
-    const filtered = FILTERS.some((name) => this.asked[name])
+    const filtered = FILTERS.some((name) => name !== 'order' && this.asked[name])
     this.list.element.classList.toggle('empty', !this.rows.length)
     if (this.rows.length || !this.read) this.note.replaceChildren()
     else if (filtered) this.note.replaceChildren(nothing('No run matches', 'Remove a filter to see more.', h('a', {class: 'button', href: to(['runs'])}, 'All runs')))
@@ -168,19 +224,10 @@ export class RunsView extends HTMLElement {
   /** @param {number} index */
   row(index) {
     const one = this.rows[index]
-    const started = one.started_at ?? one.accepted_at
-    const cells = [
-      chip(one.status),
-      h('a', {href: to(['runs', one.run]), tabindex: '-1'}, one.run),
-      cell({title: one.definition}, one.definition),
-      h('time', {datetime: started, title: instant(started)}, when(started)),
-      cell({data: one.ended_at ? {} : {since: started}}, lasted(one)),
-      one.error && over(one.status) ? cell({class: 'code', title: one.error}, one.error) : [one.tokens ? `${count(one.tokens)} tok` : '', dollars(one.cost)].filter(Boolean).join(' · '),
-    ]
     const picked = this.picking.runs.has(one.run)
-    const made = row(`run-row${picked ? ' picked' : ''}`, cells)
-    made.prepend(cell({class: 'picks'}, this.picking.box(one.run, () => this.rows.map((each) => each.run))))
-    return made
+    return h('div', {class: `run-row${picked ? ' picked' : ''}`, role: 'row'},
+      cell({class: 'picks'}, this.picking.box(one.run, () => this.rows.map((each) => each.run))),
+      this.columns.map((name) => cellOf(name, one)))
   }
 
   /** @param {string} key @returns {boolean} whether it means something here */
@@ -206,7 +253,7 @@ export class RunsView extends HTMLElement {
     for (const one of news) this.apply(one.event)
     this.heard()
     // Only the server can decide which new runs match a query.
-    if (QUESTION.test(this.asked.q) || told.some((one) => one.begun)) this.asking ??= setTimeout(() => this.again(), AGAIN_MS)
+    if ((this.served && news.length) || told.some((one) => one.begun)) this.asking ??= setTimeout(() => this.again(), AGAIN_MS)
     if (this.news.length > before) say(`${this.news.length} new runs`)
   }
 
@@ -242,12 +289,57 @@ export class RunsView extends HTMLElement {
     }
   }
 
+  /** Whether only the server can decide which new runs are listed, and where. */
+  get served() {
+    const {q, order, tag, error} = this.asked
+    return Boolean(QUESTION.test(q) || order || tag || error)
+  }
+
   /** Whether a new run is among those that are asked for, as far as one sees it. @param {any} one */
   fits(one) {
     const {q, status, definition} = this.asked
-    if (QUESTION.test(q)) return false
+    if (this.served) return false
     const text = `${one.run} ${one.definition}`.toLowerCase()
     return (!status || status === 'running') && (!definition || definition === one.definition) && (!q || text.includes(q.toLowerCase()))
+  }
+}
+
+/** The columns that were chosen in this browser, or those that fit. @returns {string[]} */
+function kept() {
+  try {
+    const found = JSON.parse(localStorage.getItem(PLACE) ?? 'null')
+    if (Array.isArray(found) && found.includes('run')) return COLUMNS.map(([name]) => name).filter((name) => found.includes(name))
+  } catch {
+    // Written by another program: the usual columns are shown.
+  }
+  return matchMedia('(max-width: 1100px)').matches ? NARROW : USUAL
+}
+
+/** What is asked for, as the server takes it. @param {Record<string, string>} asked */
+function requested({q, tag, error, ...rest}) {
+  const [name, ...value] = tag.split('=')
+  const tests = [QUESTION.test(q) ? (tag || error ? `(${q})` : q) : '', tag ? `tag.${name}${value.length ? '=' : '~'}${quoted(value.join('='))}` : '', error ? `error=${quoted(error)}` : ''].filter(Boolean)
+  return {q: QUESTION.test(q) ? '' : q, ...rest, where: tests.join(' and ')}
+}
+
+/** @param {string} text */
+const quoted = (text) => (text.includes('"') ? `'${text}'` : `"${text}"`)
+
+/** @param {string} name of a column @param {any} one */
+function cellOf(name, one) {
+  const started = one.started_at ?? one.accepted_at
+  const said = (/** @type {string} */ text, /** @type {string} */ more = '') => cell({class: `k-${name}${more}`, title: text || null}, text)
+  switch (name) {
+    case 'status': return cell({class: `k-${name}`}, chip(one.status))
+    case 'run': return cell({class: `k-${name}`, title: one.run}, h('a', {href: to(['runs', one.run]), tabindex: '-1'}, one.run))
+    case 'started': return cell({class: `k-${name}`, title: instant(started)}, when(started))
+    case 'ended': return cell({class: `k-${name}`, title: one.ended_at ? instant(one.ended_at) : null}, one.ended_at ? when(one.ended_at) : '')
+    case 'duration': return cell({class: `k-${name}`, data: one.ended_at ? {} : {since: started}}, lasted(one))
+    case 'tokens': return cell({class: `k-${name}`}, one.tokens ? count(one.tokens) : '')
+    case 'cost': return cell({class: `k-${name}`}, dollars(one.cost))
+    case 'error': return said(one.error ?? '', ' code')
+    case 'tags': return said(Object.entries(one.tags ?? {}).map(([tag, value]) => `${tag}=${value}`).join('  '))
+    default: return said(one[name] ?? '')
   }
 }
 

@@ -54,7 +54,7 @@ export class StartView extends HTMLElement {
     this.chooser = h('input', {type: 'file', class: 'heard', tabindex: '-1', 'aria-hidden': 'true', accept: '.yaml,.yml,.json,.md,.markdown,.txt', onchange: () => this.read(this.chooser.files?.[0])})
     this.run = h('input', {type: 'text', autocomplete: 'off', placeholder: 'generated'})
     this.model = h('input', {type: 'text', autocomplete: 'off', placeholder: 'the default of the worker'})
-    this.script = plain({type: 'object'}, {label: 'Script, as JSON, that answers in place of a model', required: false})
+    this.script = plain({type: 'object', description: 'It answers, so that no provider is asked: turns by node, and a default.'}, {label: 'Script, as JSON', required: false})
     this.more = plain({type: 'object'}, {label: 'Other members of the start message, as JSON', required: false})
     this.more.places.get('')?.input?.setAttribute('placeholder', '{"limits": {}, "tags": {}}')
     this.missing = h('div')
