@@ -129,6 +129,7 @@ async def _serve_api(config: "Config", connection: "Connection", bound: "socket.
     from callboard.service.operations.operations import Operations
     from callboard.service.operations.run_lists import Listings
     from callboard.surfaces.engine.routes import engine_routes, health_route
+    from callboard.surfaces.http.access_names import AccessNames
     from callboard.surfaces.http.app import http_app
     from callboard.surfaces.http.catalogue import Catalogue
     from callboard.surfaces.http.http_server import serve_app
@@ -141,7 +142,7 @@ async def _serve_api(config: "Config", connection: "Connection", bound: "socket.
         listings = Listings(connection.log, tasks, config.data_dir / FOLDER, prices=config.price_table())
         listings.begin(config.tenant)
         service = Operations(connection.log, Definitions(), listings)
-        operations = all_operations(service, Readings(connection), Catalogue(connection))
+        operations = all_operations(service, Readings(connection), Catalogue(connection), AccessNames(connection))
         access = await access_of(config, connection, host, port)
         metrics = Metrics(connection, listings, tasks)
         configured = {name: one.reveal() for name, one in config.webhooks.items()}

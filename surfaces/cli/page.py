@@ -65,6 +65,7 @@ async def serve_file(config: "Config", settings: Settings, file: str, host: str,
     from callboard.service.operations.run_lists import Listings
     from callboard.surfaces.cli.process import stop_signals
     from callboard.surfaces.http.access import Access
+    from callboard.surfaces.http.access_names import AccessNames
     from callboard.surfaces.http.address import LOOPBACK, AddressUnusable, listening, url_of
     from callboard.surfaces.http.app import http_app
     from callboard.surfaces.http.catalogue import Catalogue
@@ -90,7 +91,10 @@ async def serve_file(config: "Config", settings: Settings, file: str, host: str,
                 await store(connection.log, config.tenant, kept)
             listings = Listings(connection.log, tasks, prices=connection.config.price_table())
             operations = all_operations(
-                Operations(connection.log, Definitions(), listings), Readings(connection), Catalogue(connection)
+                Operations(connection.log, Definitions(), listings),
+                Readings(connection),
+                Catalogue(connection),
+                AccessNames(connection),
             )
             app = http_app(connection.log, config.tenant, operations, access=Access(open=True, nobody=READER))
             tasks.start_soon(serve_app, app, bound)

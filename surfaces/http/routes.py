@@ -43,6 +43,8 @@ class Route(Struct, frozen=True):
     @property
     def scope(self) -> Scope:
         """The scope that a request to the route requires."""
+        if self.operation == "access":
+            return "operate"
         if self.method == "GET":
             return "read"
         told = self.more.get("verb") if self.more else None
@@ -116,6 +118,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/questions", "questions", _QUESTIONS),
     Route("GET", "/questions/closed", "closed_questions", _QUESTIONS),
     Route("GET", "/workers", "workers", {}),
+    Route("GET", "/access", "access", {}),
     Route("GET", "/diff", "diff", {"left": "string", "right": "string"}),
     Route("GET", _RUN, "show", {}),
     Route("GET", f"{_RUN}/result", "result", _WAITS),

@@ -15,6 +15,9 @@ EVENTS = 499
 FILTERS = ("q", "status", "definition", "since", "order")
 """Parameters of the list's address, in the order in which the list sends them."""
 
+COMBINED = ("tag", "error")
+"""Parameters of the list's address that the list turns into a query, for which nothing is announced."""
+
 _PLAIN = r"[A-Za-z0-9_.-]+"
 _PATH = re.compile(rf"/t/(?P<tenant>{_PLAIN})/runs(?:/(?P<run>{_PLAIN}))?")
 _QUERY = re.compile(rf"(?:{_PLAIN}={_PLAIN}(?:&(?!$)|$))*")
@@ -29,6 +32,6 @@ def first_asked(path: str, query: str) -> str | None:
     if place["run"] is not None:
         return f"{runs}/{place['run']}/index?after=0&limit={EVENTS}"
     given = dict(one.split("=") for one in query.split("&") if one)
-    if not given.keys() <= {*FILTERS}:
+    if given.keys() & {*COMBINED}:
         return None
     return f"{runs}?{''.join(f'{name}={given[name]}&' for name in FILTERS if name in given)}limit={RUNS}"

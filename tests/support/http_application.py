@@ -19,6 +19,7 @@ from callboard.service.operations.operations import Operations
 from callboard.service.operations.run_lists import Listings
 from callboard.surfaces.engine.routes import engine_routes
 from callboard.surfaces.http.access import Access
+from callboard.surfaces.http.access_names import AccessNames
 from callboard.surfaces.http.address import listening, url_of
 from callboard.surfaces.http.app import http_app
 from callboard.surfaces.http.catalogue import Catalogue
@@ -33,7 +34,7 @@ def application(connection: Connection, tasks: TaskGroup, token: str | None = No
     """The application, over a connection that stands."""
     listings = Listings(connection.log, tasks, prices=connection.config.price_table())
     service = Operations(connection.log, Definitions(), listings, verdict_wait_s=PATIENCE_S)
-    operations = all_operations(service, Readings(connection), Catalogue(connection))
+    operations = all_operations(service, Readings(connection), Catalogue(connection), AccessNames(connection))
     metrics = Metrics(connection, listings, tasks)
     engine = engine_routes(connection.log, "acme", operations)
     return http_app(connection.log, "acme", operations, access=Access(token, open=True), metrics=metrics, more=engine)

@@ -8,9 +8,11 @@ import {placeOf} from './lib/urls.js'
 import {begin, go} from './views/going.js'
 import {help, palette} from './views/palette.js'
 import {failure, nothing} from './views/parts.js'
+import {announce, applySettings, settingsButton} from './views/settings.js'
+import {look} from './lib/status.js'
 
 /** @type {[string, string[], string][]} */
-const NAV = [['runs', ['runs'], 'Runs'], ['inbox', ['inbox'], 'Inbox'], ['definitions', ['definitions'], 'Definitions'], ['workers', ['workers'], 'Workers']]
+const NAV = [['runs', ['runs'], 'Runs'], ['inbox', ['inbox'], 'Inbox'], ['definitions', ['definitions'], 'Definitions'], ['workers', ['workers'], 'Operations']]
 /** @type {Record<string, [string, string, () => Promise<unknown>]>} */
 const VIEWS = {
   home: ['cb-home', 'Callboard', () => import('./views/home.js')],
@@ -21,6 +23,9 @@ const VIEWS = {
   definition: ['cb-definition', '', () => import('./views/definitions.js')],
   start: ['cb-start', 'Start a run', () => import('./views/start.js')],
   workers: ['cb-workers', 'Workers', () => import('./views/workers.js')],
+  schedules: ['cb-schedules', 'Schedules', () => import('./views/operations.js')],
+  costs: ['cb-costs', 'Costs', () => import('./views/operations.js')],
+  keys: ['cb-keys', 'Keys', () => import('./views/operations.js')],
   diff: ['cb-diff', '', () => import('./views/diff.js')],
 }
 const CHORD_MS = 1_000
@@ -48,7 +53,8 @@ function frame() {
       live,
       readsOnly ? h('span', {class: 'soft'}, 'read only') : h('a', {class: 'button primary', href: to(['start'])}, 'Start a run'),
       h('button', {class: 'quiet', 'aria-label': '⌘K: go to anything', title: 'Go to anything (⌘K)', onclick: palette}, '⌘K'),
-      h('button', {class: 'quiet', 'aria-label': '?: keys', title: 'Keys (?)', onclick: help}, '?')),
+      settingsButton(redraw),
+      h('button', {class: 'quiet keys-button', 'aria-label': '?: keys', title: 'Keys (?)', onclick: help}, '?')),
     view,
     h('div', {id: 'said', class: 'heard', role: 'status', 'aria-live': 'polite'}),
   )
@@ -59,6 +65,21 @@ function frame() {
     if (state === 'live' && view.querySelector('.failure[data-passing]')) again()
   })
 }
+
+/** Show the view once more, as times look different. */
+function redraw() {
+  view.replaceChildren()
+  arrive()
+}
+
+/** What the tab is called: open questions, the status of the run that is looked at, and the view. */
+function entitle() {
+  const name = [named, 'Callboard'].filter((one, i, all) => all.indexOf(one) === i).join(' · ')
+  document.title = `${open ? `(${open}) ` : ''}${standing ? `${look(standing)[1]} ` : ''}${name}`
+}
+
+/** The name of the view, and the status of the run in it. */
+let named = '', standing = ''
 
 /** The server is back: what could not be shown without it is asked for anew. */
 function again() {
@@ -74,7 +95,9 @@ let open = 0
 function inbox(questions) {
   const link = nav.querySelector('[data-view=inbox]')
   if (!link || questions === open) return
+  if (questions > open) announce(questions === 1 ? '1 open question' : `${spelled(questions)} open questions`, 'Click to open the inbox.', () => go(to(['inbox'])))
   open = questions
+  entitle()
   fill(link, 'Inbox', questions ? h('span', {class: 'open'}, spelled(questions), h('span', {class: 'heard'}, ' open')) : null)
 }
 
@@ -100,13 +123,15 @@ async function arrive() {
   if (place.view === 'home' && readsOnly) return go(to(['runs']), {replace: true})
   for (const link of nav.children) {
     const own = /** @type {HTMLElement} */ (link).dataset.view
-    const here = own === place.view || (own === 'runs' && ['run', 'diff'].includes(place.view)) || (own === 'definitions' && place.view === 'definition')
+    const here = own === place.view || (own === 'runs' && ['run', 'diff'].includes(place.view)) || (own === 'definitions' && place.view === 'definition') || (own === 'workers' && ['schedules', 'costs', 'keys'].includes(place.view))
     if (here) link.setAttribute('aria-current', 'page')
     else link.removeAttribute('aria-current')
   }
   if (!tag) return put(nothing('No view has this address', h('a', {class: 'button', href: to(['runs'])}, 'All runs')))
   const name = title || place.names.join(' ')
-  document.title = [name, 'Callboard'].filter((one, i, all) => all.indexOf(one) === i).join(' · ')
+  if (name !== named) standing = ''
+  named = name
+  entitle()
   const loaded = await load().then(() => true, () => false)
   // The person has already navigated to another address.
   if (turn !== arrivals) return
@@ -234,6 +259,7 @@ function locked() {
 }
 
 async function main() {
+  applySettings()
   const token = new URLSearchParams(location.hash.slice(1)).get('token')
   if (token !== null) {
     history.replaceState(null, '', location.pathname + location.search)
@@ -242,6 +268,10 @@ async function main() {
   document.addEventListener('unauthorized', locked)
   document.addEventListener('keydown', key)
   document.addEventListener('click', shut)
+  view.addEventListener('standing', (event) => {
+    standing = /** @type {CustomEvent} */ (event).detail
+    entitle()
+  })
   begin(arrive)
   // Updates are shown after the view that they change; if the view takes too long, they are shown anyway.
   try {

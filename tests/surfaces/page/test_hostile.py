@@ -111,6 +111,7 @@ VIEWS = {
     "start/wanting": ".field",
     "start?like=hostile": ".field",
     "workers": "table, .nothing",
+    "costs": ".chart, .nothing",
     "runs/hostile/diff/beside": ".sides",
 }
 

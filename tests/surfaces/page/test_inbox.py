@@ -118,7 +118,7 @@ async def test_what_is_written_is_still_there_for_whoever_comes_back_to_a_questi
         await field.fill(f"half of {run}")
     await rows.filter(has_text="What of draft-1?").click()
     await expect(field).to_have_value("half of draft-1")
-    await page.get_by_role("link", name="Workers").click()
+    await page.get_by_role("link", name="Operations").click()
     await page.get_by_role("link", name="Inbox").click()
     await rows.filter(has_text="What of draft-2?").click()
     await expect(field).to_have_value("half of draft-2")
@@ -271,7 +271,7 @@ async def test_what_is_started_twice_begins_once(stage: Stage) -> None:
     await page.get_by_label("Model").fill("scripted")
     await page.route("**/api/acme/runs", lose)
     # What the text says of itself has come, so that the button stays where it is.
-    await expect(page.locator(".start p").filter(has_text="W").last).to_be_visible()
+    await expect(page.locator(".start").get_by_text("W", exact=True)).to_be_visible()
     start = page.get_by_role("button", name="Start")
     await start.dblclick()
     await expect(page.locator(".failure")).to_be_visible()

@@ -353,6 +353,10 @@ async def test_on_a_phone_nothing_is_wider_than_it(stage: Stage) -> None:
         "definitions/narrow": ".gnode",
         "start/narrow": ".field",
         "workers": "table, .nothing",
+        "inbox?show=closed": "table, .nothing",
+        "schedules": "table, .nothing",
+        "costs": ".chart, .nothing",
+        "keys": "h2",
     }
     page = await stage.browser.page("about:blank", width=390, height=844)
     for path, seen in shown.items():
@@ -508,8 +512,9 @@ async def test_a_run_is_started_with_a_form_of_what_its_definition_wants(stage: 
     await page.get_by_label("service").fill(EVIL)
     await page.get_by_label("count").fill("3")
     await page.get_by_text("high").click()
-    await page.get_by_text("More", exact=True).click()
+    await page.get_by_text("Model or script", exact=True).click()
     await page.get_by_label("Model").fill("scripted")
+    await page.get_by_text("More", exact=True).click()
     await page.get_by_label("Other members").fill('{"script": {"default": {"text": "ok"}}}')
     await page.get_by_role("button", name="Start").click()
     await expect(page.locator(".run-title")).to_be_visible()
@@ -825,6 +830,10 @@ async def test_nobody_is_barred_from_any_view_light_or_dark(stage: Stage) -> Non
         "definitions/for-all": ".gnode",
         "start/for-all": "fieldset, .field",
         "workers": "table, .list-row, .nothing",
+        "inbox?show=closed": "table, .nothing",
+        "schedules": "table, .nothing",
+        "costs": ".chart, .nothing",
+        "keys": "h2",
     }
     barred: list[str] = []
     # Without motion nothing is on its way from one colour to another.

@@ -1,4 +1,5 @@
-// Texts for numbers and times. Pure. Without `Intl`, which delays every view by some 30 ms.
+// Texts for numbers and times. Pure, but for the time zone that was chosen. Without `Intl`, which delays every view by
+// some 30 ms, unless a zone other than UTC and that of the computer was chosen.
 
 const MINUTE = 60, HOUR = 3_600, DAY = 86_400
 
@@ -79,18 +80,40 @@ const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', '
 /** @param {number} number */
 const padded = (number) => String(number).padStart(2, '0')
 
-/** @param {Date} date */
-const clock = (date) => `${padded(date.getHours())}:${padded(date.getMinutes())}`
+/** How many minutes the clocks of the zone are ahead of UTC at an instant. @type {{at: (date: Date) => number}} */
+const ahead = {at: (date) => -date.getTimezoneOffset()}
+
+/** Show times of a zone from now on: of the computer, of UTC, or of one that has a name. @param {string} name */
+export function inZone(name) {
+  if (!name) ahead.at = (date) => -date.getTimezoneOffset()
+  else if (name === 'UTC') ahead.at = () => 0
+  else {
+    const clocks = new Intl.DateTimeFormat('en', {timeZone: name, hourCycle: 'h23', year: 'numeric', month: 'numeric', day: 'numeric', hour: 'numeric', minute: 'numeric', second: 'numeric'})
+    ahead.at = (date) => {
+      const part = Object.fromEntries(clocks.formatToParts(date).map(({type, value}) => [type, Number(value)]))
+      return Math.round((Date.UTC(part.year, part.month - 1, part.day, part.hour, part.minute, part.second) - date.getTime()) / 60_000)
+    }
+  }
+}
+
+/** What the clocks of the zone show, as if it were UTC. @param {Date} date */
+const shown = (date) => new Date(date.getTime() + ahead.at(date) * 60_000)
 
 /** @param {Date} date */
-const exact = (date) => `${clock(date)}:${padded(date.getSeconds())}`
+const clock = (date) => `${padded(shown(date).getUTCHours())}:${padded(shown(date).getUTCMinutes())}`
 
 /** @param {Date} date */
-const day = (date) => `${date.getDate()} ${MONTHS[date.getMonth()]}`
+const exact = (date) => `${clock(date)}:${padded(date.getUTCSeconds())}`
 
-/** How far one's clock is ahead of UTC: `UTC`, `UTC+1`, `UTC−3:30`. @param {Date} date */
-function zone(date) {
-  const ahead = -date.getTimezoneOffset(), minutes = Math.abs(ahead) % 60
+/** @param {Date} date */
+const day = (date) => `${shown(date).getUTCDate()} ${MONTHS[shown(date).getUTCMonth()]}`
+
+/** How far the clocks of the zone are ahead of UTC: `UTC`, `UTC+1`, `UTC−3:30`. @param {Date} [date] */
+export const zoneName = (date = new Date()) => zone(ahead.at(date))
+
+/** @param {number} ahead */
+function zone(ahead) {
+  const minutes = Math.abs(ahead) % 60
   return ahead ? `UTC${ahead > 0 ? '+' : '−'}${Math.floor(Math.abs(ahead) / 60)}${minutes ? `:${padded(minutes)}` : ''}` : 'UTC'
 }
 
@@ -102,7 +125,7 @@ function zone(date) {
 export function when(time, now = Date.now()) {
   const date = new Date(time)
   if (Number.isNaN(date.getTime())) return ''
-  const today = new Date(now).toDateString() === date.toDateString()
+  const today = shown(new Date(now)).toISOString().slice(0, 10) === shown(date).toISOString().slice(0, 10)
   return today ? clock(date) : `${day(date)} ${clock(date)}`
 }
 
@@ -112,7 +135,7 @@ export const moment = (time) => exact(new Date(time))
 /** @param {string|number} time */
 export function instant(time) {
   const date = new Date(time)
-  return Number.isNaN(date.getTime()) ? '' : `${day(date)} ${date.getFullYear()}, ${exact(date)} ${zone(date)}`
+  return Number.isNaN(date.getTime()) ? '' : `${day(date)} ${shown(date).getUTCFullYear()}, ${exact(date)} ${zoneName(date)}`
 }
 
 /**

@@ -2,13 +2,13 @@
 
 /**
  * @typedef {object} Place
- * @property {string} view home, runs, run, diff, inbox, definitions, definition, start, workers, none
+ * @property {string} view home, runs, run, diff, inbox, definitions, definition, start, workers, schedules, costs, keys, none
  * @property {string} tenant
  * @property {string[]} names what stands in the path behind the view: a run, a definition
  * @property {URLSearchParams} query
  */
 
-const VIEWS = ['runs', 'inbox', 'definitions', 'start', 'workers']
+const VIEWS = ['runs', 'inbox', 'definitions', 'start', 'workers', 'schedules', 'costs', 'keys']
 
 /** @param {{pathname: string, search: string}} location @returns {Place} */
 export function placeOf(location) {

@@ -5,7 +5,7 @@ import {fill, h} from '../lib/dom.js'
 import {chip} from '../lib/status.js'
 import {go} from './going.js'
 
-const PLACES = [['Runs', ['runs']], ['Inbox', ['inbox']], ['Definitions', ['definitions']], ['Workers', ['workers']], ['Start a run', ['start']]]
+const PLACES = [['Runs', ['runs']], ['Inbox', ['inbox']], ['Definitions', ['definitions']], ['Workers', ['workers']], ['Schedules', ['schedules']], ['Costs', ['costs']], ['Keys', ['keys']], ['Start a run', ['start']]]
 const FOUND_MAX = 12
 const TYPING_MS = 120
 

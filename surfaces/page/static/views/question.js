@@ -12,6 +12,8 @@ const ANSWER_WAIT_S = 10
 const BUTTONS_MAX = 4
 /** More choices are fields, as any other value. */
 const TITLE_MAX = 200
+/** The type of questions about calls of tools. */
+const APPROVAL = 'tool_approval'
 /** Where this browser keeps the name of the person who answers. */
 const NAME = 'callboard.name'
 
@@ -25,9 +27,14 @@ export class Question {
     /** Whether the question was closed elsewhere, so that it can no longer be answered. */
     this.over = false
     const schema = one.schema ?? {}
-    const choices = choicesOf(schema)
+    /** Whether it asks whether a tool may be called: a decision with arguments that can be edited. */
+    this.approval = one.type === APPROVAL && one.data?.arguments !== undefined
+    const choices = this.approval ? one.options : choicesOf(schema)
     const buttons = choices && choices.length <= BUTTONS_MAX ? choices : null
+    /** @type {Form|null} */
     this.fields = buttons ? null : new Form(schema, 'Answer')
+    /** @type {Form|null} */
+    this.arguments = this.approval ? argumentsOf(one) : null
     this.said = h('div', {role: 'status'})
     this.comment = h('textarea', {rows: '2', class: 'prose', placeholder: 'recorded with the answer'})
     this.name = h('input', {type: 'text', autocomplete: 'name', value: localStorage.getItem(NAME) ?? '', oninput: () => localStorage.setItem(NAME, this.name.value.trim())})
@@ -36,12 +43,12 @@ export class Question {
       event.preventDefault()
       this.read()
     }},
-      this.fields?.element ?? null,
+      this.fields?.element ?? this.arguments?.element ?? null,
       schema.description && buttons ? h('p', {class: 'soft'}, schema.description) : null,
-      h('div', {class: 'beside'}, field('Comment', this.comment, h('span', {class: 'told'}, 'Optional')), field('Your name', this.name, h('span', {class: 'told'}, 'Optional; remembered by this browser'))),
+      h('div', {class: 'beside'}, field(this.approval ? 'Reason' : 'Comment', this.comment, h('span', {class: 'told'}, this.approval ? 'Optional; the model reads it if the call is rejected' : 'Optional')), field('Your name', this.name, h('span', {class: 'told'}, 'Optional; remembered by this browser'))),
       this.said,
       h('div', {class: 'actions begin answers'}, buttons
-        ? buttons.map((choice) => h('button', {type: 'button', onclick: () => this.answer(choice.value)}, choice.label))
+        ? buttons.map((/** @type {any} */ choice) => h('button', {type: 'button', onclick: () => (this.approval ? this.decide(choice.value) : this.answer(choice.value))}, choice.label))
         : h('button', {class: 'primary'}, 'Answer', h('kbd', {'aria-hidden': 'true'}, '⌘⏎'))))
     this.sending = once(this.form)
     /** Whether the form has input that has not been sent. */
@@ -82,6 +89,16 @@ export class Question {
     if (!wrong.length) this.answer(value)
   }
 
+  /** Decide about a call of a tool, with the arguments as they stand there. @param {string} decision */
+  decide(decision) {
+    const reason = this.comment.value.trim()
+    if (!this.arguments || !decision.startsWith('approve')) return this.answer(reason ? {decision, reason} : {decision})
+    const {value, wrong} = this.arguments.read()
+    if (wrong.length) return
+    const edited = !same(value ?? {}, this.one.data.arguments ?? {})
+    this.answer(edited ? {decision, arguments: value} : {decision})
+  }
+
   /** @param {any} value */
   async answer(value) {
     if (this.over) return
@@ -103,8 +120,19 @@ export class Question {
   }
 }
 
+/** The form of the arguments of a call, as the model has given them. @param {any} one */
+function argumentsOf({schema, data}) {
+  const form = new Form({...schema?.properties?.arguments, description: undefined, default: undefined}, 'Arguments', {required: false})
+  form.write(data.arguments)
+  return form
+}
+
 /** What a question is about: its data without what is empty, and without what its text and its form show already. @param {any} one @returns {any} */
-function contextOf({data, question, schema}) {
+function contextOf({type, data, question, schema}) {
+  if (type === APPROVAL && data) {
+    const {kind: _kind, arguments: _arguments, conversation: _conversation, to: _to, ...more} = data
+    return more
+  }
   if (data === undefined || data === null || data === '') return undefined
   if (typeof data !== 'object' || Array.isArray(data)) return data
   const choices = choicesOf(schema)?.map((choice) => choice.value), members = Object.keys(schema?.properties ?? {})

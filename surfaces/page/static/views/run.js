@@ -478,6 +478,7 @@ export class RunView extends HTMLElement {
     const parts = `${status} ${read} ${this.trouble.hasChildNodes()} ${lasted} ${tokens} ${cost} ${run.last} ${Boolean(ending)} ${this.origin?.length}`
     if (parts === this.headed) return
     this.headed = parts
+    if (read) this.dispatchEvent(new CustomEvent('standing', {detail: status, bubbles: true}))
     settle(
       this.head,
       h('div', {class: 'run-title'}, h('a', {href: to(['runs']), class: 'soft', 'aria-label': 'All runs'}, 'Runs ›'), h('h1', {}, id), read ? chip(status) : h('span', {class: 'soft'}, this.trouble.hasChildNodes() ? '' : 'reading…'), h('span', {class: 'stretch'}), read ? verbs(id, status, run) : null),

@@ -204,13 +204,16 @@ export class StartView extends HTMLElement {
   chosen() {
     const source = this.source.value
     if (!source.trim()) return {definition: {name: this.definition.value.trim()}}
-    const stem = this.file.replace(/\.[^.]*$/, '')
-    return {definition: {source, ...(this.spoken ? {language: this.spoken.language} : {})}, ...(stem && this.spoken && !this.spoken.name ? {name: stem} : {})}
+    // What is sent again has to be the same: of a text without a file it does not depend on what is known of it by now.
+    if (!this.file || !this.spoken) return {definition: {source}}
+    const {language, name} = this.spoken
+    return {definition: {source, language}, ...(name ? {} : {name: this.file.replace(/\.[^.]*$/, '')})}
   }
 
   async post() {
     fill(this.said)
     if (!this.definition.value.trim() && !this.source.value.trim()) return this.miss('Name a registered definition, choose a file, or use a text.')
+    if (this.file && !this.spoken) await this.takes()
     const input = this.input.read(), given = this.arguments?.read()
     /** @type {import('../lib/fields.js').Wrong[]} */
     const wrong = []

@@ -3,6 +3,7 @@
 import {get} from '../lib/api.js'
 import {fill, h, settle} from '../lib/dom.js'
 import {duration, grouped, some} from '../lib/format.js'
+import {operationsNav} from './operations.js'
 import {failure, nothing} from './parts.js'
 
 const LOOK_MS = 2_000
@@ -12,7 +13,7 @@ export class WorkersView extends HTMLElement {
   show() {
     this.note = h('span', {class: 'soft', role: 'status'})
     this.sheet = h('div', {class: 'sheet scrolls'})
-    fill(this, h('div', {class: 'bar'}, h('h1', {}, 'Workers'), this.note), this.sheet)
+    fill(this, h('div', {class: 'bar'}, h('h1', {}, 'Operations'), operationsNav('workers'), this.note), this.sheet)
     this.look()
   }
 
