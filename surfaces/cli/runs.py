@@ -55,14 +55,14 @@ def runs(settings: Settings, status: str | None, question: str | None, limit: in
 @click.command(epilog=exits.EXIT_CODES)
 @click.option(
     "--by",
-    type=click.Choice(("definition", "day", "model")),
+    type=click.Choice(("definition", "day", "model", "tag")),
     default="definition",
     show_default=True,
     help="How to group the sums; the day (UTC) is that of a run's end.",
 )
 @click.option("--where", "-w", "question", metavar="QUESTION", help="Only runs that match.")
 @settings_options
-def cost(settings: Settings, by: Literal["definition", "day", "model"], question: str | None) -> None:
+def cost(settings: Settings, by: Literal["definition", "day", "model", "tag"], question: str | None) -> None:
     """Sum up the costs of ended runs, each with its child runs.
 
     QUESTION is the same as for `callboard runs`: 'ended<7d and tag.customer=acme'.
@@ -110,7 +110,7 @@ async def list_costs(config: "Config", settings: Settings, question: "Where", by
         say(compact(found))
         return
     lines = [(by, "runs", "tokens in", "tokens out", "cost"), *(_cost_cells(one) for one in found)]
-    if len(found) > 1 and by != "model":
+    if len(found) > 1 and by not in ("model", "tag"):
         usage = sum((one.usage for one in found), Usage())
         cost = add_costs([one.cost for one in found])
         lines.append(_cost_cells(Spending("all", sum(one.runs for one in found), usage, cost)))

@@ -4,6 +4,7 @@ Forms, too: what is written into one is sent as it was meant, or told what is wr
 """
 
 import json
+import re
 import subprocess
 from typing import Any
 
@@ -11,8 +12,10 @@ import anyio
 import httpx
 from playwright.async_api import Route, expect
 
+from callboard.bus.events import HumanAsked
 from tests.support.browser import NODE
-from tests.support.page_stage import ASKING, LOOP, WITH_INPUTS, Stage, asked, held
+from tests.support.event_logs import Log
+from tests.support.page_stage import ASKING, LOOP, WITH_INPUTS, Stage, asked, held, put
 from tests.support.page_stage import browser as browser  # the fixtures
 from tests.support.page_stage import deployment as deployment
 from tests.support.page_stage import furnish as furnish
@@ -271,7 +274,7 @@ async def test_what_is_started_twice_begins_once(stage: Stage) -> None:
     await page.get_by_label("Model").fill("scripted")
     await page.route("**/api/acme/runs", lose)
     # What the text says of itself has come, so that the button stays where it is.
-    await expect(page.locator(".start").get_by_text("W", exact=True)).to_be_visible()
+    await expect(page.locator(".start p").filter(has_text=re.compile("^W$"))).to_be_visible()
     start = page.get_by_role("button", name="Start")
     await start.dblclick()
     await expect(page.locator(".failure")).to_be_visible()
@@ -312,3 +315,59 @@ async def test_an_answer_has_a_comment_and_a_name_and_is_listed_afterwards(stage
     await expect(page.get_by_label("Your name")).to_have_value("Ada")
     assert await asked(page, "() => document.documentElement.scrollWidth") == 390
     await stage.kill("named")
+
+
+CALL = {"order": "a1", "cents": 50_000}
+APPROVAL = HumanAsked(
+    "May agent clerk call refund?",
+    "tool_approval",
+    [{"value": "approve", "label": "Approve"}, {"value": "reject", "label": "Reject"}],
+    request_data={"kind": "approval", "tool": "refund", "arguments": CALL, "description": "Pay money back."},
+    schema={
+        "type": "object",
+        "properties": {
+            "decision": {"enum": ["approve", "reject"]},
+            "arguments": {
+                "type": "object",
+                "properties": {"order": {"type": "string"}, "cents": {"type": "integer"}},
+                "required": ["order", "cents"],
+            },
+            "reason": {"type": "string"},
+        },
+        "required": ["decision"],
+    },
+)
+
+
+async def test_the_arguments_of_a_call_are_edited_before_it_is_approved(stage: Stage) -> None:
+    log = Log("calls", "shop").started()
+    log.add(APPROVAL, "clerk", 1, 1, "approve.1.0")
+    await put(stage.connection.log, "calls", log.events)
+    page = await stage.browser.page(stage.url("inbox"))
+    said: list[Any] = []
+
+    async def take(route: Route) -> None:
+        said.append(json.loads(route.request.post_data or "{}"))
+        await route.fulfill(status=400, json={"error": {"code": "answer.not_understood", "message": "not now"}})
+
+    await page.route("**/runs/calls/answer*", take)
+    await page.get_by_role("row").filter(has_text="May agent clerk").click()
+    await expect(page.locator(".context")).to_contain_text("Pay money back.")
+    await page.get_by_role("button", name="Approve", exact=True).click()
+    await expect(page.locator(".question .failure")).to_be_visible()
+    await page.get_by_label("cents").fill("many")
+    await page.get_by_role("button", name="Approve", exact=True).click()
+    await expect(page.locator(".question .problem").filter(has_text="expected a number")).to_be_visible()
+    await page.get_by_label("cents").fill("500")
+    await page.get_by_role("button", name="Approve", exact=True).click()
+    await expect(page.locator(".question .failure")).to_be_visible()
+    await page.get_by_label("Reason").fill("too much")
+    async with page.expect_response("**/runs/calls/answer*"):
+        await page.get_by_role("button", name="Reject").click()
+    assert [one["user_response"] for one in said] == [
+        {"decision": "approve"},
+        {"decision": "approve", "arguments": {"order": "a1", "cents": 500}},
+        {"decision": "reject", "reason": "too much"},
+    ]
+    await page.unroute("**/runs/calls/answer*")
+    await stage.client.post("/runs/calls/kill", json={})

@@ -156,3 +156,47 @@ async def test_what_could_not_be_shown_is_asked_for_once_the_server_is_back(stag
         await asked(page, "() => dispatchEvent(new PageTransitionEvent('pageshow', {persisted: true}))")
         await expect(page.locator("main .failure")).to_have_count(0)
         await expect(page.locator(f"main {seen}").first).to_be_visible()
+
+
+async def test_theme_time_zone_and_tab_title_follow_what_is_chosen_and_what_happens(stage: Stage) -> None:
+    await stage.start("titled")
+    page = await stage.browser.page(stage.url("runs/titled"), timezone_id="Europe/Berlin", color_scheme="light")
+    await expect(page).to_have_title("✕ titled · Callboard")
+    await stage.start("title-asks", {"definition": {"source": ASKING}}, end=False)
+    await expect(page).to_have_title("(1) ✕ titled · Callboard")
+    light = await asked(page, "() => getComputedStyle(document.body).backgroundColor")
+    await expect(page.locator(".run-head time")).to_contain_text("UTC+1")
+    await page.get_by_title("Theme, time zone, notifications").click()
+    dialog = page.locator("dialog")
+    await dialog.get_by_label("Theme").select_option("Dark")
+    await dialog.get_by_label("Time zone").select_option("Asia/Tokyo")
+    await dialog.get_by_role("button", name="Close").click()
+    await expect(page.locator(".run-head time")).to_contain_text("UTC+9")
+    assert await asked(page, "() => getComputedStyle(document.body).backgroundColor") != light
+    # Both are still chosen after the page has been loaded again.
+    await page.reload()
+    await expect(page.locator(".run-head time")).to_contain_text("UTC+9")
+    assert await asked(page, "() => document.documentElement.dataset.theme") == "dark"
+    await stage.kill("title-asks")
+    await expect(page).to_have_title("✕ titled · Callboard")
+
+
+async def test_a_new_question_is_announced_to_somebody_who_looks_elsewhere(stage: Stage) -> None:
+    page = await stage.browser.page("about:blank")
+    await page.add_init_script("""
+        globalThis.shown = []
+        globalThis.Notification = class {
+            static permission = 'granted'
+            static requestPermission = async () => 'granted'
+            constructor(title) { shown.push(title) }
+        }
+        Object.defineProperty(document, 'hidden', {get: () => true})
+    """)
+    await page.goto(stage.url("runs"))
+    await page.get_by_title("Theme, time zone, notifications").click()
+    await page.get_by_label("Notify me of new questions").check()
+    await page.get_by_role("button", name="Close").click()
+    await stage.start("announced", {"definition": {"source": ASKING}}, end=False)
+    await expect(page.get_by_role("link", name="Inbox 1 open")).to_be_visible()
+    assert await asked(page, "() => shown") == ["1 open question"]
+    await stage.kill("announced")
