@@ -30,7 +30,7 @@ LIMITS = {
     "callboard": 20,
     "benchmarks": 10,
     "examples": 10,
-    "page": 22,
+    "page": 12,
     "docs": 12,
     "CHANGELOG.md": 25,
 }
