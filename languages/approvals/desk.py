@@ -42,8 +42,9 @@ class Desk:
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        self._approved: set[str] = set()
-        self._waiting: dict[str, list[Task[Answered | None]]] = {}
+        self._approved: set[tuple[str, str]] = set()
+        """Server and name of each tool that was approved for the rest of the run."""
+        self._waiting: dict[tuple[str, str], list[Task[Answered | None]]] = {}
 
     async def decide(self, node: Node, slot: str, call: Call, terms: Sequence[Terms]) -> Ok[JSON] | Refusal:
         """Return the arguments with which a call may be made, or why it must not be made.
@@ -51,7 +52,7 @@ class Desk:
         A person decides if one of the terms needs that; the first such one counts. ``slot`` is that of the call,
         ``tool.<t>.<i>``.
         """
-        if call.tool.name in self._approved:
+        if _identity(call) in self._approved:
             return Ok(call.arguments)
         for one in terms:
             if await self._needs(node, one, call):
@@ -70,7 +71,7 @@ class Desk:
             return True
 
     async def _ask(self, node: Node, slot: str, call: Call, terms: Terms) -> Ok[JSON] | Refusal:
-        stage, name = self._stage, call.tool.name
+        stage, tool = self._stage, _identity(call)
         due = None if terms.expires_s is None else stage.now() + dt.timedelta(seconds=terms.expires_s)
         channel = terms.messenger.type if terms.messenger is not None else None
         ask = make_question(call, stage.spent(), to=terms.to, channel=channel, due=due, expiry=terms.on_expiry)
@@ -78,11 +79,11 @@ class Desk:
             if terms.messenger is not None:
                 stage.spawn(_send(node, slot, terms.messenger, terms.to, ask, call))
             waiting = stage.spawn(self._answer(node, slot, question, ask))
-            self._waiting.setdefault(name, []).append(waiting)
+            self._waiting.setdefault(tool, []).append(waiting)
             try:
                 [settled] = await stage.join(waiting)
             finally:
-                self._waiting[name].remove(waiting)
+                self._waiting[tool].remove(waiting)
             match settled:
                 case Ok(Answered() as answered):
                     answer = read_answer(call.tool, answered.user_response)
@@ -109,10 +110,15 @@ class Desk:
             because = f": {answer.reason}" if answer.reason else ""
             return Refusal(Failure(DENIED, f"{who} rejected the call of {name}{because}", retryable=False))
         if answer.decision == "approve_always" or terms.once:
-            self._approved.add(name)
-            for task in list(self._waiting[name]):
+            self._approved.add(_identity(call))
+            for task in list(self._waiting[_identity(call)]):
                 self._stage.cancel(task, _GRANTED, self)
         return Ok(answer.arguments if answer.edited else call.arguments)
+
+
+def _identity(call: Call) -> tuple[str, str]:
+    """Return what tells tools apart: servers may have different tools of one name."""
+    return call.tool.server, call.tool.name
 
 
 def desk_of(stage: Stage) -> Desk:

@@ -85,6 +85,16 @@ def test_tools_of_a_server_need_approval_once_and_unknown_names_are_told() -> No
         assert [(warning.code, warning.fields) for warning in warnings] == [("APPROVAL_UNMATCHED", ["pai"])]
 
 
+def test_a_tool_of_one_server_does_not_approve_that_of_another() -> None:
+    servers = {name: {"mcp": {"command": "x", "approve": "*"}} for name in ("bank", "shop")}
+    raw = document({"a": {"skills": ["bank"]}, "b": {"skills": ["shop"]}}, [("a", "b")], skills=servers)
+    call = {"tool_calls": [{"tool": "pay", "input": {"cents": 1}}]}
+    script = {"turns": {name: [call, {"text": "done"}] for name in "ab"}, "tools": {"pay": [{"output": 1}] * 2}}
+    with Scenario(servers={name: [ToolSpec("pay", "", SCHEMA)] for name in servers}) as scenario:
+        scenario.start(source=json.dumps(raw), script=script).answer("approve_always")
+        assert keys(scenario, "human.asked") == ["a#1.1!approve.1.0", "b#1.1!approve.1.0"]
+
+
 @pytest.mark.parametrize(
     ("approve", "told"),
     [
