@@ -1,14 +1,16 @@
 """Durable graphs: a compiled graph whose calls inside of workflows are recorded."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import wraps
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar
 
+from langchain_core.callbacks import manager as callbacks
 from langchain_core.runnables import Runnable, RunnableConfig
-from langchain_core.runnables.config import ContextThreadPoolExecutor
 from langgraph._internal._constants import CONF, CONFIG_KEY_CALL
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
@@ -26,6 +28,8 @@ from callboard.languages.python.approvals import Approving, approvals_of
 from callboard.languages.python.errors import NotInWorkflow
 from callboard.languages.python.loop import NumberedFuture, WorkflowLoop, current_loop
 
+_log = logging.getLogger("callboard.langgraph")
+
 Graph = TypeVar("Graph", bound=Pregel[Any, Any, Any, Any])
 
 _UNNAMED = "LangGraph"
@@ -37,7 +41,8 @@ REMEDY = "durable(…, steps="
 _astream: Any = Pregel.astream
 _stream: Any = Pregel.stream
 _invoke: Any = Pregel.invoke
-_submit: Any = ContextThreadPoolExecutor.submit
+_submit: Any = ThreadPoolExecutor.submit
+_run_coros: Any = callbacks._run_coros  # pyright: ignore[reportPrivateUsage]
 
 
 def durable(
@@ -140,11 +145,11 @@ class _Durable:
     def aget_state_history(self, config: Any, **given: Any) -> AsyncIterator[Any]:
         return self._state_of().aget_state_history(config, **given)
 
-    def update_state(self, config: Any, *args: Any, **given: Any) -> Any:
-        return self._state_of().update_state(config, *args, **given)
+    def bulk_update_state(self, config: Any, *args: Any, **given: Any) -> Any:
+        return self._state_of().bulk_update_state(config, *args, **given)
 
-    async def aupdate_state(self, config: Any, *args: Any, **given: Any) -> Any:
-        return await self._state_of().aupdate_state(config, *args, **given)
+    async def abulk_update_state(self, config: Any, *args: Any, **given: Any) -> Any:
+        return await self._state_of().abulk_update_state(config, *args, **given)
 
 
 _CLASSES: dict[type, type] = {}
@@ -200,9 +205,11 @@ async def _relay(
                 yield chunk
         await producing
     finally:
-        for task in (getting, producing):
-            if task is not None and not task.done():
-                task.cancel()
+        left = [task for task in (getting, producing) if task is not None and not task.done()]
+        for task in left:
+            task.cancel()
+        if left and not loop.is_closed():
+            await asyncio.wait(left)
 
 
 def _twin(loop: WorkflowLoop, graph: Any) -> Any:
@@ -372,14 +379,19 @@ def _task_step(func: Any, name: str, place: Place, number: int) -> Any:
 
 
 def record_graphs() -> None:
-    """Replace the methods of `Pregel`, so that a graph that a node of a durable graph calls is durable too, and those
-    of the executor for parallel chains, whose threads a workflow cannot have."""
+    """Replace the methods of `Pregel`, so that a graph that a node of a durable graph calls is durable too.
+
+    LangChain uses threads for parallel chains, and for asynchronous callbacks of plain functions. A workflow has no
+    threads, so both are performed by the caller.
+    """
     kind: Any = Pregel
     kind.astream = _astream_inside
     kind.stream = _stream_inside
     kind.invoke = _invoke_inside
-    executor: Any = ContextThreadPoolExecutor
+    executor: Any = ThreadPoolExecutor
     executor.submit = _submit_inside
+    of_callbacks: Any = callbacks
+    of_callbacks._run_coros = _run_coros_inside
 
 
 def _inner_twin(graph: Any) -> Any:
@@ -417,14 +429,24 @@ def _invoke_inside(self: Any, input: Any, config: Any = None, **given: Any) -> A
 def _submit_inside(self: Any, func: Any, *args: Any, **given: Any) -> Any:
     if current_place() is None:
         return _submit(self, func, *args, **given)
-    from concurrent.futures import Future
-
     future: Future[Any] = Future()
     try:
-        future.set_result(copy_context().run(func, *args, **given))
+        future.set_result(func(*args, **given))
     except Exception as error:
         future.set_exception(error)
     return future
+
+
+def _run_coros_inside(coros: list[Any]) -> None:
+    if current_place() is None:
+        _run_coros(coros)
+        return
+    for coro in coros:
+        try:
+            wait_for(coro, "a callback")
+        except Exception:
+            # As in LangChain: a callback cannot fail the graph.
+            _log.warning("a callback of LangChain raised", exc_info=True)
 
 
 record_models()

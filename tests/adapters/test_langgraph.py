@@ -104,6 +104,18 @@ def test_a_script_answers_what_is_asked_as_a_type() -> None:
         assert scenario.result.output == "3"
 
 
+def test_callbacks_and_events_reach_plain_functions(scenario: Scenario) -> None:
+    scenario.start(plays.events, input={"text": "poem cats"})
+    model = ["on_chat_model_start Fake", "on_chat_model_stream Fake", "on_chat_model_end Fake"]
+    assert scenario.result.output[:3] == model
+    assert "on_chain_end poem" in scenario.result.output
+
+
+def test_a_stream_may_be_left_early(scenario: Scenario) -> None:
+    scenario.start(plays.left_early, input={"text": "sum 1 2"})
+    assert scenario.result.output == {"sum": {"said": "3"}}
+
+
 def test_functional_graphs_wait_for_their_tasks(scenario: Scenario) -> None:
     scenario.start(plays.publishing, input={"topics": ["a", "bb"]})
     assert keys(scenario, "model.call") == ["essays/draft#1.1!turn.1", "essays/draft#2.1!turn.1"]
@@ -139,7 +151,7 @@ def test_streams_threads_and_breakpoints_work_as_in_langgraph(scenario: Scenario
         ["messages", ["AIMessageChunk", "Once upon 1 times ", "tell"]],
         ["updates", ["tell"]],
         [],
-        4,
+        5,
     ]
     assert plays.CALLED["teller"] == 2
 

@@ -260,6 +260,19 @@ async def routes(text: str) -> str:
     return (await routed.ainvoke({"text": text}))["said"]
 
 
+@workflow
+async def events(text: str) -> list[str]:
+    found = [one async for one in routed.astream_events({"text": text}, version="v2")]
+    return [f"{one['event']} {one['name']}" for one in found if one["name"] in ("Fake", "poem")]
+
+
+@workflow
+async def left_early(text: str) -> Any:
+    async for chunk in routed.astream({"text": text}, stream_mode="updates"):
+        return chunk
+    return None
+
+
 # -- the functional interface -----------------------------------------------------------------------------------------
 
 
@@ -394,6 +407,7 @@ async def streamed(text: str) -> list[Any]:
         found.append(list(state.next))
     await tales.ainvoke({"messages": [("user", "again")]}, config)
     await tales.ainvoke(None, config)
+    await tales.aupdate_state(config, {"messages": [("user", "added")]}, as_node="tell")
     state = tales.get_state(config)
     return [*found, len(state.values["messages"])]
 
