@@ -134,7 +134,7 @@ LOOKED = """async (bad) => {
         const {type} = view.run.rows[n - 1]
         if (types.has(type)) continue
         types.add(type)
-        for (const tab of ['saw', 'said', 'raw', 'error']) {
+        for (const tab of ['input', 'output', 'error', 'raw']) {
             view.look({n, tab})
             await settled()
             if (window.hacked || document.querySelector(bad)) found.push([n, tab])

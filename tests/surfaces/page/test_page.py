@@ -255,7 +255,7 @@ async def test_nothing_recorded_is_executed(stage: Stage) -> None:
     page = await stage.browser.page(stage.url("runs"))
     await page.get_by_role("link", name=hostile, exact=True).click()
     await expect(page.get_by_role("heading", level=1, name=hostile)).to_be_visible()
-    for tab in ("Saw", "Said", "Raw", "Error"):
+    for tab in ("Input", "Output", "Error", "Raw"):
         for n in range(1, 12):
             await asked(page, "n => document.querySelector('cb-run').choose(n)", n)
         await page.get_by_role("tab", name=tab).click()
@@ -274,7 +274,7 @@ async def test_reload_restores_what_was_looked_at(stage: Stage) -> None:
     await page.get_by_role("tab", name="Raw").click()
     await expect(page.get_by_text("payload", exact=True)).to_be_visible()
     before = page.url
-    assert {"n", "tab"} <= set(httpx.URL(before).params)
+    assert {"at", "tab"} <= set(httpx.URL(before).params)
     await page.reload()
     await expect(page.get_by_role("tab", name="Raw")).to_have_attribute("aria-selected", "true")
     assert page.url == before
@@ -298,13 +298,13 @@ async def test_what_goes_on_is_told_in_place(stage: Stage) -> None:
                 view.head.querySelector('details').open, view.head.querySelector('.facts').textContent.includes('1 h')]
     }"""
     assert await asked(page, script) == [True, "Cancel…", True, True]
-    await page.get_by_role("tab", name="Saw").focus()
-    for key, tab in (("ArrowRight", "Said"), ("ArrowRight", "Raw"), ("End", "Error"), ("ArrowRight", "Saw")):
+    await page.get_by_role("tab", name="Input").focus()
+    for key, tab in (("ArrowRight", "Output"), ("ArrowRight", "Error"), ("End", "Raw"), ("ArrowRight", "Input")):
         await page.keyboard.press(key)
         await expect(page.get_by_role("tab", name=tab)).to_be_focused()
         await expect(page.get_by_role("tab", name=tab)).to_have_attribute("aria-selected", "true")
     await page.keyboard.press(".")
-    await expect(page.get_by_role("tab", name="Saw")).to_be_focused()
+    await expect(page.get_by_role("tab", name="Input")).to_be_focused()
 
     await page.goto(stage.url())
     row = page.locator(".card").filter(has_text="Latest runs").get_by_role("link", name="stands")
@@ -323,7 +323,7 @@ async def test_back_restores_what_was_looked_at(stage: Stage) -> None:
     await page.locator(".gnode .hit").nth(1).click()
     await expect(page.locator(".gnode.chosen")).to_have_count(1)
     left = page.url
-    assert {"n", "node", "tab"} <= set(httpx.URL(left).params)
+    assert {"at", "node", "tab"} <= set(httpx.URL(left).params)
     chosen = await page.locator(".gnode.chosen").get_attribute("data-id")
     await page.get_by_role("link", name="Definitions").click()
     await expect(page.get_by_role("heading", name="Definitions")).to_be_visible()
@@ -331,6 +331,11 @@ async def test_back_restores_what_was_looked_at(stage: Stage) -> None:
     await expect(page.get_by_role("tab", name="Raw")).to_have_attribute("aria-selected", "true")
     await expect(page.locator(".gnode.chosen")).to_have_attribute("data-id", chosen or "")
     assert page.url == left
+    # Back undoes a selection, and then leaves the run.
+    await page.go_back()
+    await expect(page).not_to_have_url(re.compile("node="))
+    await page.go_back()
+    await expect(page).to_have_url(stage.url("runs/back-and-forth"))
     await page.go_back()
     await expect(page.get_by_label("Find runs")).to_have_value("back-and")
     await expect(page.get_by_label("Status", exact=True)).to_have_value("failed")
@@ -377,7 +382,7 @@ async def test_a_run_is_told_without_a_gap_while_it_goes_on(stage: Stage) -> Non
     turns = {"a": [{"text": "x"}], "b": [{"text": "y", "progress": ["al", "most"], "delay_ms": 600_000}]}
     slow = {**LOOP, "script": {"turns": turns, "routes": {"a": ["b"]}}, "breakpoints": ["b"]}
     await stage.start("goes-on", slow, end=False)
-    page = await stage.browser.page(stage.url("runs/goes-on?tab=said"))
+    page = await stage.browser.page(stage.url("runs/goes-on?tab=output"))
     # What a model says while nobody is told is told to nobody.
     await expect(page.locator(".live .live")).to_be_visible()
     await page.get_by_role("button", name="Resume").click()
@@ -609,12 +614,13 @@ async def test_a_run_is_forked_where_one_looks_and_the_fork_is_told_whole(stage:
     assert begun["a#1"] < begun[""]
     assert folds >= 1
     # Behind an event of its origin there is nothing of that time.
-    await asked(page, "n => document.querySelector('cb-run').choose(n)", told)
+    await asked(page, "n => document.querySelector('cb-run').travel(n)", told)
     await page.wait_for_function("(n) => document.querySelector('cb-run').waterfall.n === n", arg=told)
     lasted, begun, folds = await asked(page, WATERFALL)
     assert (begun[""], folds) == (0, 0)
-    assert lasted[""] == pytest.approx((events[told - 1].time - events[1].time).total_seconds(), abs=0.002)
-    await page.get_by_role("tab", name="Said").click()
+    started = next(event.time for event in events if event.type == "run.start")
+    assert lasted[""] == pytest.approx((events[told - 1].time - started).total_seconds(), abs=0.002)
+    await page.get_by_role("tab", name="Output").click()
     await expect(page.locator(".inspector-body")).to_contain_text("otherwise")
     await asked(page, "() => document.querySelector('cb-run').choose(1)")
     await page.get_by_role("tab", name="Raw").click()
@@ -745,7 +751,7 @@ async def test_the_row_that_one_is_at_is_the_same_run_whatever_comes(stage: Stag
         const row = [...waterfall.element.querySelectorAll('.list-row')].find(further)
         waterfall.fold(waterfall.lines[1], true)
         row.click()
-        return [Number(row.dataset.n), view.n]
+        return [Number(row.dataset.n), view.chosen]
     }"""
     shown, chosen = await asked(page, script)
     assert shown == chosen

@@ -18,7 +18,7 @@ FIRSTS = [
     ),
     ("/t/acme/runs", "status=failed", f"{RUNS}?status=failed&limit=200"),
     ("/t/acme/runs", "since=3600&status=failed&pane=spans", f"{RUNS}?status=failed&since=3600&limit=200"),
-    ("/t/acme/runs/a-1.b_2", "n=3&tab=said", f"{RUNS}/a-1.b_2/index?after=0&limit=499"),
+    ("/t/acme/runs/a-1.b_2", "n=3&tab=output", f"{RUNS}/a-1.b_2/index?after=0&limit=499"),
     ("/t/acme/runs", "q=a%20b", None),
     ("/t/acme/runs", "status=", None),
     ("/t/acme/runs/a%2fb", "", None),

@@ -91,7 +91,7 @@ async def test_one_goes_through_it_by_keys_alone(stage: Stage) -> None:
     await node.focus()
     await page.keyboard.press("Space")
     await expect(node).to_have_attribute("aria-pressed", "true")
-    assert await asked(page, "() => document.querySelector('cb-run').picked") is not None
+    assert await asked(page, "() => document.querySelector('cb-run').chosen") is not None
 
     # Whoever comes to another view begins at its top, and Escape leads back from there.
     await page.keyboard.press("g")
@@ -101,7 +101,7 @@ async def test_one_goes_through_it_by_keys_alone(stage: Stage) -> None:
     await page.get_by_role("link", name="walked-2").click()
     await expect(page.get_by_role("heading", name="walked-2", level=1)).to_be_visible()
     assert await asked(page, where) == "view"
-    assert await asked(page, "() => document.querySelector('cb-run').picked") is None
+    assert await asked(page, "() => document.querySelector('cb-run').chosen") is None
     await page.get_by_text("Export", exact=True).click()
     await page.keyboard.press("Escape")
     await expect(page.get_by_text("drawing", exact=True)).to_be_hidden()

@@ -1,5 +1,6 @@
 // The API: requests to the server that served the page.
 
+import {read} from './numbers.js'
 import {address} from './urls.js'
 
 /** The tenant that is served here. */
@@ -68,7 +69,14 @@ async function answered(asked) {
     if (error instanceof DOMException) throw error
     throw new Refused(0, {code: 'page.offline', message: 'the server does not answer', remedy: 'The page asks again as soon as the server answers; reload to ask now.'})
   }
-  const value = await response.json().catch(() => ({}))
+  /** @type {any} */
+  let value
+  try {
+    value = read(await response.text())
+  } catch (error) {
+    if (error instanceof DOMException) throw error
+    value = {}
+  }
   if (response.ok) return value
   if (response.status === 401) document.dispatchEvent(new CustomEvent('unauthorized'))
   throw new Refused(response.status, value.error ?? {})

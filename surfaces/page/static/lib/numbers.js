@@ -42,3 +42,26 @@ export function valueOf(text) {
     return value
   })
 }
+
+/** Whether a text may contain an integer that a number does not hold exactly: such have at least 16 digits. */
+const LONG = /\d{16}/
+
+/**
+ * Read JSON as recorded: an integer that a number does not hold exactly is kept as it is written, and written so again by
+ * `JSON.stringify`, where the browser can (`JSON.rawJSON`).
+ * @param {string} text
+ * @returns {any}
+ * @throws {SyntaxError}
+ */
+export function read(text) {
+  const json = /** @type {{parse: (text: string, revive: (name: string, value: any, context?: {source?: string}) => any) => any, rawJSON?: (text: string) => any}} */ (JSON)
+  const raw = json.rawJSON
+  if (!raw || !LONG.test(text)) return JSON.parse(text)
+  return json.parse(text, (_, value, context) => (typeof value === 'number' && context?.source && WHOLE.test(context.source) && !Number.isSafeInteger(value) ? raw(context.source) : value))
+}
+
+/** The digits of an integer that `read` has kept as it is written; null of any other value. @param {any} value @returns {string|null} */
+export function exactly(value) {
+  const json = /** @type {{isRawJSON?: (value: any) => boolean}} */ (/** @type {unknown} */ (JSON))
+  return json.isRawJSON?.(value) ? value.rawJSON : null
+}

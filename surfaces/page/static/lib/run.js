@@ -79,6 +79,8 @@ export class Run {
     /** Of a fork the last event that it has of its origin: what is up to there was done, and paid for, by that. */
     this.parted = 0
     this.started = false
+    /** @type {Row|null} the event by which it was started: before, it waited to be taken */
+    this.startedBy = null
     this.cancelling = false
     this.diverged = ''
     this.final = ''
@@ -140,7 +142,10 @@ export class Run {
   /** @param {Row} row */
   fact(row) {
     switch (row.type) {
-      case 'run.start': this.started = true; break
+      case 'run.start':
+        this.started = true
+        this.startedBy = row
+        break
       case 'cancel.requested': this.cancelling = true; break
       case 'run.diverged': this.diverged = row.outcome === 'waiting:code' ? row.outcome : 'diverged'; break
       case 'run.claimed': this.diverged = ''; break
@@ -257,9 +262,10 @@ export class Run {
     return one.kind === 'run' && this.parted > 1 && n > this.parted ? this.rows[this.parted]?.time ?? one.t0 : one.t0
   }
 
-  /** How long a span has lasted, in milliseconds, without the time that a fork was away. @param {Span} one @param {number} n @param {number} until */
+  /** How long a span has lasted, in milliseconds, a run from its start, without the time that a fork was away. @param {Span} one @param {number} n @param {number} until */
   lasted(one, n, until) {
-    const begin = this.beganAt(one, n), end = one.n1 <= n ? one.t1 : until
+    const started = one.kind === 'run' && this.startedBy && this.startedBy.n <= n ? this.startedBy.time : 0
+    const begin = Math.max(this.beganAt(one, n), started), end = one.n1 <= n ? one.t1 : until
     const away = this.away(n, until)
     return end - begin - (away && begin <= away.start && end >= away.end ? away.end - away.start : 0)
   }

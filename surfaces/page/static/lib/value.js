@@ -3,6 +3,7 @@
 import {path} from './api.js'
 import {h} from './dom.js'
 import {bytes, some} from './format.js'
+import {exactly, read} from './numbers.js'
 
 const TEXT_MAX = 2_000
 const ITEMS_MAX = 100
@@ -15,6 +16,8 @@ const ITEMS_MAX = 100
  */
 export function tree(value, {open = 2, run = ''} = {}) {
   if (typeof value === 'string') return text(value)
+  const exact = exactly(value)
+  if (exact !== null) return h('code', {class: 'json number'}, exact)
   if (value === null || typeof value !== 'object') return h('code', {class: `json ${value === null ? 'null' : typeof value}`}, String(value))
   if (isBlob(value)) return large(value, run)
   const entries = Array.isArray(value) ? value.map((one, i) => /** @type {const} */ ([String(i), one])) : Object.entries(value)
@@ -38,7 +41,7 @@ function more(list, entries, from, open, run) {
 
 /** @param {string} name @param {any} value @param {number} open @param {string} run */
 function member(name, value, open, run) {
-  const plain = value === null || typeof value !== 'object' || isBlob(value) || !Object.keys(value).length
+  const plain = value === null || typeof value !== 'object' || exactly(value) !== null || isBlob(value) || !Object.keys(value).length
   if (plain) return h('div', {}, h('dt', {}, name), h('dd', {}, tree(value, {open: 0, run})))
   const inner = h('div', {class: 'inner'})
   const details = h('details', {open: open > 0, ontoggle: () => {
@@ -56,7 +59,7 @@ function summary(value) {
 
 /** A text as it is, its line breaks kept. @param {string} value @returns {HTMLElement} */
 export function text(value) {
-  const element = h('span', {class: 'text'}, value.slice(0, TEXT_MAX))
+  const element = h('span', {class: 'text', dir: 'auto'}, value.slice(0, TEXT_MAX))
   if (value.length <= TEXT_MAX) return value === '' ? h('span', {class: 'text soft'}, '(empty)') : element
   const button = h('button', {class: 'quiet', onclick: () => {
     element.textContent = value
@@ -74,7 +77,7 @@ function large(marker, run) {
   if (!run) return place
   const button = h('button', {class: 'quiet', onclick: async () => {
     const answer = await fetch(path('runs', run, 'blob', marker.$blob), {credentials: 'same-origin'})
-    if (answer.ok) place.replaceChildren(tree(await answer.json(), {open: 1, run}))
+    if (answer.ok) place.replaceChildren(tree(read(await answer.text()), {open: 1, run}))
     else button.textContent = 'cannot be read'
   }}, 'show')
   place.append(button)

@@ -102,7 +102,7 @@ function changed(shared) {
 /** The first turn at which a model saw something else. @param {any} found */
 function seen({left, right, sight}) {
   if (!sight) return []
-  const link = (/** @type {string} */ run, /** @type {number} */ n) => h('a', {href: to(['runs', run], {n, tab: 'saw'})}, `event ${n}`)
+  const link = (/** @type {string} */ run, /** @type {number} */ n) => h('a', {href: to(['runs', run], {at: n})}, `event ${n}`)
   return [h('section', {class: 'told'}, h('h2', {}, 'what the models saw'), h('p', {}, `First difference at ${sight.path || 'the run'}: `, link(left, sight.left), ' on the left, ', link(right, sight.right), ' on the right.'), differences(sight.request))]
 }
 

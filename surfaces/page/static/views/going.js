@@ -24,12 +24,18 @@ export function go(url, {replace = false} = {}) {
   arrived()
 }
 
-/** Note in the address what is looked at, without going anywhere. @param {Record<string, string|number|null>} query */
-export function note(query) {
+/**
+ * Note in the address what is looked at, without going anywhere.
+ * @param {Record<string, string|number|null>} query
+ * @param {boolean} [leaving] whether Back leads to what was noted before
+ */
+export function note(query, leaving = false) {
   const url = new URL(location.href)
   for (const [name, value] of Object.entries(query)) {
     if (value === null || value === '') url.searchParams.delete(name)
     else url.searchParams.set(name, String(value))
   }
-  if (url.href !== location.href) history.replaceState(null, '', url)
+  if (url.href === location.href) return
+  if (leaving) history.pushState(null, '', url)
+  else history.replaceState(null, '', url)
 }

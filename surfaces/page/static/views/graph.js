@@ -6,7 +6,7 @@ import {look} from '../lib/status.js'
 import {failure, nothing} from './parts.js'
 
 const LINE_PX = 17
-const ZOOM_MIN = 0.2, ZOOM_MAX = 2.5
+const ZOOM_MIN = 0.2, ZOOM_MAX = 2.5, READABLE = 0.62
 const PAD_PX = 12
 /** Room for what stands at the corners of cards. */
 const NODES_MAX = 300
@@ -23,6 +23,8 @@ export class Graph {
     this.edges = []
     this.state = ''
     this.closed = false
+    /** Whether all of it is to be seen, however small; else a large one is as large as it is readable. */
+    this.all = false
     this.sized = new ResizeObserver(() => this.fitted && this.element.isConnected && this.zoom(0))
   }
 
@@ -76,17 +78,20 @@ export class Graph {
 
   /** @param {string|Node} glyph @param {string} label @param {number} factor */
   zooms(glyph, label, factor) {
-    return h('button', {class: 'quiet', 'aria-label': label, title: label, onclick: () => this.zoom(factor)}, glyph)
+    return h('button', {class: 'quiet', 'aria-label': label, title: label, onclick: () => {
+      this.all = !factor
+      this.zoom(factor)
+    }}, glyph)
   }
 
-  /** @param {number} factor 0: so that it is seen whole */
+  /** @param {number} factor 0: as large as its frame */
   zoom(factor) {
     const {frame, size, drawing} = this
     if (!frame || !size || !drawing) return
     this.fitted = factor === 0
     const whole = Math.min((frame.clientWidth - 16) / size.width, (frame.clientHeight - 16) / size.height, 1)
-    const readable = Math.max(whole, Math.min(0.62, (frame.clientWidth - 16) / size.width))
-    this.scale = Math.max(ZOOM_MIN, Math.min(ZOOM_MAX, factor ? (this.scale ?? 1) * factor : readable))
+    const fitting = this.all ? whole : Math.max(whole, ZOOM_MIN, Math.min(READABLE, (frame.clientWidth - 16) / size.width))
+    this.scale = factor ? Math.max(Math.min(whole, ZOOM_MIN), Math.min(ZOOM_MAX, (this.scale ?? 1) * factor)) : fitting
     drawing.setAttribute('width', String(Math.round(size.width * this.scale)))
     drawing.setAttribute('height', String(Math.round(size.height * this.scale)))
     if (!drawing.parentNode) frame.append(drawing)

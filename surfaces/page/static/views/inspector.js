@@ -5,17 +5,17 @@ import {fill, h, settle} from '../lib/dom.js'
 import {bytes, count, duration, instant, some, spent} from '../lib/format.js'
 import {chip} from '../lib/status.js'
 import {LOST} from '../lib/run.js'
-import {text, tree} from '../lib/value.js'
+import {tree} from '../lib/value.js'
 import {failure, nothing, remedy} from './parts.js'
 
 /** @typedef {import('../lib/run.js').Run} Run */
 /** @typedef {import('../lib/run.js').Span} Span */
-/** @typedef {{id: string, run: Run, n: number, span: Span|null, tab: string, said: string}} Looked */
+/** @typedef {{id: string, run: Run, n: number, span: Span|null, tab: string, said: string, until: number, loaded: boolean}} Looked `until`: the event after which the run is shown */
 
 /** Events that say what came of something: a fork may have them say something else. */
 const OUTCOMES = ['model.result', 'tool.result', 'effect.result']
-export const TABS = ['saw', 'said', 'raw', 'error']
-const WORDS = {saw: 'Saw', said: 'Said', raw: 'Raw', error: 'Error'}
+export const TABS = ['input', 'output', 'error', 'raw']
+const WORDS = {input: 'Input', output: 'Output', error: 'Error', raw: 'Raw'}
 const FILL_MS = 250
 /** How long the content of one thing stays before that of another is asked for. */
 const KEPT_MAX = 200
@@ -25,7 +25,7 @@ export class Inspector {
   /** @param {{tab: (tab: string) => void, event: (n: number) => void, fork: (place: import('./verbs.js').Place) => void}} given */
   constructor(given) {
     this.given = given
-    this.tab = 'saw'
+    this.tab = 'input'
     /** @type {Map<string, Promise<any>>} */
     this.kept = new Map()
     this.head = h('div', {class: 'inspector-head'})
@@ -39,16 +39,19 @@ export class Inspector {
     this.filling = 0
     this.filled = 0
     this.shown = ''
+    this.titled = ''
   }
 
   /** @param {Looked} looked */
   show(looked) {
     this.looked = looked
-    this.tab = TABS.includes(looked.tab) ? looked.tab : 'saw'
-    const {span, run, n} = looked
+    this.tab = TABS.includes(looked.tab) ? looked.tab : 'input'
+    const {span, run, n, until} = looked
     // The content is rebuilt only if it is for something else, or has progressed.
-    const shown = `${looked.id} ${n} ${span?.id} ${span?.n1} ${this.tab}`
-    if (shown !== this.shown || span?.cost !== this.cost) this.title()
+    const shown = `${looked.id} ${n} ${span?.id} ${span && span.n1 <= until} ${this.tab}`
+    const titled = `${shown} ${looked.loaded} ${looked.until > n}`
+    if (titled !== this.titled || span?.cost !== this.cost) this.title()
+    this.titled = titled
     this.cost = span?.cost
     if (shown === this.shown) return this.speak()
     this.shown = shown
@@ -77,8 +80,8 @@ export class Inspector {
 
   /** Say which tab is chosen, and where there is an error. */
   mark() {
-    const {span} = /** @type {Looked} */ (this.looked)
-    const failed = span && ['failed', 'timeout', 'expired', 'cancelled'].includes(span.outcome)
+    const {span, until} = /** @type {Looked} */ (this.looked)
+    const failed = span && span.n1 <= until && ['failed', 'timeout', 'expired', 'cancelled'].includes(span.outcome)
     this.buttons.forEach((button, i) => {
       const tab = TABS[i], chosen = tab === this.tab, bad = Boolean(tab === 'error' && failed)
       button.setAttribute('aria-selected', String(chosen))
@@ -102,24 +105,24 @@ export class Inspector {
   }
 
   title() {
-    const {run, n, span} = /** @type {Looked} */ (this.looked)
+    const {run, n, span, until, loaded} = /** @type {Looked} */ (this.looked)
     const row = run.rows[n - 1]
     if (!row) return settle(this.head, h('h2', {}, 'Nothing is chosen'))
-    const done = span && span.n1 <= run.last
+    const done = span && span.n1 <= until
     settle(
       this.head,
-      h('h2', {}, span?.name || row.name || row.type),
+      h('h2', {dir: 'auto'}, span?.name || row.name || row.type),
       h('p', {class: 'facts'},
-        span ? chip(run.outcomeAt(span, Math.max(n, done ? span.n1 : run.last))) : null,
+        span && (done || loaded) ? chip(run.outcomeAt(span, until)) : null,
         h('code', {}, row.type), h('span', {}, `n=${row.n}`),
         row.path ? h('code', {class: 'path'}, `${row.path}#${row.iteration}`) : null,
-        done && span.kind !== 'run' ? h('span', {}, duration(run.lasted(span, run.last, span.t1) / 1000)) : null,
-        span?.tokens ? h('span', {}, `${count(span.tokens)} tok`) : null,
+        done && span.kind !== 'run' ? h('span', {}, duration(run.lasted(span, until, span.t1) / 1000)) : null,
+        done && span.tokens ? h('span', {}, `${count(span.tokens)} tok`) : null,
         span?.cost ? h('span', {title: 'what it has cost, with what is inside of it'}, spent(span.cost)) : null,
         h('time', {class: 'soft', datetime: new Date(row.time).toISOString()}, instant(row.time)),
       ),
       span?.kind === 'child' && span.name ? h('p', {}, h('a', {class: 'button', href: to(['runs', span.name])}, `Open ${span.name}`)) : null,
-      span && span.n0 !== span.n1 && span.n1 !== Infinity
+      done && span.n0 !== span.n1
         ? h('p', {class: 'facts'}, 'events ', this.jump(span.n0), ' to ', this.jump(span.n1))
         : null,
       this.forks(row, span),
@@ -175,9 +178,9 @@ export class Inspector {
     const own = await this.event(looked, n)
     if (this.tab === 'raw') return [raw(own, id)]
     const first = span && span.n0 ? await this.event(looked, span.n0) : own
-    const last = span && span.n1 <= run.last ? await this.event(looked, span.n1) : null
+    const last = span && span.n1 <= looked.until ? await this.event(looked, span.n1) : null
     if (this.tab === 'error') return wrong([last, own, first], id)
-    if (this.tab === 'said') return said(first, last, own, looked)
+    if (this.tab === 'output') return said(first, last, own, looked)
     return first.type === 'model.call' ? await this.conversation(looked, first) : saw(first, id)
   }
 
@@ -205,7 +208,7 @@ export class Inspector {
         h('code', {class: 'soft', title: digest}, String(digest).slice(0, 12)),
         h('span', {class: 'soft'}, [seen.purpose, seen.model].filter(Boolean).join(' · ')),
       ),
-      seen.system ? turn('system', [text(seen.system)], false) : null,
+      seen.system ? turn('system', [tree(seen.system, {run: id})], false) : null,
       ...(seen.messages ?? []).map((/** @type {any} */ one) => turn(one.message.role, one.message.parts.map((/** @type {any} */ each) => part(each, id)), one.new)),
       seen.tools?.length ? section(`${some(seen.tools.length, 'tool')}`, h('dl', {class: 'tools'}, seen.tools.map((/** @type {any} */ tool) => h('div', {}, h('dt', {}, h('code', {}, tool.name)), h('dd', {}, tool.description ?? '', tree(tool.input_schema ?? {}, {open: 0})))))) : null,
       seen.choices?.length ? section('Choices', h('dl', {class: 'tools'}, seen.choices.map((/** @type {any} */ one) => h('div', {}, h('dt', {}, h('code', {}, one.id)), h('dd', {}, one.description))))) : null,
@@ -223,7 +226,7 @@ const turn = (role, parts, fresh) => h('section', {class: `turn ${role}${fresh ?
 /** @param {any} one @param {string} run */
 function part(one, run) {
   switch (one.type) {
-    case 'text': return h('div', {class: 'part'}, text(one.text))
+    case 'text': return h('div', {class: 'part'}, tree(one.text, {run}))
     case 'tool_use': return h('div', {class: 'part'}, h('h4', {}, 'calls ', h('code', {}, one.tool)), tree(one.input, {run}))
     case 'tool_output': return h('div', {class: 'part'}, h('h4', {}, one.error ? 'the tool failed' : 'the tool answered'), tree(one.error ?? one.output, {run}))
     default: return h('div', {class: 'part'}, tree(one, {run}))
@@ -249,8 +252,8 @@ function saw(event, run) {
   if (event.type === 'run.accepted') {
     return [
       section('Input', tree(payload.start?.input ?? payload.start?.arguments ?? null, {run})),
-      payload.start?.model ? section('Model', text(payload.start.model)) : null,
-      section('Definition', h('pre', {class: 'source'}, payload.definition?.source ?? '')),
+      payload.start?.model ? section('Model', tree(payload.start.model, {run})) : null,
+      section('Definition', h('pre', {class: 'source'}, typeof payload.definition?.source === 'string' ? payload.definition.source : tree(payload.definition?.source ?? '', {run}))),
     ]
   }
   if (!known.length) return Object.keys(payload).length ? [tree(payload, {run})] : [nothing('No input')]
@@ -269,7 +272,7 @@ function said(first, last, own, looked) {
   const payload = last.payload ?? {}
   const {text: words, data, toolCalls, usage, output, results, result, value, told, response_data: response} = payload
   const parts = [
-    words ? section('Text', text(words)) : null,
+    words ? section('Text', tree(words, {run})) : null,
     data !== undefined ? section('Data', tree(data, {run})) : null,
     toolCalls?.length ? section('Tool calls', ...toolCalls.map((/** @type {any} */ one) => part({type: 'tool_use', ...one}, run))) : null,
     ...Object.entries({output, value, result, told, results, 'response data': response}).map(([name, one]) => (one === undefined ? null : section(name, tree(one, {run})))),
@@ -290,7 +293,7 @@ function wrong(events, run) {
     {class: 'wrong'},
     h('h3', {}, i ? 'before that' : 'failed'),
     h('p', {}, h('code', {class: 'code'}, one.code), one.retryable === true ? h('span', {class: 'soft'}, ' may be tried again') : null),
-    one.message ? h('p', {}, text(one.message)) : null,
+    one.message ? h('p', {}, tree(one.message, {run})) : null,
     one.code ? remedy(one.code) : null,
     one.path ? h('p', {class: 'soft'}, 'at ', h('code', {}, one.path)) : null,
     one.details !== undefined && one.details !== null ? tree(one.details, {run}) : null,

@@ -48,11 +48,12 @@ export class RunView extends HTMLElement {
   show(place) {
     const id = place.names[0]
     const n = Number(place.query.get('n')) || null
-    const tab = place.query.get('tab') ?? 'saw', pane = place.query.get('pane') ?? 'spans', node = place.query.get('node') ?? ''
+    const chosen = Number(place.query.get('at')) || null
+    const tab = place.query.get('tab') ?? 'input', pane = place.query.get('pane') ?? 'spans', node = place.query.get('node') ?? ''
     // The first view is shown before it is attached, and then again.
-    if (JSON.stringify([id, n, tab, pane, node]) === JSON.stringify([this.run_id, this.n, this.tab, this.pane, this.node])) return this.loading
+    if (JSON.stringify([id, n, chosen, tab, pane, node]) === JSON.stringify([this.run_id, this.n, this.chosen, this.tab, this.pane, this.node])) return this.loading
     if (id !== this.run_id) this.open(id, n)
-    Object.assign(this, {n, tab, pane, node})
+    Object.assign(this, {n, chosen, tab, pane, node})
     this.panes()
     this.asked()
     return this.loading
@@ -67,9 +68,9 @@ export class RunView extends HTMLElement {
     this.run = new Run()
     this.n = n
     this.node = ''
-    /** @type {number|undefined} the event by which an execution of the node was chosen */
-    this.picked = undefined
-    this.tab = 'saw'
+    /** @type {number|null} the event that is selected, wherever the scrubber is */
+    this.chosen = null
+    this.tab = 'input'
     this.pane = 'spans'
     /** @type {Map<number, {epoch: number, pieces: string[]}>} what models say at the moment, by their calls */
     this.saying = new Map()
@@ -84,6 +85,8 @@ export class RunView extends HTMLElement {
     /** @type {HTMLElement[]|undefined} */
     this.origin = undefined
     this.loaded = false
+    /** Whether the end of the list of events has been looked for. */
+    this.tailing = false
     /** Whether what is missing among what is told can be had. */
     this.gapless = true
     /** Of how many events it was said that they cannot be had. @type {number} */
@@ -140,9 +143,9 @@ export class RunView extends HTMLElement {
     this.failed = h('input', {type: 'checkbox', onchange: () => this.narrow()})
     this.find = h('input', {type: 'search', placeholder: 'Find in events', 'aria-label': 'Find in events', data: {find: ''}, oninput: () => this.narrow()})
     this.counted = h('span', {class: 'soft', role: 'status'})
-    this.slider = h('input', {type: 'range', min: '1', max: '1', 'aria-label': 'Event', oninput: () => this.look({n: Number(this.slider.value)})})
+    this.slider = h('input', {type: 'range', min: '1', max: '1', 'aria-label': 'Event', oninput: () => this.travel(Number(this.slider.value))})
     this.where = h('output', {class: 'where'})
-    this.following = h('button', {class: 'quiet', title: 'f', onclick: () => this.look({n: null})}, 'latest')
+    this.following = h('button', {class: 'quiet', title: 'f', onclick: () => this.travel(null)}, 'latest')
     this.verify = h('button', {class: 'quiet', onclick: () => this.replay()}, 'Verify by replay')
     this.verdict = h('span', {role: 'status'})
     this.tabs = h('div', {class: 'pane-tabs', role: 'group', 'aria-label': 'Pane'}, PANES.map(([name, word]) => h('button', {'aria-pressed': 'false', data: {pane: name}, onclick: () => this.turn(name)}, word)))
@@ -331,19 +334,27 @@ export class RunView extends HTMLElement {
 
   // -- what is looked at -----------------------------------------------------------------------------------------------
 
-  /** @param {{n?: number|null, tab?: string, node?: string}} query */
-  look(query) {
+  /**
+   * @param {{n?: number|null, chosen?: number|null, tab?: string, node?: string}} query
+   * @param {boolean} [leaving] whether Back returns to what was selected before
+   */
+  look(query, leaving = false) {
     if (query.n !== undefined) this.n = query.n
+    if (query.chosen !== undefined) this.chosen = query.chosen
     if (query.tab !== undefined) this.tab = query.tab
     if (query.node !== undefined) this.node = query.node
-    note({n: this.n, tab: this.tab === 'saw' ? null : this.tab, node: this.node})
+    note({n: this.n, at: this.chosen, tab: this.tab === 'input' ? null : this.tab, node: this.node}, leaving)
     this.asked()
   }
 
-  /** @param {number} n */
-  choose(n) {
-    this.picked = n
-    this.look({n, node: ''})
+  /** Select an event: the run stays at the event at which it is shown. @param {number} n @param {string} [tab] */
+  choose(n, tab = this.tab) {
+    this.look({chosen: n, node: '', tab}, true)
+  }
+
+  /** Show the run as it was after an event, and that event unless a node is selected; null: as it is. @param {number|null} n */
+  travel(n) {
+    this.look({n, chosen: null})
   }
 
   /** A node of the drawing: its latest execution. @param {string} id */
@@ -351,31 +362,26 @@ export class RunView extends HTMLElement {
     const n = this.n ?? this.run.last
     const plain = id.replace(/\[\d*\]/g, '[]')
     const found = [...this.run.latest.values()].filter((one) => one.n0 <= n && (one.path === id || one.path.replace(/\[\d*\]/g, '[]') === plain || last(one.path) === id))
-    const one = found.at(-1)
-    if (one) this.picked = one.n0
-    this.look({node: id, ...(one && this.n !== null ? {n: Math.max(one.n0, Math.min(one.n1, n))} : {})})
+    this.look({node: id, chosen: found.at(-1)?.n0 ?? null}, true)
   }
 
   /** @param {number} by */
   step(by) {
-    const n = Math.max(1, Math.min(this.run.last, (this.n ?? this.run.last) + by))
-    this.picked = n
-    this.look({n, node: ''})
+    this.look({n: Math.max(1, Math.min(this.run.last, (this.n ?? this.run.last) + by)), chosen: null, node: ''})
   }
 
-  /** To the event before or behind at which a node begins. @param {number} by */
+  /** Select the previous or next event at which a node begins. @param {number} by */
   stepNode(by) {
-    const n = this.n ?? this.run.last
+    const n = this.chosen ?? this.n ?? this.run.last
     const enters = this.run.rows.filter((row) => row.type === 'node.enter' && (by > 0 ? row.n > n : row.n < n))
     const row = by > 0 ? enters[0] : enters.at(-1)
     if (row) this.choose(row.n)
   }
 
   nextFailure() {
-    const n = this.n ?? 0
+    const n = this.chosen ?? 0
     const found = this.run.failures.find((one) => one > n) ?? this.run.failures[0]
-    if (found) this.choose(found)
-    if (found) this.look({tab: 'error'})
+    if (found) this.choose(found, 'error')
   }
 
   async replay() {
@@ -416,19 +422,26 @@ export class RunView extends HTMLElement {
     this.header()
     this.scrub(n)
     if (!run.last) return
-    // If a node is chosen, its execution is shown instead of the current event.
-    if (this.node && !this.picked) this.picked = [...run.latest.values()].findLast((one) => last(one.path) === this.node || one.path === this.node)?.n0
-    const at = Math.min(this.node ? this.picked ?? n : this.n ?? this.settled(), run.last)
+    const at = Math.min(this.chosen ?? this.executed(n) ?? this.n ?? this.settled(), run.last)
     const span = run.spanOf(at)
     for (const list of [this.waterfall.list, this.list]) list.measured()
     this.waterfall.show(run, n, span, this.loaded)
     const ids = this.graph.ids
     const shown = run.shown(n, ids)
     const ways = new Set([...run.ways.values()].filter((one) => one.n <= n).flatMap((one) => this.way(one, ids)))
-    this.graph.colour(shown, ways, this.node || (span ? this.nodeOf(span, ids) : ''))
-    this.entries(n)
+    // While the events are still being read, it is not known what goes on.
+    if (this.loaded || this.n !== null) this.graph.colour(shown, ways, this.node || (span ? this.nodeOf(span, ids) : ''))
+    this.entries(at)
     const call = span?.kind === 'model' ? this.saying.get(span.n0) : null
-    this.inspector.show({id: /** @type {string} */ (this.run_id), run, n: at, span, tab: this.tab, said: (call?.pieces ?? []).join('').slice(-SAID_MAX)})
+    this.inspector.show({id: /** @type {string} */ (this.run_id), run, n: at, span, until: Math.max(n, at), loaded: this.loaded, tab: this.tab, said: spoken(call?.pieces ?? [])})
+  }
+
+  /** The execution of the selected node that had begun last at an event. @param {number} n */
+  executed(n) {
+    if (!this.node) return undefined
+    const plain = this.node.replace(/\[\d*\]/g, '[]')
+    const found = [...this.run.byPath.values()].flat().filter((one) => one.n0 <= n && (one.path === this.node || one.path.replace(/\[\d*\]/g, '[]') === plain || last(one.path) === this.node))
+    return found.sort((a, b) => a.n0 - b.n0).at(-1)?.n0
   }
 
   /** What is looked at where nobody has chosen: the first failure, else what is going on, else the whole run. */
@@ -506,18 +519,21 @@ export class RunView extends HTMLElement {
     this.following.hidden = this.n === null
   }
 
-  /** @param {number} n */
-  entries(n) {
+  /** @param {number} at the event that is shown in the inspector */
+  entries(at) {
     const {run} = this
+    const chosen = this.n !== null || this.chosen !== null || this.node !== ''
     if (this.listed === run.version) {
-      const active = this.n === null ? -1 : this.index(n)
+      const active = chosen ? this.index(at) : -1
       if (active !== this.list.active) this.list.mark(active)
       return
     }
     this.listed = run.version
-    const end = this.list.atEnd && this.n === null && !over(run.statusAt(run.last))
+    // A run that has ended is listed from its beginning; the latest events of another are seen once all have been read.
+    const end = this.loaded && (this.list.atEnd || !this.tailing) && !chosen && !over(run.statusAt(run.last))
+    this.tailing ||= this.loaded
     this.events = this.filter.family || this.filter.failed || this.filter.text ? run.rows.filter((row) => this.fits(row)) : run.rows
-    this.list.set(this.events.length, {active: this.n === null ? -1 : this.index(n), sought: end ? this.events.length - 1 : -1})
+    this.list.set(this.events.length, {active: chosen ? this.index(at) : -1, sought: end ? this.events.length - 1 : -1})
     this.counted.textContent = this.events.length === run.last ? '' : `${grouped(this.events.length)} of ${grouped(run.last)}`
   }
 
@@ -558,8 +574,8 @@ export class RunView extends HTMLElement {
     /** @type {Record<string, () => void>} */
     const keys = {
       ',': () => this.step(-1), '.': () => this.step(1), '<': () => this.stepNode(-1), '>': () => this.stepNode(1),
-      f: () => this.look({n: null, node: ''}), e: () => this.nextFailure(), d: () => beside(/** @type {string} */ (this.run_id)),
-      s: () => this.look({tab: 'saw'}),
+      f: () => this.look({n: null, chosen: null, node: ''}), e: () => this.nextFailure(), d: () => beside(/** @type {string} */ (this.run_id)),
+      s: () => this.look({tab: 'input'}),
     }
     keys[key]?.()
     return key in keys
@@ -580,6 +596,12 @@ async function* indexOf(id, after, signal) {
     yield index
     asked = next
   }
+}
+
+/** The end of what a model says at the moment; a mark stands for what is not shown before it. @param {string[]} pieces */
+function spoken(pieces) {
+  const text = pieces.join('')
+  return pieces.length && (!(0 in pieces) || text.length > SAID_MAX) ? `… ${text.slice(-SAID_MAX)}` : text
 }
 
 /** The origin of a run. @param {string|null} parent @param {string|null} schedule @param {{run: string, n: number}|null} forked */

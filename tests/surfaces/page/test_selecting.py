@@ -1,0 +1,108 @@
+"""Selecting and travelling in time in the view of a run, and values as they are recorded, in a real browser."""
+
+import json
+import re
+
+from playwright.async_api import expect
+
+from callboard.bus.events import ModelCall, Outline, OutlineNode
+from tests.support.event_logs import Log
+from tests.support.page_stage import LOOP, Stage, asked, put
+from tests.support.page_stage import browser as browser  # the fixtures
+from tests.support.page_stage import deployment as deployment
+from tests.support.page_stage import furnish as furnish
+from tests.support.page_stage import stage as stage
+
+LONG = 9_007_199_254_740_993
+"""The least integer that a number of JavaScript does not hold."""
+
+BLOB_BYTES = 300_000
+RIGHT_TO_LEFT = "שלום"
+
+
+async def test_a_click_selects_and_only_the_scrubber_travels(stage: Stage) -> None:
+    recorded = await stage.start("selected")
+    calls = [one["event"]["n"] for one in recorded if one["event"]["type"] == "model.call"]
+    page = await stage.browser.page(stage.url("runs/selected"))
+    rows = [page.locator(f'.event-row[data-name="{n}"]') for n in calls]
+    await rows[0].click()
+    await rows[1].click()
+    await expect(page.locator(".inspector-head")).to_contain_text(f"n={calls[1]}")
+    await expect(page).to_have_url(stage.url(f"runs/selected?at={calls[1]}"))
+    await expect(page.locator(".where")).to_have_text(f"event {len(recorded)} of {len(recorded)}")
+    await page.go_back()
+    await expect(page.locator(".inspector-head")).to_contain_text(f"n={calls[0]}")
+    await page.go_back()
+    await expect(page).to_have_url(stage.url("runs/selected"))
+    await page.go_forward()
+    await expect(page.locator(".inspector-head")).to_contain_text(f"n={calls[0]}")
+
+    # At an event the run has nothing that came later: the turn that is selected has no result there.
+    await page.goto(stage.url(f"runs/selected?n={calls[0]}&at={calls[0]}&tab=output"))
+    await expect(page.locator(".where")).to_contain_text(f"event {calls[0]} of")
+    await expect(page.locator(".inspector-body")).to_contain_text("The model is answering.")
+    await expect(page.locator(".inspector-head .status")).to_contain_text("running")
+    await page.locator(".gnode .hit").first.click()
+    await expect(page.locator(".inspector-body")).to_contain_text("No result yet")
+    await expect(page).to_have_url(re.compile(rf"[?&]n={calls[0]}(&|$)"))
+    await page.get_by_role("button", name="Next event").click()
+    await expect(page).to_have_url(re.compile(rf"[?&]n={calls[0] + 1}(&|$)"))
+    await page.get_by_role("button", name="latest").click()
+    await expect(page).not_to_have_url(re.compile("[?&]n="))
+
+
+async def test_values_are_shown_as_they_are_recorded(stage: Stage) -> None:
+    await stage.start("exact", {**LOOP, "input": {"id": LONG, "text": RIGHT_TO_LEFT}})
+    page = await stage.browser.page(stage.url("runs/exact?at=1"))
+    await expect(page.locator(".inspector-body .json.number")).to_have_text(str(LONG))
+    assert await page.locator(".inspector-body").get_by_text(RIGHT_TO_LEFT).get_attribute("dir") == "auto"
+    copied = (
+        "() => document.querySelector('cb-run').inspector.event(document.querySelector('cb-run').inspector.looked, 1)"
+    )
+    text = await asked(page, f"() => ({copied})().then((event) => JSON.stringify(event.payload.start.input))")
+    assert json.loads(text)["id"] == LONG
+
+
+async def test_a_text_stored_separately_is_loaded(stage: Stage) -> None:
+    long = "y" * BLOB_BYTES
+    turns = {"a": [{"text": long}], "c": [{"text": "three"}]}
+    script = {"turns": turns, "routes": {"a": ["c"]}}
+    recorded = await stage.start("separate", {**LOOP, "script": script})
+    result = next(one["event"] for one in recorded if one["event"]["type"] == "model.result")
+    assert "$blob" in result["payload"]["text"]
+    page = await stage.browser.page(stage.url(f"runs/separate?at={result['n']}&tab=output"))
+    await page.locator(".inspector-body").get_by_role("button", name="show", exact=True).click()
+    await page.get_by_role("button", name="show all").click()
+    await expect(page.locator(".inspector-body .text").first).to_have_text(long)
+
+
+async def test_the_events_of_a_long_run_are_listed_from_the_first(stage: Stage) -> None:
+    log = Log("long-list", "w").started(Outline([OutlineNode("a")]))
+    for visit in range(1, 400):
+        log.enter("a", iteration=visit)
+        log.exit("a", iteration=visit)
+    log.ended()
+    await put(stage.connection.log, log.run, log.events)
+    page = await stage.browser.page(stage.url("runs/long-list"))
+    await expect(page.locator(".where")).to_have_text(f"event {len(log.events)} of {len(log.events)}")
+    await expect(page.locator(".event-row").nth(1)).to_contain_text("run.accepted")
+
+
+async def test_an_answer_opened_in_mid_turn_is_marked(stage: Stage) -> None:
+    log = Log("mid-turn", "w").started(Outline([OutlineNode("a")]))
+    log.enter("a")
+    log.add(ModelCall("turn", "scripted", "00"), "a", 1, 1, "turn.1")
+    await put(stage.connection.log, log.run, log.events)
+    n = log.events[-1].n
+    page = await stage.browser.page(stage.url(f"runs/mid-turn?at={n}&tab=output"))
+    await expect(page.locator(".inspector-body")).to_contain_text("The model is answering.")
+    await asked(
+        page,
+        f"() => document.querySelector('cb-run').hear([{{sequence: null, delta: {{n: {n}, epoch: 1, k: 3, text: 'the rest'}}}}])",
+    )
+    await expect(page.locator(".speaking")).to_have_text("… the rest")
+    await asked(
+        page,
+        f"() => document.querySelector('cb-run').hear([{{sequence: null, delta: {{n: {n}, epoch: 2, k: 0, text: 'all'}}}}])",
+    )
+    await expect(page.locator(".speaking")).to_have_text("all")
