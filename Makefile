@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-FOLDERS := lib bus actors languages projections runtime features service surfaces
+FOLDERS := lib bus actors languages adapters projections runtime features service surfaces
 
 # The tests start hundreds of processes: none should compile the house anew.
 unexport PYTHONDONTWRITEBYTECODE

@@ -71,6 +71,10 @@ class Interrupted(BaseException):
     """Raised in the code of a workflow that blocks the worker; `WorkflowLoop.fault` says why."""
 
 
+class Unwinding(BaseException):
+    """Raised in each coroutine that is dropped, where it awaits."""
+
+
 class Dropped(GeneratorExit):
     """Raised in a coroutine that is dropped, whenever it uses the stage: its run has ended, or continues elsewhere."""
 
@@ -282,7 +286,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def draw(self) -> float:
         """Return a number in [0, 1) that depends on the run's seed, the current task, and how many it has drawn."""
-        path = self.addresses.of(asyncio.current_task(self))
+        path = self.path()
         number = self._drawn[path] = self._drawn.get(path, 0) + 1
         return self.stage.root.random(f"random.{path}.{number}")
 
@@ -317,7 +321,12 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             for task in self.list_unfinished():
                 waits_for: Any = task._fut_waiter  # type: ignore[attr-defined]  # pyright: ignore
                 # In its own context: ``finally`` blocks reset context variables, which fails in any other.
-                task.own_context.run(_close, task.get_coro())
+                # As the current task, which anyio's scopes compare with the one that has entered them.
+                tasks._enter_task(self, task)  # pyright: ignore
+                try:
+                    task.own_context.run(_close, task.get_coro())
+                finally:
+                    tasks._leave_task(self, task)  # pyright: ignore
                 _clear_callbacks(task, waits_for)
             _clear_callbacks(*self._futures)
             for handle, *_ in list(self._timers.values()):
@@ -509,14 +518,17 @@ async def _call(func: Callable[..., T], *args: Any) -> T:
 
 
 def _close(coro: Any) -> None:
-    """Close a coroutine, as often as it awaits again while it is closed; its exceptions decide nothing any more."""
+    """Unwind a coroutine, also where it awaits again meanwhile; its exceptions decide nothing any more.
+
+    ``close`` would leave the inner coroutines behind whose clean-up awaits.
+    """
     for _ in range(CLOSES_MAX):
         try:
-            coro.close()
+            coro.throw(Unwinding())
         except BaseException:
-            # It has ended, and the next close returns; or it awaits again, and is closed again.
-            continue
-        return
+            return
+    with suppress(BaseException):
+        coro.close()
 
 
 def _clear_callbacks(*futures: Any) -> None:

@@ -39,7 +39,8 @@ class ModelTurns:
             raise RunOnly(f"the model turns of {name} need a run: callboard run FILE.py:NAME")
         self._loop = loop
         self.node = loop.place(name, source or loop.where(), above=above)
-        self._count = 0
+        self.count = 0
+        """How many turns were asked for."""
         self._first: ModelRequest | None = None
         self._base = ""
         self._said: list[Message] = []
@@ -66,11 +67,11 @@ class ModelTurns:
 
         :raises ModelFailed: if there is no reply
         """
-        self._count += 1
+        self.count += 1
         provider = (request.model or "").partition(":")[0]
         work = TurnWork(call, provider, note)
         slot, outcome = await self._loop.effect(
-            self.node, patient_turn(self.node, f"turn.{self._count}", self._shorten(request), work)
+            self.node, patient_turn(self.node, f"turn.{self.count}", self._shorten(request), work)
         )
         if isinstance(outcome, Failed):
             # The next turn does not continue from a turn without a reply.

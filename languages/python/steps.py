@@ -13,7 +13,9 @@ from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 from uuid import uuid4
 
-from callboard.bus.effects import Failure, PythonTools
+from msgspec import Struct
+
+from callboard.bus.effects import PythonTools
 from callboard.bus.work import WORK, Work, WorkContext
 from callboard.languages.language import Failed, Node, Ok
 from callboard.languages.python.errors import StepFailed
@@ -87,19 +89,13 @@ class Step(Generic[P, R]):
         async with AsyncExitStack() as stack:
             if self.concurrency is not None:
                 await stack.enter_async_context(loop.locals.setdefault(self, asyncio.Semaphore(self.concurrency)))
-            for attempt in range(1, self.retries + 2):
-                outcome = await loop.effect(node, self._effect(node, arguments, attempt))
-                if isinstance(outcome, Ok):
-                    return self.parameters.result.decode(outcome.value)
-                if attempt > self.retries or not _may_help(outcome.error):
-                    raise StepFailed(outcome.error)
-                pause_s = min(self.backoff_s * 2 ** (attempt - 1), max(BACKOFF_MAX_S, self.backoff_s))
-                until = loop.stage.now() + dt.timedelta(seconds=pause_s)
-                await loop.effect(node, node.sleep(f"backoff.{attempt}", until, "retry"))
-        raise AssertionError("an attempt returns or raises")
+            attempts = Attempts(self.retries, self.backoff_s)
+            found = await attempts.make(loop, node, lambda slot, k: self._effect(node, arguments, slot, k))
+        return self.parameters.result.decode(found)
 
-    def _effect(self, node: Node, arguments: dict[str, JSON], attempt: int) -> Coroutine[Any, Any, Ok[JSON] | Failed]:
-        slot = "step" if attempt == 1 else f"step.{attempt}"
+    def _effect(
+        self, node: Node, arguments: dict[str, JSON], slot: str, attempt: int
+    ) -> Coroutine[Any, Any, Ok[JSON] | Failed]:
         if self.process:
             return self._in_process(node, slot, arguments, attempt)
         work = Work(
@@ -129,8 +125,30 @@ class Step(Generic[P, R]):
             return await node.tool(slot, self.name, arguments)
 
 
-def _may_help(failure: Failure) -> bool:
-    return failure.retryable is not False
+class Attempts(Struct, frozen=True):
+    """How often a failing call is repeated, and the pause before the first repetition, in seconds."""
+
+    retries: int = 0
+    backoff_s: float = BACKOFF_S
+
+    async def make(
+        self, loop: WorkflowLoop, node: Node, effect: Callable[[str, int], Coroutine[Any, Any, Ok[JSON] | Failed]]
+    ) -> JSON:
+        """Make attempts until one returns, and return its result. ``effect`` takes slot and number of an attempt.
+
+        :raises StepFailed: if the last attempt fails
+        """
+        attempt = 1
+        while True:
+            outcome = await loop.effect(node, effect("step" if attempt == 1 else f"step.{attempt}", attempt))
+            if isinstance(outcome, Ok):
+                return outcome.value
+            if attempt > self.retries or outcome.error.retryable is False:
+                raise StepFailed(outcome.error)
+            pause_s = min(self.backoff_s * 2 ** (attempt - 1), max(BACKOFF_MAX_S, self.backoff_s))
+            until = loop.stage.now() + dt.timedelta(seconds=pause_s)
+            await loop.effect(node, node.sleep(f"backoff.{attempt}", until, "retry"))
+            attempt += 1
 
 
 @overload

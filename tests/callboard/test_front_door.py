@@ -16,7 +16,10 @@ import pytest
 import callboard
 from tests.support.places import ROOT
 
-FOLDERS = {"lib", "bus", "actors", "languages", "projections", "runtime", "features", "service", "surfaces"}
+FOLDERS = {
+    *("lib", "bus", "actors", "languages", "adapters", "projections"),
+    *("runtime", "features", "service", "surfaces"),
+}
 
 GREETING = """# Greeting
 

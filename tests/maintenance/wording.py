@@ -22,6 +22,7 @@ LIMITS = {
     "bus": 30,
     "actors": 30,
     "languages": 38,
+    "adapters": 28,
     "projections": 30,
     "runtime": 30,
     "features": 15,

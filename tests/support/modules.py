@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.support.places import ROOT
 
 FOLDERS = (
-    *("lib", "bus", "actors", "languages", "projections"),
+    *("lib", "bus", "actors", "languages", "adapters", "projections"),
     *("runtime", "features", "service", "surfaces", "callboard"),
 )
 
