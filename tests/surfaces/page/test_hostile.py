@@ -180,11 +180,11 @@ async def test_no_dialog_takes_a_text_for_anything_else(stage: Stage) -> None:
         await page.locator(".run-row .glyph").first.wait_for()
         await page.keyboard.press("j")
         await page.keyboard.press("x")
-        for name in ("Cancel…", "Retry…"):
+        for name, leave in (("Cancel…", "Keep them running"), ("Retry…", "Cancel")):
             await page.get_by_role("button", name=name).click()
             await expect(page.locator("dialog")).to_contain_text(MARK)
             await harmless(page)
-            await page.get_by_role("button", name="Leave it").click()
+            await page.get_by_role("button", name=leave, exact=True).click()
         await page.keyboard.press("Control+k")
         await expect(page.locator("dialog li .stretch").first).to_contain_text(MARK)
         await harmless(page)

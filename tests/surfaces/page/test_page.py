@@ -551,7 +551,7 @@ async def test_two_runs_stand_beside_each_other(stage: Stage) -> None:
     await page.goto(stage.url("runs/left/diff/short"))
     await expect(page.get_by_role("row", name="continues with b c")).to_be_visible()
     await expect(page.get_by_role("row", name="because more enough")).to_be_visible()
-    assert (await asked(page, heads))[0] == "they diverge after a"
+    assert (await asked(page, heads))[0] == "First difference: after a"
     steps = "() => [...document.querySelectorAll('.told tr.other')].map((one) => one.textContent)"
     assert {"2bc", "3a#2", "4c"} <= set(await asked(page, steps))
 
@@ -681,7 +681,7 @@ async def test_runs_that_are_picked_are_cancelled_together(stage: Stage) -> None
     await expect(page.locator(".run-row .status.paused")).to_have_count(3)
     for key in ("j", "x", "j", "x"):
         await page.keyboard.press(key)
-    await expect(page.get_by_text("2 runs picked")).to_be_visible()
+    await expect(page.get_by_text("2 runs selected")).to_be_visible()
     await page.get_by_role("button", name="Cancel…").click()
     await page.get_by_role("button", name="Cancel them").click()
     await expect(page.locator(".run-row .status.cancelled")).to_have_count(2)
@@ -699,17 +699,17 @@ async def test_runs_are_picked_with_a_mouse(stage: Stage) -> None:
     await page.locator(".list-row").nth(0).hover()
     await expect(page.locator(".list-row .pick").nth(0)).to_have_css("opacity", "1")
     await boxes.nth(0).click()
-    await expect(page.get_by_text("1 run picked")).to_be_visible()
+    await expect(page.get_by_text("1 run selected")).to_be_visible()
     await expect(page.locator(".list-row .pick").nth(1)).to_have_css("opacity", "1")
     await boxes.nth(2).click(modifiers=["Shift"])
-    await expect(page.get_by_text("3 runs picked")).to_be_visible()
+    await expect(page.get_by_text("3 runs selected")).to_be_visible()
     await boxes.nth(1).dblclick()
     await boxes.nth(1).click()
-    await expect(page.get_by_text("2 runs picked")).to_be_visible()
+    await expect(page.get_by_text("2 runs selected")).to_be_visible()
     picked = [await box.is_checked() for box in await boxes.all()]
     assert picked == [True, False, True, False]
     assert httpx.URL(page.url).path.endswith("/runs")
-    await page.get_by_role("button", name="Pick none").click()
+    await page.get_by_role("button", name="Clear selection").click()
     await expect(page.get_by_role("button", name="Cancel…")).to_be_hidden()
 
 
@@ -724,7 +724,7 @@ async def test_a_row_that_is_pressed_stays_where_it_is_whatever_comes(stage: Sta
     await expect(page.get_by_role("button", name="1 new")).to_be_visible()
     await expect(boxes).to_have_count(1)
     await page.mouse.up()
-    await expect(page.get_by_text("1 run picked")).to_be_visible()
+    await expect(page.get_by_text("1 run selected")).to_be_visible()
     await expect(boxes).to_have_count(2)
     assert [await box.is_checked() for box in await boxes.all()] == [False, True]
 

@@ -56,7 +56,7 @@ function parted({after, left, right, reasons}) {
   const words = (/** @type {any} */ value) => (Array.isArray(value) ? value.filter(Boolean).map(String).join(', ') : String(value ?? '')) || '—'
   const row = (/** @type {string} */ name, /** @type {any} */ ours, /** @type {any} */ theirs) => h('tr', {class: words(ours) === words(theirs) ? '' : 'other'}, h('th', {scope: 'row'}, name), h('td', {}, words(ours)), h('td', {}, words(theirs)))
   const rows = [row('continues with', left, right), row('because', reasons.left, reasons.right)]
-  return h('section', {class: 'told'}, h('h2', {}, after ? `they diverge after ${after}` : 'they diverge at the beginning'), sides(['then', 'left', 'right'], rows, 0))
+  return h('section', {class: 'told'}, h('h2', {}, after ? `First difference: after ${after}` : 'First difference: at the beginning'), sides(['then', 'left', 'right'], rows, 0))
 }
 
 /** The executions of both, one below the other; where they are not the same stands out. @param {{left: string[], right: string[]}} path */

@@ -44,9 +44,9 @@ export function failure(error, ...more) {
  * @param {Child[]} content
  * @param {string} word of what is done
  * @param {() => Promise<void>} act
- * @param {{dangerous?: boolean}} [how]
+ * @param {{dangerous?: boolean, leave?: string}} [how] `leave`: the word of the button that does nothing
  */
-export function dialog(title, content, word, act, {dangerous = false} = {}) {
+export function dialog(title, content, word, act, {dangerous = false, leave = 'Cancel'} = {}) {
   const said = h('div')
   const does = h('button', {type: 'submit', class: dangerous ? 'danger' : 'primary'}, word)
   const form = h('form', {method: 'dialog', onsubmit: async (/** @type {Event} */ event) => {
@@ -60,7 +60,7 @@ export function dialog(title, content, word, act, {dangerous = false} = {}) {
     } finally {
       does.disabled = false
     }
-  }}, h('h2', {id: 'dialog-title'}, title), content, said, h('div', {class: 'actions'}, h('button', {type: 'button', onclick: () => element.close()}, 'Leave it'), does))
+  }}, h('h2', {id: 'dialog-title'}, title), content, said, h('div', {class: 'actions'}, h('button', {type: 'button', onclick: () => element.close()}, leave), does))
   const element = h('dialog', {'aria-labelledby': 'dialog-title', onclose: () => element.remove()}, form)
   document.body.append(element)
   element.showModal()

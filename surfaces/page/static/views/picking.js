@@ -15,7 +15,7 @@ export class Picking {
     /** @type {Set<string>} */
     this.runs = new Set()
     this.last = ''
-    this.element = h('span', {class: 'verbs', hidden: true, role: 'group', 'aria-label': 'Picked runs'})
+    this.element = h('span', {class: 'verbs', hidden: true, role: 'group', 'aria-label': 'Selected runs'})
     this.said = h('span', {role: 'status'})
   }
 
@@ -43,7 +43,7 @@ export class Picking {
   box(run, listed) {
     if (readsOnly) return null
     const stay = (/** @type {Event} */ event) => event.stopPropagation()
-    const box = h('input', {type: 'checkbox', tabindex: '-1', 'aria-label': `Pick ${run}`, onclick: (/** @type {MouseEvent} */ event) => {
+    const box = h('input', {type: 'checkbox', tabindex: '-1', 'aria-label': `Select ${run}`, onclick: (/** @type {MouseEvent} */ event) => {
       if (event.shiftKey) this.reach(run, listed())
       else this.turn(run)
     }})
@@ -53,11 +53,11 @@ export class Picking {
 
   draw() {
     this.element.hidden = !this.runs.size
-    fill(this.said, `${some(this.runs.size, 'run')} picked`)
+    fill(this.said, `${some(this.runs.size, 'run')} selected`)
     fill(this.element, this.said,
       h('button', {onclick: () => this.cancel()}, 'Cancel…'),
       h('button', {onclick: () => this.retry()}, 'Retry…'),
-      h('button', {class: 'quiet', onclick: () => this.none()}, 'Pick none'))
+      h('button', {class: 'quiet', onclick: () => this.none()}, 'Clear selection'))
     this.changed()
   }
 
@@ -69,7 +69,7 @@ export class Picking {
   cancel() {
     const reason = h('input', {type: 'text', placeholder: 'why, recorded in the log'})
     dialog(`Cancel ${some(this.runs.size, 'run')}?`, [this.names(), field('Reason', reason)], 'Cancel them',
-      () => this.tell('cancel', {by: 'page', reason: reason.value}), {dangerous: true})
+      () => this.tell('cancel', {by: 'page', reason: reason.value}), {dangerous: true, leave: 'Keep them running'})
   }
 
   retry() {

@@ -56,10 +56,11 @@ export class Question {
     this.form.addEventListener('input', () => { this.written = true })
     const [title, rest] = titleOf(one.question)
     const context = contextOf(one)
+    const who = (this.approval && one.data.to) || one.who
     this.elements = [
       h('header', {},
         h('h2', {class: 'asking text', dir: 'auto'}, title),
-        h('p', {class: 'facts soft'}, h('a', {href: to(['runs', one.run], {n: one.n})}, one.run), h('span', {}, one.definition), h('code', {}, one.path), one.who ? h('span', {class: 'who'}, `for ${one.who}`) : null),
+        h('p', {class: 'facts soft'}, h('a', {href: to(['runs', one.run], {n: one.n})}, one.run), h('span', {}, one.definition), h('code', {}, one.path), who ? h('span', {class: 'who'}, `for ${who}`) : null),
         h('p', {class: 'facts soft'}, one.until
           ? [h('span', {}, 'Open until ', h('time', {datetime: one.until}, instant(one.until))), age]
           : [h('span', {}, 'Asked ', h('time', {datetime: one.since}, instant(one.since))), h('span', {}, 'no time limit')],

@@ -130,7 +130,7 @@ export class RunsView extends HTMLElement {
   headed() {
     this.list?.element.style.setProperty('--columns', ['14px', ...this.columns.map((name) => COLUMNS.find(([one]) => one === name)?.[2])].join(' '))
     const by = this.asked.order.replace(/^-/, '') || 'accepted', down = !this.asked.order || this.asked.order.startsWith('-')
-    fill(this.head, h('span', {role: 'columnheader', class: 'picks'}, h('span', {class: 'heard'}, 'Picked')), this.columns.map((name) => {
+    fill(this.head, h('span', {role: 'columnheader', class: 'picks'}, h('span', {class: 'heard'}, 'Selected')), this.columns.map((name) => {
       const [, word, , sort] = COLUMNS.find(([one]) => one === name) ?? ['', name, '', '']
       if (!sort) return h('span', {role: 'columnheader', class: `k-${name}`}, word)
       // Numbers and times begin with the greatest, texts with the first letter; once more turns it round.

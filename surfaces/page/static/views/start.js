@@ -63,7 +63,7 @@ export class StartView extends HTMLElement {
       h('button', {type: 'button', class: 'quiet', onclick: () => this.scripted()}, 'Fill in a script with one answer for every call')))
     fill(
       this,
-      h('div', {class: 'bar'}, h('h1', {}, like ? `Start like ${like}` : 'Start a run')),
+      h('div', {class: 'bar'}, h('h1', {}, like ? `Duplicate ${like}` : 'Start a run')),
       h('div', {class: 'sheet scrolls'}, h('form', {class: 'fields start', novalidate: true, onsubmit: (/** @type {Event} */ event) => this.start(event)},
         like ? null : h('details', {class: 'try'}, h('summary', {}, 'Try an example'), exampleCards()),
         h('div', {class: 'drop'}, field('Definition', this.definition, this.known), this.problem,

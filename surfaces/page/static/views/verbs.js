@@ -11,7 +11,7 @@ const ENDED_BADLY = ['failed', 'expired', 'cancelled']
 
 /** @param {string} run @param {string} status @param {import('../lib/run.js').Run} told */
 export function verbs(run, status, told) {
-  const like = h('a', {class: 'button', href: to(['start'], {like: run})}, 'Start like it')
+  const like = h('a', {class: 'button', href: to(['start'], {like: run})}, 'Duplicate')
   const compare = h('button', {onclick: () => beside(run)}, 'Compare…')
   if (readsOnly) return h('span', {class: 'verbs'}, exports(run), compare)
   const again = atOnce('Run again', async () => forked(run, {again: true}))
@@ -106,5 +106,5 @@ function ending(run, tell) {
     h('label', {class: 'check'}, kill, 'at once, without clean-up (kill)'),
   ], 'Cancel the run', async () => {
     await tell(kill.checked ? 'kill' : 'cancel', {reason: reason.value})
-  }, {dangerous: true})
+  }, {dangerous: true, leave: 'Keep it running'})
 }

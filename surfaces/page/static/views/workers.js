@@ -43,7 +43,8 @@ export class WorkersView extends HTMLElement {
     const workers = found.workers ?? []
     const {starts = 0, commands = 0, held = 0} = found.queue ?? {}
     const waiting = [some(starts, 'start'), `${some(commands, 'command')} waiting`, held ? `${some(held, 'run')} held back` : ''].filter(Boolean)
-    settle(note, [`${some(workers.length, 'worker')}`, `${found.partitions ?? 0} partitions`, ...waiting].join(' · '))
+    const store = Math.max(-1, ...workers.map((/** @type {any} */ one) => one.load?.store ?? -1))
+    settle(note, [`${some(workers.length, 'worker')}`, `${found.partitions ?? 0} partitions`, ...waiting, store < 0 ? '' : `store ${Math.floor(store * 100)} % full`].filter(Boolean).join(' · '))
     if (!workers.length) return settle(sheet, nothing('No worker is running', 'Started runs wait for a worker:', h('pre', {}, 'callboard worker')))
     const free = found.unowned ?? []
     // It is redrawn often; a text selection has to survive.
