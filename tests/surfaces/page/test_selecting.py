@@ -98,11 +98,13 @@ async def test_an_answer_opened_in_mid_turn_is_marked(stage: Stage) -> None:
     await expect(page.locator(".inspector-body")).to_contain_text("The model is answering.")
     await asked(
         page,
-        f"() => document.querySelector('cb-run').hear([{{sequence: null, delta: {{n: {n}, epoch: 1, k: 3, text: 'the rest'}}}}])",
+        "(delta) => document.querySelector('cb-run').hear([{sequence: null, delta}])",
+        {"n": n, "epoch": 1, "k": 3, "text": "the rest"},
     )
     await expect(page.locator(".speaking")).to_have_text("… the rest")
     await asked(
         page,
-        f"() => document.querySelector('cb-run').hear([{{sequence: null, delta: {{n: {n}, epoch: 2, k: 0, text: 'all'}}}}])",
+        "(delta) => document.querySelector('cb-run').hear([{sequence: null, delta}])",
+        {"n": n, "epoch": 2, "k": 0, "text": "all"},
     )
     await expect(page.locator(".speaking")).to_have_text("all")
