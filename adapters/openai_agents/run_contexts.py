@@ -24,10 +24,16 @@ Changes = dict[str, JSON]
 that were removed."""
 
 
+class CancelledItself(Exception):
+    """Code in the worker has raised `asyncio.CancelledError` although nobody has cancelled it."""
+
+
 async def in_context(variables: Context, perform: Callable[[], Awaitable[T]]) -> T:
     """Await a coroutine in the worker with the context variables of the workflow that the worker has not set itself.
 
     The SDK keeps settings of a request in context variables.
+
+    :raises CancelledItself: if it is cancelled, and the caller is not
     """
     context = copy_context()
     for variable, value in variables.items():
@@ -37,7 +43,14 @@ async def in_context(variables: Context, perform: Callable[[], Awaitable[T]]) ->
     async def begin() -> T:
         return await perform()
 
-    return await asyncio.get_running_loop().create_task(begin(), context=context)
+    task = asyncio.get_running_loop().create_task(begin(), context=context)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        own = asyncio.current_task()
+        if own is not None and own.cancelling():
+            raise
+        raise CancelledItself from None
 
 
 class Shared:

@@ -5,6 +5,7 @@ so the agent and its tools stay as they are. An agent that is a tool runs in the
 are recorded; the tools of an MCP server are effects already.
 """
 
+import asyncio
 import copy
 import inspect
 import typing
@@ -30,7 +31,7 @@ from agents.tool import get_function_tool_origin
 from agents.tool_context import ToolContext
 from msgspec import Struct
 
-from callboard.adapters.openai_agents.run_contexts import Changes, Shared, in_context
+from callboard.adapters.openai_agents.run_contexts import CancelledItself, Changes, Shared, in_context
 from callboard.bus.effects import ToolSpec
 from callboard.bus.work import Work
 from callboard.languages.agent import Refusal
@@ -171,7 +172,11 @@ class _Durable(Struct, frozen=True):
         request: JSON = {"step": self.tool.name, "arguments": given}
         outcome = await loop.effect(node, node.call("step", "step", request, work=work))
         if isinstance(outcome, Failed):
-            raise StepFailed(outcome.error)
+            failed = StepFailed(outcome.error)
+            if failed.type == CancelledItself.__name__:
+                # The SDK tells the model of it.
+                raise asyncio.CancelledError
+            raise failed
         recorded: Any = outcome.value
         changes: Changes = recorded.get("context", {})
         shared.apply(changes)

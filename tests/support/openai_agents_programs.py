@@ -287,8 +287,13 @@ async def slow() -> str:
     return "late"
 
 
-FAILING = PlayedModel("failing", calls(broken={}, slow={}, look_up="{"), "I could not.")
-failing = Agent("Failing", tools=[broken, slow, look_up], model=FAILING)
+@function_tool
+async def abandoned() -> str:
+    raise asyncio.CancelledError("not today")
+
+
+FAILING = PlayedModel("failing", calls(broken={}, slow={}, look_up="{", abandoned={}), "I could not.")
+failing = Agent("Failing", tools=[broken, slow, look_up, abandoned], model=FAILING)
 dying = Agent("Dying", tools=[fatal], model=PlayedModel("dying", calls(fatal={})))
 
 
