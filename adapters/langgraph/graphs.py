@@ -187,12 +187,14 @@ async def _start(graph: _Durable, loop: WorkflowLoop, call: Callable[[Any], Coro
 async def _relay(
     graph: _Durable, loop: WorkflowLoop, input: Any, config: Any, given: dict[str, Any]
 ) -> AsyncIterator[Any]:
-    """Yield the chunks that a graph streams. The graph is at most two chunks ahead."""
+    """Yield the chunks that a graph streams. As in LangGraph, it goes no further until its next chunk is asked for."""
     chunks: asyncio.Queue[tuple[Any]] = asyncio.Queue(1)
+    wanted = asyncio.Semaphore(0)
 
     async def produce(twin: Any) -> None:
         async for chunk in twin.astream(input, config, **given):
             await chunks.put((chunk,))
+            await wanted.acquire()
 
     producing = loop.create_task(_start(graph, loop, produce), path=loop.path())
     getting: Any = None
@@ -203,6 +205,7 @@ async def _relay(
             if getting.done():
                 (chunk,) = getting.result()
                 yield chunk
+                wanted.release()
         await producing
     finally:
         left = [task for task in (getting, producing) if task is not None and not task.done()]
@@ -315,7 +318,7 @@ def _calls(call: Any, place: Place) -> Any:
     """Return the function that starts the tasks of a functional graph."""
 
     def start(func: Any, input: Any, **options: Any) -> Any:
-        name = getattr(func, "__name__", type(func).__name__)
+        name = _name_of(func)
         started = call(_task(func, name, place, place.next_number(name)), input, **options)
         future = _Awaited(number=place.loop.next_number(), loop=place.loop)
         started.add_done_callback(future.take)
@@ -358,7 +361,7 @@ def _task(func: Any, name: str, place: Place, number: int) -> Any:
             _prepare_in(get_config(), inner)
             return func(*args, **given)
 
-    return wraps(func)(aperform if iscoroutinefunction(func) else perform)
+    return _named(aperform if iscoroutinefunction(func) else perform, func)
 
 
 def _task_step(func: Any, name: str, place: Place, number: int) -> Any:
@@ -372,7 +375,19 @@ def _task_step(func: Any, name: str, place: Place, number: int) -> Any:
             arguments = shown({"args": list(args), **given})
             return await perform_work(inner, "step", arguments, get_config(), body)
 
-    return wraps(func)(perform)
+    return _named(perform, func)
+
+
+def _name_of(func: Any) -> str:
+    """Return the name that LangGraph gives a task."""
+    named = func if hasattr(func, "__name__") else getattr(func, "func", None)
+    return getattr(named, "__name__", type(func).__name__)
+
+
+def _named(perform: Any, func: Any) -> Any:
+    perform = wraps(func)(perform)
+    perform.__name__ = _name_of(func)
+    return perform
 
 
 # -- graphs that nodes call -------------------------------------------------------------------------------------------

@@ -120,9 +120,14 @@ def test_functional_graphs_wait_for_their_tasks(scenario: Scenario) -> None:
     scenario.start(plays.publishing, input={"topics": ["a", "bb"]})
     assert keys(scenario, "model.call") == ["essays/draft#1.1!turn.1", "essays/draft#2.1!turn.1"]
     scenario.answer("yes")
-    assert scenario.result.output == {"texts": ["wrote: a", "wrote: bb"], "answer": "yes", "lengths": [8, 9]}
-    assert keys(scenario, "effect.call")[-1] == "lengths/count[2]/step#1.1!step"
-    assert (plays.CALLED["writer"], plays.CALLED["count"]) == (2, 2)
+    assert scenario.result.output == {
+        "texts": ["wrote: a", "wrote: bb"],
+        "answer": "yes",
+        "lengths": [8, 9],
+        "updates": ["count", "scale", "count", "scale", "lengths"],
+    }
+    assert keys(scenario, "effect.call")[-1] == "lengths/count[2]/step#2.1!step"
+    assert (plays.CALLED["writer"], plays.CALLED["count"]) == (2, 4)
     scenario.crash_everywhere()
 
 

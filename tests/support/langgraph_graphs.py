@@ -7,6 +7,7 @@
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -295,10 +296,17 @@ def essays(topics: list[str]) -> dict[str, Any]:
     return {"texts": texts, "answer": answer}
 
 
+def scale(factor: int, number: int) -> int:
+    return factor * number
+
+
+double = task(partial(scale, 2))
+
+
 @entrypoint()
 async def lengths(texts: list[str]) -> list[int]:
     found = [count(text) for text in texts]
-    return [await one for one in found]
+    return [await double(await one) // 2 for one in found]
 
 
 essay_graph = durable(essays)
@@ -308,7 +316,9 @@ length_graph = durable(lengths, steps=["count"])
 @workflow
 async def publishing(topics: list[str]) -> dict[str, Any]:
     found = await essay_graph.ainvoke(topics)
-    return {**found, "lengths": await length_graph.ainvoke(found["texts"])}
+    given = found["texts"]
+    updates = [name async for chunk in length_graph.astream(given, stream_mode="updates") for name in chunk]
+    return {**found, "lengths": await length_graph.ainvoke(given), "updates": updates}
 
 
 # -- a store, injected arguments, and what tools write to the stream --------------------------------------------------
