@@ -58,6 +58,19 @@ from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.model_turns import ModelTurns, OnText
 from callboard.languages.python.runs import RunOnly, uuid4
 
+
+def _find_mcp_toolsets() -> tuple[type, ...]:
+    """Return the SDK's classes of MCP servers; none if its extra for MCP is not installed."""
+    try:
+        from pydantic_ai.mcp import MCPToolset
+    except ImportError:
+        return ()
+    return (MCPToolset,)
+
+
+MCP = _find_mcp_toolsets()
+"""Imported with this module, because that takes seconds, for which a run would hold the worker."""
+
 NAME = "agent"
 """The name of an agent that has none."""
 
@@ -239,7 +252,7 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
         if isinstance(toolset, DynamicToolset) and not toolset.per_run_step:
             # The toolset that the function returns is opened and closed in the worker, by the step that needs it.
             toolset = DynamicToolset(toolset.toolset_func, per_run_step=True, id=toolset.id)
-        self._operations.server = toolset if _is_mcp(toolset) else None
+        self._operations.server = toolset if isinstance(toolset, MCP) else None
         try:
             return self._wrap_leaf_toolset(toolset) or toolset
         finally:
@@ -286,14 +299,6 @@ async def _tell(stream: AsyncIterable[ModelResponseStreamEvent], on_text: OnText
             case _:
                 pass
         yield event
-
-
-def _is_mcp(toolset: AbstractToolset[Any]) -> bool:
-    try:
-        from pydantic_ai.mcp import MCPToolset
-    except ImportError:  # the SDK's extra for MCP is not installed
-        return False
-    return isinstance(toolset, MCPToolset)
 
 
 def _key(ctx: RunContext[Any]) -> tuple[str, str | None]:
