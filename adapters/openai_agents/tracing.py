@@ -11,14 +11,19 @@ from agents.tracing import get_trace_provider
 from agents.tracing.config import TracingConfig
 from agents.tracing.processor_interface import TracingProcessor
 from agents.tracing.provider import TraceProvider
+from agents.tracing.span_data import GenerationSpanData, ResponseSpanData
 from agents.tracing.spans import Span, TSpanData
 from agents.tracing.traces import Trace
 
+from callboard.languages.python.errors import NotInWorkflow
 from callboard.languages.python.loop import current_loop
 
 
 class OutsideWorkflows(TraceProvider):
-    """A trace provider whose traces and spans are disabled in workflows; all else is that of the provider behind it."""
+    """A trace provider whose traces and spans are disabled in workflows; all else is that of the provider behind it.
+
+    It also finds runs of the SDK in workflows that are not durable.
+    """
 
     def __init__(self, provider: TraceProvider) -> None:
         self._provider = provider
@@ -42,7 +47,14 @@ class OutsideWorkflows(TraceProvider):
         parent: Trace | Span[Any] | None = None,
         disabled: bool = False,
     ) -> Span[TSpanData]:
-        return self._provider.create_span(span_data, span_id, parent, disabled or current_loop() is not None)
+        inside = current_loop() is not None
+        if inside and isinstance(span_data, GenerationSpanData | ResponseSpanData):
+            # The models of the SDK open such a span for each request. Those of a durable run are asked in the worker.
+            raise NotInWorkflow(
+                "an agent asks its model in a workflow, where nothing records it: pass "
+                "run_config=callboard_run_config() to this Runner.run"
+            )
+        return self._provider.create_span(span_data, span_id, parent, disabled or inside)
 
     def register_processor(self, processor: TracingProcessor) -> None:
         self._provider.register_processor(processor)

@@ -22,6 +22,7 @@ from agents import (
     output_guardrail,
     trace,
 )
+from agents.testing import ScriptedModel, assistant_message
 from openai.types.shared import Reasoning
 from pydantic import BaseModel
 
@@ -306,6 +307,12 @@ async def failures() -> list[str]:
 @workflow
 async def death() -> str:
     return (await Runner.run(dying, "Go.", run_config=callboard_run_config())).final_output
+
+
+@workflow
+async def forgotten() -> str:
+    model = ScriptedModel([[assistant_message("unseen")]])
+    return (await Runner.run(Agent("Bare", model=model), "Go.")).final_output
 
 
 # -- outputs of tools -------------------------------------------------------------------------------------------------

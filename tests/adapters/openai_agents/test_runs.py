@@ -157,6 +157,13 @@ def test_a_tool_whose_failure_is_not_for_the_model_fails_the_run(scenario: Scena
     assert "no such order" in scenario.result.error.message
 
 
+def test_a_run_that_is_not_durable_is_refused_in_a_workflow(scenario: Scenario) -> None:
+    scenario.start(plays.forgotten)
+    assert scenario.result.error is not None
+    assert scenario.result.error.code == "python.io_in_workflow"
+    assert "run_config=callboard_run_config()" in scenario.result.error.message
+
+
 def test_outputs_of_tools_keep_their_types(scenario: Scenario) -> None:
     scenario.start(plays.outputs)
     assert scenario.result.output == ["(1, 2)", "{3}", "t", "(1, 2)", "id='o' cents=1", "None", "id='x' cents=100"]
