@@ -20,10 +20,11 @@ from msgspec import Struct
 
 from benchmarks.footprint import children, resident_mb
 from benchmarks.staffed import chain, settings, start_message
+from callboard.bus.nats.copied import Copied
 from callboard.bus.nats.feed import MARK
 from callboard.bus.nats.jetstream import NUMBER, JetStreamLog
 from callboard.bus.nats.jetstream_api import api
-from callboard.bus.nats.message_copies import Copied, copy_messages
+from callboard.bus.nats.message_copies import copy_messages
 from callboard.bus.subjects import RunRef
 from callboard.features.index.files import FOLDER
 from callboard.projections.lists.runs import STATUSES

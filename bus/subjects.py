@@ -124,6 +124,7 @@ class Subjects:
             "clock",
             "tick",
             "gone",
+            "cold",
             "forked",
         )
         return [f"{self.prefix}.{family}.>" for family in families]
@@ -243,6 +244,23 @@ class Subjects:
         """Return the subject of the notes that forks share a run's events."""
         return f"{self.prefix}.forked.{token(ref.tenant)}.{token(ref.run)}"
 
+    def cold_subject(self, ref: RunRef) -> str:
+        """Return the subject of the mark that a run is in cold storage."""
+        return f"{self.prefix}.cold.{token(ref.tenant)}.{token(ref.run)}"
+
+    def all_cold(self, tenant: str) -> str:
+        """Return a filter for the marks of all runs of a tenant in cold storage."""
+        return f"{self.prefix}.cold.{token(tenant)}.*"
+
+    def parse_run_filter(self, filter: str) -> RunRef | None:
+        """Return the run whose events, of all types, a filter matches; None if it matches others."""
+        before, _, rest = filter.partition(f"{self.prefix}.run.")
+        match rest.split("."):
+            case [tenant, run, ">"] | [tenant, run, "*", ">"] if not before and "*" not in (tenant, run):
+                return RunRef(name_of(tenant), name_of(run))
+            case _:
+                return None
+
     def all_gone(self, tenant: str) -> str:
         """Return a filter for the marks of all purged runs of a tenant."""
         return f"{self.prefix}.gone.{token(tenant)}.*"
@@ -255,7 +273,7 @@ class Subjects:
         """Return filters for all messages of a run, except for its start message and the mark of its purge."""
         run = f"{token(ref.tenant)}.{token(ref.run)}"
         families = ("run.{}.>", "blob.{}.>", "tell.{}.>", "cmd.*.{}.*", "due.*.{}", "timer.{}", "reject.{}")
-        return [f"{self.prefix}.{family.format(run)}" for family in (*families, "forked.{}")]
+        return [f"{self.prefix}.{family.format(run)}" for family in (*families, "forked.{}", "cold.{}")]
 
     def pointless(self, ref: RunRef) -> list[str]:
         """Return filters for the messages that are not needed after a run has ended: commands and alarms."""

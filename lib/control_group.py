@@ -17,7 +17,7 @@ def cpu_quota(cgroups: Path = CGROUPS, ours: Path = OURS) -> float | None:
 
 def memory_quota(cgroups: Path = CGROUPS, ours: Path = OURS) -> int | None:
     """Return the smallest quota of memory of this process's group and its parents, in bytes; None without a quota."""
-    found = _quotas(cgroups, ours, "memory", _bytes_of("memory.max"), _bytes_of("memory.limit_in_bytes"))
+    found = _quotas(cgroups, ours, "memory", _bytes_of("max"), _bytes_of("limit_in_bytes"))
     return min((int(one) for one in found), default=None)
 
 
@@ -71,7 +71,7 @@ def _bytes_of(name: str) -> Callable[[Path], float | None]:
     """Return a reader of a group's quota of memory: a number of bytes, or ``max``."""
 
     def read(folder: Path) -> float | None:
-        match _words(folder / name):
+        match _words(folder / f"memory.{name}"):
             case [quota] if quota.isdecimal() and 0 < int(quota) < UNLIMITED_BYTES:
                 return int(quota)
             case _:

@@ -22,8 +22,8 @@ from callboard.bus.errors import CallboardError, OperatorError
 from callboard.bus.log.forks import with_origin
 from callboard.bus.log.port import Recorded, decode_recorded, within
 from callboard.bus.nats.blobs import COUNT
+from callboard.bus.nats.copied import Copied
 from callboard.bus.nats.feed import MARK
-from callboard.bus.nats.message_copies import Copied
 from callboard.bus.subjects import RunRef, Subjects, token
 from callboard.lib.json_errors import JSON_ERRORS
 
@@ -109,6 +109,29 @@ def member_of(run: str) -> str:
     return f"runs/{token(run)}"
 
 
+def frame(message: Copied) -> bytes:
+    """Return a message as archives and segments contain it: a line of JSON, the body, and a line break."""
+    head = _Head(message.sequence, message.subject, message.time, len(message.data), message.headers)
+    return b"%b\n%b\n" % (msgspec.json.encode(head), message.data)
+
+
+def unframe(data: bytes) -> list[Copied]:
+    """Return the messages of which ``data`` consists.
+
+    :raises ValueError: if it does not consist of whole messages
+    """
+    found: list[Copied] = []
+    at = 0
+    while at < len(data):
+        line = data.index(b"\n", at)
+        head = _head(data[at:line])
+        at = line + 1 + head.bytes + 1
+        if at > len(data):
+            raise ValueError("the last message is cut off")
+        found.append(Copied(head.sequence, head.subject, head.time, head.headers, data[line + 1 : at - 1]))
+    return found
+
+
 class Member:
     """The member of an archive that a run is being written to."""
 
@@ -118,8 +141,7 @@ class Member:
         self.messages = 0
 
     def add(self, message: Copied) -> None:
-        head = _Head(message.sequence, message.subject, message.time, len(message.data), message.headers)
-        framed = b"%b\n%b\n" % (msgspec.json.encode(head), message.data)
+        framed = frame(message)
         self._digest.update(framed)
         self._file.write(framed)
         self.messages += 1

@@ -25,6 +25,7 @@ from msgspec import Struct
 from nats.errors import Error as NatsError
 
 from callboard.bus.commands import Registration
+from callboard.bus.errors import LogUnreadable
 from callboard.bus.log.encryption import KeyRing, Lack, NoKeys, Undecipherable, key_of_value
 from callboard.bus.log.forks import with_origin
 from callboard.bus.log.port import (
@@ -43,10 +44,12 @@ from callboard.bus.log.port import (
     decrypt_event,
     is_full,
     lost_last,
+    within,
 )
-from callboard.bus.nats.blobs import Blobs
+from callboard.bus.nats.blobs import Blobs, TooLarge
 from callboard.bus.nats.capacity import Room
 from callboard.bus.nats.client import Line
+from callboard.bus.nats.cold_runs import ColdReader, decode_place, may_be_cold, replaces, value_of
 from callboard.bus.nats.commit import (
     Committer,
     Message,
@@ -57,10 +60,12 @@ from callboard.bus.nats.commit import (
     publish_known,
     publish_turn,
 )
+from callboard.bus.nats.copied import Copied
 from callboard.bus.nats.feed import MARK, Feed
 from callboard.bus.nats.jetstream_api import api, direct_get
 from callboard.bus.nats.keys import Keys
 from callboard.bus.nats.requests import REQUEST_TIMEOUT_S, Requests, Silent
+from callboard.bus.nats.segments import Place
 from callboard.bus.nats.server_clock import ServerClock
 from callboard.bus.nats.staging_probe import batches_are_cheap
 from callboard.bus.nats.stream import ensure_stream, store_of, stream_of
@@ -134,6 +139,8 @@ class JetStreamLog:
         """The keys that events and values are decrypted with."""
         self.clock = ServerClock()
         self.room = Room()
+        self.cold = ColdReader(None)
+        """Reads runs that have been moved out of the stream."""
         self._blobs = Blobs(nc, self.requests, stream, self.publish)
         self.appended: Callable[[float], None] = lambda _seconds: None
         """Called with the duration of each append, in seconds."""
@@ -287,7 +294,11 @@ class JetStreamLog:
 
     async def last_of_type(self, ref: RunRef, event_type: str) -> Recorded | None:
         """Return a run's last event of a type, as `last`."""
-        return await self._last(ref, self.subjects.events(ref.tenant, ref.run, event_type=event_type))
+        found = await self._last(ref, self.subjects.events(ref.tenant, ref.run, event_type=event_type))
+        if found is not None:
+            return found
+        cold = await self.cold_events(ref)
+        return next((one for one in reversed(cold or ()) if one.event.type == event_type), None)
 
     async def _last(self, ref: RunRef, filter: str) -> Recorded | None:
         stored = await self._get({"last_by_subj": filter})
@@ -349,6 +360,8 @@ class JetStreamLog:
         self, ref: RunRef, after: int = 0, limit: int | None = None, bytes_max: int | None = None
     ) -> list[Recorded]:
         own = await self._read(ref, after, limit, bytes_max)
+        if may_be_cold(own, after) and (cold := await self.cold_events(ref)) and replaces(cold, own):
+            own = within([one for one in cold if one.sequence > after][:limit], bytes_max)
         return await with_origin(self, ref, own, after, limit, bytes_max)
 
     async def _read(self, ref: RunRef, after: int, limit: int | None, bytes_max: int | None) -> list[Recorded]:
@@ -371,6 +384,43 @@ class JetStreamLog:
                 return found
             after = found[-1].sequence
 
+    async def cold_place(self, ref: RunRef) -> Place | None:
+        """Return where a run is in cold storage; None if it is not there, or may still be in the stream as well.
+
+        :raises NoAnswer: if no answer came
+        """
+        mark = await self.last_message(self.subjects.cold_subject(ref))
+        return decode_place(mark.data) if mark is not None else None
+
+    async def cold_messages(self, ref: RunRef) -> list[Copied] | None:
+        """Return the messages of a run from cold storage; None if it is not there.
+
+        :raises LogUnreadable: if the segment cannot be read
+        :raises NoAnswer: if no answer came
+        """
+        missing = ""
+        while (place := await self.cold_place(ref)) is not None and place.segment != missing:
+            try:
+                return await self.cold.messages(ref, place)
+            except FileNotFoundError:
+                # The segment may have been replaced by another one since the mark was read.
+                missing = place.segment
+        if missing and place is not None:
+            raise LogUnreadable(ref, 0, f"run {ref.run}", f"it is in cold storage, and segment {missing} is missing")
+        return None
+
+    async def cold_events(self, ref: RunRef) -> list[Recorded] | None:
+        """Return the own events of a run from cold storage. Raises as `cold_messages`."""
+        messages = await self.cold_messages(ref)
+        if messages is None:
+            return None
+        found: list[Recorded] = []
+        for one in messages:
+            if one.subject.startswith(f"{self.subjects.prefix}.run."):
+                item = decode_recorded(one.subject, one.sequence, ref, one.headers.get(MARK, ""), one.data)
+                found.append(await decrypt_event(self.ring, item) if item.encrypted else item)
+        return found
+
     def without_keys(self) -> "JetStreamLog":
         log = copy(self)
         log.ring = NoKeys()
@@ -385,10 +435,23 @@ class JetStreamLog:
         try:
             await feed.begin()
             with self.nc.back(feed.lose):
-                yield feed.events()
+                run = self.subjects.parse_run_filter(filters[0]) if len(filters) == 1 and after is not None else None
+                yield feed.events() if run is None else self._follow_run(run, after or 0, feed.events())
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(REQUEST_TIMEOUT_S), suppress(NatsError):
                 await feed.close()
+
+    async def _follow_run(self, ref: RunRef, after: int, events: AsyncIterator[Recorded]) -> AsyncIterator[Recorded]:
+        """Yield the events of a run; those that are in cold storage before the one that follows them."""
+        before: list[Recorded] = []
+        async for item in events:
+            if may_be_cold([*before, item], after):
+                cold = await self.cold_events(ref)
+                for one in cold or ():
+                    if after < one.sequence < item.sequence:
+                        yield one
+            yield item
+            before, after = [item], item.sequence
 
     # -- large values -------------------------------------------------------------------------------------------------
 
@@ -404,6 +467,10 @@ class JetStreamLog:
             if again:
                 await anyio.sleep(BLOB_RETRY_S)
             found = await self._blobs.get(self.subjects.blob(ref, digest), bytes_max)
+            if found is None:
+                found = await self._cold_blob(ref, digest)
+                if found is not None and bytes_max is not None and len(found) > bytes_max:
+                    raise TooLarge
             if found is not None:
                 return await self._decrypted_value(ref, digest, found)
         raise KeyError(digest)
@@ -413,10 +480,14 @@ class JetStreamLog:
 
         :raises KeyError: if the value, or a piece of it, is missing
         """
-        found = await self._blobs.get(self.subjects.blob(ref, digest))
+        found = await self._blobs.get(self.subjects.blob(ref, digest)) or await self._cold_blob(ref, digest)
         if found is None:
             raise KeyError(digest)
         return found
+
+    async def _cold_blob(self, ref: RunRef, digest: str) -> bytes | None:
+        messages = await self.cold_messages(ref)
+        return value_of(messages, digest) if messages is not None else None
 
     async def _decrypted_value(self, ref: RunRef, digest: str, stored: bytes) -> bytes:
         if (name := key_of_value(stored)) is None:

@@ -1,26 +1,16 @@
 """Copies of the stream's messages, unchanged, with their headers and times, for storing them elsewhere."""
 
 import datetime as dt
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 
 import msgspec
-from msgspec import Struct
 
+from callboard.bus.nats.copied import Copied
 from callboard.bus.nats.jetstream import READ_BATCH, READ_BYTES_MAX, JetStreamLog
 from callboard.bus.nats.jetstream_api import direct_get
 
 _TOLD = {"Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending", "Nats-Last-Sequence"}
 """Headers that the server adds to its answer, and that the stored message does not have."""
-
-
-class Copied(Struct, frozen=True):
-    """A message of the stream, with its sequence and the time at which it was stored."""
-
-    sequence: int
-    subject: str
-    time: dt.datetime
-    headers: Mapping[str, str]
-    data: bytes
 
 
 async def copy_messages(log: JetStreamLog, filter: str, since: dt.datetime | None = None) -> AsyncGenerator[Copied]:

@@ -149,7 +149,7 @@ async def _make_room(log: JetStreamLog, ref: RunRef) -> int:
     """Erase messages that an ended run does not need: its start message, and its commands. Return their number."""
     first = await log.last_of_type(ref, RunAccepted.type)
     removed = 0
-    if first is not None and await _started_by(log, ref, first.event.cause):
+    if first is not None and await started_by(log, ref, first.event.cause):
         removed += await erase(log, first.event.cause)
     for filter in log.subjects.pointless(ref):
         removed += await erase_all(log, filter)
@@ -167,7 +167,7 @@ async def finish(log: JetStreamLog, ref: RunRef) -> int:
     if mark is None:
         return 0  # The run was imported again.
     first = await log.last_of_type(ref, RunAccepted.type)
-    started = first is not None and first.sequence < mark.sequence and await _started_by(log, ref, first.event.cause)
+    started = first is not None and first.sequence < mark.sequence and await started_by(log, ref, first.event.cause)
     removed = int(await erase(log, first.event.cause)) if first is not None and started else 0
     for filter in log.subjects.belonging(ref):
         removed += await erase_all(log, filter, before=mark.sequence)
@@ -207,7 +207,7 @@ async def goes_on(log: JetStreamLog, ref: RunRef) -> bool:
     return last is not None and last.readable and last.event.n > 1 and last.event.type not in AT_REST
 
 
-async def _started_by(log: JetStreamLog, ref: RunRef, cause: int) -> bool:
+async def started_by(log: JetStreamLog, ref: RunRef, cause: int) -> bool:
     """Return whether the message with sequence ``cause`` started a run.
 
     The cause of an imported run is a sequence of the stream where the run was recorded. In this stream, that sequence

@@ -12,7 +12,7 @@ from anyio import to_thread
 from nats.aio.msg import Msg
 
 from callboard.bus.errors import CallboardError
-from callboard.bus.events import RunAccepted
+from callboard.bus.events import RunAccepted, RunEnd
 from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.log.port import NoAnswer, Recorded, decode_recorded, whole
 from callboard.bus.nats.jetstream import JetStreamLog
@@ -270,8 +270,10 @@ class Following:
             return False
         if index.count >= index.runs_max:
             return True
-        all, behind = await self._runs_from(1), await self._runs_from(index.sequence + 1)
-        return all - behind == index.count
+        here, behind = await self._runs_from(1), await self._runs_from(index.sequence + 1)
+        # Runs in cold storage have a mark. While a run is moved, it has both.
+        cold = await self._count(self._log.subjects.all_cold(self._tenant), 1)
+        return here <= index.count + behind <= here + cold
 
     def _mark(self, message: Msg) -> tuple[int, str]:
         headers = message.headers or {}
@@ -281,7 +283,9 @@ class Following:
 
     async def _runs_from(self, sequence: int) -> int:
         """Return the number of runs in the log that were accepted at a sequence or later."""
-        filter = self._log.subjects.events(self._tenant, event_type=RunAccepted.type)
+        return await self._count(self._log.subjects.events(self._tenant, event_type=RunAccepted.type), sequence)
+
+    async def _count(self, filter: str, sequence: int) -> int:
         request = {"next_by_subj": filter, "seq": sequence, "batch": 1}
         messages, pending = await direct_get(self._log.nc, self._log.stream, request)
         return len(messages) + pending
@@ -317,12 +321,22 @@ class Following:
         lost: list[Taken] = []
         for one in unknown:
             ref = RunRef(self._tenant, one.event.run)
+            if one.event.type == RunEnd.type and (cold := await self._read_cold(ref)):
+                await self.ask(lambda index, cold=cold: index.take_moved(cold))
+                continue
             may_be_lost = one.event.n > 1 or one.event.type == UNREADABLE
             there = may_be_lost and await self._log.last(ref) is not None
             if there and not await self._has_admission(ref):
                 lost.append(one)
         if lost:
             await self.ask(lambda index: index.take_unadmitted(lost))
+
+    async def _read_cold(self, ref: RunRef) -> list[Taken]:
+        """Return the events of a run in cold storage, of which the stream has only the last one."""
+        log = self._log.without_keys()
+        recorded = await log.cold_events(ref) or []
+        wanted = [one for one in recorded if one.event.type.startswith("run.")]
+        return [Taken(one.sequence, await whole(log, one)) for one in wanted]
 
     async def _has_admission(self, ref: RunRef) -> bool:
         first = await self._log.last_of_type(ref, RunAccepted.type)

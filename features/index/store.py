@@ -256,6 +256,17 @@ class RunIndex:
         self._db.commit()
         self.count += len(kept)
 
+    def take_moved(self, run: Sequence[Taken]) -> None:
+        """Index all events of one run, which are older than the index, because they were moved out of the log."""
+        changed: dict[str, _Kept] = {}
+        for one in run:
+            self._take(one, changed, {})
+        self._db.executemany(_PUT, [_row(kept) for kept in changed.values()])
+        self._mark(changed.values())
+        self._bill(changed.values())
+        self._keep_newest()
+        self._db.commit()
+
     def _take(self, one: Taken, changed: dict[str, _Kept], unknown: dict[str, Taken]) -> None:
         event = one.event
         if event.type == RunAccepted.type:

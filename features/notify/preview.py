@@ -7,8 +7,9 @@ from contextlib import aclosing
 from msgspec import Struct
 
 from callboard.bus.log.port import decode_recorded
+from callboard.bus.nats.copied import Copied
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.message_copies import Copied, copy_messages
+from callboard.bus.nats.message_copies import copy_messages
 from callboard.features.notify.notice import Notice
 from callboard.features.notify.rule_evaluation import Judge, Later, filters
 from callboard.runtime.settings.notify_settings import NotifyRule

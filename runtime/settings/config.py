@@ -26,6 +26,7 @@ from callboard.bus.nats.credentials import Credentials, without_secrets
 from callboard.bus.prices import Prices, list_prices, read_prices
 from callboard.features.budgets.allowances import Allowance, Allowances
 from callboard.runtime.settings.budget_settings import BUDGETS
+from callboard.runtime.settings.cold_settings import COLD, ColdRule
 from callboard.runtime.settings.cores import cores
 from callboard.runtime.settings.endpoint_settings import ENDPOINTS, EndpointSettings
 from callboard.runtime.settings.fetch_auth import FALLBACKS, FETCH_AUTH
@@ -234,6 +235,9 @@ class Config(BaseModel):
     retention_every_s: float = Field(
         3600.0, ge=1, le=7 * 24 * 3600, description="time between two applications of the rules of retention"
     )
+    cold: ColdRule | None = Field(
+        None, description="which ended runs are moved out of the stream, and where; none: they stay; a table"
+    )
     otel: bool = Field(False, description="export to OpenTelemetry (default if its variables name a backend)")
     metrics_listen: Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")] | None = Field(
         None, description="address at which a worker serves its figures for Prometheus; none: not served"
@@ -279,6 +283,10 @@ class Config(BaseModel):
             cert_file=_text(self.nats_cert),
             key_file=_text(self.nats_key),
         )
+
+    def cold_folder(self) -> Path:
+        """Return the folder of the segments of cold storage."""
+        return self.cold.folder if self.cold is not None and self.cold.folder is not None else self.data_dir / "cold"
 
     def price_table(self) -> Prices:
         """Return the prices of models: the configured ones, otherwise those of the shipped list."""
@@ -391,6 +399,7 @@ _TABLES: Mapping[str, Table[Any]] = {
     "budgets": BUDGETS,
     "notify": NOTIFY,
     "retention": RETENTION,
+    "cold": COLD,
 }
 """Settings that are tables, with their readers."""
 

@@ -6,9 +6,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from msgspec import Struct
 from nats.aio.client import Client as NatsClient
 
+from callboard.bus.nats.cold_runs import ColdReader
 from callboard.bus.nats.connection import ConnectionWatch, open_nats_connection
 from callboard.bus.nats.credentials import Credentials
 from callboard.bus.nats.jetstream import JetStreamLog, open_log
+from callboard.bus.nats.segments import SegmentFolder
 from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.bus.subjects import Subjects
 from callboard.runtime.settings.config import Config
@@ -71,6 +73,7 @@ async def open_connection(
         )
         if server is not None:
             server.stage_in_memory(log.stream)
+        log.cold = ColdReader(SegmentFolder(config.cold_folder()))
         yield Connection(config, nc, log, server)
 
 

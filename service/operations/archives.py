@@ -27,8 +27,8 @@ from callboard.bus.log.port import (
 from callboard.bus.nats.archive import Archive, ArchivedRun, ArchiveWriter
 from callboard.bus.nats.blobs import COUNT
 from callboard.bus.nats.commit import Message
+from callboard.bus.nats.cooling import copy_events, copy_values
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.message_copies import copy_messages
 from callboard.bus.nats.purge import come_back, goes_on, purge_mark
 from callboard.bus.subjects import RunRef
 from callboard.lib.json_decoder import decode_json
@@ -133,7 +133,7 @@ async def _archive_run(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) ->
     begun, wanted, there = dict[str, str](), set[str](), dict[str, set[int]]()
     counts: dict[str, int] = {}
     with writer.member(ref.run) as member:
-        async with aclosing(copy_messages(log, log.subjects.run(ref))) as messages:
+        async with aclosing(copy_events(log, ref)) as messages:
             async for message in messages:
                 member.add(message)
                 events, last = events + 1, message.sequence
@@ -157,7 +157,7 @@ async def _archive_run(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) ->
                         pass
         if first is None:
             raise UnknownRun(ref)
-        async with aclosing(copy_messages(log, log.subjects.blob(ref, "*") + ".*")) as pieces:
+        async with aclosing(copy_values(log, ref)) as pieces:
             async for piece in pieces:
                 member.add(piece)
                 *_, digest, number = piece.subject.split(".")

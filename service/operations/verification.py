@@ -7,11 +7,13 @@ from hashlib import sha256
 import msgspec
 from msgspec import Struct, field
 
+from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Event, ForkedFrom, RunAccepted, RunEnd
 from callboard.bus.log.damage import MissingEvents, Unreadable, describe_missing
 from callboard.bus.log.port import decode_recorded, is_lost
+from callboard.bus.nats.copied import Copied
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.message_copies import Copied, copy_messages
+from callboard.bus.nats.message_copies import copy_messages
 from callboard.bus.nats.stream import lost_bytes
 from callboard.bus.subjects import RunRef
 
@@ -102,7 +104,7 @@ async def _find_damage(
 ) -> AsyncGenerator[Damage]:
     for run, seen in runs.items():
         ref = RunRef(tenant, run)
-        found = [f"{describe_missing(seen.missing.numbers)}"] if seen.missing.numbers else []
+        found = await _missing(log, ref, seen)
         found += seen.unreadable
         if not seen.ended:
             last = await log.last(ref)
@@ -112,6 +114,22 @@ async def _find_damage(
             found += [text async for text in _lost_values(log, ref, seen)]
         if found:
             yield Damage(run, seen.definition, seen.ended, found)
+
+
+async def _missing(log: JetStreamLog, ref: RunRef, seen: _Seen) -> list[str]:
+    """Return which events of a run are missing. Those in cold storage are read from there."""
+    if not seen.missing.numbers:
+        return []
+    try:
+        cold = await log.cold_events(ref) if seen.ended else None
+    except LogUnreadable as error:
+        return [error.message]
+    if cold is None:
+        return [describe_missing(seen.missing.numbers)]
+    for item in cold:
+        for digest in item.event.blobs:
+            seen.blobs.setdefault(digest, item.event.n)
+    return []
 
 
 async def _lost_values(log: JetStreamLog, ref: RunRef, seen: _Seen) -> AsyncGenerator[str]:

@@ -59,6 +59,8 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Keep": {
         "archive": "archive:archive",
         "import": "archive:import_file",
+        "cool": "cold:cool",
+        "warm": "cold:warm",
         "purge": "removal:purge",
         "retention": "removal:retention",
         "forget": "removal:forget",

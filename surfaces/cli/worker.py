@@ -78,6 +78,8 @@ async def run_workers(process_options: ProcessOptions, settings: Settings, serve
             )
         if process_options.config.retention:
             children.keep(ChildProcess("retention", run_retention_child, _child_options(connection, process_options)))
+        if process_options.config.cold is not None:
+            children.keep(ChildProcess("cold", run_cold_child, _child_options(connection, process_options)))
         page = None if process_options.joins else await _serve_http(stack, children, connection, process_options)
         stack.enter_context(settled_collector())
         _print_addresses(connection, settings, page, process_options)
@@ -139,6 +141,13 @@ async def run_http_child(process_options: ProcessOptions) -> None:
     from callboard.surfaces.cli.http import serve_http_child
 
     await serve_http_child(process_options)
+
+
+async def run_cold_child(process_options: ProcessOptions) -> None:
+    """Run as the child process that moves runs to cold storage."""
+    from callboard.surfaces.cli.cold import attend_cold
+
+    await attend_cold(process_options)
 
 
 async def run_retention_child(process_options: ProcessOptions) -> None:

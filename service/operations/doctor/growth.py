@@ -45,7 +45,8 @@ async def check_growth(connection: Connection) -> AsyncGenerator[Finding]:
     runs, ended = [
         await _count(log, f"{log.subjects.prefix}.run.*.*.*.{kind}") for kind in (RunAccepted.type, RunEnd.type)
     ]
-    yield await _contents(log, runs, ended)
+    cold = await _count(log, f"{log.subjects.prefix}.cold.*.*")
+    yield await _contents(log, runs, ended, cold)
     yield _rules(connection, ended)
     yield _memory(connection, runs)
     if connection.server is not None:
@@ -59,24 +60,26 @@ async def _count(log: JetStreamLog, filter: str) -> int:
     return len(messages) + pending
 
 
-async def _contents(log: JetStreamLog, runs: int, ended: int) -> Finding:
+async def _contents(log: JetStreamLog, runs: int, ended: int, cold: int) -> Finding:
     prefix = log.subjects.prefix
     state = (await api(log.requests, f"STREAM.INFO.{log.stream}", {})).get("state") or {}
     kinds = {"events": "run", "pieces of large values": "blob", "marks of purged runs": "gone"}
     counts = {kind: await _count(log, f"{prefix}.{subject}.>") for kind, subject in kinds.items()}
     told = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
-    message = f"{runs:,} runs, of which {ended:,} have ended, in {state.get('bytes', 0):,} bytes"
+    # The stream has the end of each cold run.
+    message = f"{runs:,} runs, of which {max(0, ended - cold):,} have ended, in {state.get('bytes', 0):,} bytes"
+    message += f", and {cold:,} runs in cold storage" if cold else ""
     return ok(AREA, "store-contents", f"{message} ({told})" if told else message)
 
 
 def _rules(connection: Connection, ended: int) -> Finding:
-    if connection.config.retention:
-        return ok(AREA, "store-growth", "retention rules purge runs that have ended")
+    if connection.config.retention or connection.config.cold is not None:
+        return ok(AREA, "store-growth", "rules purge runs that have ended, or move them to cold storage")
     if ended < FINISHED_MAX:
         return ok(AREA, "store-growth", f"no rule removes runs that have ended; {ended:,} are no burden yet")
     message = f"{ended:,} runs have ended, and no rule removes any"
     return Finding(
-        AREA, "store-growth", "warning", message, "Add a retention rule, or purge runs (`callboard forget`)."
+        AREA, "store-growth", "warning", message, "Add a rule of cold storage or of retention, or purge runs."
     )
 
 

@@ -1,0 +1,271 @@
+"""Moves runs that have ended out of the stream into segments, and back; and rewrites segments without purged runs.
+
+A run moves in steps, each of which leaves it complete for readers:
+
+1. The segment with all messages of the run is stored, and survives a loss of power.
+2. The run's mark, which names the place in the segment, is stored in the stream.
+3. The large values, the commands and the start message are removed from the stream, and then all events but the last.
+
+The last event stays in the stream. So the run's id stays in use by the guard of appends, and readers find the run's
+end. After an interruption the next move continues: it repeats the first step if there is no mark, and else the last.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+import msgspec
+
+from callboard.bus.errors import CallboardError
+from callboard.bus.events import RunAccepted, RunEnd
+from callboard.bus.log.port import Entry, NoAnswer, Refused, append, decode_recorded
+from callboard.bus.nats.blobs import COUNT
+from callboard.bus.nats.commit import Message, guard_headers
+from callboard.bus.nats.copied import Copied
+from callboard.bus.nats.erasure import erase, erase_all
+from callboard.bus.nats.feed import MARK
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.jetstream_api import api
+from callboard.bus.nats.message_copies import copy_messages
+from callboard.bus.nats.purge import started_by
+from callboard.bus.nats.segments import Listed, SegmentBuilder, SegmentStore, read_manifest
+from callboard.bus.subjects import RunRef
+
+SEGMENT_RUNS_MAX = 2_000
+SEGMENT_BYTES_MAX = 64 * 1024 * 1024
+"""Limits of a segment: the number of its runs, and their uncompressed bytes, which are in memory while it is made."""
+
+ORPHAN_AGE_S = 3600.0
+"""A segment that no mark names is removed if it is older. A younger one may be about to be marked."""
+
+
+class NotCold(CallboardError):
+    """The run is not in cold storage."""
+
+    def __init__(self, ref: RunRef) -> None:
+        super().__init__("cold.run", f"run {ref.run!r} is not in cold storage", f"tenant {ref.tenant}")
+
+
+async def copy_events(log: JetStreamLog, ref: RunRef) -> AsyncGenerator[Copied]:
+    """Yield the messages of a run's own events, wherever they are.
+
+    :raises LogUnreadable: if its segment cannot be read
+    :raises NoAnswer: if no answer came
+    """
+    before, last = 0, 0
+    async with aclosing(copy_messages(log, log.subjects.run(ref))) as messages:
+        async for one in messages:
+            n = decode_recorded(one.subject, one.sequence, ref, "", one.data).event.n
+            if n > before + 1:
+                for cold in await log.cold_messages(ref) or ():
+                    if _is_event(log, cold) and last < cold.sequence < one.sequence:
+                        yield cold
+            yield one
+            before, last = n, one.sequence
+
+
+async def copy_values(log: JetStreamLog, ref: RunRef) -> AsyncGenerator[Copied]:
+    """Yield the messages with the pieces of a run's large values, wherever they are. Raises as `copy_events`."""
+    found = False
+    async with aclosing(copy_messages(log, log.subjects.blob(ref, "*") + ".*")) as messages:
+        async for one in messages:
+            found = True
+            yield one
+    if not found:
+        for cold in await log.cold_messages(ref) or ():
+            if not _is_event(log, cold):
+                yield cold
+
+
+def _is_event(log: JetStreamLog, message: Copied) -> bool:
+    return message.subject.startswith(f"{log.subjects.prefix}.run.")
+
+
+async def _is_moved(log: JetStreamLog, ref: RunRef) -> bool:
+    """Return whether the stream has not all events of a run."""
+    found = await log.next_message(log.subjects.run(ref), 1)
+    if found is None:
+        return False
+    return decode_recorded(found.subject, found.sequence, ref, "", found.data).event.type != RunAccepted.type
+
+
+async def cool_runs(log: JetStreamLog, store: SegmentStore, refs: Sequence[RunRef]) -> list[RunRef]:
+    """Move runs of one tenant that have ended to cold storage; return those that were moved.
+
+    Runs that are open, damaged or purged stay.
+
+    :raises OSError: if a segment cannot be stored
+    :raises NoAnswer: if no answer came; a further call continues
+    """
+    moved: list[RunRef] = []
+    builder, lasts = None, dict[RunRef, int]()
+    for ref in refs:
+        messages = await _ended_run(log, ref)
+        if messages is None:
+            continue
+        last = max(one.sequence for one in messages if _is_event(log, one))
+        if await _is_stored(log, ref, messages):
+            # An earlier move was interrupted after the mark.
+            moved += [ref] if await _remove(log, ref, last) else []
+            continue
+        if not _has_values(log, ref, messages):
+            continue
+        builder = builder or SegmentBuilder(ref.tenant)
+        builder.add(ref, messages)
+        lasts[ref] = last
+        if len(lasts) >= SEGMENT_RUNS_MAX or builder.size >= SEGMENT_BYTES_MAX:
+            moved += await _finish(log, store, builder, lasts)
+            builder, lasts = None, {}
+    if builder is not None:
+        moved += await _finish(log, store, builder, lasts)
+    return moved
+
+
+async def _ended_run(log: JetStreamLog, ref: RunRef) -> list[Copied] | None:
+    """Return the messages of a run in the stream; None if it has not ended, or lacks events there."""
+    events = [one async for one in copy_messages(log, log.subjects.run(ref))]
+    before = 0
+    for one in events:
+        n = decode_recorded(one.subject, one.sequence, ref, "", one.data).event.n
+        # A fork's own events continue after those that it shares with its origin.
+        if n != before + 1 and not (before == 1 and n > 1):
+            return None
+        before = n
+    end = await log.last(ref)
+    if end is None or end.event.type != RunEnd.type or not events or end.sequence != events[-1].sequence:
+        return None
+    return [*events, *[one async for one in copy_messages(log, log.subjects.blob(ref, "*") + ".*")]]
+
+
+def _has_values(log: JetStreamLog, ref: RunRef, messages: Sequence[Copied]) -> bool:
+    """Return whether all large values of a run are among its messages."""
+    wanted, there, counts = set[str](), dict[str, set[int]](), dict[str, int]()
+    for one in messages:
+        if _is_event(log, one):
+            wanted.update(decode_recorded(one.subject, one.sequence, ref, "", one.data).event.blobs)
+        else:
+            *_, digest, number = one.subject.split(".")
+            there.setdefault(digest, set()).add(int(number))
+            counts[digest] = int(one.headers.get(COUNT, "1"))
+    return all(len(there.get(digest, ())) >= counts.get(digest, 1) for digest in wanted)
+
+
+async def _is_stored(log: JetStreamLog, ref: RunRef, messages: Sequence[Copied]) -> bool:
+    """Return whether cold storage has the events of a run as the stream has them."""
+    cold = await log.cold_messages(ref)
+    return cold is not None and {(one.sequence, one.data) for one in messages} <= {
+        (one.sequence, one.data) for one in cold
+    }
+
+
+async def _finish(
+    log: JetStreamLog, store: SegmentStore, builder: SegmentBuilder, lasts: dict[RunRef, int]
+) -> list[RunRef]:
+    data, listed = builder.finish()
+    await store.put(builder.name, data)
+    for one in listed:
+        await log.publish(Message(log.subjects.cold_subject(one.ref), msgspec.json.encode(one.place), {}))
+    return [ref for ref, last in lasts.items() if await _remove(log, ref, last)]
+
+
+async def _remove(log: JetStreamLog, ref: RunRef, last: int) -> bool:
+    """Remove a marked run from the stream, except for its last event; return whether it is still there."""
+    end = await log.last(ref)
+    purged = await log.last_message(log.subjects.gone_subject(ref)) is not None
+    if purged or end is None or end.sequence != last:
+        # It has been purged, or written anew, since it was copied. A purge after this removes the mark, too.
+        await erase_all(log, log.subjects.cold_subject(ref))
+        return False
+    first = await log.next_message(log.subjects.run(ref), 1)
+    if first is not None:
+        cause = decode_recorded(first.subject, first.sequence, ref, "", first.data).event.cause
+        if await started_by(log, ref, cause):
+            await erase(log, cause)
+    for filter in (*log.subjects.pointless(ref), log.subjects.blob(ref, "*") + ".*"):
+        await erase_all(log, filter)
+    answer = await api(log.requests, f"STREAM.PURGE.{log.stream}", {"filter": log.subjects.run(ref), "keep": 1})
+    if "error" in answer:
+        raise NoAnswer(str(answer["error"]))
+    return True
+
+
+async def warm_run(log: JetStreamLog, ref: RunRef) -> int:
+    """Move a run from cold storage back to the stream; return the number of its events.
+
+    Its events are appended again, as when a run is imported from an archive.
+
+    :raises NotCold: if it is not in cold storage
+    :raises LogUnreadable: if its segment cannot be read
+    :raises NoAnswer: if no answer came; a further call continues
+    """
+    if not await _is_moved(log, ref) or (messages := await log.cold_messages(ref)) is None:
+        raise NotCold(ref)
+    for one in messages:
+        if not _is_event(log, one):
+            headers = {name: value for name, value in one.headers.items() if name == COUNT}
+            await log.publish(Message(one.subject, one.data, headers))
+    events = [one for one in messages if _is_event(log, one)]
+    end = events[-1].sequence
+    last = await log.last(ref)
+    # Events of an interrupted attempt. The run's end is before them, and stays until they are complete.
+    while last is not None and last.sequence != end:
+        await erase(log, last.sequence)
+        last = await log.last(ref)
+    entries: list[Entry] = []
+    for one in events:
+        item = decode_recorded(one.subject, one.sequence, ref, one.headers.get(MARK, ""), one.data)
+        definition = log.subjects.parse_event(one.subject).definition
+        # A new id, because the append would recognize the run's end as its own last entry.
+        entries.append(Entry(item.event.n, item.event.epoch, item.event.type, definition, f"{item.id}~", one.data))
+    after = end
+    for at in range(0, len(entries), 100):
+        after = await append(log, ref, entries[at : at + 100], after)
+    await erase(log, end)
+    await erase_all(log, log.subjects.cold_subject(ref))
+    return len(entries)
+
+
+async def compact(log: JetStreamLog, store: SegmentStore) -> int:
+    """Rewrite the segments that contain purged or restored runs; return the number of runs that were removed.
+
+    :raises OSError: if a segment cannot be stored
+    :raises SegmentDamaged: if a segment is damaged
+    :raises NoAnswer: if no answer came; a further call continues
+    """
+    removed = 0
+    for name in await store.names():
+        listed = await read_manifest(store, name)
+        marks = {one.ref: await log.last_message(log.subjects.cold_subject(one.ref)) for one in listed}
+        live = [one for one in listed if (mark := marks[one.ref]) and mark.data == msgspec.json.encode(one.place)]
+        if len(live) == len(listed) or (not live and await _may_be_marked(log, store, name, listed)):
+            continue
+        if live:
+            await _rewrite(log, store, live, {one.ref: mark.sequence for one in live if (mark := marks[one.ref])})
+        await store.delete(name)
+        removed += len(listed) - len(live)
+    return removed
+
+
+async def _may_be_marked(log: JetStreamLog, store: SegmentStore, name: str, listed: Sequence[Listed]) -> bool:
+    """Return whether a process may be about to mark the runs of a segment that no mark names."""
+    if await store.age_s(name) > ORPHAN_AGE_S:
+        return False
+    for one in listed:
+        if await log.last_message(log.subjects.gone_subject(one.ref)) is None:
+            return True
+    return False
+
+
+async def _rewrite(log: JetStreamLog, store: SegmentStore, live: Sequence[Listed], marks: dict[RunRef, int]) -> None:
+    """Copy runs to a new segment, and mark them again, unless they are purged in the meantime."""
+    builder = SegmentBuilder(live[0].tenant)
+    for one in live:
+        builder.add(one.ref, await log.cold.messages(one.ref, one.place))
+    data, listed = builder.finish()
+    await store.put(builder.name, data)
+    for one in listed:
+        subject = log.subjects.cold_subject(one.ref)
+        try:
+            guard = guard_headers(marks[one.ref], subject)
+            await log.publish(Message(subject, msgspec.json.encode(one.place), guard))
+        except Refused:
+            continue

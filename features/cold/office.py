@@ -1,0 +1,129 @@
+"""The office of cold storage: one process at a time moves the runs that the rule selects, and compacts segments.
+
+It runs in a separate process, so that runs do not wait while it reads and compresses.
+"""
+
+import datetime as dt
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import anyio
+import structlog
+from msgspec import Struct
+
+from callboard.bus.events import RunAccepted, RunEnd
+from callboard.bus.log.port import NoAnswer
+from callboard.bus.nats.cooling import SEGMENT_RUNS_MAX, compact, cool_runs
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.jetstream_api import direct_get
+from callboard.bus.nats.message_copies import copy_messages
+from callboard.bus.nats.segments import SegmentDamaged
+from callboard.bus.subjects import RunRef
+from callboard.runtime.settings.cold_settings import ColdRule
+from callboard.runtime.settings.config import Config
+from callboard.service.client.connection import Connection
+
+logger = structlog.get_logger(__name__)
+
+OFFICE = "cold"
+
+FIRST_S = 10.0
+"""The delay of the first round, because a server may have been started only for a short look."""
+
+
+class Cooled(Struct, frozen=True):
+    """The result of a round for a tenant: the runs that were moved, or would be."""
+
+    tenant: str
+    runs: list[str]
+
+
+async def round_of(log: JetStreamLog, config: Config, *, dry: bool) -> list[Cooled]:
+    """Apply the rule once, or with ``dry`` only report the runs that would be moved.
+
+    :raises OSError: if a segment cannot be stored
+    :raises NoAnswer: if the log does not answer
+    """
+    rule, store = config.cold, log.cold.store
+    if rule is None or store is None:
+        return []
+    now, done = log.now(), list[Cooled]()
+    for tenant in rule.tenant or (config.tenant,):
+        moved: list[str] = []
+        batch: list[RunRef] = []
+        async with aclosing(_selected(log, tenant, rule, now)) as found:
+            async for ref in found:
+                batch.append(ref)
+                if len(batch) == SEGMENT_RUNS_MAX:
+                    moved += await _move(log, batch, dry=dry)
+                    batch = []
+        moved += await _move(log, batch, dry=dry)
+        done.append(Cooled(tenant, moved))
+    return done
+
+
+async def _move(log: JetStreamLog, batch: list[RunRef], *, dry: bool) -> list[str]:
+    store = log.cold.store
+    moved = batch if dry or store is None else await cool_runs(log, store, batch)
+    return [ref.run for ref in moved]
+
+
+async def _selected(log: JetStreamLog, tenant: str, rule: ColdRule, now: dt.datetime) -> AsyncGenerator[RunRef]:
+    """Yield the runs to move, the oldest first.
+
+    The stream has the first event of exactly the runs that are not in cold storage.
+    """
+    filter = log.subjects.events(tenant, event_type=RunAccepted.type)
+    messages, pending = await direct_get(log.nc, log.stream, {"next_by_subj": filter, "seq": 1, "batch": 1})
+    too_many = 0 if rule.keep is None else len(messages) + pending - rule.keep
+    before = None if rule.after_s is None else now - dt.timedelta(seconds=rule.after_s)
+    async with aclosing(copy_messages(log, filter)) as accepted:
+        async for one in accepted:
+            if too_many <= 0 and (before is None or one.time >= before):
+                return  # No later run can have ended early enough.
+            place = log.subjects.parse_event(one.subject)
+            if rule.definition and place.definition not in rule.definition:
+                continue
+            last = await log.last(place.ref)
+            if last is None or last.event.type != RunEnd.type:
+                continue
+            if too_many > 0 or (before is not None and last.event.time < before):
+                too_many -= 1
+                yield place.ref
+
+
+class Office:
+    """Applies the rule at regular intervals. A `Leader`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._compacted_at = -1
+        """The sequence of the last mark of a purged run when the segments were compacted."""
+
+    async def run(self, orphaned: bool) -> None:
+        """Apply the rule until cancelled."""
+        rule = self._connection.config.cold
+        if rule is None:
+            return
+        await anyio.sleep(min(FIRST_S, rule.every_s))
+        while True:
+            try:
+                await self._round()
+            except (NoAnswer, OSError, SegmentDamaged) as error:
+                logger.warning("runs could not be moved to cold storage", error=str(error))
+            await anyio.sleep(rule.every_s)
+
+    async def _round(self) -> None:
+        log, config = self._connection.log, self._connection.config
+        for one in await round_of(log, config, dry=False):
+            if one.runs:
+                logger.info("runs were moved to cold storage", tenant=one.tenant, runs=len(one.runs))
+        newest = await log.last_message(log.subjects.marks())
+        purged_at = newest.sequence if newest is not None else 0
+        if log.cold.store is not None and purged_at != self._compacted_at:
+            if removed := await compact(log, log.cold.store):
+                logger.info("segments were compacted", runs=removed)
+            self._compacted_at = purged_at
+
+    def hurry(self) -> None:
+        """Do nothing, because the next round continues a move that was interrupted."""

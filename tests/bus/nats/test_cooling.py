@@ -1,0 +1,270 @@
+"""Cold storage: runs move from the stream into segments and back, and readers do not notice, whenever it is killed."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from callboard.bus.events import ForkedFrom, RunEnd
+from callboard.bus.log.payloads import INLINE_BYTES_MAX
+from callboard.bus.log.port import Entry, Refused, readable, whole
+from callboard.bus.nats import cooling
+from callboard.bus.nats.cold_runs import ColdReader
+from callboard.bus.nats.cooling import NotCold, compact, cool_runs, warm_run
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.purge import Gone
+from callboard.bus.nats.segments import SegmentFolder
+from callboard.bus.subjects import RunRef
+from callboard.projections.lists.where import Both
+from callboard.runtime.settings.config import load
+from callboard.service.client.client import Client
+from callboard.service.client.connection import Connection, open_connection
+from callboard.service.files.event_files import store
+from callboard.service.operations.archives import archive_runs
+from callboard.service.operations.run_lists import Listings
+from callboard.service.operations.run_purge import purge_run
+from callboard.service.operations.verification import verify_store
+from tests.support.event_logs import Log
+
+TENANT = "acme"
+
+
+class Killed(BaseException):
+    """The process that moves runs is killed."""
+
+
+def run_log(name: str, output: Any = "done") -> Log:
+    log = Log(name)
+    log.started()
+    log.add(RunEnd("completed", output))
+    return log
+
+
+def ref(name: str) -> RunRef:
+    return RunRef(TENANT, name)
+
+
+@asynccontextmanager
+async def stage(home: Path, *logs: Log) -> AsyncGenerator[tuple[Connection, SegmentFolder]]:
+    """A store with runs, and a folder for segments."""
+    async with open_connection(load({"data_dir": str(home), "sync": "1s", "tenant": TENANT}, env={})) as connection:
+        folder = SegmentFolder(home / "cold")
+        connection.log.cold = ColdReader(folder)
+        await store(connection.log, TENANT, {log.run: log.events for log in logs})
+        yield connection, folder
+
+
+async def read(log: JetStreamLog, name: str) -> list[tuple[int, int, bytes, bytes]]:
+    """Everything that readers see of a run: each event's sequence, number, bytes, and payload with large values."""
+    found = readable(await log.read(ref(name)))
+    return [(one.sequence, one.event.n, one.data, bytes((await whole(log, one)).payload)) for one in found]
+
+
+async def hot(log: JetStreamLog, name: str) -> int:
+    """How many events of a run the stream has."""
+    return len(await log._read(ref(name), 0, None, None))  # pyright: ignore[reportPrivateUsage]
+
+
+LARGE = "x" * (INLINE_BYTES_MAX + 1)
+
+
+async def test_readers_see_cold_runs_like_any_other(tmp_path: Path) -> None:
+    async with stage(tmp_path, run_log("a"), run_log("b", {"text": LARGE})) as (connection, folder):
+        log = connection.log
+        before = {name: await read(log, name) for name in "ab"}
+        assert await cool_runs(log, folder, [ref("a"), ref("b"), ref("none")]) == [ref("a"), ref("b")]
+        assert [await hot(log, name) for name in "ab"] == [1, 1]
+        assert {name: await read(log, name) for name in "ab"} == before
+        sequences = [one[0] for one in before["a"]]
+        assert [one.sequence for one in await log.read(ref("a"), sequences[1])] == sequences[2:]
+        assert [one.sequence for one in await log.read(ref("a"), limit=2)] == sequences[:2]
+        first = await log.last_of_type(ref("a"), "run.accepted")
+        assert first is not None
+        assert first.sequence == sequences[0]
+        for filter in (log.subjects.run(ref("a")), log.subjects.events(TENANT, "a")):
+            async with log.follow(filter, sequences[0]) as feed:
+                assert [(await anext(feed)).sequence for _ in sequences[1:]] == sequences[1:]
+            async with log.follow(filter, 0) as feed:
+                assert [(await anext(feed)).sequence for _ in sequences] == sequences
+        assert (await verify_store(log, TENANT, values=True)).sound
+        archived = await archive_runs(log, TENANT, ["a", "b"], tmp_path / "x", children=True, progress=lambda _n: None)
+        assert [one.events for one in archived] == [len(before["a"]), len(before["b"])]
+        # The id stays in use, and no run can begin with it.
+        with pytest.raises(Refused):
+            await log.put(ref("a"), [Entry(1, 1, "run.accepted", "x", "i", b"{}")], 0)
+
+
+async def test_a_run_is_restored(tmp_path: Path) -> None:
+    async with stage(tmp_path, run_log("b", {"text": LARGE})) as (connection, folder):
+        log = connection.log
+        before = await read(log, "b")
+        await cool_runs(log, folder, [ref("b")])
+        assert await warm_run(log, ref("b")) == len(before)
+        assert await hot(log, "b") == len(before)
+        assert [one[1:] for one in await read(log, "b")] == [one[1:] for one in before]
+        with pytest.raises(NotCold):
+            await warm_run(log, ref("b"))
+        assert await compact(log, folder) == 0
+        assert await cool_runs(log, folder, [ref("b")]) == [ref("b")]
+        assert [one[1:] for one in await read(log, "b")] == [one[1:] for one in before]
+
+
+async def test_a_fork_of_a_cold_run_and_a_cold_fork_are_read(tmp_path: Path) -> None:
+    fork = Log("fork")
+    async with stage(tmp_path, run_log("a")) as (connection, folder):
+        log = connection.log
+        fork.accepted(forked_from=ForkedFrom(run="a", n=2))
+        await cool_runs(log, folder, [ref("a")])
+        await store(log, TENANT, {"fork": fork.events})
+        assert [one.event.n for one in await log.read(ref("fork"))] == [1, 2]
+
+
+async def test_open_runs_stay(tmp_path: Path) -> None:
+    log = Log("open")
+    log.started()
+    async with stage(tmp_path, log) as (connection, folder):
+        assert await cool_runs(connection.log, folder, [ref("open")]) == []
+        assert await folder.names() == []
+
+
+async def test_purged_runs_vanish_and_are_removed_from_segments(tmp_path: Path) -> None:
+    async with stage(tmp_path, run_log("a"), run_log("b")) as (connection, folder):
+        log = connection.log
+        before = await read(log, "b")
+        await cool_runs(log, folder, [ref("a"), ref("b")])
+        await purge_run(Client(log, TENANT), "a", Gone())
+        assert await log.read(ref("a")) == []
+        assert await log.cold_place(ref("a")) is None
+        [old] = await folder.names()
+        assert await compact(log, folder) == 1
+        [new] = await folder.names()
+        assert new != old
+        assert await read(log, "b") == before
+        await purge_run(Client(log, TENANT), "b", Gone())
+        assert await compact(log, folder) == 1
+        assert await folder.names() == []
+
+
+async def test_an_index_that_is_built_anew_has_cold_runs(tmp_path: Path) -> None:
+    logs = [run_log(name) for name in "abc"]
+    async with stage(tmp_path, *logs) as (connection, folder):
+        await cool_runs(connection.log, folder, [ref("a"), ref("b")])
+        for _ in range(2):
+            async with anyio.create_task_group() as tasks:
+                lists = Listings(connection.log, tasks, tmp_path / "index")
+                assert {row.run: row.status for row in await lists.rows(TENANT)} == dict.fromkeys("abc", "completed")
+                assert len((await lists.page(TENANT, Both(()), 10)).runs) == 3
+                tasks.cancel_scope.cancel()
+
+
+async def test_a_process_without_the_setting_says_so(tmp_path: Path) -> None:
+    async with stage(tmp_path, run_log("a")) as (connection, folder):
+        await cool_runs(connection.log, folder, [ref("a")])
+        connection.log.cold = ColdReader(None)
+        with pytest.raises(Exception, match="no setting `cold`"):
+            await connection.log.read(ref("a"))
+
+
+async def test_a_changed_segment_is_noticed(tmp_path: Path) -> None:
+    async with stage(tmp_path, run_log("a")) as (connection, folder):
+        await cool_runs(connection.log, folder, [ref("a")])
+        [name] = await folder.names()
+        file = tmp_path / "cold" / name
+        data = bytearray(await anyio.Path(file).read_bytes())
+        data[20] ^= 1
+        await anyio.Path(file).write_bytes(data)
+        with pytest.raises(Exception, match="cold storage"):
+            await connection.log.read(ref("a"))
+        damaged = (await verify_store(connection.log, TENANT, values=False)).damaged
+        assert [one.run for one in damaged] == ["a"]
+
+
+async def check(log: JetStreamLog, folder: SegmentFolder, before: dict[str, Any]) -> None:
+    """Read runs in a new process, so to say, and compare them with what they were."""
+    log.cold = ColdReader(folder)
+    assert {run: [one[1:] for one in await read(log, run)] for run in before} == before
+
+
+# -- killed at every step ----------------------------------------------------------------------------------------------
+
+
+class Steps:
+    """Counts what a move does to the outside, and kills it before or after one of these steps."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, log: JetStreamLog) -> None:
+        self.count, self.kill_at = 0, -1
+        self._log = log
+        for owner, name in (
+            (JetStreamLog, "publish"),
+            (SegmentFolder, "put"),
+            (SegmentFolder, "delete"),
+            (cooling, "erase"),
+            (cooling, "erase_all"),
+            (cooling, "append"),
+            (cooling, "api"),
+        ):
+            monkeypatch.setattr(owner, name, self._counted(getattr(owner, name)))
+
+    def _counted(self, call: Any) -> Any:
+        async def counted(*args: Any, **more: Any) -> Any:
+            self._step()
+            found = await call(*args, **more)
+            self._step()
+            return found
+
+        return counted
+
+    def _step(self) -> None:
+        self.count += 1
+        if self.count == self.kill_at:
+            raise Killed
+
+
+@pytest.mark.parametrize("way", ["cool", "warm", "compact"])
+async def test_a_move_may_be_killed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """No run is lost, doubled, or unreadable in between; the next attempt completes the move."""
+    async with stage(tmp_path) as (connection, folder):
+        log = connection.log
+        steps = Steps(monkeypatch, log)
+
+        async def move(runs: list[str]) -> None:
+            match way:
+                case "cool":
+                    await cool_runs(log, folder, [ref(run) for run in runs])
+                case "warm":
+                    for run in runs:
+                        try:
+                            await warm_run(log, ref(run))
+                        except NotCold:
+                            continue
+                case _:
+                    await compact(log, folder)
+
+        kill_at, done = 0, False
+        while not done:
+            kill_at += 1
+            steps.kill_at = -1
+            runs = [f"{one}-{kill_at}" for one in ("az" if way == "compact" else "a")]
+            await store(log, TENANT, {run: run_log(run, {"text": LARGE + run}).events for run in runs})
+            before = {run: [one[1:] for one in await read(log, run)] for run in runs[:1]}
+            if way != "cool":
+                await cool_runs(log, folder, [ref(run) for run in runs])
+            if way == "compact":
+                await purge_run(Client(log, TENANT), runs[1], Gone())
+
+            steps.count, steps.kill_at = 0, kill_at
+            try:
+                await move(runs)
+                done = True
+            except Killed:
+                pass
+            steps.kill_at = -1
+            await check(log, folder, before)
+            await move(runs)
+            await check(log, folder, before)
+            left = [len(one) if way == "warm" else 1 for one in before.values()]
+            assert [await hot(log, run) for run in before] == left
+        assert kill_at > 6
