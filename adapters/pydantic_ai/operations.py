@@ -7,7 +7,7 @@ list of a server's tools, an event for a stream handler.
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextvars import Context, ContextVar, copy_context
 from copy import deepcopy
 from dataclasses import replace
@@ -341,6 +341,11 @@ def calls_durable_agent(tool: object) -> bool:
 
 
 def _is_durable(value: object) -> bool:
+    """Whether a value is a durable agent, or a collection that has one."""
+    if isinstance(value, Mapping):
+        return any(map(_is_durable, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_is_durable, value))
     if not isinstance(value, AbstractAgent):
         return False
     from callboard.adapters.pydantic_ai.durability import Durable, DurableAgent

@@ -97,6 +97,8 @@ joker = Agent(
     capabilities=[Durable()],
 )
 
+GUESTS = {"joker": joker}
+
 desk = Agent(
     answering(
         [
@@ -130,7 +132,7 @@ async def refund(order: str, cents: int) -> str:
 
 @desk.tool
 async def joke(ctx: RunContext[object], topic: str) -> str:
-    result = await joker.run(f"A joke about {topic}", usage=ctx.usage)
+    result = await GUESTS["joker"].run(f"A joke about {topic}", usage=ctx.usage)
     return result.output
 
 
