@@ -246,7 +246,8 @@ async def test_what_to_do_stands_behind_the_code_of_an_error(stage: Stage) -> No
     await expect(page.locator(".failure p")).not_to_be_empty()
     await stage.start("remedied", {**LOOP, "script": {"turns": {"a": [{"error": {"code": "refused"}}]}}})
     await page.goto(stage.url("runs/remedied?tab=error"))
-    await expect(page.locator(".wrong .remedy").first).to_have_text(f"What to do: {remedies()['model.refused']}")
+    told = page.locator(".inspector .wrong .remedy").first
+    await expect(told).to_have_text(f"What to do: {remedies()['model.refused']}")
 
 
 async def test_nothing_recorded_is_executed(stage: Stage) -> None:
@@ -351,7 +352,7 @@ async def test_on_a_phone_nothing_is_wider_than_it(stage: Stage) -> None:
     shown = {
         "": "main > *",
         "runs": ".run-row .glyph",
-        **{f"{run}?pane={pane}": ".run-title .status" for pane in ("graph", "spans", "events", "inspector")},
+        **{f"{run}?pane={pane}": ".run-title .status" for pane in ("outcome", "graph", "spans", "events", "inspector")},
         f"{run}/diff/narrow-asks": ".sides",
         "inbox": ".inbox-row",
         "definitions": "td",
@@ -829,6 +830,8 @@ async def test_nobody_is_barred_from_any_view_light_or_dark(stage: Stage) -> Non
         "": ".list, .nothing, h1",
         "runs": ".run-row .glyph",
         "runs/seen-by-all": ".gnode .glyph",
+        "runs/seen-by-all?n=3": ".outcome .code",
+        "runs/asks-all": ".outcome .asking",
         "runs/seen-by-all?tab=error&n=1": ".inspector-body > *",
         "runs/seen-by-all/diff/beside-it": ".sides",
         "inbox": ".inbox-row",

@@ -184,7 +184,7 @@ export class Inspector {
     return first.type === 'model.call' ? await this.conversation(looked, first) : saw(first, id)
   }
 
-  /** An event whole. @param {Looked} looked @param {number} n @returns {Promise<any>} */
+  /** An event whole. @param {{id: string, run: Run}} looked @param {number} n @returns {Promise<any>} */
   event({run, id}, n) {
     const name = `${id} ${n}`
     const kept = this.kept.get(name)

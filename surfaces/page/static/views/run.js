@@ -11,6 +11,7 @@ import {chip, look, over} from '../lib/status.js'
 import {go, note} from './going.js'
 import {Graph} from './graph.js'
 import {Inspector} from './inspector.js'
+import {Outcome} from './outcome.js'
 import {failure} from './parts.js'
 import {beside, forking, verbs} from './verbs.js'
 import {Waterfall} from './waterfall.js'
@@ -30,7 +31,7 @@ const PRICED_MS = 1_000
 const LACKING_MS = 500
 const SAID_MAX = 20_000
 const FAMILIES = ['run', 'node', 'route', 'model', 'tool', 'effect', 'timer', 'human', 'signal', 'child']
-const PANES = [['graph', 'Graph'], ['spans', 'Waterfall'], ['events', 'Events'], ['inspector', 'Inspect']]
+const PANES = [['outcome', 'Outcome'], ['graph', 'Graph'], ['spans', 'Waterfall'], ['events', 'Events'], ['inspector', 'Inspect']]
 
 export class RunView extends HTMLElement {
   /** @type {List|undefined} */
@@ -49,7 +50,7 @@ export class RunView extends HTMLElement {
     const id = place.names[0]
     const n = Number(place.query.get('n')) || null
     const chosen = Number(place.query.get('at')) || null
-    const tab = place.query.get('tab') ?? 'input', pane = place.query.get('pane') ?? 'spans', node = place.query.get('node') ?? ''
+    const tab = place.query.get('tab') ?? 'input', pane = place.query.get('pane') ?? (n || chosen ? 'inspector' : 'outcome'), node = place.query.get('node') ?? ''
     // The first view is shown before it is attached, and then again.
     if (JSON.stringify([id, n, chosen, tab, pane, node]) === JSON.stringify([this.run_id, this.n, this.chosen, this.tab, this.pane, this.node])) return this.loading
     if (id !== this.run_id) this.open(id, n)
@@ -71,7 +72,7 @@ export class RunView extends HTMLElement {
     /** @type {number|null} the event that is selected, wherever the scrubber is */
     this.chosen = null
     this.tab = 'input'
-    this.pane = 'spans'
+    this.pane = 'outcome'
     /** @type {Map<number, {epoch: number, pieces: string[]}>} what models say at the moment, by their calls */
     this.saying = new Map()
     this.filter = {family: '', failed: false, text: ''}
@@ -119,7 +120,7 @@ export class RunView extends HTMLElement {
     clearTimeout(this.pricing)
     clearTimeout(this.lacking)
     this.pricing = this.lacking = undefined
-    for (const one of [this.graph, this.waterfall, this.inspector, this.list]) one?.close()
+    for (const one of [this.graph, this.waterfall, this.inspector, this.outcome, this.list]) one?.close()
     this.run_id = undefined
   }
 
@@ -133,6 +134,10 @@ export class RunView extends HTMLElement {
     this.graph = new Graph({chosen: (node) => this.chooseNode(node)})
     this.waterfall = new Waterfall({chosen: (span) => this.choose(span.n0), opened: (span) => span.kind === 'child' && go(to(['runs', span.name]))})
     this.inspector = new Inspector({tab: (tab) => this.look({tab}), event: (n) => this.choose(n), fork: (place) => forking(id, place)})
+    this.outcome = new Outcome({failed: () => {
+      this.nextFailure()
+      this.turn('inspector')
+    }})
     this.list = new List({
       label: 'Events', height: EVENTS_PX, row: (index) => this.event(index),
       name: (index) => String(this.events[index].n),
@@ -152,7 +157,7 @@ export class RunView extends HTMLElement {
     const step = (/** @type {string} */ glyph, /** @type {string} */ label, /** @type {number} */ by) => h('button', {class: 'quiet', 'aria-label': label, title: label, onclick: () => this.step(by)}, glyph)
     fill(
       this,
-      this.head, this.trouble, this.missing, this.tabs,
+      this.head, this.trouble, this.missing, this.tabs, this.outcome.element,
       h('div', {class: 'panes'},
         h('section', {class: 'pane', 'aria-label': 'Graph', data: {pane: 'graph'}}, this.graph.element),
         h('section', {class: 'pane', 'aria-label': 'Waterfall', data: {pane: 'spans'}}, this.waterfall.element),
@@ -168,7 +173,7 @@ export class RunView extends HTMLElement {
   /** @param {string} pane */
   turn(pane) {
     this.pane = pane
-    note({pane: pane === 'spans' ? null : pane})
+    note({pane})
     this.panes()
     this.asked()
   }
@@ -220,6 +225,7 @@ export class RunView extends HTMLElement {
       else this.load()
     }
     this.inspector.again()
+    this.outcome.again(this.summary())
     if (!this.graph.ids.length) this.graph.load(id).then(() => this.asked())
   }
 
@@ -432,8 +438,15 @@ export class RunView extends HTMLElement {
     // While the events are still being read, it is not known what goes on.
     if (this.loaded || this.n !== null) this.graph.colour(shown, ways, this.node || (span ? this.nodeOf(span, ids) : ''))
     this.entries(at)
+    this.outcome.show(this.summary())
     const call = span?.kind === 'model' ? this.saying.get(span.n0) : null
     this.inspector.show({id: /** @type {string} */ (this.run_id), run, n: at, span, until: Math.max(n, at), loaded: this.loaded, tab: this.tab, said: spoken(call?.pieces ?? [])})
+  }
+
+  /** What the outcome is made of. */
+  summary() {
+    const id = /** @type {string} */ (this.run_id), {run, loaded} = this
+    return {id, run, loaded, event: (/** @type {number} */ n) => this.inspector.event({id, run}, n)}
   }
 
   /** The execution of the selected node that had begun last at an event. @param {number} n */
