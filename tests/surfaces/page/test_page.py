@@ -585,9 +585,15 @@ async def test_a_run_is_forked_where_one_looks_and_the_fork_is_told_whole(stage:
     # Until it is drawn the button is that of the event before.
     await expect(page.locator(".inspector-head")).to_contain_text(f"n={told}")
     await page.get_by_role("button", name="Fork from here").click()
-    await page.get_by_label("Members to replace in the event").fill('{"text": "otherwise"}')
+    # The form begins with what is recorded, and what is left as it is recorded is not replaced.
+    result = page.get_by_label("Result, as JSON")
+    assert json.loads(await result.input_value())["text"] == "one"
+    await expect(page.get_by_label("Model, from there on")).to_have_value("scripted")
+    await result.fill((await result.input_value()).replace("one", "otherwise"))
     await page.get_by_role("button", name="Fork", exact=True).click()
     await expect(page.get_by_text(f"forked from event {told} of parts")).to_be_visible()
+    compares = page.get_by_role("link", name="compare", exact=True)
+    await expect(compares).to_have_attribute("href", f"/t/acme/runs/parts/diff/{here(page)}")
     await expect(page.locator(".run-title .status")).to_contain_text("paused")
     await page.get_by_role("button", name="Resume").click()
     await expect(page.locator(".run-title .status")).to_contain_text("failed")

@@ -14,6 +14,8 @@ import {failure, nothing, remedy} from './parts.js'
 
 /** Events that say what came of something: a fork may have them say something else. */
 const OUTCOMES = ['model.result', 'tool.result', 'effect.result']
+/** Members of such events that a fork may replace. */
+const RESULTS = ['text', 'data', 'output', 'value', 'error']
 export const TABS = ['input', 'output', 'error', 'raw']
 const WORDS = {input: 'Input', output: 'Output', error: 'Error', raw: 'Raw'}
 const FILL_MS = 250
@@ -137,8 +139,20 @@ export class Inspector {
     const {run} = /** @type {Looked} */ (this.looked)
     if (readsOnly || (run.final && row.n === run.last)) return null
     const entered = span?.kind === 'node' && span.n0 === row.n
-    this.place = entered ? {node: `${span.path}#${span.iteration}`} : {at: row.n, outcome: OUTCOMES.includes(row.type)}
-    return h('p', {}, h('button', {onclick: () => this.place && this.given.fork(this.place)}, 'Fork from here…'))
+    this.place = entered ? {node: `${span.path}#${span.iteration}`} : {at: row.n}
+    return h('p', {}, h('button', {onclick: () => this.fork()}, 'Fork from here…'))
+  }
+
+  /** Ask what is to be different in a fork, beginning with what is recorded. */
+  async fork() {
+    const {place, looked} = this
+    if (!place || !looked) return
+    const {run, n} = looked
+    /** @param {number} n @returns {Promise<any>} */
+    const read = (n) => this.event(looked, n).catch(() => /** @type {any} */ (null))
+    const [accepted, event] = await Promise.all([read(1), OUTCOMES.includes(run.rows[n - 1]?.type) && !place.node ? read(n) : null])
+    const members = RESULTS.filter((name) => event?.payload?.[name] !== undefined).map((name) => [name, event.payload[name]])
+    this.given.fork({...place, model: accepted?.payload?.start?.model ?? '', outcome: event ? Object.fromEntries(members) : undefined})
   }
 
   /** @param {number} n */

@@ -235,7 +235,7 @@ export class RunView extends HTMLElement {
     this.language = language
     /** @type {string} of the definition */
     this.hash = hash
-    this.origin ??= links(parent, schedule, forked)
+    this.origin ??= links(/** @type {string} */ (this.run_id), parent, schedule, forked)
     // More events may have arrived by now.
     if (index.last >= this.run.last) this.ending = index.ending ?? this.ending
     this.run.parted = forked?.n ?? 0
@@ -617,12 +617,13 @@ function spoken(pieces) {
   return pieces.length && (!(0 in pieces) || text.length > SAID_MAX) ? `… ${text.slice(-SAID_MAX)}` : text
 }
 
-/** The origin of a run. @param {string|null} parent @param {string|null} schedule @param {{run: string, n: number}|null} forked */
-function links(parent, schedule, forked) {
+/** The origin of a run. @param {string} id @param {string|null} parent @param {string|null} schedule @param {{run: string, n: number}|null} forked */
+function links(id, parent, schedule, forked) {
   const link = (/** @type {string} */ word, /** @type {string} */ run, /** @type {object} */ query = {}) => h('span', {}, `${word} `, h('a', {href: to(['runs', run], query)}, run))
   return [
     parent ? link('started by', parent) : null,
-    forked ? link(`forked from event ${forked.n} of`, forked.run, {n: forked.n}) : null,
+    forked ? link(`forked from event ${forked.n} of`, forked.run, {at: forked.n}) : null,
+    forked ? h('a', {href: to(['runs', forked.run, 'diff', id])}, 'compare') : null,
     schedule ? h('span', {class: 'soft'}, `schedule ${schedule}`) : null,
   ].filter((one) => one !== null)
 }

@@ -2,7 +2,7 @@
 
 import {path, readsOnly, send, to} from '../lib/api.js'
 import {h} from '../lib/dom.js'
-import {valueOf} from '../lib/numbers.js'
+import {read, valueOf} from '../lib/numbers.js'
 import {over} from '../lib/status.js'
 import {go} from './going.js'
 import {dialog, failure, field} from './parts.js'
@@ -47,7 +47,7 @@ function atOnce(word, act) {
   return button
 }
 
-/** @typedef {{at?: number, node?: string, outcome?: boolean}} Place of a fork: after an event, which may be an outcome; or at the entry of a node */
+/** @typedef {{at?: number, node?: string, outcome?: Record<string, any>, model?: string}} Place of a fork: after an event, of which an outcome has members that may be replaced; or at the entry of a node. `model`: that of the run */
 
 /** Fork a run, and go to the fork. @param {string} run @param {object} asked */
 async function forked(run, asked) {
@@ -56,24 +56,31 @@ async function forked(run, asked) {
 }
 
 /** @param {string} run @param {Place} place */
-export function forking(run, {at, node, outcome}) {
-  const said = h('textarea', {rows: '4', spellcheck: 'false', placeholder: '{"data": {"hits": 0}}'})
-  const model = h('input', {type: 'text', autocomplete: 'off', placeholder: 'as before'})
+export function forking(run, {at, node, outcome, model: before = ''}) {
+  const recorded = outcome ? JSON.stringify(outcome, null, 2) : ''
+  const said = h('textarea', {rows: '8', spellcheck: 'false', value: recorded})
+  const model = h('input', {type: 'text', autocomplete: 'off', value: before})
   const variables = h('textarea', {rows: '2', spellcheck: 'false', placeholder: '{"name": "value"}'})
   const where = node ? ['It continues at the entry of ', h('code', {}, node)] : [`It continues after event ${at}`]
   dialog(`Fork ${run}`, [
     h('p', {}, ...where, ', as a new run; this one is not changed.'),
-    outcome ? field('Members to replace in the event, as JSON', said) : null,
+    outcome ? field('Result, as JSON; only changed members are replaced', said) : null,
     field('Model, from there on', model),
     field('Variables to set, as JSON (workflows have none)', variables),
   ], 'Fork', async () => {
     await forked(run, {
       ...(node ? {from: node} : {at}),
-      ...(said.value.trim() ? {outcome: valueOf(said.value)} : {}),
+      ...(said.value.trim() && said.value !== recorded ? {outcome: changed(outcome ?? {}, read(said.value))} : {}),
       ...(variables.value.trim() ? {variables: valueOf(variables.value)} : {}),
-      ...(model.value.trim() ? {start: {model: model.value.trim()}} : {}),
+      ...(model.value.trim() && model.value.trim() !== before ? {start: {model: model.value.trim()}} : {}),
     })
   })
+}
+
+/** The members that are not what they were. @param {Record<string, any>} before @param {any} now */
+function changed(before, now) {
+  if (now === null || typeof now !== 'object' || Array.isArray(now)) return now
+  return Object.fromEntries(Object.entries(now).filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(before[name])))
 }
 
 const FILES = [['jsonl', 'events, line by line'], ['jaeger', 'trace, for Jaeger'], ['svg', 'drawing']]
