@@ -10,9 +10,8 @@ from callboard.languages.approvals.member import MEMBER, find_faults
 from callboard.languages.cel.template_strings import expressions_in
 from callboard.languages.flow.contracts.model import MODEL
 from callboard.languages.flow.contracts.tool import TOOL
-from callboard.languages.flow.dispatches import Dispatch
+from callboard.languages.flow.dispatches import Dispatch, translate_failure
 from callboard.languages.flow.inspection import Arguments, Findings
-from callboard.languages.flow.natives.sessions import translate_failure
 from callboard.languages.flow.result import Result
 from callboard.lib.json_types import JSON
 

@@ -1,6 +1,6 @@
 """Dispatches: the requests of the interpreter to call providers, and their replies."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from msgspec import Struct, field
@@ -98,3 +98,14 @@ def house_details(error: Failure) -> dict[str, Any]:
             return {**members, "code": error.code}
         case other:
             return {"code": error.code, "details": other}
+
+
+def translate_failure(
+    request: Dispatch, error: Failure, codes: Mapping[str, tuple[str, str]], otherwise: str = "Failed"
+) -> Result:
+    """Return a worker's failure as a failure of the provider; ``codes`` has the new code and type for each code."""
+    code, type = codes.get(error.code, (otherwise, "error"))
+    previous = UNSET if error.previous is None else as_envelope(error.previous)
+    return request.make_failure(
+        code, error.message, type=type, details=house_details(error), retryable=error.retryable, previous=previous
+    )

@@ -2,32 +2,42 @@
 
 Source: page *Flow object*. Invalid parts are errors. Parts that are legal but surely mistakes, or that fail when they
 are reached, are warnings. `build` can build every definition without errors.
+
+Literal arguments that do not fit the parameters of a provider or flow are warnings. If arguments contain expressions,
+only violations that do not depend on the expressions are reported, such as missing or unknown names.
+
+Invalid syntax of an expression is an error. An unknown name fails only if it is evaluated, so it is a warning; if the
+expression tests the name with ``has``, there is no warning.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import Any
 
 from callboard.bus.events import Problem
+from callboard.languages.cel import program
+from callboard.languages.cel.errors import CelSyntaxError
+from callboard.languages.cel.syntax import Comprehension, Has, Name, Node, Select, children
 from callboard.languages.cel.template_strings import expression_body, expressions_in
 from callboard.languages.flow.actions import check_route, check_step
-from callboard.languages.flow.approvals import check_approvals
-from callboard.languages.flow.arguments import warn_of_arguments
+from callboard.languages.flow.approvals import check_approvals, is_of_approval
 from callboard.languages.flow.children import warn_of_child_definitions
-from callboard.languages.flow.expressions import check_expressions
 from callboard.languages.flow.inspection import (
     STRUCTURAL_EXPRESSION,
+    Arguments,
     Check,
     Findings,
     FlowNode,
     Here,
+    Site,
     check_comment,
     check_fields,
 )
 from callboard.languages.flow.name_scopes import check_names
 from callboard.languages.flow.near_misses import warn_of_near_misses
 from callboard.languages.flow.targets import check_stack
-from callboard.languages.flow.validation import Schema, find_schema_faults
-from callboard.languages.problems import Tree, kind_of
+from callboard.languages.flow.validation import Schema, Violation, find_schema_faults
+from callboard.languages.problems import Location, Tree, hint_at, kind_of
 from callboard.languages.provider_contracts import Contract
 from callboard.lib.json_types import JSON
 
@@ -124,3 +134,131 @@ def _check_steps(here: Here, value: JSON) -> None:
         _check_identifier(here.at(name), name)
         here.node.routes.setdefault(name, [])
         check_step(here.at(name), name, one)
+
+
+_CONDITIONAL = frozenset({"if", "then", "else", "anyOf", "oneOf", "not", "dependentSchemas", "contains"})
+"""Keywords whose result may depend on values that are not known yet."""
+
+_OF_NAMES = ("required", "additionalProperties")
+"""Keywords that look only at the names of members, which are never expressions."""
+
+
+def warn_of_arguments(findings: Findings) -> None:
+    """Warn of arguments that the schema of a contract, or of a flow in the document, refuses."""
+    schemas: dict[tuple[str, str | None], Schema] = {}
+    for found in findings.arguments:
+        if not isinstance(found.value, dict):
+            continue
+        phase = found.contract.phases.get(found.phase or "") if found.contract else None
+        schema = None if phase and phase.structural else _schema(found, schemas)
+        violation = schema.find_violation(found.value) if schema else None
+        for one in (violation, *violation.all) if violation else ():
+            if _is_certain(one, found.value) and not is_of_approval(found, one.instance_path):
+                _warn(findings, found, one)
+
+
+def _warn(findings: Findings, found: Arguments, violation: Violation) -> None:
+    what = found.contract.uri if found.contract else "the flow"
+    when = f" at {found.phase}" if found.phase else ""
+    message = f"the arguments do not fit the parameters of {what}{when}, so it fails where it is used: {violation}"
+    findings.warn("ARGUMENTS", message, found.location)
+
+
+def _is_certain(violation: Violation, arguments: JSON) -> bool:
+    """Return whether a violation is certain for all values of the expressions in the arguments."""
+    if not any(True for _ in expressions_in(arguments)):
+        return True
+    keywords = violation.schema_path.split("/")
+    if _CONDITIONAL.intersection(keywords):
+        return False
+    return keywords[-1] in _OF_NAMES or not any(True for _ in expressions_in(violation.value))
+
+
+def _schema(found: Arguments, schemas: dict[tuple[str, str | None], Schema]) -> Schema | None:
+    """Return the schema for arguments; None if it is unknown or invalid."""
+    if found.contract is None:
+        node = found.node.resolve(found.flow) if isinstance(found.flow, str) else found.flow
+        return node.parameters if node else None
+    key = (found.contract.uri, found.phase)
+    if key not in schemas:
+        phase = found.contract.phases.get(found.phase) if found.phase else None
+        declared = found.contract.parameters if found.phase is None else phase.parameters if phase else None
+        schemas[key] = Schema(declared)
+    return schemas[key]
+
+
+TEXT_SHOWN_CHARS_MAX = 80
+"""How many characters of an expression a problem shows."""
+
+
+def check_expressions(findings: Findings) -> None:
+    """Report the problems of all expressions that were found."""
+    for site in findings.sites:
+        for below, body in expressions_in(site.value):
+            _check_expression(findings, site, (*site.location, *below), body)
+
+
+def _check_expression(findings: Findings, site: Site, location: Location, body: str) -> None:
+    try:
+        compiled = program.compile(body)
+    except CelSyntaxError as error:
+        where = f"line {error.line}, column {error.column} of the expression"
+        findings.error("EXPRESSION", f"{error.message}, at {where} {_shorten(body.strip())!r}", location, "CEL")
+        return
+    for root in sorted(compiled.roots - site.roots.keys()):
+        hint = hint_at(root, site.roots)
+        listed = f"one of {', '.join(sorted(site.roots))}"
+        findings.warn("UNKNOWN_BINDING", f"there is no {root!r} to read here{hint}", location, listed)
+    for name in sorted(compiled.unknown_functions):
+        findings.warn("UNKNOWN_FUNCTION", f"there is no function {name!r}", location)
+    tree = compiled.tree
+    guarded = set(_find_members(tree, Has, frozenset()))
+    for root, member in dict.fromkeys(_find_members(tree, Select, frozenset())):
+        if (root, member) not in guarded:
+            _check_member(findings, site, location, root, member)
+
+
+def _check_member(findings: Findings, site: Site, location: Location, root: str, member: str) -> None:
+    if root == "vars":
+        declared = _declared_variables(site.node)
+        if declared is not None and member not in declared and member not in site.node.assigned:
+            hint = hint_at(member, {*declared, *site.node.assigned})
+            message = f"nothing in this flow declares or assigns the variable {member!r}{hint}"
+            findings.warn("UNKNOWN_VARIABLE", message, location)
+        return
+    members = site.roots.get(root)
+    if members is not None and member not in members:
+        message = f"{root!r} has no member {member!r} here"
+        findings.warn("UNKNOWN_BINDING", message, location, f"one of {', '.join(sorted(members))}")
+
+
+def _declared_variables(node: FlowNode) -> Mapping[str, Any] | None:
+    """Return the variables that callers of a flow may pass, or None if they may pass any."""
+    declared: Any = node.value.get("parameters", {}) if isinstance(node.value, dict) else {}
+    if not isinstance(declared, dict) or declared.get("additionalProperties", False) is not False:
+        return None
+    properties: Any = declared.get("properties", {})
+    if not isinstance(properties, Mapping) or "patternProperties" in declared:
+        return None
+    return properties
+
+
+def _find_members(tree: Node, kind: type[Select] | type[Has], bound: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Yield the members of roots, one level deep, that an expression selects or tests with ``has``."""
+    if isinstance(tree, Select | Has) and isinstance(tree.operand, Name):
+        if isinstance(tree, kind) and tree.operand.name not in bound:
+            yield tree.operand.name, tree.field
+        return
+    if isinstance(tree, Comprehension):
+        yield from _find_members(tree.source, kind, bound)
+        inner = bound | {tree.variable}
+        for part in (tree.condition, tree.body):
+            if part is not None:
+                yield from _find_members(part, kind, inner)
+        return
+    for child in children(tree):
+        yield from _find_members(child, kind, bound)
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= TEXT_SHOWN_CHARS_MAX else text[: TEXT_SHOWN_CHARS_MAX - 1] + "…"

@@ -10,7 +10,7 @@ earlier cancels it. The kind of the action decides the meaning of its answer:
   through the entry's own phases. At ``onSuccess`` a failure is emitted without shaping; at ``onFailure`` the new Result
   must be a failure too.
 
-An action that fails makes its phase fail. `specified_middleware` has the middlewares that the interpreter implements.
+An action that fails makes its phase fail. `middleware_stack` has the middlewares that the interpreter implements.
 """
 
 from msgspec import Struct

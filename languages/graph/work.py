@@ -1,5 +1,6 @@
 """The work of a runner: inputs, configurations and effects of one attempt of a node, and the outcomes of runners."""
 
+import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -13,15 +14,38 @@ from callboard.languages.computation import compute
 from callboard.languages.graph.budget import CHARS_MAX, Budget, TooManySteps, TooMuchText
 from callboard.languages.graph.coercion import UNFIT, coerce, coerce_members
 from callboard.languages.graph.document import RESULT
-from callboard.languages.graph.expressions import ExpressionInvalid, Scope, holds, text_of
-from callboard.languages.graph.member_paths import member_at
+from callboard.languages.graph.expressions import ExpressionInvalid, Scope, evaluate, holds, parse, step_into, text_of
 from callboard.languages.graph.output_shape import Ports
-from callboard.languages.graph.rules import BOUNDED_WORK
+from callboard.languages.graph.rules import BOUNDED_WORK, MEMBER_PATHS
 from callboard.languages.graph.templates import render
 from callboard.languages.graph.times import ms
 from callboard.languages.graph.topology import Graph, GraphNode
 from callboard.languages.language import Failed, Instant, Node, Ok, Stage
 from callboard.lib.json_types import JSON
+
+_NAMES = re.compile(r"""[^\s$.()\[\]{}<>=!&|,"'][^.()\[\]{}<>=!&|,"']*(\.[^.()\[\]{}<>=!&|,"']+)*""")
+
+_WHOLE = ("data", "input", "item")
+"""Names for the value itself at the beginning of a path, unless it has a member of that name."""
+
+
+def member_at(path: str, value: JSON, scope: Callable[[], Scope], rules: int, budget: Budget) -> JSON:
+    """Return the member of a value at a path, or the value of an expression in ``scope``.
+
+    :raises ExpressionInvalid: if the text is neither a path nor an expression
+    """
+    budget.take_text(len(path))
+    if rules < MEMBER_PATHS or _NAMES.fullmatch(path.strip()) is None:
+        budget.take_parsed(path)
+        return evaluate(parse(path), scope())
+    first, *others = names = path.strip().split(".")
+    if first in _WHOLE and not (isinstance(value, dict) and step_into(value, first, budget) is not None):
+        names = others
+    for name in names:
+        budget.take(1)
+        value = step_into(value, name, budget)
+    return value
+
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -1,7 +1,7 @@
 """The errors and warnings about a playbook's text: one function makes each, so that this module has all their texts.
 
 A text with an error is not a playbook. The warnings are those of the specification only; all others are in
-`callboard.languages.playbook.advice`.
+`callboard.languages.playbook.admit`.
 """
 
 from callboard.bus.events import Problem

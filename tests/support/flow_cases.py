@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from callboard.languages.flow.conformance import find_differences
+from callboard.languages.flow.authoring import find_differences
 from callboard.lib.json_types import JSON
 from tests.support.flows import (
     LOOP,

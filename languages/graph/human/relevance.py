@@ -2,7 +2,7 @@
 
 Runs that were admitted before `EXACT_ANSWERS` decide by the score alone. They accept every answer of the channel
 ``api``, and every unambiguous answer without a channel. Later runs need a model's decision as well
-(`callboard.languages.graph.human.classification`).
+(`callboard.languages.graph.human.dialogue`).
 """
 
 import re

@@ -2,15 +2,22 @@
 
 from callboard.languages.graph.human.dialogue import human
 from callboard.languages.graph.runners.agent import agent
-from callboard.languages.graph.runners.attachables import memory, tool
-from callboard.languages.graph.runners.branches import condition, merge, split
 from callboard.languages.graph.runners.code import code
-from callboard.languages.graph.runners.external import external
+from callboard.languages.graph.runners.control_flow import (
+    condition,
+    delay,
+    for_each,
+    loop,
+    merge,
+    split,
+    timeout,
+    wait,
+    while_loop,
+)
+from callboard.languages.graph.runners.external import external, memory, tool
 from callboard.languages.graph.runners.http_requests import http_request
 from callboard.languages.graph.runners.item_filter import filter_items
-from callboard.languages.graph.runners.loops import for_each, loop, while_loop
 from callboard.languages.graph.runners.passthrough import passthrough, trigger
-from callboard.languages.graph.runners.pauses import delay, timeout, wait
 from callboard.languages.graph.runners.sort_order import sort
 from callboard.languages.graph.runners.transformation import transform
 from callboard.languages.graph.topology import GraphNode

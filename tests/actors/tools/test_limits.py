@@ -32,7 +32,7 @@ from callboard.bus.effects import (
 )
 from callboard.languages.playbook.options import Options
 from callboard.languages.skills.skill import McpServer, Skill
-from callboard.languages.workflow.toolbox import tool_sources
+from callboard.languages.workflow.visit import tool_sources
 from callboard.lib.durations import seconds_of
 from callboard.lib.json_types import JSON
 from tests.support.flow_providers import flow_of, ours, played

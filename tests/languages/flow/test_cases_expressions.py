@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callboard.languages.flow.conformance import same
+from callboard.languages.flow.authoring import same
 from tests.support.flow_cases import FAULT, Case, bad, ok, play
 from tests.support.flows import flow, perform, returned
 

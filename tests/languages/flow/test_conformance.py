@@ -4,7 +4,7 @@ from typing import cast
 
 import pytest
 
-from callboard.languages.flow.conformance import find_differences
+from callboard.languages.flow.authoring import find_differences
 from callboard.runtime.run.log import read_run
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import CrashingLog

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from callboard.actors.providers import http, nats, process
-from callboard.languages.flow.needs import find_variables
+from callboard.languages.flow.admit import find_variables
+from callboard.languages.flow.calls import NATIVE
 from callboard.languages.flow.provider_document import document_of, find_provider_problems
-from callboard.languages.flow.providers import NATIVE
 from callboard.languages.flow.shipped_providers import CONTRACTS, FAILURES, OURS
 from callboard.languages.provider_contracts import contract_of
 from callboard.surfaces.cli import exits
@@ -22,11 +22,11 @@ SOURCES = {
     "http": ["actors/providers/http.py", "actors/providers/http_request.py", "actors/providers/http_response.py"],
     "nats": ["actors/providers/nats.py"],
     "process": ["actors/providers/process.py"],
-    "model": ["languages/flow/natives/model.py"],
-    "tool": ["languages/flow/natives/tool.py", "languages/flow/natives/sessions.py", "languages/flow/approvals.py"],
-    "definition": ["languages/flow/natives/definition.py"],
-    "human": ["languages/flow/natives/human.py"],
-    "signal": ["languages/flow/natives/signal.py"],
+    "model": ["languages/flow/natives/sessions.py"],
+    "tool": ["languages/flow/natives/sessions.py", "languages/flow/approvals.py"],
+    "definition": ["languages/flow/natives/waits.py"],
+    "human": ["languages/flow/natives/waits.py"],
+    "signal": ["languages/flow/natives/waits.py"],
 }
 """Where the failures of each provider are made."""
 

@@ -11,7 +11,7 @@ from callboard.bus.commands import StartRun
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, Problem
 from callboard.bus.subjects import RunRef
-from callboard.languages.flow.natives.human import read_answer
+from callboard.languages.flow.natives.waits import read_answer
 from callboard.languages.flow.result import UNSET
 from callboard.runtime.interpreter.waits import has_members
 from callboard.runtime.run.activation import Command

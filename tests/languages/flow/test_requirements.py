@@ -15,7 +15,7 @@ import pytest
 
 from callboard.bus import events as ev
 from callboard.languages.flow import result
-from callboard.languages.flow.conformance import CLAIM
+from callboard.languages.flow.authoring import CLAIM
 from callboard.languages.flow.language import LANGUAGE
 from callboard.languages.flow.specified_providers import MOCK, SPECIFIED
 from callboard.languages.language import Definition

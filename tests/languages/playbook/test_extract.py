@@ -3,8 +3,7 @@
 import pytest
 
 from callboard.languages.playbook import extraction
-from callboard.languages.playbook.extraction import Extracted, extract_field
-from callboard.languages.playbook.json_objects import outermost_objects
+from callboard.languages.playbook.extraction import Extracted, extract_field, outermost_objects
 from callboard.languages.playbook.rules import BOUNDED_TEXTS
 from callboard.lib.step_limits import Steps
 

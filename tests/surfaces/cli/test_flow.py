@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callboard.languages.flow.conformance import CLAIM, find_differences, same
+from callboard.languages.flow.authoring import CLAIM, find_differences, same
 from callboard.languages.registry import TITLE_CHARS_MAX, about, parse_definition
 from callboard.surfaces.cli import exits
 from tests.support.cli_stage import Place, next_event

@@ -8,8 +8,8 @@ from callboard.bus import events as ev
 from callboard.bus.effects import ModelReply
 from callboard.bus.paths import interaction_id
 from callboard.languages.graph import admit
-from callboard.languages.graph.human.classification import read_decision
 from callboard.languages.graph.human.decisions import label_of_option
+from callboard.languages.graph.human.dialogue import read_decision
 from callboard.languages.graph.human.labels import read_explicit, read_words
 from callboard.languages.graph.human.relevance import read_score
 from callboard.languages.graph.rules import EXACT_ANSWERS

@@ -1,12 +1,16 @@
-"""The ``human`` provider: asks a person; the question is open until an answer fits it or the time has passed."""
+"""The providers that wait for something outside of the run.
+
+``human`` asks a person: the question is open until an answer fits it or the time has passed. ``signal`` waits for a
+signal whose data matches. ``definition`` runs another definition as a child run.
+"""
 
 from typing import Any
 
 from callboard.bus.answer_schemas import answer_schema
 from callboard.languages.flow.dispatches import Dispatch, Reply
 from callboard.languages.flow.frame import duration_of
-from callboard.languages.flow.result import UNSET, success
-from callboard.languages.language import Answered, Ask, Instant, Ok, Question
+from callboard.languages.flow.result import UNSET, Result, as_envelope, success
+from callboard.languages.language import Answered, Ask, End, Instant, Ok, Question, SignalArrived
 from callboard.lib.json_types import JSON
 
 _YES = frozenset({"yes", "y", "true", "ok", "1"})
@@ -115,3 +119,69 @@ def _is_number(value: JSON) -> bool:
 def _metadata(answered: Answered) -> dict[str, JSON]:
     found = {"by": answered.by, "channel": answered.channel, "data": answered.response_data, "answers": answered.k}
     return {name: value for name, value in found.items() if value is not None}
+
+
+async def await_signal(request: Dispatch) -> Reply:
+    """Wait for a signal."""
+    stage, node = request.stage, request.node
+    timeout = request.arguments.get("timeout")
+    if timeout is None:
+        return _signal_to_reply(await _signal(request, None))
+    due = duration_of(timeout).after(stage.now())
+    raced = await stage.within(due, _signal(request, due), node=node, slot="bound")
+    if isinstance(raced, Ok):
+        return _signal_to_reply(raced.value)
+    message = f"no signal {request.arguments['name']!r} within {timeout}"
+    return Reply(request.make_failure("Timeout", message, type="timeout"))
+
+
+async def _signal(request: Dispatch, due: Instant | None) -> SignalArrived:
+    return await request.node.signal("signal", request.arguments["name"], request.arguments.get("match"), due)
+
+
+def _signal_to_reply(signal: SignalArrived) -> Reply:
+    metadata: dict[str, JSON] = {"name": signal.name}
+    if signal.by is not None:
+        metadata["by"] = signal.by
+    return Reply(success(signal.data), metadata)
+
+
+_NAMES = ("name", "hash", "file", "source", "language")
+_START = ("arguments", "options", "model")
+
+
+async def run_definition(request: Dispatch) -> Reply:
+    """Run another definition and wait for its end."""
+    given = request.arguments
+    definition = {name: given[name] for name in _NAMES if name in given}
+    start: dict[str, Any] = {name: given[name] for name in _START if name in given}
+    end = await request.node.child("child", definition, request.input, **start)
+    metadata = {"status": end.status, "results": end.results}
+    return Reply(success(end.output) if end.status == "completed" else _failure_of_child(request, end), metadata)
+
+
+def _failure_of_child(request: Dispatch, end: End) -> Result:
+    """Return the failure for a child run that did not complete; the child's own failure is ``previous``."""
+    error = end.error
+    given = request.arguments
+    named = given.get("name") or given.get("file") or given.get("hash") or "the definition"
+    reason = f": {error.message or error.code}" if error is not None else ""
+    previous = UNSET if error is None else as_envelope(error)
+    retryable = None if error is None else error.retryable
+    match end.status:
+        case "cancelled":
+            code, type, message = "Cancelled", "cancellation", f"the run of {named} was cancelled"
+        case "expired":
+            code, type, message = "Expired", "timeout", f"the run of {named} expired"
+        case _ if error is not None and error.code in REJECTED:
+            code, type, message = "Rejected", "error", f"{named} was refused{reason}"
+        case _:
+            code, type, message = "Failed", "error", f"the run of {named} failed{reason}"
+    details = {"status": end.status}
+    if code == "Rejected" and error is not None and isinstance(error.details, dict):
+        details |= error.details
+    return request.make_failure(code, message, type=type, details=details, retryable=retryable, previous=previous)
+
+
+REJECTED = frozenset({"child.refused"})
+"""Failure codes of child runs whose start was refused."""
