@@ -1,4 +1,4 @@
-"""JavaScript regular expressions as trees. `parser` parses their source, `program` compiles them."""
+"""JavaScript regular expressions as trees. `parser` parses their source, `regex` compiles them."""
 
 from msgspec import Struct
 

@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from callboard.lib.json_schema import applicators as ap
 from callboard.lib.json_schema import assertions as as_
-from callboard.lib.json_schema import evaluated as ev
 from callboard.lib.json_schema.application import Check
 
 if TYPE_CHECKING:
@@ -92,8 +91,8 @@ _SINCE_2019: Mapping[str, Check] = {
     "contains": ap.contains,
     "dependentRequired": as_.dependent_required,
     "dependentSchemas": ap.dependent_schemas,
-    "unevaluatedItems": ev.unevaluated_items,
-    "unevaluatedProperties": ev.unevaluated_properties,
+    "unevaluatedItems": ap.unevaluated_items,
+    "unevaluatedProperties": ap.unevaluated_properties,
 }
 _DRAFT2019: Mapping[str, Check] = {
     **{keyword: check for keyword, check in _DRAFT7.items() if keyword != "dependencies"},

@@ -9,11 +9,19 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from callboard.projections.drawing.beside import ACROSS_PX, Beside, gaps_crossed, ways_beside
 from callboard.projections.drawing.graph import THREAD_PX, Chain, Layers, Link, Size, cut_into_layers, grow_boxes
-from callboard.projections.drawing.order import order
-from callboard.projections.drawing.place import place
-from callboard.projections.drawing.ports import ports_of, sides, stack_self_links, straighten_ports, widen_loops
+from callboard.projections.drawing.positions import order, place
+from callboard.projections.drawing.routes import (
+    ACROSS_PX,
+    Lane,
+    gaps_crossed,
+    lanes_beside,
+    ports_of,
+    sides,
+    stack_self_links,
+    straighten_ports,
+    widen_loops,
+)
 
 GAP_PX = 24.0
 GAP_MAX_PX = 44.0
@@ -115,7 +123,7 @@ class _Plan:
         self.rows = _rows(cut, ports)
         self.centres = [Point(vertex.x, sum(self.rows[vertex.rank]) / 2) for vertex in cut.vertices[: len(boxes)]]
         width = max((vertex.x + vertex.right for vertex in cut.vertices), default=0.0)
-        self._beside, self.width = ways_beside(cut, self.rows, width)
+        self._lanes, self.width = lanes_beside(cut, self.rows, width)
         self.around_y, heights = stack_self_links(links)
         self.sides = sides(cut, boxes, heights)
 
@@ -130,7 +138,7 @@ class _Plan:
             top, bottom = self._row(vertex)
             x = self._x(vertex)
             if chain.beside and point:
-                steps += _around_the_rows(steps[-1][-1], self._beside[index], Point(x, top))
+                steps += _around_the_rows(steps[-1][-1], self._lanes[index], Point(x, top))
                 steps.append((Point(x, bottom),))
             else:
                 _go(steps, Point(x, top), bottom)
@@ -156,7 +164,7 @@ class _Plan:
             top, bottom = self._row(vertex)
             x = self._x(vertex)
             if chain.beside and point:
-                steps += _around_the_rows(steps[-1][-1], self._beside[index], Point(x, bottom))
+                steps += _around_the_rows(steps[-1][-1], self._lanes[index], Point(x, bottom))
                 steps.append((Point(x, top),))
             else:
                 _go(steps, Point(x, bottom), top)
@@ -195,11 +203,11 @@ class _Plan:
         return Point(self._x(chain.label), sum(self._row(chain.label)) / 2) if chain.label is not None else None
 
 
-def _around_the_rows(start: Point, beside: Beside, end: Point) -> list[Way]:
+def _around_the_rows(start: Point, lane: Lane, end: Point) -> list[Way]:
     """Return the steps of an edge that leaves between two rows, follows a lane, and returns between two others."""
     down = 1 if start.y < end.y else -1
-    out, back = (beside.upper, beside.lower)[::down]
-    x, corner = beside.lane, _CORNER_PX
+    out, back = (lane.upper, lane.lower)[::down]
+    x, corner = lane.x, _CORNER_PX
     near = min(corner, abs(out - start.y)) * down
     far = min(corner, abs(end.y - back)) * down
     return [

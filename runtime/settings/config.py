@@ -25,22 +25,18 @@ from callboard.bus.log.payloads import INLINE_BYTES_MAX
 from callboard.bus.nats.credentials import Credentials, without_secrets
 from callboard.bus.prices import Prices, list_prices, read_prices
 from callboard.features.budgets.allowances import Allowance, Allowances
-from callboard.runtime.settings.budget_settings import BUDGETS
 from callboard.runtime.settings.cold_settings import COLD, ColdRule
 from callboard.runtime.settings.cores import cores
-from callboard.runtime.settings.endpoint_settings import ENDPOINTS, EndpointSettings
 from callboard.runtime.settings.fetch_auth import FALLBACKS, FETCH_AUTH
-from callboard.runtime.settings.model_turns_settings import MODEL_TURNS_MAX
+from callboard.runtime.settings.model_settings import BUDGETS, ENDPOINTS, MODEL_TURNS_MAX, PRICES, EndpointSettings
 from callboard.runtime.settings.nats_context import read_context
 from callboard.runtime.settings.notify_settings import NOTIFY, NotifyRule
 from callboard.runtime.settings.oauth_settings import OAUTH, OAuthSettings, Provider
 from callboard.runtime.settings.oidc_settings import OIDC, OidcSettings
-from callboard.runtime.settings.price_settings import PRICES
 from callboard.runtime.settings.provider_settings import PROVIDERS, ProviderSettings
 from callboard.runtime.settings.retention_settings import RETENTION, RetentionRule
-from callboard.runtime.settings.subject_settings import AllowedSubjects
 from callboard.runtime.settings.tables import Table, secrets_in
-from callboard.runtime.settings.tenant_settings import TENANTS, TenantSettings
+from callboard.runtime.settings.tenant_settings import TENANTS, AllowedSubjects, TenantSettings
 from callboard.runtime.settings.vector_settings import VECTORS, VectorSettings
 from callboard.runtime.settings.webhook_settings import WEBHOOKS, WebhookSecrets
 

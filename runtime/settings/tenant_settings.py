@@ -1,14 +1,21 @@
-"""The settings of tenants: the table ``tenants`` of the configuration, by the tenants' names; ``*`` is for all others.
+"""The settings of tenants: the tables ``tenants`` and ``tools_allow_nats``.
 
-It lists the variables of the workers' environment that the definitions of a tenant may use, with the hosts to which
-their values may be sent.
+``tenants`` is by the tenants' names; ``*`` is for all others. It lists the variables of the workers' environment that
+the definitions of a tenant may use, with the hosts to which their values may be sent.
+
+``tools_allow_nats`` has patterns of the NATS subjects on which runs may send requests. It is a list of patterns for
+every tenant, or a table of lists by tenant, in which ``*`` applies to each tenant that the table does not name. In the
+environment, the list is separated by commas and the table is JSON.
 """
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+import msgspec
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
 from callboard.actors.lending.variables import is_reserved
+from callboard.bus.outgoing_subjects import EVERYONE, is_pattern
+from callboard.lib.json_errors import JSON_ERRORS
 from callboard.runtime.settings.reserved import reserved_patterns
 from callboard.runtime.settings.tables import DEFERRED, Reading, Table
 
@@ -50,3 +57,30 @@ def _read(given: Any, reading: Reading) -> dict[str, TenantSettings] | None:
 
 
 TENANTS = Table("a table of tenants by name, each with `env` and `allow_hosts`", _read)
+
+
+def _by_tenant(value: Any) -> Any:
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        try:
+            value = msgspec.json.decode(value)
+        except JSON_ERRORS as error:
+            raise ValueError(f"not a JSON object: {error}") from error
+    if isinstance(value, dict):
+        return {tenant: _words(patterns) for tenant, patterns in value.items()}
+    return {EVERYONE: _words(value)}
+
+
+def _words(value: Any) -> Any:
+    return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+
+
+def _pattern(value: str) -> str:
+    if not is_pattern(value):
+        raise ValueError(
+            f"{value!r} is not a pattern of subjects: words joined by dots, * for one, a last > for the rest"
+        )
+    return value
+
+
+Pattern = Annotated[str, Field(min_length=1), AfterValidator(_pattern)]
+AllowedSubjects = Annotated[dict[str, tuple[Pattern, ...]], BeforeValidator(_by_tenant)]

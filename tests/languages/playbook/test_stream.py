@@ -13,7 +13,7 @@ from callboard.bus import events as ev
 from callboard.bus.commands import Resume
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event
-from callboard.projections.results.playbook_stream import PlaybookStream
+from callboard.projections.results.playbook import PlaybookStream
 from callboard.projections.trace.live_stream import Onward, Piece, Told
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker

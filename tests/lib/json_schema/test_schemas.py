@@ -12,9 +12,9 @@ from jsonschema_specifications import REGISTRY
 
 from callboard.lib.json_schema import check as checking
 from callboard.lib.json_schema.application import DEPTH_MAX, STEPS_MAX
+from callboard.lib.json_schema.assertions import equal, key_of
 from callboard.lib.json_schema.check import Inapplicable
 from callboard.lib.json_schema.dialects import DIALECTS, schema_of_schemas
-from callboard.lib.json_schema.equality import equal, key_of
 from callboard.lib.json_schema.violation_messages import VALUE_CHARS_MAX, show_value, violation_message
 from callboard.lib.step_limits import Steps
 

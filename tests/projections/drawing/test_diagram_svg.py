@@ -18,12 +18,10 @@ from callboard.projections.drawing.cards import LABEL_LINES_MAX, card, label
 from callboard.projections.drawing.diagram import Diagram, DiagramFold, NodeColour
 from callboard.projections.drawing.graph import Link, Size, cut_into_layers
 from callboard.projections.drawing.layout import Layout, Point, lay_out
-from callboard.projections.drawing.levels import DEPTH_MAX, parents
 from callboard.projections.drawing.mermaid import mermaid
-from callboard.projections.drawing.order import order
-from callboard.projections.drawing.scene import Placed, Scene, Stage
-from callboard.projections.drawing.style import DARK, LIGHT
-from callboard.projections.drawing.svg import DESCRIPTION_CHARS_MAX, describe, svg
+from callboard.projections.drawing.positions import order
+from callboard.projections.drawing.scene import DEPTH_MAX, Placed, Scene, Stage, parents
+from callboard.projections.drawing.svg import DARK, DESCRIPTION_CHARS_MAX, LIGHT, describe, svg
 from callboard.projections.drawing.text import ELLIPSIS, escape_xml, width_of, wrap_text
 from callboard.projections.projection import fold
 from callboard.surfaces.cli import exits

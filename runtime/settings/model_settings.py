@@ -1,0 +1,101 @@
+"""The settings of models and of what they cost.
+
+``endpoints`` are by the names that models give as provider. ``model_turns_max`` is the maximum number of concurrent
+turns by provider. ``prices`` override the shipped list of models' prices. ``budgets`` are limits for all runs of a
+tenant or a definition together. In the environment, ``CALLBOARD_ENDPOINTS``, ``CALLBOARD_MODEL_TURNS_MAX``,
+``CALLBOARD_PRICES`` and ``CALLBOARD_BUDGETS`` are the same tables in JSON.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter
+
+from callboard.actors.models.catalog import API, PROVIDERS, Endpoint
+from callboard.bus.prices import read_prices
+from callboard.features.budgets.allowances import Allowance
+from callboard.runtime.settings.tables import DEFERRED, Reading, Table
+
+
+class EndpointSettings(BaseModel):
+    """One endpoint. ``key`` is the key itself, or ``${VARIABLE}`` for the value of a variable."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    api: API
+    base_url: Annotated[str, Field(pattern=r"^https?://[^\s@]+$")]
+    key: SecretStr = SecretStr("")
+    model: str = ""
+
+    def endpoint(self) -> Endpoint:
+        """Return the endpoint for the catalog of models."""
+        return Endpoint(self.api, self.base_url, self.key.get_secret_value(), self.model)
+
+    def __str__(self) -> str:
+        return f"{self.api} {self.base_url}"
+
+
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
+
+_ENDPOINT_SHAPE = TypeAdapter(dict[Name, EndpointSettings], config=DEFERRED)
+
+
+def _read_endpoints(given: Any, reading: Reading) -> dict[str, EndpointSettings] | None:
+    found = reading.validate(_ENDPOINT_SHAPE, reading.with_secrets(given, "key", "is used without a key"))
+    for name in sorted((found or {}).keys() & PROVIDERS.keys()):
+        reading.wrong("is the name of a provider; choose another one", name)
+    return found
+
+
+ENDPOINTS = Table(
+    "a table of endpoints by name, each with `api` and `base_url`, optionally `key` and `model`", _read_endpoints
+)
+
+
+_TURNS_SHAPE = TypeAdapter(dict[str, Annotated[int, Field(ge=1)]], config=DEFERRED)
+
+
+def _read_turns(given: Any, reading: Reading) -> dict[str, int] | None:
+    return reading.validate(_TURNS_SHAPE, given)
+
+
+MODEL_TURNS_MAX = Table("a table by provider or endpoint, each with a whole number from 1", _read_turns)
+
+
+_PRICE_SHAPE = TypeAdapter(dict[str, Any], config=DEFERRED)
+
+
+def _read_prices(given: Any, reading: Reading) -> dict[str, Any] | None:
+    """Return the table as it was given; None if it is invalid."""
+    table = reading.validate(_PRICE_SHAPE, given)
+    for place, why in read_prices(table or {})[1].items():
+        reading.wrong(why, place)
+    return None if reading.problems else table
+
+
+PRICES = Table(
+    "a table by model: a number of US dollars per million tokens, or `input`, `output` and optionally `cache_read`, "
+    "`cache_write`, `since` (a date), `over` (tokens of input); or several of these in a list",
+    _read_prices,
+)
+
+
+_BUDGET_SHAPE = TypeAdapter(dict[str, dict[str, Any]], config=DEFERRED)
+
+
+def _read_budgets(given: Any, reading: Reading) -> dict[str, dict[str, Any]] | None:
+    """Return the table as it was given; None if it is invalid."""
+    table = reading.validate(_BUDGET_SHAPE, given)
+    for name, one in (table or {}).items():
+        try:
+            msgspec.convert(one, Allowance, strict=False)
+        except msgspec.ValidationError as error:
+            reading.wrong(str(error), name)
+    return None if reading.problems else table
+
+
+BUDGETS = Table(
+    "a table by `tenant` or `tenant/definition`, each with `tokens`, `usd` or `turns`, optionally `per` (hour, day, "
+    "month) and `then` (refuse, pause)",
+    _read_budgets,
+)
