@@ -1,29 +1,232 @@
 """Gemini: model turns through the official SDK, over ``streamGenerateContent``.
 
-Requests are made in `gemini_contents`, replies in `gemini_stream`, failures in `gemini_errors`; this module has the
-client.
+Requests are made in `gemini_contents`; this module has the client, the reply that the chunks of a stream are folded
+into, the failures of the model port for the exceptions of the SDK, and embeddings: one request for a batch of texts.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterable, Mapping
+import re
+from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
-from typing import Any
+from typing import Any, cast
 
 import msgspec
+from msgspec import Struct
 
-from callboard.actors.models import gemini_embeddings
-from callboard.actors.models.embedding_models import Embedded, EmbeddingRequest, embed_all
+from callboard.actors.models.draft import Call, Draft, count_of
+from callboard.actors.models.embedding_models import Embedded, EmbeddingRequest, embed_all, read_as
+from callboard.actors.models.error_bodies import said_in
 from callboard.actors.models.gemini_contents import DISPENSABLE, SCHEMA, request_of
-from callboard.actors.models.gemini_errors import GARBAGE, Unreadable, failure_of
-from callboard.actors.models.gemini_stream import ContentFold
-from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
+from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, ProviderReply, unheard
 from callboard.actors.models.refusals import Refusals
 from callboard.actors.models.request_parts import Request
 from callboard.actors.models.request_retries import RetryPolicy, Spending, TryFailed, with_retries
 from callboard.actors.models.stream_reader import CONNECT_S, SILENCE_S, listen, sdk
+from callboard.actors.models.trouble import TRANSPORT, code_of_status, entry_of, try_failed
 from callboard.actors.models.turn_limits import Lane
 from callboard.actors.models.unstreamed import STREAM, Unstreamed, media_type
 from callboard.bus import tracecontext
-from callboard.bus.effects import Failure, ModelReply
+from callboard.bus.effects import Failure, ModelReply, Usage
+from callboard.lib.json_types import JSON
+
+UNREADABLE = "model.bad_reply"
+
+CODE_OF: Mapping[str, str] = {
+    "google.APIError": "model.bad_reply",
+    "google.UnknownApiResponseError": UNREADABLE,
+    "callboard.Unreadable": UNREADABLE,
+    **TRANSPORT,
+}
+"""Codes by exception; that of an ``APIError`` is its status's, if it has one."""
+
+CODE_OF_REASON: Mapping[str, str] = {"API_KEY_INVALID": "model.auth"}
+"""Codes by the reason in an error's details, if it is more specific than the status."""
+
+_SECONDS = re.compile(r"(\d+(?:\.\d+)?)s")
+
+
+GARBAGE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""Exceptions that the SDK raises for an answer of an unexpected shape."""
+
+
+class Unreadable(Exception):
+    """The SDK could not read an answer."""
+
+
+def failure_of(error: Exception) -> TryFailed | None:
+    """Return the failure for an exception that comes from the SDK or through it; None for any other, which is a bug."""
+    entry = entry_of(type(error), CODE_OF)
+    if entry is None:
+        return None
+    status = getattr(error, "code", None)
+    code = code_of_status(status) if isinstance(status, int) and status >= 400 else CODE_OF[entry]
+    after_s: float | None = None
+    for detail in _details(getattr(error, "details", None)):
+        match detail:
+            case {"reason": str(reason)}:
+                code = CODE_OF_REASON.get(reason, code)
+            case {"retryDelay": str(delay)} if wait := _SECONDS.fullmatch(delay):
+                after_s = float(wait[1]) or None
+            case _:
+                continue
+    details = {"status": status, "type": getattr(error, "status", None)}
+    message = getattr(error, "message", None) or said_in(getattr(error, "details", None))
+    return try_failed(error, code, message=message, details=details, after_s=after_s)
+
+
+def _details(body: JSON) -> Iterator[JSON]:
+    """Yield the details of an error (``google.rpc.ErrorInfo``, ``google.rpc.RetryInfo`` and others)."""
+    match body:
+        case {"error": {"details": list() as details}}:
+            yield from cast("list[JSON]", details)
+        case _:
+            return
+
+
+class _Vector(Struct):
+    values: list[float]
+
+
+class _Usage(Struct):
+    prompt_token_count: int | None = None
+
+
+class _Answer(Struct):
+    embeddings: list[_Vector]
+    usage_metadata: _Usage | None = None
+
+
+async def _request_embeddings(client: Any, request: EmbeddingRequest) -> Embedded:
+    """Send one request, over the SDK's client.
+
+    :raises TryFailed: if there is no usable answer
+    """
+    # Whole contents: the SDK joins bare texts into one content for some models.
+    contents = [{"role": "user", "parts": [{"text": text}]} for text in request.texts]
+    config: dict[str, Any] = {"http_options": {"headers": tracecontext.headers()}}
+    if request.dimensions is not None:
+        config["output_dimensionality"] = request.dimensions
+    try:
+        said = await client.aio.models.embed_content(model=request.model, contents=contents, config=config)
+        body = said.model_dump(mode="json", include={"embeddings", "usage_metadata"}, exclude_none=True)
+    except GARBAGE as error:
+        if (known := failure_of(error)) is None:
+            known = failure_of(Unreadable(f"the answer cannot be read: {type(error).__name__}: {error}"))
+        assert known is not None
+        raise known from error
+    except Exception as error:
+        if (known := failure_of(error)) is None:
+            raise
+        raise known from error
+    answer: _Answer = read_as(_Answer, body)
+    tokens = answer.usage_metadata.prompt_token_count if answer.usage_metadata is not None else None
+    return Embedded([vector.values for vector in answer.embeddings], Usage(tokens or 0))
+
+
+REFUSALS = frozenset(
+    {
+        *("safety", "recitation", "blocklist", "prohibited_content", "spii", "escalation", "model_armor"),
+        *("image_safety", "image_prohibited_content", "image_recitation", "pup_limited_disabled"),
+    }
+)
+"""Finish reasons that are refusals."""
+
+MISTAKES = frozenset(
+    {
+        *("malformed_function_call", "malformed_response", "unexpected_tool_call", "too_many_tool_calls"),
+        *("finish_reason_unspecified", "language", "other", "image_other", "no_image", "missing_thought_signature"),
+    }
+)
+"""Finish reasons without an answer; the next try may have one."""
+
+
+class ContentFold:
+    """An unfinished candidate: a sequence of complete parts, of which every chunk brings some."""
+
+    def __init__(self) -> None:
+        self.draft = Draft()
+        self._blocked = ""
+        self._words = ""
+
+    def whole(self, body: Mapping[str, JSON]) -> list[JSON] | None:
+        """Return None: the SDK reads whole answers in the same way as streams."""
+        return None
+
+    def take(self, event: object) -> str | None:
+        """Add the next chunk, as `callboard.actors.models.draft.Fold.take`."""
+        match event:
+            case {**chunk}:
+                self._about(chunk)
+            case _:
+                return None
+        match chunk.get("candidates"):
+            case [{**candidate}, *_]:
+                pieces = [self._part(part) for part in _parts(candidate)]
+                if isinstance(reason := candidate.get("finish_reason"), str) and reason:
+                    self.draft.stop_reason = reason.lower()
+                    self.draft.ended = True
+                said = [piece for piece in pieces if piece is not None]
+                return "".join(said) if said else None
+            case _:
+                return None
+
+    def reply(self, request: Request) -> ProviderReply:
+        """Return the finished reply, as `callboard.actors.models.draft.Fold.reply`."""
+        if self._blocked:
+            raise self.draft.refusal(self._words or f"the prompt was blocked: {self._blocked}", reason=self._blocked)
+        reason = self.draft.stop_reason
+        if reason in REFUSALS:
+            raise self.draft.refusal(f"the answer was blocked: {reason}")
+        if reason in MISTAKES:
+            raise self.draft.bad(f"the model broke off: {reason}", again=True)
+        return self.draft.reply(request)
+
+    def _part(self, part: JSON) -> str | None:
+        match part:
+            case {"thought": True}:
+                return None
+            case {"text": str(text)} if text:
+                return self.draft.say(text)
+            case {"function_call": {"name": str(name), **call}}:
+                id, thought = call.get("id"), part.get("thought_signature")
+                made = Call(
+                    id if isinstance(id, str) else "",
+                    name,
+                    call.get("args"),
+                    thought if isinstance(thought, str) else "",
+                    whole=True,
+                )
+                self.draft.calls.append(made)
+                return ""
+            case _:
+                return None
+
+    def _about(self, chunk: Mapping[str, JSON]) -> None:
+        id, model = chunk.get("response_id"), chunk.get("model_version")
+        self.draft.id = id if isinstance(id, str) else self.draft.id
+        self.draft.model = model if isinstance(model, str) else self.draft.model
+        match chunk.get("prompt_feedback"):
+            case {"block_reason": str(reason), **feedback}:
+                self._blocked = reason.lower()
+                words = feedback.get("block_reason_message")
+                self._words = words if isinstance(words, str) else self._words
+            case _:
+                pass
+        if isinstance(usage := chunk.get("usage_metadata"), Mapping):
+            count = {name: count_of(value) for name, value in usage.items()}
+            self.draft.usage = Usage(
+                count.get("prompt_token_count", 0) + count.get("tool_use_prompt_token_count", 0),
+                count.get("candidates_token_count", 0) + count.get("thoughts_token_count", 0),
+                cache_read_tokens=count.get("cached_content_token_count", 0),
+            )
+
+
+def _parts(candidate: Mapping[str, JSON]) -> list[JSON]:
+    match candidate.get("content"):
+        case {"parts": list() as parts}:
+            return parts
+        case _:
+            return []
+
 
 DEFAULT_MODEL = "gemini-3.8-flash"
 DEFAULT_EMBEDDING = "gemini-embedding-001"
@@ -112,7 +315,7 @@ class GeminiModel:
         """
 
         async def ask(part: EmbeddingRequest) -> Embedded:
-            return await gemini_embeddings.embed(self._client, part)
+            return await _request_embeddings(self._client, part)
 
         return await embed_all(request, self._retry, ask, self._lane)
 

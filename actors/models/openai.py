@@ -1,16 +1,18 @@
-"""OpenAI: model turns through the official SDK, over the Responses API or over chat completions.
+"""OpenAI: model turns through the official SDK, over the Responses API or over chat completions; and embeddings.
 
-Others offer the second one as well, so that a base URL leads to Azure, Ollama, vLLM, LiteLLM. Requests and replies are
-in `openai_responses` and `openai_chat`, failures in `openai_errors`; this module has the client.
+Others offer chat completions and embeddings as well, so that a base URL leads to Azure, Ollama, vLLM, LiteLLM. Requests
+and replies of turns are in `openai_responses` and `openai_chat`, failures in `openai_errors`; this module has the
+client.
 """
 
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct
 
-from callboard.actors.models import openai_chat, openai_embeddings, openai_responses
-from callboard.actors.models.embedding_models import Embedded, EmbeddingRequest, embed_all
+from callboard.actors.models import openai_chat, openai_responses
+from callboard.actors.models.embedding_models import Embedded, EmbeddingRequest, embed_all, read_as
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
 from callboard.actors.models.openai_errors import failure_of
 from callboard.actors.models.refusals import Refusals
@@ -19,7 +21,45 @@ from callboard.actors.models.request_retries import RetryPolicy, Spending, TryFa
 from callboard.actors.models.stream_reader import CONNECT_S, NO_KEY, SILENCE_S, forget_headers, listen, sdk
 from callboard.actors.models.turn_limits import Lane
 from callboard.bus import tracecontext
-from callboard.bus.effects import Failure, ModelReply
+from callboard.bus.effects import Failure, ModelReply, Usage
+
+
+class _Item(Struct):
+    embedding: list[float]
+    index: int | None = None
+
+
+class _Usage(Struct):
+    prompt_tokens: int = 0
+
+
+class _Answer(Struct):
+    data: list[_Item]
+    usage: _Usage | None = None
+
+
+async def _request_embeddings(endpoint: Any, request: EmbeddingRequest) -> Embedded:
+    """Ask once, over the SDK's endpoint.
+
+    :raises TryFailed: if there is no usable answer
+    """
+    params: dict[str, Any] = {"model": request.model, "input": request.texts, "encoding_format": "float"}
+    if request.dimensions is not None:
+        params["dimensions"] = request.dimensions
+    try:
+        headers = {"Idempotency-Key": request.idempotency_key, **tracecontext.headers()}
+        said = await endpoint.create(**params, extra_headers=headers)
+    except Exception as error:
+        if (known := failure_of(error)) is None:
+            raise
+        raise known from error
+    body = said.to_dict(warnings=False) if hasattr(said, "to_dict") else said
+    answer: _Answer = read_as(_Answer, body)
+    # Not all servers with this API number the vectors; those that do may answer in another order.
+    items = sorted(enumerate(answer.data), key=lambda one: one[0] if one[1].index is None else one[1].index)
+    usage = Usage(answer.usage.prompt_tokens) if answer.usage is not None else Usage()
+    return Embedded([item.embedding for _, item in items], usage)
+
 
 DEFAULT_MODEL = "gpt-6-sol"
 DEFAULT_EMBEDDING = "text-embedding-3-small"
@@ -103,7 +143,7 @@ class OpenAIModel:
         """
 
         async def ask(part: EmbeddingRequest) -> Embedded:
-            return await openai_embeddings.embed(self._embeddings, part)
+            return await _request_embeddings(self._embeddings, part)
 
         return await embed_all(request, self._retry, ask, self._lane)
 

@@ -1,4 +1,7 @@
-"""The providers that one worker has, by URI, and how dispatches and actions reach them."""
+"""The providers that one worker has, by URI, and how dispatches and actions reach them.
+
+The Result of the mock depends on its arguments alone. The interpreter waits for its delay.
+"""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -7,12 +10,27 @@ from typing import Any
 import anyio.to_thread
 
 from callboard.actors.carrier import EffectFailed, Job
-from callboard.actors.providers.mock import MOCK, Mock
 from callboard.actors.providers.provider import ActionFailed, ActionRequest, Answer, Passed, Request
 from callboard.bus.effects import Failure
 from callboard.lib.finite_json import NotFinite, encode_finite
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_types import JSON
+
+MOCK = "mwl:provider.call/mwl/mock/v1"
+
+
+class Mock:
+    """Takes the place of any provider."""
+
+    async def execute(self, request: Request) -> Answer:
+        arguments = request.arguments
+        failure = arguments.get("failure")
+        if failure is not None:
+            result = {"type": "error", **failure}
+        else:
+            result = {"type": "success", "value": arguments.get("value", request.input)}
+        return Answer(result, arguments.get("metadata", {}))
+
 
 Opens = Callable[[], Any]
 """Makes a provider or a middleware when it is first needed; usually its class."""

@@ -22,8 +22,8 @@ from callboard.actors.tools.failures import (
     with_printed,
 )
 from callboard.actors.tools.mcp_connecting import Heard, connect, list_tools, unavailable
-from callboard.actors.tools.mcp_contents import output_of, text_of, without_binary
 from callboard.actors.tools.mcp_http_answers import TOO_LARGE, is_lost, unread
+from callboard.actors.tools.mcp_results import output_of, text_of, without_binary
 from callboard.actors.tools.tool import INPUT_REQUIRED, ROUNDS_MAX, Keep, ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus import tracecontext
 from callboard.bus.effects import McpTools, ToolSpec

@@ -16,8 +16,7 @@ from callboard.actors.memory.store import InMemory
 from callboard.actors.models.model import Model, ModelTurn
 from callboard.actors.models.scripted import ScriptedModel
 from callboard.actors.models.waits import Waits
-from callboard.actors.providers.catalog import Providers
-from callboard.actors.providers.mock import MOCK
+from callboard.actors.providers.catalog import MOCK, Providers
 from callboard.actors.sources import SourceFailed, SourceRules, resolve
 from callboard.actors.tools.tool import Keep, ToolEnvironment
 from callboard.bus import events as ev

@@ -31,7 +31,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from callboard.actors.tools import python_process
+from callboard.actors.tools import python as python_tools
 from callboard.languages import registry
 from callboard.languages.kit import kits
 from callboard.surfaces import cli
@@ -65,8 +65,8 @@ def callboard(*args: str) -> list[str]:
 
 
 def python_host() -> list[str]:
-    """The command that stands for `python_process.HOST`."""
-    return python(*python_process.HOST[1:])
+    """The command that stands for `python_tools.HOST`."""
+    return python(*python_tools.HOST[1:])
 
 
 def _client(address: str) -> list[str]:
@@ -132,7 +132,7 @@ def main() -> None:
             importlib.import_module(module.name)
     for name in BEFORE_FORK:
         importlib.import_module(name)
-    python_process.HOST = (*_client(sys.argv[2]), *python_process.HOST[1:])
+    python_tools.HOST = (*_client(sys.argv[2]), *python_tools.HOST[1:])
     # What has been imported stays: forks need not look at it, nor copy it for being looked at.
     gc.collect()
     gc.freeze()

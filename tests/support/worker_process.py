@@ -27,7 +27,7 @@ import msgspec
 import structlog
 
 from callboard.actors.carrier import Carrier, Job, Reporter, Sessions
-from callboard.actors.tools import python_process
+from callboard.actors.tools import python as python_tools
 from callboard.actors.tools.tool import Keep
 from callboard.bus import events as ev
 from callboard.bus.log.port import Beside, Entry
@@ -242,7 +242,7 @@ def _become_worker(orders: Orders) -> None:
     os.dup2(log.fileno(), sys.stderr.fileno())
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(log))
     notes = os.open(orders.carried, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    python_process.HOST = tuple(orders.host)
+    python_tools.HOST = tuple(orders.host)
     bootstrap.worker_name = lambda: orders.name
     bootstrap.Services = _services(orders, notes)
     kits()["play"] = Kit("play", parked_runs.__name__, lambda _fields, _source: False, "a play's name")

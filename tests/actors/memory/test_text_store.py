@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from callboard.actors.carrier import EffectFailed
-from callboard.actors.memory import pgvector, qdrant, remote
+from callboard.actors.memory import pgvector, qdrant
 from callboard.actors.memory.exact import Exact
 from callboard.actors.memory.pgvector import PgVector
 from callboard.actors.memory.qdrant import Qdrant
@@ -246,7 +246,7 @@ async def opened(api: QdrantApi, key: str = KEY, namespace: str = "CB_MEMORY") -
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "TRY_AGAIN_MAX_S", 0.001)
+    monkeypatch.setattr(qdrant, "TRY_AGAIN_MAX_S", 0.001)
 
 
 async def test_a_memory_is_a_collection_that_names_its_tenant(api: QdrantApi) -> None:
@@ -287,7 +287,7 @@ async def test_a_server_that_has_much_to_do_is_asked_again(api: QdrantApi) -> No
         # Longer than all tries may take: it is not waited for.
         api.instead = [Reply(429, headers={"retry-after": "3600"})]
         assert await ask.refused("search", input={"query": "tea"}) == "memory.unavailable"
-        api.instead = [Reply(500)] * remote.TRIES_MAX
+        api.instead = [Reply(500)] * qdrant.TRIES_MAX
         assert await ask.refused("search", input={"query": "tea"}) == "memory.unavailable"
         assert api.instead == []
 

@@ -15,11 +15,10 @@ from pydantic import BaseModel, Field
 from structlog.testing import capture_logs
 
 from callboard.actors.carrier import PROGRESS_LINES_MAX, Carrier, Job, Reporter
-from callboard.actors.models import anthropic_errors
+from callboard.actors.models import anthropic as anthropic_model
 from callboard.actors.models.answer_json import read_json
-from callboard.actors.models.anthropic_errors import CODE_OF, CODE_OF_TYPE
+from callboard.actors.models.anthropic import CODE_OF, CODE_OF_TYPE, StreamFold
 from callboard.actors.models.anthropic_messages import request_of
-from callboard.actors.models.anthropic_stream import StreamFold
 from callboard.actors.models.draft import REPLY_CHARS_MAX
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
 from callboard.actors.models.request_parts import TOOL_NAME_CHARS_MAX
@@ -106,7 +105,7 @@ def test_every_entry_names_something_and_says_a_code_of_the_port() -> None:
 
 
 def test_our_own_bugs_stay_our_own() -> None:
-    assert anthropic_errors.failure_of(KeyError("x")) is None
+    assert anthropic_model.failure_of(KeyError("x")) is None
 
 
 @pytest.mark.parametrize(

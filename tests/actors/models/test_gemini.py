@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.actors.models import gemini_errors
-from callboard.actors.models.gemini import DEFAULT_MODEL, GeminiModel
-from callboard.actors.models.gemini_stream import MISTAKES, REFUSALS, ContentFold
+from callboard.actors.models import gemini as gemini_model
+from callboard.actors.models.gemini import DEFAULT_MODEL, MISTAKES, REFUSALS, ContentFold, GeminiModel
 from callboard.actors.models.model import ModelFailed, ModelTurn
 from callboard.actors.models.request_parts import Request
 from callboard.actors.models.request_retries import RetryPolicy, TryFailed
@@ -465,10 +464,10 @@ def test_no_exception_of_the_sdk_is_forgotten() -> None:
     kinds: list[type[BaseException]] = [module.APIError]
     for kind in kinds:
         kinds += kind.__subclasses__()
-        assert entry_of(kind, gemini_errors.CODE_OF) is not None, f"{kind} has no code"
-    assert entry_of(module.UnknownApiResponseError, gemini_errors.CODE_OF) is not None
-    assert entry_of(gemini_errors.Unreadable, gemini_errors.CODE_OF) is not None
-    assert gemini_errors.failure_of(KeyError("x")) is None
+        assert entry_of(kind, gemini_model.CODE_OF) is not None, f"{kind} has no code"
+    assert entry_of(module.UnknownApiResponseError, gemini_model.CODE_OF) is not None
+    assert entry_of(gemini_model.Unreadable, gemini_model.CODE_OF) is not None
+    assert gemini_model.failure_of(KeyError("x")) is None
 
 
 def test_no_reason_to_finish_is_forgotten() -> None:

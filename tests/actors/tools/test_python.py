@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from callboard.actors.tools import python_process
+from callboard.actors.tools import python as python_tools
 from callboard.actors.tools.python import HOSTS_MAX, open_python
 from callboard.actors.tools.stderr import PRINTED_CHARS_MAX
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
@@ -39,7 +39,7 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes are forks of one that has imported all: where it is about what is said, and not about a process."""
-    monkeypatch.setattr(python_process, "HOST", tuple(forks.python_host()))
+    monkeypatch.setattr(python_tools, "HOST", tuple(forks.python_host()))
 
 
 in_a_fork = pytest.mark.usefixtures("forked")
@@ -364,7 +364,7 @@ async def test_a_hanging_call_ends_with_its_worker(tmp_path: Path) -> None:
     started = tmp_path / "pids"
     program = f"""
 import anyio, os
-from callboard.actors.tools import python_process
+from callboard.actors.tools import python as python_tools
 from callboard.actors.tools.python import open_python
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment
 from callboard.bus.effects import PythonTools

@@ -19,7 +19,7 @@ from tests.support.flow_providers import ours
 from tests.support.places import ROOT
 
 SOURCES = {
-    "http": ["actors/providers/http.py", "actors/providers/http_request.py", "actors/providers/http_response.py"],
+    "http": ["actors/providers/http.py", "actors/providers/http_request.py"],
     "nats": ["actors/providers/nats.py"],
     "process": ["actors/providers/process.py"],
     "model": ["languages/flow/natives/sessions.py"],

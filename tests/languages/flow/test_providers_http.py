@@ -15,9 +15,8 @@ import httpx
 import pytest
 
 from callboard.actors.providers.durations import duration_text, seconds_of
-from callboard.actors.providers.http import HTTP, Http, HttpRules
+from callboard.actors.providers.http import HTTP, Http, HttpRules, retry_after_s
 from callboard.actors.providers.http_request import Unsendable, asked_of
-from callboard.actors.providers.http_response import retry_after_s
 from callboard.actors.providers.provider import Answer
 from callboard.bus import events as ev
 from callboard.bus.log.port import Entry
