@@ -1,25 +1,134 @@
 """Judging: decide whether a rule has a notice about an event, from the log alone, so always with the same result.
 
-An event that waits is examined after the time of the rule; if it has been answered by then, there is no notice.
+An event that waits is examined after the time of the rule; if it has been answered by then, there is no notice. A run's
+open questions, and whether the run matches a query, are read in pages that are dropped after use, since a run may have
+any number of events and bytes. A preview has the notices that rules would have sent about the events in the log.
 """
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 
 import anyio
 import msgspec
+from anyio import to_thread
+from msgspec import Struct
+from msgspec.structs import replace
 
 from callboard.bus import events as ev
-from callboard.bus.log.port import EventLog, Recorded
+from callboard.bus.events import Event
+from callboard.bus.log.port import EventLog, NoAnswer, Reading, Recorded, decode_recorded, whole
+from callboard.bus.nats.copied import Copied
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.message_copies import copy_messages
 from callboard.bus.subjects import RunRef, Subjects
+from callboard.features.index.store import RunIndex, Taken
 from callboard.features.notify.notice import Notice, made, of_rejection, short
-from callboard.features.notify.seen import Seen, told_by
 from callboard.projections.lists.question_data import data_lines
+from callboard.projections.lists.runs import tests_events
+from callboard.projections.lists.where import Where
 from callboard.projections.projection import known_payload
+from callboard.projections.run.status import StatusFold
 from callboard.runtime.admission.refusals import START, read_refusal
 from callboard.runtime.settings.notify_settings import NotifyRule, On
 from callboard.runtime.settings.rule_settings import question
+
+PAGE_EVENTS = 500
+PAGE_BYTES = 4 * 1024 * 1024
+"""Limits of one page, in events and (approximately) bytes."""
+
+
+async def told_by(log: Reading, item: Recorded) -> Event:
+    """Return an event without its large values, unless a required member is one of them.
+
+    :raises NoAnswer: if the log does not answer
+    """
+    try:
+        known_payload(item.event)
+    except msgspec.ValidationError:
+        return await whole(log, item)
+    return item.event
+
+
+class Seen:
+    """One run, as far as it has been read; ``wanted`` is the query about it. Events after ``until`` are ignored.
+
+    It has to be closed, since it keeps an index of the run for the query.
+    """
+
+    def __init__(self, ref: RunRef, wanted: Where | None, until: dt.datetime | None) -> None:
+        self._ref = ref
+        self._wanted = wanted
+        self._until = until
+        self._fold = StatusFold()
+        self._index = RunIndex(None, "", 1) if wanted is not None else None
+        self._last = 0
+
+    def close(self) -> None:
+        """Close the index."""
+        if self._index is not None:
+            self._index.close()
+
+    @property
+    def open(self) -> set[int]:
+        """The numbers of the events that opened what is still open."""
+        return {each.event.n for each in self._fold.open}
+
+    def matches(self) -> bool:
+        """Whether the run matches the query, as in a search of all runs."""
+        if self._wanted is None or self._index is None:
+            return True
+        if tests_events(self._wanted):
+            self._index.tell({self._ref.run: self._fold.status})
+        return self._index.matching(self._wanted) > 0
+
+    async def read(self, log: Reading, n: int) -> None:
+        """Read the run at least up to an event; do nothing if the run has been purged.
+
+        :raises NoAnswer: if the log does not answer, or the answering replica does not have the event yet
+        """
+        after = 0
+        while page := await log.read(self._ref, after, PAGE_EVENTS, PAGE_BYTES):
+            after = page[-1].sequence
+            await self._take(log, page)
+        if self._last < n and await log.last(self._ref) is not None:
+            raise NoAnswer(f"event {n} of run {self._ref.run} has not arrived yet")
+
+    async def _take(self, log: Reading, page: Sequence[Recorded]) -> None:
+        """Take a page; the large values are loaded one event at a time."""
+        together: list[Recorded] = []
+        for item in page:
+            event = await self._looked_into(log, item)
+            together.append(replace(item, event=event))
+            if event is not item.event:
+                await self._take_together(together)
+                together = []
+        await self._take_together(together)
+
+    async def _looked_into(self, log: Reading, item: Recorded) -> Event:
+        # Queries may look into the large values of these events; few have any.
+        if self._index is not None and item.event.type.startswith("run."):
+            return await whole(log, item)
+        return await told_by(log, item)
+
+    async def _take_together(self, items: Sequence[Recorded]) -> None:
+        # In a thread: the event loop is shared, and a run may have many events.
+        if items:
+            await to_thread.run_sync(partial(self._take_all, items))
+
+    def _take_all(self, items: Sequence[Recorded]) -> None:
+        self._last = max(self._last, items[-1].event.n)
+        counted = [item for item in items if item.readable and (self._until is None or item.event.time <= self._until)]
+        for item in counted:
+            payload = known_payload(item.event)
+            if payload is not None:
+                self._fold.apply(item.event, payload)
+        # The events that a fork shares with its origin are not part of its row.
+        taken = [Taken(item.sequence, item.event) for item in counted if item.ref == self._ref]
+        if self._index is not None and taken:
+            self._index.take(taken, taken[-1].sequence)
+
 
 DATA_CHARS_MAX = 1_500
 """Limit of the data of a question in a notice, in characters."""
@@ -149,3 +258,45 @@ def awaited_text(payload: ev.Payload) -> str | None:
             return f"to be resumed: paused, {why}"
         case _:
             return None
+
+
+class Foreseen(Struct, frozen=True):
+    """A notice, and when the rule would have sent it or would send it if nothing changes until then."""
+
+    at: dt.datetime
+    notice: Notice
+
+
+async def preview_notices(
+    log: JetStreamLog, rules: Mapping[str, NotifyRule], since: dt.datetime, *, http_url: str | None = None
+) -> list[Foreseen]:
+    """Return the notices of rules about the events since a time, in the order in which they would have been sent.
+
+    :raises NoAnswer: if the log does not answer
+    """
+    found: list[Foreseen] = []
+    for name, rule in rules.items():
+        judge = Judge(log, name, rule, http_url)
+        for filter in filters(rule, log.subjects):
+            async with aclosing(copy_messages(log, filter, since)) as events:
+                async for message in events:
+                    if (one := await _foresee(log, judge, rule, message)) is not None:
+                        found.append(one)
+    return sorted(found, key=lambda one: (one.at, one.notice.rule))
+
+
+async def _foresee(log: JetStreamLog, judge: Judge, rule: NotifyRule, message: Copied) -> Foreseen | None:
+    if (tenant := log.subjects.tenant_of_rejection(message.subject)) is not None:
+        refusal = judge.judge_refusal(tenant, message.sequence, message.time, message.data)
+        return Foreseen(message.time, refusal) if refusal is not None else None
+    try:
+        ref = log.subjects.parse_event(message.subject).ref
+    except ValueError:
+        return None  # published by another program, not an event of a run
+    item = decode_recorded(message.subject, message.sequence, ref, "", message.data)
+    if not item.readable:
+        return None
+    due = item.event.time + dt.timedelta(seconds=rule.wait_s)
+    # Judge the state at the time when the rule would look, or the current one if that is still to come.
+    told = await judge.judge(item, due, until=due)
+    return Foreseen(due, told) if told is not None and not isinstance(told, Later) else None

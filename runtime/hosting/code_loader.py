@@ -1,7 +1,8 @@
 """Loading code: a module or folder is read, imported, and hosted, so that runs of its workflows can be performed here.
 
 The sources of a bundle are what its digest is made of: the ``.py`` files of a package or folder, or of a single file
-those modules beside it that it imports. Installed packages do not belong to it.
+those modules beside it that it imports. Installed packages do not belong to it. A watch reports that files of hosted
+code have changed, so that it can be loaded again.
 """
 
 import ast
@@ -9,11 +10,14 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import anyio
+from anyio import to_thread
 from msgspec import Struct
 
 from callboard.bus.errors import CallboardError
@@ -349,3 +353,37 @@ def definition_of(file: str, name: str) -> tuple[Bundle, str]:
 def _no_such_workflow(bundle: Bundle, file: str, what: str) -> CallboardError:
     known = ", ".join(bundle.definitions)
     return CallboardError("python.no_workflow", f"{file} {what}", file, f"Name one of its workflows: {known}.")
+
+
+POLL_S = 0.4
+"""Pause between two looks at the files."""
+
+Stamp = frozenset[tuple[str, int, int]]
+"""Files, each with the time of its last change and its size."""
+
+
+async def code_changes(targets: Sequence[str]) -> AsyncGenerator[None]:
+    """Yield after each change of the files of some modules, files or folders, once the files rest again: an editor
+    writes several files, or one in several steps."""
+    known = await to_thread.run_sync(_stamp, targets)
+    while True:
+        await anyio.sleep(POLL_S)
+        seen = await to_thread.run_sync(_stamp, targets)
+        if seen == known:
+            continue
+        while seen != known:
+            known = seen
+            await anyio.sleep(POLL_S)
+            seen = await to_thread.run_sync(_stamp, targets)
+        yield
+
+
+def _stamp(targets: Sequence[str]) -> Stamp:
+    found: set[tuple[str, int, int]] = set()
+    for target in targets:
+        # A file that is being replaced is missing for a moment.
+        with suppress(CallboardError, OSError):
+            for path in find_sources(target):
+                about = path.stat()
+                found.add((str(path), about.st_mtime_ns, about.st_size))
+    return frozenset(found)

@@ -16,15 +16,14 @@ from callboard.actors.programs.orphan_cleanup import sweep
 from callboard.bus.errors import ClockSkewed
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.queue import Outbox
-from callboard.features.budgets.usage_follower import Following
+from callboard.features.budgets.allowances import Following
 from callboard.features.notify.office import telling
 from callboard.features.schedules.keeper import Keeper
 from callboard.features.telemetry.metrics_endpoint import Scraped
 from callboard.runtime.cluster.leader import persistently
 from callboard.runtime.cluster.membership import ALL_BACK_S
-from callboard.runtime.worker.figures import Figures
+from callboard.runtime.worker.figures import Figures, unready
 from callboard.runtime.worker.purges import Purges
-from callboard.runtime.worker.readiness import unready
 from callboard.runtime.worker.services import Services
 from callboard.runtime.worker.store_watch import StoreWatch
 from callboard.runtime.worker.watchdog import Watchdog

@@ -1,4 +1,8 @@
-"""Metrics of a worker: its load, the lag of its event loop and the duration of appends."""
+"""What a worker reports about itself: its metrics and its readiness.
+
+The metrics are its load, the lag of its event loop and the duration of appends. The readiness says whether the worker
+can take runs now, for programs that start and stop workers.
+"""
 
 from collections.abc import Callable, Iterator
 from time import monotonic
@@ -9,6 +13,7 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.features.notify.office import Told
 from callboard.features.telemetry.prometheus import Family, Histogram, Kind, Sample
 from callboard.runtime.worker.worker import Worker
+from callboard.service.client.connection import Connection
 
 LOOK_S = 0.25
 """How often the lag of the loop is measured."""
@@ -65,3 +70,16 @@ class Figures:
         yield Family("callboard_worker_notices_total", "counter", "Notices, by rule and outcome.", notices)
         yield self._lag.family()
         yield self._appends.family()
+
+
+def unready(worker: Worker, connection: Connection) -> str:
+    """Return why a worker takes no runs; empty if it does."""
+    if not connection.nc.is_connected:
+        return "there is no connection to the NATS server"
+    if not worker.ready.is_set():
+        return "the worker has not joined the other workers yet"
+    if worker.draining:
+        return "the worker is draining"
+    if (full := connection.log.room.closed or connection.log.room.full) is not None:
+        return f"the store accepts no messages: {full.reason}"
+    return ""

@@ -1,6 +1,9 @@
-"""Model selection: chooses the model that answers in a run and opens it at its first turn."""
+"""Model selection: chooses the model that answers in a run and opens it at its first turn.
 
-from collections.abc import Mapping
+A start is warned of parameters that the provider of a turn does not support.
+"""
+
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,8 +15,11 @@ from callboard.actors.models.model import Model, ModelFailed, ModelTurn, OnRetry
 from callboard.actors.models.recorded import RecordedModel
 from callboard.actors.models.turn_limits import Lanes
 from callboard.bus.effects import Failure, ModelReply
+from callboard.bus.events import Problem
 from callboard.bus.log.port import EventLog, readable
+from callboard.bus.stand_ins import stands_in
 from callboard.bus.subjects import RunRef
+from callboard.languages.language import TurnParameters
 from callboard.runtime.run.log import events_of, read_run
 
 RECORDED = "recorded"
@@ -122,3 +128,25 @@ def recorded_run(spec: str) -> str | None:
     """The run whose turns a model name such as ``recorded:<run id>`` replays."""
     provider, _, run = spec.partition(":")
     return run if provider == RECORDED and run else None
+
+
+UNSUPPORTED = "model.parameter_unsupported"
+
+
+def unsupported_parameters(wanted: Sequence[TurnParameters], default: str, providers: Providers) -> list[Problem]:
+    """Return a warning for each place that sets an unsupported parameter; ``default`` is the run's model."""
+    problems: list[Problem] = []
+    if stands_in(default):  # it answers for every model that the definition names
+        return problems
+    for one in wanted:
+        try:
+            name, _model = resolve(one.model or default, providers)
+        except ModelFailed:
+            continue  # the turn fails with this error
+        provider = providers[name]
+        missing = [parameter for parameter in one.names if parameter not in provider.parameters]
+        if missing and not provider.stands_in:
+            message = f"the API of {name} does not support {', '.join(missing)}; turns are sent without"
+            expected = f"one of {', '.join(sorted(provider.parameters))}"
+            problems.append(Problem(UNSUPPORTED, message, one.where, expected=expected, severity="warning"))
+    return problems

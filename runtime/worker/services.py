@@ -55,8 +55,14 @@ from callboard.runtime.run.pace import Pace
 from callboard.runtime.settings.config import Config
 from callboard.runtime.settings.vector_settings import VectorSettings
 from callboard.runtime.worker.lent_environment import Lender, addresses_given
-from callboard.runtime.worker.model_selection import RECORDED, STAND_INS, Models, ModelSelection, recorded_run
-from callboard.runtime.worker.parameters import unsupported_parameters
+from callboard.runtime.worker.model_selection import (
+    RECORDED,
+    STAND_INS,
+    Models,
+    ModelSelection,
+    recorded_run,
+    unsupported_parameters,
+)
 from callboard.runtime.worker.providers import Providing
 from callboard.runtime.worker.secrets import Secrets, providers_of
 

@@ -12,8 +12,8 @@ from callboard.lib.concurrency import side_by_side
 from callboard.projections.lists.where import Both, Either, Not, Term, Where
 from callboard.service.client.client import Client, UnknownRun
 from callboard.service.operations.fork_starts import ForkRun, begin_fork
+from callboard.service.operations.removal import FORKED, CannotPurge, purge_run
 from callboard.service.operations.retry_point import ENDED_BADLY, NowhereToFork
-from callboard.service.operations.run_purge import FORKED, CannotPurge, purge_run
 
 AT_ONCE = 16
 """Maximum number of runs that are handled concurrently."""

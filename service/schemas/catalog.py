@@ -17,7 +17,7 @@ def _config() -> dict[str, Any]:
 
 
 def _script() -> dict[str, Any]:
-    from callboard.actors.models.script_schema import script_schema
+    from callboard.actors.models.script import script_schema
 
     return {"$schema": DIALECT, **script_schema()}
 

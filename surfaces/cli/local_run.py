@@ -1,7 +1,13 @@
-"""Performing one run in this process: server, worker, start and follow, until the run ends or the user leaves."""
+"""Performing one run in this process: server, worker, start and follow, until the run ends or the user leaves.
+
+After the run its output can be written as an artifact, with a summary in markdown. The summary has the form of the
+summary that PLAYBOOK.md's native runner appends to a job: the artifact, a table of steps, the warnings.
+"""
 
 import os
+import re
 import tempfile
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -14,12 +20,16 @@ from msgspec import Struct
 from callboard.bus import events as ev
 from callboard.bus.commands import Cancel
 from callboard.bus.errors import CallboardError
-from callboard.bus.events import Event, Problem
+from callboard.bus.events import Event, NodeWarning, Problem
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.server.data_directory import is_stood_by
 from callboard.bus.subjects import RunRef
 from callboard.bus.tracecontext import read, within
 from callboard.features.telemetry.exporters import open_exporters
+from callboard.projections.projection import known_payload
+from callboard.projections.results import view_of
+from callboard.projections.results.view import StepRow, View
+from callboard.projections.run.run_result import Results, RunResult
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.runtime.worker.worker import Worker
@@ -28,9 +38,8 @@ from callboard.service.client.connection import Connection
 from callboard.service.client.errors import RequestRefused
 from callboard.service.files.start_messages import PreparedStart
 from callboard.service.operations.reach import join
-from callboard.service.operations.results import compact, result_of, summary_object
+from callboard.service.operations.results import compact, pretty, result_of, summary_object
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.artifacts import append_summary, write_artifact
 from callboard.surfaces.cli.asking import Terminal
 from callboard.surfaces.cli.event_output import Guiding, Quietly, Shower, Streaming, follow, hear_models, open_view
 from callboard.surfaces.cli.inline_answers import Answering
@@ -300,3 +309,73 @@ def _open_shower(local: LocalRun) -> Shower:
     if local.stream:
         return Streaming()
     return Quietly() if local.settings.as_json else open_view(plain=local.plain)
+
+
+_INNER = re.compile(r"[/\[:]")
+"""Characters that occur only in paths of inner nodes."""
+
+_STATUS = {"completed": "executed", "ok": "executed"}
+
+
+def write_artifact(result: RunResult, path: Path) -> None:
+    """Write a run's output: a text as it is, anything else as JSON.
+
+    :raises CallboardError: ``file.unwritable``
+    """
+    text = result.output if isinstance(result.output, str) else pretty(result.output) + "\n"
+    _write_file(path, text, append=False)
+
+
+def append_summary(
+    path: Path, result: RunResult, events: Sequence[Event], warnings: Sequence[Problem], artifact: str
+) -> None:
+    """Append the summary of a run to a file.
+
+    :raises CallboardError: ``file.unwritable``
+    """
+    reasons = [warning.message for warning in warnings]
+    reasons += [payload.reason for event in events if isinstance(payload := known_payload(event), NodeWarning)]
+    _write_file(path, markdown_summary(result, events, reasons, artifact), append=True)
+
+
+def markdown_summary(result: RunResult, events: Sequence[Event], warnings: Sequence[str], artifact: str) -> str:
+    """Return the summary of a run in markdown."""
+    view = view_of(result.language) or View(Results)
+    lines = [f"## {view.summary_title}", ""]
+    if artifact and result.status == "completed":
+        lines += [f"**Artifact:** `{artifact}`", ""]
+    if result.status != "completed":
+        because = f": {_cell_text(result.error.message or result.error.code)}" if result.error else ""
+        lines += [f"**Status:** {result.status}{because}", ""]
+    lines += ["| # | Title | Status | Input tokens | Output tokens |"]
+    lines += ["|---|-------|--------|--------------|---------------|"]
+    for row in view.steps(events) if view.steps else _step_rows(result):
+        tokens = [str(count) if count else "-" for count in (row.input_tokens, row.output_tokens)]
+        status = _STATUS.get(row.status, row.status)
+        lines.append(f"| {row.number} | {_cell_text(row.title)} | {status} | {tokens[0]} | {tokens[1]} |")
+    if warnings:
+        lines += ["", "### Warnings", *(f"- {_cell_text(warning)}" for warning in warnings)]
+    return "\n".join([*lines, ""]) + "\n"
+
+
+def _step_rows(result: RunResult) -> list[StepRow]:
+    rows: list[StepRow] = []
+    for number, node in enumerate((one for one in result.nodes.values() if not _INNER.search(one.path)), 1):
+        usage = result.usage_by_path.get(node.path)
+        tokens = (usage.input_tokens, usage.output_tokens) if usage else (0, 0)
+        rows.append(StepRow(str(number), node.path, node.outcome or "running", *tokens))
+    return rows
+
+
+def _cell_text(text: str) -> str:
+    """Return a text in a form that a table cell or a list item can hold."""
+    return re.sub(r"\s+", " ", text.replace("|", "\\|")).strip()
+
+
+def _write_file(path: Path, text: str, *, append: bool) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a" if append else "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise CallboardError("file.unwritable", f"the file cannot be written: {error.strerror}", str(path)) from error

@@ -106,7 +106,7 @@ async def show_preview(names: Sequence[str], since_s: float, config: "Config", s
     """
     import msgspec
 
-    from callboard.features.notify.preview import preview_notices
+    from callboard.features.notify.rule_evaluation import preview_notices
     from callboard.service.operations.narration import local
     from callboard.service.operations.reach import reach
     from callboard.service.operations.results import compact

@@ -12,9 +12,8 @@ import anyio
 from callboard.bus.errors import CallboardError
 from callboard.languages.registry import code_language
 from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN
-from callboard.runtime.hosting.code_loader import Bundle, find_sources, load
+from callboard.runtime.hosting.code_loader import Bundle, code_changes, find_sources, load
 from callboard.runtime.hosting.code_registration import register_bundle
-from callboard.runtime.hosting.code_watch import code_changes
 from callboard.service.client.connection import Connection
 from callboard.service.operations.replay_all import Location, replay_all
 from callboard.surfaces.cli.child_processes import ProcessOptions

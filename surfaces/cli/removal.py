@@ -13,7 +13,7 @@ from callboard.surfaces.cli.settings import Settings, load_config, settings_opti
 
 if TYPE_CHECKING:
     from callboard.bus.nats.purge import Gone
-    from callboard.features.retention.expiry import Expired
+    from callboard.features.retention.office import Expired
     from callboard.runtime.settings.config import Config
     from callboard.surfaces.cli.bulk import Many
     from callboard.surfaces.cli.child_processes import ProcessOptions
@@ -75,8 +75,8 @@ async def purge_many(whom: "Many | str", yes: bool, mark: "Gone", config: "Confi
 async def _purge_one(run: str, yes: bool, mark: "Gone", config: "Config", settings: Settings) -> int:
     from callboard.service.client.errors import UsageInvalid
     from callboard.service.operations.reach import reach
+    from callboard.service.operations.removal import purge_run
     from callboard.service.operations.results import compact
-    from callboard.service.operations.run_purge import purge_run
 
     if settings.as_json and not yes:
         raise UsageInvalid("--json does not prompt; pass --yes to confirm", "--yes")
@@ -113,8 +113,8 @@ async def forget_key(name: str, yes: bool, config: "Config", settings: Settings)
     """
     from callboard.projections.lists.where import Both, Term
     from callboard.service.client.errors import UsageInvalid
-    from callboard.service.operations.key_destruction import forget as destroy_key
     from callboard.service.operations.reach import reach
+    from callboard.service.operations.removal import destroy_key
     from callboard.service.operations.results import compact
     from callboard.service.operations.run_listing import listings
 

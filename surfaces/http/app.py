@@ -1,4 +1,8 @@
-"""The HTTP application: the operations of the service, live events, the OpenAPI document, webhooks, and the page."""
+"""The HTTP application: the verbs of the service, live events, the OpenAPI document, webhooks, and the page.
+
+A guard refuses requests that pages of other sites make in the user's browser. Everything that a request causes belongs
+to the span in its headers.
+"""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -6,16 +10,18 @@ from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Mount
 from starlette.routing import Route as Path
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
+from callboard.bus.tracecontext import read, within
 from callboard.features.access.subject import Subject
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
@@ -23,25 +29,89 @@ from callboard.runtime.admission.large_starts import START_BYTES_MAX
 from callboard.service.operations.operation import ApiError, Operation, outcome
 from callboard.service.schemas.catalog import schema_named
 from callboard.surfaces.http.access import Access, Authentication, check
+from callboard.surfaces.http.address import LOOPBACK
 from callboard.surfaces.http.answer_form import PATH as ANSWERS
 from callboard.surfaces.http.answer_form import Answering
 from callboard.surfaces.http.answers import answer, fitting, refusal
-from callboard.surfaces.http.connecting_page import CONNECT, connecting_page
-from callboard.surfaces.http.guard import Guard
-from callboard.surfaces.http.live import LIVE_MAX, MEDIA_TYPE, Live
-from callboard.surfaces.http.login import Login, with_token
+from callboard.surfaces.http.live import LIVE_MAX, MEDIA_TYPE, Live, filters_of, runs_of, type_filter
+from callboard.surfaces.http.login import Login, cookie_token, with_token
 from callboard.surfaces.http.metrics import Metrics
 from callboard.surfaces.http.openapi import document
+from callboard.surfaces.http.plain_pages import CONNECT, connecting_page
 from callboard.surfaces.http.request_body import BODY_WAIT_S, SAID_WAIT_S, Gone, Places, receive_body, while_there
 from callboard.surfaces.http.rings import Rings
 from callboard.surfaces.http.routes import ROUTES, Route
 from callboard.surfaces.http.sender_secrets import SenderSecrets, sender_secrets
 from callboard.surfaces.http.slack_buttons import PATH as BUTTONS
 from callboard.surfaces.http.slack_buttons import SlackButtons
-from callboard.surfaces.http.topics import filters_of, runs_of, type_filter
-from callboard.surfaces.http.trace_headers import Traced
 from callboard.surfaces.http.webhooks import METHODS, Webhooks
 from callboard.surfaces.page.shell import shell_routes
+
+JSON = "application/json"
+SAFE = ("GET", "HEAD", "OPTIONS")
+
+PAGE_HEADER = "callboard-page"
+"""Header that Callboard's page sends with every change. A page of another site cannot set it without a preflight."""
+
+
+class Guard:
+    """Passes acceptable requests on to an application. With ``loopback``, the Host header must name the loopback.
+
+    A page of another site cannot make a browser send JSON here, since no preflight is answered. If its host name is
+    made to resolve to this machine, the Host header does not name the loopback.
+    """
+
+    def __init__(self, app: ASGIApp, *, loopback: bool) -> None:
+        self._app = app
+        self._loopback = loopback
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = self.find_fault(scope) if scope["type"] == "http" else None
+        await (refusal(refused) if refused is not None else self._app)(scope, receive, send)
+
+    def find_fault(self, scope: Scope) -> ApiError | None:
+        """Return the error if a request must not be answered, else None."""
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        # A request with a token is authenticated by it. A page of another site cannot send one.
+        brings = "authorization" in headers or cookie_token(headers) is not None
+        if self._loopback and not brings and _name(host) not in LOOPBACK:
+            return ApiError(403, "http.host", f"requests to host {host[:80]!r} are not accepted", expected="127.0.0.1")
+        origin = headers.get("origin")
+        if origin is not None and origin.partition("://")[2] != host:
+            return ApiError(403, "http.origin", f"requests of pages at {origin[:80]!r} are not accepted")
+        if scope["method"] in SAFE:
+            return None
+        # Browsers add cookies to all requests, so the request must also name the page that made it.
+        if origin is None and cookie_token(headers) is not None:
+            message = "a request with a cookie must have the header 'origin'"
+            return ApiError(403, "http.origin", message, expected=host)
+        if origin is not None and PAGE_HEADER not in headers:
+            return ApiError(403, "http.page", f"a page must send the header {PAGE_HEADER!r} with a change")
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+        if has_body and kind != JSON:
+            return ApiError(415, "http.media_type", f"unsupported media type of the body: {kind[:80]!r}", expected=JSON)
+        return None
+
+
+def _name(host: str) -> str:
+    """The host in a Host header, without the port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]
+
+
+class Traced:
+    """Runs each request of an application in the trace context of its headers."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with within(read(Headers(scope=scope)) if scope["type"] == "http" else None):
+            await self._app(scope, receive, send)
+
 
 REQUESTS_MAX = 256
 """Maximum number of requests that are answered at once, including those that wait for a result."""

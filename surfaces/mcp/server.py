@@ -1,11 +1,11 @@
-"""The MCP server: the table of tools, and the handlers of all other requests.
+"""The MCP server: the table of tools, completions, and the handlers of all other requests.
 
 If a run asks a question while a call waits for its end, the question is put to the person at the client, if the client
 supports that: at once, or (protocol 2026-07-28) by a result that requests input, after which the client repeats the
-call.
+call. Completions are names, files, runs and choices of an input that begin with the typed text.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -16,10 +16,14 @@ from mcp.server.context import CallNext, HandlerResult
 from mcp_types import (
     INVALID_REQUEST,
     CallToolRequestParams,
+    CompleteRequestParams,
+    CompleteResult,
+    Completion,
     ElicitResult,
     InputRequiredResult,
     ListToolsResult,
     PaginatedRequestParams,
+    PromptReference,
     Tool,
     ToolAnnotations,
 )
@@ -32,14 +36,46 @@ from callboard.features.access.subject import Scope
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.surfaces.http.access import check
 from callboard.surfaces.mcp import answers, arguments
+from callboard.surfaces.mcp.arguments import ListRuns
 from callboard.surfaces.mcp.caller import ANSWER_SCOPE, TASKS, Caller, InputNeeded, State, caller_of, heard, name_of
-from callboard.surfaces.mcp.completions import Completions
 from callboard.surfaces.mcp.http import subject_of
 from callboard.surfaces.mcp.prompts import Prompts
 from callboard.surfaces.mcp.resources import Resources
 from callboard.surfaces.mcp.results import answer_result, error_of, error_result
 from callboard.surfaces.mcp.tasks import OfTask, Tasks, UpdateTask
 from callboard.surfaces.mcp.tools import Tools
+
+VALUES_MAX = 100
+"""The protocol's limit of one answer."""
+
+
+class Completions:
+    """Completes the arguments of prompts, and the variables of resources' URIs."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+
+    async def complete(self, context: ServerRequestContext[Any, Any], params: CompleteRequestParams) -> CompleteResult:
+        """Return the completions of an argument."""
+        argument = params.argument
+        if isinstance(params.ref, PromptReference):
+            values = await self._choices(params.ref.name, argument.name)
+        elif argument.name == "run_id":
+            newest = ListRuns.model_validate({"limit": VALUES_MAX})
+            values = [row.run for row in (await self._tools.list_runs(newest, caller_of(context))).runs]
+        else:
+            found = (await self._tools.workflows(None)).workflows
+            values = [text for one in found if (text := one.name if argument.name == "name" else one.file)]
+        fitting = [value for value in values if value.startswith(argument.value)]
+        return CompleteResult(completion=Completion(values=fitting[:VALUES_MAX], has_more=len(fitting) > VALUES_MAX))
+
+    async def _choices(self, prompt: str, name: str) -> Sequence[str]:
+        for one in (await self._tools.workflows(None)).workflows:
+            if prompt == f"start:{one.name or one.file}":
+                schema = {**one.inputs, **one.arguments}.get(name)
+                return [str(value) for value in schema.get("enum", ())] if isinstance(schema, Mapping) else ()
+        return ()
+
 
 NAME = "callboard"
 

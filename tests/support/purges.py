@@ -12,7 +12,7 @@ from callboard.bus.nats.jetstream_api import api
 from callboard.bus.nats.purge import Gone
 from callboard.service.client.client import Client
 from callboard.service.client.connection import Connection
-from callboard.service.operations.run_purge import purge_run
+from callboard.service.operations.removal import purge_run
 
 TENANT = "acme"
 MARK = Gone(by="ada", reason="asked to")

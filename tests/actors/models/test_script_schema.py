@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from callboard.actors.models.script import check_script
-from callboard.actors.models.script_schema import script_schema
+from callboard.actors.models.script import check_script, script_schema
 from tests.support.places import ROOT
 
 VALIDATOR = Draft202012Validator(script_schema())

@@ -16,7 +16,7 @@ from callboard.runtime.run.log import RunLog
 from callboard.runtime.worker import active_runs
 from callboard.service.client.connection import Connection
 from callboard.service.operations.archives import archive_runs
-from callboard.service.operations.key_destruction import KeyInUse, KeyUnknown, forget
+from callboard.service.operations.removal import KeyInUse, KeyUnknown, destroy_key
 from tests.support.encrypted_runs import KEY, SECRET, TENANT, everything, question, start
 from tests.support.flows import call, flow, returned
 from tests.support.service_client import PATIENCE_S, WAITS, Caller
@@ -33,17 +33,17 @@ async def test_a_key_is_forgotten_when_its_runs_have_ended(
     run = await caller.finished(input={"who": SECRET}, encryption_key="ada")
     waiting = await caller.start(script=WAITS, encryption_key="ada")
     with pytest.raises(KeyInUse, match=waiting):
-        await forget(log, TENANT, "ada", [waiting])
+        await destroy_key(log, TENANT, "ada", [waiting])
     await caller.ask("tell", {"run_id": waiting, "verb": "kill", "body": {}})
     await caller.ask("result", {"run_id": waiting, "wait_s": PATIENCE_S})
     await archive_runs(log, TENANT, [run], tmp_path / "a.callboard", children=False, progress=lambda _more: None)
     assert SECRET in json.dumps(await caller.ask("events", {"run_id": run}))
-    await forget(log, TENANT, "ada", [])
+    await destroy_key(log, TENANT, "ada", [])
     shown = await caller.ask("show", {"run_id": run})
     assert (shown["status"], shown["output"]) == ("completed", HIDDEN)
     assert SECRET not in json.dumps(await caller.ask("events", {"run_id": run}))
     with pytest.raises(KeyUnknown):
-        await forget(log, TENANT, "ada", [])
+        await destroy_key(log, TENANT, "ada", [])
     error = await caller.refused("start", {"definition": {"name": "x"}, "run_id": "n"} | start(encryption_key="ada"))
     assert [problem["code"] for problem in error["problems"]] == ["key.forgotten"]
     error = await caller.refused("fork", {"run_id": run, "at": 3})

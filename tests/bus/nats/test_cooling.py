@@ -24,8 +24,8 @@ from callboard.service.client.client import Client
 from callboard.service.client.connection import Connection, open_connection
 from callboard.service.files.event_files import store
 from callboard.service.operations.archives import archive_runs
+from callboard.service.operations.removal import purge_run
 from callboard.service.operations.run_lists import Listings
-from callboard.service.operations.run_purge import purge_run
 from callboard.service.operations.verification import verify_store
 from tests.support.event_logs import Log
 

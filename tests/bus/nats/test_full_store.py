@@ -43,7 +43,7 @@ from callboard.runtime.worker import store_watch
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.service.client.client import Client, UnknownRun
 from callboard.service.client.connection import Connection, open_connection
-from callboard.service.operations.run_purge import purge_run
+from callboard.service.operations.removal import purge_run
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.main import cli
 from callboard.surfaces.nats.micro_service import open_service

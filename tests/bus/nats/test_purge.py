@@ -29,12 +29,12 @@ from callboard.runtime.worker import purges
 from callboard.service.client.client import Client, UnknownRun
 from callboard.service.client.connection import Connection
 from callboard.service.files.event_files import store
-from callboard.service.operations import run_purge
+from callboard.service.operations import removal
 from callboard.service.operations.archives import IdTaken, OriginLacks, archive_runs, import_as, import_runs
 from callboard.service.operations.bulk import purge_all
 from callboard.service.operations.live_projection import LiveProjection
+from callboard.service.operations.removal import CannotPurge, purge_run
 from callboard.service.operations.run_lists import Listings
-from callboard.service.operations.run_purge import CannotPurge, purge_run
 from tests.support.event_logs import Log
 from tests.support.flows import call, flow, returned
 from tests.support.patience import until
@@ -222,7 +222,7 @@ async def test_a_run_that_is_forked_while_it_is_purged_stays(
         return []
 
     with monkeypatch.context() as patched:
-        patched.setattr(run_purge, "forks", none_yet)
+        patched.setattr(removal, "forks", none_yet)
         with pytest.raises(CannotPurge, match="a new fork shares its events"):
             await purged(connection, origin)
     assert await purge_mark(connection.log, RunRef(TENANT, origin)) is None

@@ -15,9 +15,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from callboard.service.operations.operation import ApiError
-from callboard.surfaces.http import bounded_protocol
-from callboard.surfaces.http.bounded_protocol import BoundedProtocol, connections_max
-from callboard.surfaces.http.http_server import serve_app
+from callboard.surfaces.http import http_server
+from callboard.surfaces.http.http_server import BoundedProtocol, connections_max, serve_app
 from callboard.surfaces.http.request_body import ClientPlaces
 
 PATIENCE_S = 10.0
@@ -65,7 +64,7 @@ async def test_a_head_that_does_not_come_ends_its_connection(sent: bytes, monkey
 async def test_connections_beyond_the_bound_are_closed_and_the_others_are_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bounded_protocol, "CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 3)
     async with served() as port:
         idle = [await anyio.connect_tcp("127.0.0.1", port) for _ in range(3)]
         beyond = await anyio.connect_tcp("127.0.0.1", port)
@@ -78,7 +77,7 @@ async def test_connections_beyond_the_bound_are_closed_and_the_others_are_served
 
 
 def test_connections_take_half_of_the_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_protocol.resource, "getrlimit", lambda _which: (300, 300))
+    monkeypatch.setattr(http_server.resource, "getrlimit", lambda _which: (300, 300))
     assert connections_max() == 150
 
 

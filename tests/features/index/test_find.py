@@ -39,8 +39,8 @@ from callboard.runtime.settings.config import load
 from callboard.service.client.client import Client
 from callboard.service.client.connection import Connection, open_connection
 from callboard.service.files.event_files import store
+from callboard.service.operations.removal import purge_run
 from callboard.service.operations.run_lists import Listings
-from callboard.service.operations.run_purge import purge_run
 from tests.support.cli_stage import Place
 from tests.support.event_logs import Log
 from tests.surfaces.nats.test_micro_service import PATIENCE_S, SOURCE, Caller

@@ -15,7 +15,7 @@ from callboard.bus.commands import Answer
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.nats.commit import Message
 from callboard.features.notify import office
-from callboard.features.notify.preview import preview_notices
+from callboard.features.notify.rule_evaluation import preview_notices
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.service.client.connection import Connection, open_connection

@@ -11,7 +11,7 @@ from callboard.bus.events import DefinitionRef, NodeProgress, Outline, Payload, 
 from callboard.bus.log.memory import MemoryLog
 from callboard.bus.log.port import Recorded
 from callboard.bus.subjects import RunRef
-from callboard.features.notify import seen
+from callboard.features.notify import rule_evaluation
 from callboard.features.notify.notice import Notice
 from callboard.features.notify.rule_evaluation import Judge
 from callboard.runtime.run.log import RunLog
@@ -79,7 +79,7 @@ def progress(count: int, size: int) -> list[Payload]:
 async def test_a_long_run_is_read_in_pages_and_its_large_values_where_they_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(seen, "PAGE_BYTES", 50_000)
+    monkeypatch.setattr(rule_evaluation, "PAGE_BYTES", 50_000)
     log = NotedLog()
     long = progress(EVENTS, 10_000)
     large = [NodeProgress("a", "found", data=LARGE)] * 3
@@ -101,7 +101,7 @@ async def test_a_long_run_is_read_in_pages_and_its_large_values_where_they_count
 
 
 async def test_no_more_are_judged_at_once_than_there_are_turns_and_all_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen, "PAGE_EVENTS", 5)
+    monkeypatch.setattr(rule_evaluation, "PAGE_EVENTS", 5)
     log = NotedLog()
     ends = [await recorded(log, f"r{i}", *progress(20, 10), RunEnd("failed")) for i in range(8)]
     one, told = judge(log, turns=2, on="failed", where="tag.customer=acme"), list[str]()

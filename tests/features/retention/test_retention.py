@@ -16,9 +16,8 @@ from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.archive import Archive
 from callboard.bus.nats.purge import Gone, purge_mark
 from callboard.bus.subjects import RunRef
-from callboard.features.retention import expiry as expiring
 from callboard.features.retention import office
-from callboard.features.retention.expiry import Expired, Expiry
+from callboard.features.retention.office import Expired, Expiry
 from callboard.runtime.settings.config import load
 from callboard.runtime.settings.retention_settings import RetentionRule
 from callboard.service.client.client import Client
@@ -136,7 +135,7 @@ async def test_a_run_at_which_the_log_is_silent_stays_and_keeps_no_other(
 ) -> None:
     runs = [await caller.finished() for _ in range(6)]
     silent, asked = {runs[1]}, list[str]()
-    checked = expiring.check_purge
+    checked = office.check_purge
 
     async def check(client: Client, run: str, besides: Any) -> None:
         asked.append(run)
@@ -144,7 +143,7 @@ async def test_a_run_at_which_the_log_is_silent_stays_and_keeps_no_other(
             raise NoAnswer("lost")
         await checked(client, run, besides)
 
-    monkeypatch.setattr(expiring, "check_purge", check)
+    monkeypatch.setattr(office, "check_purge", check)
     found = await expired(connection, rule())
     assert found.runs == [runs[0], *runs[2:]]
     assert [(one.run, one.code) for one in found.stays] == [(runs[1], "log.no_answer")]
@@ -153,7 +152,7 @@ async def test_a_run_at_which_the_log_is_silent_stays_and_keeps_no_other(
     asked.clear()
     with pytest.raises(NoAnswer):
         await expired(connection, rule())
-    assert len(asked) == 1 + expiring.SILENT_MAX
+    assert len(asked) == 1 + office.SILENT_MAX
 
 
 def test_whoever_stands_carries_the_rules_out(tmp_path: Path) -> None:

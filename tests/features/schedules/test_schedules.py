@@ -25,9 +25,8 @@ from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.bus.nats.stream import ensure_stream, stream_of
 from callboard.bus.subjects import RunRef, Subjects
 from callboard.features.schedules.keeper import QUEUE, Keeper
-from callboard.features.schedules.prospects import warnings_of
 from callboard.features.schedules.schedule import Overlap, Schedule, Tick
-from callboard.features.schedules.schedules import ScheduleChanged, Schedules, ScheduleUnknown
+from callboard.features.schedules.schedules import ScheduleChanged, Schedules, ScheduleUnknown, warnings_of
 from callboard.features.schedules.store import ScheduleStore
 from callboard.features.schedules.timetable import Timetable
 from callboard.runtime.admission.definitions import Definitions

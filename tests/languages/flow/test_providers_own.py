@@ -8,7 +8,7 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.events import Event
 from callboard.languages.flow.depth import DEPTH_MAX
-from callboard.runtime.worker.installed import GROUP, find
+from callboard.runtime.worker.providers import GROUP, find_custom
 from callboard.testing.crashes import CrashingLog
 from callboard.testing.virtual_time import simulate
 from tests.support import own_providers as own
@@ -322,7 +322,7 @@ def test_a_clean_up_runs_when_what_it_wraps_is_interrupted() -> None:
 
 
 def test_classes_are_found_by_their_paths() -> None:
-    found, problems = find(
+    found, problems = find_custom(
         ["tests.support.own_providers:Shout", "tests.support.own_providers:Cache"], by_entry_point=False
     )
     assert problems == []
@@ -335,7 +335,7 @@ def test_classes_are_found_by_their_paths() -> None:
 
 def test_everything_that_is_wrong_is_told_with_where_it_was_named() -> None:
     names = ["Shout", "Twin", "Reserved", "Mute", "NO_CLASS", "Structural", "Absent"]
-    found, problems = find([f"tests.support.own_providers:{name}" for name in names], by_entry_point=False)
+    found, problems = find_custom([f"tests.support.own_providers:{name}" for name in names], by_entry_point=False)
     assert [one.uri for one in found] == [SHOUT]
     told = {problem.where.split(":")[1].partition(")")[0]: problem for problem in problems}
     assert sorted(told) == sorted(set(names) - {"Shout"})
@@ -353,7 +353,7 @@ def test_entry_points_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def entry_points(*, group: str) -> list[importlib.metadata.EntryPoint]:
         return [point] if group == GROUP else []
 
-    monkeypatch.setattr("callboard.runtime.worker.installed.entry_points", entry_points)
-    found, problems = find(["tests.support.own_providers:Shout"])
+    monkeypatch.setattr("callboard.runtime.worker.providers.entry_points", entry_points)
+    found, problems = find_custom(["tests.support.own_providers:Shout"])
     assert (problems, [one.uri for one in found]) == ([], [SHOUT]), "named twice, it is one"
-    assert find([], by_entry_point=False) == ([], [])
+    assert find_custom([], by_entry_point=False) == ([], [])

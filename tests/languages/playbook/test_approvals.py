@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from callboard.languages.playbook.convert import to_json, to_markdown
+from callboard.languages.playbook.authoring import to_json, to_markdown
 from callboard.languages.registry import language
 from callboard.testing import Scenario
 

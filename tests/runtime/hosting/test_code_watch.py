@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from callboard.runtime.hosting import code_watch
-from callboard.runtime.hosting.code_watch import Stamp, code_changes
+from callboard.runtime.hosting import code_loader
+from callboard.runtime.hosting.code_loader import Stamp, code_changes
 
 
 def _looks(monkeypatch: pytest.MonkeyPatch, sizes: list[int]) -> list[int]:
@@ -15,8 +15,8 @@ def _looks(monkeypatch: pytest.MonkeyPatch, sizes: list[int]) -> list[int]:
     def look(_targets: object) -> Stamp:
         return frozenset({("a.py", 0, left.pop(0))})
 
-    monkeypatch.setattr(code_watch, "_stamp", look)
-    monkeypatch.setattr(code_watch, "POLL_S", 0)
+    monkeypatch.setattr(code_loader, "_stamp", look)
+    monkeypatch.setattr(code_loader, "POLL_S", 0)
     return left
 
 
@@ -33,13 +33,13 @@ async def test_a_change_is_told_once_its_files_rest(monkeypatch: pytest.MonkeyPa
 async def test_files_beside_the_code_that_it_imports_are_watched(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(code_watch, "POLL_S", 0)
+    monkeypatch.setattr(code_loader, "POLL_S", 0)
     code, beside = tmp_path / "watched_play.py", tmp_path / "beside_watched.py"
     code.write_text("import beside_watched\n")
     beside.write_text("A = 1\n")
     (tmp_path / "other.py").write_text("")
-    seen: Stamp = code_watch._stamp([str(code)])  # pyright: ignore[reportPrivateUsage]
+    seen: Stamp = code_loader._stamp([str(code)])  # pyright: ignore[reportPrivateUsage]
     assert {Path(path).name for path, _time, _size in seen} == {"watched_play.py", "beside_watched.py"}
     beside.unlink()
     code.unlink()
-    assert code_watch._stamp([str(code)]) == frozenset()  # pyright: ignore[reportPrivateUsage]
+    assert code_loader._stamp([str(code)]) == frozenset()  # pyright: ignore[reportPrivateUsage]

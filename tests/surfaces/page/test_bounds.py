@@ -10,7 +10,7 @@ from callboard.bus.effects import Usage
 from callboard.bus.events import RunEnd
 from callboard.surfaces.http import app as module
 from callboard.surfaces.http import live
-from callboard.surfaces.page.preloads import first_asked
+from callboard.surfaces.page.shell import first_asked
 from tests.support.event_logs import Log
 from tests.support.http_application import PATIENCE_S
 from tests.support.page_stage import LOOP, Stage, asked, long_run, put

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from callboard.surfaces.page.preloads import first_asked
+from callboard.surfaces.page.shell import first_asked
 from tests.support.http_application import served
 
 RUNS = "/api/acme/runs"

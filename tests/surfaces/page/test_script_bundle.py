@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.async_api import Route
 
-from callboard.surfaces.page.script_bundle import bundle_modules
-from callboard.surfaces.page.shell import SCRIPT, WORKER, static_files
+from callboard.surfaces.page.shell import SCRIPT, WORKER, bundle_modules, static_files
 from tests.support.browser import Opened, opened
 
 MODULES = {

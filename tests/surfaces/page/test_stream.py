@@ -13,7 +13,7 @@ from playwright.async_api import Route, expect
 
 from callboard.bus.events import Event, Outline, OutlineNode
 from callboard.bus.subjects import RunRef
-from callboard.surfaces.http.topics import TOPICS_MAX
+from callboard.surfaces.http.live import TOPICS_MAX
 from tests.support.browser import NODE
 from tests.support.cli_stage import Place
 from tests.support.event_logs import Log

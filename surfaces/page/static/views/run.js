@@ -19,7 +19,7 @@ import {Waterfall} from './waterfall.js'
 /** @typedef {import('../lib/rows.js').Row} Row */
 
 const EVENTS_PX = 26
-/** As many as are asked for with the document (`preloads.py`). */
+/** As many as are asked for with the document (`shell.py`). */
 const FIRST_ROWS = 499
 const INDEX_ROWS = 20_000
 const TICK_MS = 1_000

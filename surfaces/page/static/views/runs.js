@@ -11,7 +11,7 @@ import {go} from './going.js'
 import {Picking} from './picking.js'
 import {savedViews} from './saved.js'
 
-/** As many as are asked for with the document (`preloads.py`). */
+/** As many as are asked for with the document (`shell.py`). */
 const PAGE = 200
 const ROW_PX = 40
 const SINCE = [['', 'any time'], ['3600', 'last hour'], ['86400', 'last 24 h'], ['604800', 'last 7 days']]

@@ -1,10 +1,11 @@
-"""Purges runs: removes their messages from the log.
+"""Removes runs, or makes their content unreadable.
 
-A run is purged together with its child runs. A run cannot be purged while it is still needed: if it has not ended, its
-parent has not ended, or forks share its events.
+A purge removes the messages of a run from the log, together with its child runs. A run cannot be purged while it is
+still needed: if it has not ended, its parent has not ended, or forks share its events. If an encryption key is
+destroyed, the content of the runs that use it can no longer be read in any copy.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -12,6 +13,7 @@ from callboard.bus import events as ev
 from callboard.bus.child_ids import child_id
 from callboard.bus.errors import CallboardError
 from callboard.bus.log.port import Recorded, Refused
+from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import Gone, finish, forks, last_fork, mark_again, mark_gone, purge_mark
 from callboard.bus.subjects import RunRef
 from callboard.service.client.client import Client, UnknownRun
@@ -134,3 +136,32 @@ async def _check(client: Client, ref: RunRef, own: list[Recorded], within: str, 
 
 def _forked_error(run: str, message: str) -> CannotPurge:
     return CannotPurge(FORKED, run, message, "Purge its forks first.")
+
+
+class KeyUnknown(CallboardError):
+    """The key does not exist, or has been destroyed."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("key.unknown", "the key does not exist: no run uses it, or it has been destroyed", name)
+
+
+class KeyInUse(CallboardError):
+    """Runs that are encrypted with the key have not ended, and could not continue without it."""
+
+    def __init__(self, name: str, runs: Sequence[str]) -> None:
+        few = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
+        remedy = "Wait until they have ended, or cancel or kill them."
+        super().__init__("key.in_use", f"runs that are encrypted with this key have not ended: {few}", name, remedy)
+
+
+async def destroy_key(log: JetStreamLog, tenant: str, name: str, going_on: Sequence[str]) -> None:
+    """Destroy a key of a tenant; ``going_on`` are the runs with this key that have not ended.
+
+    :raises KeyInUse: if there are such runs
+    :raises KeyUnknown: if the key does not exist
+    :raises NoAnswer: if the log does not answer
+    """
+    if going_on:
+        raise KeyInUse(name, going_on)
+    if not await log.keys.destroy(tenant, name):
+        raise KeyUnknown(name)
