@@ -149,7 +149,8 @@ class Command(Struct, frozen=True):
 class Activation:
     """One run at one worker.
 
-    ``closing`` is true once its last event is stated, ``draining`` once no more effects are begun.
+    ``closing`` is true once its last event is stated, ``draining`` once no more effects are begun, ``releasing`` once
+    the running effects are to be stopped. ``lost_to`` is the event that shows that another worker has the run.
     """
 
     def __init__(self, ref: RunRef, services: Services, runlog: RunLog) -> None:
@@ -158,6 +159,8 @@ class Activation:
         self.runlog = runlog
         self.closing = False
         self.draining = False
+        self.releasing = False
+        self.lost_to: Event | None = None
         self.stage: Stage
         self._news = anyio.Event()
 
@@ -166,6 +169,12 @@ class Activation:
         stage = vars(self).pop("stage", None)
         if stage is not None:
             stage.over()
+
+    def lose(self, event: Event) -> None:
+        """Note an event from the log; if it belongs to a newer claim, the run's loop stops."""
+        if event.epoch > self.runlog.epoch > 0:
+            self.lost_to = event
+            self.wake()
 
     def wake(self) -> None:
         """Wake the run's loop: `news` returns."""

@@ -1,7 +1,5 @@
 """Child reports: record in a run that its children have begun or ended, as `callboard.runtime.run.children` reports."""
 
-from collections.abc import Callable
-
 import msgspec
 
 from callboard.bus import events as ev
@@ -15,11 +13,13 @@ from callboard.runtime.run.inbox import Inbox
 class ChildReports:
     """`callboard.runtime.run.children.Keeper` of an active run."""
 
-    def __init__(self, active: Activation, flight: InFlight, inbox: Inbox, lose: Callable[[Event], None]) -> None:
+    def __init__(self, active: Activation, flight: InFlight, inbox: Inbox) -> None:
         self._active = active
         self._flight = flight
         self._inbox = inbox
-        self.lose = lose
+
+    def lose(self, event: Event) -> None:
+        self._active.lose(event)
 
     @property
     def killed(self) -> bool:
