@@ -16,6 +16,7 @@ from tests.support.page_stage import ASKING, EVIL, LOOP, WITH_INPUTS, Furnish, S
 from tests.support.page_stage import browser as browser  # the fixtures
 from tests.support.page_stage import deployment as deployment
 from tests.support.page_stage import stage as stage
+from tests.support.patience import until
 
 LINK = "javascript:window.hacked=1"
 MARK = "<script>window.hacked"
@@ -28,20 +29,26 @@ NAMES = frozenset(
 )
 """Members whose values are not of somebody's choosing, or by which one thing finds another."""
 
+PRICES = {"scripted": {"input": 2, "output": 10}}
+"""Prices, so that the runs have costs to show."""
+
 PATHS = frozenset({"path", "paths"})
 
 
 @asynccontextmanager
 async def hostile(browser: Opened, home: Path) -> AsyncGenerator[Stage]:
     """A stage on which everything has a hostile name, and says hostile things."""
-    async with furnished(browser, home) as stage:
+    async with furnished(browser, home, prices=PRICES) as stage:
         words = {"name": EVIL, "instruction": EVIL}
         source = json.loads(LOOP["definition"]["source"])
         nodes = {name: {**node, **words} for name, node in source["nodes"].items()}
         source = {**source, "name": EVIL, "description": LINK, "nodes": nodes}
         script = {
             **LOOP["script"],
-            "turns": {"a": [{"text": EVIL}], "b": [{"error": {"code": "refused", "message": EVIL}}]},
+            "turns": {
+                "a": [{"text": EVIL, "usage": {"input_tokens": 7}}],
+                "b": [{"error": {"code": "refused", "message": EVIL}}],
+            },
         }
         whole = {"definition": {"source": json.dumps(source)}, "script": script, "tags": {"customer": EVIL[:60]}}
         for run in ("hostile", "beside"):
@@ -51,6 +58,12 @@ async def hostile(browser: Opened, home: Path) -> AsyncGenerator[Stage]:
         )
         await stage.client.post("/definitions", json={"name": "wanting", "source": WITH_INPUTS, "by": EVIL[:60]})
         await put(stage.connection.log, "everything", [*everything().events])
+
+        async def are_known() -> bool:
+            return bool((await stage.client.get("/costs")).json()["costs"])
+
+        # The costs of a run are known a moment after its end.
+        await until(are_known)
         yield stage
 
 
@@ -75,7 +88,8 @@ def evil(value: Any, name: str = "") -> Any:
 async def worsen(route: Route) -> None:
     """Answer what the server answers, every text of it made hostile."""
     answer = await route.fetch()
-    if "application/json" not in answer.headers.get("content-type", ""):
+    # Days are not of somebody's choosing.
+    if "application/json" not in answer.headers.get("content-type", "") or "by=day" in route.request.url:
         await route.fulfill(response=answer)
         return
     await route.fulfill(response=answer, json=evil(await answer.json()))
