@@ -50,7 +50,8 @@ class Steps:
         try:
             with anyio.move_on_after(work.timeout_s) as scope:
                 returned = await self._call(work)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            # A call of exit must not end the worker, with all its runs.
             raise _failure_of(work, error) from error
         finally:
             WORK.reset(token)
@@ -72,14 +73,17 @@ class Steps:
         return await to_thread.run_sync(within, abandon_on_cancel=True, limiter=self._threads)
 
 
-def _failure_of(work: Work, error: Exception) -> EffectFailed:
-    own, noted = traceback_of(error), work.note(error)
+def _failure_of(work: Work, error: Exception | SystemExit) -> EffectFailed:
+    known = error if isinstance(error, Exception) else None
+    own, noted = traceback_of(error), work.note(known) if known is not None else None
     details: dict[str, JSON] = {"type": type(error).__name__}
     details |= {"traceback": own} if own else {}
     details |= {"native": noted} if noted is not None else {}
     message = shorten(f"step {work.name} raised {describe_error(error)}")
     logger.info("step raised", step=work.name, exc_info=error)
-    return EffectFailed(Failure("step.failed", message, details=details, retryable=work.retryable(error)))
+    return EffectFailed(
+        Failure("step.failed", message, details=details, retryable=known is not None and work.retryable(known))
+    )
 
 
 def _unheard(_message: str) -> None:

@@ -366,6 +366,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                     self.in_callback = True
                     try:
                         handle._run()  # pyright: ignore
+                    except SystemExit:
+                        # Raised further it would end the worker, with all its runs.
+                        message = f"the workflow has called exit, which ends a process: {self.stacks()}"
+                        self.fault = self.fault or WorkflowFault(Failure("python.exit", message))
                     finally:
                         self.in_callback = False
 

@@ -245,6 +245,25 @@ async def stuck() -> None:
 
 
 @workflow
+async def leaving() -> None:
+    sys.exit("bye")
+
+
+@step
+async def quit_now() -> None:
+    sys.exit("bye")
+
+
+@workflow
+async def quitting() -> str:
+    try:
+        await quit_now()
+    except StepFailed as error:
+        return error.type
+    return "went on"
+
+
+@workflow
 async def spinning() -> None:
     while True:  # noqa: ASYNC110 - that it never ends is what is tested
         await asyncio.sleep(0)

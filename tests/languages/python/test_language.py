@@ -153,6 +153,19 @@ def test_a_workflow_that_never_goes_on_is_told(
     assert "python_workflows.py:" in scenario.result.error.message
 
 
+def test_a_call_of_exit_fails_the_run_and_not_the_worker(scenario: Scenario) -> None:
+    scenario.start(plays.leaving)
+    assert scenario.result.error is not None
+    assert scenario.result.error.code == "python.exit"
+    scenario.crash_everywhere()
+
+
+def test_a_step_that_calls_exit_fails(scenario: Scenario) -> None:
+    scenario.start(plays.quitting)
+    assert scenario.result.output == "SystemExit"
+    scenario.crash_everywhere()
+
+
 def test_concurrency_bounds_the_calls_of_a_run(scenario: Scenario) -> None:
     scenario.start(plays.bounding)
     assert scenario.result.output == [0, 1, 2, 3, 4, 5]
