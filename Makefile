@@ -29,9 +29,10 @@ QUICK := $(addprefix tests/, $(addsuffix .py, structure/test_layers structure/te
 
 setup: $(VENV)/.ready
 
+# The lock has every package, so nothing is left to resolve: pip 23 takes the extra of a pinned package for another one.
 $(VENV)/.ready: requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
