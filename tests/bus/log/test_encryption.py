@@ -36,6 +36,7 @@ from callboard.runtime.worker import active_runs
 from callboard.service.client.connection import Connection
 from callboard.surfaces.http.histories import Histories
 from callboard.surfaces.http.readings import Readings
+from callboard.surfaces.http.shapes import OnePiece
 from tests.maintenance.record_golden import golden_lines, golden_names, views_of
 from tests.support.encrypted_runs import ASKS, KEY, SECRET, TENANT, everything, question, start
 from tests.support.flows import call, flow, returned
@@ -356,7 +357,7 @@ async def test_nor_does_the_index_tell_what_it_came_to(connection: Connection) -
     while log.queue:
         await log.append_queued()
     readings = Readings(connection)
-    asked = b'{"run_id": "came-to"}'
+    asked = OnePiece("came-to")
     told = [await readings.index(tenant, asked)]
     await connection.log.keys.destroy(tenant, "ada")
     told.append(await readings.index(tenant, asked))

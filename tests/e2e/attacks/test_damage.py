@@ -218,11 +218,11 @@ async def test_readings_of_a_damaged_run_are_refused_by_name(damaged: Path) -> N
         readings = Readings(connection)
         for run in (*DAMAGED, LARGE):
             with pytest.raises(ApiError) as refused:
-                await readings.replay("acme", encode(OneMoment(run, 0)))
+                await readings.replay("acme", OneMoment(run, 0))
             assert (refused.value.status, refused.value.code) == (409, LogUnreadable.CODE), run
-            index = await readings.index("acme", encode(OnePiece(run)))
+            index = await readings.index("acme", OnePiece(run))
             assert not index.more
-            at = await readings.at("acme", encode(OneMoment(run, 0)))
+            at = await readings.at("acme", OneMoment(run, 0))
             assert at.last == index.last
 
 
