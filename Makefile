@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests without servers and processes: of the house itself, and of what is pure. Left out are the longest of these.
 QUICK := $(addprefix tests/, $(addsuffix .py, structure/test_layers structure/test_packages docs/test_errors bus/test_events bus/test_subjects \
 	lib/json_schema/test_check bus/log/test_memory runtime/interpreter/test_driver languages/cel/test_core \
-	languages/cel/test_data languages/cel/test_doc languages/cel/test_keys languages/cel/test_profiles \
+	languages/cel/test_data languages/cel/test_doc languages/cel/test_comparison languages/cel/test_profiles \
 	languages/cel/test_syntax languages/flow/test_context languages/flow/test_document \
 	languages/flow/test_expressions languages/flow/test_outline languages/flow/test_provider_document \
 	languages/flow/test_published languages/flow/test_requirements languages/flow/test_roots \
