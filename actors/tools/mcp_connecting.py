@@ -121,7 +121,7 @@ async def connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnvi
     from mcp_types import Implementation
 
     from callboard.actors.tools.mcp_exchange import Exchange, exchange_through
-    from callboard.actors.tools.mcp_results import Tasks
+    from callboard.actors.tools.mcp_tasks import Tasks
 
     async def heed(message: object) -> None:
         if isinstance(message, Exception):

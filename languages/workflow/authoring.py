@@ -58,6 +58,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "env": "Variables that the server needs, each with what it is for.",
     "limits": "Limits by tool, where they differ from those of the server.",
     "scope": "How long the server lives: as a `node` is executed, or as the `run`.",
+    "approve": "Which calls need the decision of a person.",
     "Node.skills": "The ids of the skills whose tools the model may call.",
     "output": "A JSON Schema that the answer has to fit.",
     "max_turns": "How many turns the model has, tool calls included. Default: 20.",

@@ -23,12 +23,16 @@ class ColdRule(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    after: Duration | None = None
-    keep: Annotated[int, Field(ge=0)] | None = None
+    after: Annotated[Duration | None, Field(description="Time after its end at which a run is moved.")] = None
+    keep: Annotated[
+        Annotated[int, Field(ge=0)] | None, Field(description="Number of the newest ended runs that are not moved.")
+    ] = None
     definition: Annotated[tuple[Word, ...], Several] = ()
     tenant: Annotated[tuple[Word, ...], Several] = ()
-    folder: Path | None = None
-    every: Duration = "10m"
+    folder: Annotated[
+        Path | None, Field(description="Folder of the segments; default: `cold` in the data directory.")
+    ] = None
+    every: Annotated[Duration, Field(description="Time between two checks.")] = "10m"
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

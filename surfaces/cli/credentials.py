@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
-from callboard.service.client.errors import UsageInvalid
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.output import say
 from callboard.surfaces.cli.settings import Settings, json_option, load_config, settings_options
@@ -344,6 +343,8 @@ class Returning:
 
         :raises UsageInvalid: if the browser does not return within `WAIT_S`
         """
+        from callboard.service.client.errors import UsageInvalid
+
         self._server.timeout = WAIT_S
         while not self._server.came_back:
             self._server.handle_request()

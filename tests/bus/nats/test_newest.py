@@ -55,4 +55,4 @@ async def test_what_was_looked_through_is_not_looked_through_again(server: Embed
         claimed = last - 1
         assert not await news.behind(claimed)
         assert not await news.behind(claimed)
-        assert noted.starts == [1, 1, 1, 1, nodes + 1, claimed + 1, claimed + 1, last + 1, last + 1]
+        assert noted.starts == [1, 1, nodes + 1, nodes + 1, claimed + 1, claimed + 1]

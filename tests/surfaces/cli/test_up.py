@@ -326,8 +326,8 @@ def test_printed_commands_work_from_any_folder(standing: Place, tmp_path: Path) 
 
 
 def test_the_commands_of_the_empty_page_work_as_printed(standing: Place) -> None:
-    source = (ROOT / "surfaces" / "page" / "static" / "views" / "parts.js").read_text(encoding="utf-8")
-    (block,) = re.findall(r"h\('pre', \{\}, '(callboard[^']*)'", source)
+    source = (ROOT / "surfaces" / "page" / "static" / "views" / "examples.js").read_text(encoding="utf-8")
+    (block,) = re.findall(r"h\('pre', \{[^}]*\}, '(callboard[^']*)'", source)
     for command in block.split("\\n"):
         done = standing.shell(command)
         assert done.returncode == 0, done.stderr

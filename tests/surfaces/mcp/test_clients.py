@@ -10,7 +10,7 @@ from mcp import Client, MCPError
 from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, Implementation, Request, RequestParams, Result
 from pydantic import ConfigDict
 
-from callboard.actors.tools.mcp_results import Tasks
+from callboard.actors.tools.mcp_tasks import Tasks
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
 from callboard.projections.lists.questions import Option, Question

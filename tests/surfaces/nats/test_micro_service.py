@@ -25,7 +25,17 @@ from tests.support.service_client import PATIENCE_S, SCRIPT, SOURCE, WAITS, Call
 from tests.support.service_client import caller as caller  # the fixtures
 from tests.support.service_client import connection as connection
 
-OTHERS = ("fork", "definition", "versions", "rollback", "schedule", "schedules", "change_schedule")
+OTHERS = (
+    "fork",
+    "definition",
+    "versions",
+    "rollback",
+    "schedule",
+    "schedules",
+    "change_schedule",
+    "run_values",
+    "closed_questions",
+)
 
 
 # -- start, result ----------------------------------------------------------------------------------------------------
