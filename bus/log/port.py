@@ -352,8 +352,16 @@ def is_full(size: int, bytes_max: int | None) -> bool:
     return bytes_max is not None and size >= bytes_max
 
 
+class Appendable(Protocol):
+    """The part of a log that `append` uses."""
+
+    async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int: ...
+
+    async def last(self, ref: RunRef) -> Recorded | None: ...
+
+
 async def append(
-    log: EventLog,
+    log: Appendable,
     ref: RunRef,
     entries: Sequence[Entry],
     after: int,

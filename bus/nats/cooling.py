@@ -22,7 +22,7 @@ from callboard.bus.nats.blobs import COUNT
 from callboard.bus.nats.commit import Message, guard_headers
 from callboard.bus.nats.copied import Copied
 from callboard.bus.nats.erasure import erase, erase_all
-from callboard.bus.nats.feed import MARK
+from callboard.bus.nats.feed import MARK, RESTORED
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import api
 from callboard.bus.nats.message_copies import copy_messages
@@ -33,6 +33,9 @@ from callboard.bus.subjects import RunRef
 SEGMENT_RUNS_MAX = 2_000
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 """Limits of a segment: the number of its runs, and their uncompressed bytes, which are in memory while it is made."""
+
+RESTORED_AT_ONCE = 100
+"""Events that are moved back to the stream with one append."""
 
 ORPHAN_AGE_S = 3600.0
 """A segment that no mark names is removed if it is older. A younger one may be about to be marked."""
@@ -205,23 +208,33 @@ async def warm_run(log: JetStreamLog, ref: RunRef) -> int:
             await log.publish(Message(one.subject, one.data, headers))
     events = [one for one in messages if _is_event(log, one)]
     end = events[-1].sequence
-    last = await log.last(ref)
+    last = await log.last_stored(ref)
     # Events of an interrupted attempt. The run's end is before them, and stays until they are complete.
     while last is not None and last.sequence != end:
         await erase(log, last.sequence)
-        last = await log.last(ref)
+        last = await log.last_stored(ref)
     entries: list[Entry] = []
     for one in events:
         item = decode_recorded(one.subject, one.sequence, ref, one.headers.get(MARK, ""), one.data)
         definition = log.subjects.parse_event(one.subject).definition
         # A new id, because the append would recognize the run's end as its own last entry.
-        entries.append(Entry(item.event.n, item.event.epoch, item.event.type, definition, f"{item.id}~", one.data))
+        entries.append(
+            Entry(item.event.n, item.event.epoch, item.event.type, definition, f"{item.id}{RESTORED}", one.data)
+        )
     after = end
-    for at in range(0, len(entries), 100):
-        after = await append(log, ref, entries[at : at + 100], after)
+    for at in range(0, len(entries), RESTORED_AT_ONCE):
+        after = await append(_Stream(log), ref, entries[at : at + RESTORED_AT_ONCE], after)
     await erase(log, end)
     await erase_all(log, log.subjects.cold_subject(ref))
     return len(entries)
+
+
+class _Stream:
+    """The log for appends to a run that is being moved back: its last event is the last one in the stream."""
+
+    def __init__(self, log: JetStreamLog) -> None:
+        self.put = log.put
+        self.last = log.last_stored
 
 
 async def compact(log: JetStreamLog, store: SegmentStore) -> int:

@@ -37,6 +37,9 @@ RETRY_MAX_S = 5.0
 
 MARK = "Cb-Id"
 
+RESTORED = "~"
+"""Suffix of the ids of events that were moved back from cold storage to the stream."""
+
 _STALLED = "Nats-Consumer-Stalled"
 _LAST = "Nats-Last-Consumer"
 _NS = 1_000_000_000

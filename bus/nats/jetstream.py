@@ -26,6 +26,7 @@ from nats.errors import Error as NatsError
 
 from callboard.bus.commands import Registration
 from callboard.bus.errors import LogUnreadable
+from callboard.bus.events import RunEnd
 from callboard.bus.log.encryption import KeyRing, Lack, NoKeys, Undecipherable, key_of_value
 from callboard.bus.log.forks import with_origin
 from callboard.bus.log.port import (
@@ -61,7 +62,7 @@ from callboard.bus.nats.commit import (
     publish_turn,
 )
 from callboard.bus.nats.copied import Copied
-from callboard.bus.nats.feed import MARK, Feed
+from callboard.bus.nats.feed import MARK, RESTORED, Feed
 from callboard.bus.nats.jetstream_api import api, direct_get
 from callboard.bus.nats.keys import Keys
 from callboard.bus.nats.requests import REQUEST_TIMEOUT_S, Requests, Silent
@@ -286,6 +287,18 @@ class JetStreamLog:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     async def last(self, ref: RunRef) -> Recorded | None:
+        found = await self.last_stored(ref)
+        if found is not None and found.id.endswith(RESTORED) and found.event.type != RunEnd.type:
+            # The run is being moved back from cold storage, which has its end until all events are stored again.
+            cold = await self.cold_events(ref)
+            return cold[-1] if cold else found
+        return found
+
+    async def last_stored(self, ref: RunRef) -> Recorded | None:
+        """Return a run's last event in the stream. It is not the run's last one while a move back to the stream lasts.
+
+        :raises NoAnswer: if the log does not answer
+        """
         filter = self.subjects.run(ref)
         found = await self._last(ref, filter)
         if found is None and await self.next_sequence(filter, 1) is not None:

@@ -1,4 +1,4 @@
-"""The HTTP application: the verbs of the service, live events, the OpenAPI document, webhooks, and the page.
+"""The HTTP application: the operations of the service, live events, the OpenAPI document, webhooks, and the page.
 
 A guard refuses requests that pages of other sites make in the user's browser. Everything that a request causes belongs
 to the span in its headers.

@@ -185,6 +185,11 @@ async def test_a_changed_segment_is_noticed(tmp_path: Path) -> None:
 async def check(log: JetStreamLog, folder: SegmentFolder, before: dict[str, Any]) -> None:
     """Read runs in a new process, so to say, and compare them with what they were."""
     log.cold = ColdReader(folder)
+    # No worker takes a run for one that has not ended, and no command reaches it.
+    for run in before:
+        last = await log.last(ref(run))
+        assert last is not None
+        assert last.event.type == RunEnd.type
     assert {run: [one[1:] for one in await read(log, run)] for run in before} == before
 
 
@@ -226,6 +231,7 @@ class Steps:
 @pytest.mark.parametrize("way", ["cool", "warm", "compact"])
 async def test_a_move_may_be_killed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """No run is lost, doubled, or unreadable in between; the next attempt completes the move."""
+    monkeypatch.setattr(cooling, "RESTORED_AT_ONCE", 2)
     async with stage(tmp_path) as (connection, folder):
         log = connection.log
         steps = Steps(monkeypatch, log)
