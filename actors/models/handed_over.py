@@ -89,6 +89,9 @@ class _Attempt(Struct):
 
         try:
             reply = await self.work.call(on_text)
+        except SystemExit as error:
+            # Raised further it would end the worker, with all its runs.
+            raise _failed(RuntimeError(f"the code has called exit: {error}"), self.work.note) from error
         except Exception as error:
             raise _failed(error, self.work.note) from error
         finally:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
 from itertools import count
+from traceback import walk_tb
 from types import FrameType
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
@@ -366,9 +367,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                     self.in_callback = True
                     try:
                         handle._run()  # pyright: ignore
-                    except SystemExit:
+                    except SystemExit as error:
                         # Raised further it would end the worker, with all its runs.
-                        message = f"the workflow has called exit, which ends a process: {self.stacks()}"
+                        places = [at for frame, _line in walk_tb(error.__traceback__) if (at := self._where(frame))]
+                        message = f"the workflow has called exit, which ends a process ({'; '.join(places[-1:])})"
                         self.fault = self.fault or WorkflowFault(Failure("python.exit", message))
                     finally:
                         self.in_callback = False

@@ -243,7 +243,7 @@ def _import(name: str, folder: Path) -> ModuleType:
     """Import a module whose bundle is in ``folder``."""
     try:
         return importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _load_error(name, error, folder) from error
 
 
@@ -266,7 +266,7 @@ def _import_file(name: str, path: Path) -> ModuleType:
     try:
         # Compiled here: a cached form is found by the time of the file, which may be the same after a quick edit.
         exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), vars(module))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if known is None:
             del sys.modules[name]
         else:
@@ -275,7 +275,7 @@ def _import_file(name: str, path: Path) -> ModuleType:
     return module
 
 
-def _load_error(what: str, error: Exception, folder: Path) -> ImportFailed:
+def _load_error(what: str, error: Exception | SystemExit, folder: Path) -> ImportFailed:
     """Make the error of an import. Its place is the last line in ``folder`` or below that the traceback has: what
     Callboard or an installed package refuses is corrected where the code calls it."""
     message = f"{what} cannot be imported: {type(error).__name__}: {error}"

@@ -15,7 +15,7 @@ TOOLS = [ToolSpec("look_up", "Look an order up.")]
 ASKED: list[str] = []
 """The idempotency keys of the requests that `answer_like` has answered."""
 
-FAILURES: list[Exception] = []
+FAILURES: list[BaseException] = []
 """What the next requests raise, the first one first."""
 
 

@@ -51,8 +51,9 @@ def test_the_sources_of_a_file_are_those_beside_it_that_it_imports(folder: Path)
     assert load(str(folder / "greeting_play.py")).digest != bundle.digest
 
 
-def test_what_cannot_be_imported_is_told_with_its_line(folder: Path) -> None:
-    (folder / "broken_play.py").write_text("import callboard\n\nraise ValueError('no')\n")
+@pytest.mark.parametrize("line", ["raise ValueError('no')", "raise SystemExit('no')"])
+def test_what_cannot_be_imported_is_told_with_its_line(folder: Path, line: str) -> None:
+    (folder / "broken_play.py").write_text(f"import callboard\n\n{line}\n")
     with pytest.raises(CallboardError) as raised:
         load(str(folder / "broken_play.py"))
     assert raised.value.code == "python.import_failed"

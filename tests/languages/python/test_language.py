@@ -157,6 +157,7 @@ def test_a_call_of_exit_fails_the_run_and_not_the_worker(scenario: Scenario) -> 
     scenario.start(plays.leaving)
     assert scenario.result.error is not None
     assert scenario.result.error.code == "python.exit"
+    assert "python_workflows.py:" in scenario.result.error.message
     scenario.crash_everywhere()
 
 

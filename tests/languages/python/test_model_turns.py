@@ -87,6 +87,14 @@ def test_other_failures_fail_the_turn(error: Exception, code: str, scenario: Sce
     assert len(plays.ASKED) == 1
 
 
+def test_code_that_calls_exit_fails_the_turn_and_not_the_worker(scenario: Scenario) -> None:
+    plays.FAILURES.append(SystemExit("bye"))
+    scenario.start(plays.failing)
+    [result] = payloads(scenario, "model.result")
+    assert (result.error.code, result.error.message) == ("model.raised", "the code has called exit: bye")
+    assert len(plays.ASKED) == 1
+
+
 def test_a_cause_says_what_has_failed(scenario: Scenario) -> None:
     outer = RuntimeError("the SDK gave up")
     outer.__cause__ = plays.Refused(403, "not yours")
