@@ -8,7 +8,9 @@ import pytest
 
 from callboard.bus.effects import Usage
 from callboard.testing import Scenario
-from tests.support import langgraph_graphs as plays
+from tests.support.late_modules import LateModule
+
+plays = LateModule("tests.support.langgraph_graphs")
 
 
 @pytest.fixture

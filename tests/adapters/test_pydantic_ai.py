@@ -5,16 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent
-from pydantic_ai.exceptions import UserError
-from pydantic_ai.models.test import TestModel
 
 from callboard import Runtime
-from callboard.adapters.pydantic_ai import Durable, durable
-from callboard.adapters.pydantic_ai.operations import read_settings
 from callboard.bus.effects import Usage
 from callboard.testing import Scenario
-from tests.support import pydantic_agents as plays
+from tests.support.late_modules import LateModule, module_of
+
+plays = LateModule("tests.support.pydantic_agents")
+sdk = LateModule("pydantic_ai")
+adapter = LateModule("callboard.adapters.pydantic_ai")
 
 
 @pytest.fixture
@@ -76,16 +75,16 @@ def test_turns_are_those_of_callboard_with_the_response_of_the_sdk(scenario: Sce
 @pytest.mark.parametrize(
     ("play", "output"),
     [
-        (plays.planning, {"sql": "SELECT 1"}),
-        (plays.querying, {"sql": "SELECT 2"}),
-        (plays.limited, "limited"),
-        (plays.thinking_aloud, ["ThinkingPart", "TextPart", "s1"]),
-        (plays.testing, "tested"),
-        (plays.serving_twice, ["A cat.", "A cat."]),
+        ("planning", {"sql": "SELECT 1"}),
+        ("querying", {"sql": "SELECT 2"}),
+        ("limited", "limited"),
+        ("thinking_aloud", ["ThinkingPart", "TextPart", "s1"]),
+        ("testing", "tested"),
+        ("serving_twice", ["A cat.", "A cat."]),
     ],
 )
-def test_an_agent_works_as_elsewhere(play: Any, output: Any, scenario: Scenario) -> None:
-    scenario.start(play)
+def test_an_agent_works_as_elsewhere(play: str, output: Any, scenario: Scenario) -> None:
+    scenario.start(getattr(plays, play))
     assert (scenario.result.error, scenario.result.output) == (None, output)
 
 
@@ -138,7 +137,7 @@ def test_every_kind_of_toolset(scenario: Scenario) -> None:
 
 async def test_a_worker_calls_tools_of_a_server_and_a_recorded_run_repeats_the_model(tmp_path: Path) -> None:
     plays.CALLED.clear()
-    async with Runtime(data_dir=tmp_path / "state", code=[plays], allow_scripts=True) as runtime:
+    async with Runtime(data_dir=tmp_path / "state", code=[module_of(plays)], allow_scripts=True) as runtime:
         run = await runtime.start(registered="guiding")
         result = await run.result()
         assert (result.error, result.output) == (None, "weather={'city': 'Bonn', 'degrees': 21}")
@@ -207,10 +206,11 @@ def test_usage_counts_once(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("given", [{"retry": 1}, 5, {"timeout": "soon"}])
 def test_settings_of_a_tool_are_checked(given: Any) -> None:
-    with pytest.raises(UserError, match="callboard"):
-        read_settings("add", given)
+    with pytest.raises(sdk.UserError, match="callboard"):
+        adapter.operations.read_settings("add", given)
 
 
 def test_an_agent_without_a_model_or_a_name_is_made_durable() -> None:
-    assert Durable.from_agent(Agent(capabilities=[Durable()])) is not None
-    assert durable(Agent(TestModel())).durability.name == ""
+    durable = adapter.Durable
+    assert durable.from_agent(sdk.Agent(capabilities=[durable()])) is not None
+    assert adapter.durable(sdk.Agent("test")).durability.name == ""

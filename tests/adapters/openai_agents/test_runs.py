@@ -7,7 +7,9 @@ import pytest
 
 from callboard.bus.effects import Usage
 from callboard.testing import Scenario
-from tests.support import openai_agents_programs as plays
+from tests.support.late_modules import LateModule
+
+plays = LateModule("tests.support.openai_agents_programs")
 
 
 @pytest.fixture

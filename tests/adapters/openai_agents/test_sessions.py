@@ -8,15 +8,17 @@ from typing import Any
 import pytest
 
 from callboard import Runtime
-from callboard.adapters.openai_agents import CallboardMCPServer, CallboardSession
 from callboard.bus.effects import ToolSpec
 from callboard.languages.python.runs import RunOnly
 from callboard.testing import Scenario
-from tests.support import openai_agents_programs as plays
+from tests.support.late_modules import LateModule, module_of
+
+plays = LateModule("tests.support.openai_agents_programs")
+adapter = LateModule("callboard.adapters.openai_agents")
 
 
 async def test_a_session_lasts_from_run_to_run(tmp_path: Path) -> None:
-    async with Runtime(data_dir=tmp_path / "state", code=[plays]) as runtime:
+    async with Runtime(data_dir=tmp_path / "state", code=[module_of(plays)]) as runtime:
         first = await (await runtime.start(registered="chat", input={"text": "Hi."})).result()
         assert (first.output["output"], first.output["items"]) == ("one", 2)
         second = await (await runtime.start(registered="chat", input={"text": "And?"})).result()
@@ -47,7 +49,7 @@ def test_a_session_of_the_sdk_is_used_in_steps(tmp_path: Path) -> None:
 
 async def test_a_session_needs_a_run() -> None:
     with pytest.raises(RunOnly, match="session ada"):
-        await CallboardSession("ada").get_items()
+        await adapter.CallboardSession("ada").get_items()
 
 
 DESK = [ToolSpec("weather", "Say what the weather is."), ToolSpec("refuse", "Answer with an error.")]
@@ -73,14 +75,14 @@ def test_tools_of_a_server_are_recorded_and_wait_for_consent(desk: Scenario) -> 
 
 
 async def test_a_real_server_in_a_workflow_and_outside(tmp_path: Path) -> None:
-    async with Runtime(data_dir=tmp_path / "state", code=[plays]) as runtime:
+    async with Runtime(data_dir=tmp_path / "state", code=[module_of(plays)]) as runtime:
         run = await runtime.start(registered="guided")
         async with aclosing(run.events()) as events:
             asked = await anext(event async for event in events if event.type == "human.asked")
         await run.answer(True, interaction=asked.key)
         weather, _refused = (await run.result()).output
         assert "21" in weather
-    async with CallboardMCPServer(plays.DESK) as server:
+    async with adapter.CallboardMCPServer(plays.DESK) as server:
         assert "weather" in [tool.name for tool in await server.list_tools()]
         result = await server.call_tool("weather", {"city": "Bonn"})
         assert "21" in result.content[0].text  # pyright: ignore

@@ -6,9 +6,11 @@ from typing import Any
 from callboard import Runtime
 from callboard.bus import events as ev
 from callboard.bus.effects import Usage
-from tests.support import openai_agents_programs as plays
+from tests.support.late_modules import LateModule, module_of
 from tests.support.model_api import Answer, ModelApi, model_api, refusing
 from tests.support.openai_api import USAGE, failing, responding, response
+
+plays = LateModule("tests.support.openai_agents_programs")
 
 
 def whole(*items: dict[str, Any]) -> Answer:
@@ -27,7 +29,7 @@ SAID = {
 
 
 async def test_requests_pass_through_and_are_made_once(tmp_path: Path) -> None:
-    async with model_api() as api, Runtime(data_dir=tmp_path / "state", code=[plays]) as runtime:
+    async with model_api() as api, Runtime(data_dir=tmp_path / "state", code=[module_of(plays)]) as runtime:
         api.will(failing(503, None), whole(THOUGHT, CALL), whole(SAID), responding("It was sent."))
         run = await runtime.start(registered="wired", input={"url": f"{api.url}/v1"})
         result = await run.result()
