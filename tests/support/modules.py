@@ -1,13 +1,27 @@
-"""The modules of the deployment as tests ask about them: what each imports, calls and says, read once in a process."""
+"""The modules of the deployment as tests ask about them: what each imports, calls and says.
+
+All of them are read at once, which takes seconds, and what was found is kept in a file: a process of pytest reads only
+those that have changed since.
+"""
 
 import ast
 import gc
+import os
+import pickle
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 from tests.support.places import ROOT
+
+KEPT = ROOT / ".pytest_cache" / f"modules-{sys.hexversion:x}.pickle"
+"""What was found, by path, each with the `_Stamp` of the file. Of another Python it may be different."""
+
+_Stamp = tuple[int, int, int]
+"""When a file was changed, how long it is, and when this module was changed: then everything is read anew."""
 
 FOLDERS = (
     *("lib", "bus", "actors", "languages", "adapters", "projections"),
@@ -42,20 +56,48 @@ def paths() -> tuple[Path, ...]:
     return tuple(sorted(path for path in found if "templates" not in path.parts))
 
 
-@cache
 def module(path: Path) -> Module:
-    """Read a module."""
+    """Return what is asked of a module."""
+    return _modules()[path]
+
+
+@cache
+def _modules() -> dict[Path, Module]:
+    known = _kept()
+    stamps = {path: _stamp(path) for path in paths()}
     collecting = gc.isenabled()
     # A tree has no cycles, and many nodes: the collector would look at them again and again while it grows.
     gc.disable()
     try:
-        return _read(ast.parse(path.read_text(encoding="utf-8")))
+        found = {
+            path: known[path] if known.get(path, (None,))[0] == stamp else (stamp, _read(path))
+            for path, stamp in stamps.items()
+        }
     finally:
         if collecting:
             gc.enable()
+    if found != known:
+        KEPT.parent.mkdir(exist_ok=True)
+        made = KEPT.with_suffix(f".{os.getpid()}")
+        made.write_bytes(pickle.dumps(found))
+        made.replace(KEPT)
+    return {path: one for path, (_stamp, one) in found.items()}
 
 
-def _read(tree: ast.Module) -> Module:
+def _stamp(path: Path) -> _Stamp:
+    there = path.stat()
+    return there.st_mtime_ns, there.st_size, Path(__file__).stat().st_mtime_ns
+
+
+def _kept() -> dict[Path, tuple[_Stamp, Module]]:
+    try:
+        return cast("dict[Path, tuple[_Stamp, Module]]", pickle.loads(KEPT.read_bytes()))
+    except FileNotFoundError:
+        return {}
+
+
+def _read(path: Path) -> Module:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     nodes = list(ast.walk(tree))
     froms = [node for node in nodes if isinstance(node, ast.ImportFrom)]
     calls = [node.func for node in nodes if isinstance(node, ast.Call)]
