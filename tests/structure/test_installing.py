@@ -1,5 +1,6 @@
 """An installation from a checkout, `pip install .`, has all that the checkout has, and runs without it."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -13,26 +14,46 @@ from tests.support.modules import FOLDERS
 from tests.support.places import ROOT
 
 
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the checkout, so that what building leaves behind is not left in it."""
-    checkout = tmp_path_factory.mktemp("checkout")
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for all processes of pytest, with a copy of the checkout and its installation; the first makes them."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "installing"
+    shared.mkdir(exist_ok=True)
+    with (shared / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (shared / "made").exists():
+            _copy_checkout(shared / "checkout")
+            _install(shared / "checkout", shared / "site")
+            (shared / "made").touch()
+    return shared
+
+
+def _copy_checkout(checkout: Path) -> None:
+    """Copy the checkout, so that what building leaves behind is not left in it."""
+    checkout.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, checkout)
     for name in FOLDERS:
         shutil.copytree(ROOT / name, checkout / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    return checkout
 
 
-@pytest.fixture(scope="module")
-def installed(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkout, installed."""
-    target = tmp_path_factory.mktemp("site")
+def _install(checkout: Path, target: Path) -> None:
     # What it depends on is here already.
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-compile"]
     done = subprocess.run([*pip, "--target", str(target), str(checkout)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return target
+
+
+@pytest.fixture
+def checkout(shared: Path) -> Path:
+    return shared / "checkout"
+
+
+@pytest.fixture
+def installed(shared: Path) -> Path:
+    """The checkout, installed."""
+    return shared / "site"
 
 
 def _files(folder: Path) -> set[str]:
