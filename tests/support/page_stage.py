@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,10 @@ from callboard.bus.log.port import Entry, EventLog, append
 from callboard.bus.subjects import RunRef
 from callboard.service.client.connection import Connection
 from tests.support.browser import Opened, opened
+from tests.support.cli_stage import Place
 from tests.support.event_logs import Log
 from tests.support.http_application import PATIENCE_S, served
+from tests.support.ports import free_ports
 from tests.support.workflows import document as workflow
 
 EVIL = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
@@ -213,3 +215,26 @@ async def held(page: Page, urls: str) -> anyio.Event:
 
     await page.route(urls, hold)
     return let_go
+
+
+class Killed:
+    """`callboard http` over the store of a deployment, at one port whoever dies."""
+
+    def __init__(self, stage: Stage, stack: ExitStack) -> None:
+        listen = f"127.0.0.1:{free_ports(1)[0]}"
+        home = stage.connection.config.data_dir
+        self.root = f"http://{listen}/"
+        self.url = f"{self.root}t/{TENANT}/"
+        self._command = ("http", "--json", "--listen", listen, "--data-dir", str(home), "--tenant", TENANT)
+        self._env = {"CALLBOARD_PARTITIONS": str(stage.connection.log.partitions)}
+        self._place, self._stack = Place(home), stack
+
+    def begin(self) -> None:
+        self._process = self._stack.enter_context(self._place.process(*self._command, env=self._env))
+        assert self._process.stdout is not None
+        said = self._process.stdout.readline()
+        assert "url" in json.loads(said), said
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()

@@ -15,16 +15,14 @@ from callboard.bus.events import Event, Outline, OutlineNode
 from callboard.bus.subjects import RunRef
 from callboard.surfaces.http.live import TOPICS_MAX
 from tests.support.browser import NODE
-from tests.support.cli_stage import Place
 from tests.support.event_logs import Log
-from tests.support.page_stage import LOOP, TENANT, Stage, asked, put
+from tests.support.page_stage import LOOP, TENANT, Killed, Stage, asked, put
 from tests.support.page_stage import browser as browser  # the fixtures
 from tests.support.page_stage import deployment as deployment
 from tests.support.page_stage import furnish as furnish
 from tests.support.page_stage import stage as stage
 from tests.support.patience import until
 from tests.support.places import ROOT
-from tests.support.ports import free_ports
 
 PATIENCE_S = 30
 STATIC = ROOT / "surfaces" / "page" / "static"
@@ -405,28 +403,6 @@ async def test_nothing_is_kept_of_a_run_that_one_has_left(stage: Stage) -> None:
     await expect(page.get_by_role("heading", name="Definitions")).to_be_visible()
     assert await asked(page, "() => window.kept.size") == before
     await page.mouse.up()
-
-
-class Killed:
-    """`callboard http` over the store of a deployment, at one port whoever dies."""
-
-    def __init__(self, stage: Stage, stack: ExitStack) -> None:
-        listen = f"127.0.0.1:{free_ports(1)[0]}"
-        home = stage.connection.config.data_dir
-        self.url = f"http://{listen}/t/{TENANT}/"
-        self._command = ("http", "--json", "--listen", listen, "--data-dir", str(home), "--tenant", TENANT)
-        self._env = {"CALLBOARD_PARTITIONS": str(stage.connection.log.partitions)}
-        self._place, self._stack = Place(home), stack
-
-    def begin(self) -> None:
-        self._process = self._stack.enter_context(self._place.process(*self._command, env=self._env))
-        assert self._process.stdout is not None
-        said = self._process.stdout.readline()
-        assert "url" in json.loads(said), said
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.communicate()
 
 
 async def test_a_server_that_is_killed_and_comes_again_is_gone_on_with(stage: Stage) -> None:

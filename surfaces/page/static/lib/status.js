@@ -55,3 +55,6 @@ export function chip(status, {small = false} = {}) {
     small ? h('span', {class: 'heard'}, word) : h('span', {class: 'word'}, word),
   )
 }
+
+/** Statuses of ended runs that can be retried. */
+export const ENDED_BADLY = ['failed', 'expired', 'cancelled']

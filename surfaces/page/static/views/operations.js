@@ -88,7 +88,7 @@ function reasons(one) {
   return [
     one.paused ? 'It is paused.' : '',
     one.skipped ? `${some(one.skipped, 'due time was', 'due times were')} skipped: the previous run had not ended.` : '',
-    ...(one.last_problems ?? []).map((/** @type {any} */ problem) => `The start was refused: ${problem.message}${problem.expected ? `; expected ${problem.expected}` : ''}.`),
+    ...(one.last_problems ?? []).map((/** @type {any} */ problem) => `The start was refused: ${problem.where ? `${problem.where} ` : ''}${problem.message}${problem.expected ? `; expected ${problem.expected}` : ''}.`),
     ...(one.warnings ?? []).map((/** @type {any} */ problem) => problem.message),
   ].filter(Boolean)
 }

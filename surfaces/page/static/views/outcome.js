@@ -3,7 +3,7 @@
 
 import {get, readsOnly, to} from '../lib/api.js'
 import {fill, h} from '../lib/dom.js'
-import {left} from '../lib/format.js'
+import {left, some} from '../lib/format.js'
 import {over} from '../lib/status.js'
 import {tree} from '../lib/value.js'
 import {failure, remedy} from './parts.js'
@@ -65,7 +65,7 @@ export class Outcome {
       const [accepted, last, question] = await Promise.all([event(1), ended ? event(run.ended ? run.root.n1 : run.last) : null, key ? this.asked(id, key) : null])
       if (turn !== this.turn) return
       this.question = question ?? undefined
-      fill(this.main, question ? question.elements : last ? this.ending(id, last) : going())
+      fill(this.main, question ? question.elements : last ? this.ending(id, last, run) : going())
       fill(this.started, given(id, accepted))
     } catch (error) {
       if (turn !== this.turn) return
@@ -84,12 +84,14 @@ export class Outcome {
     return new Question(one, age, {answered: (question) => question.close(true), refused: () => false})
   }
 
-  /** @param {string} id @param {any} last the event that ended it */
-  ending(id, {payload}) {
+  /** @param {string} id @param {any} last the event that ended it @param {Run} run */
+  ending(id, {payload}, run) {
     const {error, output, results, status, code, message} = payload ?? {}
     const wrong = error ?? (code ? {code, message} : null)
     const value = output ?? results
+    const failed = wrong ? [] : [...run.nodes.values()].filter((one) => one.outcome === 'failed')
     return [
+      failed.length ? h('section', {class: 'wrong'}, h('h2', {}, `${some(failed.length, 'step')} failed`), h('p', {}, h('code', {}, failed[0].path), failed.length > 1 ? ` and ${failed.length - 1} more` : null), h('p', {}, h('button', {onclick: () => this.given.failed()}, 'Show where'))) : null,
       wrong ? h('section', {class: 'wrong'},
         h('h2', {}, 'Error'),
         h('p', {}, h('code', {class: 'code'}, wrong.code)),

@@ -16,7 +16,7 @@ const PAGE = 200
 const ROW_PX = 40
 const SINCE = [['', 'any time'], ['3600', 'last hour'], ['86400', 'last 24 h'], ['604800', 'last 7 days']]
 /** In the order in which they are asked for (`preloads.py`). */
-const FILTERS = ['q', 'status', 'definition', 'since', 'order', 'tag', 'error']
+const FILTERS = ['q', 'status', 'definition', 'since', 'order', 'tag', 'error', 'cost']
 /** Of these the server knows the values that runs have. @type {Record<string, string>} */
 const OFFERED = {definition: 'any definition', tag: 'any tag', error: 'any error'}
 const VALUES_MAX = 200
@@ -89,11 +89,12 @@ export class RunsView extends HTMLElement {
       q: h('input', {type: 'search', placeholder: 'Find a run, a word, or status=failed …', 'aria-label': 'Find runs', data: {find: ''}, oninput: () => this.typed()}),
       status: choice('status', 'Status', [['', 'any status'], ...LISTED.map((status) => [status, `${look(status)[1]} ${status}`])]),
       since: choice('since', 'Since', SINCE),
+      cost: h('input', {type: 'text', inputmode: 'decimal', class: 'filter', placeholder: 'cost above $', 'aria-label': 'Cost above, in dollars', autocomplete: 'off', oninput: () => this.typed()}),
     }
     const offered = Object.entries(OFFERED).map(([name, word]) => this.offered(name, word))
     this.pill = h('button', {class: 'news', hidden: true, onclick: () => this.merge()})
     this.note = h('div', {class: 'note'})
-    this.picking = new Picking(() => this.drawn())
+    this.picking = new Picking(() => this.drawn(), (run) => this.byRun.get(run)?.status ?? '')
     this.heard = paced(() => this.isConnected && this.shown(), NEWS_MS)
     this.head = h('div', {class: 'run-row head', role: 'row'})
     this.columns = kept()
@@ -106,7 +107,7 @@ export class RunsView extends HTMLElement {
       released: () => this.shown(),
     })
     this.replaceChildren(
-      h('div', {class: 'bar'}, h('h1', {}, 'Runs'), this.fields.q, this.fields.status, ...offered, this.fields.since, savedViews(() => this.asked, () => this.columns, (columns) => this.keep(columns)), this.chooser(), this.pill, this.picking.element),
+      h('div', {class: 'bar'}, h('h1', {}, 'Runs'), this.fields.q, this.fields.status, ...offered, this.fields.cost, this.fields.since, savedViews(() => this.asked, () => this.columns, (columns) => this.keep(columns)), this.chooser(), this.pill, this.picking.element),
       h('div', {class: 'sheet'}, list.element, this.note),
     )
     return list
@@ -130,7 +131,7 @@ export class RunsView extends HTMLElement {
   headed() {
     this.list?.element.style.setProperty('--columns', ['14px', ...this.columns.map((name) => COLUMNS.find(([one]) => one === name)?.[2])].join(' '))
     const by = this.asked.order.replace(/^-/, '') || 'accepted', down = !this.asked.order || this.asked.order.startsWith('-')
-    fill(this.head, h('span', {role: 'columnheader', class: 'picks'}, h('span', {class: 'heard'}, 'Selected')), this.columns.map((name) => {
+    fill(this.head, h('span', {role: 'columnheader', class: 'picks'}, this.picking.all(() => this.rows.map((each) => each.run)) ?? h('span', {class: 'heard'}, 'Selected')), this.columns.map((name) => {
       const [, word, , sort] = COLUMNS.find(([one]) => one === name) ?? ['', name, '', '']
       if (!sort) return h('span', {role: 'columnheader', class: `k-${name}`}, word)
       // Numbers and times begin with the greatest, texts with the first letter; once more turns it round.
@@ -212,6 +213,7 @@ export class RunsView extends HTMLElement {
     this.list.element.setAttribute('aria-busy', String(!this.read))
     this.list.set(this.rows.length)
     this.list.element.classList.toggle('picking', this.picking.runs.size > 0)
+    this.picking.mark(this.rows.length)
     const filtered = FILTERS.some((name) => name !== 'order' && this.asked[name])
     this.list.element.classList.toggle('empty', !this.rows.length)
     if (this.rows.length || !this.read) this.note.replaceChildren()
@@ -291,8 +293,8 @@ export class RunsView extends HTMLElement {
 
   /** Whether only the server can decide which new runs are listed, and where. */
   get served() {
-    const {q, order, tag, error} = this.asked
-    return Boolean(QUESTION.test(q) || order || tag || error)
+    const {q, order, tag, error, cost} = this.asked
+    return Boolean(QUESTION.test(q) || order || tag || error || cost)
   }
 
   /** Whether a new run is among those that are asked for, as far as one sees it. @param {any} one */
@@ -316,9 +318,9 @@ function kept() {
 }
 
 /** What is asked for, as the server takes it. @param {Record<string, string>} asked */
-function requested({q, tag, error, ...rest}) {
+function requested({q, tag, error, cost, ...rest}) {
   const [name, ...value] = tag.split('=')
-  const tests = [QUESTION.test(q) ? (tag || error ? `(${q})` : q) : '', tag ? `tag.${name}${value.length ? '=' : '~'}${quoted(value.join('='))}` : '', error ? `error=${quoted(error)}` : ''].filter(Boolean)
+  const tests = [QUESTION.test(q) ? (tag || error || cost ? `(${q})` : q) : '', tag ? `tag.${name}${value.length ? '=' : '~'}${quoted(value.join('='))}` : '', error ? `error=${quoted(error)}` : '', cost ? `cost>${quoted(cost.replace('$', '').trim())}` : ''].filter(Boolean)
   return {q: QUESTION.test(q) ? '' : q, ...rest, where: tests.join(' and ')}
 }
 

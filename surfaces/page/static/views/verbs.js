@@ -3,11 +3,9 @@
 import {path, readsOnly, send, to} from '../lib/api.js'
 import {h} from '../lib/dom.js'
 import {read, valueOf} from '../lib/numbers.js'
-import {over} from '../lib/status.js'
+import {ENDED_BADLY, over} from '../lib/status.js'
 import {go} from './going.js'
 import {dialog, failure, field} from './parts.js'
-
-const ENDED_BADLY = ['failed', 'expired', 'cancelled']
 
 /** @param {string} run @param {string} status @param {import('../lib/run.js').Run} told */
 export function verbs(run, status, told) {
@@ -86,7 +84,8 @@ function changed(before, now) {
 const FILES = [['jsonl', 'events, line by line'], ['jaeger', 'trace, for Jaeger'], ['svg', 'drawing']]
 
 /** @param {string} run */
-const exports = (run) => h('details', {class: 'menu'}, h('summary', {class: 'button'}, 'Export'), h('ul', {}, FILES.map(([form, word]) => h('li', {}, h('a', {href: `${path('runs', run)}/export.${form}`, download: `${run}.${form === 'jaeger' ? 'json' : form}`}, word)))))
+const exports = (run) => h('details', {class: 'menu'}, h('summary', {class: 'button'}, 'Export'), h('ul', {}, FILES.map(([form, word]) => h('li', {}, h('a', {href: `${path('runs', run)}/export.${form}`, download: `${run}.${form === 'jaeger' ? 'json' : form}`}, word))),
+  h('li', {class: 'soft aside'}, 'The events open on any machine, without this server: ', h('code', {}, `callboard page ${run}.jsonl`))))
 
 /** Compare with another run. @param {string} run */
 export function beside(run) {
