@@ -43,7 +43,7 @@ FLAGS = [
 """Root needs the second; the last four keep it from speaking to anybody but us."""
 
 
-PATIENCE_MS = 10_000
+PATIENCE_MS = 30_000
 expect.set_options(timeout=PATIENCE_MS)
 
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 from urllib.parse import quote
 
 import anyio
@@ -826,6 +826,16 @@ BARRED = """async (rules) => {
 }"""
 
 
+SCHEMES: dict[Literal["light", "dark"], list[str] | None] = {"light": None, "dark": ["color-contrast"]}
+"""With the rules of axe that are checked in each; None: all."""
+
+SIZES = {"phone": (390, 844), "tablet": (820, 1180), "desktop": (1440, 900)}
+"""The last one is that in which axe looks."""
+
+WIDER = """() => new Promise((done) => requestAnimationFrame(() =>
+    done(document.documentElement.scrollWidth > document.documentElement.clientWidth)))"""
+
+
 async def test_nobody_is_barred_from_any_view_light_or_dark(stage: Stage) -> None:
     source = axe()
     for run in ("seen-by-all", "beside-it"):
@@ -858,12 +868,14 @@ async def test_nobody_is_barred_from_any_view_light_or_dark(stage: Stage) -> Non
         await page.goto(stage.url(path))
         await expect(page.locator(shown).first).to_be_visible()
         await asked(page, f"() => {{ {source}; window.axe ??= axe }}")
-        await page.emulate_media(color_scheme="light")
-        barred += [f"{name}, light: {one}" for one in await asked(page, BARRED)]
-        await stage.browser.picture(page, f"{name}-light")
-        await page.emulate_media(color_scheme="dark")
-        barred += [f"{name}, dark: {one}" for one in await asked(page, BARRED, ["color-contrast"])]
-        await stage.browser.picture(page, f"{name}-dark")
+        for scheme, rules in SCHEMES.items():
+            await page.emulate_media(color_scheme=scheme)
+            barred += [f"{name}, {scheme}: {one}" for one in await asked(page, BARRED, rules)]
+            for size, (width, height) in SIZES.items():
+                await page.set_viewport_size({"width": width, "height": height})
+                if await asked(page, WIDER):
+                    barred.append(f"{name} is wider than a {size}")
+                await stage.browser.picture(page, f"{name}-{size}-{scheme}")
     assert barred == [], "\n".join(barred)
 
 
