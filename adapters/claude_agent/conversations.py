@@ -144,7 +144,7 @@ class Conversation:
             frames = self._read(reply)
             if sent is not None:
                 self._frames.append(user_frame(content_of(sent), self.session_id))
-            # A process that has made the calls itself tells their results.
+            # The process that has made the calls sends their results too.
             frames = [*(one for one in new if not results_in([one]).keys() & results_in(frames).keys()), *frames]
             self._frames += frames
             self._messages.append(reply_message(reply))
@@ -165,7 +165,7 @@ class Conversation:
     # -- turns ---------------------------------------------------------------------------------------------------------
 
     async def _turn(self, prompt: Any, settled: Settled, new: list[Frame]) -> ModelResult:
-        """Have the process make a turn, with ``new`` frames since the recorded ones, and return what is recorded."""
+        """Have the process make a turn, with ``new`` frames since the recorded ones, and return its recorded result."""
         options = self.options
         system = options.system_prompt
         made = Made(self._turns.count, self._latest)
@@ -212,7 +212,7 @@ class Conversation:
         return reply
 
     async def _count(self, model: str, usage: Usage) -> None:
-        """Record the usage of what the process has asked besides the turns of the agent."""
+        """Record the usage of requests that the process makes besides the turns of the agent."""
 
         async def call(_on_text: OnText) -> TurnReply:
             return TurnReply(usage=usage, stop_reason="end_turn", response_model=model, provider="anthropic")
@@ -253,8 +253,8 @@ class Conversation:
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     async def _call_all(self, uses: Sequence[ToolUse]) -> list[tuple[_Outcome, list[Frame]]]:
-        """Make the calls of a turn. A call waits for those of tools in the worker before it, because the process does
-        not go on before their results are recorded; those that only read are made at the same time."""
+        """Make the calls of a turn. A call waits for those of tools in the worker before it, because the process
+        waits until their results are recorded; those that only read are made at the same time."""
         outcomes: dict[str, _Outcome] = {}
         done: list[tuple[ToolUse, asyncio.Event]] = []
         tasks: list[Any] = []
@@ -450,7 +450,7 @@ class _Deferred(Struct, frozen=True):
                 return PermissionResultAllow()
             if options.can_use_tool is not None:
                 return await options.can_use_tool(tool, given, context)
-            return PermissionResultDeny(message=f"There is no permission to use {tool}.")
+            return PermissionResultDeny(message=f"Permission to use {tool} is missing.")
 
         return replace(options, can_use_tool=can_use_tool, allowed_tools=patterns)
 

@@ -52,7 +52,7 @@ class ApiError(Exception):
 
 
 class Settled(Struct, frozen=True):
-    """What is recorded about the calls of the latest turn: the answers of tools in the worker, and the reasons why
+    """Recorded results of calls of the latest turn: the answers of tools in the worker, and the reasons why
     calls must not be made, by the ids of the calls."""
 
     answers: Mapping[str, Frame] = {}
@@ -60,7 +60,7 @@ class Settled(Struct, frozen=True):
 
 
 class Stored:
-    """A store of the SDK with one session, which is continued. What it gets goes to the user's own store, if any."""
+    """A store of the SDK with one session, which is continued. New entries go to the user's own store, if any."""
 
     def __init__(self, entries: list[Any], own: Any) -> None:
         self._entries = entries
@@ -83,7 +83,7 @@ class Made(Struct):
 
 class Process:
     """A process at work on a session, whose conversation has had the turns ``made``. ``guarded`` says which calls need
-    a person, for those of subagents, about which nobody is asked."""
+    a person; those of subagents are then refused."""
 
     def __init__(self, options: ClaudeAgentOptions, made: Made, guarded: Callable[[str, Any], bool]) -> None:
         own = (options.hooks or {}).get("PreToolUse", [])
@@ -115,7 +115,7 @@ class Process:
     async def open(self) -> None:
         """Wait until the process is ready.
 
-        :raises Exception: what the SDK raises if it cannot be started
+        :raises Exception: the exception of the SDK, if it cannot be started
         """
         await asyncio.shield(self._opened)
 
@@ -127,7 +127,7 @@ class Process:
         )
 
     def has_carried(self, call: str) -> bool:
-        """Whether a call was made, so that its result is not told again."""
+        """Whether a call was made, so that its result does not come again."""
         return call in self._carried
 
     def release(self) -> None:
@@ -161,7 +161,7 @@ class Process:
             if not self._opened.done():
                 self._opened.set_exception(error)
         finally:
-            # The client does not come to it if its clean-up is cut off, because the worker stops.
+            # The client does not close them if its clean-up is cut off, because the worker stops.
             if query is not None:
                 query._message_send.close()
                 query.close_receive_stream()
@@ -241,7 +241,7 @@ class Process:
             decided.set_result(decision)
 
     def settle(self, settled: Settled) -> None:
-        """Pass on what is recorded."""
+        """Pass recorded results on."""
         for id, reason in settled.refusals.items():
             self.decide(id, permission("deny", permissionDecisionReason=reason))
         for id, answer in settled.answers.items():
@@ -268,7 +268,7 @@ class Process:
                 self._tick.clear()
                 await self._tick.wait()
         except asyncio.CancelledError:
-            # Nobody knows how far it is.
+            # It may have made the turn or the call, or not.
             self.release()
             raise
 
@@ -354,7 +354,7 @@ class Keeper:
         return keeper
 
     def let_go(self, *, at_once: bool) -> None:
-        """Tell that a holder has gone; from any thread."""
+        """Remove a holder; from any thread."""
         self._holders -= 1
         process = self._process
         if process is None or process.loop.is_closed() or at_once:

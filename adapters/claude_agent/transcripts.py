@@ -85,7 +85,7 @@ def usage_of(counted: Frame) -> Usage:
 
 def used_since(frame: Frame, counted: dict[str, Usage]) -> dict[str, Usage]:
     """Return the usage of each model that the frame of a result reports and that was not ``counted``: of subagents, and
-    of what the process asks on its own."""
+    of requests that the process makes for itself."""
     rest: dict[str, Usage] = {}
     reported: dict[str, Frame] = frame.get("modelUsage") or {}
     for model, used in reported.items():
@@ -133,7 +133,7 @@ def _json(value: JSON) -> str:
 
 
 def frames_of(reply: ModelReply, session_id: str, turns: int) -> list[Frame]:
-    """Return the frames of a reply that a script or another stand-in made."""
+    """Return the frames of a reply that a script or a recorded run has made."""
     text = reply.text or ("" if reply.data is None else _json(reply.data))
     content = [{"type": "text", "text": text}] if text else []
     content += [{"type": "tool_use", "id": use.id, "name": use.tool, "input": use.input} for use in reply.tool_calls]

@@ -22,7 +22,7 @@ LIMITS = {
     "bus": 30,
     "actors": 30,
     "languages": 38,
-    "adapters": 28,
+    "adapters": 22,
     "projections": 30,
     "runtime": 30,
     "features": 15,
