@@ -56,7 +56,7 @@ async def test_costs_are_charted_by_day_model_definition_and_tag(stage: Stage) -
     charts = page.locator(".chart")
     await expect(charts).to_have_count(4)
     tagged = charts.filter(has_text="By tag")
-    await expect(tagged.get_by_role("row").nth(1)).to_contain_text("customer=acme1 runs300k tok$0.60")
+    await expect(tagged.get_by_role("row").nth(1)).to_contain_text("customer=acme1 run300k tok$0.60")
     await expect(charts.filter(has_text="By model").get_by_role("row").nth(1)).to_contain_text("2 runs400k tok$0.80")
     await tagged.get_by_role("link", name="customer=globex").click()
     await expect(page.locator(".list-row .k-run")).to_have_text(["chart-2"])

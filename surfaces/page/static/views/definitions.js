@@ -20,9 +20,9 @@ export class DefinitionsView extends HTMLElement {
     try {
       const {definitions} = await get(['definitions'])
       if (!definitions.length) {
-        return fill(place, nothing('Nothing registered yet', 'A registered definition is started by name, and its versions are kept:', h('pre', {}, 'callboard push workflow.yaml --name triage')))
+        return fill(place, nothing('Nothing registered yet', 'A registered definition is started by name, and its versions are kept:', h('pre', {tabindex: '0'}, 'callboard new first --language workflow\ncallboard push first/workflow.yaml --name triage')))
       }
-      fill(place, h('table', {}, h('thead', {}, h('tr', {}, ['Name', 'Title', 'Language', 'Version', 'Hash', ''].map((one) => h('th', {scope: 'col'}, one || h('span', {class: 'heard'}, 'Start'))))),
+      fill(place, h('table', {class: 'registered'}, h('thead', {}, h('tr', {}, ['Name', 'Title', 'Language', 'Version', 'Hash', ''].map((one) => h('th', {scope: 'col'}, one || h('span', {class: 'heard'}, 'Start'))))),
         h('tbody', {}, definitions.map((/** @type {any} */ one) => h('tr', {},
           h('td', {}, h('a', {href: to(['definitions', one.name])}, h('strong', {}, one.name))),
           h('td', {}, one.title ?? ''), h('td', {class: 'soft'}, one.language), h('td', {}, `v${one.version}`),

@@ -120,7 +120,7 @@ export class Inspector {
         row.path ? h('code', {class: 'path'}, `${row.path}#${row.iteration}`) : null,
         done && span.kind !== 'run' ? h('span', {}, duration(run.lasted(span, until, span.t1) / 1000)) : null,
         done && span.tokens ? h('span', {}, `${count(span.tokens)} tok`) : null,
-        span?.cost ? h('span', {title: 'what it has cost, with what is inside of it'}, spent(span.cost)) : null,
+        span?.cost && (done || until >= run.last) ? h('span', {title: 'what it has cost, with what is inside of it'}, spent(span.cost)) : null,
         h('time', {class: 'soft', datetime: new Date(row.time).toISOString()}, instant(row.time)),
       ),
       span?.kind === 'child' && span.name ? h('p', {}, h('a', {class: 'button', href: to(['runs', span.name])}, `Open ${span.name}`)) : null,

@@ -42,7 +42,7 @@ export class SchedulesView extends HTMLElement {
     const {sheet} = this
     try {
       const found = await get(['schedules'])
-      if (!found.length) return fill(sheet, nothing('No schedules', 'A schedule starts runs of a registered definition at given times:', h('pre', {tabindex: '0'}, "callboard schedule add nightly --cron '0 2 * * *' --timezone Europe/Berlin")))
+      if (!found.length) return fill(sheet, nothing('No schedules', 'A schedule starts runs of a registered definition at given times:', h('pre', {tabindex: '0'}, "callboard new first --language workflow\ncallboard push first/workflow.yaml --name nightly\ncallboard schedule add nightly --cron '0 2 * * *' --timezone Europe/Berlin --input @first/input.json --script first/script.yaml")))
       // It is drawn again and again; a text selection has to survive.
       settle(sheet, table(['Schedule', 'When', 'Definition', 'Next', 'Last run', 'Why not', ''], found.map((/** @type {any} */ one) => this.row(one))))
     } catch (error) {
@@ -114,26 +114,26 @@ export class CostsView extends HTMLElement {
     try {
       const found = await Promise.all(GROUPS.map(([by]) => get(['costs'], {by, where: where === 'any' ? '' : where})))
       if (!found[0].costs.length) return fill(sheet, nothing('No costs', 'Runs that have ended in this time used no model.'))
-      fill(sheet, GROUPS.map(([by, title, search], i) => chart(title, by === 'day' ? found[i].costs.slice(-SHOWN) : found[i].costs.slice(0, SHOWN), search)))
+      fill(sheet, GROUPS.map(([by, title, search], i) => chart(by, title, by === 'day' ? found[i].costs.slice(-SHOWN) : found[i].costs.slice(0, SHOWN), search)))
     } catch (error) {
       fill(sheet, failure(error))
     }
   }
 }
 
-/** A chart of costs, whose figures stand beside its bars. @param {string} title @param {any[]} costs @param {(name: string) => Record<string, string>|null} search */
-function chart(title, costs, search) {
+/** A chart of costs, whose figures stand beside its bars. @param {string} by @param {string} title @param {any[]} costs @param {(name: string) => Record<string, string>|null} search */
+function chart(by, title, costs, search) {
   const known = costs.some((one) => one.cost.usd > 0)
   const size = (/** @type {any} */ one) => (known ? one.cost.usd : one.usage.input_tokens + one.usage.output_tokens)
   const most = Math.max(...costs.map(size), Number.MIN_VALUE)
-  return h('section', {class: 'card chart'}, h('header', {}, h('h2', {}, title), h('span', {class: 'soft'}, known ? 'dollars' : 'tokens: no prices are known')),
+  return h('section', {class: 'card chart'}, h('header', {}, h('h2', {}, title), costs.length ? h('span', {class: 'soft'}, known ? 'dollars' : 'tokens: no prices are known') : null),
     costs.length ? h('table', {}, h('thead', {class: 'heard'}, h('tr', {}, ['Name', 'Share', 'Runs', 'Tokens', 'Cost'].map((one) => h('th', {scope: 'col'}, one)))), h('tbody', {}, costs.map((one) => {
       const asked = search(one.name), share = size(one) / most
       return h('tr', {},
         h('td', {class: 'name'}, asked ? h('a', {href: to(['runs'], asked)}, one.name || 'none') : one.name || 'none'),
         h('td', {class: 'bar-cell'}, s('svg', {class: 'bar-line', viewBox: '0 0 100 10', preserveAspectRatio: 'none', 'aria-hidden': 'true'}, s('rect', {x: 0, y: 0, width: Math.max(share * 100, 0.5), height: 10, rx: 1}))),
-        h('td', {class: 'right'}, `${grouped(one.runs)} runs`), h('td', {class: 'right'}, `${count(one.usage.input_tokens + one.usage.output_tokens)} tok`), h('td', {class: 'right'}, spent(one.cost)))
-    }))) : h('p', {class: 'soft none'}, 'No runs have one.'))
+        h('td', {class: 'right'}, some(one.runs, 'run')), h('td', {class: 'right'}, `${count(one.usage.input_tokens + one.usage.output_tokens)} tok`), h('td', {class: 'right'}, spent(one.cost)))
+    }))) : h('p', {class: 'soft none'}, by === 'tag' ? 'No runs have tags.' : 'None.'))
 }
 
 /** @param {string} day */

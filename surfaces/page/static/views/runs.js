@@ -37,6 +37,8 @@ const TICK_MS = 1_000
 const NEWS_MS = 150
 const AGAIN_MS = 2_000
 const QUESTION = /[=~<>]/
+/** In a window of this width the usual columns are fewer. */
+const narrow = matchMedia('(max-width: 1100px)')
 
 export class RunsView extends HTMLElement {
   /** @type {List|undefined} */
@@ -66,13 +68,22 @@ export class RunsView extends HTMLElement {
     return this.load(true)
   }
 
+  /** The window has become wide or narrow. */
+  resized = () => {
+    this.columns = kept()
+    this.headed()
+    this.drawn()
+  }
+
   connectedCallback() {
     this.unfollow = follow('runs', (told) => this.hear(told))
     this.ticking = setInterval(() => this.tick(), TICK_MS)
+    narrow.addEventListener('change', this.resized)
   }
 
   disconnectedCallback() {
     this.unfollow?.()
+    narrow.removeEventListener('change', this.resized)
     clearInterval(this.ticking)
     clearTimeout(this.asking)
     clearTimeout(this.typing)
@@ -314,7 +325,7 @@ function kept() {
   } catch {
     // Written by another program: the usual columns are shown.
   }
-  return matchMedia('(max-width: 1100px)').matches ? NARROW : USUAL
+  return narrow.matches ? NARROW : USUAL
 }
 
 /** What is asked for, as the server takes it. @param {Record<string, string>} asked */
