@@ -121,7 +121,8 @@ class StartRun(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     their ``tags`` and by their ``attributes``, which are paths in the run's input and output by name
     (``{"customer": "input.customer.id"}``). A ``fork`` takes from its origin every member that is not given. ``limits``
     are `Limits`. ``encryption_key`` is the name of the key that encrypts the run's log. Runs that shall be erased
-    together use the same key.
+    together use the same key. ``continues`` is the id of a run that has ended and names this one as its successor; all
+    other members are taken from it. Workers send this, and clients have no use for it.
     """
 
     definition: DefinitionSource
@@ -143,6 +144,7 @@ class StartRun(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     attributes: dict[str, str] = {}
     encryption_key: str | None = None
     fork: Fork | None = None
+    continues: str | None = None
 
 
 class Cancel(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

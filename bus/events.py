@@ -147,11 +147,41 @@ class Warned(Struct, frozen=True, omit_defaults=True):
     where: str = ""
 
 
+class CarriedSignal(Struct, frozen=True, omit_defaults=True):
+    """A signal that arrived at a run and was not awaited before the run continued as another one."""
+
+    name: str
+    data: JSON = None
+    by: str | None = None
+
+
+class Continues(Struct, frozen=True, omit_defaults=True):
+    """The run that a run continues, and the ``signals`` that it takes over from it.
+
+    ``usage`` and ``models`` are the usage of that run and of those that it continues; the parent of a child run counts
+    it when the last of them ends.
+    """
+
+    run: str
+    signals: list[CarriedSignal] = []
+    usage: Usage = Usage()
+    models: list[ModelUsage] = []
+
+
+class Successor(Struct, frozen=True, omit_defaults=True):
+    """The run that continues a run from its end: its id, its input, and the signals that it takes over."""
+
+    run: str
+    input: JSON = None
+    signals: list[CarriedSignal] = []
+
+
 class RunAccepted(Fact, frozen=True):
     """A start was admitted. This is event 1 of every run. ``start`` is the normalised start message.
 
     ``parent`` is set for child runs. ``warnings`` are the warnings of the verdict. ``tags`` and ``encryption_key``, the
-    name of the key that the run is encrypted with, are those of the start. Logs of older versions have no ``trace``.
+    name of the key that the run is encrypted with, are those of the start. ``continues`` is set if the run is the
+    successor of another one. Logs of older versions have no ``trace``.
     """
 
     type = "run.accepted"
@@ -167,6 +197,7 @@ class RunAccepted(Fact, frozen=True):
     trace: Traced | None = None
     tags: dict[str, str] = {}
     encryption_key: str = ""
+    continues: Continues | None = None
 
 
 class RunRejected(Fact, frozen=True):
@@ -375,7 +406,10 @@ class RunFailed(Fact, frozen=True):
 
 
 class RunEnd(Fact, frozen=True):
-    """The last event of every admitted run. ``usage`` and ``models`` include the usage of its child runs."""
+    """The last event of every admitted run. ``usage`` and ``models`` include the usage of its child runs.
+
+    ``successor`` is the run that continues this one: its start is stored in one batch with this event.
+    """
 
     type = "run.end"
     status: Literal["completed", "failed", "cancelled", "expired"]
@@ -385,6 +419,7 @@ class RunEnd(Fact, frozen=True):
     usage: Usage = Usage()
     warnings: list[Warned] = []
     models: list[ModelUsage] = []
+    successor: Successor | None = None
 
 
 # -- nodes ------------------------------------------------------------------------------------------------------------

@@ -119,11 +119,16 @@ class Run:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     async def result(self) -> RunResult:
-        """Wait until the run has ended, and return its result.
+        """Wait until the run has ended, and return its result; if other runs continue it, that of the last one.
 
         :raises UnknownRun: if the run does not exist
         """
-        return result_of([event async for event in self.events()])
+        result = result_of([event async for event in self.events()])
+        while result.continued_as:
+            await self._messages.await_admission(result.continued_as)
+            successor = Run(self._messages, result.continued_as)
+            result = result_of([event async for event in successor.events()])
+        return result
 
     async def show(self) -> RunResult:
         """Return the current state of the run.

@@ -79,12 +79,22 @@ class Cancelled(BaseException):
 
 
 class End(Struct, frozen=True):
-    """The end of a run. ``output`` is the value for the caller, ``results`` the result as the language specifies it."""
+    """The end of a run. ``output`` is the value for the caller, ``results`` the result as the language specifies it.
+
+    With ``continuation``, the run has completed, and a new run of the same definition continues it.
+    """
 
     status: Literal["completed", "failed", "cancelled", "expired"]
     output: JSON = None
     results: JSON = None
     error: Failure | None = None
+    continuation: "Continuation | None" = None
+
+
+class Continuation(Struct, frozen=True):
+    """The input of the run that continues a run."""
+
+    input: JSON
 
 
 class Resumed(Struct, frozen=True):

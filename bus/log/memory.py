@@ -28,6 +28,7 @@ from callboard.bus.log.port import (
     RunMessage,
     RunMessages,
     Shares,
+    Start,
     decode_recorded,
     decrypt_event,
     within,
@@ -74,6 +75,8 @@ class MemoryLog:
         self.alarms: dict[RunRef, Alarm] = {}
         self.run_messages: list[RunMessage] = []
         """The messages that runs sent to each other, in order."""
+        self.starts: list[Start] = []
+        """The starts of runs that continue others, in order."""
         self.keys = MemoryKeys()
         self._ring: KeyRing = self.keys
         self._subjects = Subjects(prefix)
@@ -111,8 +114,11 @@ class MemoryLog:
                 self.alarms[ref] = beside
             case RunMessage():
                 self.run_messages.append(beside)
+            case Start():
+                self.starts.append(beside)
             case RunMessages(all=several):
-                self.run_messages += several
+                self.run_messages += [one for one in several if isinstance(one, RunMessage)]
+                self.starts += [one for one in several if isinstance(one, Start)]
             case Shares() | None:
                 pass  # nothing is ever purged here
         grown, self._grown = self._grown, anyio.Event()

@@ -212,13 +212,20 @@ class Shares(Struct, frozen=True):
     origin: RunRef
 
 
+class Start(Struct, frozen=True):
+    """The start of the run that continues a run, stored together with that run's end."""
+
+    tenant: str
+    body: bytes
+
+
 class RunMessages(Struct, frozen=True):
-    """Several commands of one run to others."""
+    """Several messages that belong to one event."""
 
-    all: tuple[RunMessage, ...]
+    all: "tuple[RunMessage | Start, ...]"
 
 
-Beside = Alarm | RunMessage | RunMessages | Shares
+Beside = Alarm | RunMessage | Start | RunMessages | Shares
 """Messages that are stored atomically with an event: both are stored, or neither."""
 
 

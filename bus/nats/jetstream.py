@@ -41,6 +41,7 @@ from callboard.bus.log.port import (
     RunMessage,
     RunMessages,
     Shares,
+    Start,
     decode_recorded,
     decrypt_event,
     is_full,
@@ -272,7 +273,7 @@ class JetStreamLog:
         headers[NUMBER] = str(entry.n)
         return Message(self.subjects.event(ref, entry.definition, entry.type), entry.data, headers)
 
-    def _beside(self, ref: RunRef, beside: Alarm | RunMessage | Shares) -> Message:
+    def _beside(self, ref: RunRef, beside: Alarm | RunMessage | Start | Shares) -> Message:
         match beside:
             case Alarm(due=due, partition=partition):
                 return Message(self.subjects.timer(ref), b"{}", at(due, self.subjects.due(partition, ref)))
@@ -280,6 +281,8 @@ class JetStreamLog:
                 # Without an id for the server's deduplication: the event's guard already prevents repetitions, and the
                 # server refuses a batch that contains a known id.
                 return Message(self.subjects.command(partition_of(to, self.partitions), to, verb), body, {})
+            case Start(tenant=tenant, body=body):
+                return Message(self.subjects.start(tenant), body, {})
             case Shares(origin=origin):
                 unmarked = guard_headers(0, self.subjects.gone_subject(origin))
                 return Message(self.subjects.forked_subject(origin), msgspec.json.encode({"fork": ref.run}), unmarked)
@@ -301,9 +304,10 @@ class JetStreamLog:
         """
         filter = self.subjects.run(ref)
         found = await self._last(ref, filter)
-        if found is None and await self.next_sequence(filter, 1) is not None:
-            return lost_last(ref)
-        return found
+        if found is not None or await self.next_sequence(filter, 1) is None:
+            return found
+        # Either the first event was stored just now, or the last message is damaged.
+        return await self._last(ref, filter) or lost_last(ref)
 
     async def last_of_type(self, ref: RunRef, event_type: str) -> Recorded | None:
         """Return a run's last event of a type, as `last`."""
@@ -593,5 +597,5 @@ async def open_log(
     return log
 
 
-def _each(beside: Beside) -> Sequence[Alarm | RunMessage | Shares]:
+def _each(beside: Beside) -> Sequence[Alarm | RunMessage | Start | Shares]:
     return beside.all if isinstance(beside, RunMessages) else [beside]

@@ -221,5 +221,8 @@ class NoChildren:
         expected = "a Runtime over a temporary folder, which executes them"
         return [Problem("testing.no_children", "a scenario cannot execute child runs", expected=expected)]
 
+    async def refusal_of(self, child: RunRef) -> list[Problem]:
+        return []
+
     async def call_child(self, child: RunRef) -> None:
         raise AssertionError(f"{child.run} was never admitted")

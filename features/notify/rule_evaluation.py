@@ -226,7 +226,7 @@ class Judge:
         tell = partial(made, self._name, ref=ref, event=event, http_url=self._http_url)
         name, wants = event.definition or ref.run, self._rule.on
         match payload:
-            case ev.RunEnd(status=status, error=error) if status in wants:
+            case ev.RunEnd(status=status, error=error, successor=None) if status in wants:
                 because = f": {error.code}: {short(error.message)}" if error is not None else ""
                 return tell(on=status, text=f"{name} {status}{because}", failure=error)
             case ev.RunQuarantined() if "quarantined" in wants:

@@ -13,6 +13,7 @@ import structlog
 from callboard.bus import events as ev
 from callboard.bus.commands import Cancel
 from callboard.bus.log.port import Full, NoAnswer, Refused
+from callboard.bus.log.successors import newest
 from callboard.bus.nats.commit import Message
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.queue import Delivery, Outbox, attend
@@ -21,6 +22,7 @@ from callboard.features.schedules.schedule import Schedule, Tick
 from callboard.features.schedules.store import Kept, ScheduleStore
 from callboard.features.schedules.timetable import EVERY_MIN_S
 from callboard.lib.json_decoder import decode_json
+from callboard.runtime.admission.refusals import refusal_of_start
 
 logger = structlog.get_logger(__name__)
 
@@ -137,7 +139,10 @@ class Keeper:
         """
         if schedule.overlap == "allow" or not last:
             return True
-        event = await self._log.last(RunRef(tenant, last))
+        ref, event = await newest(self._log, RunRef(tenant, last))
+        if event is None and ref.run != last:
+            # It will continue the previous run, unless its start was refused.
+            return await refusal_of_start(self._log, ref) is not None
         # A quarantined run does not continue either.
         if event.event.type in ev.AT_REST if event is not None else not begun:
             return True

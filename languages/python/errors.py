@@ -1,6 +1,9 @@
 """The exceptions of workflows: failures of steps, children and models, and forbidden operations."""
 
+from typing import Any
+
 from callboard.bus.effects import Failure
+from callboard.lib.json_types import JSON
 
 
 class StepFailed(Exception):
@@ -37,6 +40,19 @@ class NotInWorkflow(Exception):
     """A workflow has used input, output, threads or processes, which only steps may use."""
 
     code = "python.io_in_workflow"
+
+
+class ContinueAsNew(BaseException):
+    """Ends a workflow that continues as a new run with other arguments; ``input`` is the input of that run.
+
+    It is not an `Exception`, so that ``except Exception`` does not catch it.
+    """
+
+    def __init__(self, positional: tuple[Any, ...], named: dict[str, Any], input: JSON) -> None:
+        super().__init__("the workflow continues as a new run")
+        self.positional = positional
+        self.named = named
+        self.input = input
 
 
 class WorkflowFault(Exception):

@@ -9,9 +9,9 @@ from callboard.bus.commands import StartRun
 from callboard.bus.effects import Failure
 from callboard.bus.events import Outline, OutlineNode, Problem
 from callboard.languages.hosting import CODE_UNKNOWN
-from callboard.languages.language import Definition, End, Needs, Plan, Stage
+from callboard.languages.language import Continuation, Definition, End, Needs, Plan, Stage
 from callboard.languages.problems import Tree, kind_of
-from callboard.languages.python.errors import ChildFailed, ModelFailed, StepFailed, WorkflowFault
+from callboard.languages.python.errors import ChildFailed, ContinueAsNew, ModelFailed, StepFailed, WorkflowFault
 from callboard.languages.python.frames import raised_at, where
 from callboard.languages.python.hosted import HOSTING, Hosted, Named, find_hosted
 from callboard.languages.python.inspection import WorkflowInspection
@@ -132,6 +132,10 @@ async def perform(found: Hosted, given: Any, stage: Stage) -> End:
             return End("cancelled", error=performed.cancelled.cause)
         return End("failed", error=Failure("python.failed", "the workflow has cancelled itself"))
     error = performed.task.exception()
+    if error is not None and (again := _continuation_in(error)) is not None:
+        if performed.cancelled is not None:
+            return End("cancelled", error=performed.cancelled.cause)
+        return End("completed", continuation=Continuation(again.input))
     if error is not None:
         return End("failed", error=failure_of(error, root))
     try:
@@ -143,6 +147,13 @@ async def perform(found: Hosted, given: Any, stage: Stage) -> End:
         stage.root.warn("python.cancel_swallowed", "the workflow has caught its cancellation, and returned")
         return End("cancelled", output, error=performed.cancelled.cause)
     return End("completed", output)
+
+
+def _continuation_in(error: BaseException) -> ContinueAsNew | None:
+    """Return the request to continue as a new run, if a workflow has ended because of it, perhaps in a task group."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error if isinstance(error, ContinueAsNew) else None
 
 
 def failure_of(error: BaseException, root: str) -> Failure:

@@ -7,14 +7,14 @@ is a workflow is called directly. Operations that need a run raise `RunOnly`.
 import datetime as dt
 import logging
 from collections.abc import MutableMapping, Sequence
-from typing import Any, TypeVar, overload
+from typing import Any, NoReturn, TypeVar, overload
 from uuid import UUID
 
 from msgspec import Struct
 
 from callboard.languages.language import Ask, End, Expired, Instant, Node, Ok, Stage
 from callboard.languages.python import outside
-from callboard.languages.python.errors import ChildFailed
+from callboard.languages.python.errors import ChildFailed, ContinueAsNew
 from callboard.languages.python.hosted import Hosted, definition_of, find_hosted
 from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.steps import seconds
@@ -99,6 +99,21 @@ def changed(id: str) -> bool:
     if id not in passed:
         passed[id] = loop.stage.root.mark(id)
     return passed[id]
+
+
+def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:
+    """End the run, and continue it as a new run of the same workflow with these arguments.
+
+    Use it in loops without an end, and in long conversations, so that no log grows without limit. End and start are
+    stored in one commit. The new run has the same definition, tags, limits, model and parent; it takes over the signals
+    that were not awaited. Commands for the run go to the new one. Tasks, questions and child runs that are still open
+    are cancelled. Outside of a workflow's run, the function is called again.
+
+    :raises TypeError, ValueError: if the workflow does not take these arguments, or one does not fit its type
+    """
+    loop = current_loop()
+    found: Hosted | None = loop.locals[HOSTED] if loop is not None else None
+    raise ContinueAsNew(args, kwargs, None if found is None else found.workflow.input_of(*args, **kwargs))
 
 
 # -- output for people ------------------------------------------------------------------------------------------------

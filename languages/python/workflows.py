@@ -6,6 +6,8 @@ from collections.abc import Callable, Coroutine
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from callboard.languages.python.errors import ContinueAsNew
+from callboard.languages.python.loop import in_workflow
 from callboard.languages.python.values import Parameters, parameters_of
 from callboard.lib.json_types import JSON, JsonSchema
 
@@ -26,7 +28,16 @@ class Workflow(Generic[P, R]):
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        return self.function(*args, **kwargs)
+        return self.function(*args, **kwargs) if in_workflow() else self._repeat(*args, **kwargs)
+
+    async def _repeat(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function outside of a run, and again each time it continues as a new run."""
+        call = self.function(*args, **kwargs)
+        while True:
+            try:
+                return await call
+            except ContinueAsNew as again:
+                call = self.function(*again.positional, **again.named)
 
     @property
     def entry(self) -> str:
@@ -52,6 +63,17 @@ class Workflow(Generic[P, R]):
     def output_schema(self) -> JsonSchema:
         """The JSON Schema of a run's output."""
         return self.parameters.result.schema
+
+    def input_of(self, *args: Any, **kwargs: Any) -> JSON:
+        """Return the input for which `arguments` returns these arguments.
+
+        :raises TypeError, ValueError: if the function does not take them, or one does not fit its type
+        """
+        whole, codecs = self.parameters.whole, self.parameters.codecs
+        given = self.parameters.signature.bind(*args, **kwargs).arguments
+        if whole is not None:
+            return codecs[whole].encode(given[whole]) if given else None
+        return {name: codecs[name].encode(value) for name, value in given.items()}
 
     def arguments(self, given: JSON) -> dict[str, Any]:
         """Return the arguments of the function for an input.

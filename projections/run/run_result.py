@@ -74,6 +74,8 @@ class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
     A fork names its ``origin``; ``parted_at`` is the last event that they share. The times of its acceptance and start,
     and its usage, are those after that event. The times of its nodes are those of the run that executed them.
 
+    ``continues`` is the run whose successor this one is; ``continued_as`` is the run that continues this one.
+
     ``usage`` sums the tokens of the run's model turns, of its other effects that use a model, and of its child runs.
     ``usage_by_path`` has the sums per node. ``usage_by_model`` has the run's own usage per requested model, or per
     stand-in. The costs are computed with the reader's prices, and are None if nothing was used.
@@ -86,6 +88,8 @@ class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
     trace_id: str = ""
     origin: str = ""
     parted_at: int = 0
+    continues: str = ""
+    continued_as: str = ""
     status: RunStatus
     output: JSON = None
     results: JSON = None
@@ -224,6 +228,7 @@ class Results:
                     definition_hash=ref.hash,
                     language=ref.language,
                     trace_id=ids_of(payload).trace(event.run),
+                    continues=payload.continues.run if payload.continues is not None else "",
                     accepted_at=event.time,
                 )
             case RunStart():
@@ -241,6 +246,7 @@ class Results:
                     output=payload.output,
                     results=payload.results,
                     error=payload.error or self._head.error,
+                    continued_as=payload.successor.run if payload.successor is not None else "",
                     ended_at=event.time,
                 )
             case _:

@@ -23,6 +23,7 @@ from callboard.bus.commands import (
     DefinitionSource,
     Registration,
     StartRun,
+    Wake,
 )
 from callboard.bus.errors import LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import Problem, encode_event
@@ -48,9 +49,10 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.fork_places import unknown_origin_problem
 from callboard.runtime.admission.forks import Forks
 from callboard.runtime.admission.large_starts import BLOBS, START_BYTES_MAX, insert_parts
-from callboard.runtime.admission.refusals import record_refusal
+from callboard.runtime.admission.refusals import record_refusal, refusal_of_start
 from callboard.runtime.admission.secret_starts import erase_start, find_admitted, is_secret, key_of, withhold_texts
-from callboard.runtime.admission.start_message import Examined, decode_start, examine_object
+from callboard.runtime.admission.start_message import Examined, Inherited, decode_start, examine_object
+from callboard.runtime.admission.successors import CONTINUES, complete_successor, parent_of
 from callboard.runtime.admission.tells import Tells, illegible_problem
 from callboard.runtime.admission.verdicts import PROBLEMS_MAX, Verdict, fit_message
 from callboard.runtime.admission.versions import find_registration
@@ -227,8 +229,8 @@ class Admission:
 
     # -- starts -------------------------------------------------------------------------------------------------------
 
-    async def _start(self, tenant: str, delivery: Delivery) -> Verdict:
-        """Admit or refuse a start.
+    async def _start(self, tenant: str, delivery: Delivery) -> Verdict | None:
+        """Admit or refuse a start; None if it continues a run and no worker has its code at the moment.
 
         The message of a start with an encryption key is erased afterwards, so that only encrypted content remains. The
         message of a start whose run exists already or has been purged is erased too, because a purge would not find it.
@@ -240,8 +242,14 @@ class Admission:
         named = named_run_id(delivery.data)
         ref = RunRef(tenant, named or derived_run_id(self._log.stream, delivery.sequence, delivery.time_ns))
         verdict = await self._decide_start(ref, document, delivery, secret)
+        if isinstance(document, dict) and CONTINUES in document and _lacks_code(verdict):
+            return None
         if verdict.status == "rejected":
             await record_refusal(self._log, tenant, "start", withhold_texts(verdict) if secret else verdict, delivery)
+            if isinstance(document, dict) and (parent := await parent_of(self._log, tenant, document)) is not None:
+                # It waits for the end of the run that was refused.
+                wake = msgspec.json.encode(Wake(parent.key, ref.run))
+                await route(self._log, RunRef(tenant, parent.run), "wake", wake, f"refused-{delivery.sequence}")
         if secret or any(problem.code == PURGED for problem in verdict.problems):
             await erase_start(self._log, ref, delivery.sequence, document)
         elif verdict.duplicate:
@@ -287,13 +295,21 @@ class Admission:
 
     async def _examine_complete(self, tenant: str, document: dict[str, Any], size: int) -> Examined:
         """Check a complete start message; a fork is completed from its origin first."""
-        if document.get("fork") is not None:
+        inherited: Inherited | None = None
+        if document.get(CONTINUES) is not None:
+            found = await complete_successor(self._log, tenant, document)
+            if isinstance(found, list):
+                return Examined(found, run_id=named if isinstance(named := document.get("run_id"), str) else None)
+            # The size of the predecessor was checked when it was admitted.
+            (document, inherited), size = found, START_BYTES_MAX
+        elif document.get("fork") is not None:
             completed = await self._forks.complete(tenant, document)
             if isinstance(completed, list):
                 return Examined(completed, run_id=named if isinstance(named := document.get("run_id"), str) else None)
             # The size of the origin was checked when the origin was admitted.
             document, size = completed, START_BYTES_MAX
-        return await self._definitions.offload(partial(examine_object, document, size), size=size)
+        examined = await self._definitions.offload(partial(examine_object, document, size), size=size)
+        return msgspec.structs.replace(examined, inherited=inherited)
 
     async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
         """Admit a child run without activating it; return every problem if it is refused. Repeating it is harmless.
@@ -325,6 +341,14 @@ class Admission:
             warnings = [restart_warning(problems[0])]
         return problems
 
+    async def refusal_of(self, child: RunRef) -> list[Problem]:
+        """Return every problem of a run that should have continued a child and was refused; empty if it was not.
+
+        :raises NoAnswer: if the log does not answer
+        """
+        refused = await refusal_of_start(self._log, child)
+        return refused.problems if refused is not None else []
+
     async def call_child(self, child: RunRef) -> None:
         """Route the command that activates an admitted child run; it does nothing to a run that has begun.
 
@@ -347,6 +371,8 @@ class Admission:
         if start is None:
             return Verdict("rejected", examined.run_id, problems=examined.problems)
         run = ref.run
+        if (inherited := examined.inherited) is not None:
+            parent, came_from = inherited.parent, inherited.trace
         start, plan = await self._resolve_plan(ref.tenant, start, examined.size)
         refused = plan if isinstance(plan, list) else []
         unserved = self._check(ref.tenant, start, None if isinstance(plan, list) else plan)
@@ -371,6 +397,8 @@ class Admission:
             self._log.store, ref.tenant, *((came_from.traceparent, came_from.tracestate) if came_from else ())
         )
         accepted = accepted_event(start, plan, ref, parent, [*bears, *warnings], trace)
+        if inherited is not None:
+            accepted = msgspec.structs.replace(accepted, continues=inherited.continues)
         if start.fork is not None:
             forked = await self._accept_fork(ref, accepted, start, plan)
             if isinstance(forked, list):
@@ -441,7 +469,7 @@ class Admission:
         if isinstance(parting, list):
             return parting
         forked = parting.forked_from
-        accepted = msgspec.structs.replace(accepted, seed=parting.seed)
+        accepted = msgspec.structs.replace(accepted, seed=parting.seed, continues=parting.continues)
         if parting.differs:
             found = await self._forks.check_shared_events(ref, forked, accepted, start, plan)
             if isinstance(found, Problem):
@@ -534,6 +562,11 @@ class Admission:
 
     async def _call(self, ref: RunRef, call: _Call) -> None:
         await route(self._log, ref, "start", b"{}", call.message_id, call.worker)
+
+
+def _lacks_code(verdict: Verdict) -> bool:
+    """Whether a start was refused because no worker has the code of its definition."""
+    return verdict.status == "rejected" and any(problem.code == CODE_UNKNOWN for problem in verdict.problems)
 
 
 def _forgotten_problem(key: str) -> Problem:

@@ -120,6 +120,7 @@ class Forks:
             ),
             accepted.seed,
             _differs(given, accepted, plan),
+            accepted.continues,
         )
 
     async def check_shared_events(
@@ -243,6 +244,7 @@ class Parting(msgspec.Struct, frozen=True):
     forked_from: ForkedFrom
     seed: str
     differs: bool
+    continues: ev.Continues | None = None
 
 
 def _with_origin_rules(options: dict[str, JSON], begun: Event) -> dict[str, JSON]:

@@ -8,9 +8,11 @@ import msgspec
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from callboard.bus import events as ev
 from callboard.bus.commands import Limits, StartRun
 from callboard.bus.events import Problem
 from callboard.bus.subjects import TOKEN_BYTES_MAX, token
+from callboard.bus.tracecontext import TraceContext
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.projections.run.attributes import PATH, ROOTS
@@ -91,19 +93,29 @@ class _Start(BaseModel):
     attributes: dict[str, str] = Field(default_factory=dict)
     encryption_key: str | None = Field(default=None, min_length=1)
     fork: _Fork | None = None
+    continues: str | None = None
+
+
+class Inherited(Struct, frozen=True):
+    """What a successor takes over besides the members of its start message."""
+
+    continues: ev.Continues
+    parent: ev.Parent | None
+    trace: TraceContext | None
 
 
 class Examined(Struct, frozen=True):
     """The result of checking a start message: its problems, and the start without the invalid members.
 
     ``start`` is None if the definition is missing or invalid, because nothing else can be checked then. ``run_id`` is
-    the one in the message, ``size`` its size in bytes.
+    the one in the message, ``size`` its size in bytes. ``inherited`` is what a successor takes over besides.
     """
 
     problems: list[Problem]
     start: StartRun | None = None
     run_id: str | None = None
     size: int = 0
+    inherited: Inherited | None = None
 
 
 def read_start(body: bytes) -> StartRun | list[Problem]:

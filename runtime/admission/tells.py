@@ -11,6 +11,7 @@ from callboard.bus.errors import KeyMissing, LogUnreadable
 from callboard.bus.events import Event, Problem
 from callboard.bus.log.encryption import Key, encryptable
 from callboard.bus.log.port import Recorded, unreadable
+from callboard.bus.log.successors import successor_of
 from callboard.bus.nats.erasure import erase
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.queue import Delivery, ack_floor
@@ -26,7 +27,7 @@ from callboard.runtime.admission.command_routing import (
     id_in,
     route_tell,
 )
-from callboard.runtime.admission.refusals import record_refusal
+from callboard.runtime.admission.refusals import record_refusal, refusal_of_start
 from callboard.runtime.admission.start_message import too_deep
 from callboard.runtime.admission.verdicts import Verdict
 
@@ -53,15 +54,22 @@ class Tells:
     async def admit(self, ref: RunRef, verb: str, delivery: Delivery) -> Verdict | None:
         """Route a tell or refuse it; None if it must be tried again because its run may still start or lacks its key.
 
+        A tell to a run that was continued by another one is routed to that one.
+
         :raises NoAnswer: if the log does not answer
         :raises Full: if the store is full
         """
-        last = await self._log.last(ref)
-        verdict = await (
-            self._admit_without_run(ref, verb, delivery)
-            if last is None
-            else self._admit_for_run(ref, verb, delivery, last)
-        )
+        addressed = ref
+        while True:
+            last = await self._log.last(ref)
+            verdict = await (
+                self._admit_without_run(ref, verb, delivery, continues=ref != addressed)
+                if last is None
+                else self._admit_for_run(ref, verb, delivery, last)
+            )
+            if not isinstance(verdict, RunRef):
+                break
+            ref = verdict
         if verdict is not None and verdict.status == "rejected":
             await record_refusal(self._log, ref.tenant, verb, verdict, delivery)
         if verdict is not None and last is not None and (last.key is not None or last.encrypted):
@@ -69,15 +77,24 @@ class Tells:
             await erase(self._log, delivery.sequence)
         return verdict
 
-    async def _admit_without_run(self, ref: RunRef, verb: str, delivery: Delivery) -> Verdict | None:
+    async def _admit_without_run(
+        self, ref: RunRef, verb: str, delivery: Delivery, *, continues: bool
+    ) -> Verdict | None:
         problems = self._find_problems(verb, delivery, None)
-        if not problems and await self._start_may_be_before(ref.tenant, delivery.sequence):
+        if not problems and continues and await refusal_of_start(self._log, ref) is None:
+            return None
+        if not problems and not continues and await self._start_may_be_before(ref.tenant, delivery.sequence):
             return None
         problem = Problem(code="run.unknown", message=f"there is no run {ref.run!r}", where="run")
         return Verdict("rejected", ref.run, problems=problems or [problem])
 
-    async def _admit_for_run(self, ref: RunRef, verb: str, delivery: Delivery, last: Recorded) -> Verdict | None:
-        """Route a tell to an existing run, or refuse it; None if the run's key is missing and may appear soon."""
+    async def _admit_for_run(
+        self, ref: RunRef, verb: str, delivery: Delivery, last: Recorded
+    ) -> Verdict | RunRef | None:
+        """Route a tell to an existing run, or refuse it; None if the run's key is missing and may appear soon.
+
+        If the run has ended and another one continues it, return that one: the tell is for it.
+        """
         problems = self._find_problems(verb, delivery, last.key)
         if problems:
             return Verdict("rejected", ref.run, problems=problems)
@@ -90,6 +107,8 @@ class Tells:
             if before is not None:
                 return Verdict("accepted", ref.run, cause=before)
         if ended:
+            if (successor := successor_of(last.event)) is not None:
+                return RunRef(ref.tenant, successor)
             message = f"the run has ended; {verb} comes too late"
             return Verdict("rejected", ref.run, problems=[Problem(code="run.finished", message=message, where="run")])
         if last.missing and verb != "kill":

@@ -17,10 +17,14 @@ from callboard.bus.effects import Failure
 from callboard.bus.events import Event, ForkedFrom, Payload
 from callboard.bus.work import TurnWork, Work
 from callboard.languages.language import Ask, Instant, RunInfo
+from callboard.lib.json_types import JSON
 from callboard.runtime.interpreter.driver import Driver, Wait
 from callboard.runtime.interpreter.execution import Execution
 from callboard.runtime.interpreter.ledger import Ledger
 from callboard.runtime.interpreter.waits import OpenEffect, OpenQuestion, Waits
+
+SUCCESSOR_KEY = "run.end"
+"""The key from which the id of the successor of a run is derived."""
 
 
 class Parting(Struct, frozen=True):
@@ -94,6 +98,11 @@ class Asks:
     def child_id(self, key: str) -> str:
         """The run id of a child, derived from this run and the key, so that a repeated start is the same run."""
         return child_id(self._run, key)
+
+    def successor(self, given: JSON) -> ev.Successor:
+        """Return the run that continues this one with an input. It takes over the signals that were not awaited."""
+        signals = [ev.CarriedSignal(one.name, one.data, one.by) for one in self.waits.kept_signals()]
+        return ev.Successor(self.child_id(SUCCESSOR_KEY), given, signals)
 
     def child_named(self, key: str) -> str:
         """The run id that a child's intent names. In the shared part of a fork it is the id of the origin's child."""

@@ -121,6 +121,8 @@ def build_stage(
         **({"pressed": pressed} if pressed is not None else {}),
     )
     stage.check_variables = admission.plan.check_variables
+    if (continues := admission.accepted.continues) is not None:
+        stage.waits.keep_signals(continues.signals)
     stage.ledger.warned.apply("", admission.accepted)
     stage.ledger.usage.shared = forked.n if forked is not None else 0
     return stage, started

@@ -59,4 +59,7 @@ def _state(stage: Stage, end: End) -> None:
     usage = stage.ledger.usage
     models = usage.models.view() if stage.info.tallies else []
     warnings = stage.ledger.warned.view() if stage.info.tells else []
-    stage.state_of_run(ev.RunEnd(end.status, end.output, end.results, end.error, usage.total, warnings, models))
+    successor = None if end.continuation is None else stage.asks.successor(end.continuation.input)
+    stage.state_of_run(
+        ev.RunEnd(end.status, end.output, end.results, end.error, usage.total, warnings, models, successor)
+    )

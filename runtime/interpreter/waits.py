@@ -6,7 +6,7 @@ awaited yet, and the gates of a paused run.
 
 import datetime as dt
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
@@ -239,6 +239,15 @@ class Waits:
         if received is not None:
             self._signals[name].remove(received)
         return received
+
+    def keep_signals(self, signals: Sequence[ev.CarriedSignal]) -> None:
+        """Keep signals that arrived at the run that this one continues."""
+        for one in signals:
+            self._signals.setdefault(one.name, deque()).append(ev.SignalReceived(one.name, one.data, one.by))
+
+    def kept_signals(self) -> list[ev.SignalReceived]:
+        """Return the signals that have not been awaited; those of one name in the order of their arrival."""
+        return [signal for kept in self._signals.values() for signal in kept]
 
     def _settle(self, key: str, outcome: Payload) -> None:
         recorded = self._ledger.take_outcome(key)

@@ -39,6 +39,13 @@ class Children(Protocol):
         """
         ...
 
+    async def refusal_of(self, child: RunRef) -> list[Problem]:
+        """Return every problem of a run that should have continued a child and was refused; empty if it was not.
+
+        :raises NoAnswer: if the log does not answer
+        """
+        ...
+
     async def call_child(self, child: RunRef) -> None:
         """Have a worker perform an admitted run; harmless if one already does.
 

@@ -15,19 +15,20 @@ import msgspec
 import structlog
 
 from callboard.bus import events as ev
-from callboard.bus.effects import Failure
+from callboard.bus.effects import Failure, ModelUsage, Tally, Usage
 from callboard.bus.errors import LogUnavailable, RunLost, StoreFull, unexpected_failure
 from callboard.bus.events import Event, Problem
 from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.log.encryption import Key
-from callboard.bus.log.port import APPEND_PATIENCE_S, EventLog, NoAnswer, Patience, Recorded, RunMessage, whole
+from callboard.bus.log.port import APPEND_PATIENCE_S, EventLog, NoAnswer, Patience, Recorded, RunMessage, Start, whole
+from callboard.bus.log.successors import newest, successor_of
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import STRICT
 from callboard.lib.backoff import backoff_s
 from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.run.activation import Children, Command
 from callboard.runtime.run.bundles import child_message
-from callboard.runtime.run.messages import stop_of, wake_of
+from callboard.runtime.run.messages import start_of, stop_of, wake_of
 
 logger = structlog.get_logger(__name__)
 
@@ -181,7 +182,7 @@ class ChildRuns:
             # The run may have been lost while the child was admitted.
             await self._check_ours()
         elif last.event.type != ev.RunAccepted.type:
-            return await self._end(last)
+            return await self._find_end(key)
         # The child is admitted, but perhaps not activated yet.
         await self._children.call_child(child)
         return None
@@ -203,6 +204,10 @@ class ChildRuns:
         """The child of an effect. In a fork it is the fork's child, even if a shared intent names one of the origin."""
         return RunRef(self._ref.tenant, self._keeper.child_id(key))
 
+    def _known(self, key: str) -> RunRef:
+        """The run that the child of an effect continues as, as far as this is known here."""
+        return self._underway.get(key) or self._child(key)
+
     def _parent_of(self, key: str) -> ev.Parent:
         ours = self._admission.accepted.parent
         return ev.Parent(self._ref.run, key, (ours.depth if ours else 0) + 1, self._counts)
@@ -211,14 +216,13 @@ class ChildRuns:
 
     def wake(self, key: str, command: Command) -> None:
         """Read the announced end of a child."""
-        child = self._child(key)
         self._woken.add(key)
-        self._spawn(f"child {key}", lambda: self._look(key, child, command))
+        self._spawn(f"child {key}", lambda: self._look(key, command))
 
-    async def _look(self, key: str, child: RunRef, command: Command) -> None:
+    async def _look(self, key: str, command: Command) -> None:
         end = None
         try:
-            end = await self._until_known(lambda: self._read_announced_end(child))
+            end = await self._until_known(lambda: self._read_announced_end(key))
         except NotEnded as error:
             logger.warning(
                 "the end of a child run was announced, but it has not ended", run=self._ref.run, key=key, why=str(error)
@@ -238,12 +242,12 @@ class ChildRuns:
 
     async def _look_around(self) -> None:
         while True:
-            for key, child in list(self._underway.items()):
+            for key in list(self._underway):
                 await anyio.sleep(LOOK_PAUSE_S)
                 if key in self._woken or key not in self._underway:
                     continue
                 try:
-                    end = await self._find_end(child)
+                    end = await self._find_end(key)
                 except Exception as error:
                     logger.warning("child run could not be looked at", run=self._ref.run, key=key, error=str(error))
                     break
@@ -252,18 +256,26 @@ class ChildRuns:
                     self._keeper.child_ended(key, end)
             await anyio.sleep(LOOK_S)
 
-    async def _find_end(self, child: RunRef) -> ev.ChildEnd | None:
-        last = await self._log.last(child)
-        return await self._end(last) if last is not None else None
+    async def _find_end(self, key: str) -> ev.ChildEnd | None:
+        """The end of a child, or of the run that continues it."""
+        child, last = await newest(self._log, self._known(key))
+        if key in self._underway:
+            self._underway[key] = child
+        continues = child != self._child(key)
+        if last is None:
+            refused = await self._children.refusal_of(child) if continues else []
+            return _refusal_end(refused) if refused else None
+        return await self._end(last, continues=continues)
 
-    async def _read_announced_end(self, child: RunRef) -> ev.ChildEnd:
+    async def _read_announced_end(self, key: str) -> ev.ChildEnd:
         """The end of a child, which was stored together with the command that announced it."""
-        end = await self._find_end(child)
+        end = await self._find_end(key)
         if end is None:
-            raise NotEnded(f"{child.run} has not ended")
+            raise NotEnded(f"{self._known(key).run} has not ended")
         return end
 
-    async def _end(self, last: Recorded) -> ev.ChildEnd | None:
+    async def _end(self, last: Recorded, *, continues: bool) -> ev.ChildEnd | None:
+        """The end of a child from its last event. ``continues`` says that it continues the child that was started."""
         if last.event.type != ev.RunEnd.type:
             return None
         event = await whole(self._log, last)
@@ -271,7 +283,20 @@ class ChildRuns:
             raise Missing(f"{last.ref.run} has ended, but a large value of its end is missing")
         end = ev.payload_of(event)
         assert isinstance(end, ev.RunEnd)
-        return ev.ChildEnd(end.status, end.output, end.results, end.error, end.usage, end.warnings, end.models)
+        usage, models = await self._usage_until(last.ref, end) if continues else (end.usage, end.models)
+        return ev.ChildEnd(end.status, end.output, end.results, end.error, usage, end.warnings, models)
+
+    async def _usage_until(self, child: RunRef, end: ev.RunEnd) -> tuple[Usage, list[ModelUsage]]:
+        """Return the usage of a child, and of the runs that it continues: in total, and by model."""
+        first = await self._log.read(child, limit=1)
+        accepted = ev.payload_of(await whole(self._log, first[0])) if first else None
+        before = accepted.continues if isinstance(accepted, ev.RunAccepted) else None
+        if before is None:
+            return end.usage, end.models
+        models = Tally()
+        for one in (*before.models, *end.models):
+            models.add(one)
+        return before.usage + end.usage, models.view()
 
     async def _until_known(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Call ``ask`` until the log answers, as long as the run is active. A guess could lose a child.
@@ -296,39 +321,44 @@ class ChildRuns:
     def concerns(self, event: Event) -> bool:
         """Whether an event of this run may concern another run, so that `run_message` must be called for it."""
         if event.type == ev.RunEnd.type:
-            return self._admission.accepted.parent is not None
+            return self._admission.accepted.parent is not None or successor_of(event) is not None
         if event.type != ev.EffectCancelled.type:
             return False
         cancelled = ev.payload_of(event)
         return isinstance(cancelled, ev.EffectCancelled) and cancelled.of == ev.ChildStart.type
 
-    async def run_message(self, event: Event) -> RunMessage | None:
+    async def run_message(self, event: Event) -> RunMessage | Start | None:
         """Return the message that must be stored with an event of this run, if the event concerns another run.
 
         :raises LogUnavailable: if the log does not answer whether the child to stop exists
         """
         payload = ev.payload_of(event) if self.concerns(event) else None
         parent = self._admission.accepted.parent
-        if isinstance(payload, ev.RunEnd) and parent is not None:
-            return wake_of(parent, self._ref)
+        if isinstance(payload, ev.RunEnd):
+            if payload.successor is not None:
+                # The parent waits for the end of the successor.
+                return start_of(self._ref, payload.successor.run)
+            return wake_of(parent, self._ref) if parent is not None else None
         if not isinstance(payload, ev.EffectCancelled):
             return None
         beginning = self._beginning.get(event.key)
         if beginning is not None:
             # The child is being admitted right now; wait until it is known whether it exists and can be stopped.
             await beginning.wait()
+        child, last = await self._last(self._known(event.key), event.n)
         self._underway.pop(event.key, None)
-        child = self._child(event.key)
-        last = await self._last(child, event.n)
-        if last is None or last.event.type == ev.RunEnd.type:
+        if last is not None and last.event.type == ev.RunEnd.type:
+            return None
+        if last is None and child == self._child(event.key):
             return None
         return stop_of(child, self._ref, payload.cause, kill=self._keeper.killed, key=self._key)
 
-    async def _last(self, child: RunRef, n: int) -> Recorded | None:
+    async def _last(self, child: RunRef, n: int) -> tuple[RunRef, Recorded | None]:
+        """Return the run that a child continues as, and its last event."""
         patience = Patience(self._ref, n, APPEND_PATIENCE_S)
         while True:
             try:
-                return await self._log.last(child)
+                return await newest(self._log, child)
             except NoAnswer:
                 await patience.pause()
 

@@ -1,7 +1,8 @@
 """Run messages: messages between runs, each stored in one atomic batch with the event that causes it.
 
-The ``run.end`` of a child run is stored with the wake of its parent, and the ``effect.cancelled`` of a ``child.start``
-with the cancellation of the child. So the message is not lost, no matter when a worker crashes.
+The ``run.end`` of a child run is stored with the wake of its parent, or with the start of the run that continues it;
+the ``effect.cancelled`` of a ``child.start`` is stored with the cancellation of the child. So the message is not lost,
+no matter when a worker crashes.
 """
 
 import msgspec
@@ -10,7 +11,7 @@ from callboard.bus import events as ev
 from callboard.bus.commands import Cancel, Kill, Wake
 from callboard.bus.effects import Failure
 from callboard.bus.log.encryption import Key
-from callboard.bus.log.port import RunMessage
+from callboard.bus.log.port import RunMessage, Start
 from callboard.bus.subjects import RunRef
 
 RUN_MESSAGE_BYTES_MAX = 128 * 1024
@@ -24,6 +25,11 @@ character takes up to 6 bytes."""
 def wake_of(parent: ev.Parent, child: RunRef) -> RunMessage:
     """Return the message to a parent that its child has ended."""
     return RunMessage(RunRef(child.tenant, parent.run), "wake", msgspec.json.encode(Wake(parent.key, child.run)))
+
+
+def start_of(run: RunRef, successor: str) -> Start:
+    """Return the start of the run that continues a run; admission takes the rest from the run's end."""
+    return Start(run.tenant, msgspec.json.encode({"run_id": successor, "continues": run.run}))
 
 
 def stop_of(child: RunRef, parent: RunRef, cause: Failure, *, kill: bool, key: Key | None) -> RunMessage:

@@ -26,7 +26,7 @@ from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.errors import CallboardError, ReplayDiverged, RunLost, unexpected_failure
 from callboard.bus.events import Event, Payload
-from callboard.bus.log.port import EventLog, NoAnswer, RunMessages, readable
+from callboard.bus.log.port import EventLog, NoAnswer, RunMessage, RunMessages, Start, readable
 from callboard.bus.tracecontext import sent_as, within
 from callboard.projections.run.span_ids import ids_of
 from callboard.runtime.interpreter.computation import Computation
@@ -280,7 +280,7 @@ class RunLoop:
 
     async def _enclose(self, event: Event) -> None:
         """Add messages to the parent or to children that belong to an event to the event's batch."""
-        messages = self._kin.run_messages(event)
+        messages: list[RunMessage | Start] = [*self._kin.run_messages(event)]
         if (message := await self._children.run_message(event)) is not None:
             messages.append(message)
         if messages:

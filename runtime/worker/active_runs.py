@@ -372,6 +372,8 @@ class ActiveRuns:
         for delivery in activating:
             if ending == "claimed_before":
                 self._router.seek_home(ref, delivery, "start")
+            elif ending == "finished_before" and hosted.activating is not None:
+                self._router.seek_home(ref, delivery, hosted.activating.verb)
             else:
                 delivery.ack()
         over, parked_at = ending in ("ended", "finished_before"), hosted.actor.sequence if ending == "parked" else 0

@@ -18,16 +18,18 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from callboard.bus import events as ev
-from callboard.bus.commands import ROUTING_BYTES, WORKER_HEADER
+from callboard.bus.commands import ROUTING_BYTES, TELLS, WORKER_HEADER
 from callboard.bus.errors import LogUnreadable
-from callboard.bus.log.port import NoAnswer, Recorded, decode_recorded
+from callboard.bus.log.port import Full, NoAnswer, Recorded, decode_recorded
 from callboard.bus.log.private_logging import content_guard
+from callboard.bus.log.successors import successor_of
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.queue import PULL_BYTES_MAX, PULL_MESSAGES, Delivery, Outbox
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import hosting
 from callboard.lib.backoff import backoff_s
 from callboard.runtime.admission.admission import Admission, CodeElsewhere
+from callboard.runtime.admission.command_routing import route
 from callboard.runtime.cluster.forwarded_deliveries import delivery_of, headers_of
 from callboard.runtime.cluster.membership import Load
 from callboard.runtime.interpreter.code import named_code
@@ -49,6 +51,9 @@ ADMISSION_RETRY_MAX_S = 30.0
 
 WAKING = frozenset({"start", "alarm", "wake", "usage", "hold", "release"})
 """Commands that only wake a run, and messages between runs. If they come too late, that is not published."""
+
+CONTINUED = frozenset({*TELLS, "hold", "release"})
+"""Commands to a run that has ended which go to the run that continues it."""
 
 LEAVING_RETRY_S = 0.5
 """Delay before checking again whether a leaving worker has given up a run."""
@@ -316,6 +321,8 @@ class Worker:
             delivery.nak(1.0)
             return
         if last is not None and last.event.type == ev.RunEnd.type:
+            if verb in CONTINUED and await self._pass_to_successor(last, delivery, verb):
+                return
             self.refuse(ref, verb, "run.finished", "the run has ended", last.event.definition)
             delivery.ack()
             return
@@ -334,6 +341,21 @@ class Worker:
             self._forward(worker, delivery, verb)
         else:
             self._active_runs.activate(ref, delivery, verb)
+
+    async def _pass_to_successor(self, end: Recorded, delivery: Delivery, verb: str) -> bool:
+        """Route a command for a run that has ended to the run that continues it; return whether there is one."""
+        successor = successor_of(end.event)
+        if successor is None:
+            return False
+        to = RunRef(end.ref.tenant, successor)
+        try:
+            await route(self._log, to, verb, delivery.data, f"continued-{delivery.sequence}")
+        except (NoAnswer, Full) as error:
+            logger.warning("command is waiting for the log", run=end.ref.run, error=str(error))
+            delivery.nak(1.0)
+            return True
+        delivery.ack()
+        return True
 
     async def _code_home(self, ref: RunRef) -> str:
         """Return the worker that has the code of a run which this one does not have; empty if this one may perform it.

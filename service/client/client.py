@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any
 
 import anyio
@@ -23,6 +24,7 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import LOSS_PATIENCE_S, LOSS_PAUSE_S
 from callboard.bus.run_ids import derived_run_id
 from callboard.bus.subjects import RunRef, is_name
+from callboard.lib.backoff import backoff_s
 from callboard.lib.text import encode_json, normalise_json
 from callboard.runtime.admission.decided import verdict_of_start, verdict_of_tell
 from callboard.runtime.admission.large_starts import MEMBERS, START_BYTES_MAX, detach_parts, too_large_problem
@@ -31,6 +33,10 @@ from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.run.log import read_for_view
 
 VERDICT_WAIT_S = 10.0
+
+ADMISSION_PAUSE_S = 0.02
+ADMISSION_PAUSE_MAX_S = 1.0
+"""Delay before looking again for a run that continues another one: the first one, and the longest."""
 
 REASONS_MAX = 3
 """Problems of a rejected start that an error message contains."""
@@ -242,6 +248,20 @@ class Client:
             code, beside = "start.too_large", f"; only {', '.join(MEMBERS)} can be stored separately"
         message, expected = f"the message has {size} bytes", f"at most {self._bytes_max} bytes{beside}"
         return Problem(code=code, message=message, where="message", expected=expected)
+
+    async def await_admission(self, run_id: str) -> None:
+        """Wait until the run that continues another one is admitted.
+
+        :raises UnknownRun: if its start was refused
+        :raises NoAnswer: if the log does not answer
+        """
+        ref = self.ref(run_id)
+        for tried in count(1):
+            if await self.log.last(ref) is not None:
+                return
+            if tried > 1 and await refusal_of_start(self.log, ref) is not None:
+                raise await unknown_run(self.log, ref)
+            await anyio.sleep(backoff_s(tried, ADMISSION_PAUSE_S, ADMISSION_PAUSE_MAX_S))
 
     async def events(self, run_id: str) -> list[Event]:
         """Return a run's events. Other messages in its log are left out.

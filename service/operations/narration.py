@@ -185,7 +185,8 @@ def _run(
         case ev.RunFailed():
             return f"✗ failed{_reason_text(payload.error)}"
         case ev.RunEnd():
-            return f"■ {payload.status}" + _list_warnings(codes(payload.warnings))
+            successor = f", continued as {payload.successor.run}" if payload.successor is not None else ""
+            return f"■ {payload.status}{successor}" + _list_warnings(codes(payload.warnings))
         case _:
             assert_never(payload)
 

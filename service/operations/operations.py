@@ -15,7 +15,8 @@ from callboard.bus import events as ev
 from callboard.bus.commands import Registration, StartRun
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Problem
-from callboard.bus.log.port import NoAnswer, Recorded, whole
+from callboard.bus.log.port import Recorded, whole
+from callboard.bus.log.successors import newest
 from callboard.bus.nats.blobs import TooLarge
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
@@ -30,6 +31,7 @@ from callboard.projections.run.run_result import Results, RunResult
 from callboard.projections.trace.trace import TraceFold
 from callboard.projections.trace.tree import Trace
 from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.refusals import refusal_of_start
 from callboard.runtime.admission.registration import Registered, register, to_registered
 from callboard.runtime.admission.tells import check_tell
 from callboard.runtime.admission.verdicts import Verdict
@@ -293,22 +295,24 @@ class Operations(Provider):
         return await self._folding.fold(view.state(), events)
 
     async def result(self, tenant: str, request: AwaitResult) -> Result:
-        """Return the end of a run. With ``wait_s``, wait for it."""
+        """Return the end of a run, or of the run that continues it. With ``wait_s``, wait for it."""
         ref = RunRef(tenant, request.run_id)
-        last = await self._log.last(ref)
-        if last is None:
+        if await self._log.last(ref) is None:
             raise await unknown_run(self._log, ref)
-        if last.event.type == ev.RunQuarantined.type:
+        ref, last = await newest(self._log, ref)
+        if request.wait_s > 0 and (last is None or last.event.type not in ev.AT_REST):
+            with anyio.move_on_after(min(request.wait_s, WAIT_MAX_S)):
+                ref, last = await self._wait_for_end(ref)
+        if last is None and await refusal_of_start(self._log, ref) is not None:
+            raise await unknown_run(self._log, ref)
+        if last is not None and last.event.type == ev.RunQuarantined.type:
             raise ApiError(409, LogUnreadable.CODE, "the run's log cannot be read; `kill` ends it", run_id=ref.run)
-        if last.event.type != ev.RunEnd.type and not await self._wait_for_end(ref, request.wait_s):
+        if last is None or last.event.type != ev.RunEnd.type:
             message = (
                 f"the run has not ended within {request.wait_s:g} s" if request.wait_s else "the run has not ended"
             )
             raise ApiError(409, "run.not_ended", message, run_id=ref.run)
-        recorded = await self._log.last_of_type(ref, ev.RunEnd.type)
-        if recorded is None:
-            raise NoAnswer("the run has ended, but its run.end event was not found")
-        end = ev.payload_of(await whole(self._log, recorded))
+        end = ev.payload_of(await whole(self._log, last))
         assert isinstance(end, ev.RunEnd)
         return Result(
             run_id=ref.run,
@@ -319,16 +323,15 @@ class Operations(Provider):
             usage=end.usage,
         )
 
-    async def _wait_for_end(self, ref: RunRef, wait_s: float) -> bool:
-        """Wait for a run's end. Return whether the run ended in time."""
-        if wait_s <= 0:
-            return False
-        filter = self._log.subjects.events(ref.tenant, ref.run, event_type=ev.RunEnd.type)
-        with anyio.move_on_after(min(wait_s, WAIT_MAX_S)):
+    async def _wait_for_end(self, ref: RunRef) -> tuple[RunRef, Recorded | None]:
+        """Wait for the end of a run and of those that continue it; return the last one and its end."""
+        while True:
+            filter = self._log.subjects.events(ref.tenant, ref.run, event_type=ev.RunEnd.type)
             async with self._log.follow(filter, 0) as feed:
-                async for _ in feed:
-                    return True
-        return False
+                await anext(feed)
+            ref, last = await newest(self._log, ref)
+            if last is not None and last.event.type in ev.AT_REST:
+                return ref, last
 
     async def events(self, tenant: str, request: PageOfEvents) -> Page:
         """Return a page of a run's events."""

@@ -1,8 +1,8 @@
 """Removes runs, or makes their content unreadable.
 
 A purge removes the messages of a run from the log, together with its child runs. A run cannot be purged while it is
-still needed: if it has not ended, its parent has not ended, or forks share its events. If an encryption key is
-destroyed, the content of the runs that use it can no longer be read in any copy.
+still needed: if it has not ended, its parent has not ended, forks share its events, or the run that continues it is not
+admitted yet. If an encryption key is destroyed, the content of the runs that use it can no longer be read in any copy.
 """
 
 from collections.abc import Collection, Sequence
@@ -13,9 +13,11 @@ from callboard.bus import events as ev
 from callboard.bus.child_ids import child_id
 from callboard.bus.errors import CallboardError
 from callboard.bus.log.port import Recorded, Refused
+from callboard.bus.log.successors import successor_of
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import Gone, finish, forks, last_fork, mark_again, mark_gone, purge_mark
 from callboard.bus.subjects import RunRef
+from callboard.runtime.admission.refusals import refusal_of_start
 from callboard.service.client.client import Client, UnknownRun
 
 FORKED = "purge.forked"
@@ -98,6 +100,9 @@ async def _plan_purge(
     for child in sorted({child_id(run, item.event.key) for item in recorded if item.event.type == ev.ChildStart.type}):
         if await client.log.last(client.ref(child)) is not None:
             found += await _plan_purge(client, child, mark, run, besides)
+    if within and (successor := successor_of(own[-1].event)) and await client.log.last(client.ref(successor)):
+        # A parent has the runs that continue its child, too.
+        found += await _plan_purge(client, successor, mark, within, besides)
     return found
 
 
@@ -122,6 +127,10 @@ async def _check(client: Client, ref: RunRef, own: list[Recorded], within: str, 
     if last.type not in ev.AT_REST and own[-1].readable and not given_up:
         message = f"run {ref.run} has not ended"
         raise CannotPurge("purge.open", ref.run, message, "Wait until it has ended, or cancel or kill it.")
+    successor = successor_of(last)
+    if successor is not None and await _may_be_admitted(client, client.ref(successor)):
+        message = f"run {successor}, which continues it, is not admitted yet, and is made from its log"
+        raise CannotPurge("purge.continued", ref.run, message, "Start a worker that has its code, and wait for it.")
     if sharing := await forks(client.log, ref, besides):
         raise _forked_error(ref.run, f"{', '.join(sharing)} {'share' if len(sharing) > 1 else 'shares'} its events")
     parent = msgspec.json.decode(own[0].event.payload, type=_Born).parent if own[0].event.n == 1 else None
@@ -132,6 +141,12 @@ async def _check(client: Client, ref: RunRef, own: list[Recorded], within: str, 
         message = f"its parent run {parent.run} has not ended"
         remedy = f"Purge {parent.run} when it has ended; that purges its child runs, too."
         raise CannotPurge("purge.parent", ref.run, message, remedy)
+
+
+async def _may_be_admitted(client: Client, successor: RunRef) -> bool:
+    """Whether a run that continues another one is neither admitted nor refused nor purged."""
+    known = await client.log.last(successor) or await refusal_of_start(client.log, successor)
+    return known is None and await purge_mark(client.log, successor) is None
 
 
 def _forked_error(run: str, message: str) -> CannotPurge:

@@ -58,6 +58,8 @@ def summary_object(result: RunResult, events: Sequence[Event]) -> dict[str, Any]
     return {
         "run_id": result.run,
         **({"origin": result.origin, "parted_at": result.parted_at} if result.origin else {}),
+        **({"continues": result.continues} if result.continues else {}),
+        **({"continued_as": result.continued_as} if result.continued_as else {}),
         "status": result.status,
         "output": result.output,
         "results": result.results,

@@ -14,6 +14,7 @@ from callboard.bus.commands import Tell
 from callboard.bus.errors import CallboardError, LogUnreadable
 from callboard.bus.events import Event
 from callboard.bus.log.port import Recorded, whole
+from callboard.bus.log.successors import successor_of
 from callboard.languages.language import NOT_UNDERSTOOD
 from callboard.projections.projection import known_payload
 from callboard.runtime.admission.tells import DIVERGED_REMEDY
@@ -74,11 +75,14 @@ async def tell_and_wait(
         for warning in verdict.warnings:
             if warning.code in OBSTACLES:
                 raise NotTaken(warning.code, warning.message, run, warning.expected or "")
-        if not verdict.duplicate:
+        to = verdict.run_id or run
+        if not verdict.duplicate and to == run:
             return await _wait_for_effect(client, run, verdict, feed, wait_s)
-    # The run may have recorded an earlier command with this id already.
+    # Another run continues this one, or the run may have recorded an earlier command with this id already.
+    run = to
     last = await client.log.last(client.ref(run))
-    if last is not None and last.event.type == ev.RunEnd.type and last.sequence < verdict.cause:
+    ended = last is not None and last.event.type == ev.RunEnd.type and last.sequence < verdict.cause
+    if last is not None and ended and successor_of(last.event) is None:
         raise NotTaken("run.finished", "the run has ended; it comes too late", run)
     async with client.follow(run, after=verdict.cause) as feed:
         return await _wait_for_effect(client, run, verdict, feed, wait_s)
@@ -96,7 +100,7 @@ async def _wait_for_effect(
                 settling.apply(await whole(client.log, item))
             if settling.answers_before:
                 settling.look_back(await client.events(run))
-            if settling.settled:
+            if settling.settled or settling.continued:
                 break
     return Reception(verdict, settling.recorded, settling.settled)
 
@@ -107,6 +111,8 @@ class Settling:
     def __init__(self, run: str, cause: int) -> None:
         self.recorded: Event | None = None
         self.settled = False
+        self.continued = False
+        """Whether another run continues this one before it recorded the command, which is passed on to that one."""
         self._run = run
         self._cause = cause
         self._answer: ev.HumanAnswered | None = None
@@ -145,6 +151,9 @@ class Settling:
             message = f"the run has diverged, so the command waits: {payload.message}"
             raise NotTaken(payload.code, message, self._run, DIVERGED_REMEDY)
         elif isinstance(payload, ev.RunEnd):
+            if payload.successor is not None:
+                self.continued = True
+                return
             raise NotTaken("run.finished", "the run has ended; it comes too late", self._run)
 
     def _judge(self, answer: ev.HumanAnswered, event: Event) -> None:

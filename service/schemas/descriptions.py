@@ -99,6 +99,7 @@ _MEMBERS_OF_A_START = {
     "tags": "Texts by name, with which the run can be found.",
     "attributes": "Paths in input and output by name, with whose values the run can be found.",
     "encryption_key": "The name of the key that its log is encrypted with.",
+    "continues": "The run that this one continues; workers set it.",
     "fork": "The run and event at which the fork begins.",
     "blobs": "Digests of members that are stored separately from the message.",
     "schedule": "The name of the schedule.",

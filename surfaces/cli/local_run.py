@@ -22,6 +22,7 @@ from callboard.bus.commands import Cancel
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event, NodeWarning, Problem
 from callboard.bus.log.port import NoAnswer
+from callboard.bus.log.successors import successor_of
 from callboard.bus.nats.server.data_directory import is_stood_by
 from callboard.bus.subjects import RunRef
 from callboard.bus.tracecontext import read, within
@@ -179,7 +180,7 @@ async def run_here(local: LocalRun) -> int:
         worker.listen(others.hear)
         run, warnings = await _start(connection, local, worker)
         others.leave_out(run)
-        code = await _watch_run(connection, run, local)
+        code, run = await _watch_run(connection, run, local)
         events = await connection.client.events(run)
         await _leave_others(worker, connection, others)
     _write_files(local, events, warnings)
@@ -226,8 +227,11 @@ async def _start(connection: Connection, local: LocalRun, worker: Worker) -> tup
     return verdict.run_id, warnings
 
 
-async def _watch_run(connection: Connection, run: str, local: LocalRun) -> int:
-    """Follow the run to its end and show the result; the second interruption leaves it while it is being cancelled."""
+async def _watch_run(connection: Connection, run: str, local: LocalRun) -> tuple[int, str]:
+    """Follow the run to its end and show the result; the second interruption leaves it while it is being cancelled.
+
+    Return the exit code, and the run; if other runs continue it, the last one.
+    """
     shower = _open_shower(local)
     cancellation = Cancellation(connection.client, run)
     left = False
@@ -248,21 +252,26 @@ async def _watch_run(connection: Connection, run: str, local: LocalRun) -> int:
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(interruptions)
-            await _follow(connection, run, shower, local, tasks)
+            while (successor := await _follow(connection, run, shower, local, tasks)) is not None:
+                await connection.client.await_admission(successor)
+                run = successor
             tasks.cancel_scope.cancel()
     finally:
         shower.close()
     if left and (told := await cancellation.left_behind()):
         forgotten = connection.server is not None and str(local.config.data_dir) == TEMPORARY
         say(f"Left run {run}; it was not kept." if forgotten else told, err=True)
-        return exits.INTERRUPTED
-    return await _conclude(connection, run, local)
+        return exits.INTERRUPTED, run
+    return await _conclude(connection, run, local), run
 
 
 async def _follow(
     connection: Connection, run: str, shower: Shower, local: LocalRun, tasks: anyio.abc.TaskGroup
-) -> None:
-    """Show the run's events and its models' answers until it ends; prompt for its questions."""
+) -> str | None:
+    """Show the run's events and its models' answers until it ends; prompt for its questions.
+
+    Return the run that continues it, if any.
+    """
     shown = shower
     if not local.silent:
         guiding = Guiding(shower, run, _settings_there(connection, local))
@@ -270,10 +279,11 @@ async def _follow(
         shown = Answering(shower, connection.client, run, guiding, tasks, Terminal()) if asks else guiding
     try:
         async with hear_models(connection, run, shower), connection.client.follow(run) as feed:
-            await follow(connection.log, feed, shown)
+            end = await follow(connection.log, feed, shown)
     finally:
         if shown is not shower:
             shown.close()
+    return successor_of(end) if end is not None else None
 
 
 def _settings_there(connection: Connection, local: LocalRun) -> Settings:

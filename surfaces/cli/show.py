@@ -195,6 +195,8 @@ def _standing(result: "RunResult", events: "Sequence[Event]", settings: Settings
         f"status      {status} {elapsed_text(result)}".rstrip(),
         f"definition  {_definition(result, events)}",
         *([f"origin      {origin_text(result)}"] if result.origin else []),
+        *([f"continues   {result.continues}"] if result.continues else []),
+        *([f"continued   as {result.continued_as}"] if result.continued_as else []),
         f"accepted    {local(result.accepted_at)}",
         f"started     {local(result.started_at)}",
         f"ended       {local(result.ended_at)}",

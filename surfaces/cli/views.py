@@ -54,7 +54,9 @@ def summary_text(result: RunResult, events: Sequence[Event], whole: str) -> str:
     """Return a summary of a run; ``whole`` says how to see values that are cut here."""
     status = style(f"■ {result.status}", fg=COLOURS.get(result.status), bold=True)
     lines = [f"{status}  {elapsed_text(result)}  {usage_text(result)}".rstrip()]
-    lines += [f"  continues {origin_text(result)}"] if result.origin else []
+    lines += [f"  forked from {origin_text(result)}"] if result.origin else []
+    lines += [f"  continues {result.continues}"] if result.continues else []
+    lines += [f"  continued as {result.continued_as}"] if result.continued_as else []
     lines += [f"  {line}" for line in cause_lines(result.cause)]
     if result.warnings:
         lines += ["", "Warnings:", *warning_lines(result)]
@@ -62,6 +64,8 @@ def summary_text(result: RunResult, events: Sequence[Event], whole: str) -> str:
         lines += ["", f"Path: {' → '.join(taken)}"]
     if result.nodes:
         lines += ["", "Results:", *node_lines(result), *cut_lines(result, whole)]
+    elif result.output is not None:
+        lines += ["", f"Output: {short(result.output)}", *cut_lines(result, whole, result.output)]
     return "\n".join(lines)
 
 

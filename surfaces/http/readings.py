@@ -102,6 +102,7 @@ class _Accepted(Struct, frozen=True):
     start: _Start = _Start()
     parent: _Parent | None = None
     forked_from: ForkedFrom | None = None
+    continues: _Parent | None = None
 
 
 def read_origin(first: Event) -> Origin:
@@ -114,6 +115,7 @@ def read_origin(first: Event) -> Origin:
         parent=told.parent.run if told.parent is not None else None,
         schedule=scheduled.schedule if scheduled is not None else None,
         forked_from=ForkedAt(forked.run, forked.n) if forked is not None else None,
+        continues=told.continues.run if told.continues is not None else None,
     )
 
 
@@ -128,7 +130,8 @@ def read_ending(rows: Sequence[Row]) -> Ending | None:
         if isinstance(payload, RunEnd):
             error = payload.error
             code, message = (error.code, error.message) if error is not None else (None, "")
-            return Ending(code, message, len(payload.warnings))
+            successor = payload.successor.run if payload.successor is not None else None
+            return Ending(code, message, len(payload.warnings), successor)
     return None
 
 

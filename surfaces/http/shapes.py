@@ -71,21 +71,24 @@ class ForkedAt(Struct, frozen=True):
 
 class Origin(Struct, frozen=True):
     """The origin of a run: the ``language`` and the ``definition_hash`` of its definition, and the ``parent`` run or
-    ``schedule`` that started it, or the run from which it was forked. Origins that do not apply are None."""
+    ``schedule`` that started it, the run from which it was forked, or the run that it ``continues``. Origins that do
+    not apply are None."""
 
     language: str
     definition_hash: str
     parent: str | None
     schedule: str | None
     forked_from: ForkedAt | None
+    continues: str | None
 
 
 class Ending(Struct, frozen=True):
-    """How a run ended: its error, if it has one, and the number of its warnings."""
+    """How a run ended: its error, if it has one, the number of its warnings, and the run that continues it."""
 
     code: str | None
     message: str
     warnings: int
+    continued_as: str | None = None
 
 
 class Index(Columns, frozen=True, kw_only=True):

@@ -82,13 +82,14 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     ``output`` is its final value, ``results`` the result in the form of its language's specification. Until the run
     has ended, ``nodes`` has the result of each node. ``path`` lists the nodes that it passed. ``cause`` is the error
-    with its causes and their places.
+    with its causes and their places. ``continued_as`` is the run that continues this one.
     """
 
     run_id: str
     status: str
     ended: bool
     definition: str = ""
+    continued_as: str = ""
     output: JSON = None
     results: JSON = None
     error: Failure | None = None

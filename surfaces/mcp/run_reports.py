@@ -37,6 +37,7 @@ def run_of(events: Sequence[Event]) -> Run:
         status=result.status,
         ended=ended,
         definition=result.definition,
+        continued_as=result.continued_as,
         output=result.output,
         results=result.results,
         error=result.error,

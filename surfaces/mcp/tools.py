@@ -18,6 +18,7 @@ from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event, Problem
 from callboard.bus.log.port import whole
+from callboard.bus.log.successors import successor_of
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Definition, Plan
 from callboard.languages.registry import authoring, language, parse_definition
@@ -70,15 +71,24 @@ class Awaiting:
     async def run(self, run_id: str, wait_s: float, caller: Caller) -> answers.Run:
         """Wait for a run's end, put its questions to the person at the client, and return the run's state.
 
+        If another run continues it, this waits for that one and returns its state.
+
         :raises ApiError: if the caller may not see the run
         """
         events = await self._client.events(run_id)
         check_sees(caller.subject, events)
         after = 0
-        while wait_s > 0 and events[-1].type not in ev.AT_REST:
-            began = anyio.current_time()
-            after = await self._heard(run_id, after, wait_s, caller)
-            wait_s -= anyio.current_time() - began
+        until = anyio.current_time() + wait_s
+        while (left_s := until - anyio.current_time()) > 0:
+            if events[-1].type in ev.AT_REST:
+                if (successor := successor_of(events[-1])) is None:
+                    break
+                with anyio.move_on_after(left_s):
+                    await self._client.await_admission(successor)
+                    run_id, after = successor, 0
+                    events = await self._client.events(run_id)
+                continue
+            after = await self._heard(run_id, after, left_s, caller)
             events = await self._client.events(run_id)
             for question in fold(Questions(), events):
                 if caller.can_ask(question):

@@ -126,6 +126,7 @@ ADDED: dict[str, dict[str, Any]] = {
         "trace": ev.Traced("5703e", "acme", "00-0af7-b7ad-01", "a=1"),
         "tags": {"customer": "acme"},
         "encryption_key": "ada",
+        "continues": ev.Continues("r0", [ev.CarriedSignal("go", 1, "ada")], USAGE, [MODEL]),
     },
     "run.start": {"tallies": True},
     "model.result": {"model": "anthropic:claude-1", "requests": [USAGE], "unmetered": True, "native": {"x": 1}},
@@ -136,7 +137,11 @@ ADDED: dict[str, dict[str, Any]] = {
     "tool.call": {"responses": {"r": {"action": "accept"}}, "state": "s", "earlier": [{"q": {"action": "accept"}}]},
     "tool.result": {"asks": {"requests": {}, "state": "s"}},
     "effect.result": {"model": "openai:text-embedding-3-small", "requests": [USAGE], "unmetered": True},
-    "run.end": {"warnings": WARNED, "models": [MODEL]},
+    "run.end": {
+        "warnings": WARNED,
+        "models": [MODEL],
+        "successor": ev.Successor("r2", {"left": 1}, [ev.CarriedSignal("go", 1, "ada")]),
+    },
     "run.diverged": {
         "entry": "triage:triage",
         "digest": "ab" * 32,

@@ -18,6 +18,8 @@ from callboard import (
     McpTools,
     StepFailed,
     ask,
+    child,
+    continue_as_new,
     generate,
     now,
     progress,
@@ -362,3 +364,86 @@ async def reading(how: str) -> str:
 @step
 def first_letters(file: str) -> str:
     return Path(file).read_text()[:3]
+
+
+@workflow
+async def counting_down(left: int, seen: list[str] | None = None) -> list[str]:
+    seen = [*(seen or []), await noted(left)]
+    if left > 0:
+        continue_as_new(left - 1, seen=seen)
+    return seen
+
+
+@step
+async def noted(left: int) -> str:
+    return str(left)
+
+
+@workflow
+async def waiting_for_counting_down(left: int) -> Any:
+    return (await child(counting_down, {"left": left})).output
+
+
+@workflow
+async def collecting(until: int, items: list[str] | None = None) -> list[str]:
+    """Collect items; continue as a new run after ``until`` of them, until ten have come."""
+    items = items or []
+    for _ in range(until):
+        items.append(await signal("item", str))
+    if len(items) < 10:
+        await signal("go")
+        continue_as_new(until, items)
+    return items
+
+
+@workflow
+async def counting_signals(total: int, each: int, seen: list[int] | None = None) -> list[int]:
+    """Take ``total`` signals, ``each`` of them per run."""
+    seen = seen or []
+    for _ in range(min(each, total - len(seen))):
+        seen.append(await signal("item", int))
+    if len(seen) < total:
+        continue_as_new(total, each, seen)
+    return seen
+
+
+@workflow
+async def sleeping(n: int = 0) -> int:
+    if n < 2:
+        continue_as_new(n + 1)
+    await asyncio.sleep(1000)
+    return n
+
+
+@workflow
+async def asking_model(left: int) -> str:
+    said = await generate("Say something.")
+    if left:
+        continue_as_new(left - 1)
+    return said
+
+
+@workflow
+async def asking_model_twice() -> str:
+    return (await child(asking_model, {"left": 1})).output
+
+
+@workflow
+async def continuing_when_cancelled() -> None:
+    try:
+        await asyncio.sleep(1000)
+    finally:
+        continue_as_new()
+
+
+@workflow
+async def continuing_on_signal(n: int = 0) -> int:
+    if n == 0:
+        await signal("go")
+        continue_as_new(n + 1)
+    return n
+
+
+@workflow
+async def waiting_for_continuing() -> Any:
+    return (await child(continuing_on_signal)).output

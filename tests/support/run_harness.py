@@ -223,6 +223,9 @@ class Nursery:
             await runlog.append_queued()
         return []
 
+    async def refusal_of(self, child: RunRef) -> list[Problem]:
+        return []
+
     async def call_child(self, child: RunRef) -> None:
         self.called.append(child)
 

@@ -227,6 +227,9 @@ class Ending(Nursery):
         await runlog.append_queued()
         return []
 
+    async def refusal_of(self, child: RunRef) -> list[Problem]:
+        return []
+
     async def call_child(self, child: RunRef) -> None:
         last = await self._services.log.last(child)
         assert last is not None

@@ -203,7 +203,7 @@ def warned() -> Log:
     return made
 
 
-NOWHERE = {"parent": None, "schedule": None, "forked_from": None}
+NOWHERE = {"parent": None, "schedule": None, "forked_from": None, "continues": None}
 
 
 @pytest.mark.parametrize(
@@ -225,6 +225,7 @@ async def test_the_index_says_where_a_run_comes_from_and_what_it_came_to(
     await put(connection.log, made.run, made.events)
     found = await got(client, f"/runs/{made.run}/index")
     origin = NOWHERE | origin | {"definition_hash": "ab" * 32}
+    ending = {"continued_as": None} | ending
     assert (found["origin"], found["ending"]) == (origin, ending)
     first = await got(client, f"/runs/{made.run}/index", limit=1)
     assert (first["origin"], first["ending"]) == (origin, None)

@@ -15,7 +15,7 @@
  * @property {number} tokens
  */
 
-/** What a run came to: its error, if there is one, and how many warnings it bears. @typedef {{code: string|null, message: string, warnings: number}} Ending */
+/** What a run came to: its error, if there is one, and how many warnings it bears, and the run that continues it. @typedef {{code: string|null, message: string, warnings: number, continued_as?: string|null}} Ending */
 
 const NAME_MAX = 120
 
@@ -111,7 +111,7 @@ function tokensOf(type, payload) {
 export function endingOf({type, payload}) {
   if (type !== 'run.end' && type !== 'run.quarantined') return null
   const error = type === 'run.end' ? payload.error : payload
-  return {code: error?.code ?? null, message: String(error?.message ?? ''), warnings: payload.warnings?.length ?? 0}
+  return {code: error?.code ?? null, message: String(error?.message ?? ''), warnings: payload.warnings?.length ?? 0, continued_as: payload.successor?.run ?? null}
 }
 
 /**

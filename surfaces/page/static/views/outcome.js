@@ -86,9 +86,10 @@ export class Outcome {
 
   /** @param {string} id @param {any} last the event that ended it @param {Run} run */
   ending(id, {payload}, run) {
-    const {error, output, results, status, code, message} = payload ?? {}
+    const {error, output, results, status, code, message, successor} = payload ?? {}
     const wrong = error ?? (code ? {code, message} : null)
     const value = output ?? results
+    if (successor) return [h('section', {}, h('h2', {}, 'Output'), h('p', {class: 'soft'}, 'The run continues as ', h('a', {href: to(['runs', successor.run])}, successor.run), '.'))]
     const failed = wrong ? [] : [...run.nodes.values()].filter((one) => one.outcome === 'failed')
     return [
       failed.length ? h('section', {class: 'wrong'}, h('h2', {}, `${some(failed.length, 'step')} failed`), h('p', {}, h('code', {}, failed[0].path), failed.length > 1 ? ` and ${failed.length - 1} more` : null), h('p', {}, h('button', {onclick: () => this.given.failed()}, 'Show where'))) : null,

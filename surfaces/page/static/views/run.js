@@ -231,11 +231,11 @@ export class RunView extends HTMLElement {
 
   /** @param {any} index a page of it */
   take(index) {
-    const {language, parent, schedule, forked_from: forked, definition_hash: hash} = index.origin
+    const {language, parent, schedule, forked_from: forked, continues, definition_hash: hash} = index.origin
     this.language = language
     /** @type {string} of the definition */
     this.hash = hash
-    this.origin ??= links(/** @type {string} */ (this.run_id), parent, schedule, forked)
+    this.origin ??= links(/** @type {string} */ (this.run_id), parent, schedule, forked, continues)
     // More events may have arrived by now.
     if (index.last >= this.run.last) this.ending = index.ending ?? this.ending
     this.run.parted = forked?.n ?? 0
@@ -517,7 +517,8 @@ export class RunView extends HTMLElement {
         cost ? h('span', {title: 'what models have cost, by the prices of the server'}, cost) : null,
         run.last ? h('span', {class: 'soft'}, some(run.last, 'event')) : null,
         t0 ? h('time', {class: 'soft', datetime: new Date(t0).toISOString()}, instant(t0)) : null,
-        ending?.warnings ? h('span', {class: 'soft'}, some(ending.warnings, 'warning')) : null),
+        ending?.warnings ? h('span', {class: 'soft'}, some(ending.warnings, 'warning')) : null,
+        ending?.continued_as ? h('span', {}, 'continued as ', h('a', {href: to(['runs', ending.continued_as])}, ending.continued_as)) : null),
       ending?.code ? h('p', {class: 'why'}, h('code', {class: 'code'}, ending.code), ' ', ending.message.slice(0, 300), ' ', h('button', {class: 'quiet', onclick: () => this.nextFailure()}, 'where?')) : null,
     )
   }
@@ -617,11 +618,12 @@ function spoken(pieces) {
   return pieces.length && (!(0 in pieces) || text.length > SAID_MAX) ? `… ${text.slice(-SAID_MAX)}` : text
 }
 
-/** The origin of a run. @param {string} id @param {string|null} parent @param {string|null} schedule @param {{run: string, n: number}|null} forked */
-function links(id, parent, schedule, forked) {
+/** The origin of a run. @param {string} id @param {string|null} parent @param {string|null} schedule @param {{run: string, n: number}|null} forked @param {string|null} continues */
+function links(id, parent, schedule, forked, continues) {
   const link = (/** @type {string} */ word, /** @type {string} */ run, /** @type {object} */ query = {}) => h('span', {}, `${word} `, h('a', {href: to(['runs', run], query)}, run))
   return [
     parent ? link('started by', parent) : null,
+    continues ? link('continues', continues) : null,
     forked ? link(`forked from event ${forked.n} of`, forked.run, {at: forked.n}) : null,
     forked ? h('a', {href: to(['runs', forked.run, 'diff', id])}, 'compare') : null,
     schedule ? h('span', {class: 'soft'}, `schedule ${schedule}`) : null,

@@ -1,0 +1,167 @@
+"""Workflows that continue as a new run: alone, as children, with signals and commands, and under crashes."""
+
+import json
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from callboard import Runtime
+from callboard.bus import events as ev
+from callboard.bus.child_ids import child_id
+from callboard.bus.log.successors import newest
+from callboard.bus.nats.purge import Gone
+from callboard.features.access.subject import OPERATOR
+from callboard.runtime.hosting.code_loader import load_object
+from callboard.runtime.hosting.code_registration import register_bundle
+from callboard.service.client.connection import Connection
+from callboard.service.operations.removal import purge_run
+from callboard.surfaces.cli import exits
+from callboard.surfaces.mcp.caller import Caller as McpCaller
+from callboard.surfaces.mcp.tools import Awaiting
+from callboard.testing import Scenario
+from tests.support import python_workflows as plays
+from tests.support.cli_stage import Place
+from tests.support.service_client import PATIENCE_S, Caller
+from tests.support.service_client import caller as caller  # the fixtures
+from tests.support.service_client import connection as connection
+
+
+@pytest.fixture
+def scenario() -> Iterator[Scenario]:
+    with Scenario() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+async def runtime(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Runtime]:
+    async with Runtime(data_dir=tmp_path_factory.mktemp("state"), code=[plays], allow_scripts=True) as runtime:
+        yield runtime
+
+
+def end_of(scenario: Scenario) -> ev.RunEnd:
+    (end,) = scenario.payloads("run.end")
+    assert isinstance(end, ev.RunEnd)
+    return end
+
+
+def test_the_end_of_a_run_names_its_successor(scenario: Scenario) -> None:
+    scenario.start(plays.counting_down, input={"left": 2})
+    end = end_of(scenario)
+    assert end.status == "completed"
+    assert end.successor is not None
+    assert end.successor.input == {"left": 1, "seen": ["2"]}
+    scenario.crash_everywhere()
+
+
+def test_signals_that_were_not_awaited_are_passed_on(scenario: Scenario) -> None:
+    scenario.start(plays.collecting, input={"until": 2}).signal("other", 1).signal("item", "a").signal("item", "b")
+    scenario.signal("item", "c").signal("go")
+    end = end_of(scenario)
+    assert end.successor is not None
+    assert [(one.name, one.data) for one in end.successor.signals] == [("other", 1), ("item", "c")]
+    scenario.crash_everywhere()
+
+
+def test_a_cancelled_run_does_not_continue(scenario: Scenario) -> None:
+    scenario.start(plays.continuing_when_cancelled).cancel("enough")
+    assert end_of(scenario).status == "cancelled"
+    assert end_of(scenario).successor is None
+
+
+async def test_outside_of_a_run_the_function_is_called_again() -> None:
+    assert await plays.counting_down(2) == ["2", "1", "0"]
+
+
+async def test_a_result_is_that_of_the_last_run(runtime: Runtime) -> None:
+    run = await runtime.start(plays.counting_down, input={"left": 3})
+    result = await run.result()
+    assert result.output == ["3", "2", "1", "0"]
+    assert result.run != run.id
+    first = await run.show()
+    assert first.status == "completed"
+    assert first.continued_as
+
+
+async def test_signals_find_the_newest_run(runtime: Runtime) -> None:
+    """Signals that are sent while a run continues again and again arrive once, and a repeated one has no effect."""
+    run = await runtime.start(plays.counting_signals, input={"total": 20, "each": 3})
+    for n in range(20):
+        await run.signal("item", n, id=f"item-{n}")
+        if n % 5 == 0:
+            await run.signal("item", n, id=f"item-{n}")
+    assert sorted((await run.result()).output) == list(range(20))
+
+
+async def test_a_command_for_the_first_run_reaches_the_newest(runtime: Runtime) -> None:
+    run = await runtime.start(plays.sleeping)
+    await run.cancel("enough")
+    result = await run.result()
+    assert result.status == "cancelled"
+    assert result.continues
+
+
+async def test_a_parent_counts_the_usage_of_all_runs(runtime: Runtime) -> None:
+    reply = {"text": "a", "usage": {"input_tokens": 5, "output_tokens": 2}}
+    run = await runtime.start(plays.asking_model_twice, script={"default": reply})
+    result = await run.result()
+    assert result.output == "a"
+    assert (result.usage.input_tokens, result.usage.output_tokens) == (10, 4)
+
+
+async def test_a_parent_gets_the_result_of_the_last_run(runtime: Runtime) -> None:
+    run = await runtime.start(plays.waiting_for_counting_down, input={"left": 3})
+    assert (await run.result()).output == ["3", "2", "1", "0"]
+
+
+async def test_a_parent_learns_that_the_next_run_was_refused(tmp_path: Path) -> None:
+    async with Runtime(data_dir=tmp_path / "state", code=[plays], allow_scripts=True) as runtime:
+        parent = await runtime.start(plays.waiting_for_continuing, script={"default": {"text": "x"}})
+        async with aclosing(parent.events()) as events:
+            begun = ev.payload_of(await anext(event async for event in events if event.type == "child.start"))
+    assert isinstance(begun, ev.ChildStart)
+    async with Runtime(data_dir=tmp_path / "state", code=[plays], allow_scripts=False) as runtime:
+        await runtime.get_run(begun.child).signal("go")
+        result = await runtime.get_run(parent.id).result()
+        assert result.error is not None
+        assert result.error.code == "child.refused"
+
+
+async def test_the_service_and_its_tools_wait_for_the_last_run(connection: Connection, caller: Caller) -> None:
+    async def report(_line: str) -> None: ...
+
+    caller.tenant = connection.config.tenant
+    await register_bundle(connection, load_object(plays))
+    run = await caller.start(definition={"name": "counting_down"}, input={"left": 2})
+    result = await caller.ask("result", {"run_id": run, "wait_s": PATIENCE_S})
+    assert result["output"] == ["2", "1", "0"]
+    seen = await Awaiting(connection).run(run, PATIENCE_S, McpCaller("test", report, subject=OPERATOR))
+    assert (seen.run_id, seen.output) == (result["run_id"], ["2", "1", "0"])
+
+
+async def test_a_parent_is_purged_with_all_runs_of_its_child(connection: Connection, caller: Caller) -> None:
+    caller.tenant = connection.config.tenant
+    await register_bundle(connection, load_object(plays))
+    run = await caller.finished(definition={"name": "waiting_for_counting_down"}, input={"left": 2})
+    (begun,) = [event for event in await connection.client.events(run) if event.type == ev.ChildStart.type]
+    child = connection.client.ref(child_id(run, begun.key))
+    last, _ = await newest(connection.log, child)
+    assert last != child
+    await purge_run(connection.client, run, Gone())
+    assert await connection.log.last(last) is None
+
+
+def test_a_run_at_the_command_line_is_followed_to_the_last_one(tmp_path: Path) -> None:
+    (tmp_path / "counting.py").write_text(
+        "from callboard import continue_as_new, workflow\n\n"
+        "@workflow\nasync def count(n: int = 0) -> int:\n"
+        "    if n < 2:\n        continue_as_new(n + 1)\n    return n\n"
+    )
+    place = Place(tmp_path)
+    ran = place.call("run", "counting.py:count", "--run-id", "r1")
+    assert ran.returncode == exits.OK, ran
+    assert "Output: 2" in ran.stdout
+    assert "continued   as" in place.call("show", "r1").stdout
+    run = json.loads(place.call("runs", "--json").stdout)[-1]["run"]
+    assert run == "r1"
