@@ -11,14 +11,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.peers.workloads import LONG
 
 HERE = Path(__file__).parent
+CODE = HERE / "callboard_code.py"
 PEERS = HERE.parents[1] / ".venv-peers"
 PEERS_PYTHON = PEERS / "bin" / "python"
 RESTATE_SERVER = "node_modules/@restatedev/restate-server-*/bin/restate-server"
@@ -49,6 +50,7 @@ class System:
     durability: str
     server: bool = False
     performs: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def command(self, workload: str, folder: str) -> list[str]:
         if self.performs and workload in ("long", "resume"):
@@ -57,14 +59,18 @@ class System:
 
 
 def systems() -> list[System]:
+    up = (str(Path(sys.executable).with_name("callboard")), "up", "--json", "--code", str(CODE), "--data-dir")
+    synced = "fsync before a step counts"
     found = [
+        System("Callboard", "callboard_runs.py", sys.executable, synced, server=True, performs=up),
         System(
-            "Callboard",
+            "declared",
             "callboard_runs.py",
             sys.executable,
-            "fsync before a step counts",
+            f"{synced}; the steps are nodes and calls of declarative languages",
             server=True,
-            performs=(str(Path(sys.executable).with_name("callboard")), "up", "--json", "--data-dir"),
+            performs=up,
+            environment={"DECLARED": "1"},
         ),
     ]
     if PEERS_PYTHON.exists():
@@ -81,9 +87,10 @@ def systems() -> list[System]:
 
 
 @contextmanager
-def running(command: list[str]) -> Generator[subprocess.Popen[str]]:
+def running(command: list[str], environment: Mapping[str, str]) -> Generator[subprocess.Popen[str]]:
     """Run a program in its own process group, and kill that group at the end."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    env = os.environ | environment
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=env)
     try:
         yield process
     finally:
@@ -100,7 +107,10 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 
 def throughput(system: System, workload: str) -> float:
-    with tempfile.TemporaryDirectory() as folder, running(system.command(workload, folder)) as process:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running(system.command(workload, folder), system.environment) as process,
+    ):
         said, _ = process.communicate(timeout=PATIENCE_S)
     return json.loads(said.splitlines()[-1])["steps_per_s"]
 
@@ -114,12 +124,13 @@ def resumption(system: System) -> float:
         def taken() -> int:
             return steps.read_bytes().count(b"\n")
 
-        with running(system.command("server", folder)) if system.server else running(["true"]):
-            with running(system.command("long", folder)) as process:
+        env = system.environment
+        with running(system.command("server", folder) if system.server else ["true"], env):
+            with running(system.command("long", folder), env) as process:
                 wait_until(lambda: taken() >= KILLED_AT)
                 kill(process)
             killed = time.perf_counter()
-            with running(system.command("resume", folder)):
+            with running(system.command("resume", folder), env):
                 # A listener may still receive steps for a moment that were taken before the kill.
                 time.sleep(HEARD_S)
                 before = taken()

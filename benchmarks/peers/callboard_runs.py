@@ -1,7 +1,12 @@
-"""Callboard: `callboard up` as separate processes, with requests over NATS; each append is synced before it counts."""
+"""Callboard: `callboard up` as separate processes, with requests over NATS; each append is synced before it counts.
+
+The steps are workflows in Python (`callboard_code`). With ``DECLARED`` in the environment they are the nodes of a
+``workflow`` and the calls of a ``flow``.
+"""
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -19,11 +24,13 @@ from callboard.bus.nats.server.data_directory import running_url
 RECONNECT_S = 0.01
 PATIENCE_S = 180.0
 UP_S = 10.0
+DECLARED = "DECLARED" in os.environ
+CODE = Path(__file__).with_name("callboard_code.py")
 SETTLED_S = 3.0
 """After this time all worker processes are running, so that the measurement and the kill find a complete system."""
 
 
-def chain(steps: int, run_id: str) -> bytes:
+def declared_chain(steps: int, run_id: str) -> bytes:
     """Return the start of a workflow of ``steps`` nodes in sequence, on a scripted model that answers at once."""
     document = {
         "id": "chain",
@@ -42,7 +49,7 @@ def chain(steps: int, run_id: str) -> bytes:
     return json.dumps(start).encode()
 
 
-def fan_out(run_id: str) -> bytes:
+def declared_fan_out(run_id: str) -> bytes:
     """Return the start of a flow that makes `WIDTH` calls in parallel, each a separate effect."""
     call = {"provider": "mwl:provider.call/mwl/mock/v1", "with": {"value": 1}}
     document = {
@@ -60,6 +67,20 @@ def fan_out(run_id: str) -> bytes:
     }
     start = {"definition": {"language": "flow", "source": json.dumps(document)}, "run_id": run_id}
     return json.dumps(start).encode()
+
+
+def chain(steps: int, run_id: str) -> bytes:
+    """Return the start of ``steps`` steps in sequence."""
+    if DECLARED:
+        return declared_chain(steps, run_id)
+    return json.dumps({"definition": {"name": "chain"}, "run_id": run_id, "input": {"steps": steps}}).encode()
+
+
+def fan_out(run_id: str) -> bytes:
+    """Return the start of `WIDTH` steps in parallel."""
+    if DECLARED:
+        return declared_fan_out(run_id)
+    return json.dumps({"definition": {"name": "wide"}, "run_id": run_id, "input": {"width": WIDTH}}).encode()
 
 
 class Driver:
@@ -85,7 +106,8 @@ class Driver:
 
 
 def command(folder: Path) -> list[str]:
-    return [str(Path(sys.executable).with_name("callboard")), "up", "--json", "--data-dir", str(folder / "data")]
+    program = str(Path(sys.executable).with_name("callboard"))
+    return [program, "up", "--json", "--code", str(CODE), "--data-dir", str(folder / "data")]
 
 
 def measure(workload: str, folder: Path) -> None:
@@ -113,14 +135,16 @@ async def drive(workload: str, url: str) -> None:
 
 
 async def watch(folder: Path, url: str) -> None:
-    """Start the long run, and add a line to the folder's ``steps`` for each node that is entered.
+    """Start the long run, and add a line to the folder's ``steps`` for each step that begins.
 
     In other systems the steps do this themselves; here, this process listens, which is not killed.
     """
     file = (folder / "steps").open("a", buffering=1)
 
+    began = "node.enter" if DECLARED else "effect.call"
+
     async def entered(message: Msg) -> None:
-        if json.loads(message.data)["type"] == "node.enter":
+        if json.loads(message.data)["type"] == began:
             file.write("step\n")
 
     async def lost(_error: Exception) -> None:

@@ -6,12 +6,13 @@ import asyncio
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import httpx
 import restate
 import uvloop
-from hypercorn.asyncio import serve
-from hypercorn.config import Config as Serving
+from granian import Granian
+from granian.constants import HTTPModes, Interfaces, Loops
 from workloads import AT_ONCE, LONG, STEPS, WIDTH, asked, chains, fan_outs, marks, say
 
 INGRESS, ADMIN, NODE, SERVICE = 18080, 19070, 15122, 19080
@@ -47,6 +48,9 @@ async def long(ctx: restate.Context, request: dict) -> None:
         await ctx.run_typed("step", marked)
 
 
+app = restate.app([peers])
+
+
 def server() -> subprocess.Popen:
     """Start the server; it outlives a killed service, as it does in Restate's normal use."""
     settings = {
@@ -65,15 +69,25 @@ def server() -> subprocess.Popen:
 
 
 def service() -> subprocess.Popen:
-    """Start the service as a process separate from the server."""
-    return subprocess.Popen([sys.executable, __file__, "service", str(FOLDER)])
+    """Start the service as a process separate from the server.
+
+    Granian's worker process outlives it until the process group is killed, so it must not hold our standard output.
+    """
+    return subprocess.Popen([sys.executable, __file__, "service", str(FOLDER)], stdout=subprocess.DEVNULL)
 
 
-async def serving() -> None:
-    settings = Serving.from_mapping(
-        bind=[f"127.0.0.1:{SERVICE}"], h2_max_concurrent_streams=2**31 - 1, loglevel="ERROR", worker_class="uvloop"
-    )
-    await serve(restate.app([peers]), settings)
+def serve() -> None:
+    """Serve the handlers with Granian, the faster of the two servers that Restate's documentation names."""
+    Granian(
+        "restate_runs:app",
+        address="127.0.0.1",
+        port=SERVICE,
+        interface=Interfaces.ASGI,
+        http=HTTPModes.http2,
+        loop=Loops.uvloop,
+        working_dir=Path(__file__).parent,
+        log_enabled=False,
+    ).serve()
 
 
 async def until_up(asking: httpx.AsyncClient, method: str, url: str, body: dict | None = None) -> None:
@@ -109,7 +123,7 @@ async def measure() -> None:
 
 def main() -> None:
     if WORKLOAD in ("service", "resume"):
-        uvloop.run(serving())
+        serve()
         return
     started = [service()] if WORKLOAD == "long" else [server(), service()]
     try:
@@ -120,6 +134,7 @@ def main() -> None:
             process.wait()
 
 
-if WORKLOAD == "server":
-    sys.exit(server().wait())
-main()
+if __name__ == "__main__":
+    if WORKLOAD == "server":
+        sys.exit(server().wait())
+    main()
