@@ -8,8 +8,10 @@ code have changed, so that it can be loaded again.
 import ast
 import importlib
 import importlib.util
+import os
 import sys
 import traceback
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +32,12 @@ LEFT_OUT = frozenset({"__pycache__", "node_modules", "build", "dist"})
 
 SOURCES_MAX = 2_000
 """How many files a bundle may have."""
+
+IMPORTED_KEPT = 8
+"""How many bundles of imported modules are kept in memory, so that each start of a workflow need not read them."""
+
+Stamp = frozenset[tuple[str, int, int]]
+"""Files, each with the time of its last change and its size."""
 
 
 class ImportFailed(CallboardError):
@@ -93,14 +101,14 @@ def load_object(value: object) -> Bundle:
     """
     hosting().prepare()
     if isinstance(value, ModuleType):
-        return _bundle_of(_home(value.__file__ or "", value.__name__), [value])
+        return _bundle_of_imported(_home(value.__file__ or "", value.__name__), [value])
     if hosting().is_entry(value):
         entry: Any = value
         bundle = _home(entry.file, entry.module)
         module = sys.modules.get(entry.module)
         # One that a function defines is not found in its module.
         more = [entry] if module is None or entry not in hosting().entries_of(module) else []
-        return _bundle_of(bundle, [module] if module is not None else [], more)
+        return _bundle_of_imported(bundle, [module] if module is not None else [], more)
     raise CallboardError("python.no_workflow", f"{value!r} is no module and no workflow", remedy="Give one of the two.")
 
 
@@ -159,6 +167,9 @@ class _Found(Struct, frozen=True):
     def sources(self) -> dict[str, str]:
         return {path.relative_to(self.root).as_posix(): path.read_text(encoding="utf-8") for path in self.paths}
 
+    def stamp(self) -> Stamp:
+        return frozenset(_stamp_of(path) for path in self.paths)
+
 
 def _home(file: str, module: str) -> _Found:
     """Return the bundle that a module's file is of: its package, or, of a module without one, the file with those
@@ -181,17 +192,20 @@ def _package(folder: Path) -> _Found:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    count = 0
-    for path in sorted(folder.rglob(f"*{SUFFIX}")):
-        inside = path.relative_to(folder).parts
-        if not any(part in LEFT_OUT or part.startswith(".") for part in inside):
-            count += 1
-            if count > SOURCES_MAX:
-                remedy = "Name the module or the package that has the workflows."
-                raise CallboardError(
-                    "python.code_missing", f"{folder} has more than {SOURCES_MAX} files", str(folder), remedy
-                )
-            yield path
+    found = list[Path]()
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if _belongs(name)]
+        found += [Path(place, name) for name in files if name.endswith(SUFFIX) and _belongs(name)]
+        if len(found) > SOURCES_MAX:
+            remedy = "Name the module or the package that has the workflows."
+            raise CallboardError(
+                "python.code_missing", f"{folder} has more than {SOURCES_MAX} files", str(folder), remedy
+            )
+    return iter(sorted(found))
+
+
+def _belongs(name: str) -> bool:
+    return name not in LEFT_OUT and not name.startswith(".")
 
 
 def _sources_of_file(path: Path) -> _Found:
@@ -294,15 +308,39 @@ def _is_own(file: Path, folder: Path) -> bool:
 # -- hosting ----------------------------------------------------------------------------------------------------------
 
 
-def _bundle_of(found: _Found, modules: list[ModuleType], more: list[Any] | None = None) -> Bundle:
+def _bundle_of(found: _Found, modules: list[ModuleType]) -> Bundle:
+    sources = found.sources()
+    return _hosted(found, sources, hosting().digest_of(sources), modules, [])
+
+
+def _bundle_of_imported(found: _Found, modules: list[ModuleType], more: list[Any] | None = None) -> Bundle:
+    return _hosted(found, *_sources_at(found, found.stamp()), modules, more or [])
+
+
+_KEPT: OrderedDict[tuple[Path, Stamp], tuple[Mapping[str, str], str]] = OrderedDict()
+
+
+def _sources_at(found: _Found, stamp: Stamp) -> tuple[Mapping[str, str], str]:
+    """Return the sources and their digest, which are read once for each state of the files."""
+    kept = _KEPT.get((found.root, stamp))
+    if kept is None:
+        sources = found.sources()
+        kept = _KEPT[found.root, stamp] = (sources, hosting().digest_of(sources))
+        if len(_KEPT) > IMPORTED_KEPT:
+            _KEPT.popitem(last=False)
+    return kept
+
+
+def _hosted(
+    found: _Found, sources: Mapping[str, str], digest: str, modules: list[ModuleType], more: list[Any]
+) -> Bundle:
     spoken = hosting()
-    entries = [*(entry for module in modules for entry in spoken.entries_of(module)), *(more or [])]
+    entries = [*(entry for module in modules for entry in spoken.entries_of(module)), *more]
     if not entries:
         names = ", ".join(module.__name__ for module in modules)
         raise CallboardError(
             "python.no_workflow", f"{names} has no workflow", str(found.root), "Decorate an `async def` with @workflow."
         )
-    sources = found.sources()
     root = f"{found.root}/"
 
     def read(name: str) -> str:
@@ -314,7 +352,7 @@ def _bundle_of(found: _Found, modules: list[ModuleType], more: list[Any] | None 
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(f"{name} cannot be read beside the code: {error}") from error
 
-    code = Code(spoken.digest_of(sources), sources, root, read)
+    code = Code(digest, sources, root, read)
     definitions = {entry.name: spoken.host(code, entry) for entry in entries}
     return Bundle(code.digest, sources, found.root, entries, definitions)
 
@@ -358,9 +396,6 @@ def _no_such_workflow(bundle: Bundle, file: str, what: str) -> CallboardError:
 POLL_S = 0.4
 """Pause between two looks at the files."""
 
-Stamp = frozenset[tuple[str, int, int]]
-"""Files, each with the time of its last change and its size."""
-
 
 async def code_changes(targets: Sequence[str]) -> AsyncGenerator[None]:
     """Yield after each change of the files of some modules, files or folders, once the files rest again: an editor
@@ -383,7 +418,10 @@ def _stamp(targets: Sequence[str]) -> Stamp:
     for target in targets:
         # A file that is being replaced is missing for a moment.
         with suppress(CallboardError, OSError):
-            for path in find_sources(target):
-                about = path.stat()
-                found.add((str(path), about.st_mtime_ns, about.st_size))
+            found.update(_stamp_of(path) for path in find_sources(target))
     return frozenset(found)
+
+
+def _stamp_of(path: Path) -> tuple[str, int, int]:
+    about = path.stat()
+    return str(path), about.st_mtime_ns, about.st_size
