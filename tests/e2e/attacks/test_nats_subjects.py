@@ -127,6 +127,8 @@ async def hearing(nc: Client, subject: str, reply: bytes | None = None) -> Async
 async def victim_runs(deployment: Deployment, run: str = RUN) -> None:
     verdict = await deployment.defend("start", **victims_start(run, encryption_key=KEY))
     assert verdict.get("status") == "accepted", verdict
+    while (await deployment.defend("show", run_id=run))["status"] == "accepted":
+        pass  # no worker has taken it yet
 
 
 async def untouched(deployment: Deployment, run: str = RUN) -> None:
