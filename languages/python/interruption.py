@@ -35,13 +35,14 @@ def interrupt(frame: FrameType | None) -> None:
     loop = current_loop()
     if loop is None or not loop.in_callback:
         return
-    if loop.seen_callback != loop.callbacks:
+    # What an import has taken is not held against the code after it.
+    if loop.seen_callback != loop.callbacks or _imports(frame):
         loop.seen_callback, loop.seen_cpu_s, loop.seen_times = loop.callbacks, thread_time(), 1
         return
     loop.seen_times += 1
     used_s = thread_time() - loop.seen_cpu_s
     factor = REPLAY_FACTOR if loop.stage.replaying else 1
-    if (used_s < factor * CPU_S_MAX and loop.seen_times < factor * LOOKS_MAX) or _imports(frame):
+    if used_s < factor * CPU_S_MAX and loop.seen_times < factor * LOOKS_MAX:
         return
     loop.fault = WorkflowFault(Failure(BLOCKING, _describe(loop, frame), details={"turn": loop.stage.turn()}))
     raise Interrupted

@@ -3,7 +3,9 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from importlib import import_module
 from itertools import count
+from pathlib import Path
 from time import thread_time
 from typing import Any
 
@@ -131,6 +133,26 @@ async def test_a_function_in_c_is_reported_with_its_place(heard: list[dict[str, 
     assert (blocked.status, other.status) == ("completed", "completed")
     places = [frame for entry in heard if entry["event"] in ("loop.held", "loop.released") for frame in entry["at"]]
     assert any(frame.endswith(" summing") for frame in places)
+
+
+async def test_an_import_takes_as_long_as_it_takes_and_so_may_the_code_after_it(
+    heard: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(interruption, "CPU_S_MAX", 0.2)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "long_import.py").write_text("TOTAL = 0\nfor n in range(8_000_000):\n    TOTAL += n\n")
+
+    async def importing() -> str:
+        import_module("long_import")
+        with unsafe():
+            until = thread_time() + 0.1
+            while thread_time() < until:
+                pass
+        return "imported"
+
+    imported, _other = await performed(importing)
+    assert (imported.error, imported.output) == (None, "imported")
+    assert any(entry["event"] == "loop.held" for entry in heard)
 
 
 async def test_a_replay_on_a_slow_machine_is_not_interrupted(heard: list[dict[str, Any]]) -> None:
