@@ -151,7 +151,7 @@ def _run_cells(row: "RunRow") -> tuple[str, ...]:
     from callboard.projections.trace.text_renderings import duration_text
     from callboard.service.operations.narration import local
 
-    passed = duration_text((row.ended_at - row.accepted_at).total_seconds()) if row.ended_at else ""
+    passed = duration_text((row.ended_at - (row.started_at or row.accepted_at)).total_seconds()) if row.ended_at else ""
     warned = f"! {', '.join(row.warnings)}" if row.warnings else ""
     why = "  ".join(part for part in (row.error, warned) if part)
     cost = dollars(row.cost) if row.cost is not None else ""

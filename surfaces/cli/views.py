@@ -173,10 +173,12 @@ def whole_text(value: Any) -> str:
 
 
 def elapsed_text(result: RunResult) -> str:
-    """Return the duration of a run, from its admission to its end; the empty string if it has not ended."""
-    if result.accepted_at is None or result.ended_at is None:
+    """Return the duration of a run, from its start, or from its admission if it was never started, to its end; the empty
+    string if it has not ended."""
+    begun = result.started_at or result.accepted_at
+    if begun is None or result.ended_at is None:
         return ""
-    return f"in {duration_text((result.ended_at - result.accepted_at).total_seconds())}"
+    return f"in {duration_text((result.ended_at - begun).total_seconds())}"
 
 
 def origin_text(result: RunResult) -> str:

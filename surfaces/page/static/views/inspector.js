@@ -10,7 +10,7 @@ import {failure, nothing, remedy} from './parts.js'
 
 /** @typedef {import('../lib/run.js').Run} Run */
 /** @typedef {import('../lib/run.js').Span} Span */
-/** @typedef {{id: string, run: Run, n: number, span: Span|null, tab: string, said: string, until: number, loaded: boolean}} Looked `until`: the event after which the run is shown */
+/** @typedef {{id: string, run: Run, n: number, span: Span|null, tab: string, said: string, until: number, loaded: boolean, absent: string}} Looked `until`: the event after which the run is shown; `absent`: the selected node, if it has not been entered by then */
 
 /** Events that say what came of something: a fork may have them say something else. */
 const OUTCOMES = ['model.result', 'tool.result', 'effect.result']
@@ -48,9 +48,9 @@ export class Inspector {
   show(looked) {
     this.looked = looked
     this.tab = TABS.includes(looked.tab) ? looked.tab : 'input'
-    const {span, run, n, until} = looked
+    const {span, run, n, until, absent} = looked
     // The content is rebuilt only if it is for something else, or has progressed.
-    const shown = `${looked.id} ${n} ${span?.id} ${span && span.n1 <= until} ${this.tab}`
+    const shown = `${looked.id} ${absent} ${n} ${span?.id} ${span && span.n1 <= until} ${this.tab}`
     const titled = `${shown} ${looked.loaded} ${looked.until > n}`
     if (titled !== this.titled || span?.cost !== this.cost) this.title()
     this.titled = titled
@@ -107,7 +107,8 @@ export class Inspector {
   }
 
   title() {
-    const {run, n, span, until, loaded} = /** @type {Looked} */ (this.looked)
+    const {run, n, span, until, loaded, absent} = /** @type {Looked} */ (this.looked)
+    if (absent) return settle(this.head, h('h2', {dir: 'auto'}, absent), h('p', {class: 'soft'}, until < run.last ? `This node has not been entered by event ${until}.` : 'This node has not been entered.'))
     const row = run.rows[n - 1]
     if (!row) return settle(this.head, h('h2', {}, 'Nothing is chosen'))
     const done = span && span.n1 <= until
@@ -188,6 +189,7 @@ export class Inspector {
   /** @param {Looked} looked @returns {Promise<import('../lib/dom.js').Child[]>} */
   async content(looked) {
     const {run, n, span, id} = looked
+    if (looked.absent) return [nothing('Not entered', 'It has no input and no output.')]
     if (run.rows[n - 1]?.type === LOST) return [nothing('This event cannot be read', 'The message in its place in the log is not a valid event.')]
     const own = await this.event(looked, n)
     if (this.tab === 'raw') return [raw(own, id)]

@@ -428,7 +428,9 @@ export class RunView extends HTMLElement {
     this.header()
     this.scrub(n)
     if (!run.last) return
-    const at = Math.min(this.chosen ?? this.executed(n) ?? this.n ?? this.settled(), run.last)
+    const executed = this.executed(n)
+    const at = Math.min(this.chosen ?? executed ?? this.n ?? this.settled(), run.last)
+    const absent = this.loaded && this.chosen === null && executed === undefined ? this.node : ''
     const span = run.spanOf(at)
     for (const list of [this.waterfall.list, this.list]) list.measured()
     this.waterfall.show(run, n, span, this.loaded)
@@ -440,7 +442,7 @@ export class RunView extends HTMLElement {
     this.entries(at)
     this.outcome.show(this.summary())
     const call = span?.kind === 'model' ? this.saying.get(span.n0) : null
-    this.inspector.show({id: /** @type {string} */ (this.run_id), run, n: at, span, until: Math.max(n, at), loaded: this.loaded, tab: this.tab, said: spoken(call?.pieces ?? [])})
+    this.inspector.show({id: /** @type {string} */ (this.run_id), run, n: at, span, until: Math.max(n, at), loaded: this.loaded, tab: this.tab, absent, said: spoken(call?.pieces ?? [])})
   }
 
   /** What the outcome is made of. */
