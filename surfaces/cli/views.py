@@ -173,8 +173,8 @@ def whole_text(value: Any) -> str:
 
 
 def elapsed_text(result: RunResult) -> str:
-    """Return the duration of a run, from its start, or from its admission if it was never started, to its end; the empty
-    string if it has not ended."""
+    """Return the duration of a run that has ended, from its start, or from its admission if it was never started; else
+    the empty string."""
     begun = result.started_at or result.accepted_at
     if begun is None or result.ended_at is None:
         return ""

@@ -46,7 +46,9 @@ async def test_a_click_selects_and_only_the_scrubber_travels(stage: Stage) -> No
     await expect(page.locator(".inspector-body")).to_contain_text("No result yet")
     await expect(page).to_have_url(re.compile(rf"[?&]n={calls[0]}(&|$)"))
     await page.locator(".gnode .hit").last.click()
-    await expect(page.locator(".inspector-head")).to_contain_text(f"This node has not been entered by event {calls[0]}.")
+    await expect(page.locator(".inspector-head")).to_contain_text(
+        f"This node has not been entered by event {calls[0]}."
+    )
     await page.get_by_role("button", name="Next event").click()
     await expect(page).to_have_url(re.compile(rf"[?&]n={calls[0] + 1}(&|$)"))
     await page.get_by_role("button", name="latest").click()
