@@ -45,6 +45,7 @@ from pydantic_core import to_jsonable_python
 from callboard.adapters.pydantic_ai.messages import name_of, reply_of, request_of, response_of
 from callboard.adapters.pydantic_ai.model_errors import make_error, note
 from callboard.adapters.pydantic_ai.sessions import Sessions
+from callboard.adapters.shared_objects import Changes, Shared
 from callboard.bus.effects import ToolSpec
 from callboard.bus.events import ModelResult
 from callboard.bus.work import WORK, TurnReply, Work
@@ -70,7 +71,7 @@ ON_TEXT: ContextVar[OnText | None] = ContextVar("on_text", default=None)
 USAGE: TypeAdapter[RunUsage] = TypeAdapter(RunUsage)
 
 WITH_USAGE = "with_usage"
-"""The kind of a recorded result of a step that has added to the usage of the run."""
+"""The kind of a recorded result of a step that has added to the usage of the run, or has changed its dependencies."""
 
 
 class ToolSettings(Struct, frozen=True):
@@ -244,11 +245,14 @@ class Operation(BoundDurableOperation[Any, Any, Any]):
         node = run.place(name)
         variables = copy_context()
         request: JSON = {"step": name, "arguments": arguments}
+        # Only tools may change the dependencies of the run.
+        shared = Shared(ctx.deps) if isinstance(self._operation.operation_id, ToolsetCallToolId) else None
 
         async def perform() -> JSON:
             # A tool that adds to the usage of the run adds to a copy, and the difference is recorded.
             before, own = deepcopy(ctx.usage), deepcopy(ctx.usage)
-            mine = replace(ctx, usage=own)
+            borrowed = ctx.deps if shared is None else shared.borrow()
+            mine = replace(ctx, usage=own, deps=borrowed)
             member = "run_context" if hasattr(params, "run_context") else "ctx"
             with durable_unit_scope():
                 if self._server is not None:
@@ -257,7 +261,11 @@ class Operation(BoundDurableOperation[Any, Any, Any]):
                 payload = self._operation.result_codec.dump(value)
             spent = own - before
             used = USAGE.dump_python(spent, mode="json", exclude_defaults=True) if spent.has_values() else {}
-            return {"kind": WITH_USAGE, "value": payload, "usage": used} if used else payload
+            changes: Changes = {} if shared is None else shared.changes(borrowed)
+            if not used and not changes:
+                return payload
+            more: dict[str, JSON] = {"deps": changes} if changes else {}
+            return {"kind": WITH_USAGE, "value": payload, "usage": used, **more}
 
         def call() -> Coroutine[Any, Any, JSON]:
             return _in_context(variables, perform)
@@ -278,6 +286,8 @@ class Operation(BoundDurableOperation[Any, Any, Any]):
         recorded: Any = await Attempts(settings.retries, settings.backoff_s).make(loop, node, effect)
         if isinstance(recorded, dict) and recorded.get("kind") == WITH_USAGE:
             ctx.usage.incr(USAGE.validate_python(recorded["usage"]))
+            if shared is not None:
+                shared.apply(recorded.get("deps", {}))
             recorded = recorded["value"]
         return self._operation.result_codec.load(recorded)
 

@@ -198,6 +198,13 @@ def test_each_call_of_a_tool_has_a_key_of_its_own(scenario: Scenario) -> None:
     assert first != second
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_changes_of_dependencies_are_recorded_with_the_call(scenario: Scenario, together: bool) -> None:
+    scenario.start(plays.packing, input={"together": together})
+    assert scenario.result.output == ["count=3 pack=a2", ["a0", "a1", "a2"]]
+    scenario.crash_everywhere()
+
+
 def test_usage_counts_once(scenario: Scenario) -> None:
     scenario.start(plays.planning)
     used = [Usage(one.usage.input_tokens, one.usage.output_tokens) for one in payloads(scenario, "model.result")]

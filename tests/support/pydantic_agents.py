@@ -571,3 +571,45 @@ async def keys() -> list[str]:
     for _ in range(2):
         found.append((await keyed.run("x")).output)
     return found
+
+
+@dataclass(frozen=True)
+class Basket:
+    """Dependencies that tools change: a frozen object with a list in it."""
+
+    owner: str
+    orders: list[str]
+
+
+packer = Agent(
+    answering(
+        [call("pack", order="a1"), call("pack", order="a2")],
+        [call("count")],
+        say_returned,
+    ),
+    name="packer",
+    deps_type=Basket,
+    capabilities=[Durable()],
+)
+
+
+@packer.tool
+def pack(ctx: RunContext[Basket], order: str) -> str:
+    """Put an order into the basket."""
+    CALLED["pack"] += 1
+    ctx.deps.orders.append(order)
+    return order
+
+
+@packer.tool
+def count(ctx: RunContext[Basket]) -> int:
+    """Count what is in the basket."""
+    return len(ctx.deps.orders)
+
+
+@workflow
+async def packing(together: bool) -> list[Any]:
+    basket = Basket("ada", ["a0"])
+    with packer.parallel_tool_call_execution_mode("parallel" if together else "sequential"):
+        output = (await packer.run("Pack.", deps=basket)).output
+    return [output, basket.orders]
