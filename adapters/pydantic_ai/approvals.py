@@ -25,6 +25,16 @@ def needs_decision(approvals: Sequence[Approve], tool: str, arguments: dict[str,
     return any(one.terms().cover(tool) and (one.when is None or one.when(tool, arguments)) for one in approvals)
 
 
+def ask_early(run: AgentRun, ctx: RunContext[Any], approvals: Sequence[Approve]) -> None:
+    """Ask about the call that the context belongs to, while other calls of its turn are made. `decide_all` waits for
+    the decision."""
+    made = _made_calls(ctx)
+    k = next((k for k, call in enumerate(made) if call.tool_call_id == ctx.tool_call_id), None)
+    if k is not None and made[k].tool_call_id not in run.asked:
+        deciding = _decide(run, made[k], k, approvals)
+        run.asked[made[k].tool_call_id] = run.loop.create_task(deciding, name=f"approval.{run.turns.count}.{k}")
+
+
 async def decide_all(
     run: AgentRun, ctx: RunContext[Any], requests: DeferredToolRequests, approvals: Sequence[Approve]
 ) -> dict[str, Decision]:
@@ -32,15 +42,22 @@ async def decide_all(
 
     :raises ModelFailed: if there is no decision in time, and the terms say that the agent then fails
     """
-    newest = next((one for one in reversed(ctx.messages) if isinstance(one, ModelResponse)), None)
-    made = [] if newest is None else [part.tool_call_id for part in newest.tool_calls]
+    made = [call.tool_call_id for call in _made_calls(ctx)]
     waiting = {call.tool_call_id: call for call in requests.approvals}
     # By their places among the calls of the turn.
     placed = [
         (k, waiting[id]) for k, id in enumerate([*made, *(id for id in waiting if id not in made)]) if id in waiting
     ]
-    decisions = await asyncio.gather(*(_decide(run, call, k, approvals) for k, call in placed))
+    decisions = await asyncio.gather(
+        *(run.asked.pop(call.tool_call_id, None) or _decide(run, call, k, approvals) for k, call in placed)
+    )
     return {call.tool_call_id: one for (_, call), one in zip(placed, decisions, strict=True)}
+
+
+def _made_calls(ctx: RunContext[Any]) -> list[ToolCallPart]:
+    """Return the calls of the latest turn."""
+    newest = next((one for one in reversed(ctx.messages) if isinstance(one, ModelResponse)), None)
+    return [] if newest is None else newest.tool_calls
 
 
 async def _decide(run: AgentRun, call: ToolCallPart, k: int, approvals: Sequence[Approve]) -> Decision:

@@ -50,7 +50,7 @@ from pydantic_ai.toolsets import (
     WrapperToolset,
 )
 
-from callboard.adapters.pydantic_ai.approvals import decide_all, needs_decision
+from callboard.adapters.pydantic_ai.approvals import ask_early, decide_all, needs_decision
 from callboard.adapters.pydantic_ai.operations import ON_TEXT, PLACE, AgentRun, Operations
 from callboard.bus.paths import child, encode_id
 from callboard.languages.python.approvals import Approving, approvals_of
@@ -214,6 +214,8 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
             run: AgentRun | None = loop.locals.pop(_key(ctx), None)
             if run is not None:
                 run.sessions.release()
+                for asked in run.asked.values():
+                    asked.cancel()
 
     def begin(self, ctx: RunContext[Any], above: str, source: str) -> None:
         """Note a run of the agent in the workflow, whose effects are recorded below the path ``above``."""
@@ -326,6 +328,7 @@ class _Calls(WrapperToolset[AgentDepsT]):
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
     ) -> Any:
         if not ctx.tool_call_approved and needs_decision(self.durability.approve, name, tool_args):
+            ask_early(self.durability.run_of(ctx), ctx, self.durability.approve)
             raise ApprovalRequired
         token = PLACE.set(child(self.durability.run_of(ctx).path, encode_id(name)))
         try:

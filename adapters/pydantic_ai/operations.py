@@ -95,6 +95,8 @@ class AgentRun(Struct):
     tools: list[ToolSpec] = field(default_factory=list[ToolSpec])
     """The tools of its last request."""
     sessions: Sessions = field(default_factory=Sessions)
+    asked: dict[str, asyncio.Task[Any]] = field(default_factory=dict[str, asyncio.Task[Any]])
+    """The decisions of persons that are waited for, by the ids of the calls."""
 
     @property
     def path(self) -> str:

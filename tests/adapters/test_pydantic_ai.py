@@ -35,13 +35,13 @@ def keys(scenario: Scenario, *types: str) -> list[str]:
 def test_parallel_tools_a_delegation_and_an_approval_survive_every_crash(scenario: Scenario) -> None:
     scenario.start(plays.serving)
     assert scenario.result.status == "waiting:human"
-    # The calls of one turn begin together; the agent in a tool makes its own turns.
+    # The calls of one turn begin together, and so does the question about one; the agent in a tool makes its own turns.
     assert keys(scenario, "effect.call", "model.call", "human.asked") == [
         "desk#1.1!turn.1",
         "desk/look_up#1.1!step",
         "desk/weigh#1.1!step",
-        "desk/joke/joker#1.1!turn.1",
         "desk#1.1!approve.1.1",
+        "desk/joke/joker#1.1!turn.1",
     ]
     scenario.answer({"decision": "approve", "arguments": {"order": "a1", "cents": 300}})
     assert scenario.result.output == {
@@ -202,6 +202,13 @@ def test_each_call_of_a_tool_has_a_key_of_its_own(scenario: Scenario) -> None:
 def test_changes_of_dependencies_are_recorded_with_the_call(scenario: Scenario, together: bool) -> None:
     scenario.start(plays.packing, input={"together": together})
     assert scenario.result.output == ["count=3 pack=a2", ["a0", "a1", "a2"]]
+    scenario.crash_everywhere()
+
+
+def test_a_question_is_withdrawn_when_another_call_fails_the_agent(scenario: Scenario) -> None:
+    scenario.start(plays.exploding)
+    assert scenario.result.output == "it broke"
+    assert keys(scenario, "human.asked") == ["fragile#1.1!approve.1.0"]
     scenario.crash_everywhere()
 
 

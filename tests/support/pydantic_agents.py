@@ -49,7 +49,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
-from callboard import step_context, workflow
+from callboard import StepFailed, step_context, workflow
 from callboard.adapters.pydantic_ai import Durable, durable
 from tests.support.places import TESTS
 
@@ -613,3 +613,30 @@ async def packing(together: bool) -> list[Any]:
     with packer.parallel_tool_call_execution_mode("parallel" if together else "sequential"):
         output = (await packer.run("Pack.", deps=basket)).output
     return [output, basket.orders]
+
+
+fragile = Agent(
+    answering([call("pay", cents=1), call("explode")], say_returned),
+    name="fragile",
+    capabilities=[Durable(approve=["pay"])],
+)
+
+
+@fragile.tool_plain
+def pay(cents: int) -> int:
+    """Pay."""
+    return cents
+
+
+@fragile.tool_plain
+def explode() -> None:
+    """Fail."""
+    raise ValueError("it broke")
+
+
+@workflow
+async def exploding() -> str:
+    try:
+        return (await fragile.run("x")).output
+    except StepFailed as failed:
+        return "it broke" if "it broke" in str(failed) else str(failed)
