@@ -193,6 +193,32 @@ async def test_the_arguments_of_a_call_are_edited_and_it_is_approved(stage: Stag
     stage.open.discard("shop-1")
 
 
+PITCH = json.dumps(workflow({"draft": {}, "polish": {"instruction": "Be brief."}}, [("draft", "polish")], id="pitch"))
+PITCHES: dict[str, Any] = {
+    "definition": {"source": PITCH},
+    "model": "scripted",
+    "script": {"turns": {"draft": [{"text": "A long text."}], "polish": [{"text": "A text."}]}},
+}
+
+
+async def test_a_run_is_forked_with_another_prompt_and_compared(stage: Stage) -> None:
+    await stage.start("pitch-1", PITCHES)
+    person = await arrives(stage)
+    await person.click(person.page.locator(".card", has_text="Latest runs").get_by_text("pitch-1"))
+    await person.click(person.page.get_by_role("button", name="polish: ok"))
+    await person.click(person.button("Fork from here…"))
+    await person.click(person.page.get_by_text("Change prompts"))
+    await person.fill(person.page.get_by_role("textbox", name="Definition"), PITCH.replace("Be brief.", "Be kind."))
+    await person.click(person.button("Fork"))
+    await expect(person.page.get_by_text("of pitch-1")).to_be_visible()
+    await expect(person.page.locator(".run-title .status")).to_contain_text("completed")
+    await person.click(person.link("compare"))
+    compared = person.page.locator(".told").filter(has_text="what the models saw")
+    await expect(compared).to_contain_text("Be brief.")
+    await expect(compared).to_contain_text("Be kind.")
+    assert person.clicks == 7
+
+
 def spends(node: str, dollars: float, *, fails: bool = False) -> dict[str, Any]:
     """A start whose one turn costs so much, and then fails or not."""
     used = {"input_tokens": round(dollars * 500_000), "output_tokens": 0}

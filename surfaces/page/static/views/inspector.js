@@ -153,7 +153,7 @@ export class Inspector {
     const read = (n) => this.event(looked, n).catch(() => /** @type {any} */ (null))
     const [accepted, event] = await Promise.all([read(1), OUTCOMES.includes(run.rows[n - 1]?.type) && !place.node ? read(n) : null])
     const members = RESULTS.filter((name) => event?.payload?.[name] !== undefined).map((name) => [name, event.payload[name]])
-    this.given.fork({...place, model: accepted?.payload?.start?.model ?? '', outcome: event ? Object.fromEntries(members) : undefined})
+    this.given.fork({...place, model: accepted?.payload?.start?.model ?? '', definition: typeof accepted?.payload?.definition?.source === 'string' ? accepted.payload.definition : undefined, outcome: event ? Object.fromEntries(members) : undefined})
   }
 
   /** @param {number} n */

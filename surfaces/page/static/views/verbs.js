@@ -1,7 +1,7 @@
 // Verbs: commands to a run. Destructive ones ask for confirmation, and have no key.
 
-import {path, readsOnly, send, to} from '../lib/api.js'
-import {h} from '../lib/dom.js'
+import {get, path, readsOnly, send, to} from '../lib/api.js'
+import {fill, h} from '../lib/dom.js'
 import {read, valueOf} from '../lib/numbers.js'
 import {ENDED_BADLY, over} from '../lib/status.js'
 import {go} from './going.js'
@@ -45,7 +45,7 @@ function atOnce(word, act) {
   return button
 }
 
-/** @typedef {{at?: number, node?: string, outcome?: Record<string, any>, model?: string}} Place of a fork: after an event, of which an outcome has members that may be replaced; or at the entry of a node. `model`: that of the run */
+/** @typedef {{at?: number, node?: string, outcome?: Record<string, any>, model?: string, definition?: {source: string, language: string}}} Place of a fork: after an event, of which an outcome has members that may be replaced; or at the entry of a node. `model`, `definition`: those of the run */
 
 /** Fork a run, and go to the fork. @param {string} run @param {object} asked */
 async function forked(run, asked) {
@@ -54,23 +54,28 @@ async function forked(run, asked) {
 }
 
 /** @param {string} run @param {Place} place */
-export function forking(run, {at, node, outcome, model: before = ''}) {
+export function forking(run, {at, node, outcome, model: before = '', definition}) {
   const recorded = outcome ? JSON.stringify(outcome, null, 2) : ''
   const said = h('textarea', {rows: '8', spellcheck: 'false', value: recorded})
   const model = h('input', {type: 'text', autocomplete: 'off', value: before})
   const variables = h('textarea', {rows: '2', spellcheck: 'false', placeholder: '{"name": "value"}'})
+  const source = h('textarea', {rows: '12', spellcheck: 'false', value: definition?.source ?? ''})
   const where = node ? ['It continues at the entry of ', h('code', {}, node)] : [`It continues after event ${at}`]
   dialog(`Fork ${run}`, [
     h('p', {}, ...where, ', as a new run; this one is not changed.'),
     outcome ? field('Result, as JSON; only changed members are replaced', said) : null,
     field('Model, from there on', model),
+    definition ? h('details', {}, h('summary', {}, 'Change prompts or other parts of the definition'), field('Definition', source, h('span', {class: 'told'}, 'What the run has done before this place has to stay as it is.'))) : null,
     field('Variables to set, as JSON (workflows have none)', variables),
   ], 'Fork', async () => {
     await forked(run, {
       ...(node ? {from: node} : {at}),
       ...(said.value.trim() && said.value !== recorded ? {outcome: changed(outcome ?? {}, read(said.value))} : {}),
       ...(variables.value.trim() ? {variables: valueOf(variables.value)} : {}),
-      ...(model.value.trim() && model.value.trim() !== before ? {start: {model: model.value.trim()}} : {}),
+      start: {
+        ...(model.value.trim() && model.value.trim() !== before ? {model: model.value.trim()} : {}),
+        ...(definition && source.value !== definition.source ? {definition: {source: source.value, language: definition.language}} : {}),
+      },
     })
   })
 }
@@ -81,6 +86,9 @@ function changed(before, now) {
   return Object.fromEntries(Object.entries(now).filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(before[name])))
 }
 
+/** Runs that are offered for a comparison: the latest. */
+const OFFERED_MAX = 50
+
 const FILES = [['jsonl', 'events, line by line'], ['jaeger', 'trace, for Jaeger'], ['svg', 'drawing']]
 
 /** @param {string} run */
@@ -89,8 +97,10 @@ const exports = (run) => h('details', {class: 'menu'}, h('summary', {class: 'but
 
 /** Compare with another run. @param {string} run */
 export function beside(run) {
-  const other = h('input', {type: 'text', required: true, autocomplete: 'off'})
-  dialog(`Compare ${run}`, [field('with the run', other)], 'Compare', async () => go(to(['runs', run, 'diff', other.value.trim()])))
+  const known = h('datalist', {id: 'runs-known'})
+  const other = h('input', {type: 'text', required: true, autocomplete: 'off', list: known.id})
+  get(['runs'], {limit: OFFERED_MAX}).then(({runs}) => fill(known, runs.filter((/** @type {any} */ one) => one.run !== run).map((/** @type {any} */ one) => h('option', {value: one.run}, `${one.definition} · ${one.status}`))), () => {})
+  dialog(`Compare ${run}`, [field('with the run', other, known)], 'Compare', async () => go(to(['runs', run, 'diff', other.value.trim()])))
 }
 
 /** @param {(verb: string, body: object) => Promise<any>} tell */
