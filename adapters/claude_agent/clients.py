@@ -1,5 +1,6 @@
 """The SDK's `query` and client, which in a workflow perform a conversation of the run. Elsewhere they are the SDK's."""
 
+import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
 
@@ -62,7 +63,7 @@ class ClaudeSDKClient(sdk.ClaudeSDKClient):
         self._approvals = approvals_of(approve)
         self._name = name
         self._conversation: Conversation | None = None
-        self._unsaid: list[Any] = []
+        self._unsaid: asyncio.Queue[Any] = asyncio.Queue()
 
     async def connect(self, prompt: str | AsyncIterable[dict[str, Any]] | None = None) -> None:
         loop = current_loop()
@@ -70,6 +71,7 @@ class ClaudeSDKClient(sdk.ClaudeSDKClient):
             await super().connect(prompt)
             return
         _refuse(self._custom_transport)
+        self._unsaid = asyncio.Queue()
         self._conversation = Conversation(loop, self.options, self._approvals, self._name, loop.where())
         if prompt is not None:
             await self.query(prompt)
@@ -78,16 +80,17 @@ class ClaudeSDKClient(sdk.ClaudeSDKClient):
         if self._conversation is None:
             await super().query(prompt, session_id)
         else:
-            self._unsaid += [said async for said in _prompts(prompt)]
+            async for said in _prompts(prompt):
+                self._unsaid.put_nowait(said)
 
     async def receive_messages(self) -> AsyncIterator[Message]:
-        """Yield messages; in a workflow up to the result of the latest query."""
+        """Yield messages, and wait for the next query after those of one."""
         if self._conversation is None:
             async for message in super().receive_messages():
                 yield message
             return
-        while self._unsaid:
-            async for message in self._conversation.say(self._unsaid.pop(0)):
+        while (said := await self._unsaid.get()) is not None:
+            async for message in self._conversation.say(said):
                 yield message
 
     async def set_model(self, model: str | None = None) -> None:
@@ -108,6 +111,29 @@ class ClaudeSDKClient(sdk.ClaudeSDKClient):
         else:
             self._conversation.close()
             self._conversation = None
+            # Ends `receive_messages` in another task.
+            self._unsaid.put_nowait(None)
+
+
+def _only_outside(name: str) -> Any:
+    theirs = getattr(sdk.ClaudeSDKClient, name)
+
+    async def operate(self: ClaudeSDKClient, *args: Any, **named: Any) -> Any:
+        if current_loop() is not None:
+            raise TypeError(
+                f"{name} is an operation on the process of one worker, which a workflow does not have; cancel the "
+                "run, or change the options of the next client"
+            )
+        return await theirs(self, *args, **named)
+
+    return operate
+
+
+for _name in (
+    *("interrupt", "rewind_files", "reconnect_mcp_server", "toggle_mcp_server", "stop_task"),
+    *("get_mcp_status", "get_context_usage", "get_server_info"),
+):
+    setattr(ClaudeSDKClient, _name, _only_outside(_name))
 
 
 def _refuse(transport: Transport | None) -> None:

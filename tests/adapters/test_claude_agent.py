@@ -223,6 +223,21 @@ def test_a_client_has_several_queries_in_one_session(scenario: Scenario, cli: Cl
     scenario.crash_everywhere()
 
 
+def test_a_task_takes_the_messages_of_all_queries(scenario: Scenario, cli: Cli) -> None:
+    cli.model = lambda messages: [text(f"{len(messages)} messages")]
+    scenario.start(plays.listened, input={"texts": ["Hello.", "Again."]})
+    scenario.advance(seconds=61)
+    refused = "interrupt is an operation on the process of one worker, which a workflow does not have"
+    assert scenario.result.output == ["1 messages", "3 messages", refused]
+
+
+def test_an_agent_that_is_not_durable_is_refused_in_a_workflow() -> None:
+    with Scenario(own_models=True) as scenario:
+        scenario.start(plays.plain)
+        assert scenario.result.error is not None
+        assert scenario.result.error.code == "python.io_in_workflow"
+
+
 def test_a_session_of_the_run_is_resumed(scenario: Scenario, cli: Cli) -> None:
     cli.model = lambda messages: [text(f"{len(messages)} messages")]
     scenario.start(plays.resumed, input={"first": "Hello.", "second": "Again."})

@@ -1,8 +1,11 @@
 """Programs with the Claude Agent SDK that the tests of its adapter perform: agents as their users write them."""
 
+import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import claude_agent_sdk
 from claude_agent_sdk import (
     AssistantMessage,
     ClaudeAgentOptions,
@@ -100,6 +103,37 @@ async def resumed(first: str, second: str) -> list[str]:
                 session = message.session_id
                 found.append(message.result or "")
     return found
+
+
+@workflow
+async def listened(texts: list[str]) -> list[str]:
+    """A task that takes the messages of all queries, while others are made."""
+    heard: list[str] = []
+    async with ClaudeSDKClient(OPTIONS) as client:
+
+        async def listen() -> None:
+            async for message in client.receive_messages():
+                if isinstance(message, ResultMessage):
+                    heard.append(message.result or "")
+
+        listening = asyncio.create_task(listen())
+        for text in texts:
+            await client.query(text)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(listening), 60)
+        listening.cancel()
+        try:
+            await client.interrupt()
+        except TypeError as error:
+            heard.append(str(error).split(";")[0])
+    return heard
+
+
+@workflow
+async def plain() -> None:
+    """An agent without the line that makes it durable."""
+    async for _message in claude_agent_sdk.query(prompt="Hello."):
+        pass
 
 
 @workflow
