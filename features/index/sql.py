@@ -1,6 +1,7 @@
 """The SQL of a query: a tree of tests as a condition on the index's table of runs, with separate values."""
 
 import re
+import sys
 from typing import NamedTuple
 
 from callboard.projections.lists.runs import STATUSES, TOLD_BY_EVENTS
@@ -38,27 +39,41 @@ class Condition(NamedTuple):
     values: Values
 
 
-def condition(where: Where, since: int = 0) -> Condition:
-    """Return the SQL condition of a tree of tests, for rows whose place is ``since`` or later."""
+class _Scope(NamedTuple):
+    since: int
+    until: int
+    each: bool
+
+
+def condition(where: Where, since: int = 0, until: int = sys.maxsize, *, each: bool = False) -> Condition:
+    """Return the SQL condition of a tree of tests, for rows whose place is ``since`` or later, and before ``until``.
+
+    With ``each`` the texts of each row are searched, otherwise all texts at once. That is faster unless few rows are
+    tested.
+    """
+    return _condition(where, _Scope(since, until, each))
+
+
+def _condition(where: Where, scope: _Scope) -> Condition:
     match where:
         case Term():
-            return _test(where, since)
+            return _test(where, scope)
         case Not(inner):
-            found = condition(inner, since)
+            found = _condition(inner, scope)
             return Condition(f"NOT ({found.sql})", found.values)
         case Both(parts):
-            return _join_conditions(" AND ", parts, "1", since)
+            return _join_conditions(" AND ", parts, "1", scope)
         case Either(parts):
-            return _join_conditions(" OR ", parts, "0", since)
+            return _join_conditions(" OR ", parts, "0", scope)
 
 
-def _join_conditions(word: str, parts: tuple[Where, ...], of_none: str, since: int) -> Condition:
-    found = [condition(part, since) for part in parts]
+def _join_conditions(word: str, parts: tuple[Where, ...], of_none: str, scope: _Scope) -> Condition:
+    found = [_condition(part, scope) for part in parts]
     sql = word.join(f"({one.sql})" for one in found) or of_none
     return Condition(sql, [value for one in found for value in one.values])
 
 
-def _test(test: Term, since: int) -> Condition:
+def _test(test: Term, scope: _Scope) -> Condition:
     match test.field:
         case "status":
             return _not(test, _status(str(test.value)))
@@ -72,35 +87,32 @@ def _test(test: Term, since: int) -> Condition:
             return _not(test, _mark_condition(KEY, test))
         case "input" | "output" | "text":
             columns = "input output error" if test.field == "text" else test.field
-            return _not(test, _texts(f"{{{columns}}} : ({words(str(test.value))})", since))
+            return _not(test, _texts(f"{{{columns}}} : ({words(str(test.value))})", scope))
         case "any":
             # The text of a search field: part of a name, or words of a text.
             value = str(test.value)
             if not re.search(r"\w", value):
                 return Condition("instr(words, ?) > 0", [value.casefold()])
-            found = _texts(words(value), since)
+            found = _texts(words(value), scope)
             return Condition(f"(instr(words, ?) > 0 OR {found.sql})", [value.casefold(), *found.values])
         case field:
             return _column(_COLUMNS[field], test)
 
 
-def _texts(match: str, since: int) -> Condition:
-    """Return the condition of a full-text query. Older texts are not searched."""
-    return Condition("place IN (SELECT rowid FROM texts WHERE texts MATCH ? AND rowid >= ?)", [match, since])
+def _texts(match: str, scope: _Scope) -> Condition:
+    """Return the condition of a full-text query. Texts outside of the scope are not searched."""
+    if scope.each:
+        return Condition("EXISTS (SELECT 1 FROM texts WHERE texts MATCH ? AND rowid = runs.place)", [match])
+    matching = "SELECT rowid FROM texts WHERE texts MATCH ? AND rowid >= ? AND rowid < ?"
+    return Condition(f"place IN ({matching})", [match, scope.since, scope.until])
 
 
 def _status(status: str) -> Condition:
     """Return the condition for a status or one of its kinds: ``waiting`` includes ``waiting:human``."""
-    if status not in TOLD_BY_EVENTS:
+    kinds: Values = [one for one in STATUSES if one.startswith(f"{status}:")] if status in TOLD_BY_EVENTS else []
+    if not kinds:
         return Condition("status = ?", [status])
-    kinds: Values = [one for one in STATUSES if one == status or one.startswith(f"{status}:")]
-    marks = ", ".join("?" * len(kinds))
-    # The exact status of a run in progress, of which there are few, is in the ``told`` column.
-    found = (
-        f"place IN (SELECT place FROM runs WHERE status IN ({marks}) AND NOT at_work "
-        f"UNION ALL SELECT place FROM runs WHERE at_work AND coalesce(told, status) IN ({marks}))"
-    )
-    return Condition(found, [*kinds, *kinds])
+    return Condition(f"status IN ({', '.join('?' * (1 + len(kinds)))})", [status, *kinds])
 
 
 def _not(test: Term, found: Condition) -> Condition:
@@ -141,12 +153,13 @@ def _contains(column: str, value: str | float) -> Condition:
 def _column(column: str, test: Term) -> Condition:
     match test.op:
         case "~" | "!~":
-            return _not(test, _contains(f"coalesce({column}, '')", test.value))
+            found = _contains(column, test.value)
+            return _not(test, Condition(f"({column} IS NOT NULL AND {found.sql})", found.values))
         case "=" | "!=":
-            return _not(test, Condition(f"({column} IS ?)", [test.value]))
+            return _not(test, Condition(f"({column} = ? AND {column} IS NOT NULL)", [test.value]))
         case _:
-            # A comparison with an unknown value is false.
-            return Condition(f"coalesce({column} {test.op} ?, 0)", [test.value])
+            # A comparison with an unknown value is false, also for a negation, which would take NULL for unknown.
+            return Condition(f"({column} {test.op} ? AND {column} IS NOT NULL)", [test.value])
 
 
 def words(text: str) -> str:

@@ -1,15 +1,17 @@
 """The store of the index: SQLite, in a file or in memory. Plain calls, for one thread at a time.
 
-``runs`` has a row per run, with the state of its fold; its place is the sequence of the run's first event. ``tags`` has
-the tags, warnings and encryption key of runs, ``attributes`` the values of their attributes, and ``texts`` their
-searchable texts. Events and the sequence up to which they were indexed are written in one transaction.
+``runs`` has a row per run; its place is the sequence of the run's first event. ``states`` has the states of the folds:
+they are long, and a scan of all runs does not read them. There is an index for every column by which runs are sorted or
+listed. ``tags`` has the tags, warnings and encryption key of runs, ``attributes`` the values of their attributes, and
+``texts`` their searchable texts. Events and the sequence up to which they were indexed are written in one transaction.
 """
 
 import sqlite3
 import sys
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
@@ -23,7 +25,7 @@ from callboard.projections.lists.runs import AT_WORK, RowStatus, RunFold, RunRow
 from callboard.projections.lists.where import Both, Where
 from callboard.projections.run.run_texts import Texts, texts
 
-VERSION = 10
+VERSION = 11
 """The version of the tables and of the folds in them. An index of another version is rebuilt."""
 
 FOLDS_KEPT_MAX = 2_000
@@ -34,6 +36,15 @@ WIDER = 8
 """The number of places, which are sequences of the stream, that the search for a page begins with, and the factor by
 which the search is extended while it finds too few runs."""
 
+WIDTHS = (2_000, 50_000)
+"""The numbers of runs in the first parts of a list that is sorted by a column."""
+
+REST_MAX = 100_000
+"""The number of remaining rows of such a list from which on the rows that match are found first, and then sorted."""
+
+FEW_MAX = 10_000
+"""The number of matching runs up to which they are sorted, instead of searched in a sorted list."""
+
 CACHE_KIB = 32 * 1024
 """The size of SQLite's cache."""
 
@@ -41,12 +52,19 @@ SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value);
 CREATE TABLE runs (
   place INTEGER PRIMARY KEY, run TEXT NOT NULL UNIQUE, definition TEXT, hash TEXT, language TEXT, status TEXT,
-  told TEXT, at_work INTEGER, accepted REAL, started REAL, ended REAL, duration REAL, tokens INTEGER, cost REAL,
-  claims INTEGER, worker TEXT, error TEXT, words TEXT, origin TEXT, parent TEXT, state BLOB
+  at_work INTEGER, accepted REAL, started REAL, ended REAL, duration REAL, tokens INTEGER, cost REAL,
+  claims INTEGER, worker TEXT, error TEXT, words TEXT, origin TEXT, parent TEXT
 );
+CREATE TABLE states (place INTEGER PRIMARY KEY, state BLOB);
 CREATE INDEX runs_of_definition ON runs (definition, place);
 CREATE INDEX runs_of_status ON runs (status, place);
 CREATE INDEX runs_of_hash ON runs (hash);
+CREATE INDEX runs_of_language ON runs (language);
+CREATE INDEX by_duration ON runs (duration);
+CREATE INDEX by_tokens ON runs (tokens);
+CREATE INDEX by_cost ON runs (cost);
+CREATE INDEX by_error ON runs (error) WHERE error IS NOT NULL;
+CREATE INDEX by_end ON runs (ended);
 CREATE INDEX forks ON runs (origin) WHERE origin != '';
 CREATE INDEX forks_open ON runs (place) WHERE origin != '' AND ended IS NULL;
 CREATE INDEX runs_at_work ON runs (place) WHERE at_work;
@@ -66,9 +84,11 @@ CREATE VIRTUAL TABLE texts USING fts5 (input, output, error);
 
 _COLUMNS = (
     "place, run, definition, hash, language, status, at_work, accepted, started, ended, duration, tokens, cost, "
-    "claims, worker, error, words, origin, parent, state"
+    "claims, worker, error, words, origin, parent"
 )
 _PUT = f"INSERT OR REPLACE INTO runs ({_COLUMNS}) VALUES ({', '.join('?' * len(_COLUMNS.split(',')))})"
+
+_PUT_STATE = "INSERT OR REPLACE INTO states VALUES (?, ?)"
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(RunFold).decode
@@ -88,17 +108,17 @@ _GROUPS: Mapping[By, str] = {
 Column = Literal["run", "definition", "status", "duration", "tokens", "cost", "error", "ended"]
 """The columns by which runs can be sorted, besides the order in which they were accepted."""
 
-_SORTED: Mapping[Column, str] = {
-    "run": "run",
-    "definition": "definition",
-    "status": "coalesce(told, status)",
-    "duration": "coalesce(duration, -1)",
-    "tokens": "tokens",
-    "cost": "coalesce(cost, -1)",
-    "error": "coalesce(error, '')",
-    "ended": "coalesce(ended, -1)",
+_INDEX_OF: Mapping[Column, str] = {
+    "run": "sqlite_autoindex_runs_1",
+    "definition": "runs_of_definition",
+    "status": "runs_of_status",
+    "duration": "by_duration",
+    "tokens": "by_tokens",
+    "cost": "by_cost",
+    "error": "by_error",
+    "ended": "by_end",
 }
-"""What is compared in each column. Unknown numbers are less than all others."""
+"""The index for the order of each column."""
 
 Property = Literal["definition", "language", "error", "tag"]
 """The properties of runs whose values can be listed."""
@@ -106,7 +126,7 @@ Property = Literal["definition", "language", "error", "tag"]
 _LISTED: Mapping[Property, str] = {
     "definition": "SELECT definition, count(*) FROM runs WHERE definition != ''",
     "language": "SELECT language, count(*) FROM runs WHERE language != ''",
-    "error": "SELECT error, count(*) FROM runs WHERE error != ''",
+    "error": "SELECT error, count(*) FROM runs WHERE error IS NOT NULL",
     "tag": f"SELECT name || '=' || value, count(*) FROM tags WHERE name NOT IN ('{WARNING}', '{KEY}')",
 }
 
@@ -139,6 +159,20 @@ class Spending(msgspec.Struct, frozen=True):
     runs: int
     usage: Usage
     cost: Cost
+
+
+class _Part(NamedTuple):
+    """A part of a sorted list: its condition with the values of the placeholders, its order, and a clause ``by`` that
+    names the index to use.
+
+    A part ``is_short`` if it is faster to test each of its rows than to find all rows that match.
+    """
+
+    sql: str
+    values: Values
+    order: str
+    by: str = ""
+    is_short: bool = False
 
 
 class Taken(NamedTuple):
@@ -204,7 +238,7 @@ class RunIndex:
 
     def clear(self) -> None:
         """Remove everything."""
-        for table in ("runs", "tags", "attributes", "bills", "texts"):
+        for table in ("runs", "states", "tags", "attributes", "bills", "texts"):
             self._db.execute(f"DELETE FROM {table}")
         self._db.execute("UPDATE meta SET value = 0 WHERE name = 'sequence'")
         self._db.commit()
@@ -231,10 +265,7 @@ class RunIndex:
             for one in taken:
                 if one.sequence > self.sequence:
                     self._take(one, changed, unknown)
-            self._db.executemany(_PUT, [_row(kept) for kept in changed.values()])
-            self._mark(changed.values())
-            self._bill(changed.values())
-            self._keep_newest()
+            self._put(changed.values())
             mark = mark_of(taken[-1].event) if taken else self.mark
             known = [(sequence, "sequence"), (mark, "mark"), (self.gone, "gone")]
             self._db.executemany("UPDATE meta SET value = ? WHERE name = ?", known)
@@ -252,19 +283,16 @@ class RunIndex:
     def take_unadmitted(self, runs: Sequence[Taken]) -> None:
         """Index runs whose first event the log has lost, each with the first event that exists."""
         kept = [_Kept(one.sequence, begin_without_start(one.event)) for one in runs]
-        self._db.executemany(_PUT, [_row(one) for one in kept])
-        self._db.commit()
         self.count += len(kept)
+        self._put(kept)
+        self._db.commit()
 
     def take_moved(self, run: Sequence[Taken]) -> None:
         """Index all events of one run, which are older than the index, because they were moved out of the log."""
         changed: dict[str, _Kept] = {}
         for one in run:
             self._take(one, changed, {})
-        self._db.executemany(_PUT, [_row(kept) for kept in changed.values()])
-        self._mark(changed.values())
-        self._bill(changed.values())
-        self._keep_newest()
+        self._put(changed.values())
         self._db.commit()
 
     def _take(self, one: Taken, changed: dict[str, _Kept], unknown: dict[str, Taken]) -> None:
@@ -288,9 +316,17 @@ class RunIndex:
         if (said := texts(event)) is not None:
             self._say(kept.place, said, new=event.type == RunAccepted.type)
 
+    def _put(self, changed: Collection[_Kept]) -> None:
+        self._db.executemany(_PUT, [_row(one) for one in changed])
+        self._db.executemany(_PUT_STATE, [(one.place, _encode(one.fold)) for one in changed])
+        self._mark(changed)
+        self._bill(changed)
+        self._keep_newest()
+
     def _fold(self, run: str) -> _Kept | None:
         if run not in self._folds:
-            row = self._db.execute("SELECT place, state FROM runs WHERE run = ?", (run,)).fetchone()
+            sql = "SELECT place, state FROM runs JOIN states USING (place) WHERE run = ?"
+            row = self._db.execute(sql, (run,)).fetchone()
             return _Kept(row[0], _decode(row[1])) if row is not None else None
         return self._folds[run]
 
@@ -344,6 +380,7 @@ class RunIndex:
         self.count -= len(places)
         for table, key in (
             ("runs", "place"),
+            ("states", "place"),
             ("tags", "place"),
             ("attributes", "place"),
             ("bills", "place"),
@@ -367,8 +404,8 @@ class RunIndex:
 
     def tell(self, statuses: Mapping[str, RowStatus]) -> None:
         """Record the exact statuses of runs in progress, from their own events, until their next event is indexed."""
-        told = [(status, run) for run, status in statuses.items()]
-        self._db.executemany("UPDATE runs SET told = ? WHERE run = ? AND at_work", told)
+        told = [(status, run, status) for run, status in statuses.items()]
+        self._db.executemany("UPDATE runs SET status = ? WHERE run = ? AND at_work AND status != ?", told)
         self._db.commit()
 
     # -- queries ------------------------------------------------------------------------------------------------------
@@ -389,37 +426,107 @@ class RunIndex:
         while True:
             # Most queries match many runs. Then the newest rows suffice, and no others are searched.
             since = max(0, min(newest, end) - width)
-            found = condition(where, since)
-            sql = f"SELECT state FROM runs WHERE place < ? AND place >= ? AND ({found.sql}) ORDER BY place DESC LIMIT ?"
-            rows = self._query(sql, [end, since, *found.values, limit])
+            found = condition(where, since, end)
+            # The plus excludes the order of places: few of all rows match, and they are found by the query first.
+            by = "place" if since or width == WINDOW else "+place"
+            sql = f"SELECT place FROM runs WHERE {by} < ? AND {by} >= ? AND ({found.sql}) ORDER BY {by} DESC LIMIT ?"
+            rows = self._query(
+                f"SELECT state FROM ({sql}) CROSS JOIN states USING (place) ORDER BY place DESC",
+                [end, since, *found.values, limit],
+            )
             if len(rows) >= limit or not since:
                 return [_decode(state).row for (state,) in rows]
             width *= WIDER
 
     def _select_sorted(self, where: Where, limit: int, before: str | None, order: Order) -> list[RunRow]:
-        found = condition(where)
-        sql, values = found.sql, found.values
-        way, beyond = ("DESC", "<") if order.descending else ("ASC", ">")
-        compared = _SORTED[order.column] if order.column is not None else None
-        if before is not None:
-            place = self._place(before)
-            if place is None:
-                raise KeyError(before)
-            if compared is None:
-                sql, values = f"place {beyond} ? AND ({sql})", [place, *values]
-            else:
-                [(value,)] = self._query(f"SELECT {compared} FROM runs WHERE run = ?", [before])
-                after = f"({compared} {beyond} ? OR ({compared} = ? AND place < ?))"
-                sql, values = f"{after} AND ({sql})", [value, value, place, *values]
-        by = f"place {way}" if compared is None else f"{compared} {way}, place DESC"
-        # Only the places are sorted: with the states, which are long, that would take much longer.
-        places = [
-            place
-            for (place,) in self._query(f"SELECT place FROM runs WHERE {sql} ORDER BY {by} LIMIT ?", [*values, limit])
-        ]
+        begins = self._place(before) if before is not None else None
+        if before is not None and begins is None:
+            raise KeyError(before)
+        places = list[int]()
+        for number, part in enumerate(self._parts(order, begins)):
+            if number == 1 and (few := self._few(where, order, begins)) is not None:
+                places = few[:limit]
+                break
+            found = condition(where, each=part.is_short)
+            sql = f"SELECT place FROM runs {part.by} WHERE {part.sql} AND ({found.sql}) ORDER BY {part.order} LIMIT ?"
+            places += [place for (place,) in self._query(sql, [*part.values, *found.values, limit - len(places)])]
+            if len(places) >= limit:
+                break
         marks = ", ".join("?" * len(places))
-        states = dict(self._query(f"SELECT place, state FROM runs WHERE place IN ({marks})", [*places]))
+        states = dict(self._query(f"SELECT place, state FROM states WHERE place IN ({marks})", [*places]))
         return [_decode(states[place]).row for place in places]
+
+    def _few(self, where: Where, order: Order, begins: int | None) -> list[int] | None:
+        """Return the sorted places of all matching runs behind the place ``begins``; None if many runs match."""
+        found = condition(where)
+        column = order.column or "place"
+        sql = f"SELECT {column} IS NOT NULL, {column}, -place FROM runs WHERE"
+        rows = self._query(f"{sql} {found.sql} LIMIT ?", [*found.values, FEW_MAX + 1])
+        if len(rows) > FEW_MAX:
+            return None
+        # The list may continue behind a run that does not match any longer.
+        rows += [row for row in self._query(f"{sql} place = ?", [begins]) if row not in rows]
+        # Of equal runs the newer one is first, in both orders.
+        rows.sort(key=itemgetter(2))
+        rows.sort(key=lambda row: row[:2] if row[0] else (0,), reverse=order.descending)
+        places = [-place for *_, place in rows]
+        return places if begins is None else places[places.index(begins) + 1 :]
+
+    def _parts(self, order: Order, begins: int | None) -> Iterator[_Part]:
+        """Yield the parts of a sorted list, in order, from behind the place ``begins``. Unknown values are the least.
+
+        Most queries match many runs. So the parts are short at first, and the first rows of the list are found without
+        a search of the others.
+        """
+        column, way = order.column, "DESC" if order.descending else "ASC"
+        beyond, within = ("<", ">") if order.descending else (">", "<")
+        if column is None:
+            after, bound = ("1", []) if begins is None else (f"place {beyond} ?", [begins])
+            sql = f"SELECT place FROM runs WHERE {after} ORDER BY place {way} LIMIT 1 OFFSET {WIDTHS[0]}"
+            for (last,) in self._query(sql, [*bound]):
+                yield _Part(f"{after} AND place {within} ?", [*bound, last], f"place {way}", "", True)
+                after, bound = f"NOT place {within} ?", [last]
+            yield _Part(after, [*bound], f"place {way}")
+            return
+        value = None
+        if begins is not None:
+            [(value,)] = self._query(f"SELECT {column} FROM runs WHERE place = ?", [begins])
+            yield from self._parts_of(column, value, begins)
+        elif not order.descending:
+            yield from self._parts_of(column, None, sys.maxsize)
+        if begins is None or value is not None or not order.descending:
+            after, bound = (f"{column} {beyond} ?", [value]) if value is not None else (f"{column} IS NOT NULL", [])
+            for width in WIDTHS:
+                sql = f"SELECT {column} FROM runs WHERE {after} ORDER BY {column} {way} LIMIT 1 OFFSET {width}"
+                if not (last := self._query(sql, [*bound])):
+                    break
+                index, by = f"INDEXED BY {_INDEX_OF[column]}", f"{column} {way}, place DESC"
+                yield _Part(f"{after} AND {column} {within} ?", [*bound, *last[0]], by, index, width == WIDTHS[0])
+                yield from self._parts_of(column, last[0][0], sys.maxsize)
+                after, bound = f"{column} {beyond} ?", [*last[0]]
+            yield self._rest(column, after, bound, f"{column} {way}, place DESC")
+        if order.descending and (begins is None or value is not None):
+            yield from self._parts_of(column, None, sys.maxsize)
+
+    def _parts_of(self, column: Column, value: str | float | None, end: int) -> Iterator[_Part]:
+        """Yield the parts of a sorted list with one value of the column, before the place ``end``."""
+        same, bound = (f"{column} IS NULL", []) if value is None else (f"{column} = ?", [value])
+        sql = f"SELECT place FROM runs WHERE {same} AND place < ? ORDER BY place DESC LIMIT 1 OFFSET {WIDTHS[0]}"
+        for (first,) in self._query(sql, [*bound, end]):
+            between = [*bound, end, first]
+            yield _Part(f"{same} AND place < ? AND place >= ?", between, "place DESC", "", True)
+            end = first
+        yield self._rest(column, f"{same} AND place < ?", [*bound, end], "place DESC")
+
+    def _rest(self, column: Column, sql: str, values: Values, order: str) -> _Part:
+        """Return the part of a sorted list of which few rows match."""
+        rows = self._query(f"SELECT count(*) FROM (SELECT 1 FROM runs WHERE {sql} LIMIT {REST_MAX})", values)[0][0]
+        if rows == REST_MAX:
+            # The plus excludes the index of this column, so that the rows that match the query are found first.
+            return _Part(f"+{sql}", values, f"+{order}")
+        # The index of errors does not have the runs without one.
+        index = "" if sql.startswith("error IS NULL") else f"INDEXED BY {_INDEX_OF[column]}"
+        return _Part(sql, values, order, index)
 
     def values(self, of: Property, limit: int) -> list[ValueCount]:
         """Return up to ``limit`` values of a property, those of the most runs first."""
@@ -579,9 +686,8 @@ def _row(kept: _Kept) -> tuple[Any, ...]:
         row.cost.usd if row.cost is not None else None,
         row.claims,
         row.worker,
-        row.error,
+        row.error or None,
         "\n".join((row.run, row.definition, row.error or "")).casefold(),
         row.origin,
         row.parent,
-        _encode(kept.fold),
     )

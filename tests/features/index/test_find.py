@@ -232,18 +232,37 @@ COMPARED_BY: dict[Column, Callable[[RunRow], Any]] = {
 
 @pytest.mark.parametrize("column", get_args(Column))
 @pytest.mark.parametrize("descending", [True, False])
-def test_runs_are_sorted_by_a_column_page_by_page(index: RunIndex, column: Column, descending: bool) -> None:
+@pytest.mark.parametrize(("width", "few"), [(1, 0), (1, 100), (1_000, 0)])
+@pytest.mark.parametrize("question", ["", "status!=failed and not error~none"])
+def test_runs_are_sorted_by_a_column_page_by_page(
+    index: RunIndex,
+    column: Column,
+    descending: bool,
+    width: int,
+    few: int,
+    question: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Of long lists, parts are searched one after the other.
+    monkeypatch.setattr(index_store, "WIDTHS", (width, 3 * width))
+    monkeypatch.setattr(index_store, "REST_MAX", 2 * width)
+    monkeypatch.setattr(index_store, "FEW_MAX", few)
+    tree = where(question, STATUSES, NOW)
+    rows = [row for row in ROWS if not question or row.status != "failed"]
     # `reverse` keeps equal rows in their order, which is newest first.
-    expected = sorted(ROWS, key=COMPARED_BY[column], reverse=descending)
+    expected = sorted(rows, key=COMPARED_BY[column], reverse=descending)
     pages: list[RunRow] = []
-    while page := index.select(Both(()), 5, pages[-1].run if pages else None, Order(column, descending)):
+    while page := index.select(tree, 2, pages[-1].run if pages else None, Order(column, descending)):
         pages += page
     assert [row.run for row in pages] == [row.run for row in expected]
 
 
-def test_the_oldest_runs_are_first_if_asked(index: RunIndex) -> None:
-    oldest = index.select(Both(()), 3, "Run-1", Order(None, descending=False))
-    assert [row.run for row in oldest] == ["Run-2", "Run-3", "Run-4"]
+def test_the_oldest_runs_are_first_if_asked(index: RunIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    for width, few in ((1, 0), (1, 100), (1_000, 0)):
+        monkeypatch.setattr(index_store, "WIDTHS", (width, 3 * width))
+        monkeypatch.setattr(index_store, "FEW_MAX", few)
+        oldest = index.select(Both(()), 3, "Run-1", Order(None, descending=False))
+        assert [row.run for row in oldest] == ["Run-2", "Run-3", "Run-4"]
 
 
 def test_the_values_that_runs_have_are_listed_the_most_frequent_first(index: RunIndex) -> None:
@@ -332,7 +351,7 @@ def test_it_is_there_again_with_its_file_and_not_with_another_stream_or_version(
 def test_what_is_folded_into_it_has_a_version() -> None:
     """Whoever changes what a row or a table holds makes indexes anew, by another version."""
     held = repr((RunFold.__struct_fields__, RunRow.__struct_fields__, Texts.__struct_fields__, index_store.SCHEMA))
-    assert (index_store.VERSION, sha256(held.encode()).hexdigest()[:12]) == (10, "6a46f419f1ab")
+    assert (index_store.VERSION, sha256(held.encode()).hexdigest()[:12]) == (11, "e4ead99ec9b8")
 
 
 def test_forks_of_a_run_are_found() -> None:
