@@ -248,9 +248,20 @@ class Subjects:
         """Return the subject of the mark that a run is in cold storage."""
         return f"{self.prefix}.cold.{token(ref.tenant)}.{token(ref.run)}"
 
-    def all_cold(self, tenant: str) -> str:
-        """Return a filter for the marks of all runs of a tenant in cold storage."""
-        return f"{self.prefix}.cold.{token(tenant)}.*"
+    def parse_cold(self, subject: str) -> RunRef:
+        """Return the run that a mark is of.
+
+        :raises ValueError: if the subject is not that of such a mark
+        """
+        match subject.removeprefix(f"{self.prefix}.cold.").split("."):
+            case [tenant, run] if subject.startswith(f"{self.prefix}.cold."):
+                return RunRef(name_of(tenant), name_of(run))
+            case _:
+                raise ValueError(f"not the subject of a cold run: {subject}")
+
+    def all_cold(self, tenant: str | None) -> str:
+        """Return a filter for the marks of all runs in cold storage, of a tenant or, with None, of all."""
+        return f"{self.prefix}.cold.{token(tenant) if tenant is not None else '*'}.*"
 
     def parse_run_filter(self, filter: str) -> RunRef | None:
         """Return the run whose events, of all types, a filter matches; None if it matches others."""

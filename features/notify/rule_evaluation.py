@@ -6,7 +6,7 @@ any number of events and bytes. A preview has the notices that rules would have 
 """
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 
@@ -277,6 +277,10 @@ async def preview_notices(
     found: list[Foreseen] = []
     for name, rule in rules.items():
         judge = Judge(log, name, rule, http_url)
+        async with aclosing(_cold_events(log, rule, since)) as cold:
+            async for item in cold:
+                if (one := await _foresee_event(judge, rule, item)) is not None:
+                    found.append(one)
         for filter in filters(rule, log.subjects):
             async with aclosing(copy_messages(log, filter, since)) as events:
                 async for message in events:
@@ -293,7 +297,23 @@ async def _foresee(log: JetStreamLog, judge: Judge, rule: NotifyRule, message: C
         ref = log.subjects.parse_event(message.subject).ref
     except ValueError:
         return None  # published by another program, not an event of a run
-    item = decode_recorded(message.subject, message.sequence, ref, "", message.data)
+    return await _foresee_event(judge, rule, decode_recorded(message.subject, message.sequence, ref, "", message.data))
+
+
+async def _cold_events(log: JetStreamLog, rule: NotifyRule, since: dt.datetime) -> AsyncGenerator[Recorded]:
+    """Yield the events since a time that a rule needs and that are only in cold storage."""
+    types = {one for on in rule.on for one in _EVENTS[on]} - {ev.RunEnd.type}  # The stream has the end of each run.
+    # A run was moved after its last event, so an earlier mark is of a run without such events.
+    async with aclosing(copy_messages(log, log.subjects.all_cold(rule.tenant), since)) as marks:
+        async for mark in marks:
+            ref = log.subjects.parse_cold(mark.subject)
+            hot = await log.next_message(log.subjects.run(ref), 1)
+            for item in await log.without_keys().cold_events(ref) or () if types else ():
+                if item.event.type in types and item.event.time >= since and hot and item.sequence < hot.sequence:
+                    yield item
+
+
+async def _foresee_event(judge: Judge, rule: NotifyRule, item: Recorded) -> Foreseen | None:
     if not item.readable:
         return None
     due = item.event.time + dt.timedelta(seconds=rule.wait_s)

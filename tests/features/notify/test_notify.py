@@ -14,6 +14,9 @@ import pytest
 from callboard.bus.commands import Answer
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.nats.commit import Message
+from callboard.bus.nats.cooling import cool_runs
+from callboard.bus.nats.segments import SegmentFolder
+from callboard.bus.subjects import RunRef
 from callboard.features.notify import office
 from callboard.features.notify.rule_evaluation import preview_notices
 from callboard.runtime.settings.config import Config, load
@@ -117,8 +120,20 @@ async def test_a_question_says_which_runs_are_meant(tmp_path: Path, inbox: Recei
             connection.log, connection.config.notify, dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
         )
         assert {(one.notice.rule, one.notice.run) for one in told} == {("acme", "theirs"), ("others", "plain")}
+        # A preview has the runs in cold storage, too.
+        waits = configured(tmp_path, {"waits": {"on": "waiting", "longer_than": "0s", "slack": "http://x"}}).notify
+        await started(connection, asking(question="Ship it?", type="confirm"), "asks", ends=False)
+        since = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
+        while not (hot := await preview_notices(connection.log, waits, since)):  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+        await connection.client.tell("asks", "answer", Answer(hot[0].notice.key or "", user_response="yes"))
+        await ended(connection, "asks")
+        refs = [RunRef("default", run) for run in ("theirs", "plain", "asks")]
+        before = await preview_notices(connection.log, {**connection.config.notify, **waits}, since)
+        assert await cool_runs(connection.log, SegmentFolder(tmp_path / "cold"), refs) == refs
+        assert await preview_notices(connection.log, {**connection.config.notify, **waits}, since) == before
     assert [one.said["run"] for one in inbox.at("/acme")] == ["theirs"]
-    assert [one.said["run"] for one in inbox.at("/others")] == ["plain"]
+    assert {one.said["run"] for one in inbox.at("/others")} == {"plain", "asks"}
 
 
 async def test_what_waits_too_long_is_told_of_once_and_what_is_answered_is_not(tmp_path: Path, inbox: Receiver) -> None:
