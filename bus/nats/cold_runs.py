@@ -11,15 +11,15 @@ import msgspec
 
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import RunEnd
-from callboard.bus.log.port import Recorded
+from callboard.bus.log.port import NoAnswer, Recorded
 from callboard.bus.nats.blobs import COUNT
 from callboard.bus.nats.copied import Copied
-from callboard.bus.nats.segments import Place, SegmentDamaged, SegmentStore, expand
+from callboard.bus.nats.segments import Place, SegmentDamaged, SegmentStore, expand, messages_at
 from callboard.bus.subjects import RunRef
 from callboard.lib.json_errors import JSON_ERRORS
 
-BLOCKS_MAX = 8
-"""The number of compressed blocks in memory. Runs of one time are in one block, and are often read together."""
+BLOCKS_BYTES_MAX = 4 * 1024 * 1024
+"""The maximum size of expanded blocks in memory. Runs of one time are in one block, and are often read together."""
 
 
 class ColdReader:
@@ -28,27 +28,39 @@ class ColdReader:
     def __init__(self, store: SegmentStore | None) -> None:
         self.store = store
         self._blocks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+        self._size = 0
 
     async def messages(self, ref: RunRef, place: Place) -> list[Copied]:
         """Return the messages of a run: its events, and then the pieces of its large values.
 
         :raises LogUnreadable: if the segment cannot be read
         :raises FileNotFoundError: if the segment does not exist any longer; the run may have another place
+        :raises NoAnswer: if the store of segments cannot be reached
         """
         if self.store is None:
             reason = f"it is in cold storage, segment {place.segment}, and this process has no setting `cold`"
             raise LogUnreadable(ref, 0, f"run {ref.run}", reason)
-        key = place.segment, place.offset
-        if key not in self._blocks:
-            self._blocks[key] = await self.store.read(place.segment, place.offset, place.length)
-        self._blocks.move_to_end(key)
-        while len(self._blocks) > BLOCKS_MAX:
-            self._blocks.popitem(last=False)
         try:
-            return expand(self._blocks[key], place)
+            return messages_at(place, await self._block(self.store, place))
         except (SegmentDamaged, ValueError) as error:
-            del self._blocks[key]
             raise LogUnreadable(ref, 0, f"run {ref.run}", f"it is in cold storage: {error}") from error
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise NoAnswer(f"run {ref.run} is in cold storage: {error}") from error
+
+    async def _block(self, store: SegmentStore, place: Place) -> bytes:
+        key = place.segment, place.offset
+        block = self._blocks.get(key)
+        if block is None:
+            block = expand(await store.read(place.segment, place.offset, place.length), place)
+            self._size += len(block) - len(self._blocks.get(key, b""))
+            self._blocks[key] = block
+        self._blocks.move_to_end(key)
+        while self._size > BLOCKS_BYTES_MAX:
+            _key, dropped = self._blocks.popitem(last=False)
+            self._size -= len(dropped)
+        return block
 
 
 def decode_place(data: bytes) -> Place | None:

@@ -35,7 +35,7 @@ class SegmentDamaged(CallboardError):
     """A segment is missing, cut off or was changed after it was written."""
 
     def __init__(self, segment: str, message: str) -> None:
-        remedy = "Restore the file from a backup of the folder of `cold`."
+        remedy = "Restore the file from a backup of the folder, or the bucket, of `cold`."
         super().__init__("cold.segment", f"segment {segment}: {message}", "", remedy)
 
 
@@ -63,7 +63,10 @@ class Listed(Struct, frozen=True):
 
 
 class SegmentStore(Protocol):
-    """A place for segments. Names are relative paths with slashes."""
+    """A place for segments. Names are relative paths with slashes.
+
+    Calls raise OSError if the place cannot be used.
+    """
 
     async def put(self, name: str, data: bytes) -> None:
         """Store a segment. When this returns, it survives a loss of power."""
@@ -201,15 +204,23 @@ async def read_manifest(store: SegmentStore, name: str) -> list[Listed]:
     return msgspec.json.decode(zlib.decompress(manifest), type=list[Listed])
 
 
-def expand(block: bytes, place: Place) -> list[Copied]:
-    """Return the messages of a run from the compressed block that contains it.
+def expand(block: bytes, place: Place) -> bytes:
+    """Return an expanded block.
 
     :raises SegmentDamaged: if the block is damaged
     """
     try:
-        data = zlib.decompress(block)[place.at : place.at + place.size]
+        return zlib.decompress(block)
     except zlib.error as error:
         raise SegmentDamaged(place.segment, f"the block at {place.offset} is damaged: {error}") from error
+
+
+def messages_at(place: Place, expanded: bytes) -> list[Copied]:
+    """Return the messages of a run from the expanded block that contains it.
+
+    :raises SegmentDamaged: if the run is damaged
+    """
+    data = expanded[place.at : place.at + place.size]
     if sha256(data).hexdigest() != place.sha256:
         raise SegmentDamaged(place.segment, f"the digest of the run at {place.offset}+{place.at} differs")
     return unframe(data)

@@ -4,6 +4,7 @@ It runs in a separate process, so that runs do not wait while it reads and compr
 """
 
 import datetime as dt
+import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -15,7 +16,7 @@ from callboard.bus.events import RunAccepted, RunEnd
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.cooling import SEGMENT_RUNS_MAX, compact, cool_runs
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.jetstream_api import direct_get
+from callboard.bus.nats.jetstream_api import api, direct_get
 from callboard.bus.nats.message_copies import copy_messages
 from callboard.bus.nats.segments import SegmentDamaged
 from callboard.bus.subjects import RunRef
@@ -75,7 +76,12 @@ async def _selected(log: JetStreamLog, tenant: str, rule: ColdRule, now: dt.date
     """
     filter = log.subjects.events(tenant, event_type=RunAccepted.type)
     messages, pending = await direct_get(log.nc, log.stream, {"next_by_subj": filter, "seq": 1, "batch": 1})
-    too_many = 0 if rule.keep is None else len(messages) + pending - rule.keep
+    runs = len(messages) + pending
+    too_many = 0 if rule.keep is None else runs - rule.keep
+    if rule.keep_bytes is not None:
+        # Of runs of the average size. If they are smaller, the next round moves more.
+        excess = await _stream_bytes(log) - rule.keep_bytes
+        too_many = max(too_many, math.ceil(runs * excess / (rule.keep_bytes + excess)) if excess > 0 else 0)
     before = None if rule.after_s is None else now - dt.timedelta(seconds=rule.after_s)
     async with aclosing(copy_messages(log, filter)) as accepted:
         async for one in accepted:
@@ -90,6 +96,13 @@ async def _selected(log: JetStreamLog, tenant: str, rule: ColdRule, now: dt.date
             if too_many > 0 or (before is not None and last.event.time < before):
                 too_many -= 1
                 yield place.ref
+
+
+async def _stream_bytes(log: JetStreamLog) -> int:
+    answer = await api(log.requests, f"STREAM.INFO.{log.stream}", {})
+    if "error" in answer:
+        raise NoAnswer(str(answer["error"]))
+    return answer["state"]["bytes"]
 
 
 class Office:

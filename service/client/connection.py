@@ -10,11 +10,16 @@ from callboard.bus.nats.cold_runs import ColdReader
 from callboard.bus.nats.connection import ConnectionWatch, open_nats_connection
 from callboard.bus.nats.credentials import Credentials
 from callboard.bus.nats.jetstream import JetStreamLog, open_log
-from callboard.bus.nats.segments import SegmentFolder
+from callboard.bus.nats.segment_bucket import SegmentBucket
+from callboard.bus.nats.segment_cache import SegmentCache
+from callboard.bus.nats.segments import SegmentFolder, SegmentStore
 from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.bus.subjects import Subjects
 from callboard.runtime.settings.config import Config
 from callboard.service.client.client import Client
+
+CACHE_FOLDER = "cold-cache"
+"""The folder in the data directory for blocks of segments that were read from an object store."""
 
 
 class Connection(Struct, frozen=True):
@@ -73,8 +78,16 @@ async def open_connection(
         )
         if server is not None:
             server.stage_in_memory(log.stream)
-        log.cold = ColdReader(SegmentFolder(config.cold_folder()))
+        log.cold = ColdReader(_segments(config))
         yield Connection(config, nc, log, server)
+
+
+def _segments(config: Config) -> SegmentStore:
+    """Return the place of the segments of cold storage."""
+    rule = config.cold
+    if rule is None or rule.to is None:
+        return SegmentFolder(config.cold_folder())
+    return SegmentCache(SegmentBucket(rule.to, rule.endpoint), config.data_dir / CACHE_FOLDER)
 
 
 def _group_commit(config: Config, server: EmbeddedServer | None) -> bool:

@@ -1,9 +1,9 @@
 """Cold storage: runs move from the stream into segments and back, and readers do not notice, whenever it is killed."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import anyio
 import pytest
@@ -16,7 +16,9 @@ from callboard.bus.nats.cold_runs import ColdReader
 from callboard.bus.nats.cooling import NotCold, compact, cool_runs, warm_run
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import Gone
-from callboard.bus.nats.segments import SegmentFolder
+from callboard.bus.nats.segment_bucket import SegmentBucket
+from callboard.bus.nats.segment_cache import SegmentCache
+from callboard.bus.nats.segments import SegmentFolder, SegmentStore
 from callboard.bus.subjects import RunRef
 from callboard.projections.lists.where import Both
 from callboard.runtime.settings.config import load
@@ -28,6 +30,7 @@ from callboard.service.operations.removal import purge_run
 from callboard.service.operations.run_lists import Listings
 from callboard.service.operations.verification import verify_store
 from tests.support.event_logs import Log
+from tests.support.s3_server import BUCKET, ENV, s3_server
 
 TENANT = "acme"
 
@@ -47,11 +50,34 @@ def ref(name: str) -> RunRef:
     return RunRef(TENANT, name)
 
 
+@pytest.fixture(scope="module")
+def objects() -> Generator[str]:
+    """The address of an object store."""
+    with s3_server() as url:
+        yield url
+
+
+Kind = Literal["folder", "objects"]
+
+
+@pytest.fixture(params=get_args(Kind))
+def segments(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SegmentStore:
+    """A place for segments: each test with it is done with both."""
+    if request.param == "folder":
+        return SegmentFolder(tmp_path / "cold")
+    for name, value in ENV.items():
+        monkeypatch.setenv(name, value)
+    url = request.getfixturevalue("objects")
+    return SegmentCache(SegmentBucket(f"s3://{BUCKET}/{tmp_path.name}", url), tmp_path / "cache")
+
+
 @asynccontextmanager
-async def stage(home: Path, *logs: Log) -> AsyncGenerator[tuple[Connection, SegmentFolder]]:
-    """A store with runs, and a folder for segments."""
+async def stage(
+    home: Path, *logs: Log, segments: SegmentStore | None = None
+) -> AsyncGenerator[tuple[Connection, SegmentStore]]:
+    """A store with runs, and a place for segments; default: a folder."""
     async with open_connection(load({"data_dir": str(home), "sync": "1s", "tenant": TENANT}, env={})) as connection:
-        folder = SegmentFolder(home / "cold")
+        folder = segments or SegmentFolder(home / "cold")
         connection.log.cold = ColdReader(folder)
         await store(connection.log, TENANT, {log.run: log.events for log in logs})
         yield connection, folder
@@ -71,8 +97,8 @@ async def hot(log: JetStreamLog, name: str) -> int:
 LARGE = "x" * (INLINE_BYTES_MAX + 1)
 
 
-async def test_readers_see_cold_runs_like_any_other(tmp_path: Path) -> None:
-    async with stage(tmp_path, run_log("a"), run_log("b", {"text": LARGE})) as (connection, folder):
+async def test_readers_see_cold_runs_like_any_other(tmp_path: Path, segments: SegmentStore) -> None:
+    async with stage(tmp_path, run_log("a"), run_log("b", {"text": LARGE}), segments=segments) as (connection, folder):
         log = connection.log
         before = {name: await read(log, name) for name in "ab"}
         assert await cool_runs(log, folder, [ref("a"), ref("b"), ref("none")]) == [ref("a"), ref("b")]
@@ -97,8 +123,8 @@ async def test_readers_see_cold_runs_like_any_other(tmp_path: Path) -> None:
             await log.put(ref("a"), [Entry(1, 1, "run.accepted", "x", "i", b"{}")], 0)
 
 
-async def test_a_run_is_restored(tmp_path: Path) -> None:
-    async with stage(tmp_path, run_log("b", {"text": LARGE})) as (connection, folder):
+async def test_a_run_is_restored(tmp_path: Path, segments: SegmentStore) -> None:
+    async with stage(tmp_path, run_log("b", {"text": LARGE}), segments=segments) as (connection, folder):
         log = connection.log
         before = await read(log, "b")
         await cool_runs(log, folder, [ref("b")])
@@ -112,9 +138,9 @@ async def test_a_run_is_restored(tmp_path: Path) -> None:
         assert [one[1:] for one in await read(log, "b")] == [one[1:] for one in before]
 
 
-async def test_a_fork_of_a_cold_run_and_a_cold_fork_are_read(tmp_path: Path) -> None:
+async def test_a_fork_of_a_cold_run_and_a_cold_fork_are_read(tmp_path: Path, segments: SegmentStore) -> None:
     fork = Log("fork")
-    async with stage(tmp_path, run_log("a")) as (connection, folder):
+    async with stage(tmp_path, run_log("a"), segments=segments) as (connection, folder):
         log = connection.log
         fork.accepted(forked_from=ForkedFrom(run="a", n=2))
         await cool_runs(log, folder, [ref("a")])
@@ -122,16 +148,16 @@ async def test_a_fork_of_a_cold_run_and_a_cold_fork_are_read(tmp_path: Path) -> 
         assert [one.event.n for one in await log.read(ref("fork"))] == [1, 2]
 
 
-async def test_open_runs_stay(tmp_path: Path) -> None:
+async def test_open_runs_stay(tmp_path: Path, segments: SegmentStore) -> None:
     log = Log("open")
     log.started()
-    async with stage(tmp_path, log) as (connection, folder):
+    async with stage(tmp_path, log, segments=segments) as (connection, folder):
         assert await cool_runs(connection.log, folder, [ref("open")]) == []
         assert await folder.names() == []
 
 
-async def test_purged_runs_vanish_and_are_removed_from_segments(tmp_path: Path) -> None:
-    async with stage(tmp_path, run_log("a"), run_log("b")) as (connection, folder):
+async def test_purged_runs_vanish_and_are_removed_from_segments(tmp_path: Path, segments: SegmentStore) -> None:
+    async with stage(tmp_path, run_log("a"), run_log("b"), segments=segments) as (connection, folder):
         log = connection.log
         before = await read(log, "b")
         await cool_runs(log, folder, [ref("a"), ref("b")])
@@ -182,7 +208,7 @@ async def test_a_changed_segment_is_noticed(tmp_path: Path) -> None:
         assert [one.run for one in damaged] == ["a"]
 
 
-async def check(log: JetStreamLog, folder: SegmentFolder, before: dict[str, Any]) -> None:
+async def check(log: JetStreamLog, folder: SegmentStore, before: dict[str, Any]) -> None:
     """Read runs in a new process, so to say, and compare them with what they were."""
     log.cold = ColdReader(folder)
     # No worker takes a run for one that has not ended, and no command reaches it.
@@ -199,13 +225,13 @@ async def check(log: JetStreamLog, folder: SegmentFolder, before: dict[str, Any]
 class Steps:
     """Counts what a move does to the outside, and kills it before or after one of these steps."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, log: JetStreamLog) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, log: JetStreamLog, store: SegmentStore) -> None:
         self.count, self.kill_at = 0, -1
         self._log = log
         for owner, name in (
             (JetStreamLog, "publish"),
-            (SegmentFolder, "put"),
-            (SegmentFolder, "delete"),
+            (type(store), "put"),
+            (type(store), "delete"),
             (cooling, "erase"),
             (cooling, "erase_all"),
             (cooling, "append"),
@@ -229,12 +255,14 @@ class Steps:
 
 
 @pytest.mark.parametrize("way", ["cool", "warm", "compact"])
-async def test_a_move_may_be_killed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+async def test_a_move_may_be_killed_at_every_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segments: SegmentStore, way: str
+) -> None:
     """No run is lost, doubled, or unreadable in between; the next attempt completes the move."""
     monkeypatch.setattr(cooling, "RESTORED_AT_ONCE", 2)
-    async with stage(tmp_path) as (connection, folder):
+    async with stage(tmp_path, segments=segments) as (connection, folder):
         log = connection.log
-        steps = Steps(monkeypatch, log)
+        steps = Steps(monkeypatch, log, folder)
 
         async def move(runs: list[str]) -> None:
             match way:

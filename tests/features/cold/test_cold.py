@@ -1,16 +1,19 @@
 """The rule of cold storage: which runs it selects, and the commands that apply it and take it back."""
 
 import datetime as dt
+import shutil
 from pathlib import Path
 
 import pytest
 
 from callboard.bus.errors import ConfigInvalid
+from callboard.bus.nats.jetstream_api import api
 from callboard.features.cold.office import round_of
 from callboard.runtime.settings.config import Config, load
 from tests.bus.nats.test_cooling import TENANT, hot, run_log, stage
 from tests.support.cli_stage import Place
 from tests.support.event_logs import Log
+from tests.support.s3_server import BUCKET, ENV, s3_server
 
 
 def config(home: Path, **cold: object) -> Config:
@@ -34,10 +37,23 @@ async def test_the_oldest_ended_runs_are_selected(tmp_path: Path, monkeypatch: p
         assert (await round_of(log, config(tmp_path, after="1h"), dry=False))[0].runs == ["c"]
 
 
+async def test_the_oldest_are_selected_while_the_stream_is_too_large(tmp_path: Path) -> None:
+    async with stage(tmp_path, *(run_log(name) for name in "abcd")) as (connection, _folder):
+        log = connection.log
+        size = (await api(log.requests, f"STREAM.INFO.{log.stream}", {}))["state"]["bytes"]
+        assert (await round_of(log, config(tmp_path, keep_bytes=size), dry=True))[0].runs == []
+        [dry] = await round_of(log, config(tmp_path, keep_bytes=size * 6 // 10), dry=True)
+        assert dry.runs == ["a", "b"]
+        assert (await round_of(log, config(tmp_path, keep_bytes=0), dry=False))[0].runs == ["a", "b", "c", "d"]
+
+
 @pytest.mark.parametrize(
     ("cold", "expected"),
     [
-        ({}, "after or keep is required"),
+        ({}, "after, keep or keep_bytes is required"),
+        ({"keep": 1, "to": "s3://bucket", "folder": "/cold"}, "folder and to exclude each other"),
+        ({"keep": 1, "endpoint": "http://localhost:9000"}, "set `to` as well"),
+        ({"keep": 1, "to": "bucket/prefix"}, "to"),
         ({"after": "1d", "folder": "here"}, "folder must be an absolute path"),
         ({"after": "1d", "every": "0s"}, "every"),
     ],
@@ -45,6 +61,24 @@ async def test_the_oldest_ended_runs_are_selected(tmp_path: Path, monkeypatch: p
 def test_a_rule_that_says_nothing_is_refused(tmp_path: Path, cold: dict[str, object], expected: str) -> None:
     with pytest.raises(ConfigInvalid, match=expected):
         config(tmp_path, **cold)
+
+
+def test_runs_in_an_object_store_are_read_at_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ENV.items():
+        monkeypatch.setenv(name, value)
+    place = Place(tmp_path)
+    with s3_server() as url:
+        (tmp_path / "callboard.toml").write_text(f'[cold]\nkeep = 0\nto = "s3://{BUCKET}/runs"\nendpoint = "{url}"\n')
+        assert place.here("run", *place.one({"text": "done"}), "--run-id", "r1").exit_code == 0
+        shown = place.here("trace", "r1").output
+        assert place.told("cool") == [{"tenant": "default", "runs": ["r1"]}]
+        assert place.here("trace", "r1").output == shown
+    # The block was read from the store once, and is in the cache now.
+    assert place.here("trace", "r1").output == shown
+    shutil.rmtree(tmp_path / ".callboard" / "cold-cache")
+    gone = place.here("trace", "r1")
+    assert gone.exit_code != 0
+    assert "the object store of s3://segments/runs failed" in gone.output
 
 
 def test_runs_are_moved_and_restored_at_the_command_line(tmp_path: Path) -> None:
