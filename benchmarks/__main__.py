@@ -8,7 +8,7 @@ from benchmarks import appends, expressions, find, footprint, growth, hostile, h
 from benchmarks.staffed import quiet
 
 
-def main(names: list[str], sizes: tuple[int, ...]) -> None:
+def main(names: list[str], sizes: tuple[int, ...], *, cold: bool) -> None:
     quiet()
     wanted = names or ["appends", "replays", "footprint", "parked", "store", "expressions", "hostile", "find", "http"]
     if "appends" in wanted:
@@ -26,7 +26,11 @@ def main(names: list[str], sizes: tuple[int, ...]) -> None:
     if "find" in wanted:
         find.report()
     if "growth" in wanted:
-        anyio.run(growth.report, sizes)
+        if cold:
+            for size in sizes:
+                anyio.run(growth.report_cold, size)
+        else:
+            anyio.run(growth.report, sizes)
     if "hostile" in wanted:
         anyio.run(hostile.report)
     if "http" in wanted:
@@ -41,5 +45,6 @@ if __name__ == "__main__":
     parser.add_argument(
         *("--runs", "-n"), type=int, action="append", help="A size of the store for `growth`; may be repeated."
     )
+    parser.add_argument("--cold", action="store_true", help="For `growth`: all but the newest runs in cold storage.")
     given = parser.parse_args()
-    main(given.names, tuple(given.runs or growth.RUNS))
+    main(given.names, tuple(given.runs or growth.RUNS), cold=given.cold)

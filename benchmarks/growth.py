@@ -16,15 +16,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import msgspec
 from msgspec import Struct
 
 from benchmarks.footprint import children, resident_mb
 from benchmarks.staffed import chain, settings, start_message
+from callboard.bus.nats.cooling import SEGMENT_RUNS_MAX
 from callboard.bus.nats.copied import Copied
 from callboard.bus.nats.feed import MARK
 from callboard.bus.nats.jetstream import NUMBER, JetStreamLog
 from callboard.bus.nats.jetstream_api import api
 from callboard.bus.nats.message_copies import copy_messages
+from callboard.bus.nats.segments import SegmentBuilder
 from callboard.bus.subjects import RunRef
 from callboard.features.index.files import FOLDER
 from callboard.projections.lists.runs import STATUSES
@@ -45,6 +48,9 @@ LOOK_S = 0.02
 STARTS = 40
 TRIES = 3
 PAGE = 50
+HOT = 50_000
+"""The number of runs in the stream, if the others are in cold storage."""
+VIEWS = 20
 QUERIES = ("status=failed", "definition=chain-2 and status=failed", "text~ok and status=failed", "text~nothing")
 
 
@@ -225,6 +231,87 @@ def _restart(folder: str) -> tuple[float, float]:
     run = [CALLBOARD, "run", str(definition), "--script", str(script)]
     subprocess.run(run, check=True, capture_output=True, env=env)
     return rested_mb, time.perf_counter() - began
+
+
+async def report_cold(runs: int, hot: int = HOT) -> None:
+    """Report on a store with ``runs`` finished runs, of which ``hot`` are in the stream and the others in segments."""
+    print(f"Cold storage: {runs:,} runs of two nodes, of which {hot:,} are in the stream")
+    with tempfile.TemporaryDirectory() as folder:
+        async with _worked(folder) as connection:
+            await connection.client.start(start_message(2, TEMPLATE))
+            await _ended(connection, TEMPLATE)
+            began = time.perf_counter()
+            before = await _stream_bytes(connection.log)
+            await _grow_cold(connection, runs - hot)
+            in_stream = await _stream_bytes(connection.log) - before
+            in_segments = _segments_bytes(folder)
+            print(f"  wrote {runs - hot:,} cold runs in {time.perf_counter() - began:.1f} s")
+            each, other = in_stream / (runs - hot), in_segments / (runs - hot)
+            print(
+                f"  disk of a cold run               {each + other:>9,.0f} bytes, {other:,.0f} of them in the segment"
+            )
+            await _grow(connection.log, connection.config.tenant, runs - hot, runs)
+            print(f"  first view of a cold run         {await _first_view_s(connection, runs - hot) * 1000:>9.1f} ms")
+            print(f"  a run of two nodes               {await _run_s(connection, 'timed') * 1000:>9.1f} ms")
+            assert connection.server is not None
+            print(f"  memory of the server, in use     {resident_mb(connection.server.pid):>9.0f} MB", flush=True)
+        rested_mb, back_s = _restart(folder)
+        print(f"  memory of the server, started    {rested_mb:>9.0f} MB")
+        print(f"  from `kill -9` to the next end   {back_s:>9.1f} s", flush=True)
+        shutil.rmtree(Path(folder, FOLDER), ignore_errors=True)
+        async with _worked(folder) as connection:
+            began = time.perf_counter()
+            async with listings(connection) as keeper:
+                count = await keeper.matching(connection.config.tenant, Both(()))
+            print(f"  index of {count:>9,} runs, built in {time.perf_counter() - began:>9.1f} s")
+            print(f"  first page of a new process      {await _first_page_s(connection) * 1000:>9.0f} ms")
+            print(f"  first count of a new process     {await _first_count_s(connection) * 1000:>9.0f} ms")
+            assert connection.server is not None
+            print(f"  memory of the server, in use     {resident_mb(connection.server.pid):>9.0f} MB", flush=True)
+
+
+def _segments_bytes(folder: str) -> int:
+    return sum(one.stat().st_size for one in Path(folder, "cold").rglob("*.segment"))
+
+
+async def _stream_bytes(log: JetStreamLog) -> int:
+    return (await api(log.requests, f"STREAM.INFO.{log.stream}", {}))["state"]["bytes"]
+
+
+async def _grow_cold(connection: Connection, count: int) -> None:
+    """Store copies of the template as a move leaves them: a segment, the mark and the last event of each."""
+    log, tenant, store = connection.log, connection.config.tenant, connection.log.cold.store
+    assert store is not None
+    template = [one async for one in copy_messages(log, log.subjects.run(RunRef(tenant, TEMPLATE)))]
+    sent = await _last_sequence(log)
+    for first in range(1, count + 1, SEGMENT_RUNS_MAX):
+        builder = SegmentBuilder(tenant)
+        for number in range(first, min(first + SEGMENT_RUNS_MAX, count + 1)):
+            name = f"grown-{number:08}"
+            sent += 1
+            copies: list[Copied] = []
+            for behind, message in enumerate(reversed(template)):
+                subject, data = _renamed(message, name, failed=not number % FAILED_EVERY)
+                copies.append(Copied(sent - behind, subject, message.time, message.headers, data))
+            headers = {one: template[-1].headers[one] for one in (MARK, NUMBER)}
+            await log.nc.publish(copies[0].subject, copies[0].data, headers=headers)
+            builder.add(RunRef(tenant, name), copies[::-1])
+        data, listed = builder.finish()
+        await store.put(builder.name, data)
+        for one in listed:
+            await log.nc.publish(log.subjects.cold_subject(one.ref), msgspec.json.encode(one.place))
+        sent += len(listed)
+        await _until(log, sent)
+
+
+async def _first_view_s(connection: Connection, count: int) -> float:
+    """Return the longest time of reading one of several cold runs, each from a block that was not read before."""
+    taken: list[float] = []
+    for number in range(1, count, max(1, count // VIEWS)):
+        began = time.perf_counter()
+        assert len(await connection.client.events(f"grown-{number:08}")) > 2
+        taken.append(time.perf_counter() - began)
+    return max(taken)
 
 
 COLUMNS: Mapping[str, Callable[[Row], str]] = {

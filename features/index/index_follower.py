@@ -11,11 +11,11 @@ import structlog
 from anyio import to_thread
 from nats.aio.msg import Msg
 
-from callboard.bus.errors import CallboardError
+from callboard.bus.errors import CallboardError, LogUnreadable
 from callboard.bus.events import RunAccepted, RunEnd
 from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.log.port import NoAnswer, Recorded, decode_recorded, whole
-from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.jetstream import COLD_AT_ONCE, JetStreamLog
 from callboard.bus.nats.jetstream_api import api, direct_get
 from callboard.bus.nats.newest import LOOK_AGAIN_S, News
 from callboard.bus.nats.purge import decode_mark
@@ -53,7 +53,7 @@ TOGETHER_BYTES_MAX = 8 * 1024 * 1024
 GONE_MAX = 10_000
 """The maximum number of purged runs in memory, whose events are skipped if they were read before the purge."""
 
-IN_FILE_MAX = 1_000_000
+IN_FILE_MAX = 2_000_000
 IN_MEMORY_MAX = 120_000
 """The maximum number of runs in an index: the newest of the tenant. Older ones are only in the log."""
 
@@ -319,10 +319,10 @@ class Following:
         Other unknown runs are older than the oldest run in the index, or have been purged.
         """
         lost: list[Taken] = []
+        moved = await self._take_moved([one for one in unknown if one.event.type == RunEnd.type])
         for one in unknown:
             ref = RunRef(self._tenant, one.event.run)
-            if one.event.type == RunEnd.type and (cold := await self._read_cold(ref)):
-                await self.ask(lambda index, cold=cold: index.take_moved(cold))
+            if ref.run in moved:
                 continue
             may_be_lost = one.event.n > 1 or one.event.type == UNREADABLE
             there = may_be_lost and await self._log.last(ref) is not None
@@ -331,15 +331,25 @@ class Following:
         if lost:
             await self.ask(lambda index: index.take_unadmitted(lost))
 
-    async def _read_cold(self, ref: RunRef) -> list[Taken]:
-        """Return the events of a run in cold storage, of which the stream has only the last one."""
+    async def _take_moved(self, ends: list[Taken]) -> set[str]:
+        """Index those of the ended runs that are in cold storage, and return their ids."""
         log = self._log.without_keys()
-        recorded = await log.cold_events(ref) or []
-        wanted = [one for one in recorded if one.event.type.startswith("run.")]
-        return [Taken(one.sequence, await whole(log, one)) for one in wanted]
+        moved: dict[str, list[Taken]] = {}
+        for at in range(0, len(ends), COLD_AT_ONCE):
+            refs = [RunRef(self._tenant, one.event.run) for one in ends[at : at + COLD_AT_ONCE]]
+            for ref, recorded in (await log.cold_events_of(refs)).items():
+                wanted = [one for one in recorded if one.event.type.startswith("run.")]
+                moved[ref.run] = [Taken(one.sequence, await whole(log, one)) for one in wanted]
+        if moved:
+            events = [one for run in moved.values() for one in run]
+            await self.ask(lambda index: index.take_moved(events))
+        return set(moved)
 
     async def _has_admission(self, ref: RunRef) -> bool:
-        first = await self._log.last_of_type(ref, RunAccepted.type)
+        try:
+            first = await self._log.last_of_type(ref, RunAccepted.type)
+        except LogUnreadable:
+            return False  # Its segment is missing or damaged.
         return first is not None and (await whole(self._log, first)).type != UNREADABLE
 
     async def _forget(self, index: RunIndex) -> None:

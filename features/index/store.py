@@ -287,10 +287,10 @@ class RunIndex:
         self._put(kept)
         self._db.commit()
 
-    def take_moved(self, run: Sequence[Taken]) -> None:
-        """Index all events of one run, which are older than the index, because they were moved out of the log."""
+    def take_moved(self, taken: Sequence[Taken]) -> None:
+        """Index all events of runs, which are older than the index, because they were moved out of the log."""
         changed: dict[str, _Kept] = {}
-        for one in run:
+        for one in taken:
             self._take(one, changed, {})
         self._put(changed.values())
         self._db.commit()

@@ -186,6 +186,18 @@ async def test_an_index_that_is_built_anew_has_cold_runs(tmp_path: Path) -> None
                 tasks.cancel_scope.cancel()
 
 
+async def test_a_missing_segment_does_not_hide_the_other_runs(tmp_path: Path) -> None:
+    async with stage(tmp_path, run_log("a"), run_log("b")) as (connection, folder):
+        for name in "ab":
+            await cool_runs(connection.log, folder, [ref(name)])
+        first, _second = await folder.names()
+        await folder.delete(first)
+        async with anyio.create_task_group() as tasks:
+            lists = Listings(connection.log, tasks, tmp_path / "index")
+            assert {row.run: row.status for row in await lists.rows(TENANT)} == {"a": "quarantined", "b": "completed"}
+            tasks.cancel_scope.cancel()
+
+
 async def test_a_process_without_the_setting_says_so(tmp_path: Path) -> None:
     async with stage(tmp_path, run_log("a")) as (connection, folder):
         await cool_runs(connection.log, folder, [ref("a")])

@@ -1,0 +1,50 @@
+"""Cold runs over MCP and at the command line: what reads a run has the same answer as before the run was moved."""
+
+from pathlib import Path
+from typing import Any
+
+from anyio import to_thread
+from mcp import Client
+
+from tests.support.cli_stage import ONE_NODE, Place
+from tests.support.mcp_stage import QUICK, answer, client_of, serving
+
+COMMANDS = (
+    ("trace", "one"),
+    ("show", "one"),
+    ("watch", "one"),
+    ("replay", "one"),
+    ("diff", "one", "two"),
+)
+
+
+async def read(client: Client) -> dict[str, Any]:
+    """The answer of every tool that reads one run, found by its argument, and of every resource of a run."""
+    found: dict[str, Any] = {}
+    for tool in (await client.list_tools()).tools:
+        if tool.annotations and tool.annotations.read_only_hint and "run_id" in tool.input_schema["properties"]:
+            found[tool.name] = await answer(client, tool.name, run_id="one")
+    for template in (await client.list_resource_templates()).resource_templates:
+        if "{run_id}" in template.uri_template:
+            uri = template.uri_template.replace("{run_id}", "one")
+            found[uri] = (await client.read_resource(uri)).contents[0].model_dump()
+    return found
+
+
+def command_outputs(place: Place) -> dict[tuple[str, ...], tuple[int, str]]:
+    results = {command: place.here(*command) for command in COMMANDS}
+    return {command: (result.exit_code, result.output) for command, result in results.items()}
+
+
+async def test_tools_and_commands_read_a_cold_run_as_before(tmp_path: Path) -> None:
+    with serving(tmp_path, ("callboard.toml", "[cold]\nkeep = 0\n"), ("tools/none.py", "")) as (place, url):
+        async with client_of((place, url)) as client:
+            for run in ("one", "two"):
+                await answer(client, "start_workflow", source=ONE_NODE, script=QUICK, run_id=run, wait_s=60)
+            hot = await read(client)
+            assert {"get_run", "watch_run", "list_questions", "callboard://runs/one/trace"} <= set(hot)
+            outputs = await to_thread.run_sync(command_outputs, place)
+            assert [code for code, _text in outputs.values()] == [0] * len(COMMANDS), outputs
+            assert await to_thread.run_sync(place.told, "cool") == [{"tenant": "default", "runs": ["one", "two"]}]
+            assert await read(client) == hot
+            assert await to_thread.run_sync(command_outputs, place) == outputs
