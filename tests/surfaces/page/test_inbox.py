@@ -317,6 +317,33 @@ async def test_an_answer_has_a_comment_and_a_name_and_is_listed_afterwards(stage
     await stage.kill("named")
 
 
+DRAFTED = """\
+# Reply
+
+Drafts and asks.
+
+## STEP 1: Draft
+
+Draft a reply.
+
+@output(draft)
+
+## STEP 2: Decide
+
+@elicit(select, "Send this reply?", "yes", "no")
+@output(decision)
+"""
+
+
+async def test_what_came_before_a_question_is_shown_with_it(stage: Stage) -> None:
+    script = {"turns": {"1": [{"text": "Dear Ada, we are sorry."}]}}
+    await stage.start("drafted", {"definition": {"source": DRAFTED}, "model": "scripted", "script": script}, end=False)
+    page = await stage.browser.page(stage.url("inbox"))
+    await page.get_by_role("row").filter(has_text="Send this reply?").click()
+    await page.get_by_text("Latest result before this question").click()
+    await expect(page.locator(".earlier")).to_contain_text("Dear Ada, we are sorry.")
+
+
 CALL = {"order": "a1", "cents": 50_000}
 APPROVAL = HumanAsked(
     "May agent clerk call refund?",

@@ -1,10 +1,11 @@
 // A question, and the form of its answer; the element belongs to one question only.
 
-import {Refused, send, to} from '../lib/api.js'
+import {get, Refused, send, to} from '../lib/api.js'
 import {fill, h} from '../lib/dom.js'
 import {choicesOf, same} from '../lib/fields.js'
 import {Form} from '../lib/form.js'
 import {instant} from '../lib/format.js'
+import {rowsOf} from '../lib/rows.js'
 import {tree} from '../lib/value.js'
 import {failure, field, once} from './parts.js'
 
@@ -14,6 +15,9 @@ const BUTTONS_MAX = 4
 const TITLE_MAX = 200
 /** The type of questions about calls of tools. */
 const APPROVAL = 'tool_approval'
+/** Events among which the latest result before a question is looked for. */
+const LOOKED_BACK = 200
+const RESULTS = ['model.result', 'tool.result', 'effect.result']
 /** Where this browser keeps the name of the person who answers. */
 const NAME = 'callboard.name'
 
@@ -67,6 +71,7 @@ export class Question {
         one.timeout_action ? h('span', {}, 'then: ', h('code', {}, one.timeout_action)) : null)),
       rest ? h('div', {class: 'text asked-more', dir: 'auto'}, rest) : null,
       context === undefined ? null : h('section', {class: 'context', 'aria-label': 'Context'}, h('h3', {}, 'Context'), tree(context, {open: 2, run: one.run})),
+      this.approval ? null : earlier(one),
       this.form,
     ]
   }
@@ -119,6 +124,33 @@ export class Question {
       }
     })
   }
+}
+
+/** What came before a question, such as the text that it is about: the latest result, read when somebody opens it. @param {any} one */
+function earlier({run, n}) {
+  const place = h('div', {class: 'earlier'})
+  let asked = false
+  const shown = h('details', {ontoggle: async () => {
+    if (asked || !shown.open) return
+    asked = true
+    try {
+      fill(place, (await latest(run, n)) ?? h('p', {class: 'soft'}, 'No result before this question.'))
+    } catch (error) {
+      asked = false
+      fill(place, failure(error))
+    }
+  }}, h('summary', {}, 'Latest result before this question'), place)
+  return shown
+}
+
+/** The latest result before an event, whose members are shown. @param {string} run @param {number} n */
+async function latest(run, n) {
+  const index = await get(['runs', run, 'index'], {after: Math.max(0, n - LOOKED_BACK), limit: LOOKED_BACK})
+  const row = rowsOf(index).findLast((/** @type {import('../lib/rows.js').Row} */ each) => each.n < n && RESULTS.includes(each.type) && !each.key.endsWith('!route'))
+  if (!row) return null
+  const page = await get(['runs', run, 'events'], {after: row.sequence - 1, limit: 1})
+  const {text, data, output, value} = page.events[0].event.payload
+  return tree(data ?? output ?? value ?? text ?? null, {open: 2, run})
 }
 
 /** The form of the arguments of a call, as the model has given them. @param {any} one */
