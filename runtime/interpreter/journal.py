@@ -5,7 +5,7 @@ Events are matched by address, not by position (rule R4), because a crash may ha
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from typing import NoReturn
 
 from callboard.bus.errors import ReplayDiverged
@@ -133,7 +133,9 @@ class Journal:
         """
         if recorded.type != event_type or bytes(recorded.payload) != payload:
             stated = payload if recorded.type == event_type else None
-            self.raise_divergence(recorded, _show(event_type, payload, recorded.key or recorded.path), source, stated)
+            self.raise_divergence(
+                recorded, show_request(event_type, payload, recorded.key or recorded.path), source, stated
+            )
 
     def raise_divergence(
         self, recorded: Event, requested: str, source: str = "", stated: bytes | None = None
@@ -150,19 +152,20 @@ class Journal:
         """Return the recorded intents without an outcome that the replay has not requested."""
         return [event for key, event in self._intents.items() if key not in self._outcomes]
 
-    def verify_spent(self) -> None:
-        """Check, at the end of a replay, that it has requested every recorded event.
+    def verify_spent(self, besides: Container[str] = ()) -> None:
+        """Check, at the end of a replay, that it has requested every recorded event, ``besides`` those of some types.
 
         :raises ReplayDiverged: if the log holds a fact or intent that the replay did not reach
         """
         if self._diverged is not None:
             raise self._diverged
         left = [*self._intents.values(), *(event for facts in self._facts.values() for event in facts)]
+        left = [event for event in left if event.type not in besides]
         if left:
             first = min(left, key=lambda event: event.n)
             if self._new is None:
                 raise ReplayDiverged(self._ref, first.n, _difference(first))
-            requested = _show(self._new.type, bytes(self._new.payload), self._new.key or self._new.path)
+            requested = show_request(self._new.type, bytes(self._new.payload), self._new.key or self._new.path)
             raise ReplayDiverged(self._ref, first.n, _difference(first, requested, self._new.source))
 
 
@@ -184,13 +187,14 @@ def _difference(recorded: Event, requested: str = "", source: str = "") -> Diffe
     address = recorded.key or recorded.path
     return Difference(
         address=address,
-        recorded=_show(recorded.type, bytes(recorded.payload), address),
+        recorded=show_request(recorded.type, bytes(recorded.payload), address),
         recorded_at=recorded.source,
         requested=requested,
         requested_at=source,
     )
 
 
-def _show(event_type: str, payload: bytes, address: str) -> str:
+def show_request(event_type: str, payload: bytes, address: str) -> str:
+    """Show a request in one line, shortened if its payload is long."""
     text = payload.decode()
     return f"{event_type} at {address}: {text if len(text) <= _SHOWN_BYTES_MAX else text[:_SHOWN_BYTES_MAX] + '…'}"

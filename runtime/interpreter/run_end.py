@@ -3,9 +3,12 @@
 Emits: run.failed, run.end
 """
 
+from collections.abc import Callable
+
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.languages.language import End, Ok, Unwound
+from callboard.runtime.interpreter.journal import show_request
 from callboard.runtime.interpreter.stage import Stage
 
 
@@ -44,6 +47,12 @@ def conclude_diverged(stage: Stage, failure: Failure) -> None:
     _give_up(stage, failure, "failed")
     stage.ledger.close_unrequested(failure)
     _state(stage, End("failed", error=failure))
+
+
+def show_end(seal: Callable[[ev.Payload], bytes], end: End) -> str:
+    """Show an end as the request that would record it, with secrets replaced by ``seal``."""
+    ended = ev.RunEnd(end.status, end.output, end.results, end.error)
+    return show_request(ended.type, seal(ended), "the end of the run")
 
 
 def _give_up(stage: Stage, failure: Failure, outcome: ev.NodeOutcome) -> None:

@@ -1,5 +1,7 @@
 """Divergence: records that this version cannot replay a run, and checks whether another version can.
 
+`verify_end` checks code before the end of its run is recorded.
+
 A diverged run is not claimed. Each try replays it first, without writing, and claims it only if the replay agrees with
 the log. So a worker of another version can continue it, and tries that fail add nothing to the log.
 
@@ -13,11 +15,14 @@ from msgspec.structs import replace
 
 from callboard.bus import events as ev
 from callboard.bus.errors import CallboardError, ReplayDiverged
-from callboard.bus.events import Event
+from callboard.bus.events import Difference, Event
 from callboard.bus.log.port import EventLog
 from callboard.bus.subjects import RunRef
+from callboard.languages.language import End, Ok
 from callboard.runtime.interpreter.code import adopted_digest, code_of, hosted_digest
-from callboard.runtime.interpreter.replay import build_stage, replay
+from callboard.runtime.interpreter.journal import show_request
+from callboard.runtime.interpreter.replay import Admitted, build_stage, replay
+from callboard.runtime.interpreter.run_end import show_end
 from callboard.runtime.run.activation import Services
 from callboard.runtime.run.log import RunLog, events_of
 from callboard.runtime.run.replay_observer import Observer
@@ -36,6 +41,31 @@ async def verify(services: Services, ref: RunRef, events: Sequence[Event]) -> No
     try:
         replay(stage, admission, started, events)
         stage.ledger.verify_replayed()
+    finally:
+        stage.driver.drop()
+
+
+def verify_end(services: Services, admission: Admitted, ref: RunRef, events: Sequence[Event], end: End) -> None:
+    """Replay a run whose interpreter has ended with ``end``, which is not recorded yet.
+
+    :raises ReplayDiverged: if the replay requests something else, or ends in another way
+    """
+    observer = Observer(ref, events[-1], services.secrets(admission))
+    stage, started = build_stage(admission, ref, events, observer)
+    try:
+        replay(stage, admission, started, events)
+        stage.ledger.verify_replayed()
+        settled = stage.main.settled if stage.main is not None else None
+        again = settled.value if isinstance(settled, Ok) else None
+        if again == end and not observer.beyond:
+            return
+        if observer.beyond:
+            first = observer.beyond[0]
+            requested, place = show_request(first.type, bytes(first.payload), first.key or first.path), first.source
+        else:
+            requested, place = "" if again is None else show_end(observer.seal, again), ""
+        difference = Difference("", show_end(observer.seal, end), requested=requested, requested_at=place)
+        raise ReplayDiverged(ref, events[-1].n + 1, difference)
     finally:
         stage.driver.drop()
 

@@ -28,6 +28,7 @@ from callboard.bus.errors import CallboardError, ReplayDiverged, RunLost, unexpe
 from callboard.bus.events import Event, Payload
 from callboard.bus.log.port import EventLog, NoAnswer, RunMessage, RunMessages, Start, readable
 from callboard.bus.tracecontext import sent_as, within
+from callboard.languages.language import End, Ok
 from callboard.projections.run.span_ids import ids_of
 from callboard.runtime.interpreter.computation import Computation
 from callboard.runtime.interpreter.replay import Admitted, build_stage, deliver_in_pieces, replay_in_pieces, start_of
@@ -38,6 +39,7 @@ from callboard.runtime.run.child_budgets import ChildBudgets
 from callboard.runtime.run.child_reports import ChildReports
 from callboard.runtime.run.children import ChildRuns
 from callboard.runtime.run.claim_check import ClaimCheck
+from callboard.runtime.run.divergence import verify_end
 from callboard.runtime.run.in_flight import InFlight
 from callboard.runtime.run.inbox import Inbox
 from callboard.runtime.run.log import AT_ONCE_BYTES_MAX, RunLog, events_of, read_run
@@ -299,12 +301,36 @@ class RunLoop:
         """Run the interpreter piece by piece."""
         with self._guard():
             self._long = await self._active.services.pace.work(pieces, of=self._active.ref.run, long=self._long)
+            if self._active.services.always_replay and self._admission.plan.diverged and not self._active.closing:
+                await self._verify_end()
+
+    def _settled(self) -> Ok[End] | None:
+        """Return the end of the interpreter, if it has one; None if the run was killed."""
+        stage = self._active.stage
+        settled = stage.main.settled if stage.main is not None and stage.killed is None else None
+        return settled if isinstance(settled, Ok) else None
+
+    async def _verify_end(self) -> None:
+        """Replay code that has ended, before its end is recorded; a run that never waits is replayed only here.
+
+        :raises ReplayDiverged: if the replay differs
+        """
+        settled = self._settled()
+        if settled is None:
+            return
+        stored = events_of(readable(await read_run(self._log, self._active.ref)))
+        events = [*stored, *(queued.event for queued in self._active.runlog.queue)]
+        # A replica that lags lacks events: then the end is recorded without this check.
+        if [event.n for event in events] == list(range(1, self._active.runlog.n + 1)):
+            verify_end(self._active.services, self._admission, self._active.ref, events, settled.value)
 
     @contextmanager
     def _guard(self) -> Generator[None]:
         """Close the run when its interpreter has ended or has failed unexpectedly."""
         try:
             yield
+            if self._admission.plan.diverged and self._settled() is not None:
+                self._active.stage.ledger.verify_replayed(ends=True)
             self._active.closing = conclude(self._active.stage)
         except ReplayDiverged as error:
             self._end_diverged(error)

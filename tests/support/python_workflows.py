@@ -325,6 +325,20 @@ async def fickle() -> int:
 
 
 @workflow
+async def fickle_at_the_end(how: str) -> int:
+    """Do otherwise each time after the last step."""
+    coin[0] += 1
+    await size("x")
+    if how == "progress":
+        progress(f"{coin[0]}")
+    if how == "step" and coin[0] % 2 == 0:
+        await size("y")
+    if how == "raise":
+        raise ValueError(str(coin[0]))
+    return coin[0] if how == "output" else 0
+
+
+@workflow
 async def forgetful() -> int:
     """Do less each time."""
     coin[0] += 1

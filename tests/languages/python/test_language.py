@@ -257,6 +257,20 @@ def test_code_that_leaves_out_what_it_did_fails_likewise(scenario: Scenario) -> 
     check_log(scenario.events)
 
 
+@pytest.mark.parametrize(
+    ("how", "what"), [("output", "run.end"), ("raise", "ValueError"), ("progress", "node.progress"), ("step", "step")]
+)
+def test_code_that_ends_otherwise_fails_in_a_run_that_never_waits(how: str, what: str, scenario: Scenario) -> None:
+    plays.coin[0] = 0
+    scenario.start(plays.fickle_at_the_end, input={"how": how})
+    error = scenario.result.error
+    assert error is not None
+    assert error.code == "python.nondeterministic"
+    assert what in error.message
+    assert len(scenario.carried_out) == len(set(scenario.carried_out))
+    check_log(scenario.events)
+
+
 def test_a_model_answers_as_a_type(scenario: Scenario) -> None:
     script = {"turns": {"generate": [{"data": {"restart": True, "why": "it hangs"}}, {"text": "So be it."}]}}
     scenario.start(plays.judging, input={"text": "x"}, script=script)
