@@ -158,18 +158,22 @@ class Log:
 
     # -- effects --
 
-    def model(self, path: str, slot: str = "turn.0", *, iteration: int = 1, attempt: int = 1, **reply: Any) -> None:
-        """A model turn, asked and answered."""
-        self.ask_model(path, slot, iteration=iteration, attempt=attempt)
+    def model(
+        self, path: str, slot: str = "turn.0", *, iteration: int = 1, attempt: int = 1, asks: str = "opus", **reply: Any
+    ) -> None:
+        """A turn of the model ``asks``, asked and answered."""
+        self.ask_model(path, slot, iteration=iteration, attempt=attempt, asks=asks)
         reply.setdefault("usage", Usage(100, 20, 30, 10))
         result = ModelResult(provider="anthropic", response_id="r1", response_model="opus-1", **reply)
         self.add(result, path, iteration, attempt, slot)
 
-    def ask_model(self, path: str, slot: str = "turn.0", *, iteration: int = 1, attempt: int = 1) -> None:
+    def ask_model(
+        self, path: str, slot: str = "turn.0", *, iteration: int = 1, attempt: int = 1, asks: str = "opus"
+    ) -> None:
         choices = [Choice("serve", "done")] if slot == "route" else []
         call = ModelCall(
             "route" if slot == "route" else "turn",
-            "opus",
+            asks,
             "d1",
             "anthropic",
             system="Be kind.",

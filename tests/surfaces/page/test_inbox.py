@@ -368,6 +368,7 @@ APPROVAL = HumanAsked(
 
 async def test_the_arguments_of_a_call_are_edited_before_it_is_approved(stage: Stage) -> None:
     log = Log("calls", "shop").started()
+    log.model("clerk", "turn.1", asks="anthropic:claude-sonnet-5")
     log.add(APPROVAL, "clerk", 1, 1, "approve.1.0")
     await put(stage.connection.log, "calls", log.events)
     page = await stage.browser.page(stage.url("inbox"))
@@ -380,6 +381,7 @@ async def test_the_arguments_of_a_call_are_edited_before_it_is_approved(stage: S
     await page.route("**/runs/calls/answer*", take)
     await page.get_by_role("row").filter(has_text="May agent clerk").click()
     await expect(page.locator(".context")).to_contain_text("Pay money back.")
+    await expect(page.locator(".question")).to_contain_text(re.compile(r"So far: .*\$0\.0"))
     await page.get_by_role("button", name="Approve", exact=True).click()
     await expect(page.locator(".question .failure")).to_be_visible()
     await page.get_by_label("cents").fill("many")

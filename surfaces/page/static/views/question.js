@@ -4,7 +4,7 @@ import {get, Refused, send, to} from '../lib/api.js'
 import {fill, h} from '../lib/dom.js'
 import {choicesOf, same} from '../lib/fields.js'
 import {Form} from '../lib/form.js'
-import {instant} from '../lib/format.js'
+import {instant, spent} from '../lib/format.js'
 import {rowsOf} from '../lib/rows.js'
 import {tree} from '../lib/value.js'
 import {failure, field, once} from './parts.js'
@@ -68,7 +68,8 @@ export class Question {
         h('p', {class: 'facts soft'}, one.until
           ? [h('span', {}, 'Open until ', h('time', {datetime: one.until}, instant(one.until))), age]
           : [h('span', {}, 'Asked ', h('time', {datetime: one.since}, instant(one.since))), h('span', {}, 'no time limit')],
-        one.timeout_action ? h('span', {}, 'then: ', h('code', {}, one.timeout_action)) : null)),
+        one.timeout_action ? h('span', {}, 'then: ', h('code', {}, one.timeout_action)) : null,
+        this.approval ? costOf(one.run) : null)),
       rest ? h('div', {class: 'text asked-more', dir: 'auto'}, rest) : null,
       context === undefined ? null : h('section', {class: 'context', 'aria-label': 'Context'}, h('h3', {}, 'Context'), tree(context, {open: 2, run: one.run})),
       this.approval ? null : earlier(one),
@@ -124,6 +125,16 @@ export class Question {
       }
     })
   }
+}
+
+/** What a run has cost so far, in money, for the person who decides whether it goes on; empty if that is not known. @param {string} run */
+function costOf(run) {
+  const place = h('span')
+  get(['runs', run]).then(
+    ({cost}) => fill(place, spent(cost) ? `So far: ${spent(cost)}` : null),
+    (error) => fill(place, `So far: cost not known, ${error.message}`),
+  )
+  return place
 }
 
 /** What came before a question, such as the text that it is about: the latest result, read when somebody opens it. @param {any} one */
