@@ -7,6 +7,9 @@ from callboard.bus.events import Event, RunEnd
 from callboard.bus.log.port import Reading, Recorded
 from callboard.bus.subjects import RunRef
 
+SUCCESSOR_KEY = "run.end"
+"""The key from which the id of the successor of a run is derived."""
+
 _NAMED = b'"successor":'
 
 

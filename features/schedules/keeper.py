@@ -13,9 +13,9 @@ import structlog
 from callboard.bus import events as ev
 from callboard.bus.commands import Cancel
 from callboard.bus.log.port import Full, NoAnswer, Refused
-from callboard.bus.log.successors import newest
 from callboard.bus.nats.commit import Message
 from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.purge import newest_run, purge_mark
 from callboard.bus.nats.queue import Delivery, Outbox, attend
 from callboard.bus.subjects import RunRef
 from callboard.features.schedules.schedule import Schedule, Tick
@@ -139,10 +139,10 @@ class Keeper:
         """
         if schedule.overlap == "allow" or not last:
             return True
-        ref, event = await newest(self._log, RunRef(tenant, last))
+        ref, event = await newest_run(self._log, RunRef(tenant, last))
         if event is None and ref.run != last:
-            # It will continue the previous run, unless its start was refused.
-            return await refusal_of_start(self._log, ref) is not None
+            # It will continue the previous run, unless its start was refused, or it has ended and was purged.
+            return await refusal_of_start(self._log, ref) is not None or await purge_mark(self._log, ref) is not None
         # A quarantined run does not continue either.
         if event.event.type in ev.AT_REST if event is not None else not begun:
             return True

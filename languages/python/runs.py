@@ -12,6 +12,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from callboard.bus.work import WORK
 from callboard.languages.language import Ask, End, Expired, Instant, Node, Ok, Stage
 from callboard.languages.python import outside
 from callboard.languages.python.errors import ChildFailed, ContinueAsNew
@@ -110,8 +111,11 @@ def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:
     are cancelled. Outside of a workflow's run, the function is called again.
 
     :raises TypeError, ValueError: if the workflow does not take these arguments, or one does not fit its type
+    :raises RunOnly: if a step calls it
     """
     loop = current_loop()
+    if loop is None and WORK.get() is not None:
+        raise RunOnly("continue_as_new is for workflows, and a step has called it: call it in the workflow instead")
     found: Hosted | None = loop.locals[HOSTED] if loop is not None else None
     raise ContinueAsNew(args, kwargs, None if found is None else found.workflow.input_of(*args, **kwargs))
 

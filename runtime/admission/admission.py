@@ -51,8 +51,8 @@ from callboard.runtime.admission.forks import Forks
 from callboard.runtime.admission.large_starts import BLOBS, START_BYTES_MAX, insert_parts
 from callboard.runtime.admission.refusals import record_refusal, refusal_of_start
 from callboard.runtime.admission.secret_starts import erase_start, find_admitted, is_secret, key_of, withhold_texts
-from callboard.runtime.admission.start_message import Examined, Inherited, decode_start, examine_object
-from callboard.runtime.admission.successors import CONTINUES, complete_successor, parent_of
+from callboard.runtime.admission.start_message import CONTINUES, Examined, Inherited, decode_start, examine_object
+from callboard.runtime.admission.successors import complete_successor, parent_of
 from callboard.runtime.admission.tells import Tells, illegible_problem
 from callboard.runtime.admission.verdicts import PROBLEMS_MAX, Verdict, fit_message
 from callboard.runtime.admission.versions import find_registration
@@ -387,7 +387,7 @@ class Admission:
                 problems += [msgspec.structs.replace(warning, severity="error") for warning in warnings]
         if problems or isinstance(plan, list):
             return Verdict("rejected", examined.run_id, problems=problems)
-        if parent is None and (exhausted := await self._find_exhausted_budgets(ref, plan)):
+        if parent is None and inherited is None and (exhausted := await self._find_exhausted_budgets(ref, plan)):
             return Verdict("rejected", examined.run_id, problems=exhausted)
         if (mark := await purge_mark(self._log, ref)) is not None:
             return await self._refuse_purged(ref, mark)

@@ -17,6 +17,9 @@ from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.projections.run.attributes import PATH, ROOTS
 
+CONTINUES = "continues"
+"""The member of a start message that names the predecessor."""
+
 MODEL_SCRIPTED = "scripted"
 
 NESTING_MAX = 100

@@ -16,12 +16,9 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef, is_name
 from callboard.bus.tracecontext import TraceContext
 from callboard.runtime.admission.forks import start_like
-from callboard.runtime.admission.start_message import Inherited
+from callboard.runtime.admission.start_message import CONTINUES, Inherited
 
 T = TypeVar("T", ev.RunAccepted, ev.RunEnd)
-
-CONTINUES = "continues"
-"""The member of a start message that names the predecessor."""
 
 
 async def complete_successor(

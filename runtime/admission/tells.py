@@ -3,6 +3,10 @@
 A tell to an unknown run waits until the starts before it have been admitted.
 """
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
 import msgspec
 
 from callboard.bus import events as ev
@@ -14,6 +18,7 @@ from callboard.bus.log.port import Recorded, unreadable
 from callboard.bus.log.successors import successor_of
 from callboard.bus.nats.erasure import erase
 from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.purge import newest_run, purge_mark
 from callboard.bus.nats.queue import Delivery, ack_floor
 from callboard.bus.subjects import RunRef
 from callboard.lib.json_decoder import decode_json
@@ -28,7 +33,7 @@ from callboard.runtime.admission.command_routing import (
     route_tell,
 )
 from callboard.runtime.admission.refusals import record_refusal, refusal_of_start
-from callboard.runtime.admission.start_message import too_deep
+from callboard.runtime.admission.start_message import CONTINUES, decode_start, too_deep
 from callboard.runtime.admission.verdicts import Verdict
 
 TOLD_APART_NS = 60 * 1_000_000_000
@@ -62,6 +67,8 @@ class Tells:
         addressed = ref
         while True:
             last = await self._log.last(ref)
+            if last is None and ref != addressed:
+                ref, last = await newest_run(self._log, ref)
             verdict = await (
                 self._admit_without_run(ref, verb, delivery, continues=ref != addressed)
                 if last is None
@@ -81,9 +88,9 @@ class Tells:
         self, ref: RunRef, verb: str, delivery: Delivery, *, continues: bool
     ) -> Verdict | None:
         problems = self._find_problems(verb, delivery, None)
-        if not problems and continues and await refusal_of_start(self._log, ref) is None:
+        if not problems and continues and await _may_be_admitted(self._log, ref):
             return None
-        if not problems and not continues and await self._start_may_be_before(ref.tenant, delivery.sequence):
+        if not problems and not continues and await self._start_may_be_before(ref, delivery.sequence):
             return None
         problem = Problem(code="run.unknown", message=f"there is no run {ref.run!r}", where="run")
         return Verdict("rejected", ref.run, problems=problems or [problem])
@@ -125,11 +132,32 @@ class Tells:
         largest = largest if key is None else encryptable(largest)
         return [*_check_size(delivery.data, largest), *check_tell(verb, delivery.data)]
 
-    async def _start_may_be_before(self, tenant: str, sequence: int) -> bool:
-        """Whether a start that was stored before a stream sequence may still be in admission at any worker."""
-        floor = await ack_floor(self._log.requests, self._log.stream, self._consumer)
-        start = await self._log.next_sequence(self._log.subjects.start(tenant), floor + 1)
-        return start is not None and start < sequence
+    async def _start_may_be_before(self, ref: RunRef, sequence: int) -> bool:
+        """Whether the start of a run may be stored before a stream sequence, and still be in admission."""
+        async with aclosing(waiting_starts(self._log, ref.tenant, self._consumer, sequence)) as starts:
+            async for start in starts:
+                # The start of a run that continues another one may wait for its code for days.
+                if CONTINUES not in start or start.get("run_id") == ref.run:
+                    return True
+        return False
+
+
+async def waiting_starts(log: JetStreamLog, tenant: str, consumer: str, until: int) -> AsyncGenerator[dict[str, Any]]:
+    """Yield the start messages before a stream sequence that a consumer may not have admitted yet, {} if unreadable.
+
+    :raises NoAnswer: if the log does not answer
+    """
+    subject = log.subjects.start(tenant)
+    found = await log.next_message(subject, await ack_floor(log.requests, log.stream, consumer) + 1)
+    while found is not None and found.sequence < until:
+        document = decode_start(found.data)
+        yield document if isinstance(document, dict) else {}
+        found = await log.next_message(subject, found.sequence + 1)
+
+
+async def _may_be_admitted(log: JetStreamLog, ref: RunRef) -> bool:
+    """Whether a run that continues another one is neither refused nor purged, and so waits for its admission."""
+    return await refusal_of_start(log, ref) is None and await purge_mark(log, ref) is None
 
 
 def _verdict_on(ref: RunRef, found: Routed, delivery: Delivery, obstacles: list[Problem]) -> Verdict:

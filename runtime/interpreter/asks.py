@@ -15,6 +15,7 @@ from callboard.bus.child_ids import child_id
 from callboard.bus.conversation import Memory
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, ForkedFrom, Payload
+from callboard.bus.log.successors import SUCCESSOR_KEY
 from callboard.bus.work import TurnWork, Work
 from callboard.languages.language import Ask, Instant, RunInfo
 from callboard.lib.json_types import JSON
@@ -22,9 +23,6 @@ from callboard.runtime.interpreter.driver import Driver, Wait
 from callboard.runtime.interpreter.execution import Execution
 from callboard.runtime.interpreter.ledger import Ledger
 from callboard.runtime.interpreter.waits import OpenEffect, OpenQuestion, Waits
-
-SUCCESSOR_KEY = "run.end"
-"""The key from which the id of the successor of a run is derived."""
 
 
 class Parting(Struct, frozen=True):

@@ -102,6 +102,10 @@ class _Hosted(Struct):
         waiting = [*([self.activating] if self.activating is not None else []), *self.actor.inbox.waiting]
         return next((command for command in waiting if command.verb in verbs), None)
 
+    def left_behind(self, ending: Ending) -> bool:
+        """Whether the run has ended before it recorded the command that activated it."""
+        return ending == "ended" and self.activating in self.actor.inbox.waiting
+
     @property
     def deliveries(self) -> int:
         """The largest number of deliveries of one of its commands."""
@@ -372,7 +376,7 @@ class ActiveRuns:
         for delivery in activating:
             if ending == "claimed_before":
                 self._router.seek_home(ref, delivery, "start")
-            elif ending == "finished_before" and hosted.activating is not None:
+            elif hosted.activating is not None and (ending == "finished_before" or hosted.left_behind(ending)):
                 self._router.seek_home(ref, delivery, hosted.activating.verb)
             else:
                 delivery.ack()

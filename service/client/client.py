@@ -22,6 +22,7 @@ from callboard.bus.log.port import Full, NoAnswer, Recorded
 from callboard.bus.nats.commit import MESSAGE_ID, Message
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import LOSS_PATIENCE_S, LOSS_PAUSE_S
+from callboard.bus.nats.purge import purge_mark
 from callboard.bus.run_ids import derived_run_id
 from callboard.bus.subjects import RunRef, is_name
 from callboard.lib.backoff import backoff_s
@@ -252,14 +253,16 @@ class Client:
     async def await_admission(self, run_id: str) -> None:
         """Wait until the run that continues another one is admitted.
 
-        :raises UnknownRun: if its start was refused
+        :raises UnknownRun: if its start was refused, or it has been purged
         :raises NoAnswer: if the log does not answer
         """
         ref = self.ref(run_id)
         for tried in count(1):
             if await self.log.last(ref) is not None:
                 return
-            if tried > 1 and await refusal_of_start(self.log, ref) is not None:
+            if tried > 1 and (
+                await refusal_of_start(self.log, ref) is not None or await purge_mark(self.log, ref) is not None
+            ):
                 raise await unknown_run(self.log, ref)
             await anyio.sleep(backoff_s(tried, ADMISSION_PAUSE_S, ADMISSION_PAUSE_MAX_S))
 

@@ -16,9 +16,9 @@ from callboard.bus.commands import Registration, StartRun
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Problem
 from callboard.bus.log.port import Recorded, whole
-from callboard.bus.log.successors import newest
 from callboard.bus.nats.blobs import TooLarge
 from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.purge import newest_run, purge_mark
 from callboard.bus.subjects import RunRef
 from callboard.features.index.store import Column, Order
 from callboard.features.schedules.schedule import Schedule
@@ -299,11 +299,13 @@ class Operations(Provider):
         ref = RunRef(tenant, request.run_id)
         if await self._log.last(ref) is None:
             raise await unknown_run(self._log, ref)
-        ref, last = await newest(self._log, ref)
+        ref, last = await newest_run(self._log, ref)
         if request.wait_s > 0 and (last is None or last.event.type not in ev.AT_REST):
             with anyio.move_on_after(min(request.wait_s, WAIT_MAX_S)):
                 ref, last = await self._wait_for_end(ref)
-        if last is None and await refusal_of_start(self._log, ref) is not None:
+        if last is None and (
+            await refusal_of_start(self._log, ref) is not None or await purge_mark(self._log, ref) is not None
+        ):
             raise await unknown_run(self._log, ref)
         if last is not None and last.event.type == ev.RunQuarantined.type:
             raise ApiError(409, LogUnreadable.CODE, "the run's log cannot be read; `kill` ends it", run_id=ref.run)
@@ -329,7 +331,7 @@ class Operations(Provider):
             filter = self._log.subjects.events(ref.tenant, ref.run, event_type=ev.RunEnd.type)
             async with self._log.follow(filter, 0) as feed:
                 await anext(feed)
-            ref, last = await newest(self._log, ref)
+            ref, last = await newest_run(self._log, ref)
             if last is not None and last.event.type in ev.AT_REST:
                 return ref, last
 

@@ -6,6 +6,7 @@ admitted yet. If an encryption key is destroyed, the content of the runs that us
 """
 
 from collections.abc import Collection, Sequence
+from contextlib import aclosing
 
 import msgspec
 
@@ -17,7 +18,9 @@ from callboard.bus.log.successors import successor_of
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import Gone, finish, forks, last_fork, mark_again, mark_gone, purge_mark
 from callboard.bus.subjects import RunRef
-from callboard.runtime.admission.refusals import refusal_of_start
+from callboard.runtime.admission.admission import ADMISSION
+from callboard.runtime.admission.start_message import CONTINUES
+from callboard.runtime.admission.tells import waiting_starts
 from callboard.service.client.client import Client, UnknownRun
 
 FORKED = "purge.forked"
@@ -144,9 +147,12 @@ async def _check(client: Client, ref: RunRef, own: list[Recorded], within: str, 
 
 
 async def _may_be_admitted(client: Client, successor: RunRef) -> bool:
-    """Whether a run that continues another one is neither admitted nor refused nor purged."""
-    known = await client.log.last(successor) or await refusal_of_start(client.log, successor)
-    return known is None and await purge_mark(client.log, successor) is None
+    """Whether the start of a run that continues another one is still in admission."""
+    if await client.log.last(successor) is not None:
+        return False
+    until = await client.log.last_sequence() + 1
+    async with aclosing(waiting_starts(client.log, client.tenant, ADMISSION, until)) as starts:
+        return any([start.get("run_id") == successor.run async for start in starts if CONTINUES in start])
 
 
 def _forked_error(run: str, message: str) -> CannotPurge:

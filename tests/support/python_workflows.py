@@ -458,6 +458,16 @@ async def continuing_on_signal(n: int = 0) -> int:
     return n
 
 
+@step
+def going_on() -> None:
+    continue_as_new()
+
+
+@workflow
+async def continuing_in_a_step() -> None:
+    await going_on()
+
+
 @workflow
 async def waiting_for_continuing() -> Any:
     return (await child(continuing_on_signal)).output

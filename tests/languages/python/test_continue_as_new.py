@@ -10,13 +10,19 @@ import pytest
 from callboard import Runtime
 from callboard.bus import events as ev
 from callboard.bus.child_ids import child_id
-from callboard.bus.log.successors import newest
+from callboard.bus.log.successors import newest, successor_of
+from callboard.bus.nats.archive import Archive
 from callboard.bus.nats.purge import Gone
+from callboard.bus.subjects import RunRef
 from callboard.features.access.subject import OPERATOR
 from callboard.runtime.hosting.code_loader import load_object
 from callboard.runtime.hosting.code_registration import register_bundle
+from callboard.runtime.run.messages import start_of
+from callboard.service.client.client import UnknownRun
 from callboard.service.client.connection import Connection
-from callboard.service.operations.removal import purge_run
+from callboard.service.client.errors import RequestRefused
+from callboard.service.operations.archives import archive_runs, import_runs
+from callboard.service.operations.removal import CannotPurge, check_purge, purge_run
 from callboard.surfaces.cli import exits
 from callboard.surfaces.mcp.caller import Caller as McpCaller
 from callboard.surfaces.mcp.tools import Awaiting
@@ -68,6 +74,13 @@ def test_a_cancelled_run_does_not_continue(scenario: Scenario) -> None:
     scenario.start(plays.continuing_when_cancelled).cancel("enough")
     assert end_of(scenario).status == "cancelled"
     assert end_of(scenario).successor is None
+
+
+def test_a_step_cannot_continue_a_run(scenario: Scenario) -> None:
+    scenario.start(plays.continuing_in_a_step)
+    end = end_of(scenario)
+    assert end.error is not None
+    assert "continue_as_new is for workflows, and a step has called it" in end.error.message
 
 
 async def test_outside_of_a_run_the_function_is_called_again() -> None:
@@ -126,6 +139,81 @@ async def test_a_parent_learns_that_the_next_run_was_refused(tmp_path: Path) -> 
         result = await runtime.get_run(parent.id).result()
         assert result.error is not None
         assert result.error.code == "child.refused"
+
+
+async def test_a_budget_that_is_used_up_does_not_refuse_the_next_run(tmp_path: Path) -> None:
+    reply = {"text": "a", "usage": {"input_tokens": 5, "output_tokens": 2}}
+    budgets = {"acme": {"per": "month", "tokens": 5}}
+    async with Runtime(
+        data_dir=tmp_path / "state", code=[plays], allow_scripts=True, budgets=budgets, tenant="acme"
+    ) as runtime:
+        run = await runtime.start(plays.continuing_on_signal)
+        await (await runtime.start(plays.asking_model, input={"left": 0}, script={"default": reply})).result()
+        with pytest.raises(RequestRefused, match="used up"):
+            await start_until_refused(runtime)
+        await run.signal("go")
+        assert (await run.result()).output == 1
+
+
+async def start_until_refused(runtime: Runtime) -> None:
+    """Start runs until the worker has heard that the budget is used up."""
+    while True:
+        await (await runtime.start(plays.counting_down, input={"left": 0})).result()
+
+
+async def test_commands_and_callers_pass_over_a_run_that_was_purged(connection: Connection, caller: Caller) -> None:
+    caller.tenant = connection.config.tenant
+    await register_bundle(connection, load_object(plays))
+    run = await caller.start(definition={"name": "sleeping"}, input={"n": 0})
+    first = connection.client.ref(run)
+    second = await following(connection, first)
+    last = await following(connection, second)
+    await purge_run(connection.client, second.run, Gone())
+    told = await caller.ask("tell", {"run_id": run, "verb": "cancel", "body": {}})
+    assert told["status"] == "accepted"
+    result = await caller.ask("result", {"run_id": run, "wait_s": PATIENCE_S})
+    assert (result["status"], result["run_id"]) == ("cancelled", last.run)
+    await purge_run(connection.client, last.run, Gone())
+    refused = await caller.refused("tell", {"run_id": run, "verb": "cancel", "body": {}})
+    assert refused["problems"][0]["code"] == "run.unknown"
+    assert (await caller.refused("result", {"run_id": run, "wait_s": PATIENCE_S}))["code"] == "run.unknown"
+    with pytest.raises(UnknownRun):
+        await connection.client.await_admission(second.run)
+
+
+async def following(connection: Connection, ref: RunRef) -> RunRef:
+    """Return the run that continues a run, when it is admitted."""
+    async with connection.client.follow(ref.run, event_type="run.end") as feed:
+        end = ev.payload_of((await anext(feed)).event)
+    assert isinstance(end, ev.RunEnd)
+    assert end.successor is not None
+    await connection.client.await_admission(end.successor.run)
+    return connection.client.ref(end.successor.run)
+
+
+async def test_a_start_that_waits_for_its_code_holds_up_nothing_else(
+    runtime: Runtime, connection: Connection, caller: Caller, tmp_path: Path
+) -> None:
+    """A worker without the code has the run's log from an archive; then the start of the next run arrives."""
+    caller.tenant = connection.config.tenant
+    run = await runtime.start(plays.counting_down, input={"left": 1})
+    await run.result()
+    archive, log = tmp_path / "one.callboard", run._messages.log  # pyright: ignore[reportPrivateUsage]
+    tenant = run._messages.tenant  # pyright: ignore[reportPrivateUsage]
+    await archive_runs(log, tenant, [run.id], archive, children=False, progress=lambda _: None)
+    opened = Archive(archive)
+    await import_runs(connection.log, caller.tenant, opened, opened.runs, lambda _: None)
+    await check_purge(connection.client, run.id)
+    end = await connection.log.last(connection.client.ref(run.id))
+    assert end is not None
+    successor = successor_of(end.event)
+    assert successor is not None
+    start = start_of(end.ref, successor)
+    await caller.nc.publish(connection.log.subjects.start(caller.tenant), start.body)
+    refused = await caller.refused("tell", {"run_id": "nobody", "verb": "cancel", "body": {}})
+    assert refused["problems"][0]["code"] == "run.unknown"
+    with pytest.raises(CannotPurge, match="not admitted yet"):
+        await check_purge(connection.client, run.id)
 
 
 async def test_the_service_and_its_tools_wait_for_the_last_run(connection: Connection, caller: Caller) -> None:

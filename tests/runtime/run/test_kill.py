@@ -19,7 +19,7 @@ from callboard.bus.events import Event, Problem
 from callboard.bus.log.memory import MemoryLog
 from callboard.bus.log.port import Beside, Entry
 from callboard.bus.subjects import RunRef
-from callboard.languages.language import STRICT, Ask, End, Stage
+from callboard.languages.language import STRICT, Ask, Continuation, End, Stage
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.interpreter.replay import read_admission
 from callboard.runtime.run.activation import Command
@@ -268,6 +268,28 @@ async def test_parent_and_children_hear_of_it(plain_log: None) -> None:
     assert (wake.to, wake.verb) == (ref, "wake")
     for run in (ref, child):
         check_log(await harness.events(run))
+
+
+async def continuing(stage: Stage) -> End:
+    return End("completed", continuation=Continuation(None))
+
+
+async def test_the_run_that_continues_a_child_hears_of_it(plain_log: None) -> None:
+    harness = harness_for(parental)
+    harness.plays = {**harness.plays, "waiting": continuing}
+    ref = await harness.accept("p")
+    with anyio.move_on_after(30):
+        await harness.perform(ref)
+    (child,) = harness.children.called
+    assert await harness.perform(child) == "ended"
+    stranger = RunHarness({}, log=harness.log)
+    stranger.children = harness.children
+    assert await end_killed(harness.log, stranger, ref, kill())
+    end = ev.payload_of((await harness.events(child))[-1])
+    assert isinstance(end, ev.RunEnd)
+    assert end.successor is not None
+    stops = [one for one in harness.children.run_messages if getattr(one, "verb", "") == "kill"]
+    assert [stop.to.run for stop in stops] == [end.successor.run]
 
 
 async def costly(stage: Stage) -> End:
