@@ -133,6 +133,7 @@ async def _serve_api(config: "Config", connection: "Connection", bound: "socket.
     from callboard.surfaces.http.app import http_app
     from callboard.surfaces.http.catalogue import Catalogue
     from callboard.surfaces.http.http_server import serve_app
+    from callboard.surfaces.http.markdown import Markdown
     from callboard.surfaces.http.metrics import Metrics
     from callboard.surfaces.http.readings import Readings
     from callboard.surfaces.http.sender_secrets import sender_secrets
@@ -142,7 +143,9 @@ async def _serve_api(config: "Config", connection: "Connection", bound: "socket.
         listings = Listings(connection.log, tasks, config.data_dir / FOLDER, prices=config.price_table())
         listings.begin(config.tenant)
         service = Operations(connection.log, Definitions(), listings)
-        operations = all_operations(service, Readings(connection), Catalogue(connection), AccessNames(connection))
+        operations = all_operations(
+            service, Readings(connection), Catalogue(connection), Markdown(), AccessNames(connection)
+        )
         access = await access_of(config, connection, host, port)
         metrics = Metrics(connection, listings, tasks)
         configured = {name: one.reveal() for name, one in config.webhooks.items()}

@@ -70,6 +70,7 @@ async def serve_file(config: "Config", settings: Settings, file: str, host: str,
     from callboard.surfaces.http.app import http_app
     from callboard.surfaces.http.catalogue import Catalogue
     from callboard.surfaces.http.http_server import serve_app
+    from callboard.surfaces.http.markdown import Markdown
     from callboard.surfaces.http.readings import Readings
 
     if host not in LOOPBACK:
@@ -94,6 +95,7 @@ async def serve_file(config: "Config", settings: Settings, file: str, host: str,
                 Operations(connection.log, Definitions(), listings),
                 Readings(connection),
                 Catalogue(connection),
+                Markdown(),
                 AccessNames(connection),
             )
             app = http_app(connection.log, config.tenant, operations, access=Access(open=True, nobody=READER))

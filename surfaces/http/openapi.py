@@ -13,6 +13,7 @@ from callboard.service.schemas.messages import components
 from callboard.service.schemas.published import without_defaults
 from callboard.surfaces.http.access_names import AccessNames
 from callboard.surfaces.http.catalogue import Catalogue
+from callboard.surfaces.http.markdown import Markdown
 from callboard.surfaces.http.readings import Readings
 from callboard.surfaces.http.routes import ROUTES, Kind, Route
 
@@ -76,7 +77,7 @@ _FILE = {"application/json": {"type": "object", "additionalProperties": True}}
 
 def _signature(route: Route) -> Signature:
     """Return the signature of the operation that answers a route."""
-    providers = (Operations, Readings, Catalogue, AccessNames)
+    providers = (Operations, Readings, Catalogue, Markdown, AccessNames)
     return next(found for one in providers if (found := one.signatures().get(route.operation)) is not None)
 
 

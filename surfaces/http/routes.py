@@ -11,6 +11,7 @@ from callboard.service.operations.fork_starts import ForkRun
 from callboard.service.operations.operation import ApiError
 from callboard.service.operations.requests import AddSchedule
 from callboard.surfaces.http.catalogue import DescribeText
+from callboard.surfaces.http.markdown import MarkdownText
 
 Kind = Literal["string", "integer", "number", "list"]
 """The type of a query parameter; a list has items separated by commas."""
@@ -45,7 +46,7 @@ class Route(Struct, frozen=True):
         """The scope that a request to the route requires."""
         if self.operation == "access":
             return "operate"
-        if self.method == "GET":
+        if self.method == "GET" or self.operation == "markdown":
             return "read"
         told = self.more.get("verb") if self.more else None
         return "start" if self.operation in ("start", "describe_text") else "answer" if told == "answer" else "operate"
@@ -145,6 +146,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/definitions", "definition", {}, Registration),
     Route("POST", "/definitions/about", "describe_text", {}, DescribeText),
     Route("GET", "/examples", "examples", {}),
+    Route("POST", "/markdown", "markdown", {}, MarkdownText),
     Route("GET", _NAME, "definition", {}),
     Route("GET", f"{_NAME}/about", "describe", {}),
     Route("GET", f"{_NAME}/versions", "versions", {}),

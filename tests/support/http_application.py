@@ -24,6 +24,7 @@ from callboard.surfaces.http.address import listening, url_of
 from callboard.surfaces.http.app import http_app
 from callboard.surfaces.http.catalogue import Catalogue
 from callboard.surfaces.http.http_server import serve_app
+from callboard.surfaces.http.markdown import Markdown
 from callboard.surfaces.http.metrics import Metrics
 from callboard.surfaces.http.readings import Readings
 
@@ -34,7 +35,9 @@ def application(connection: Connection, tasks: TaskGroup, token: str | None = No
     """The application, over a connection that stands."""
     listings = Listings(connection.log, tasks, prices=connection.config.price_table())
     service = Operations(connection.log, Definitions(), listings, verdict_wait_s=PATIENCE_S)
-    operations = all_operations(service, Readings(connection), Catalogue(connection), AccessNames(connection))
+    operations = all_operations(
+        service, Readings(connection), Catalogue(connection), Markdown(), AccessNames(connection)
+    )
     metrics = Metrics(connection, listings, tasks)
     engine = engine_routes(connection.log, "acme", operations)
     return http_app(connection.log, "acme", operations, access=Access(token, open=True), metrics=metrics, more=engine)

@@ -1,11 +1,11 @@
 // The inspector: the input, result, recorded form and error of an event or of its span.
 
-import {get, readsOnly, to} from '../lib/api.js'
+import {get, readsOnly, Refused, to} from '../lib/api.js'
 import {fill, h, settle} from '../lib/dom.js'
 import {bytes, count, duration, instant, some, spent} from '../lib/format.js'
 import {chip} from '../lib/status.js'
 import {LOST} from '../lib/run.js'
-import {tree} from '../lib/value.js'
+import {copier, file, switcher, viewed} from '../lib/viewed.js'
 import {failure, nothing, remedy} from './parts.js'
 
 /** @typedef {import('../lib/run.js').Run} Run */
@@ -34,7 +34,7 @@ export class Inspector {
     this.buttons = TABS.map((tab) => h('button', {role: 'tab', 'aria-controls': 'inspected', onclick: () => this.given.tab(tab)}))
     this.tabs = h('div', {class: 'tabs', role: 'tablist', 'aria-label': 'Parts of the event', onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event)}, this.buttons)
     this.body = h('div', {class: 'inspector-body', role: 'tabpanel', id: 'inspected', tabindex: '0', 'aria-label': 'Inspected'})
-    this.element = h('div', {class: 'inspector'}, this.head, this.tabs, this.body)
+    this.element = h('div', {class: 'inspector'}, this.head, h('div', {class: 'tab-bar'}, this.tabs, switcher()), this.body)
     /** @type {import('./verbs.js').Place|null} where a fork would go on */
     this.place = null
     this.turn = 0
@@ -215,20 +215,29 @@ export class Inspector {
   }
 
   /** @param {Looked} looked @param {any} call */
-  async conversation({id}, call) {
-    const seen = await get(['runs', id, 'seen', call.key])
+  async conversation(looked, call) {
+    const {id} = looked
+    let seen
+    try {
+      seen = await get(['runs', id, 'seen', call.key])
+    } catch (error) {
+      // What the call itself has recorded is known without the code and the definition of the run.
+      if (!(error instanceof Refused) || !error.status) throw error
+      return [failure(error), ...saw(call, id)]
+    }
     const {verified, digest} = seen
     return [
       h('p', {class: 'facts'},
         verified ? h('span', {class: 'status ok'}, h('span', {class: 'glyph', 'aria-hidden': 'true'}, '✓'), 'exactly what the model was sent') : h('span', {class: 'status failed'}, h('span', {class: 'glyph', 'aria-hidden': 'true'}, '✕'), 'differs from the recorded digest'),
         h('code', {class: 'soft', title: digest}, String(digest).slice(0, 12)),
         h('span', {class: 'soft'}, [seen.purpose, seen.model].filter(Boolean).join(' · ')),
+        copier(seen, id, 'the whole request'),
       ),
-      seen.system ? turn('system', [tree(seen.system, {run: id})], false) : null,
-      ...(seen.messages ?? []).map((/** @type {any} */ one) => turn(one.message.role, one.message.parts.map((/** @type {any} */ each) => part(each, id)), one.new)),
-      seen.tools?.length ? section(`${some(seen.tools.length, 'tool')}`, h('dl', {class: 'tools'}, seen.tools.map((/** @type {any} */ tool) => h('div', {}, h('dt', {}, h('code', {}, tool.name)), h('dd', {}, tool.description ?? '', tree(tool.input_schema ?? {}, {open: 0})))))) : null,
+      seen.system ? h('details', {class: 'turn system'}, h('summary', {}, 'System prompt', h('span', {class: 'soft'}, ` ${some(seen.system.length, 'character')}`)), copier(seen.system, id, 'the system prompt'), viewed(seen.system, {run: id, as: 'markdown'})) : null,
+      ...turnsOf(seen.messages ?? [], looked),
+      seen.tools?.length ? h('details', {class: 'turn'}, h('summary', {}, some(seen.tools.length, 'tool')), h('dl', {class: 'tools'}, seen.tools.map((/** @type {any} */ tool) => h('div', {}, h('dt', {}, h('code', {}, tool.name)), h('dd', {}, tool.description ?? '', viewed(tool.input_schema ?? {}, {open: 0})))))) : null,
       seen.choices?.length ? section('Choices', h('dl', {class: 'tools'}, seen.choices.map((/** @type {any} */ one) => h('div', {}, h('dt', {}, h('code', {}, one.id)), h('dd', {}, one.description))))) : null,
-      seen.schema ? section('Answer schema', tree(seen.schema, {open: 1})) : null,
+      seen.schema ? section('Answer schema', viewed(seen.schema, {open: 1})) : null,
     ]
   }
 }
@@ -236,44 +245,84 @@ export class Inspector {
 /** @param {string} title @param {...import('../lib/dom.js').Child} content */
 const section = (title, ...content) => h('section', {}, h('h3', {}, title), ...content)
 
-/** @param {string} role @param {import('../lib/dom.js').Child[]} parts @param {boolean} fresh */
-const turn = (role, parts, fresh) => h('section', {class: `turn ${role}${fresh ? ' fresh' : ''}`}, h('h3', {}, role, fresh ? h('span', {class: 'new'}, 'new') : null), parts)
+/** A value under its name. @param {string} title @param {any} value @param {import('../lib/viewed.js').How} how */
+const titled = (title, value, how) => h('section', {}, h('div', {class: 'facts'}, h('h3', {}, title), copier(value, how.run ?? '', title)), viewed(value, how))
 
-/** @param {any} one @param {string} run */
-function part(one, run) {
-  switch (one.type) {
-    case 'text': return h('div', {class: 'part'}, tree(one.text, {run}))
-    case 'tool_use': return h('div', {class: 'part'}, h('h4', {}, 'calls ', h('code', {}, one.tool)), tree(one.input, {run}))
-    case 'tool_output': return h('div', {class: 'part'}, h('h4', {}, one.error ? 'the tool failed' : 'the tool answered'), tree(one.error ?? one.output, {run}))
-    default: return h('div', {class: 'part'}, tree(one, {run}))
+const fresh = () => h('span', {class: 'new'}, 'new')
+
+/**
+ * The messages of a conversation. The results of tools are shown under their calls, wherever they were sent.
+ * @param {any[]} messages @param {Looked} looked
+ */
+function turnsOf(messages, looked) {
+  const {id, run, until} = looked
+  /** @type {Map<string, {part: any, new: boolean}>} */
+  const results = new Map()
+  const calls = new Set()
+  for (const {message, new: isNew} of messages) {
+    for (const one of message.parts) {
+      if (one.type === 'tool_use') calls.add(one.id)
+      else if (one.type === 'tool_output') results.set(one.id, {part: one, new: isNew})
+    }
   }
+  return messages.map(({message, n, new: isNew}) => {
+    const parts = message.parts.filter((/** @type {any} */ one) => one.type !== 'tool_output' || !calls.has(one.id))
+    if (!parts.length && message.parts.length) return null
+    const {role} = message
+    const span = role === 'assistant' ? run.spanOf(n) : null
+    const used = span && span.kind === 'model' && span.n1 <= until ? [span.tokens ? `${count(span.tokens)} tok` : '', span.cost ? spent(span.cost) : ''].filter(Boolean).join(' · ') : ''
+    return h('section', {class: `turn ${role}${isNew ? ' fresh' : ''}`},
+      h('div', {class: 'facts'}, h('h3', {}, role, isNew ? fresh() : null), used ? h('span', {class: 'soft'}, used) : null, copier(parts.length === 1 && parts[0].type === 'text' ? parts[0].text : message, id, 'the message')),
+      parts.map((/** @type {any} */ one) => part(one, id, results.get(one.id))))
+  })
+}
+
+/** @param {any} one @param {string} run @param {{part: any, new: boolean}} [result] of a call */
+function part(one, run, result) {
+  switch (one.type) {
+    case 'text': return h('div', {class: 'part'}, viewed(one.text, {run, as: 'markdown'}))
+    case 'tool_use': return h('details', {class: 'part call', open: !result || result.new},
+      h('summary', {}, 'calls ', h('code', {}, one.tool), !result ? null : h('span', {class: result.part.error ? 'code' : 'soft'}, result.part.error ? ' failed' : ' answered'), result?.new ? fresh() : null),
+      h('div', {class: 'facts'}, h('h4', {}, 'Arguments'), copier(one.input, run, 'the arguments')), viewed(one.input, {run}),
+      one.fault ? h('p', {class: 'code'}, one.fault) : null,
+      result ? output(result.part, run) : null)
+    case 'tool_output': return h('div', {class: 'part'}, output(one, run))
+    default: return h('div', {class: 'part'}, viewed(one, {run}))
+  }
+}
+
+/** What a tool has answered. @param {any} one @param {string} run */
+function output(one, run) {
+  const value = one.error ?? one.output
+  return h('div', {}, h('div', {class: 'facts'}, h('h4', {}, one.error ? 'The tool failed' : 'Result'), copier(value, run, 'the result')), viewed(value, {run}))
 }
 
 /** @param {any} event @param {string} run */
 function raw(event, run) {
   const {payload, ...envelope} = event
-  const copied = h('button', {class: 'quiet', onclick: async () => {
-    await navigator.clipboard?.writeText(JSON.stringify(event, null, 2))
-    copied.textContent = 'copied'
-  }}, 'copy as JSON')
-  return h('div', {}, h('p', {class: 'facts'}, h('span', {class: 'soft'}, bytes(JSON.stringify(event).length)), copied), section('payload', tree(payload, {run})), section('envelope', tree(envelope, {run})))
+  return h('div', {}, h('p', {class: 'facts'}, h('span', {class: 'soft'}, bytes(JSON.stringify(event).length)), copier(event, run, 'the event')), titled('payload', payload, {run}), titled('envelope', envelope, {run}))
 }
 
 const GIVEN = ['question', 'instruction', 'input', 'request', 'arguments', 'request_data', 'options', 'match', 'due', 'timeout_at', 'definition', 'start', 'reason', 'message', 'workflow', 'environment']
+
+/** Members of events that people write, or a model writes for people. */
+const PROSE = ['question', 'instruction', 'input', 'reason', 'message', 'output', 'result', 'results', 'value']
 
 /** The input of something. @param {any} event @param {string} run */
 function saw(event, run) {
   const payload = event.payload ?? {}
   const known = GIVEN.filter((name) => payload[name] !== undefined)
   if (event.type === 'run.accepted') {
+    const {files = {}} = payload.start ?? {}, source = payload.definition?.source ?? ''
     return [
-      section('Input', tree(payload.start?.input ?? payload.start?.arguments ?? null, {run})),
-      payload.start?.model ? section('Model', tree(payload.start.model, {run})) : null,
-      section('Definition', h('pre', {class: 'source'}, typeof payload.definition?.source === 'string' ? payload.definition.source : tree(payload.definition?.source ?? '', {run}))),
+      titled('Input', payload.start?.input ?? payload.start?.arguments ?? null, {run, as: 'markdown'}),
+      payload.start?.model ? section('Model', viewed(payload.start.model, {run})) : null,
+      Object.keys(files).length ? section('Files', ...Object.entries(files).map(([name, content]) => file(name, content, run))) : null,
+      section('Definition', typeof source === 'string' ? h('div', {}, copier(source, run, 'the definition'), h('pre', {class: 'source'}, source)) : viewed(source, {run})),
     ]
   }
-  if (!known.length) return Object.keys(payload).length ? [tree(payload, {run})] : [nothing('No input')]
-  return known.map((name) => section(name.replaceAll('_', ' '), tree(payload[name], {run})))
+  if (!known.length) return Object.keys(payload).length ? [viewed(payload, {run})] : [nothing('No input')]
+  return known.map((name) => titled(name.replaceAll('_', ' '), payload[name], {run, as: PROSE.includes(name) ? 'markdown' : 'text'}))
 }
 
 /** The result of something. @param {any} first @param {any} last @param {any} own @param {Looked} looked */
@@ -288,14 +337,14 @@ function said(first, last, own, looked) {
   const payload = last.payload ?? {}
   const {text: words, data, toolCalls, usage, output, results, result, value, told, response_data: response} = payload
   const parts = [
-    words ? section('Text', tree(words, {run})) : null,
-    data !== undefined ? section('Data', tree(data, {run})) : null,
+    words ? titled('Text', words, {run, as: 'markdown'}) : null,
+    data !== undefined ? titled('Data', data, {run, as: 'markdown'}) : null,
     toolCalls?.length ? section('Tool calls', ...toolCalls.map((/** @type {any} */ one) => part({type: 'tool_use', ...one}, run))) : null,
-    ...Object.entries({output, value, result, told, results, 'response data': response}).map(([name, one]) => (one === undefined ? null : section(name, tree(one, {run})))),
-    usage ? section('Usage', tree(usage, {run})) : null,
+    ...Object.entries({output, value, result, told, results, 'response data': response}).map(([name, one]) => (one === undefined ? null : titled(name, one, {run, as: last.type !== 'tool.result' && PROSE.includes(name) ? 'markdown' : 'text'}))),
+    usage ? section('Usage', viewed(usage, {run})) : null,
   ].filter(Boolean)
   if (parts.length) return parts
-  return payload.error ? wrong([last], run) : Object.keys(payload).length ? [tree(payload, {run})] : [nothing('No result', 'It ended without a value.')]
+  return payload.error ? wrong([last], run) : Object.keys(payload).length ? [viewed(payload, {run})] : [nothing('No result', 'It ended without a value.')]
 }
 
 /** Why it failed. @param {any[]} events @param {string} run */
@@ -309,10 +358,11 @@ function wrong(events, run) {
     {class: 'wrong'},
     h('h3', {}, i ? 'before that' : 'failed'),
     h('p', {}, h('code', {class: 'code'}, one.code), one.retryable === true ? h('span', {class: 'soft'}, ' may be tried again') : null),
-    one.message ? h('p', {}, tree(one.message, {run})) : null,
+    one.message ? viewed(one.message, {run}) : null,
+    one.message ? copier(one.message, run, 'the message') : null,
     one.code ? remedy(one.code) : null,
     one.path ? h('p', {class: 'soft'}, 'at ', h('code', {}, one.path)) : null,
-    one.details !== undefined && one.details !== null ? tree(one.details, {run}) : null,
+    one.details !== undefined && one.details !== null ? viewed(one.details, {run}) : null,
   ))
 }
 

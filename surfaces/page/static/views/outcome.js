@@ -5,7 +5,7 @@ import {get, readsOnly, to} from '../lib/api.js'
 import {fill, h} from '../lib/dom.js'
 import {left, some} from '../lib/format.js'
 import {over} from '../lib/status.js'
-import {tree} from '../lib/value.js'
+import {copier, switcher, viewed} from '../lib/viewed.js'
 import {failure, remedy} from './parts.js'
 import {Question} from './question.js'
 
@@ -96,10 +96,10 @@ export class Outcome {
       wrong ? h('section', {class: 'wrong'},
         h('h2', {}, 'Error'),
         h('p', {}, h('code', {class: 'code'}, wrong.code)),
-        wrong.message ? h('p', {}, tree(wrong.message, {run: id})) : null,
+        wrong.message ? viewed(wrong.message, {run: id}) : null,
         wrong.code ? remedy(wrong.code) : null,
         h('p', {}, h('button', {onclick: () => this.given.failed()}, 'Show where'))) : null,
-      value !== null && value !== undefined ? h('section', {}, h('h2', {}, 'Output'), tree(value, {open: TREE_LEVELS, run: id}))
+      value !== null && value !== undefined ? h('section', {}, h('div', {class: 'facts'}, h('h2', {}, 'Output'), copier(value, id, 'the output'), switcher()), viewed(value, {open: TREE_LEVELS, run: id, as: 'markdown'}))
         : wrong ? null : h('section', {}, h('h2', {}, 'Output'), h('p', {class: 'soft'}, status === 'cancelled' ? 'The run was cancelled.' : 'The run has ended without an output.')),
     ]
   }
@@ -114,7 +114,7 @@ function given(id, {payload}) {
   const input = start.input ?? start.arguments
   const named = Object.entries(tags)
   return [
-    h('section', {}, h('h2', {}, 'Input'), input === undefined || input === null ? h('p', {class: 'soft'}, 'No input') : tree(input, {open: TREE_LEVELS, run: id})),
+    h('section', {}, h('h2', {}, 'Input'), input === undefined || input === null ? h('p', {class: 'soft'}, 'No input') : viewed(input, {open: TREE_LEVELS, run: id, as: 'markdown'})),
     start.model ? h('section', {}, h('h2', {}, 'Model'), h('code', {}, String(start.model))) : null,
     named.length ? h('section', {}, h('h2', {}, 'Tags'), h('p', {class: 'facts'}, named.map(([name, value]) => h('a', {href: to(['runs'], {q: `tag.${name}=${JSON.stringify(value)}`})}, `${name}: ${value}`)))) : null,
   ]

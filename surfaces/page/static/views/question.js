@@ -6,7 +6,7 @@ import {choicesOf, same} from '../lib/fields.js'
 import {Form} from '../lib/form.js'
 import {instant, spent} from '../lib/format.js'
 import {rowsOf} from '../lib/rows.js'
-import {tree} from '../lib/value.js'
+import {switcher, viewed} from '../lib/viewed.js'
 import {failure, field, once} from './parts.js'
 
 const ANSWER_WAIT_S = 10
@@ -70,8 +70,8 @@ export class Question {
           : [h('span', {}, 'Asked ', h('time', {datetime: one.since}, instant(one.since))), h('span', {}, 'no time limit')],
         one.timeout_action ? h('span', {}, 'then: ', h('code', {}, one.timeout_action)) : null,
         this.approval ? costOf(one.run) : null)),
-      rest ? h('div', {class: 'text asked-more', dir: 'auto'}, rest) : null,
-      context === undefined ? null : h('section', {class: 'context', 'aria-label': 'Context'}, h('h3', {}, 'Context'), tree(context, {open: 2, run: one.run})),
+      rest ? h('div', {class: 'asked-more'}, viewed(rest, {as: 'markdown'})) : null,
+      context === undefined ? null : h('section', {class: 'context', 'aria-label': 'Context'}, h('div', {class: 'facts'}, h('h3', {}, 'Context'), switcher()), viewed(context, {open: 2, run: one.run, as: 'markdown'})),
       this.approval ? null : earlier(one),
       this.form,
     ]
@@ -161,7 +161,7 @@ async function latest(run, n) {
   if (!row) return null
   const page = await get(['runs', run, 'events'], {after: row.sequence - 1, limit: 1})
   const {text, data, output, value} = page.events[0].event.payload
-  return tree(data ?? output ?? value ?? text ?? null, {open: 2, run})
+  return viewed(data ?? output ?? value ?? text ?? null, {open: 2, run})
 }
 
 /** The form of the arguments of a call, as the model has given them. @param {any} one */
