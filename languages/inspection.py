@@ -13,13 +13,15 @@ from msgspec import Struct
 class Place(Struct, frozen=True):
     """A frame of the workflow's code: the frame, its file by its name in the bundle, and where in it the code is.
 
-    ``instruction`` is the offset in the frame's byte code, as `traceback` has it.
+    ``instruction`` is the offset in the frame's byte code, as `traceback` has it. ``in_bundle`` is whether the file
+    belongs to the workflow's sources.
     """
 
     frame: FrameType
     file: str
     line: int
     instruction: int
+    in_bundle: bool = False
 
 
 class Awaited(Struct, frozen=True):

@@ -48,7 +48,7 @@ class WorkflowInspection:
 
     def _inspect(self, task: "asyncio.Task[Any]") -> InspectedTask:
         frames, waited = _walk(task.get_coro())
-        places = [Place(frame, short(self._root, _file(frame)), frame.f_lineno, frame.f_lasti) for frame in frames]
+        places = [self._place(frame, frame.f_lineno, frame.f_lasti) for frame in frames]
         own = [place for place in places if not is_own(_file(place.frame))]
         return InspectedTask(self._loop.addresses.of(task), own, self._awaited(frames, waited))
 
@@ -58,13 +58,15 @@ class WorkflowInspection:
         places: list[Place] = []
         traceback = error.__traceback__
         while traceback is not None:
-            file = _file(traceback.tb_frame)
-            if not is_own(file):
-                places.append(
-                    Place(traceback.tb_frame, short(self._root, file), traceback.tb_lineno, traceback.tb_lasti)
-                )
+            if not is_own(_file(traceback.tb_frame)):
+                places.append(self._place(traceback.tb_frame, traceback.tb_lineno, traceback.tb_lasti))
             traceback = traceback.tb_next
         return places
+
+    def _place(self, frame: FrameType, line: int, instruction: int) -> Place:
+        file = _file(frame)
+        in_bundle = bool(self._root) and file.startswith(self._root)
+        return Place(frame, short(self._root, file), line, instruction, in_bundle)
 
     def _awaited(self, frames: list[FrameType], waited: Any) -> Awaited | None:
         node = self._loop.node_awaited(waited)

@@ -6,6 +6,7 @@ They are found by a replay with the code that this process hosts; nothing is exe
 import linecache
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from types import FrameType
 
 from msgspec import Struct
 
@@ -61,11 +62,12 @@ class TaskStack(Struct, frozen=True):
     error: str = ""
 
 
-class Stacks(Struct, frozen=True):
+class Stacks(Struct, frozen=True, omit_defaults=True):
     """The tasks of a run after event ``at``.
 
     ``recorded`` is the digest of the sources that the run had there, ``given`` that of the sources that were replayed;
-    lines and locals are those of the latter.
+    lines and locals are those of the latter. ``sources`` has the text of each file of the bundle in which a task is, if
+    it was requested.
     """
 
     at: int
@@ -73,6 +75,7 @@ class Stacks(Struct, frozen=True):
     recorded: str
     given: str
     tasks: list[TaskStack]
+    sources: dict[str, str] = {}
 
     @property
     def is_same_code(self) -> bool:
@@ -97,15 +100,19 @@ class Inspected(Struct, frozen=True):
     def list_tasks(self) -> list[InspectedTask]:
         return self.inspection.list_tasks() if self.inspection is not None else []
 
-    def describe(self, *, with_locals: bool = False) -> Stacks:
-        """Return the stacks as data; ``with_locals``: with local variables, shortened and without secrets."""
+    def describe(self, *, with_locals: bool = False, with_sources: bool = False) -> Stacks:
+        """Return the stacks as data; ``with_locals``: with local variables, shortened and without secrets;
+        ``with_sources``: with the texts of the files, without secrets."""
         if self.inspection is None:
             return Stacks(self.at, self.code.entry, self.code.digest, self.given, [])
         redact = _make_redaction(self.secrets)
         # Texts of values are made by code of the workflow.
         with self.inspection.inside():
-            tasks = [self._describe_task(task, redact, with_locals) for task in self.inspection.list_tasks()]
-        return Stacks(self.at, self.code.entry, self.code.digest, self.given, tasks)
+            inspected = self.inspection.list_tasks()
+            tasks = [self._describe_task(task, redact, with_locals) for task in inspected]
+        places = [place for task in inspected for place in task.places if place.in_bundle] if with_sources else []
+        sources = {place.file: redact(_read_source(place.frame)) for place in places}
+        return Stacks(self.at, self.code.entry, self.code.digest, self.given, tasks, sources)
 
     def _describe_task(self, task: InspectedTask, redact: Callable[[str], str], with_locals: bool) -> TaskStack:
         frames = [_describe_frame(place, redact if with_locals else None) for place in task.places]
@@ -162,11 +169,17 @@ def inspect_run(ref: RunRef, events: Sequence[Event], secrets_of: SecretsOf, at:
 
 
 def stacks_at(
-    ref: RunRef, events: Sequence[Event], secrets_of: SecretsOf, at: int, *, with_locals: bool = False
+    ref: RunRef,
+    events: Sequence[Event],
+    secrets_of: SecretsOf,
+    at: int,
+    *,
+    with_locals: bool = False,
+    with_sources: bool = False,
 ) -> Stacks:
     """Return the stacks of a run after its event ``at``. Raises as `inspect_run`."""
     with inspect_run(ref, events, secrets_of, at) as inspected:
-        return inspected.describe(with_locals=with_locals)
+        return inspected.describe(with_locals=with_locals, with_sources=with_sources)
 
 
 def no_event(ref: RunRef, events: Sequence[Event], at: int) -> CallboardError:
@@ -181,6 +194,11 @@ def _describe_frame(place: Place, redact: Callable[[str], str] | None) -> StackF
     if redact is not None:
         values = {name: _text_of_local(name, value, redact) for name, value in dict(place.frame.f_locals).items()}
     return StackFrame(place.file, place.line, code.co_name, source, values)
+
+
+def _read_source(frame: FrameType) -> str:
+    """Return the text of the file of a frame, empty if it cannot be read."""
+    return "".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
 
 
 def _make_redaction(secrets: Mapping[str, str]) -> Callable[[str], str]:

@@ -8,6 +8,7 @@ import re
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio
@@ -229,12 +230,12 @@ class Readings(Provider):
         return await self._run_checked(replay_events, ref, events, admission, secrets, n)
 
     async def stacks(self, tenant: str, asked: OneMoment) -> Stacks:
-        """Return the frames of the tasks of a run after one of its events, without local variables, if its definition
-        is code that this process hosts."""
+        """Return the frames of the tasks of a run after one of its events, and the files in which they are, without
+        local variables, if its definition is code that this process hosts."""
         ref, events = RunRef(tenant, asked.run_id), await self._read_events(asked.run_id)
         n = event_at(events, asked.n or events[-1].n).n
         await self._run_checked(require_sound, ref, [event for event in events if event.n <= n])
-        return await self._run_checked(stacks_at, ref, events, self._secrets_of, n)
+        return await self._run_checked(partial(stacks_at, with_sources=True), ref, events, self._secrets_of, n)
 
     def _secrets_of(self, admission: Admitted) -> dict[str, str]:
         return secrets_of(self._connection.config, os.environ, admission)

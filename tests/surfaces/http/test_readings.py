@@ -273,6 +273,7 @@ async def test_the_stacks_of_a_workflow_in_python_are_read_at_an_event(deploymen
     schema = answered["application/json"]["schema"]
     Draft202012Validator({**schema, "components": document()["components"]}).validate(found)
     assert frame["source"].startswith('verdict = await ask("Restart it?"')
+    assert found["sources"][frame["file"]].splitlines()[frame["line"] - 1].strip() == frame["source"]
     assert (await client.get("/runs/triaged/stacks/999")).status_code == 404
     assert (await client.post("/runs/triaged/kill", json={})).status_code == 202
 

@@ -7,6 +7,8 @@ import anyio
 import pytest
 from playwright.async_api import Download, Page, expect
 
+from callboard.runtime.hosting.code_loader import load_object
+from tests.support import python_workflows
 from tests.support.browser import axe
 from tests.support.page_stage import LOOP, Stage, asked
 from tests.support.page_stage import browser as browser  # the fixtures
@@ -210,3 +212,25 @@ async def test_files_of_a_start_have_names_and_sizes_and_a_download(stage: Stage
     async with page.expect_download() as saving:
         await row.get_by_role("button", name="Download a.md").click()
     assert await saved(await saving.value) == b"# A\n"
+
+
+async def test_the_source_of_a_workflow_in_python_has_the_current_line_of_each_task(stage: Stage) -> None:
+    source = load_object(python_workflows.triage).definitions["triage"]
+    start = {"definition": {"source": source}, "input": {"service": "shop", "urls": ["a"]}}
+    await stage.start("source-1", start, end=False)
+    page = await stage.browser.page(stage.url("runs/source-1"), width=1440, height=900)
+    await expect(page.locator(".outcome .asking")).to_have_text("Restart it?")
+    await page.get_by_role("button", name="Source", exact=True).click()
+    mark = page.locator(".sources mark")
+    await expect(mark).to_contain_text('verdict = await ask("Restart it?"')
+    await expect(page.locator(".task-list")).to_contain_text("(human.asked)")
+    line = await mark.get_attribute("data-line")
+    await expect(page.locator(".sources .gutter")).to_contain_text(f"▸ {line}")
+    await page.reload()
+    await expect(mark).to_be_visible()
+    await stage.browser.picture(page, "inspector-source-desktop-light")
+    begun = (await stage.client.get("/runs/source-1/events", params={"types": "effect.call,tool.call"})).json()[
+        "events"
+    ]
+    await page.goto(stage.url(f"runs/source-1?n={begun[0]['event']['n']}"))
+    await expect(mark.first).not_to_contain_text("Restart it?")

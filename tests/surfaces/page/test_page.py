@@ -230,6 +230,7 @@ async def test_saw_is_the_conversation_that_the_model_was_sent(stage: Stage) -> 
     recorded = await stage.start("seen")
     calls = [one["event"] for one in recorded if one["event"]["type"] == "model.call"]
     page = await stage.browser.page(stage.url("runs/seen"))
+    await page.locator(".inspector").get_by_role("button", name="Text", exact=True).click()
     for call in calls:
         await page.goto(stage.url(f"runs/seen?n={call['n']}"))
         await expect(page.get_by_text("exactly what the model was sent")).to_be_visible()

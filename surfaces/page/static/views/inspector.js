@@ -10,7 +10,7 @@ import {failure, nothing, remedy} from './parts.js'
 
 /** @typedef {import('../lib/run.js').Run} Run */
 /** @typedef {import('../lib/run.js').Span} Span */
-/** @typedef {{id: string, run: Run, n: number, span: Span|null, tab: string, said: string, until: number, loaded: boolean, absent: string}} Looked `until`: the event after which the run is shown; `absent`: the selected node, if it has not been entered by then */
+/** @typedef {{id: string, run: Run, n: number, span: Span|null, tab: string, said: string, lacks: boolean, until: number, loaded: boolean, absent: string}} Looked `until`: the event after which the run is shown; `absent`: the selected node, if it has not been entered by then */
 
 /** Events that say what came of something: a fork may have them say something else. */
 const OUTCOMES = ['model.result', 'tool.result', 'effect.result']
@@ -181,9 +181,10 @@ export class Inspector {
 
   /** What a model says at the moment. */
   speak() {
-    const {said} = /** @type {Looked} */ (this.looked)
-    const place = this.body.querySelector('.speaking')
+    const {said, lacks} = /** @type {Looked} */ (this.looked)
+    const place = this.body.querySelector('.speaking'), note = /** @type {HTMLElement|null} */ (this.body.querySelector('.lacks'))
     if (place && place.textContent !== said) place.textContent = said
+    if (note) note.hidden = !lacks
   }
 
   /** @param {Looked} looked @returns {Promise<import('../lib/dom.js').Child[]>} */
@@ -330,7 +331,7 @@ function said(first, last, own, looked) {
   const run = looked.id
   if (!last) {
     const {type} = first
-    if (type === 'model.call') return [h('p', {class: 'facts soft'}, 'The model is answering.'), h('pre', {class: 'speaking'}, looked.said)]
+    if (type === 'model.call') return [h('p', {class: 'facts soft'}, 'The model is answering.'), h('p', {class: 'soft lacks', hidden: !looked.lacks}, 'The parts marked … were sent before this page was connected. The whole answer is shown when it is complete.'), h('pre', {class: 'speaking', dir: 'auto'}, looked.said)]
     const waits = ['human.asked', 'tool.call', 'effect.call', 'timer.set', 'signal.awaited', 'child.start', 'node.enter', 'run.accepted', 'run.paused'].includes(type)
     return waits ? [nothing('No result yet', 'It is still in progress.')] : saw(own, run)
   }

@@ -161,7 +161,7 @@ async function latest(run, n) {
   if (!row) return null
   const page = await get(['runs', run, 'events'], {after: row.sequence - 1, limit: 1})
   const {text, data, output, value} = page.events[0].event.payload
-  return viewed(data ?? output ?? value ?? text ?? null, {open: 2, run})
+  return viewed(data ?? output ?? value ?? text ?? null, {open: 2, run, as: 'markdown'})
 }
 
 /** The form of the arguments of a call, as the model has given them. @param {any} one */

@@ -13,6 +13,7 @@ import {Graph} from './graph.js'
 import {Inspector} from './inspector.js'
 import {Outcome} from './outcome.js'
 import {failure} from './parts.js'
+import {Source} from './source.js'
 import {beside, forking, verbs} from './verbs.js'
 import {Waterfall} from './waterfall.js'
 
@@ -120,7 +121,7 @@ export class RunView extends HTMLElement {
     clearTimeout(this.pricing)
     clearTimeout(this.lacking)
     this.pricing = this.lacking = undefined
-    for (const one of [this.graph, this.waterfall, this.inspector, this.outcome, this.list]) one?.close()
+    for (const one of [this.graph, this.source, this.waterfall, this.inspector, this.outcome, this.list]) one?.close()
     this.run_id = undefined
   }
 
@@ -132,6 +133,7 @@ export class RunView extends HTMLElement {
     this.trouble = h('div')
     this.missing = h('div', {role: 'status'})
     this.graph = new Graph({chosen: (node) => this.chooseNode(node)})
+    this.source = new Source(this.graph.element)
     this.waterfall = new Waterfall({chosen: (span) => this.choose(span.n0), opened: (span) => span.kind === 'child' && go(to(['runs', span.name]))})
     this.inspector = new Inspector({tab: (tab) => this.look({tab}), event: (n) => this.choose(n), fork: (place) => forking(id, place)})
     this.outcome = new Outcome({failed: () => {
@@ -159,7 +161,7 @@ export class RunView extends HTMLElement {
       this,
       this.head, this.trouble, this.missing, this.tabs, this.outcome.element,
       h('div', {class: 'panes'},
-        h('section', {class: 'pane', 'aria-label': 'Graph', data: {pane: 'graph'}}, this.graph.element),
+        h('section', {class: 'pane', 'aria-label': 'Graph', data: {pane: 'graph'}}, this.source.element, this.graph.element),
         h('section', {class: 'pane', 'aria-label': 'Waterfall', data: {pane: 'spans'}}, this.waterfall.element),
         h('section', {class: 'pane', 'aria-label': 'Inspector', data: {pane: 'inspector'}}, this.inspector.element),
         h('div', {class: 'scrubber'}, step('◀', 'Previous event', -1), this.slider, step('▶', 'Next event', 1), this.where, this.following, this.verify, this.verdict),
@@ -440,9 +442,10 @@ export class RunView extends HTMLElement {
     // While the events are still being read, it is not known what goes on.
     if (this.loaded || this.n !== null) this.graph.colour(shown, ways, this.node || (span ? this.nodeOf(span, ids) : ''))
     this.entries(at)
+    if (this.language === 'python') this.source.show({id: /** @type {string} */ (this.run_id), n})
     this.outcome.show(this.summary())
     const call = span?.kind === 'model' ? this.saying.get(span.n0) : null
-    this.inspector.show({id: /** @type {string} */ (this.run_id), run, n: at, span, until: Math.max(n, at), loaded: this.loaded, tab: this.tab, absent, said: spoken(call?.pieces ?? [])})
+    this.inspector.show({id: /** @type {string} */ (this.run_id), run, n: at, span, until: Math.max(n, at), loaded: this.loaded, tab: this.tab, absent, ...spoken(call?.pieces ?? [])})
   }
 
   /** What the outcome is made of. */
@@ -614,10 +617,21 @@ async function* indexOf(id, after, signal) {
   }
 }
 
-/** The end of what a model says at the moment; a mark stands for what is not shown before it. @param {string[]} pieces */
+/**
+ * The end of what a model says at the moment, with a mark in place of each part that is not shown, and whether parts of it
+ * have not been received: they were sent before the page was open, or while its connection was interrupted.
+ * @param {string[]} pieces
+ */
 function spoken(pieces) {
-  const text = pieces.join('')
-  return pieces.length && (!(0 in pieces) || text.length > SAID_MAX) ? `… ${text.slice(-SAID_MAX)}` : text
+  let text = '', lacks = false
+  for (let k = 0, was = true; k < pieces.length; k++) {
+    const has = k in pieces
+    if (!has && was) text += k ? ' … ' : '… '
+    text += pieces[k] ?? ''
+    lacks ||= !has
+    was = has
+  }
+  return {said: text.length > SAID_MAX ? `… ${text.slice(-SAID_MAX)}` : text, lacks}
 }
 
 /** The origin of a run. @param {string} id @param {string|null} parent @param {string|null} schedule @param {{run: string, n: number}|null} forked @param {string|null} continues */
