@@ -329,6 +329,8 @@ class Admission:
         problems: list[Problem] = []
         warnings: list[Problem] = []
         for attempt in start_attempts(document):
+            if attempt.get("fork") is not None:
+                attempt = await self._forks.follow_input(child.tenant, attempt)
             examined = await self._examine_complete(child.tenant, attempt, len(message))
             try:
                 verdict = await self._admit_run(child, examined, None, came_from, parent=parent, bears=warnings)

@@ -68,6 +68,19 @@ class Forks:
             return [accepted]
         return start_like(accepted, document)
 
+    async def follow_input(self, tenant: str, document: dict[str, Any]) -> dict[str, Any]:
+        """Return the start message of a child that is a fork, without its input if it forks a run that continued a run
+        with this input: the fork has the input of the run that it forks.
+
+        :raises NoAnswer: if the log does not answer
+        """
+        first = forked = await self._read_accepted(RunRef(tenant, document["fork"]["run"]))
+        while isinstance(first, ev.RunAccepted) and first.continues is not None:
+            first = await self._read_accepted(RunRef(tenant, first.continues.run))
+        if first is forked or isinstance(first, Problem) or first.start.get("input") != document.get("input"):
+            return document
+        return {name: value for name, value in document.items() if name != "input"}
+
     async def plan_parting(self, ref: RunRef, start: StartRun, plan: Plan[Any]) -> "Parting | list[Problem]":
         """Return how a fork parts from its origin, or why it cannot.
 

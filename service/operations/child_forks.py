@@ -16,6 +16,7 @@ from callboard.bus import events as ev
 from callboard.bus.child_ids import child_id
 from callboard.bus.events import Event, Problem
 from callboard.bus.log.port import whole
+from callboard.bus.nats.purge import newest_run
 from callboard.service.client.client import Client, UnknownRun
 from callboard.service.operations.retry_point import NowhereToFork, find_continue_place
 
@@ -103,8 +104,10 @@ class _Search:
         return {"run": child, "at": at, **({"children": below} if below else {})}
 
     async def _child_at(self, run: str, events: Sequence[Event], n: int, key: str) -> str:
-        """Return the child run of an effect that event ``n`` closed. Up to the place of a fork, the children are those
-        of its origin; after it, the fork has its own."""
+        """Return the child run of an effect that event ``n`` closed, or the newest run that continues it.
+
+        Up to the place of a fork, the children are those of its origin; after it, the fork has its own.
+        """
         accepted = ev.payload_of(events[0])
         while isinstance(accepted, ev.RunAccepted) and accepted.forked_from is not None and n <= accepted.forked_from.n:
             run = accepted.forked_from.run
@@ -112,7 +115,8 @@ class _Search:
             if first is None:
                 break
             accepted = ev.payload_of(await whole(self._client.log, first))
-        return child_id(run, key)
+        child, _ = await newest_run(self._client.log, self._client.ref(child_id(run, key)))
+        return child.run
 
 
 def _children_after(events: Sequence[Event], at: int) -> dict[str, int]:

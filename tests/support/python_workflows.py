@@ -458,6 +458,11 @@ async def continuing_on_signal(n: int = 0) -> int:
     return n
 
 
+@workflow
+async def waiting_for_sleeping() -> Any:
+    return (await child(sleeping, {"n": 0})).output
+
+
 @step
 def going_on() -> None:
     continue_as_new()

@@ -191,6 +191,26 @@ async def following(connection: Connection, ref: RunRef) -> RunRef:
     return connection.client.ref(end.successor.run)
 
 
+async def test_the_retry_of_a_parent_goes_on_in_the_newest_run_of_its_child(
+    connection: Connection, caller: Caller
+) -> None:
+    caller.tenant = connection.config.tenant
+    await register_bundle(connection, load_object(plays))
+    run = await caller.start(definition={"name": "waiting_for_sleeping"})
+    async with connection.client.follow(run, event_type="child.start") as feed:
+        key = (await anext(feed)).event.key
+    last = await following(connection, await following(connection, connection.client.ref(child_id(run, key))))
+    await caller.ask("tell", {"run_id": run, "verb": "cancel", "body": {}})
+    await caller.ask("result", {"run_id": run, "wait_s": PATIENCE_S})
+    again = (await caller.ask("fork", {"run_id": run, "failure": True}))["run_id"]
+    async with connection.client.follow(child_id(again, key), event_type="run.accepted") as feed:
+        accepted = ev.payload_of((await anext(feed)).event)
+    assert isinstance(accepted, ev.RunAccepted)
+    assert accepted.forked_from is not None
+    assert (accepted.forked_from.run, accepted.start["input"]) == (last.run, {"n": 2})
+    await caller.ask("tell", {"run_id": again, "verb": "kill", "body": {}})
+
+
 async def test_a_start_that_waits_for_its_code_holds_up_nothing_else(
     runtime: Runtime, connection: Connection, caller: Caller, tmp_path: Path
 ) -> None:
