@@ -26,7 +26,7 @@ _COLOUR_OF: dict[str, NodeColour] = {
     "cancelled": "cancelled",
 }
 
-_URGENCY: Sequence[NodeColour] = ("current", "failed", "cancelled", "success", "skipped")
+URGENCY: Sequence[NodeColour] = ("current", "failed", "cancelled", "success", "skipped")
 """Colours by priority, for a node that represents several executions."""
 
 
@@ -83,7 +83,7 @@ class DiagramFold:
 
     def view(self) -> Diagram:
         colours: dict[str, NodeColour] = {
-            node: min(found.values(), key=_URGENCY.index) for node, found in self._colours.items()
+            node: min(found.values(), key=URGENCY.index) for node, found in self._colours.items()
         }
         return Diagram(self._outline, colours, dict(self._taken), self._entry, dict(self._entered))
 

@@ -176,14 +176,13 @@ def _load_run_subject(run: str, settings: Settings) -> Subject:
 
 
 def _run_subject(events: "Sequence[Event]") -> Subject:
-    from callboard.projections.drawing.diagram import DiagramFold
-    from callboard.projections.projection import fold
+    from callboard.projections.drawing.executed import diagram_of
     from callboard.service.operations.results import result_of
     from callboard.surfaces.cli.views import elapsed_text
 
     result = result_of(events)
     told = ["run " + result.run[:RUN_SHOWN_CHARS_MAX], f"{result.status} {elapsed_text(result)}".strip()]
-    return Subject(fold(DiagramFold(), events), title_of(events) or result.definition, " · ".join(told))
+    return Subject(diagram_of(events), title_of(events) or result.definition, " · ".join(told))
 
 
 def title_of(events: "Sequence[Event]") -> str:

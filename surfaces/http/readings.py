@@ -36,7 +36,8 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
 from callboard.lib.json_decoder import decode_json
 from callboard.projections.comparison.diff import RunDiff, compare_logs
-from callboard.projections.drawing.diagram import DiagramFold, Direction
+from callboard.projections.drawing.diagram import Direction
+from callboard.projections.drawing.executed import diagram_of
 from callboard.projections.drawing.geometry import Geometry, geometry, outline_hash
 from callboard.projections.drawing.svg import svg
 from callboard.projections.projection import fold
@@ -329,8 +330,8 @@ def _jaeger(events: Sequence[Event]) -> Content:
 
 
 def _svg(events: Sequence[Event]) -> Content:
-    result, diagram = fold(Results(), events), fold(DiagramFold(), events)
-    text = svg(diagram, title=result.definition, subtitle=f"run {result.run} · {result.status}")
+    result = fold(Results(), events)
+    text = svg(diagram_of(events), title=result.definition, subtitle=f"run {result.run} · {result.status}")
     return Content(text.encode(), "image/svg+xml")
 
 
