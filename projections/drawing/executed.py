@@ -24,7 +24,7 @@ _COLOUR_OF: dict[str, NodeColour] = {"ok": "success", "failed": "failed", "cance
 
 
 def diagram_of(events: Sequence[Event]) -> Diagram:
-    """Return the diagram of a run: its outline with colours, or what was executed if it has effects outside of nodes."""
+    """Return the diagram of a run: its outline with colours, or what it executed if its effects are in no node."""
     effects = any(event.key for event in events) and not any(event.type == NodeEnter.type for event in events)
     fold = ExecutedFold() if effects else DiagramFold()
     for event in events:

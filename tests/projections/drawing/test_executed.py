@@ -1,5 +1,6 @@
 """The diagram of what a workflow in Python has executed."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -45,8 +46,7 @@ def test_a_failed_effect_is_red(scenario: Scenario) -> None:
 
 
 def test_a_run_of_another_language_is_its_outline(scenario: Scenario) -> None:
-    source = (
-        '{"id": "w", "name": "W", "entry": "a", "nodes": {"a": {"name": "A", "instruction": "Do it."}}, "edges": []}'
-    )
+    nodes = {"a": {"name": "A", "instruction": "Do it."}}
+    source = json.dumps({"id": "w", "name": "W", "entry": "a", "nodes": nodes, "edges": []})
     scenario.start(source=source, script={"default": {"text": "ok"}})
     assert [node.id for node in diagram_of(scenario.events).outline.nodes] == ["a"]
