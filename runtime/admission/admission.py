@@ -199,6 +199,8 @@ class Admission:
         tenant, run, verb = self._log.subjects.parse_inbound(delivery.subject)
         verdict = Verdict("rejected", run or named_run_id(delivery.data), problems=[problem])
         await record_refusal(self._log, tenant, "start" if run is None else verb, verdict, delivery)
+        if run is None and verdict.run_id:
+            await self._wake_parent(RunRef(tenant, verdict.run_id), decode_start(delivery.data), delivery.sequence)
         self._answer(verdict, delivery)
 
     def _put_off(self, error: StoreFull, run: str | None, verb: str, delivery: Delivery) -> None:
@@ -246,15 +248,19 @@ class Admission:
             return None
         if verdict.status == "rejected":
             await record_refusal(self._log, tenant, "start", withhold_texts(verdict) if secret else verdict, delivery)
-            if isinstance(document, dict) and (parent := await parent_of(self._log, tenant, document)) is not None:
-                # It waits for the end of the run that was refused.
-                wake = msgspec.json.encode(Wake(parent.key, ref.run))
-                await route(self._log, RunRef(tenant, parent.run), "wake", wake, f"refused-{delivery.sequence}")
+            await self._wake_parent(ref, document, delivery.sequence)
         if secret or any(problem.code == PURGED for problem in verdict.problems):
             await erase_start(self._log, ref, delivery.sequence, document)
         elif verdict.duplicate:
             await erase(self._log, delivery.sequence)
         return verdict
+
+    async def _wake_parent(self, ref: RunRef, document: dict[str, Any] | list[Problem], sequence: int) -> None:
+        """Wake the parent that waits for the end of a run whose start was refused, if the run continues a child."""
+        parent = await parent_of(self._log, ref.tenant, document) if isinstance(document, dict) else None
+        if parent is not None:
+            wake = msgspec.json.encode(Wake(parent.key, ref.run))
+            await route(self._log, RunRef(ref.tenant, parent.run), "wake", wake, f"refused-{sequence}")
 
     async def _decide_start(
         self, ref: RunRef, document: dict[str, Any] | list[Problem], delivery: Delivery, secret: bool

@@ -30,6 +30,7 @@ from callboard.languages.registry import hosting
 from callboard.lib.backoff import backoff_s
 from callboard.runtime.admission.admission import Admission, CodeElsewhere
 from callboard.runtime.admission.command_routing import route
+from callboard.runtime.admission.refusals import refusal_of_start
 from callboard.runtime.cluster.forwarded_deliveries import delivery_of, headers_of
 from callboard.runtime.cluster.membership import Load
 from callboard.runtime.interpreter.code import named_code
@@ -316,9 +317,15 @@ class Worker:
         try:
             last = await self._log.last(ref)
             claim = await self._log.last_of_type(ref, ev.RunClaimed.type) if last else None
+            # A command may be passed on to a run that continues another one, and is refused after that.
+            refused = await refusal_of_start(self._log, ref) if last is None else None
         except NoAnswer as error:
             logger.warning("command is waiting for the log", run=ref.run, error=str(error))
             delivery.nak(1.0)
+            return
+        if refused is not None:
+            self.refuse(ref, verb, "run.unknown", "the start of the run was refused")
+            delivery.ack()
             return
         if last is not None and last.event.type == ev.RunEnd.type:
             if verb in CONTINUED and await self._pass_to_successor(last, delivery, verb):

@@ -15,6 +15,7 @@ from callboard.bus.nats.archive import Archive
 from callboard.bus.nats.purge import Gone
 from callboard.bus.subjects import RunRef
 from callboard.features.access.subject import OPERATOR
+from callboard.runtime.admission.command_routing import route
 from callboard.runtime.hosting.code_loader import load_object
 from callboard.runtime.hosting.code_registration import register_bundle
 from callboard.runtime.run.messages import start_of
@@ -234,6 +235,19 @@ async def test_a_start_that_waits_for_its_code_holds_up_nothing_else(
     assert refused["problems"][0]["code"] == "run.unknown"
     with pytest.raises(CannotPurge, match="not admitted yet"):
         await check_purge(connection.client, run.id)
+
+
+async def test_a_command_for_a_run_whose_start_was_refused_is_refused(connection: Connection, caller: Caller) -> None:
+    """It was passed on to the run before the run was refused."""
+    caller.tenant = connection.config.tenant
+    ref = connection.client.ref("never")
+    verdict = await caller.ask("start", {"run_id": ref.run, "definition": {"name": "nothing"}})
+    assert verdict["error"]["code"] == "start.refused"
+    heard = await caller.nc.subscribe(connection.log.subjects.live(ref, "", ev.CommandRefused.type))
+    await caller.nc.flush()
+    await route(connection.log, ref, "cancel", b"{}", "passed-on")
+    refused = json.loads((await heard.next_msg(PATIENCE_S)).data)
+    assert (refused["verb"], refused["code"]) == ("cancel", "run.unknown")
 
 
 async def test_the_service_and_its_tools_wait_for_the_last_run(connection: Connection, caller: Caller) -> None:
