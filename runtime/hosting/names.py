@@ -1,6 +1,10 @@
 """Names of code on the command line. Light: nothing here is imported or read."""
 
+import re
+
 SUFFIX = ".py"
+
+_KEPT = re.compile(r"([^/\\@]+)@([0-9a-f]{6,64})")
 
 
 def split_code_name(text: str) -> tuple[str, str] | None:
@@ -10,3 +14,12 @@ def split_code_name(text: str) -> tuple[str, str] | None:
     """
     file, _colon, name = text.rpartition(":") if f"{SUFFIX}:" in text else (text, "", "")
     return (file, name) if file.endswith(SUFFIX) else None
+
+
+def split_kept_name(text: str) -> tuple[str, str] | None:
+    """Return the workflow and the digest that ``NAME@DIGEST`` names: code whose sources are kept in the log.
+
+    None if the text names something else.
+    """
+    found = _KEPT.fullmatch(text)
+    return (found[1], found[2]) if found is not None else None

@@ -342,9 +342,11 @@ class Worker:
         if (worker := self._find_worker(last, claim, delivery)) in self._assignment.others():
             self._forward(worker, delivery, verb)
             return
+        worker = "" if verb == "kill" or ref in self._active_runs else await self._code_home(ref)
+        # Another command may have activated the run meanwhile.
         if ref in self._active_runs:
             self._active_runs.tell(ref, delivery, verb)
-        elif verb != "kill" and (worker := await self._code_home(ref)):
+        elif worker:
             self._forward(worker, delivery, verb)
         else:
             self._active_runs.activate(ref, delivery, verb)

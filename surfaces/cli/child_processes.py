@@ -44,9 +44,9 @@ class ProcessOptions(Struct, frozen=True):
     """Options of a worker process and its children.
 
     ``joins`` says that the server runs elsewhere; otherwise it is ours, over the data directory. ``listener`` is the
-    descriptor of a bound socket, which the HTTP child inherits; ``code`` names the Python workflows to host. With
-    ``reloads``, all workers are child processes, which start again when the code has changed; ``registers`` says that a
-    child registers its code.
+    descriptor of a bound socket, which the HTTP child inherits; ``code`` names the Python workflows to host, and
+    ``kept`` has those that were unpacked from the log: what to load, and the folder. With ``reloads``, all workers are
+    child processes, which start again when the code has changed; ``registers`` says that a child registers its code.
     """
 
     config: Config
@@ -55,6 +55,7 @@ class ProcessOptions(Struct, frozen=True):
     joins: bool
     listener: int | None = None
     code: tuple[str, ...] = ()
+    kept: tuple[tuple[str, Path], ...] = ()
     reloads: bool = False
     registers: bool = False
 

@@ -14,6 +14,7 @@ from callboard.surfaces.cli.settings import Settings, load_config, settings_opti
 
 if TYPE_CHECKING:
     import socket
+    from pathlib import Path
 
     from callboard.runtime.settings.config import Config
     from callboard.service.client.connection import Connection
@@ -89,7 +90,7 @@ async def serve_http_child(process_options: "ProcessOptions") -> None:
 
     assert process_options.listener is not None
     config = process_options.config
-    _host_code(process_options.code)
+    _host_code(process_options.code, process_options.kept)
     with anyio.open_signal_receiver(signal.SIGTERM) as signals, socket.socket(fileno=process_options.listener) as bound:
         bound.setblocking(False)
         async with (
@@ -101,16 +102,17 @@ async def serve_http_child(process_options: "ProcessOptions") -> None:
                 break
 
 
-def _host_code(code: "tuple[str, ...]") -> None:
+def _host_code(code: "tuple[str, ...]", kept: "tuple[tuple[str, Path], ...]") -> None:
     """Host code, so that its runs can be replayed here. What cannot be loaded is left out: workers perform the runs."""
     import structlog
 
     from callboard.bus.errors import CallboardError
-    from callboard.runtime.hosting.code_loader import load
+    from callboard.runtime.hosting.code_loader import load, load_kept
 
-    for one in code:
+    loading = {target: partial(load_kept, target, folder) for target, folder in kept}
+    for one, host in (loading | {one: partial(load, one) for one in code}).items():
         try:
-            load(one)
+            host()
         except CallboardError as error:
             structlog.get_logger().warning("code is not hosted by the HTTP process", code=one, error=str(error))
 

@@ -12,7 +12,7 @@ import anyio
 from callboard.bus.errors import CallboardError
 from callboard.languages.registry import code_language
 from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN
-from callboard.runtime.hosting.code_loader import Bundle, code_changes, find_sources, load
+from callboard.runtime.hosting.code_loader import Bundle, code_changes, find_sources, load, load_kept
 from callboard.runtime.hosting.code_registration import register_bundle
 from callboard.service.client.connection import Connection
 from callboard.service.operations.replay_all import Location, replay_all
@@ -54,6 +54,7 @@ async def load_or_wait(process_options: ProcessOptions, signals: AsyncIterator[s
     :raises CallboardError: if it cannot be loaded, and is not reloaded
     """
     try:
+        host_kept(process_options)
         return [load(one) for one in process_options.code]
     except CallboardError as error:
         if not process_options.reloads:
@@ -63,6 +64,17 @@ async def load_or_wait(process_options: ProcessOptions, signals: AsyncIterator[s
     async for _first in signals:
         break
     return None
+
+
+def host_kept(process_options: ProcessOptions) -> None:
+    """Load earlier versions of code. They are not registered: names keep referring to the code of today.
+
+    :raises CallboardError: if one cannot be loaded
+    """
+    for target, folder in process_options.kept:
+        bundle = load_kept(target, folder)
+        names = ", ".join(bundle.definitions)
+        say(f"Hosting the kept code {bundle.digest[:HASH_DIGITS_SHOWN]}: {names}", err=True)
 
 
 async def register_code(connection: Connection, code: Sequence[str], bundles: Sequence[Bundle]) -> None:

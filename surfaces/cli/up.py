@@ -1,6 +1,7 @@
 """``callboard up`` and ``callboard worker``: keep a worker running, with its own server or at another one."""
 
 import math
+import tempfile
 from contextlib import AsyncExitStack, suppress
 from importlib import import_module
 from threading import Thread
@@ -9,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import code_option, import_from_option
+from callboard.surfaces.cli.options import import_from_option
 from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 from callboard.surfaces.cli.streams import ignore_lost_output
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from callboard.runtime.settings.config import Config
     from callboard.surfaces.cli.child_processes import ProcessOptions
 
 
@@ -39,6 +43,12 @@ _drain_wait = click.option(
     show_default=True,
     help="How long running effects may finish when the command stops.",
 )
+_code = click.option(
+    "--code",
+    metavar="MODULE|FILE|FOLDER|NAME@DIGEST",
+    multiple=True,
+    help="Host its Python workflows; may be repeated. NAME@DIGEST is earlier code of a workflow, kept in the log.",
+)
 _offline = click.option("--offline", is_flag=True, help="Do not fetch sources from the web, whatever a start requests.")
 _workers = click.option(
     "--workers",
@@ -53,7 +63,7 @@ _allow_scripts = click.option(
 
 @click.command(epilog=exits.EXIT_CODES)
 @import_from_option
-@code_option
+@_code
 @_workers
 @_drain_wait
 @_allow_scripts
@@ -94,7 +104,7 @@ def up(
 
 @click.command(epilog=exits.EXIT_CODES)
 @import_from_option
-@code_option
+@_code
 @_workers
 @_drain_wait
 @_allow_scripts
@@ -141,11 +151,34 @@ def _run_workers(
 
         import anyio
 
+        from callboard.runtime.hosting.names import split_kept_name
         from callboard.surfaces.cli.child_processes import ProcessOptions
 
         folders = tuple(Path(folder).absolute() for folder in code[0])
-        options = ProcessOptions(config, folders, drain_wait, joins, code=code[1], reloads=reloads)
-        ctx.exit(anyio.run(start_workers, options, settings))
+        wanted = [kept for one in code[1] if (kept := split_kept_name(one)) is not None]
+        today = tuple(one for one in code[1] if split_kept_name(one) is None)
+        with tempfile.TemporaryDirectory(prefix="callboard-code-") as home:
+            kept = anyio.run(_unpack, wanted, Path(home), config) if wanted else ()
+            options = ProcessOptions(config, folders, drain_wait, joins, code=today, kept=kept, reloads=reloads)
+            status = anyio.run(start_workers, options, settings)
+        ctx.exit(status)
+
+
+async def _unpack(wanted: list[tuple[str, str]], home: "Path", config: "Config") -> "tuple[tuple[str, Path], ...]":
+    """Write the kept sources of workflows into folders; return what to load, and the folder, of each.
+
+    :raises CallboardError: ``python.code_not_kept``
+    """
+    from callboard.runtime.hosting.kept_code import unpack_code
+    from callboard.service.operations.reach import reach
+
+    found: list[tuple[str, Path]] = []
+    async with reach(config, reads=True, name="callboard code") as connection:
+        for number, (name, digest) in enumerate(wanted):
+            folder = home / str(number)
+            folder.mkdir()
+            found.append((await unpack_code(connection, name, digest, folder), folder))
+    return tuple(found)
 
 
 WORKER = "callboard.surfaces.cli.worker"

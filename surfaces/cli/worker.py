@@ -38,7 +38,7 @@ from callboard.surfaces.cli.child_processes import (
 from callboard.surfaces.cli.output import say
 from callboard.surfaces.cli.page import note_page
 from callboard.surfaces.cli.process import stop_signals, worker_environment
-from callboard.surfaces.cli.reloading import load_or_wait, register_code, reloading
+from callboard.surfaces.cli.reloading import host_kept, load_or_wait, register_code, reloading
 from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.views import program
 from callboard.surfaces.http.address import LOOPBACK, listening_nearby, url_of
@@ -55,6 +55,8 @@ async def run_workers(process_options: ProcessOptions, settings: Settings, serve
     async with AsyncExitStack() as stack:
         env = stack.enter_context(worker_environment(None, *process_options.folders))
         bundles = [] if process_options.reloads else [load(one) for one in process_options.code]
+        if not process_options.reloads:
+            host_kept(process_options)
         signals = stack.enter_context(anyio.open_signal_receiver(*stop_signals()))
         name = "callboard worker" if process_options.joins else "callboard up"
         opening = (

@@ -1,12 +1,20 @@
 """Hosting workflows in Python: in a program, and at the command line."""
 
 import json
+from contextlib import aclosing
 from pathlib import Path
 
+import anyio
 import pytest
 
 from callboard import CallboardError, RequestRefused, Runtime
-from callboard.runtime.hosting.code_loader import load
+from callboard.bus.subjects import RunRef
+from callboard.runtime.hosting.code_loader import find_sources, load
+from callboard.runtime.hosting.code_registration import register_bundle
+from callboard.runtime.hosting.kept_code import unpack_code
+from callboard.runtime.settings import config
+from callboard.runtime.worker.worker import Worker
+from callboard.service.client.connection import open_connection
 from callboard.surfaces.cli import exits
 from tests.support import python_workflows as plays
 from tests.support.cli_stage import Place
@@ -89,3 +97,45 @@ async def test_a_program_performs_its_own_workflows(tmp_path: Path) -> None:
         assert (await run.result()).output == {"ada": 5}
         with pytest.raises(RequestRefused, match=r"tests\.nowhere:gone"):
             await runtime.start(source='{"python": "tests.nowhere:gone"}')
+
+
+async def test_commands_at_the_same_time_activate_a_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Runtime(data_dir=tmp_path / "state", code=[plays]) as runtime:
+        run = await runtime.start(plays.signalled)
+        async with aclosing(run.events()) as events:
+            await anext(event async for event in events if event.type == "signal.awaited")
+
+    async def look_long(_worker: Worker, _ref: RunRef) -> str:
+        await anyio.sleep(0.3)
+        return ""
+
+    monkeypatch.setattr(Worker, "_code_home", look_long)
+    async with Runtime(data_dir=tmp_path / "state", code=[plays]) as runtime, anyio.create_task_group() as tasks:
+        run = runtime.get_run(run.id)
+        tasks.start_soon(run.signal, "more", [1])
+        tasks.start_soon(run.signal, "price", 7)
+        assert (await run.result()).output == {"price": 7, "more": [1]}
+        claims = [event async for event in run.events() if event.type == "run.claimed"]
+        assert len(claims) == 2, "one in each block"
+
+
+@pytest.mark.parametrize("shape", ["file", "package", "folder"])
+async def test_kept_code_is_unpacked_as_it_was(shape: str, tmp_path: Path) -> None:
+    name = f"kept_{shape}"
+    root = tmp_path / name if shape != "file" else tmp_path
+    root.mkdir(exist_ok=True)
+    words = "from . import words_of_it as words" if shape == "package" else f"import words_of_{name} as words"
+    (root / ("words_of_it.py" if shape == "package" else f"words_of_{name}.py")).write_text('HELLO = "hello, "\n')
+    main = {"file": f"{name}.py", "package": "__init__.py", "folder": f"main_of_{name}.py"}[shape]
+    play = f"async def {name}(who: str) -> str:\n    return words.HELLO + who\n"
+    (root / main).write_text(f"from callboard import workflow\n{words}\n\n@workflow\n{play}")
+    bundle = load(str(root / main) if shape == "file" else str(root))
+    async with open_connection(config.load({"data_dir": tmp_path / "state"}, env={}, cwd=tmp_path)) as connection:
+        await register_bundle(connection, bundle)
+        (place := tmp_path / "place").mkdir()
+        target = await unpack_code(connection, name, bundle.digest[:12], place)
+        assert Path(target).is_relative_to(place)
+        assert {one.relative_to(place).as_posix() for one in find_sources(target)} == set(bundle.sources)
+        with pytest.raises(CallboardError, match=bundle.digest[:12]) as raised:
+            await unpack_code(connection, name, "0123456", place)
+        assert raised.value.code == "python.code_not_kept"
