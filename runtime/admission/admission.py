@@ -42,6 +42,7 @@ from callboard.bus.tracecontext import TraceContext
 from callboard.features.budgets.allowances import Allowances
 from callboard.languages.hosting import CODE_UNKNOWN
 from callboard.languages.language import STRICT, Definition, Plan
+from callboard.languages.registry import hosting
 from callboard.projections.run.span_ids import SpanIds, effect_address
 from callboard.runtime.admission.child_continuation import concerns_only_fork, restart_warning, start_attempts
 from callboard.runtime.admission.command_routing import route
@@ -381,9 +382,12 @@ class Admission:
         run = ref.run
         if (inherited := examined.inherited) is not None:
             parent, came_from = inherited.parent, inherited.trace
-        start, plan = await self._resolve_plan(ref.tenant, start, examined.size)
+        goes_on = start.fork is not None or inherited is not None
+        start, plan = await self._resolve_plan(ref.tenant, start, examined.size, goes_on=goes_on)
         refused = plan if isinstance(plan, list) else []
         unserved = self._check(ref.tenant, start, None if isinstance(plan, list) else plan)
+        if any(problem.code == CODE_UNKNOWN for problem in refused):
+            unserved = []  # What the code needs is not known.
         if not isinstance(plan, list):
             unserved += self._outgoing.problems(ref.tenant, plan.needs.subjects)
         warnings = [problem for problem in unserved if problem.severity == "warning"]
@@ -501,23 +505,25 @@ class Admission:
         return [Problem("start.differs", message, "run_id", expected=expected, severity="warning")]
 
     async def _resolve_plan(
-        self, tenant: str, start: StartRun, size: int
+        self, tenant: str, start: StartRun, size: int, *, goes_on: bool
     ) -> tuple[StartRun, Plan[Any] | list[Problem]]:
         """Return a start and its plan. The start includes the files, skills and children of a registered definition.
 
-        ``size`` is the size of the start in bytes.
+        ``size`` is the size of the start in bytes. A run that ``goes_on`` from another one may do so with other code.
         """
         wanted = start.definition
         if wanted.source is not None:
-            return start, await self._plan(wanted, start, size)
+            return start, await self._plan(wanted, start, size, goes_on=goes_on)
         kept = await self._find_registered(tenant, wanted)
         if isinstance(kept, list):
             return start, kept
         start = with_registered(start, kept)
         source = DefinitionSource(wanted.language or kept.language, kept.source, name=kept.name)
-        return start, await self._plan(source, start, size)
+        return start, await self._plan(source, start, size, goes_on=goes_on)
 
-    async def _plan(self, source: DefinitionSource, start: StartRun, size: int) -> Plan[Any] | list[Problem]:
+    async def _plan(
+        self, source: DefinitionSource, start: StartRun, size: int, *, goes_on: bool
+    ) -> Plan[Any] | list[Problem]:
         plan = partial(self._definitions.plan, source, start)
         planned = await self._definitions.offload(plan, size=size, source=source.source)
         if not isinstance(planned, list) or self._code is None:
@@ -530,6 +536,10 @@ class Admission:
             return planned
         if worker := self._code.code_home(code.entry, code.digest):
             raise CodeElsewhere(worker, planned)
+        if code.digest and goes_on:
+            # No worker has the code of the run before any more, so it continues with that of today.
+            today = msgspec.structs.replace(source, source=hosting().name_code(code.entry))
+            return await self._plan(today, start, size, goes_on=goes_on)
         if last := self._code.had_last(code.entry):
             known = msgspec.structs.replace(missing, message=f"{missing.message}; worker {last} had it last")
             return [known if problem is missing else problem for problem in planned]

@@ -9,6 +9,7 @@ import pytest
 
 from callboard import CallboardError, RequestRefused, Runtime
 from callboard.bus.subjects import RunRef
+from callboard.languages.python.hosted import HOSTED
 from callboard.runtime.hosting.code_loader import find_sources, load
 from callboard.runtime.hosting.code_registration import register_bundle
 from callboard.runtime.hosting.kept_code import unpack_code
@@ -41,6 +42,30 @@ async def greet(who: str) -> dict:
     """Greet somebody."""
     return {"said": (await child(inner, {"who": who})).output, "apart": await pid("x") != 0}
 '''
+
+FRACTION = """
+from callboard import continue_as_new, signal, step, workflow
+
+@step
+async def divide(a: int, b: int) -> float:
+    return a / b
+
+@step
+async def read(n: int) -> int:
+    return n
+
+@workflow
+async def fraction(n: int) -> float:
+    n = await read(n)
+    return await divide(n, n - 5)
+
+@workflow
+async def later(again: bool = False) -> str:
+    if not again:
+        await signal("go")
+        continue_as_new(True)
+    return 'before'
+"""
 
 
 @pytest.fixture
@@ -139,3 +164,23 @@ async def test_kept_code_is_unpacked_as_it_was(shape: str, tmp_path: Path) -> No
         with pytest.raises(CallboardError, match=bundle.digest[:12]) as raised:
             await unpack_code(connection, name, "0123456", place)
         assert raised.value.code == "python.code_not_kept"
+
+
+async def test_a_fork_and_a_next_run_continue_with_the_code_of_today(tmp_path: Path) -> None:
+    file = tmp_path / "fraction.py"
+    file.write_text(FRACTION)
+    async with Runtime(data_dir=tmp_path / "state", code=[str(file)]) as runtime:
+        failed = await (await runtime.start(registered="fraction", input={"n": 5})).result()
+        waiting = await runtime.start(registered="later", input={})
+    before = load(str(file)).digest
+    file.write_text(FRACTION.replace("n - 5", "n - 4").replace("'before'", "'after'"))
+    async with Runtime(data_dir=tmp_path / "state", code=[str(file)]) as runtime:
+        for entry in ("fraction:fraction", "fraction:later"):
+            HOSTED[entry].pop(before)
+        assert failed.status == "failed"
+        fork = ("fork", failed.run, "--at", str(failed.last_n - 4), "--run-id", "forked", "--data-dir", "state")
+        forked = await anyio.to_thread.run_sync(Place(tmp_path).call, *fork)
+        assert forked.returncode == exits.OK, forked
+        assert (await runtime.get_run("forked").result()).output == 5.0
+        await runtime.get_run(waiting.id).signal("go")
+        assert (await runtime.get_run(waiting.id).result()).output == "after"
