@@ -158,7 +158,7 @@ def test_the_summary_of_a_run() -> None:
     result = result_of(RUN)
     text = plain(summary_text(result, RUN, "whole: look there"))
     assert "look there" not in text
-    assert text.startswith("■ failed  in 7.00 s  12 tokens in, 3 out\n  tool.failed: it broke  (at note)\n")
+    assert text.startswith("■ failed  in 6.00 s  12 tokens in, 3 out\n  tool.failed: it broke  (at note)\n")
     assert "Path: gather → note" in text
     assert '  ok  gather  {"found":3}' in text
     told = summary_object(result, RUN)

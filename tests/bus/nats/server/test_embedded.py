@@ -16,6 +16,7 @@ import pytest
 import structlog
 from anyio.streams.buffered import BufferedByteReceiveStream
 from nats.js.api import StreamConfig
+from structlog.processors import KeyValueRenderer
 
 from callboard.bus.errors import (
     CredentialsRefused,
@@ -60,7 +61,7 @@ def alive(pid: int) -> bool:
 async def test_nobody_comes_in_without_the_token_which_only_the_owner_can_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory())
+    structlog.configure(processors=[KeyValueRenderer()], logger_factory=structlog.PrintLoggerFactory())
     home = tmp_path / "nats"
     async with EmbeddedServer(tmp_path) as server:
         token = (home / "token").read_text().strip()
