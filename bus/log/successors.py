@@ -34,7 +34,7 @@ def successor_of(last: Event) -> str | None:
     return successor.run if successor is not None else None
 
 
-async def newest(log: Reading, ref: RunRef) -> tuple[RunRef, Recorded | None]:
+async def find_newest(log: Reading, ref: RunRef) -> tuple[RunRef, Recorded | None]:
     """Return the run that continues a run, or the run itself, and its last event; None if it is not admitted yet.
 
     :raises NoAnswer: if the log does not answer

@@ -20,7 +20,7 @@ from msgspec import Struct
 from callboard.bus.child_ids import child_id
 from callboard.bus.events import AT_REST, RunAccepted
 from callboard.bus.log.port import Full, Recorded
-from callboard.bus.log.successors import SUCCESSOR_KEY, newest
+from callboard.bus.log.successors import SUCCESSOR_KEY, find_newest
 from callboard.bus.nats.commit import Message, guard_headers
 from callboard.bus.nats.erasure import erase, erase_all
 from callboard.bus.nats.jetstream import JetStreamLog
@@ -70,16 +70,16 @@ async def purge_mark(log: JetStreamLog, ref: RunRef) -> Gone | None:
     return decode_mark(log, found.subject, found.data) if found is not None else None
 
 
-async def newest_run(log: JetStreamLog, ref: RunRef) -> tuple[RunRef, Recorded | None]:
-    """Return what `newest` returns; of the runs that continue a run, some may have been purged.
+async def find_newest_run(log: JetStreamLog, ref: RunRef) -> tuple[RunRef, Recorded | None]:
+    """Return what `find_newest` returns; of the runs that continue a run, some may have been purged.
 
     :raises NoAnswer: if no answer came
     """
-    ref, last = await newest(log, ref)
+    ref, last = await find_newest(log, ref)
     beyond = ref
     while last is None and await purge_mark(log, beyond) is not None:
         following = RunRef(ref.tenant, child_id(beyond.run, SUCCESSOR_KEY))
-        beyond, last = await newest(log, following)
+        beyond, last = await find_newest(log, following)
         if last is not None or beyond != following:
             return beyond, last
     return ref, last

@@ -15,7 +15,7 @@ from callboard.bus.commands import Cancel
 from callboard.bus.log.port import Full, NoAnswer, Refused
 from callboard.bus.nats.commit import Message
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.purge import newest_run, purge_mark
+from callboard.bus.nats.purge import find_newest_run, purge_mark
 from callboard.bus.nats.queue import Delivery, Outbox, attend
 from callboard.bus.subjects import RunRef
 from callboard.features.schedules.schedule import Schedule, Tick
@@ -139,7 +139,7 @@ class Keeper:
         """
         if schedule.overlap == "allow" or not last:
             return True
-        ref, event = await newest_run(self._log, RunRef(tenant, last))
+        ref, event = await find_newest_run(self._log, RunRef(tenant, last))
         if event is None and ref.run != last:
             # It will continue the previous run, unless its start was refused, or it has ended and was purged.
             return await refusal_of_start(self._log, ref) is not None or await purge_mark(self._log, ref) is not None

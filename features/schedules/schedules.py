@@ -23,7 +23,7 @@ from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
 from callboard.bus.log.port import Refused
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.purge import newest_run, purge_mark
+from callboard.bus.nats.purge import find_newest_run, purge_mark
 from callboard.bus.nats.requests import NO_RESPONDERS
 from callboard.bus.subjects import RunRef
 from callboard.features.schedules import timetable
@@ -205,7 +205,7 @@ class Schedules:
 
     async def _outcome(self, run: str) -> tuple[str, list[Problem]]:
         """Return the status of a run, and the problems for which its start was rejected."""
-        ref, found = await newest_run(self._log, RunRef(self._tenant, run))
+        ref, found = await find_newest_run(self._log, RunRef(self._tenant, run))
         if found is None:
             return await self._not_begun(ref)
         payload = ev.payload_of(found.event) if found.readable else None

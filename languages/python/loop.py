@@ -571,11 +571,6 @@ class Performed(Generic[T]):
         self.cancelled = cancelled
 
 
-def in_workflow() -> bool:
-    """Return whether the caller is a workflow that a run performs."""
-    return current_loop() is not None
-
-
 def current_loop() -> WorkflowLoop | None:
     """Return the loop of the calling workflow; None outside of workflows."""
     loop = events._get_running_loop()  # pyright: ignore

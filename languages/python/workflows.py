@@ -7,7 +7,7 @@ from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from callboard.languages.python.errors import ContinueAsNew
-from callboard.languages.python.loop import in_workflow
+from callboard.languages.python.loop import current_loop
 from callboard.languages.python.values import Parameters, parameters_of
 from callboard.lib.json_types import JSON, JsonSchema
 
@@ -28,7 +28,8 @@ class Workflow(Generic[P, R]):
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        return self.function(*args, **kwargs) if in_workflow() else self._repeat(*args, **kwargs)
+        performed = current_loop() is not None
+        return self.function(*args, **kwargs) if performed else self._repeat(*args, **kwargs)
 
     async def _repeat(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function outside of a run, and again each time it continues as a new run."""

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from callboard.bus.events import Event, NodeEnter, Outline, OutlineEdge, OutlineNode
+from callboard.bus.events import Event, Outline, OutlineEdge, OutlineNode, RunPaused, TimerSet
 from callboard.bus.paths import last_id, parent
 from callboard.projections.drawing.diagram import URGENCY, Diagram, DiagramFold, NodeColour
 from callboard.projections.projection import known_payload
@@ -17,19 +17,25 @@ from callboard.projections.run.effects import kind_and_name, outcome_of
 from callboard.projections.run.intents import address_closed
 
 _NUMBER = re.compile(r"\[\d+\]")
-_QUIET = frozenset({"timer.set"})
-"""Intents that are not drawn: sleeps, and the pauses between attempts."""
+_QUIET = frozenset({TimerSet.type, RunPaused.type})
+"""Intents that are not drawn: sleeps, the pauses between attempts, and breakpoints."""
 
 _COLOUR_OF: dict[str, NodeColour] = {"ok": "success", "failed": "failed", "cancelled": "cancelled"}
 
 
 def diagram_of(events: Sequence[Event]) -> Diagram:
-    """Return the diagram of a run: its outline with colours, or what it executed if its effects are in no node."""
-    effects = any(event.key for event in events) and not any(event.type == NodeEnter.type for event in events)
-    fold = ExecutedFold() if effects else DiagramFold()
+    """Return the diagram of a run: its outline with colours, or what it executed if its outline does not say it.
+
+    That is so if the outline is a single node which the run has not entered, though it has effects.
+    """
+    outlined, executed = DiagramFold(), ExecutedFold()
     for event in events:
-        fold.apply(event)
-    return fold.view()
+        outlined.apply(event)
+        executed.apply(event)
+    drawn = outlined.view()
+    says_nothing = len(drawn.outline.nodes) == 1 and not drawn.entered
+    found = executed.view()
+    return found if says_nothing and found.outline.nodes else drawn
 
 
 class ExecutedFold:

@@ -18,7 +18,7 @@ from callboard.bus.log.port import Recorded, unreadable
 from callboard.bus.log.successors import successor_of
 from callboard.bus.nats.erasure import erase
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.purge import newest_run, purge_mark
+from callboard.bus.nats.purge import find_newest_run, purge_mark
 from callboard.bus.nats.queue import Delivery, ack_floor
 from callboard.bus.subjects import RunRef
 from callboard.lib.json_decoder import decode_json
@@ -68,7 +68,7 @@ class Tells:
         while True:
             last = await self._log.last(ref)
             if last is None and ref != addressed:
-                ref, last = await newest_run(self._log, ref)
+                ref, last = await find_newest_run(self._log, ref)
             verdict = await (
                 self._admit_without_run(ref, verb, delivery, continues=ref != addressed)
                 if last is None

@@ -21,7 +21,7 @@ from callboard.bus.events import Event, Problem
 from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.log.encryption import Key
 from callboard.bus.log.port import APPEND_PATIENCE_S, EventLog, NoAnswer, Patience, Recorded, RunMessage, Start, whole
-from callboard.bus.log.successors import newest, successor_of
+from callboard.bus.log.successors import find_newest, successor_of
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import STRICT
 from callboard.lib.backoff import backoff_s
@@ -258,7 +258,7 @@ class ChildRuns:
 
     async def _find_end(self, key: str) -> ev.ChildEnd | None:
         """The end of a child, or of the run that continues it."""
-        child, last = await newest(self._log, self._known(key))
+        child, last = await find_newest(self._log, self._known(key))
         if key in self._underway:
             self._underway[key] = child
         continues = child != self._child(key)
@@ -358,7 +358,7 @@ class ChildRuns:
         patience = Patience(self._ref, n, APPEND_PATIENCE_S)
         while True:
             try:
-                return await newest(self._log, child)
+                return await find_newest(self._log, child)
             except NoAnswer:
                 await patience.pause()
 

@@ -20,7 +20,7 @@ from callboard.bus.events import Event
 from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.log.encryption import Key, is_encrypted
 from callboard.bus.log.port import EventLog, Recorded, RunMessage, guard_of, whole
-from callboard.bus.log.successors import newest
+from callboard.bus.log.successors import find_newest
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import STRICT
 from callboard.lib.json_decoder import decode_json
@@ -198,7 +198,7 @@ async def _run_messages(
         if event.type == ev.ChildStart.type:
             children[event.key] = RunRef(ref.tenant, child_id(ref.run, event.key))
         elif event.type == ev.EffectCancelled.type and event.key in children:
-            child, last = await newest(log, children[event.key])
+            child, last = await find_newest(log, children[event.key])
             # A run that continues the child may not be admitted yet.
             if last.event.type != ev.RunEnd.type if last is not None else child != children[event.key]:
                 run_messages[event.n] = stop_of(child, ref, cause, kill=True, key=key)

@@ -16,7 +16,7 @@ from callboard.bus import events as ev
 from callboard.bus.child_ids import child_id
 from callboard.bus.events import Event, Problem
 from callboard.bus.log.port import whole
-from callboard.bus.nats.purge import newest_run
+from callboard.bus.nats.purge import find_newest_run
 from callboard.service.client.client import Client, UnknownRun
 from callboard.service.operations.retry_point import NowhereToFork, find_continue_place
 
@@ -115,7 +115,7 @@ class _Search:
             if first is None:
                 break
             accepted = ev.payload_of(await whole(self._client.log, first))
-        child, _ = await newest_run(self._client.log, self._client.ref(child_id(run, key)))
+        child, _ = await find_newest_run(self._client.log, self._client.ref(child_id(run, key)))
         return child.run
 
 

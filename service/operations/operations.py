@@ -18,7 +18,7 @@ from callboard.bus.events import Problem
 from callboard.bus.log.port import Recorded, whole
 from callboard.bus.nats.blobs import TooLarge
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.purge import newest_run, purge_mark
+from callboard.bus.nats.purge import find_newest_run, purge_mark
 from callboard.bus.subjects import RunRef
 from callboard.features.index.store import Column, Order
 from callboard.features.schedules.schedule import Schedule
@@ -299,7 +299,7 @@ class Operations(Provider):
         ref = RunRef(tenant, request.run_id)
         if await self._log.last(ref) is None:
             raise await unknown_run(self._log, ref)
-        ref, last = await newest_run(self._log, ref)
+        ref, last = await find_newest_run(self._log, ref)
         if request.wait_s > 0 and (last is None or last.event.type not in ev.AT_REST):
             with anyio.move_on_after(min(request.wait_s, WAIT_MAX_S)):
                 ref, last = await self._wait_for_end(ref)
@@ -331,7 +331,7 @@ class Operations(Provider):
             filter = self._log.subjects.events(ref.tenant, ref.run, event_type=ev.RunEnd.type)
             async with self._log.follow(filter, 0) as feed:
                 await anext(feed)
-            ref, last = await newest_run(self._log, ref)
+            ref, last = await find_newest_run(self._log, ref)
             if last is not None and last.event.type in ev.AT_REST:
                 return ref, last
 

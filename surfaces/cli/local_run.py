@@ -23,6 +23,7 @@ from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event, NodeWarning, Problem
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.log.successors import successor_of
+from callboard.bus.nats.purge import find_newest_run
 from callboard.bus.nats.server.data_directory import is_stood_by
 from callboard.bus.subjects import RunRef
 from callboard.bus.tracecontext import read, within
@@ -82,9 +83,8 @@ class Cancellation:
 
     async def left_behind(self) -> str | None:
         """Describe what happens to the run after this command exits; None if the run has ended."""
-        ref = self._client.ref(self._run)
         try:
-            last = await self._client.log.last(ref)
+            ref, last = await find_newest_run(self._client.log, self._client.ref(self._run))
             requested = await self._client.log.last_of_type(ref, ev.CancelRequested.type)
         except NoAnswer as error:
             return f"Left run {self._run}. It is not known whether its cancellation is recorded: {error}"

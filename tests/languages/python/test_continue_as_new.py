@@ -10,7 +10,7 @@ import pytest
 from callboard import Runtime
 from callboard.bus import events as ev
 from callboard.bus.child_ids import child_id
-from callboard.bus.log.successors import newest
+from callboard.bus.log.successors import find_newest
 from callboard.bus.nats.archive import Archive
 from callboard.bus.nats.purge import Gone
 from callboard.bus.subjects import RunRef
@@ -256,7 +256,7 @@ async def test_a_parent_is_purged_with_all_runs_of_its_child(connection: Connect
     run = await caller.finished(definition={"name": "waiting_for_counting_down"}, input={"left": 2})
     (begun,) = [event for event in await connection.client.events(run) if event.type == ev.ChildStart.type]
     child = connection.client.ref(child_id(run, begun.key))
-    last, _ = await newest(connection.log, child)
+    last, _ = await find_newest(connection.log, child)
     assert last != child
     await purge_run(connection.client, run, Gone())
     assert await connection.log.last(last) is None

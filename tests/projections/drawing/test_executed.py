@@ -50,3 +50,11 @@ def test_a_run_of_another_language_is_its_outline(scenario: Scenario) -> None:
     source = json.dumps({"id": "w", "name": "W", "entry": "a", "nodes": nodes, "edges": []})
     scenario.start(source=source, script={"default": {"text": "ok"}})
     assert [node.id for node in diagram_of(scenario.events).outline.nodes] == ["a"]
+
+
+def test_a_run_that_stops_before_its_only_node_is_its_outline(scenario: Scenario) -> None:
+    nodes = {"a": {"name": "A", "instruction": "Do it."}}
+    source = json.dumps({"id": "w", "name": "W", "entry": "a", "nodes": nodes, "edges": []})
+    scenario.start(source=source, script={"default": {"text": "ok"}}, breakpoints=["a"])
+    assert scenario.result.status == "paused"
+    assert [node.type for node in diagram_of(scenario.events).outline.nodes] == ["node"]
