@@ -20,6 +20,7 @@ from callboard.projections.comparison.account import Account, Accounting, Execut
 from callboard.projections.comparison.first_requests import Sight, first_sight
 from callboard.projections.comparison.json_differences import Difference, differences
 from callboard.projections.comparison.shared_events import Shared, find_shared
+from callboard.projections.comparison.text_marks import Mark, Marker
 from callboard.projections.projection import fold
 from callboard.projections.trace.tree import Step
 
@@ -32,7 +33,10 @@ class Pair(Struct, frozen=True):
 
 
 class DefinitionChange(Struct, frozen=True, omit_defaults=True):
-    """The differences of two definitions: hashes, nodes and edges of their outlines, their texts as a unified diff."""
+    """The differences of two definitions: hashes, nodes and edges of their outlines, their texts as a unified diff.
+
+    ``marks`` are the stretches of both texts, if they have words in common.
+    """
 
     hash: Pair
     name: Pair
@@ -43,15 +47,20 @@ class DefinitionChange(Struct, frozen=True, omit_defaults=True):
     edges_removed: list[OutlineEdge] = []
     edges_added: list[OutlineEdge] = []
     text: list[str] = []
+    marks: list[Mark] = []
 
 
 class SourceDrift(Struct, frozen=True, omit_defaults=True):
-    """A source, named by its field, that differs: hash and origin of each side, and the text as a unified diff."""
+    """A source, named by its field, that differs: hash and origin of each side, and the text as a unified diff.
+
+    ``marks`` are the stretches of both texts, if they have words in common.
+    """
 
     field: str
     hash: Pair
     origin: Pair
     text: list[str] = []
+    marks: list[Mark] = []
 
 
 class Parting(Struct, frozen=True, omit_defaults=True):
@@ -115,25 +124,28 @@ class RunDiff(Struct, frozen=True, kw_only=True):
 
 def compare_logs(left: Sequence[Event], right: Sequence[Event], prices: Prices | None = None) -> RunDiff:
     """Compare two runs, from their parting if they share events. ``prices`` are those of `Accounting`."""
-    common = find_shared(left, right)
+    marker = Marker()
+    common = find_shared(left, right, marker)
     after = common.n if common is not None else 0
     one, other = (fold(Accounting(prices, after), side) for side in (left, right))
-    return compare(one, other, common, first_sight(left, right, after))
+    return compare(one, other, marker, common, first_sight(left, right, marker, after))
 
 
-def compare(left: Account, right: Account, common: Shared | None = None, sight: Sight | None = None) -> RunDiff:
+def compare(
+    left: Account, right: Account, marker: Marker, common: Shared | None = None, sight: Sight | None = None
+) -> RunDiff:
     """Compare two accounts. ``common`` are the shared events, ``sight`` the first model turn that differs."""
     ways = Pair([label(each) for each in left.executions], [label(each) for each in right.executions])
     found: dict[str, Any] = {
-        "definition": _definition(left, right),
-        "start": differences(left.start, right.start),
-        "sources": _sources(left, right),
+        "definition": _definition(left, right, marker),
+        "start": differences(left.start, right.start, marker),
+        "sources": _sources(left, right, marker),
         "parting": _parting(left, right),
         "visits": _counts(*(Counter(each.path for each in side.executions) for side in (left, right))),
-        "nodes": _nodes(left, right),
+        "nodes": _nodes(left, right, marker),
         "models": _counts(left.models, right.models),
         "tools": _counts(left.tools, right.tools),
-        "output": differences(left.output, right.output),
+        "output": differences(left.output, right.output, marker),
         "error": _errors(left.error, right.error),
         "sight": sight,
     }
@@ -155,7 +167,7 @@ def label(execution: Execution) -> str:
     return execution.path if execution.iteration <= 1 else f"{execution.path}#{execution.iteration}"
 
 
-def _definition(left: Account, right: Account) -> DefinitionChange | None:
+def _definition(left: Account, right: Account, marker: Marker) -> DefinitionChange | None:
     ours, theirs = left.definition, right.definition
     if (ours.hash, ours.language, left.name) == (theirs.hash, theirs.language, right.name):
         return None
@@ -173,10 +185,11 @@ def _definition(left: Account, right: Account) -> DefinitionChange | None:
         edges_removed=[OutlineEdge(*edge) for edge in (edges[0] - edges[1]).elements()],
         edges_added=[OutlineEdge(*edge) for edge in (edges[1] - edges[0]).elements()],
         text=_text(ours.source, theirs.source),
+        marks=marker.mark(ours.source, theirs.source),
     )
 
 
-def _sources(left: Account, right: Account) -> list[SourceDrift]:
+def _sources(left: Account, right: Account, marker: Marker) -> list[SourceDrift]:
     """Compare sources by their hashes, or by their contents if a side has no hash."""
     found: list[SourceDrift] = []
     for field in dict.fromkeys((*left.sources, *right.sources)):
@@ -184,11 +197,13 @@ def _sources(left: Account, right: Account) -> list[SourceDrift]:
         key = "hash" if "hash" in ours and "hash" in theirs else "content"
         if ours and theirs and ours.get(key) == theirs.get(key):
             continue
+        contents = [str(side.get("content") or "") for side in (ours, theirs)]
         drift = SourceDrift(
             field,
             Pair(ours.get("hash"), theirs.get("hash")),
             Pair(ours.get("origin"), theirs.get("origin")),
-            _text(str(ours.get("content") or ""), str(theirs.get("content") or "")),
+            _text(*contents),
+            marker.mark(*contents),
         )
         found.append(drift)
     return found
@@ -221,13 +236,13 @@ def _targets(routes: list[Step]) -> list[str]:
     return [step.target for step in routes]
 
 
-def _nodes(left: Account, right: Account) -> list[NodeChange]:
+def _nodes(left: Account, right: Account, marker: Marker) -> list[NodeChange]:
     sides = [{label(each): each for each in side.executions} for side in (left, right)]
-    changes = [_node(sides[0].get(name), sides[1].get(name)) for name in dict.fromkeys((*sides[0], *sides[1]))]
+    changes = [_node(sides[0].get(name), sides[1].get(name), marker) for name in dict.fromkeys((*sides[0], *sides[1]))]
     return [change for change in changes if change]
 
 
-def _node(left: Execution | None, right: Execution | None) -> NodeChange | None:
+def _node(left: Execution | None, right: Execution | None, marker: Marker) -> NodeChange | None:
     one = left or right
     assert one is not None
     outcome = Pair(left.outcome if left else None, right.outcome if right else None)
@@ -239,8 +254,8 @@ def _node(left: Execution | None, right: Execution | None) -> NodeChange | None:
         outcome,
         Pair(left.retries, right.retries) if left.retries != right.retries else None,
         _errors(left.error, right.error),
-        differences(left.input, right.input),
-        differences(left.result, right.result),
+        differences(left.input, right.input, marker),
+        differences(left.result, right.result, marker),
         _counts(left.effects, right.effects),
     )
     plain = NodeChange(one.path, one.iteration, outcome)

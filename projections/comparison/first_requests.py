@@ -14,6 +14,7 @@ from msgspec import Struct
 from callboard.bus.conversation import Request
 from callboard.bus.events import Event, ModelCall
 from callboard.projections.comparison.json_differences import Difference, differences
+from callboard.projections.comparison.text_marks import Marker
 from callboard.projections.projection import known_payload
 from callboard.projections.trace.conversations import Conversations
 
@@ -28,13 +29,13 @@ class Sight(Struct, frozen=True):
     request: list[Difference]
 
 
-def first_sight(left: Sequence[Event], right: Sequence[Event], after: int = 0) -> Sight | None:
+def first_sight(left: Sequence[Event], right: Sequence[Event], marker: Marker, after: int = 0) -> Sight | None:
     """Return the first turn after event ``after``, in the left run's order, that both runs have and that differs."""
     theirs = {event.key: (event, digest) for event, digest in _turns(right, after)}
     for event, digest in _turns(left, after):
         other, others = theirs.get(event.key, (None, b""))
         if other is not None and digest != others:
-            found = differences(_request(left, event), _request(right, other))
+            found = differences(_request(left, event), _request(right, other), marker)
             return Sight(event.key, event.path, event.n, other.n, found)
     return None
 

@@ -9,18 +9,29 @@ from typing import Any, cast
 
 from msgspec import UNSET, Struct, UnsetType
 
+from callboard.projections.comparison.text_marks import Mark, Marker
+
 
 class Difference(Struct, frozen=True, omit_defaults=True):
-    """A place where two values differ. A side without a value there is unset. The pointer of the root is empty."""
+    """A place where two values differ. A side without a value there is unset. The pointer of the root is empty.
+
+    ``marks`` are the stretches of two texts, if they were asked for and the texts have words in common.
+    """
 
     pointer: str
     left: Any | UnsetType = UNSET
     right: Any | UnsetType = UNSET
+    marks: list[Mark] = []
 
 
-def differences(left: Any, right: Any, pointer: str = "") -> list[Difference]:
-    """Return every place where two JSON values differ, the outermost first."""
-    return list(_differing(left, right, pointer))
+def differences(left: Any, right: Any, marker: Marker | None = None) -> list[Difference]:
+    """Return every place where two JSON values differ, the outermost first; ``marker`` marks what differs in texts."""
+    return [_marked(found, marker) for found in _differing(left, right, "")]
+
+
+def _marked(found: Difference, marker: Marker | None) -> Difference:
+    marks = marker.mark(found.left, found.right) if marker is not None else []
+    return Difference(found.pointer, found.left, found.right, marks) if marks else found
 
 
 def _differing(left: Any, right: Any, pointer: str) -> Iterator[Difference]:

@@ -8,6 +8,7 @@ from msgspec import Struct
 from callboard.bus.events import Event, RunAccepted, RunStart, SourcesResolved
 from callboard.lib.json_decoder import decode_json
 from callboard.projections.comparison.json_differences import Difference, differences
+from callboard.projections.comparison.text_marks import Marker
 from callboard.projections.projection import known_payload
 
 _TOLD_ELSEWHERE = frozenset({RunStart.type, SourcesResolved.type})
@@ -30,7 +31,7 @@ class Shared(Struct, frozen=True):
     replaced: list[Replaced]
 
 
-def find_shared(left: Sequence[Event], right: Sequence[Event]) -> Shared | None:
+def find_shared(left: Sequence[Event], right: Sequence[Event], marker: Marker) -> Shared | None:
     """Return the events that two runs share; None if neither is a fork, or they share no events.
 
     The first event of each run is never shared. Other events are shared if they have the same time. Their origins
@@ -42,7 +43,7 @@ def find_shared(left: Sequence[Event], right: Sequence[Event]) -> Shared | None:
     if not pairs:
         return None
     payloads = [
-        Replaced(one.n, one.type, one.path, differences(*(decode_json(each.payload) for each in (one, other))))
+        Replaced(one.n, one.type, one.path, differences(decode_json(one.payload), decode_json(other.payload), marker))
         for one, other in pairs
         if bytes(one.payload) != bytes(other.payload) and one.type not in _TOLD_ELSEWHERE
     ]

@@ -558,6 +558,23 @@ async def test_two_runs_stand_beside_each_other(stage: Stage) -> None:
     assert {"2bc", "3a#2", "4c"} <= set(await asked(page, steps))
 
 
+async def test_words_that_differ_are_marked_within_texts(stage: Stage) -> None:
+    for run, word in (("in-plain", "plain"), ("in-formal", "formal")):
+        rules = " ".join(f"Rule {each} holds." for each in range(60))
+        source = json.dumps(workflow({"a": {"name": "A", "instruction": f"{rules} Answer in {word} words."}}))
+        script = {"turns": {"a": [{"text": f"A {word} answer"}]}}
+        await stage.start(run, {"definition": {"source": source}, "model": "scripted", "script": script})
+    page = await stage.browser.page(stage.url("runs/in-plain/diff/in-formal"))
+    row = page.get_by_role("row", name="/messages/0/parts/0/text")
+    await expect(row.locator("del")).to_have_text("plain")
+    await expect(row.locator("ins")).to_have_text("formal")
+    await expect(row.get_by_text("Rule 0 holds.")).to_have_count(0)
+    await row.get_by_role("button", name="characters alike").first.click()
+    await expect(row.get_by_text("Rule 0 holds.")).to_have_count(1)
+    marked = "() => [...document.querySelectorAll('tr:has(del)')].map((one) => one.querySelector('th').textContent)"
+    assert {"text", "nodes.a.instruction · text", "a · result/data/summary"} <= set(await asked(page, marked))
+
+
 # -- forks -------------------------------------------------------------------------------------------------------------
 
 
@@ -839,8 +856,8 @@ WIDER = """() => new Promise((done) => requestAnimationFrame(() =>
 
 async def test_nobody_is_barred_from_any_view_light_or_dark(stage: Stage) -> None:
     source = axe()
-    for run in ("seen-by-all", "beside-it"):
-        await stage.start(run)
+    await stage.start("seen-by-all")
+    await stage.start("beside-it", {**LOOP, "input": {"who": f"{EVIL} and others"}})
     await stage.client.post("/definitions", json={"name": "for-all", "source": WITH_INPUTS})
     await stage.start("asks-all", {"definition": {"source": ASKING}}, end=False)
     ready = {
@@ -850,7 +867,7 @@ async def test_nobody_is_barred_from_any_view_light_or_dark(stage: Stage) -> Non
         "runs/seen-by-all?n=3": ".outcome .code",
         "runs/asks-all": ".outcome .asking",
         "runs/seen-by-all?tab=error&n=1": ".inspector-body > *",
-        "runs/seen-by-all/diff/beside-it": ".sides",
+        "runs/seen-by-all/diff/beside-it": "ins",
         "inbox": ".inbox-row",
         "definitions": "td",
         "definitions/for-all": ".gnode",

@@ -10,6 +10,9 @@ import {failure, nothing} from './parts.js'
 /** What is told in places of its own. */
 const OWN = ['left', 'right', 'equal', 'shared', 'sight', 'parting', 'measures']
 const ROWS_MAX = 200
+/** A longer stretch that two texts share is folded, except for so much around what differs. */
+const ALIKE_MAX = 320
+const AROUND_MAX = 100
 /** Steps that are shown of what both did before they parted. */
 const STEPS_BEFORE = 3
 
@@ -106,13 +109,51 @@ function seen({left, right, sight}) {
   return [h('section', {class: 'told'}, h('h2', {}, 'what the models saw'), h('p', {}, `First difference at ${sight.path || 'the run'}: `, link(left, sight.left), ' on the left, ', link(right, sight.right), ' on the right.'), differences(sight.request))]
 }
 
-/** @param {any} value @returns {HTMLElement} */
+/** @typedef {{where: string, left?: any, right?: any, marks?: {kind: string, text: string}[]}} Row what differs in one place */
+
+/** @param {any} value */
 function differences(value) {
-  const list = Array.isArray(value) ? value : isPair(value) ? [value] : null
-  if (!list?.length || typeof list[0] !== 'object' || !('left' in list[0] || 'right' in list[0])) return tree(value, {open: 2})
-  const where = Object.keys(list[0]).filter((name) => name !== 'left' && name !== 'right')
-  return h('table', {}, h('thead', {}, h('tr', {}, [...where, 'left', 'right'].map((one) => h('th', {scope: 'col'}, one.replaceAll('_', ' '))))),
-    h('tbody', {}, list.map((one) => h('tr', {}, where.map((name) => h('td', {}, typeof one[name] === 'object' ? tree(one[name]) : String(one[name] ?? ''))), ['left', 'right'].map((side) => h('td', {}, one[side] === undefined || one[side] === null ? h('span', {class: 'soft'}, '—') : tree(one[side], {open: 1})))))))
+  const found = [...rows('', value)], shown = found.slice(0, ROWS_MAX)
+  return sides(['where', 'left', 'right'], shown.map(({where, left, right, marks}) => h('tr', {}, h('th', {scope: 'row'}, where || 'the whole value'),
+    marks ? ['removed', 'added'].map((kind) => h('td', {}, marked(marks, kind))) : [left, right].map((one) => h('td', {}, one === undefined || one === null ? h('span', {class: 'soft'}, '—') : tree(one, {open: 1}))))), found.length - shown.length)
+}
+
+/** The places of whatever is compared, each with the values of both sides. @param {string} where @param {any} value @returns {Iterable<Row>} */
+function* rows(where, value) {
+  if (value === null || typeof value !== 'object') return
+  if (Array.isArray(value)) for (const one of value) yield* rows(where, one)
+  else if (isPair(value)) {
+    if (differs(value)) yield {where, ...value}
+  } else if ('pointer' in value) yield {...value, where: where + value.pointer}
+  else {
+    const {path, iteration, field, text, marks, ...others} = value
+    const of = path === undefined ? join(where, field) : iteration > 1 ? `${path}#${iteration}` : path
+    for (const [name, one] of Object.entries(others)) {
+      // A text in the definition is its own origin.
+      if (name === 'origin' && marks?.every((/** @type {any} */ part) => part.kind === 'added' || one.left?.includes(part.text))) continue
+      const [, kind, how] = name.match(/^(nodes|edges)_(removed|added)$/) ?? []
+      if (kind) for (const item of one) yield {where: join(of, kind), [how === 'added' ? 'right' : 'left']: item}
+      else yield* rows(join(of, name === 'nodes_changed' ? 'nodes' : name), one)
+    }
+    if (marks) yield {where: join(of, 'text'), marks}
+    else for (const line of text ?? []) if (line[0] !== '@') yield {where: join(of, 'text'), [line[0] === '+' ? 'right' : 'left']: line.slice(1), ...(line[0] === ' ' ? {right: line.slice(1)} : {})}
+  }
+}
+
+const join = (/** @type {string} */ where, /** @type {string|undefined} */ name = '') => [where, name].filter(Boolean).join(' · ')
+
+/** One side of two texts; long stretches that both have are folded. @param {{kind: string, text: string}[]} marks @param {string} side */
+function marked(marks, side) {
+  return h('span', {class: 'text', dir: 'auto'}, marks.flatMap(/** @returns {(Node|string)[]} */ ({kind, text}, i) => (kind === 'equal' ? alike(text, i > 0, i < marks.length - 1) : kind === side ? [h(kind === 'added' ? 'ins' : 'del', {}, text)] : [])))
+}
+
+/** @param {string} text @param {boolean} after whether a change is before it @param {boolean} before whether one follows */
+function alike(text, after, before) {
+  if (text.length <= ALIKE_MAX) return [text]
+  const begin = after ? (text.match(/^[^]{80}\S{0,20}/u)?.[0] ?? '') : '', end = before ? (text.slice(-2 * AROUND_MAX).match(/\S{0,20}[^]{80}$/u)?.[0] ?? '') : ''
+  const folded = text.slice(begin.length, text.length - end.length)
+  const button = h('button', {class: 'quiet', onclick: () => button.replaceWith(folded)}, `⋯ ${count(folded.length)} characters alike ⋯`)
+  return [begin, button, end]
 }
 
 /** @param {string} left @param {string} right @param {any} one @param {any} other @param {any} found */
