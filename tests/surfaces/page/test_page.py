@@ -575,6 +575,24 @@ async def test_words_that_differ_are_marked_within_texts(stage: Stage) -> None:
     assert {"text", "nodes.a.instruction · text", "a · result/data/summary"} <= set(await asked(page, marked))
 
 
+PAUSED = """(times) => {
+    const paused = document.querySelector('cb-run').run.rows.filter((row) => row.type === 'run.paused')
+    return paused.length === times
+}"""
+
+
+async def test_a_paused_run_is_stepped_through(stage: Stage) -> None:
+    await stage.start("steps", {**LOOP, "breakpoints": ["b"]}, end=False)
+    page = await stage.browser.page(stage.url("runs/steps"))
+    for performed in (1, 2, 3):  # before b, the second a, and c
+        await page.wait_for_function(PAUSED, arg=performed)
+        found = (await stage.client.get("/runs/steps/events", params={"limit": 1_000})).json()["events"]
+        assert sum(one["event"]["type"] == "node.exit" for one in found) == performed
+        await page.get_by_role("button", name="Step").click()
+    await expect(page.locator(".run-title .status")).to_contain_text("failed")
+    await expect(page.get_by_role("button", name="Step")).to_have_count(0)
+
+
 # -- forks -------------------------------------------------------------------------------------------------------------
 
 

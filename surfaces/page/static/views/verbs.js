@@ -16,14 +16,14 @@ export function verbs(run, status, told) {
   const retry = ENDED_BADLY.includes(status) ? atOnce('Retry', async () => forked(run, {failure: true})) : null
   if (over(status)) return h('span', {class: 'verbs'}, retry, again, exports(run), compare, like)
   const tell = (/** @type {string} */ verb, /** @type {object} */ body = {}) => send(['runs', run, verb], {by: 'page', ...body})
-  const now = (/** @type {string} */ word, /** @type {string} */ verb) => atOnce(word, () => tell(verb))
+  const now = (/** @type {string} */ word, /** @type {string} */ verb, /** @type {object} */ body = {}) => atOnce(word, () => tell(verb, body))
   const open = [...told.open.values()]
   const paused = open.some((one) => one.kind === 'pause'), asked = open.find((one) => one.kind === 'human')
   return h(
     'span',
     {class: 'verbs'},
     asked ? h('a', {class: 'button primary', href: to(['inbox'], {run, key: asked.key})}, 'Answer…') : null,
-    paused ? now('Resume', 'resume') : now('Pause', 'pause'),
+    paused ? [now('Resume', 'resume'), now('Step', 'resume', {step: true})] : now('Pause', 'pause'),
     h('button', {onclick: () => signal(tell)}, 'Signal…'),
     h('button', {onclick: () => ending(run, tell)}, 'Cancel…'),
     again, exports(run), compare, like,
