@@ -16,6 +16,7 @@ from callboard.actors.models.handed_over import HandedOver, HandedReply
 from callboard.actors.models.model import Model, ModelFailed, ModelTurn, ProviderReply, Retrying, SpokenReply
 from callboard.actors.models.turn_limits import Lanes
 from callboard.actors.models.waits import Waits
+from callboard.actors.partial_answers import Heard, PartialAnswers
 from callboard.actors.permits import EVERYTHING, Permits
 from callboard.actors.tools import lent
 from callboard.actors.tools.failures import shorten
@@ -60,32 +61,6 @@ class Spent(Struct):
         return ev.EffectResult(value, error, metadata, self.model, self.usage, several, self.unmetered)
 
 
-class _Heard:
-    """What a model has been heard to say in its last try that said something: all there is of a turn that fails."""
-
-    def __init__(self) -> None:
-        self._pieces: list[str] = []
-        self._count = 0
-        self._over = False
-
-    def take(self, text: str) -> int:
-        """Take the next piece; return how many there were before it, in all tries."""
-        if self._over:
-            self._pieces.clear()
-            self._over = False
-        self._pieces.append(text)
-        self._count += 1
-        return self._count - 1
-
-    def begin_again(self) -> None:
-        """Another try begins."""
-        self._over = True
-
-    @property
-    def text(self) -> str:
-        return "".join(self._pieces)
-
-
 class Job(Struct, frozen=True):
     """An effect to be carried out, with all that this needs: ``turn`` is the resolved request of a model call, ``node``
     the name of the node, ``toolboxes`` the toolboxes of the node by effect key, including those that this process has
@@ -106,6 +81,9 @@ class Job(Struct, frozen=True):
     """The function that a step calls, or that performs a model turn."""
     report: Callable[[str], None] | None = None
     """Takes a line of progress of the step."""
+    epoch: int = 1
+    """The claim of the run under which the effect is carried out; that of ``event`` is older if this is not the first
+    time."""
 
     @property
     def key(self) -> str:
@@ -208,6 +186,7 @@ class Carrier:
         propagates: bool = True,
         waits: Waits | None = None,
         lanes: Lanes | None = None,
+        answers: PartialAnswers | None = None,
     ) -> None:
         self.tools = tools
         self.permits = permits
@@ -218,6 +197,7 @@ class Carrier:
         self._model_timeout_s = model_timeout_s
         self._waits = waits or Waits()
         self._lanes = lanes or Lanes()
+        self._answers = answers or PartialAnswers()
 
     async def carry(self, job: Job, sessions: Sessions, reporter: Reporter) -> Payload:
         """Carry an effect out and return its outcome; failures that have a code become part of it."""
@@ -236,8 +216,11 @@ class Carrier:
                 raise TypeError(f"{job.intent.type} is not carried out by a carrier")
 
     async def _model(self, job: Job, call: ev.ModelCall, reporter: Reporter) -> ev.ModelResult:
+        with self._answers.hearing(job.ref, job.event.n, job.epoch, job.event.path) as heard:
+            return await self._turn(job, call, reporter, heard)
+
+    async def _turn(self, job: Job, call: ev.ModelCall, reporter: Reporter, heard: Heard) -> ev.ModelResult:
         assert job.turn is not None
-        heard = _Heard()
 
         def on_text(text: str) -> None:
             self._on_delta(job, heard.take(text), text)

@@ -330,6 +330,10 @@ class Subjects:
         """Return the subject of the workers' heartbeats, which are not stored."""
         return f"{self.prefix}.worker.beat"
 
+    def worker(self, name: str, what: str) -> str:
+        """Return the subject of messages to one worker, which are not stored."""
+        return f"{self.prefix}.worker.{name}.{what}"
+
 
 def partition_of(ref: RunRef, count: int) -> int:
     """Return the partition, below ``count``, of all commands of a run."""

@@ -82,7 +82,7 @@ class ScriptedModel:
         self._script = script
 
     async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
-        """Answer with the turn's entry; its ``progress``, or else its text, is streamed.
+        """Answer with the turn's entry; its ``progress``, or else its text, is streamed, evenly over the delay.
 
         The reply, or the failure, has the complete progress.
 
@@ -90,10 +90,12 @@ class ScriptedModel:
         """
         entry = self._entry(turn)
         text = _text(turn, entry)
-        for piece in entry.progress or [text] * bool(text):
-            on_text(piece)
-        if entry.delay_ms:
-            await anyio.sleep(entry.delay_ms / 1000)
+        pieces = entry.progress or [text]
+        for piece in pieces:
+            if piece:
+                on_text(piece)
+            if entry.delay_ms:
+                await anyio.sleep(entry.delay_ms / 1000 / len(pieces))
         progress = "".join(entry.progress)
         if entry.error is not None:
             raise ModelFailed(_failure(entry.error), progress, entry.usage)

@@ -140,6 +140,7 @@ class InFlight:
             toolboxes=dict(effect.node.toolboxes),
             span=self._span(effect.event),
             work=effect.work,
+            epoch=self._active.runlog.epoch,
         )
 
     def _span(self, intent: Event) -> TraceContext:

@@ -24,6 +24,7 @@ from callboard.actors.memory.qdrant import Qdrant
 from callboard.actors.models.catalog import exact, resolve
 from callboard.actors.models.model import ModelFailed
 from callboard.actors.models.waits import Waits
+from callboard.actors.partial_answers import PartialAnswers
 from callboard.actors.prompts import Prompts
 from callboard.actors.providers.catalog import Providers
 from callboard.actors.sources import SourceFailed, SourceRules
@@ -132,6 +133,7 @@ class Services:
         self._providers = Providers(self._providing.offered)
         self._code = Code(config.code)
         self._steps = Steps()
+        self.answers = PartialAnswers()
         self._kept = KeyValueStore(nc, bucket_of(log.subjects), config.replicas)
         self._texts = _text_store(config.vectors, bucket_of(log.subjects))
         self._services = service.Services(env)
@@ -237,7 +239,7 @@ class Services:
         live = self._log.subjects.live(ref, token, "model.delta")
 
         def on_delta(job: Job, k: int, text: str) -> None:
-            delta = {"n": job.event.n, "epoch": job.event.epoch, "k": k, "path": job.event.path, "text": text}
+            delta = {"n": job.event.n, "epoch": job.epoch, "k": k, "path": job.event.path, "text": text}
             self._outbox.send(live, msgspec.json.encode(delta))
 
         async def source(job: Job, request: JSON) -> tuple[JSON, JSON]:
@@ -287,6 +289,7 @@ class Services:
             permits=permits,
             propagates=tracecontext.propagates(self._env),
             lanes=self._models.lanes,
+            answers=self.answers,
         )
 
     def _memory(self, model: str) -> Memory:

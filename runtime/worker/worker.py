@@ -17,6 +17,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
+from callboard.actors.partial_answers import AskPartialAnswer
 from callboard.bus import events as ev
 from callboard.bus.commands import ROUTING_BYTES, TELLS, WORKER_HEADER
 from callboard.bus.errors import LogUnreadable
@@ -28,6 +29,7 @@ from callboard.bus.nats.queue import PULL_BYTES_MAX, PULL_MESSAGES, Delivery, Ou
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import hosting
 from callboard.lib.backoff import backoff_s
+from callboard.lib.json_errors import JSON_ERRORS
 from callboard.runtime.admission.admission import Admission, CodeElsewhere
 from callboard.runtime.admission.command_routing import route
 from callboard.runtime.admission.refusals import refusal_of_start
@@ -114,6 +116,7 @@ class Worker:
         )
         self._runs_active_max = runs_active_max
         self._effects = services.effects
+        self._answers = services.answers
         admission.set_performer(self._perform_at_once)
         admission.code_from(self._assignment)
         self._tasks: anyio.abc.TaskGroup
@@ -171,8 +174,9 @@ class Worker:
         try:
             async with anyio.create_task_group() as self._tasks:
                 await self._tasks.start(self._active_runs.run)
-                await self._listen(self._subject(self._name, "tell"), self._take_forwarded)
-                await self._listen(self._subject(self._name, "admit"), self._take_start)
+                await self._listen(self._log.subjects.worker(self._name, "tell"), self._take_forwarded)
+                await self._listen(self._log.subjects.worker(self._name, "admit"), self._take_start)
+                await self._listen(self._log.subjects.worker(self._name, "answer"), self._send_partial_answer)
                 await self._listen(self._log.subjects.events(event_type="run.claimed"), self._take_claim)
                 self._tasks.start_soon(self._outbox.run)
                 self._tasks.start_soon(self._assignment.run)
@@ -199,6 +203,16 @@ class Worker:
         await self._active_runs.drain(patience_s)
         self._emptied.set()
 
+    async def _send_partial_answer(self, message: Msg) -> None:
+        """Send what a model has said so far, in order with the pieces that follow."""
+        try:
+            asked = msgspec.json.decode(message.data, type=AskPartialAnswer)
+        except JSON_ERRORS as error:
+            logger.error("message ignored: no request for a partial answer", subject=message.subject, error=str(error))
+            return
+        found = self._answers.find(RunRef(asked.tenant, asked.run), asked.n)
+        self._outbox.send(message.reply, msgspec.json.encode(found))
+
     # -- admission ----------------------------------------------------------------------------------------------------
 
     def _admit(self, delivery: Delivery) -> None:
@@ -206,7 +220,7 @@ class Worker:
         fits = len(delivery.data) + ROUTING_BYTES <= self._nc.max_payload
         if fits and wanted in self._assignment.others() - self._assignment.leaving():
             # The worker that must perform the run also decides whether it can.
-            self._outbox.send(self._subject(wanted, "admit"), delivery.data, headers_of(delivery))
+            self._outbox.send(self._log.subjects.worker(wanted, "admit"), delivery.data, headers_of(delivery))
         else:
             self._begin_admission(delivery)
 
@@ -236,7 +250,7 @@ class Worker:
                 async with self._admitting:
                     await self._admission.admit(delivery)
             except CodeElsewhere as error:
-                self._outbox.send(self._subject(error.worker, "admit"), delivery.data, headers_of(delivery))
+                self._outbox.send(self._log.subjects.worker(error.worker, "admit"), delivery.data, headers_of(delivery))
             except Exception as error:
                 logger.exception("admission failed unexpectedly", subject=delivery.subject)
                 await self._retry_or_reject(delivery, error)
@@ -395,10 +409,7 @@ class Worker:
             # That worker will give up the run; check again when that may have happened.
             delivery.nak(LEAVING_RETRY_S)
             return
-        self._outbox.send(self._subject(worker, "tell"), delivery.data, headers_of(delivery))
-
-    def _subject(self, worker: str, what: str) -> str:
-        return f"{self._log.subjects.prefix}.worker.{worker}.{what}"
+        self._outbox.send(self._log.subjects.worker(worker, "tell"), delivery.data, headers_of(delivery))
 
     def _parse_forwarded(self, message: Msg) -> Delivery | None:
         try:

@@ -34,6 +34,13 @@ class OneRun(Struct, frozen=True, forbid_unknown_fields=True):
     run_id: str
 
 
+class OneCall(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``partial_answer``: the model call that is event ``n`` of a run."""
+
+    run_id: str
+    n: int
+
+
 class TellRun(Struct, frozen=True, forbid_unknown_fields=True):
     """For ``tell``; ``body`` is the command, as it could be published on ``cb.tell.<tenant>.<run>.<verb>``.
 

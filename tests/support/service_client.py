@@ -41,7 +41,12 @@ class Caller:
         data = raw if raw is not None else json.dumps({} if body is None else body).encode()
         message = await self.nc.request(f"cb.api.{self.tenant}.{verb}", data, timeout=2 * PATIENCE_S)
         answer = json.loads(message.data)
-        failed = "error" in answer and "code" in (answer["error"] or {}) and "status" not in answer
+        failed = (
+            isinstance(answer, dict)
+            and "error" in answer
+            and "code" in (answer["error"] or {})
+            and "status" not in answer
+        )
         assert ("Nats-Service-Error-Code" in (message.headers or {})) == failed
         return answer
 

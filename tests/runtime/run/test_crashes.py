@@ -57,9 +57,12 @@ class Stages:
         self.clock = Clock()
         self.probation = Probation()
         self.busy = anyio.Event()
+        self.epochs: list[tuple[int, int]] = []
+        """The epochs of each execution: of its intent, and its own."""
         self.harness = RunHarness({"one": one_effect}, clock=self.clock, calls=self._hang)
 
-    async def _hang(self, _job: Job, _request: JSON) -> tuple[JSON, JSON]:
+    async def _hang(self, job: Job, _request: JSON) -> tuple[JSON, JSON]:
+        self.epochs.append((job.event.epoch, job.epoch))
         self.busy.set()
         await anyio.sleep_forever()
         raise AssertionError
@@ -91,6 +94,7 @@ async def test_an_effect_that_kills_its_worker_each_time_fails_by_name() -> None
     assert (end.status, end.error.code) == ("failed", CODE)
     assert f"{EFFECT_CRASHES_MAX} workers" in end.error.message
     assert len(stages.harness.executed) == EFFECT_CRASHES_MAX
+    assert stages.epochs == [(1, number) for number in range(1, EFFECT_CRASHES_MAX + 1)]
 
 
 async def test_the_pause_before_the_next_claim_grows() -> None:

@@ -21,6 +21,7 @@ from callboard.service.operations.operations import EVENTS_MAX, PAGE_BYTES_MAX
 from callboard.service.operations.run_lists import Listings
 from callboard.surfaces.nats.micro_service import open_service
 from tests.support.flows import flow, returned
+from tests.support.patience import until
 from tests.support.service_client import PATIENCE_S, SCRIPT, SOURCE, WAITS, Caller
 from tests.support.service_client import caller as caller  # the fixtures
 from tests.support.service_client import connection as connection
@@ -35,6 +36,7 @@ OTHERS = (
     "change_schedule",
     "run_values",
     "closed_questions",
+    "partial_answer",
 )
 
 
@@ -52,6 +54,31 @@ async def test_a_run_by_request_and_reply(caller: Caller) -> None:
     assert result["error"] is None
     again = await caller.ask("result", {"run_id": verdict["run_id"]})
     assert again == result
+
+
+async def test_what_a_model_has_said_so_far_is_told(caller: Caller) -> None:
+    turns = {"a": [{"data": {"found": 3}, "progress": ["Let me ", "see."], "delay_ms": 3_600_000}]}
+    run = await caller.start(script={"turns": turns})
+
+    async def told() -> Any:
+        page = await caller.ask("events", {"run_id": run, "types": ["model.call"]})
+        for one in page["events"]:
+            answer = await caller.ask("partial_answer", {"run_id": run, "n": one["event"]["n"]})
+            if answer is not None and answer["k"]:
+                return answer
+        return None
+
+    async def gone(n: int) -> bool:
+        return await caller.ask("partial_answer", {"run_id": run, "n": n}) is None
+
+    await until(told)
+    answer = await told()
+    assert {**answer, "n": 0} == {"n": 0, "epoch": 1, "k": 1, "path": "a", "text": "Let me "}
+    assert await caller.ask("partial_answer", {"run_id": run, "n": 1}) is None
+    await caller.ask("tell", {"run_id": run, "verb": "kill", "body": {}})
+    await until(lambda: gone(answer["n"]))
+    unknown = await caller.ask("partial_answer", {"run_id": "nobody", "n": 1})
+    assert unknown["error"]["code"] == "run.unknown"
 
 
 @pytest.mark.parametrize("subject", ["cb.start.acme", "cb.api.acme.start"])

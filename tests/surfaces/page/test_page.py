@@ -18,6 +18,7 @@ from playwright.async_api import Page, Request, Route, expect
 
 from callboard.bus.effects import Usage
 from callboard.bus.events import ModelCall, ModelResult, NodeOutcome, Outline, OutlineNode, decode_event
+from callboard.bus.subjects import RunRef
 from callboard.projections.projection import fold
 from callboard.projections.run.run_result import Results
 from callboard.projections.run.status import RunStatus
@@ -31,10 +32,23 @@ from tests.maintenance.remedies import remedies
 from tests.support.browser import Opened, axe
 from tests.support.event_logs import Log
 from tests.support.http_application import PATIENCE_S, application, served
-from tests.support.page_stage import ASKING, EVIL, LOOP, WITH_INPUTS, Furnish, Stage, asked, furnished, held, put
+from tests.support.page_stage import (
+    ASKING,
+    EVIL,
+    LOOP,
+    TENANT,
+    WITH_INPUTS,
+    Furnish,
+    Stage,
+    asked,
+    furnished,
+    held,
+    put,
+)
 from tests.support.page_stage import browser as browser  # the fixtures
 from tests.support.page_stage import deployment as deployment
 from tests.support.page_stage import stage as stage
+from tests.support.patience import until
 from tests.support.places import TESTS
 from tests.support.workflows import document as workflow
 
@@ -381,12 +395,10 @@ async def test_on_a_phone_nothing_is_wider_than_it(stage: Stage) -> None:
 
 
 async def test_a_run_is_told_without_a_gap_while_it_goes_on(stage: Stage) -> None:
-    turns = {"a": [{"text": "x"}], "b": [{"text": "y", "progress": ["al", "most"], "delay_ms": 600_000}]}
+    turns = {"a": [{"text": "x"}], "b": [{"text": "y", "progress": ["almost"], "delay_ms": 600_000}]}
     slow = {**LOOP, "script": {"turns": turns, "routes": {"a": ["b"]}}, "breakpoints": ["b"]}
     await stage.start("goes-on", slow, end=False)
     page = await stage.browser.page(stage.url("runs/goes-on?tab=output"))
-    # What a model says while nobody is told is told to nobody.
-    await expect(page.locator(".live .live")).to_be_visible()
     await page.get_by_role("button", name="Resume").click()
     await expect(page.locator(".speaking")).to_have_text("almost")
     await page.get_by_role("button", name="Cancel…").click()
@@ -396,6 +408,32 @@ async def test_a_run_is_told_without_a_gap_while_it_goes_on(stage: Stage) -> Non
     whole = (await stage.client.get("/runs/goes-on/events", params={"limit": 1_000})).json()["events"]
     rows = await asked(page, "() => document.querySelector('cb-run').run.rows.map((row) => [row.n, row.sequence])")
     assert rows == [[one["event"]["n"], one["sequence"]] for one in whole]
+
+
+async def test_who_comes_in_the_middle_of_an_answer_sees_it_from_its_beginning(stage: Stage) -> None:
+    turns = {"a": [{"text": "x", "progress": ["To be, ", "or not", "to be"], "delay_ms": 3_600_000}]}
+    calls: list[int] = []
+    await stage.start("half-said", {**LOOP, "script": {"turns": turns}}, end=False)
+
+    async def said() -> bool:
+        events = (await stage.client.get("/runs/half-said/events")).json()["events"]
+        for n in (one["event"]["n"] for one in events if one["event"]["type"] == "model.call"):
+            if ((await stage.client.get(f"/runs/half-said/partial/{n}")).json() or {}).get("text") == "To be, ":
+                calls.append(n)
+        return bool(calls)
+
+    await until(said)
+    first = await stage.browser.page(stage.url("runs/half-said?tab=output"))
+    # Of the connection that tabs share, the second one is late.
+    for page in (first, await stage.browser.tab(first.context, stage.url("runs/half-said?tab=output"))):
+        await expect(page.locator(".speaking")).to_have_text("To be, ")
+        await expect(page.locator(".lacks")).to_be_hidden()
+    log = stage.connection.log
+    live = log.subjects.live(RunRef(TENANT, "half-said"), "w", "model.delta")
+    await log.nc.publish(live, json.dumps({"n": calls[0], "epoch": 1, "k": 2, "path": "a", "text": "to be"}).encode())
+    await expect(first.locator(".speaking")).to_have_text("To be,  … to be")
+    await expect(first.locator(".lacks")).to_be_visible()
+    await stage.kill("half-said")
 
 
 @asynccontextmanager

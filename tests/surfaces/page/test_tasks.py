@@ -339,6 +339,9 @@ async def test_tokens_arrive_in_two_tabs_across_a_restart(stage: Stage) -> None:
         for person in people:
             await expect(person.page.locator(".speaking")).to_have_text("To be, or not to be")
             assert person.clicks == 2
+        # The run has no worker that could tell those who come late.
+        late = await stage.browser.page(f"{server.url}runs/speaks?tab=output")
+        await expect(late.locator(".lacks")).to_be_visible()
         await stage.browser.close_pages()
 
 

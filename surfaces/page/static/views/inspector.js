@@ -331,7 +331,7 @@ function said(first, last, own, looked) {
   const run = looked.id
   if (!last) {
     const {type} = first
-    if (type === 'model.call') return [h('p', {class: 'facts soft'}, 'The model is answering.'), h('p', {class: 'soft lacks', hidden: !looked.lacks}, 'The parts marked … were sent before this page was connected. The whole answer is shown when it is complete.'), h('pre', {class: 'speaking', dir: 'auto'}, looked.said)]
+    if (type === 'model.call') return [h('p', {class: 'facts soft'}, 'The model is answering.'), h('p', {class: 'soft lacks', hidden: !looked.lacks}, 'What the model said before this page was connected is not available. The whole answer is shown when it is complete.'), h('pre', {class: 'speaking', dir: 'auto'}, looked.said)]
     const waits = ['human.asked', 'tool.call', 'effect.call', 'timer.set', 'signal.awaited', 'child.start', 'node.enter', 'run.accepted', 'run.paused'].includes(type)
     return waits ? [nothing('No result yet', 'It is still in progress.')] : saw(own, run)
   }

@@ -31,6 +31,8 @@ const PRICED_MS = 1_000
 /** How long an event that is missing may still come by itself. */
 const LACKING_MS = 500
 const SAID_MAX = 20_000
+/** How long after an answer without a text one asks again what a model has said, first and at most. */
+const RECALL_MS = 1_000, RECALL_MAX_MS = 30_000
 const FAMILIES = ['run', 'node', 'route', 'model', 'tool', 'effect', 'timer', 'human', 'signal', 'child']
 const PANES = [['outcome', 'Outcome'], ['graph', 'Graph'], ['spans', 'Waterfall'], ['events', 'Events'], ['inspector', 'Inspect']]
 
@@ -76,6 +78,8 @@ export class RunView extends HTMLElement {
     this.pane = 'outcome'
     /** @type {Map<number, {epoch: number, pieces: string[]}>} what models say at the moment, by their calls */
     this.saying = new Map()
+    /** @type {Map<number, {tries: number, until: number}>} what models have said before was asked for so often, by their calls, and is not asked for until */
+    this.recalled = new Map()
     this.filter = {family: '', failed: false, text: ''}
     /** @type {Row[]} */
     this.events = []
@@ -340,6 +344,24 @@ export class RunView extends HTMLElement {
     if (one.epoch === epoch) one.pieces[k] = text
   }
 
+  /** Ask what a model has said in a call before it was heard here. @param {number} n */
+  async recall(n) {
+    const {tries, until} = this.recalled.get(n) ?? {tries: 0, until: 0}
+    if (Date.now() < until) return
+    const wait = Math.min(RECALL_MS * 2 ** tries, RECALL_MAX_MS)
+    this.recalled.set(n, {tries, until: Infinity})
+    const {signal} = /** @type {AbortController} */ (this.aborted)
+    const said = await get(['runs', /** @type {string} */ (this.run_id), 'partial', String(n)], {}, signal).catch(() => /** @type {any} */ (null))
+    if (signal.aborted) return
+    this.recalled.set(n, {tries: tries + 1, until: Date.now() + wait})
+    if (said?.k) {
+      const {epoch, k, text, omitted} = said
+      for (let i = 0; i < k - 1; i++) this.piece({n, epoch, k: i, text: ''})
+      this.piece({n, epoch, k: k - 1, text: omitted ? `… ${text}` : text})
+    } else setTimeout(this.asked, wait)
+    this.asked()
+  }
+
   // -- what is looked at -----------------------------------------------------------------------------------------------
 
   /**
@@ -445,7 +467,11 @@ export class RunView extends HTMLElement {
     if (this.language === 'python') this.source.show({id: /** @type {string} */ (this.run_id), n})
     this.outcome.show(this.summary())
     const call = span?.kind === 'model' ? this.saying.get(span.n0) : null
-    this.inspector.show({id: /** @type {string} */ (this.run_id), run, n: at, span, until: Math.max(n, at), loaded: this.loaded, tab: this.tab, absent, ...spoken(call?.pieces ?? [])})
+    const {said, lacks} = spoken(call?.pieces ?? [])
+    if (span?.kind === 'model' && span.n1 === Infinity && this.loaded && !run.final && (lacks || !call)) this.recall(span.n0)
+    // A call that has just begun is not known to its worker yet.
+    const tries = (span && this.recalled.get(span.n0)?.tries) ?? 0
+    this.inspector.show({id: /** @type {string} */ (this.run_id), run, n: at, span, until: Math.max(n, at), loaded: this.loaded, tab: this.tab, absent, said, lacks: call ? lacks && tries > 0 : tries > 1})
   }
 
   /** What the outcome is made of. */
