@@ -98,3 +98,13 @@ async def caller(connection: Connection) -> AsyncIterator[Caller]:
     nc = await nats.connect(connection.server.url)
     yield Caller(nc)
     await nc.close()
+
+
+@pytest.fixture(scope="module")
+async def refusing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Caller]:
+    """Who calls a deployment that the tests of a module share: for requests that leave nothing behind."""
+    async with standing(tmp_path_factory.mktemp("refusing")) as opened:
+        assert opened.server is not None
+        nc = await nats.connect(opened.server.url)
+        yield Caller(nc)
+        await nc.close()

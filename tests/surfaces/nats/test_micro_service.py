@@ -25,6 +25,7 @@ from tests.support.patience import until
 from tests.support.service_client import PATIENCE_S, SCRIPT, SOURCE, WAITS, Caller
 from tests.support.service_client import caller as caller  # the fixtures
 from tests.support.service_client import connection as connection
+from tests.support.service_client import refusing as refusing
 
 OTHERS = (
     "fork",
@@ -124,20 +125,20 @@ async def test_a_start_that_fills_a_whole_message_is_admitted_all_the_same(calle
     assert await caller.finished()
 
 
-async def test_a_start_of_the_wrong_shape_is_refused_whole(caller: Caller) -> None:
-    error = await caller.refused("start", {"definition": {"source": 7, "language": []}, "inputs": {}, "files": "x"})
+async def test_a_start_of_the_wrong_shape_is_refused_whole(refusing: Caller) -> None:
+    error = await refusing.refused("start", {"definition": {"source": 7, "language": []}, "inputs": {}, "files": "x"})
     assert error["code"] == "start.refused"
     assert {"inputs", "files", "definition.source", "definition.language"} <= {p["where"] for p in error["problems"]}
 
 
 @pytest.mark.parametrize("raw", [b"{", b"[]", b"7", b"\xff\xfe", b"null"])
-async def test_a_start_that_is_not_an_object_is_malformed(caller: Caller, raw: bytes) -> None:
-    error = await caller.refused("start", raw=raw)
+async def test_a_start_that_is_not_an_object_is_malformed(refusing: Caller, raw: bytes) -> None:
+    error = await refusing.refused("start", raw=raw)
     assert error["code"] == "api.malformed"
 
 
-async def test_a_start_without_a_definition_is_refused(caller: Caller) -> None:
-    error = await caller.refused("start", raw=b"")
+async def test_a_start_without_a_definition_is_refused(refusing: Caller) -> None:
+    error = await refusing.refused("start", raw=b"")
     assert error["code"] == "start.refused"
     assert error["problems"]
 
@@ -189,8 +190,8 @@ async def test_a_tell_reaches_the_run(caller: Caller) -> None:
         ({"run_id": "r", "verb": "signal"}, "tell.malformed"),
     ],
 )
-async def test_a_malformed_tell_is_refused(caller: Caller, body: dict[str, Any], code: str) -> None:
-    error = await caller.refused("tell", body)
+async def test_a_malformed_tell_is_refused(refusing: Caller, body: dict[str, Any], code: str) -> None:
+    error = await refusing.refused("tell", body)
     assert error["code"] == "tell.refused"
     assert [problem["code"] for problem in error["problems"]] == [code]
 
@@ -286,8 +287,8 @@ async def test_an_answer_too_large_for_a_message_is_an_error(caller: Caller) -> 
 
 
 @pytest.mark.parametrize("verb", ["show", "trace", "events", "result"])
-async def test_a_run_that_nobody_knows_is_unknown(caller: Caller, verb: str) -> None:
-    error = await caller.refused(verb, {"run_id": "nobody"})
+async def test_a_run_that_nobody_knows_is_unknown(refusing: Caller, verb: str) -> None:
+    error = await refusing.refused(verb, {"run_id": "nobody"})
     assert error["code"] == "run.unknown"
 
 
@@ -305,8 +306,8 @@ async def test_a_run_that_nobody_knows_is_unknown(caller: Caller, verb: str) -> 
         ("definition", {}),
     ],
 )
-async def test_a_request_of_the_wrong_shape_is_malformed(caller: Caller, verb: str, body: Any) -> None:
-    error = await caller.refused(verb, body)
+async def test_a_request_of_the_wrong_shape_is_malformed(refusing: Caller, verb: str, body: Any) -> None:
+    error = await refusing.refused(verb, body)
     assert error["code"] == "api.malformed"
     assert error["message"]
 
@@ -458,14 +459,14 @@ async def test_an_invalid_definition_is_refused_with_every_problem(caller: Calle
         ({"source": "not any language"}, "UNKNOWN_LANGUAGE"),
     ],
 )
-async def test_a_definition_that_cannot_be_kept_is_refused(caller: Caller, body: dict[str, str], code: str) -> None:
-    error = await caller.refused("definition", body)
+async def test_a_definition_that_cannot_be_kept_is_refused(refusing: Caller, body: dict[str, str], code: str) -> None:
+    error = await refusing.refused("definition", body)
     assert error["code"] == "definition.refused"
     assert [problem["code"] for problem in error["problems"]] == [code]
 
 
-async def test_a_start_by_an_unknown_name_is_refused(caller: Caller) -> None:
-    error = await caller.refused("start", {"definition": {"name": "nothing"}, "model": "scripted"})
+async def test_a_start_by_an_unknown_name_is_refused(refusing: Caller) -> None:
+    error = await refusing.refused("start", {"definition": {"name": "nothing"}, "model": "scripted"})
     assert [problem["code"] for problem in error["problems"]] == ["definition.unknown"]
 
 
