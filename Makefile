@@ -25,7 +25,7 @@ QUICK := $(addprefix tests/, $(addsuffix .py, structure/test_layers structure/te
 	languages/workflow/test_deaths languages/workflow/test_routes languages/workflow/test_text \
 	runtime/interpreter/test_golden))
 
-.PHONY: setup browser validators demo test quick test-mcp test-backends coverage matrix lint format bench bench-page bench-peers lock clean
+.PHONY: setup browser validators demo test sweep quick test-mcp test-backends coverage matrix lint format bench bench-page bench-peers lock clean
 
 setup: $(VENV)/.ready
 
@@ -62,6 +62,11 @@ demo: setup
 # a test has patience: what fails is run once more, and the summary names it as RERUN. What is named there is a fault.
 test: setup $(VENV)/.compiled
 	$(BIN)/python -m pytest -q -n 6 --dist worksteal --reruns 1 -rR
+
+# A worker that dies after every event of a run: `make test` performs a selection for long runs (tests/support/sweeps.py).
+sweep: setup $(VENV)/.compiled
+	EVERY_CRASH=1 $(BIN)/python -m pytest -q -n 6 --dist worksteal --reruns 1 -rR \
+		$$(grep -rlE --include='test_*.py' 'crash_everywhere|check_deaths|die_everywhere|crashing_everywhere|import .*deaths|support.sweeps' tests)
 
 # Those who begin at once would each compile all of it: two processes compile about half each.
 $(VENV)/.compiled: $(VENV)/.ready

@@ -13,7 +13,9 @@ from hypothesis import HealthCheck, settings
 from callboard.runtime.worker.collector import OLDER_ROUNDS, YOUNG_OBJECTS
 from callboard.runtime.worker.services import Services
 from callboard.testing import services as testing
+from callboard.testing.scenario import Scenario
 from tests.support.places import TESTS
+from tests.support.sweeps import select_deaths
 
 # What is imported and collected for thousands of tests stays to the end: the garbage collector need not look at it.
 gc.disable()
@@ -70,6 +72,14 @@ def always_replay(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(
                 services, "always_replay", property(lambda _: True, lambda _self, _value: None), raising=False
             )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def selected_crashes() -> Iterator[None]:
+    """Let `Scenario.crash_everywhere` perform the deaths that `tests.support.sweeps` selects, in all tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Scenario, "_crash_points", staticmethod(select_deaths))
+        yield
 
 
 def pytest_collection_finish() -> None:

@@ -27,6 +27,7 @@ from callboard.testing.crashes import CrashingLog
 from callboard.testing.virtual_time import BEGINNING, VirtualClock, simulate
 from tests.support.run_harness import RunHarness
 from tests.support.simulation import World, copied, finish
+from tests.support.sweeps import select_deaths
 
 REMEMBERING = Remembering(LANGUAGE)
 """As workers have it: a definition that was parsed is not parsed again."""
@@ -280,7 +281,7 @@ def check_deaths(
 
     async def body() -> None:
         recorded = await read_run(undisturbed.harness.log, undisturbed.ref)
-        for boundary in range(1, len(recorded)):
+        for boundary in select_deaths([item.event for item in recorded])[:-1]:
             other = GraphTheatre(kinds=kinds, script=script or {})
             await copied(recorded[:boundary], cast("CrashingLog", other.log))
             cast("VirtualClock", other.clock).set(recorded[boundary - 1].event.time)

@@ -32,6 +32,7 @@ from callboard.testing.virtual_time import VirtualClock, simulate
 from tests.support.places import ROOT
 from tests.support.run_harness import RunHarness
 from tests.support.simulation import World, copied, finish
+from tests.support.sweeps import select_deaths
 
 VECTORS = ROOT.parent / "shared" / "conformance" / "playbook" / "vectors"
 
@@ -237,7 +238,7 @@ async def die_everywhere(play: Play) -> None:
     """Have the worker die after every event of a run: another one finishes it, to the same end."""
     done = await performed(play)
     recorded = await read_run(done.harness.log, done.ref)
-    for boundary in range(1, len(recorded)):
+    for boundary in select_deaths([item.event for item in recorded])[:-1]:
         other = PlaybookTheatre()
         other.prompts = play.prompts
         await copied(recorded[:boundary], cast("CrashingLog", other.log))

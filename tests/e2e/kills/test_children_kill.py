@@ -162,7 +162,7 @@ async def test_a_worker_dies_at_every_append_of_parent_and_child(case: Case, tmp
     async with open_fleet(tmp_path, partitions=2) as fleet:
         expected = await undisturbed(fleet, case)
         counts = len(expected[0]) - (case.name != "ends"), len(expected[1]) - 1
-        kills = [(of, kill) for of in (0, 1) for kill in deaths(counts[of], even=WHEN[of])]
+        kills = [(of, kill) for of in (0, 1) for kill in deaths(expected[of][: counts[of]], even=WHEN[of])]
         async with anyio.create_task_group() as tasks:
             for i in range(LANES):
                 tasks.start_soon(lane, fleet, case, f"lane-{i}", kills[i::LANES], expected)

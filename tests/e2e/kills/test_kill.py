@@ -16,6 +16,7 @@ from callboard.bus.commands import Cancel
 from callboard.bus.events import RunEnd
 from callboard.bus.log.port import Recorded
 from callboard.service.client.client import Client
+from tests.support.sweeps import select_deaths
 from tests.support.worker_interpreters import play, triage
 from tests.support.worker_process import Kill, What, When
 from tests.support.worker_processes import (
@@ -50,14 +51,16 @@ STEPS = 8
 """Steps of each run: as each costs one commit, there must be as many as the last of these."""
 
 
-def deaths(events: int, *, even: When = "before") -> list[Kill]:
-    """Return a death at each boundary of so many events. Behind one or before the next: the log is the same, so each
-    boundary is died at in one of the two ways, in turns; ``even`` is that of every other one, the first among them."""
+def deaths(recorded: Sequence[Recorded], *, even: When = "before") -> list[Kill]:
+    """Return a death at each boundary of these events, as far as `select_deaths` selects it. Behind one or before the
+    next: the log is the same, so each boundary is died at in one of the two ways, in turns; ``even`` is that of every
+    other one, the first among them."""
+    *others, last = select_deaths([item.event for item in recorded])
     found = [
         Kill("before", "append", n + 1) if (n % 2 == 0) == (even == "before") else Kill("after", "append", n)
-        for n in range(1, events)
+        for n in others
     ]
-    return [Kill("before", "append", 1), *found, Kill("after", "append", events)]
+    return [Kill("before", "append", 1), *found, Kill("after", "append", last)]
 
 
 async def interrupted(client: Client, run_id: str) -> list[Recorded]:
@@ -166,7 +169,7 @@ def survived(kill: Kill, recorded: Sequence[Recorded], worker: str) -> bool:
 async def test_a_worker_dies_at_every_append(case: Case, tmp_path: Path) -> None:
     async with open_fleet(tmp_path, partitions=2) as fleet:
         expected = await undisturbed(fleet, case)
-        kills = deaths(len(expected), even=case.even)
+        kills = deaths(expected, even=case.even)
         async with anyio.create_task_group() as tasks:
             for i in range(LANES):
                 tasks.start_soon(lane, fleet, case, f"lane-{i}", kills[i::LANES], expected)

@@ -98,7 +98,7 @@ async def test_a_graph_is_killed_at_every_boundary_and_answered_from_elsewhere(t
         assert end.status == "completed"
         assert end.results["execution_sequence"] == ["t", "each", "write", "write", "approve", "pause"]
         assert end.results["tokens_used"]["total_tokens"] == 8
-        kills = deaths(len(expected))
+        kills = deaths(expected)
         async with anyio.create_task_group() as tasks:
             for i in range(LANES):
                 tasks.start_soon(lane, fleet, CASE, f"lane-{i}", kills[i::LANES], expected)

@@ -97,7 +97,7 @@ async def test_a_playbook_is_killed_at_every_boundary_and_answered_from_elsewher
             "channel": "web",
         }
         assert fold(PlaybookState(), [item.event for item in expected]).steps[0].input_tokens == 9
-        kills = deaths(len(expected))
+        kills = deaths(expected)
         async with anyio.create_task_group() as tasks:
             for i in range(LANES):
                 tasks.start_soon(lane, fleet, CASE, f"lane-{i}", kills[i::LANES], expected)
