@@ -1,5 +1,6 @@
 """A browser before a server with the page, runs for it to show, and what of them is hostile; fixtures to import."""
 
+import datetime as dt
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager
@@ -12,11 +13,13 @@ import httpx
 import pytest
 from playwright.async_api import Page, Route
 
-from callboard.bus.effects import Usage
+from callboard.bus.effects import Failure, Usage
 from callboard.bus.events import (
     Event,
     ModelCall,
     ModelResult,
+    NodeEnter,
+    NodeExit,
     Outline,
     OutlineNode,
     RunEnd,
@@ -198,6 +201,34 @@ def long_run(name: str, loops: int) -> Sequence[Event]:
         log.exit("loop", iteration=visit)
     log.add(RunEnd("completed"))
     return log.events
+
+
+FAILED = (7, 41)
+"""The items of a fan-out that fail."""
+
+
+def fan_out(run: str, items: int, *, left: int = 0) -> Log:
+    """A run that asks a model about each item; some fail, and ``left`` are still being worked on."""
+    log = Log(run, "scores").started(Outline([OutlineNode("score", "Score"), OutlineNode("sum", "Sum")]))
+    log.enter("score")
+    for item in range(items):
+        path = f"score[{item}]"
+        log.add(NodeEnter("node", "score", "Score", input={"item": item, "text": f"review {item}"}), path, 1, 1)
+        log.add(ModelCall("turn", "scripted", "00"), path, 1, 1, "turn.1")
+        if item >= items - left:
+            continue
+        log.time += dt.timedelta(seconds=item % 5)
+        log.add(ModelResult(text="so", usage=Usage(100 + item, 20)), path, 1, 1, "turn.1")
+        if item in FAILED:
+            log.add(NodeExit("failed", None, Failure("score.negative", f"item {item} has the score -3")), path, 1, 1)
+        else:
+            log.exit(path, result=item)
+    if not left:
+        log.exit("score", result={"scored": items})
+        log.enter("sum")
+        log.exit("sum")
+        log.ended(output={"scored": items})
+    return log
 
 
 async def asked(page: Page, script: str, argument: Any = None) -> Any:

@@ -35,12 +35,14 @@ from tests.support.http_application import PATIENCE_S, application, served
 from tests.support.page_stage import (
     ASKING,
     EVIL,
+    FAILED,
     LOOP,
     TENANT,
     WITH_INPUTS,
     Furnish,
     Stage,
     asked,
+    fan_out,
     furnished,
     held,
     put,
@@ -916,11 +918,15 @@ async def test_nobody_is_barred_from_any_view_light_or_dark(stage: Stage) -> Non
     await stage.start("beside-it", {**LOOP, "input": {"who": f"{EVIL} and others"}})
     await stage.client.post("/definitions", json={"name": "for-all", "source": WITH_INPUTS})
     await stage.start("asks-all", {"definition": {"source": ASKING}}, end=False)
+    fans = fan_out("fans-out", 1_000)
+    await put(stage.connection.log, fans.run, fans.events)
+    failed = next(event.n for event in fans.events if event.path == f"score[{FAILED[1]}]")
     ready = {
         "": ".list, .nothing, h1",
         "runs": ".run-row .glyph",
         "runs/seen-by-all": ".gnode .glyph",
         "runs/seen-by-all?n=3": ".outcome .code",
+        f"runs/fans-out?at={failed}&pane=spans": ".executions .list-row",
         "runs/asks-all": ".outcome .asking",
         "runs/seen-by-all?tab=error&n=1": ".inspector-body > *",
         "runs/seen-by-all/diff/beside-it": "ins",

@@ -14,7 +14,7 @@ export function added(one, other) {
  * Something that lasts: a node, an effect, the run itself.
  * @typedef {object} Span
  * @property {string} id
- * @property {'run'|'node'|'model'|'tool'|'effect'|'timer'|'human'|'signal'|'child'|'pause'} kind
+ * @property {'run'|'node'|'model'|'tool'|'effect'|'timer'|'human'|'signal'|'child'|'pause'|'fan'} kind
  * @property {string} path
  * @property {number} iteration
  * @property {string} name
@@ -30,6 +30,9 @@ export function added(one, other) {
  * @property {number} retries
  * @property {Span[]} children
  * @property {Span|null} parent
+ * @property {Span[]} members of a fan-out: the same for each item, in the order in which they began
+ * @property {Map<string, number>|null} counts of a fan-out: how many of its members there were of each outcome, as it was looked at last
+ * @property {Span|null} fan the fan-out that it is a member of
  */
 
 /** @type {Record<string, Span['kind']>} */
@@ -46,6 +49,10 @@ const CLOSES = {
 
 /** The type of what stands for an event that cannot be had. */
 export const LOST = 'unreadable'
+/** How many siblings that differ in their index only are shown as one. */
+export const FAN_MIN = 20
+/** The members of what is not a fan-out. @type {Span[]} */
+const NONE = []
 const WAITING_TIMERS = ['sleep', 'delay', 'wait'], COMPANION_TIMERS = ['answer', 'warning', 'expiry']
 
 export class Run {
@@ -64,6 +71,11 @@ export class Run {
     this.going = new Map()
     /** @type {Map<string, Span[]>} by path */
     this.byPath = new Map()
+    /** @type {Map<string, Span>} what siblings that differ in their index only are members of, by their parent, kind and path */
+    this.fans = new Map()
+    /** @type {Map<string, string>} by path, what of the drawing stands for it */
+    this.drawn = new Map()
+    this.drawing = ''
     /** @type {[number, string][]} from which event on it stood how */
     this.statuses = []
     /** @type {[number, number][]} */
@@ -230,6 +242,44 @@ export class Run {
     one.parent = parent
     one.depth = parent.depth + 1
     parent.children.push(one)
+    // Most paths have no index behind that of their parent.
+    if (one.path.indexOf('[', parent.path.length) < 0) return
+    const pattern = parent.path + patternOf(one.path.slice(parent.path.length))
+    const name = `${parent.id} ${one.kind} ${pattern}`
+    let fan = this.fans.get(name)
+    if (!fan) {
+      fan = span('fan', pattern, 0, one.kind === 'node' ? one.name : last(pattern) || one.kind, '', one.n0, one.t0)
+      Object.assign(fan, {id: `fan ${name}`, parent, depth: one.depth, members: []})
+      this.fans.set(name, fan)
+    }
+    fan.members.push(one)
+    one.fan = fan
+  }
+
+  /** The members of a fan-out that had begun behind an event. @param {Span} fan @param {number} n */
+  begun(fan, n) {
+    const {members} = fan
+    return members[members.length - 1].n0 <= n ? members : members.slice(0, firsts(members.length, (i) => members[i].n0 <= n))
+  }
+
+  /** Have a fan-out say how its members stood behind an event: from the first start to the last end. @param {Span} fan @param {number} n */
+  survey(fan, n) {
+    /** @type {Map<string, number>} */
+    const counts = new Map()
+    let n1 = 0, t1 = 0
+    for (const one of this.begun(fan, n)) {
+      const outcome = this.outcomeAt(one, n)
+      counts.set(outcome, (counts.get(outcome) ?? 0) + 1)
+      n1 = Math.max(n1, one.n1)
+      t1 = Math.max(t1, one.t1)
+    }
+    const [outcome] = [...counts.keys()].sort((a, b) => foremost(a) - foremost(b))
+    return Object.assign(fan, {n1, t1, counts, outcome})
+  }
+
+  /** What stands for a span among its siblings behind an event: its fan-out, if that is large enough. @param {Span} one @param {number} n @returns {Span|null} */
+  fanOf({fan}, n) {
+    return fan && (fan.members[FAN_MIN - 1]?.n0 ?? Infinity) <= n ? fan : null
   }
 
   /** The node that something at a row's place belongs to: its own, or the nearest above. @param {Row} row */
@@ -293,7 +343,7 @@ export class Run {
 
   /** How a span stood behind an event. @param {Span} one @param {number} n */
   outcomeAt(one, n) {
-    if (one.n1 <= n) return one.outcome
+    if (one.n1 <= n || one.kind === 'fan') return one.outcome
     if (one.kind === 'run') return this.statusAt(n)
     if (this.final && n >= this.last) return 'cancelled'
     if (one.kind === 'human') return 'waiting:human'
@@ -303,12 +353,14 @@ export class Run {
   }
 
   /**
-   * Spans as lines, those that had begun behind an event; what is inside of a folded one is left out.
+   * Spans as lines, those that had begun behind an event; what is inside of a folded one is left out. Of a fan-out there
+   * is one line, and below it a member that is looked at.
    * @param {number} n
    * @param {Set<string>} folded
+   * @param {Span[]} [looked] members of fan-outs that have a line
    * @returns {Span[]}
    */
-  lines(n, folded) {
+  lines(n, folded, looked = []) {
     /** @type {Span[]} */
     const found = []
     const stack = [this.root]
@@ -316,8 +368,22 @@ export class Run {
       const one = /** @type {Span} */ (stack.pop())
       if (!(one.n0 <= n)) continue
       found.push(one)
-      if (!folded.has(one.id)) for (let i = one.children.length - 1; i >= 0; i--) stack.push(one.children[i])
+      if (folded.has(one.id)) continue
+      const {children} = one
+      for (let i = children.length - 1; i >= 0; i--) {
+        const fan = this.fanOf(children[i], n)
+        if (!fan) stack.push(children[i])
+        else if (fan.members[0] === children[i]) stack.push(...looked.filter((member) => member.fan === fan), this.survey(fan, n))
+      }
     }
+    return found
+  }
+
+  /** The members of fan-outs, as they are at an event, that a span is in, from the outermost to the innermost. @param {Span|null} span @param {number} n */
+  membersAround(span, n) {
+    /** @type {Span[]} */
+    const found = []
+    for (let one = span; one; one = one.parent) if (this.fanOf(one, n)) found.unshift(one)
     return found
   }
 
@@ -328,12 +394,15 @@ export class Run {
    * @returns {Map<string, {status: string, times: number}>}
    */
   shown(n, ids) {
-    const plain = new Map(ids.map((id) => [id.replace(/\[\d*\]/g, '[]'), id]))
-    const known = new Set(ids)
+    const plain = new Map(ids.map((id) => [patternOf(id), id]))
+    const known = new Set(ids), drawing = ids.join()
+    if (drawing !== this.drawing) this.drawn.clear()
+    this.drawing = drawing
     const found = new Map()
     for (const [path, spans] of this.byPath) {
-      const id = known.has(path) ? path : plain.get(path.replace(/\[\d*\]/g, '[]')) ?? (known.has(last(path)) ? last(path) : null)
-      if (id === null) continue
+      let id = this.drawn.get(path)
+      if (id === undefined) this.drawn.set(path, (id = known.has(path) ? path : plain.get(patternOf(path)) ?? (known.has(last(path)) ? last(path) : '')))
+      if (!id) continue
       const begun = firsts(spans.length, (i) => spans[i].n0 <= n)
       if (!begun) continue
       const status = this.outcomeAt(spans[begun - 1], n)
@@ -361,6 +430,9 @@ const URGENCY = ['running', 'failed', 'cancelled', 'ok', 'skipped']
 /** @param {string} status */
 const urgency = (status) => URGENCY.indexOf(status) + (URGENCY.includes(status) ? 0 : URGENCY.length)
 
+/** Of the outcomes of many the one that is said of all comes first: what goes on, what waits, what went wrong. @param {string} outcome */
+export const foremost = (outcome) => ['running', 'waiting', 'failed', 'timeout', 'expired', 'cancelled', 'ok'].indexOf(outcome.split(':')[0]) + 1 || 9
+
 /** @param {Span[]} open */
 function waiting(open) {
   const found = new Set()
@@ -385,7 +457,7 @@ function waiting(open) {
 function span(kind, path, iteration, name, key, n, time) {
   return {
     id: `${n}`, kind, path, iteration, name, key, n0: n, n1: Infinity, t0: time, t1: Infinity,
-    outcome: '', tokens: 0, cost: null, depth: 0, retries: 0, children: [], parent: null,
+    outcome: '', tokens: 0, cost: null, depth: 0, retries: 0, children: [], parent: null, members: NONE, counts: null, fan: null,
   }
 }
 
@@ -424,6 +496,12 @@ function* above(path) {
     yield path
   }
 }
+
+/** A path without its indices: that of the node of the definition. @param {string} path */
+export const patternOf = (path) => (path.includes('[') ? path.replace(/\[\d*\]/g, '[]') : path)
+
+/** The indices by which a member of a fan-out differs from the others; of anything else those of its path. @param {Span} one */
+export const placeOf = ({path, fan}) => (path.slice(fan?.parent?.path.length ?? 0).match(/\d+(?=\])/g) ?? []).map(Number)
 
 /** The name in a path's last segment. @param {string} path */
 export function last(path) {

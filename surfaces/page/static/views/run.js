@@ -138,7 +138,8 @@ export class RunView extends HTMLElement {
     this.missing = h('div', {role: 'status'})
     this.graph = new Graph({chosen: (node) => this.chooseNode(node)})
     this.source = new Source(this.graph.element)
-    this.waterfall = new Waterfall({chosen: (span) => this.choose(span.n0), opened: (span) => span.kind === 'child' && go(to(['runs', span.name]))})
+    const event = (/** @type {number} */ n) => this.inspector.event({id, run: this.run}, n)
+    this.waterfall = new Waterfall({chosen: (span) => this.choose(span.n0), opened: (span) => span.kind === 'child' && go(to(['runs', span.name])), event})
     this.inspector = new Inspector({tab: (tab) => this.look({tab}), event: (n) => this.choose(n), fork: (place) => forking(id, place)})
     this.outcome = new Outcome({failed: () => {
       this.nextFailure()
@@ -457,7 +458,7 @@ export class RunView extends HTMLElement {
     const absent = this.loaded && this.chosen === null && executed === undefined ? this.node : ''
     const span = run.spanOf(at)
     for (const list of [this.waterfall.list, this.list]) list.measured()
-    this.waterfall.show(run, n, span, this.loaded)
+    this.waterfall.show(run, n, span, this.loaded, this.chosen !== null)
     const ids = this.graph.ids
     const shown = run.shown(n, ids)
     const ways = new Set([...run.ways.values()].filter((one) => one.n <= n).flatMap((one) => this.way(one, ids)))

@@ -1,10 +1,12 @@
 // The waterfall: a tree of spans as text, and beside it the same spans on a canvas, over time.
 
 import {framed, h} from '../lib/dom.js'
-import {count, duration} from '../lib/format.js'
+import {count, duration, grouped} from '../lib/format.js'
 import {List} from '../lib/list.js'
-import {chip, look} from '../lib/status.js'
+import {foremost} from '../lib/run.js'
 import {scaleOf} from '../lib/scale.js'
+import {chip, look} from '../lib/status.js'
+import {Executions, numbered} from './executions.js'
 
 /** @typedef {import('../lib/run.js').Run} Run */
 /** @typedef {import('../lib/run.js').Span} Span */
@@ -18,7 +20,7 @@ const FOLD_PX = 70
 const NAMES = {model: 'model', tool: 'tool', effect: 'effect', timer: 'timer', human: 'question', signal: 'signal', child: 'run', pause: 'pause'}
 
 export class Waterfall {
-  /** @param {{chosen: (span: Span) => void, opened: (span: Span) => void}} given */
+  /** @param {{chosen: (span: Span) => void, opened: (span: Span) => void, event: (n: number) => Promise<any>}} given */
   constructor(given) {
     this.given = given
     /** @type {Span[]} */
@@ -28,6 +30,13 @@ export class Waterfall {
     /** @type {Run|null} */
     this.run = null
     this.n = 0
+    this.whole = true
+    /** The selected span. @type {Span|null} */
+    this.chosen = null
+    /** The fan-out whose members are listed. @type {Span|null} */
+    this.fan = null
+    /** Whether the active row is that of the fan-out, and not of what is selected. */
+    this.atFan = false
     /** What is shown of it, so that the same is not made anew. */
     this.shown = ''
     this.canvas = h('canvas', {'aria-hidden': 'true'})
@@ -35,33 +44,64 @@ export class Waterfall {
       label: 'Waterfall', role: 'treegrid', height: ROW_PX, row: (index) => this.row(index),
       name: (index) => this.lines[index].id,
       head: h('div', {class: 'span-row head', role: 'row'}, h('span', {role: 'columnheader'}, 'What'), h('span', {role: 'columnheader', class: 'heard'}, 'Took')),
-      chosen: (index) => given.chosen(this.lines[index]),
+      chosen: (index) => this.choose(this.lines[index]),
       opened: (index) => given.opened(this.lines[index]),
       drawn: () => this.paint(),
     })
     this.list.element.prepend(h('div', {class: 'over'}, this.canvas))
     this.list.element.addEventListener('keydown', (event) => this.key(event), {capture: true})
-    this.element = h('div', {class: 'waterfall'}, this.list.element)
+    this.table = new Executions({chosen: given.chosen, event: given.event, closed: () => this.unfold(null)})
+    this.element = h('div', {class: 'waterfall'}, this.list.element, this.table.element)
     this.paint = framed(() => this.draw())
     this.closed = new AbortController()
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.paint(), {signal: this.closed.signal})
   }
 
-  /** @param {Run} run @param {number} n @param {Span|null} chosen @param {boolean} [whole] whether all of it has been read */
-  show(run, n, chosen, whole = true) {
-    const shown = [run.version, n, whole, ...this.folded].join()
+  /**
+   * @param {Run} run @param {number} n @param {Span|null} chosen
+   * @param {boolean} [whole] whether all of it has been read
+   * @param {boolean} [selected] whether somebody has selected it: then the fan-out that it is in opens
+   */
+  show(run, n, chosen, whole = this.whole, selected = false) {
+    const looked = run.membersAround(chosen, n), fan = looked.at(-1)?.fan ?? null
+    if (run !== this.run) this.fan = null
+    if (selected && chosen !== this.chosen) {
+      this.atFan = false
+      this.fan = fan ?? this.fan
+    }
+    if (this.fan && run.fanOf(this.fan.members[0], n) !== this.fan) this.fan = null
+    const shown = [run.version, n, whole, this.fan?.id, ...looked.map((one) => one.id), ...this.folded].join()
     const anew = run !== this.run || shown !== this.shown
+    this.chosen = chosen
+    this.whole = whole
     if (anew) {
       this.shown = shown
       this.run = run
       this.n = n
-      this.lines = run.lines(n, this.folded)
+      this.lines = run.lines(n, this.folded, looked)
       this.live = whole && !run.final && n >= run.last
       this.scale = scaleOf(run, n, this.until())
     }
-    const active = chosen ? this.lines.indexOf(chosen) : -1
+    const at = this.atFan ? this.fan : chosen
+    const active = at ? this.lines.indexOf(at) : -1
     if (anew) this.list.set(this.lines.length, {active})
     else if (active !== this.list.active) this.list.mark(active)
+    const {fan: listed} = this
+    this.table.show(listed && {run, n, name: listed.name, members: run.begun(listed, n), chosen: looked.find((one) => one.fan === listed) ?? null, until: this.until()})
+  }
+
+  /** @param {Span} one */
+  choose(one) {
+    if (one.kind === 'fan') return this.unfold(one)
+    this.atFan = false
+    this.given.chosen(one)
+  }
+
+  /** List the members of a fan-out. @param {Span|null} fan null: of none */
+  unfold(fan) {
+    this.atFan = fan !== null
+    this.fan = fan
+    if (this.run) this.show(this.run, this.n, this.chosen)
   }
 
   until() {
@@ -73,6 +113,7 @@ export class Waterfall {
   close() {
     this.closed.abort()
     this.list.close()
+    this.table.close()
   }
 
   /** Time goes on: for what is open, and on the canvas. */
@@ -80,6 +121,7 @@ export class Waterfall {
     if (!this.run || !this.live) return
     this.scale = scaleOf(this.run, this.n, this.until())
     this.list.renew([...this.list.made.keys()].filter((index) => (this.lines[index]?.n1 ?? 0) > this.n))
+    this.table.tick(this.until())
     this.paint()
   }
 
@@ -87,23 +129,26 @@ export class Waterfall {
   row(index) {
     const one = this.lines[index]
     const run = /** @type {Run} */ (this.run)
-    const inner = one.children.some((child) => child.n0 <= this.n)
-    const shut = this.folded.has(one.id)
+    const fan = one.kind === 'fan'
+    const inner = fan || one.children.some((child) => child.n0 <= this.n)
+    const shut = fan ? this.fan !== one : this.folded.has(one.id)
     const toggle = inner
-      ? h('button', {class: 'fold', tabindex: '-1', 'aria-label': shut ? 'Unfold' : 'Fold', onclick: (/** @type {Event} */ event) => {
+      ? h('button', {class: 'fold', tabindex: '-1', 'aria-label': fan ? (shut ? 'List' : 'Close the list') : shut ? 'Unfold' : 'Fold', onclick: (/** @type {Event} */ event) => {
         event.preventDefault()
-        this.fold(one, !shut)
+        if (fan) this.unfold(shut ? one : null)
+        else this.fold(one, !shut)
       }}, shut ? '▸' : '▾')
       : h('span', {class: 'fold'})
     const status = run.outcomeAt(one, this.n)
     const slot = one.kind === 'model' ? h('span', {class: 'soft'}, ` ${one.key.slice(one.key.lastIndexOf('!') + 1)}`) : null
-    const many = one.kind === 'node' && (run.byPath.get(one.path)?.length ?? 0) > 1 ? h('span', {class: 'soft'}, ` #${one.iteration}`) : null
+    const many = run.fanOf(one, this.n) ? h('span', {class: 'soft'}, ` ${numbered(one)}`) : one.kind === 'node' && (run.byPath.get(one.path)?.length ?? 0) > 1 ? h('span', {class: 'soft'}, ` #${one.iteration}`) : null
     const kind = one.kind in NAMES ? h('span', {class: 'kind'}, NAMES[one.kind]) : null
-    const name = h('span', {role: 'gridcell', class: 'c0 span-name'}, toggle, chip(status, {small: true}), kind, h('span', {class: 'named', title: one.name}, one.name || one.path || 'run', many, slot))
-    name.style.setProperty('padding-left', `${Math.min(one.depth, 12) * 14}px`)
+    const name = h('span', {role: 'gridcell', class: 'c0 span-name'}, toggle, chip(status, {small: true}), kind, h('span', {class: 'named', title: one.name}, fan ? `${grouped(run.begun(one, this.n).length)} × ` : null, one.name || one.path || 'run', many, slot, fan ? said(one) : null))
+    const depth = one.depth + run.membersAround(one, this.n).length
+    name.style.setProperty('padding-left', `${Math.min(depth, 12) * 14}px`)
     return h(
       'div',
-      {class: 'span-row', role: 'row', 'aria-level': one.depth + 1, 'aria-expanded': inner ? String(!shut) : null, data: {n: one.n0}},
+      {class: 'span-row', role: 'row', 'aria-level': depth + 1, 'aria-expanded': inner ? String(!shut) : null, data: {n: one.n0}},
       name,
       h('span', {role: 'gridcell', class: 'heard'}, `${duration(this.length(one))}${one.tokens ? `, ${count(one.tokens)} tokens` : ''}`),
     )
@@ -118,7 +163,7 @@ export class Waterfall {
   fold(one, shut) {
     if (shut) this.folded.add(one.id)
     else this.folded.delete(one.id)
-    if (this.run) this.show(this.run, this.n, this.lines[this.list.active] ?? null)
+    if (this.run) this.show(this.run, this.n, this.chosen)
   }
 
   /** @param {KeyboardEvent} event */
@@ -129,9 +174,11 @@ export class Waterfall {
     if (!left && !right) return
     event.preventDefault()
     event.stopPropagation()
-    const inner = one.children.length > 0, shut = this.folded.has(one.id)
-    if (left && inner && !shut) this.fold(one, true)
-    else if (left && one.parent) this.list.choose(this.lines.indexOf(one.parent))
+    const fan = one.kind === 'fan', above = this.run?.fanOf(one, this.n) ?? one.parent
+    const inner = one.children.length > 0, shut = fan ? this.fan !== one : this.folded.has(one.id)
+    if (fan && left !== shut) this.unfold(left ? null : one)
+    else if (left && inner && !shut) this.fold(one, true)
+    else if (left && above) this.list.choose(this.lines.indexOf(above))
     else if (right && inner && shut) this.fold(one, false)
     else if (right && inner) this.list.choose(this.list.active + 1)
   }
@@ -214,7 +261,7 @@ export class Waterfall {
     const long = Math.max(x1 - x0, 2)
     const [kind] = look(run.outcomeAt(one, this.n))
     const y = top + (ROW_PX - BAR_PX) / 2
-    const thin = one.kind === 'node' || one.kind === 'run'
+    const thin = ['node', 'run', 'fan'].includes(one.kind)
     pen.fillStyle = colours[kind]
     pen.globalAlpha = thin ? 0.32 : 0.92
     round(pen, x0, thin ? y + 2 : y, long, thin ? BAR_PX - 4 : BAR_PX)
@@ -231,6 +278,12 @@ export class Waterfall {
     pen.fillStyle = colours.soft
     pen.fillText(duration(this.length(one)), x0 + long + 6, top + ROW_PX / 2 + 1)
   }
+}
+
+/** What of a fan-out is not as it should be, or not yet. @param {Span} fan */
+function said({counts}) {
+  const words = [...counts ?? []].filter(([outcome]) => look(outcome)[0] !== 'ok').sort(([a], [b]) => foremost(b) - foremost(a)).map(([outcome, count]) => `, ${grouped(count)} ${look(outcome)[2]}`)
+  return words.length ? h('span', {class: 'soft'}, words) : null
 }
 
 /** @param {CanvasRenderingContext2D} pen @param {number} x @param {number} y @param {number} width @param {number} height */

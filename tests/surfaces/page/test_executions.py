@@ -1,0 +1,108 @@
+"""Many executions of the same node: a fan-out as one row, and its table, in a real browser."""
+
+import re
+
+from playwright.async_api import Page, expect
+
+from tests.support.event_logs import Log
+from tests.support.page_stage import FAILED, Stage, asked, fan_out, put
+from tests.support.page_stage import browser as browser  # the fixtures
+from tests.support.page_stage import deployment as deployment
+from tests.support.page_stage import furnish as furnish
+from tests.support.page_stage import stage as stage
+
+ITEMS = 60
+FAN_MIN = 20
+ELEMENTS_MAX = 600
+
+
+async def shown(stage: Stage, log: Log, query: str = "", **size: int) -> Page:
+    await put(stage.connection.log, log.run, log.events)
+    page = await stage.browser.page(stage.url(f"runs/{log.run}{query}"), **size)
+    await expect(page.locator(".where")).to_contain_text(f"of {len(log.events)}")
+    return page
+
+
+def at(log: Log, path: str) -> int:
+    """The event that began the execution of a path."""
+    return next(event.n for event in log.events if event.type == "node.enter" and event.path == path)
+
+
+async def test_a_fan_out_is_one_row_and_opens_into_a_table(stage: Stage) -> None:
+    log = fan_out("fan-1", ITEMS)
+    page = await shown(stage, log)
+    lines = page.locator(".span-row.list-row")
+    await expect(lines).to_have_count(4)
+    await expect(lines.nth(2)).to_contain_text(f"{ITEMS} × Score, {len(FAILED)} failed")
+    table = page.locator(".waterfall .executions")
+    await expect(table).to_be_hidden()
+    await lines.nth(2).click()
+    await expect(table.get_by_role("heading")).to_have_text(f"{ITEMS} × Score")
+    await expect(lines.nth(2)).to_have_attribute("aria-expanded", "true")
+    first, second = (table.locator(f".list-row[aria-rowindex='{index}']") for index in (1, 2))
+    await expect(first.locator(".c1")).to_have_text('{"item":0,"text":"review 0"}')
+
+    await table.get_by_role("button", name="Duration").click()
+    await expect(first.locator(".c3")).to_have_text("4.3 s")
+    await table.get_by_role("button", name="Duration").click()
+    await expect(first.locator(".c0")).to_have_text("0")
+    await table.get_by_label("failed only").check()
+    await expect(table.locator(".list-row")).to_have_count(len(FAILED))
+    await expect(first.locator(".c0")).to_have_text("41")
+    await table.get_by_role("button", name="Index").click()
+    await expect(first.locator(".c0")).to_have_text("7")
+
+    # The selected execution has its own rows below that of all, and the inspector follows.
+    await second.click()
+    await expect(page).to_have_url(re.compile(rf"[?&]at={at(log, 'score[41]')}(&|$)"))
+    await expect(page.locator(".inspector-head")).to_contain_text("score[41]#1")
+    await expect(lines).to_have_count(6)
+    await expect(lines.nth(3)).to_contain_text("41")
+    await expect(lines.nth(3)).to_have_attribute("aria-selected", "true")
+    await expect(lines.nth(4)).to_contain_text("turn.1")
+    await table.get_by_role("button", name="Close the list").click()
+    await expect(table).to_be_hidden()
+    await expect(page.locator(".inspector-head")).to_contain_text("score[41]#1")
+    await page.go_back()
+    await expect(lines).to_have_count(4)
+
+
+async def test_what_is_selected_by_an_address_or_a_search_is_found_in_its_table(stage: Stage) -> None:
+    log = fan_out("fan-2", ITEMS)
+    inside = at(log, "score[33]") + 1
+    page = await shown(stage, log, f"?at={inside}")
+    table, lines = page.locator(".waterfall .executions"), page.locator(".span-row.list-row")
+    chosen = table.locator(".list-row[aria-selected=true]")
+    await expect(chosen.locator(".c0")).to_have_text("33")
+    await expect(lines.locator("xpath=self::*[@aria-selected='true']")).to_contain_text("turn.1")
+    await page.get_by_label("Find in events").fill("score[50]")
+    await page.locator(".event-row.list-row").first.click()
+    await expect(chosen.locator(".c0")).to_have_text("50")
+    await expect(page.locator(".waterfall .list").first).to_be_visible()
+
+
+async def test_a_fan_out_is_as_it_was_at_an_event_and_few_siblings_are_rows(stage: Stage) -> None:
+    log = fan_out("fan-3", ITEMS)
+    page = await shown(stage, log, f"?n={at(log, f'score[{FAN_MIN - 2}]')}")
+    lines = page.locator(".span-row.list-row")
+    await expect(page.locator(".waterfall .list").first).to_have_attribute(
+        "aria-rowcount", str(2 + 2 * (FAN_MIN - 1) - 1)
+    )
+    await page.goto(stage.url(f"runs/fan-3?n={at(log, 'score[30]') + 1}"))
+    await expect(lines.nth(2)).to_contain_text("31 × Score, 1 failed, 1 running")
+
+
+async def test_keys_open_and_close_the_table(stage: Stage) -> None:
+    page = await shown(stage, fan_out("fan-4", ITEMS, left=3))
+    lists, table = page.locator(".waterfall .list"), page.locator(".waterfall .executions")
+    await expect(lists.first.locator(".list-row").nth(2)).to_contain_text(f"{ITEMS} × Score, 2 failed, 3 running")
+    await lists.first.locator(".list-row").nth(1).click()
+    await lists.first.press("j")
+    await expect(table).to_be_visible()
+    await lists.first.press("h")
+    await expect(table).to_be_hidden()
+    await lists.first.press("l")
+    await expect(table).to_be_visible()
+    await table.locator(".list").press("End")
+    await expect(page.locator(".inspector-head")).to_contain_text(f"score[{ITEMS - 1}]#1")
+    assert await asked(page, "() => document.querySelectorAll('body *').length") <= ELEMENTS_MAX
