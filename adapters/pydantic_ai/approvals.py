@@ -4,11 +4,13 @@ The calls are those of tools that ``approve`` covers, and those that the agent's
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import ValidationError
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_ai.tools import DeferredToolRequests, RunContext, ToolApproved, ToolDenied
+from pydantic_ai.toolsets import ToolsetTool
 
 from callboard.adapters.pydantic_ai.operations import AgentRun
 from callboard.bus.effects import ToolSpec
@@ -28,11 +30,48 @@ def needs_decision(approvals: Sequence[Approve], tool: str, arguments: dict[str,
 def ask_early(run: AgentRun, ctx: RunContext[Any], approvals: Sequence[Approve]) -> None:
     """Ask about the call that the context belongs to, while other calls of its turn are made. `decide_all` waits for
     the decision."""
+    for k, call in enumerate(_made_calls(ctx)):
+        if call.tool_call_id == ctx.tool_call_id:
+            _ask(run, call, k, approvals)
+
+
+def ask_with(run: AgentRun, ctx: RunContext[Any], approvals: Sequence[Approve]) -> None:
+    """Ask about the calls of a turn whose tools require approval, when the first other call of it is made.
+
+    The SDK defers these calls when all others have ended. It may not come to that if the turn also has an output, and
+    it does not if the arguments are invalid; then nobody is asked early.
+    """
+    tools: Mapping[str, ToolsetTool[Any]] = (ctx.tool_manager.tools if ctx.tool_manager is not None else None) or {}
     made = _made_calls(ctx)
-    k = next((k for k, call in enumerate(made) if call.tool_call_id == ctx.tool_call_id), None)
-    if k is not None and made[k].tool_call_id not in run.asked:
-        deciding = _decide(run, made[k], k, approvals)
-        run.asked[made[k].tool_call_id] = run.loop.create_task(deciding, name=f"approval.{run.turns.count}.{k}")
+    if any(tools[call.tool_name].tool_def.kind == "output" for call in made if call.tool_name in tools):
+        return
+    for k, call in enumerate(made):
+        tool = tools.get(call.tool_name)
+        if tool is not None and tool.tool_def.kind == "unapproved" and _is_valid(tool, call, ctx):
+            _ask(run, call, k, approvals)
+
+
+def _is_valid(tool: ToolsetTool[Any], call: ToolCallPart, ctx: RunContext[Any]) -> bool:
+    """Return whether the arguments of a call have the form that its tool expects. If the tool has a check besides, that
+    is made when the SDK defers the call."""
+    if tool.args_validator_func is not None:
+        return False
+    validator, given = tool.args_validator, call.args
+    try:
+        if isinstance(given, str):
+            validator.validate_json(given or "{}", context=ctx.validation_context)
+        else:
+            validator.validate_python(given or {}, context=ctx.validation_context)
+    except ValidationError:
+        return False
+    return True
+
+
+def _ask(run: AgentRun, call: ToolCallPart, k: int, approvals: Sequence[Approve]) -> None:
+    """Ask about the call with the number ``k`` of a turn, unless that is done."""
+    if call.tool_call_id not in run.asked:
+        deciding = _decide(run, call, k, approvals)
+        run.asked[call.tool_call_id] = run.loop.create_task(deciding, name=f"approval.{run.turns.count}.{k}")
 
 
 async def decide_all(
@@ -51,7 +90,16 @@ async def decide_all(
     decisions = await asyncio.gather(
         *(run.asked.pop(call.tool_call_id, None) or _decide(run, call, k, approvals) for k, call in placed)
     )
+    # Those of calls that the SDK did not defer after all.
+    withdraw(run)
     return {call.tool_call_id: one for (_, call), one in zip(placed, decisions, strict=True)}
+
+
+def withdraw(run: AgentRun) -> None:
+    """Withdraw the questions that are open."""
+    for asked in run.asked.values():
+        asked.cancel()
+    run.asked.clear()
 
 
 def _made_calls(ctx: RunContext[Any]) -> list[ToolCallPart]:

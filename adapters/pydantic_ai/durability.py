@@ -50,7 +50,7 @@ from pydantic_ai.toolsets import (
     WrapperToolset,
 )
 
-from callboard.adapters.pydantic_ai.approvals import ask_early, decide_all, needs_decision
+from callboard.adapters.pydantic_ai.approvals import ask_early, ask_with, decide_all, needs_decision, withdraw
 from callboard.adapters.pydantic_ai.operations import ON_TEXT, PLACE, AgentRun, Operations
 from callboard.bus.paths import child, encode_id
 from callboard.languages.python.approvals import Approving, approvals_of
@@ -214,8 +214,7 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
             run: AgentRun | None = loop.locals.pop(_key(ctx), None)
             if run is not None:
                 run.sessions.release()
-                for asked in run.asked.values():
-                    asked.cancel()
+                withdraw(run)
 
     def begin(self, ctx: RunContext[Any], above: str, source: str) -> None:
         """Note a run of the agent in the workflow, whose effects are recorded below the path ``above``."""
@@ -303,6 +302,15 @@ async def _tell(stream: AsyncIterable[ModelResponseStreamEvent], on_text: OnText
         yield event
 
 
+def _decides_alone(ctx: RunContext[Any]) -> bool:
+    """Whether no other capability of an agent decides about the calls that its tools defer."""
+    found: list[AbstractCapability[Any]] = []
+    if ctx.root_capability is not None:
+        ctx.root_capability.apply(found.append)
+    usual = AbstractCapability.handle_deferred_tool_calls
+    return all(isinstance(one, Durable) or type(one).handle_deferred_tool_calls is usual for one in found)
+
+
 def _key(ctx: RunContext[Any]) -> tuple[str, str | None]:
     """Return the key under which a workflow's loop keeps a run of an agent."""
     return "pydantic_ai", ctx.run_id
@@ -327,12 +335,20 @@ class _Calls(WrapperToolset[AgentDepsT]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
     ) -> Any:
-        if not ctx.tool_call_approved and needs_decision(self.durability.approve, name, tool_args):
-            ask_early(self.durability.run_of(ctx), ctx, self.durability.approve)
+        run, approve = self.durability.run_of(ctx), self.durability.approve
+        early = not ctx.tool_call_approved and _decides_alone(ctx)
+        if early:
+            ask_with(run, ctx, approve)
+        if not ctx.tool_call_approved and needs_decision(approve, name, tool_args):
+            ask_early(run, ctx, approve)
             raise ApprovalRequired
-        token = PLACE.set(child(self.durability.run_of(ctx).path, encode_id(name)))
+        token = PLACE.set(child(run.path, encode_id(name)))
         try:
             return await super().call_tool(name, tool_args, ctx, tool)
+        except ApprovalRequired:
+            if early:
+                ask_early(run, ctx, approve)
+            raise
         finally:
             PLACE.reset(token)
 

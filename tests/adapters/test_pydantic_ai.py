@@ -157,6 +157,31 @@ def test_deferred_calls_and_calls_that_their_tools_want_approved(scenario: Scena
     assert scenario.result.output == "['fetched', 'deleted z', 'kept z']"
 
 
+def test_calls_whose_tools_require_approval_are_asked_about_while_others_are_made(scenario: Scenario) -> None:
+    scenario.start(plays.clearing_up)
+    # The question is asked with the first other call of the turn, and not about a call with invalid arguments.
+    started = keys(scenario, "effect.call", "human.asked", "effect.result")
+    assert started == [
+        "clearing/look_up#1.1!step",
+        "clearing/keep#1.1!step",
+        "clearing#1.1!approve.1.0",
+        "clearing/look_up#1.1!step",
+        "clearing/keep#1.1!step",
+        "clearing#1.1!approve.1.2",
+    ]
+    assert plays.CALLED == {"model": 1, "look_up": 1}
+    scenario.answer(True, interaction=started[2]).answer(True, interaction=started[-1])
+    assert scenario.result.output.endswith("keep=kept z look_up={'cents': 500}")
+    assert keys(scenario, "effect.call").count("clearing/delete#1.1!step") == 1
+    scenario.crash_everywhere()
+
+
+def test_nobody_is_asked_about_calls_that_the_agent_itself_approves(scenario: Scenario) -> None:
+    scenario.start(plays.checking)
+    assert keys(scenario, "human.asked") == []
+    assert scenario.result.output == "delete=deleted z look_up={'cents': 500}"
+
+
 def test_files_and_failures_cross(scenario: Scenario) -> None:
     scenario.start(plays.reporting)
     output, *kinds = scenario.result.output

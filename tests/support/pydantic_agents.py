@@ -26,12 +26,13 @@ from pydantic_ai import (
     ModelRetry,
     NativeOutput,
     RunContext,
+    Tool,
     ToolFailed,
     ToolReturn,
     UsageLimitExceeded,
     UsageLimits,
 )
-from pydantic_ai.capabilities import ProcessHistory
+from pydantic_ai.capabilities import HandleDeferredToolCalls, ProcessHistory
 from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.messages import (
     ModelRequest,
@@ -476,6 +477,42 @@ async def waiting() -> str:
     second = await deferring.run(message_history=first.all_messages(), deferred_tool_results=results)
     assert isinstance(second.output, str)
     return second.output
+
+
+clearing = Agent(
+    answering(
+        [
+            call("delete", "c1", file="z"),
+            call("look_up", "c2", order="a"),
+            call("keep", "c3", file="z"),
+            call("delete", "c4", folder="z"),
+        ],
+        say_returned,
+    ),
+    name="clearing",
+    tools=[Tool(delete, requires_approval=True), look_up, keep],
+    capabilities=[Durable()],
+)
+
+
+@workflow
+async def clearing_up() -> str:
+    return (await clearing.run("x")).output
+
+
+checked = durable(
+    Agent(
+        answering([call("delete", "c1", file="z"), call("look_up", "c2", order="a")], say_returned),
+        tools=[Tool(delete, requires_approval=True), look_up],
+        capabilities=[HandleDeferredToolCalls(lambda _ctx, requests: requests.build_results(approve_all=True))],
+    ),
+    name="checked",
+)
+
+
+@workflow
+async def checking() -> str:
+    return (await checked.run("x")).output
 
 
 varied = Agent(
