@@ -45,7 +45,7 @@ from callboard.languages.language import STRICT, Definition, Plan
 from callboard.languages.registry import hosting
 from callboard.projections.run.span_ids import SpanIds, effect_address
 from callboard.runtime.admission.child_continuation import concerns_only_fork, restart_warning, start_attempts
-from callboard.runtime.admission.command_routing import route
+from callboard.runtime.admission.command_routing import ADMISSION, route
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.fork_places import unknown_origin_problem
 from callboard.runtime.admission.forks import Forks
@@ -62,9 +62,6 @@ from callboard.runtime.run.bundles import with_registered
 from callboard.runtime.run.log import RunLog, utc_now
 
 log = structlog.get_logger(__name__)
-
-ADMISSION = "admission"
-"""Name of the durable consumer from which all workers admit messages."""
 
 USABLE = f"names whose tokens have at most {TOKEN_BYTES_MAX} bytes and are UTF-8"
 

@@ -10,7 +10,7 @@ from callboard.bus.commands import TELLS
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.queue import ack_floor, stored_at
 from callboard.bus.subjects import RunRef, partition_of
-from callboard.runtime.admission.admission import ADMISSION
+from callboard.runtime.admission.command_routing import ADMISSION
 from callboard.runtime.admission.decided import verdict_of_tell
 from callboard.runtime.run.activation import Heard
 

@@ -19,6 +19,9 @@ from callboard.bus.subjects import RunRef, partition_of
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
 
+ADMISSION = "admission"
+"""Name of the durable consumer from which all workers admit messages."""
+
 
 class Note(Struct, frozen=True, omit_defaults=True):
     """The note under the id of a tell: the stream sequence of the first tell with this id, and, unless the run is

@@ -10,8 +10,7 @@ from callboard.bus.log.port import whole
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.queue import ack_floor
 from callboard.bus.subjects import RunRef
-from callboard.runtime.admission.admission import ADMISSION
-from callboard.runtime.admission.command_routing import find_command, find_command_of_id, id_in
+from callboard.runtime.admission.command_routing import ADMISSION, find_command, find_command_of_id, id_in
 from callboard.runtime.admission.refusals import read_refusal
 from callboard.runtime.admission.verdicts import Verdict
 

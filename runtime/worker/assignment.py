@@ -18,7 +18,7 @@ from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.queue import Delivery, Outbox, Puller, ensure_consumer, pending_acks, redeliver_now
 from callboard.bus.subjects import RunRef, partition_of
-from callboard.runtime.admission.admission import ADMISSION
+from callboard.runtime.admission.command_routing import ADMISSION
 from callboard.runtime.cluster.code_hosts import CodeHosts
 from callboard.runtime.cluster.membership import (
     HELLO_WAIT_BUSY_S,

@@ -18,7 +18,7 @@ from callboard.bus.log.successors import successor_of
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import Gone, finish, forks, last_fork, mark_again, mark_gone, purge_mark
 from callboard.bus.subjects import RunRef
-from callboard.runtime.admission.admission import ADMISSION
+from callboard.runtime.admission.command_routing import ADMISSION
 from callboard.runtime.admission.start_message import CONTINUES
 from callboard.runtime.admission.tells import waiting_starts
 from callboard.service.client.client import Client, UnknownRun

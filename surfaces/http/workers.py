@@ -12,7 +12,7 @@ from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import api
 from callboard.lib.json_errors import JSON_ERRORS
-from callboard.runtime.admission.admission import ADMISSION
+from callboard.runtime.admission.command_routing import ADMISSION
 from callboard.runtime.cluster.membership import BEAT_S, LOST_AFTER_S, Beat, Load
 
 HEARING_S = BEAT_S + 0.5

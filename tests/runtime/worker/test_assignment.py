@@ -9,7 +9,8 @@ import anyio
 import pytest
 
 from callboard.bus.nats.queue import Delivery, Outbox, Puller, redeliver_now
-from callboard.runtime.admission.admission import ADMISSION, Admission
+from callboard.runtime.admission.admission import Admission
+from callboard.runtime.admission.command_routing import ADMISSION
 from callboard.runtime.cluster.membership import HELLO_WAIT_BUSY_S, HELLO_WAIT_GUEST_S, HELLO_WAIT_S
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker import assignment as module

@@ -50,6 +50,18 @@ def test_the_log_is_set_up_without_what_it_does_not_use(tmp_path: Path) -> None:
     assert said.stdout.splitlines()[-1] == "['structlog']"
 
 
+OF_WORKERS = ("callboard.runtime.admission.admission", "callboard.runtime.interpreter", "callboard.languages.registry")
+
+
+def test_a_client_loads_nothing_that_only_workers_need() -> None:
+    program = (
+        "import sys, callboard.service.client.connection\n"
+        f"print([name for name in {OF_WORKERS!r} if name in sys.modules])\n"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert said == "[]\n"
+
+
 def test_help_lists_every_command_and_the_exit_codes() -> None:
     said = CliRunner().invoke(cli, ["--help"]).stdout
     assert all(f"\n  {name} " in said for name in COMMANDS)
