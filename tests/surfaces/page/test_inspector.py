@@ -143,6 +143,20 @@ async def test_a_conversation_has_turns_with_the_results_of_tools_under_their_ca
     assert (await saved(await saving.value)).startswith(b"\x89PNG")
 
 
+async def barred_from(stage: Stage, page: Page, name: str) -> list[str]:
+    """Say what axe finds in what a page shows, light and dark, and make its pictures at each size."""
+    barred: list[str] = []
+    await asked(page, f"() => {{ {axe()}; window.axe ??= axe }}")
+    for scheme in ("light", "dark"):
+        await page.set_viewport_size({"width": 1440, "height": 900})
+        await page.emulate_media(color_scheme=scheme)
+        barred += [f"{name}, {scheme}: {one}" for one in await asked(page, BARRED)]
+        for size, (width, height) in SIZES.items():
+            await page.set_viewport_size({"width": width, "height": height})
+            await stage.browser.picture(page, f"inspector-{name}-{size}-{scheme}")
+    return barred
+
+
 async def test_nobody_is_barred_from_the_inspector(stage: Stage) -> None:
     events = await events_of(stage, "for-all-eyes")
     calls, results = numbers(events, "model.call"), numbers(events, "model.result")
@@ -156,13 +170,7 @@ async def test_nobody_is_barred_from_the_inspector(stage: Stage) -> None:
         await page.goto(stage.url(place))
         await expect(page.locator(".inspector-body > *").first).to_be_attached()
         await expect(page.locator(".call, .markdown").first).to_be_attached()
-        await asked(page, f"() => {{ {axe()}; window.axe ??= axe }}")
-        for scheme in ("light", "dark"):
-            await page.emulate_media(color_scheme=scheme)
-            barred += [f"{name}, {scheme}: {one}" for one in await asked(page, BARRED)]
-            for size, (width, height) in SIZES.items():
-                await page.set_viewport_size({"width": width, "height": height})
-                await stage.browser.picture(page, f"inspector-{name}-{size}-{scheme}")
+        barred += await barred_from(stage, page, name)
     assert barred == [], "\n".join(barred)
 
 
@@ -218,7 +226,7 @@ async def test_the_source_of_a_workflow_in_python_has_the_current_line_of_each_t
     source = load_object(python_workflows.triage).definitions["triage"]
     start = {"definition": {"source": source}, "input": {"service": "shop", "urls": ["a"]}}
     await stage.start("source-1", start, end=False)
-    page = await stage.browser.page(stage.url("runs/source-1"), width=1440, height=900)
+    page = await stage.browser.page(stage.url("runs/source-1"), width=1440, height=900, reduced_motion="reduce")
     await expect(page.locator(".outcome .asking")).to_have_text("Restart it?")
     await page.get_by_role("button", name="Source", exact=True).click()
     mark = page.locator(".sources mark")
@@ -228,7 +236,11 @@ async def test_the_source_of_a_workflow_in_python_has_the_current_line_of_each_t
     await expect(page.locator(".sources .gutter")).to_contain_text(f"▸ {line}")
     await page.reload()
     await expect(mark).to_be_visible()
-    await stage.browser.picture(page, "inspector-source-desktop-light")
+    # On a phone the source is in the pane of the graph.
+    await page.goto(stage.url("runs/source-1?pane=graph"))
+    await expect(mark).to_be_visible()
+    barred = await barred_from(stage, page, "source")
+    assert barred == [], "\n".join(barred)
     begun = (await stage.client.get("/runs/source-1/events", params={"types": "effect.call,tool.call"})).json()[
         "events"
     ]

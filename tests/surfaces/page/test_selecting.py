@@ -112,3 +112,79 @@ async def test_an_answer_opened_in_mid_turn_is_marked(stage: Stage) -> None:
         {"n": n, "epoch": 2, "k": 0, "text": "all"},
     )
     await expect(page.locator(".speaking")).to_have_text("all")
+
+
+async def test_the_graph_fills_the_window_and_is_moved_by_keys(stage: Stage) -> None:
+    await stage.start("whole-window")
+    page = await stage.browser.page(stage.url("runs/whole-window"), width=1000, height=500)
+    drawing, window = page.locator(".graph svg[role=group]"), page.locator("dialog.whole-window")
+    await expect(drawing).to_be_visible()
+    await page.get_by_role("button", name="Full screen").click()
+    await expect(window.locator(".gnode .glyph").first).to_be_visible()
+    box = await window.bounding_box()
+    assert box is not None
+    assert (box["width"], box["height"]) == (1000, 500)
+    await page.keyboard.press("0")
+    whole = float(await drawing.get_attribute("height") or 0)
+    assert whole <= 500
+    for _ in range(6):
+        await page.keyboard.press("+")
+    assert float(await drawing.get_attribute("height") or 0) > whole
+    at = "() => document.querySelector('.graph-frame').scrollTop"
+    middle = await asked(page, at)
+    assert middle > 0
+    await page.keyboard.press("ArrowUp")
+    assert await asked(page, at) == middle - 60
+    # What is selected is selected in the run.
+    await window.locator(".gnode").first.click()
+    await page.keyboard.press("Escape")
+    await expect(window).to_have_count(0)
+    assert "node=" in page.url
+    await expect(page.locator(".pane .graph .gnode.chosen")).to_have_count(1)
+    await page.keyboard.press("z")
+    await expect(window).to_be_visible()
+    await page.get_by_role("button", name="Full screen").click()
+    await expect(window).to_have_count(0)
+
+
+async def test_panes_are_resized_and_stay_so_in_this_browser(stage: Stage) -> None:
+    await stage.start("resized")
+    page = await stage.browser.page(stage.url("runs/resized"), width=1440, height=900)
+    divider, graph = (
+        page.get_by_role("separator", name="Between graph and waterfall"),
+        page.locator(".pane[data-pane=graph]"),
+    )
+
+    async def width() -> float:
+        box = await graph.bounding_box()
+        assert box is not None
+        return round(box["width"])
+
+    await expect(divider).to_have_attribute("aria-valuenow", "35")
+    usual = await width()
+    await divider.focus()
+    for _ in range(5):
+        await page.keyboard.press("ArrowRight")
+    await expect(divider).to_have_attribute("aria-valuenow", "45")
+    assert await width() > usual
+    place = await divider.bounding_box()
+    assert place is not None
+    x, y = place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
+    before = await width()
+    await page.mouse.move(x, y)
+    await page.mouse.down()
+    await page.mouse.move(x + 60, y)
+    await page.mouse.up()
+    assert abs(await width() - before - 60) <= 1
+    moved = await width()
+    await page.reload()
+    await expect(graph).to_be_visible()
+    assert await width() == moved
+    await divider.dblclick()
+    assert await width() == usual
+    lower = page.get_by_role("separator", name="Between graph and events")
+    height = "() => document.querySelector('.pane[data-pane=events]').getBoundingClientRect().height"
+    before = await asked(page, height)
+    await lower.focus()
+    await page.keyboard.press("ArrowUp")
+    assert await asked(page, height) > before

@@ -7,6 +7,9 @@ import {failure, nothing} from './parts.js'
 
 const LINE_PX = 17
 const ZOOM_MIN = 0.2, ZOOM_MAX = 2.5, READABLE = 0.62
+const ZOOM_STEP = 1.25
+/** How far an arrow key moves the drawing. */
+const MOVE_PX = 60
 const PAD_PX = 12
 /** Room for what stands at the corners of cards. */
 const NODES_MAX = 300
@@ -31,6 +34,7 @@ export class Graph {
   close() {
     this.closed = true
     this.sized.disconnect()
+    this.element.closest('dialog')?.close()
   }
 
   get ids() {
@@ -65,8 +69,9 @@ export class Graph {
     nodes.after(labels)
     for (const one of scene.edges) this.edge(one, edges, labels)
     for (const one of scene.marks ?? []) edges.append(s('circle', {cx: one.x, cy: one.y, r: one.kind === 'end' ? 6 : 5, class: `mark ${one.kind}`}))
-    const frame = h('div', {class: 'graph-frame', tabindex: '0', role: 'group', 'aria-label': 'Drawing'})
-    fill(this.element, frame, h('div', {class: 'zoom'}, this.zooms('−', 'Smaller', 1 / 1.25), this.zooms(corners(), 'Whole', 0), this.zooms('+', 'Larger', 1.25)))
+    const frame = h('div', {class: 'graph-frame', tabindex: '0', role: 'group', 'aria-label': 'Drawing: arrow keys move it, + and − zoom, 0 shows it whole', onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event)})
+    this.whole = h('button', {class: 'quiet', 'aria-label': 'Full screen', title: 'Full screen (z)', onclick: () => this.fill()}, arrows())
+    fill(this.element, frame, h('div', {class: 'zoom'}, this.zooms('−', 'Smaller', 1 / ZOOM_STEP), this.zooms(corners(), 'Whole', 0), this.zooms('+', 'Larger', ZOOM_STEP), this.whole))
     this.frame = frame
     this.drawing = drawing
     this.size = {width: scene.width + 2 * PAD_PX, height: scene.height + 2 * PAD_PX}
@@ -84,10 +89,43 @@ export class Graph {
     }}, glyph)
   }
 
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    const {key} = event
+    if (event.ctrlKey || event.metaKey || event.altKey) return
+    /** @type {Record<string, number>} */
+    const factors = {'+': ZOOM_STEP, '=': ZOOM_STEP, '-': 1 / ZOOM_STEP, 0: 0}
+    /** @type {Record<string, [number, number]>} */
+    const moves = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1]}
+    if (key in factors) {
+      this.all = !factors[key]
+      this.zoom(factors[key])
+    } else if (key in moves) this.frame?.scrollBy(MOVE_PX * moves[key][0], MOVE_PX * moves[key][1])
+    else return
+    event.preventDefault()
+    event.stopPropagation()
+  }
+
+  /** Show the drawing in the whole window, until Escape or the same button ends that. */
+  fill() {
+    const {frame, element, whole} = this, home = element.parentElement
+    if (!frame || !whole || !home || element.hidden) return
+    if (home instanceof HTMLDialogElement) return home.close()
+    const dialog = h('dialog', {class: 'whole-window', 'aria-label': 'Graph', onclose: () => {
+      home.append(element)
+      dialog.remove()
+      whole.focus()
+    }}, element)
+    document.body.append(dialog)
+    dialog.showModal()
+    frame.focus()
+  }
+
   /** @param {number} factor 0: as large as its frame */
   zoom(factor) {
     const {frame, size, drawing} = this
     if (!frame || !size || !drawing) return
+    const across = (frame.scrollLeft + frame.clientWidth / 2) / frame.scrollWidth, down = (frame.scrollTop + frame.clientHeight / 2) / frame.scrollHeight
     this.fitted = factor === 0
     const whole = Math.min((frame.clientWidth - 16) / size.width, (frame.clientHeight - 16) / size.height, 1)
     const fitting = this.all ? whole : Math.max(whole, ZOOM_MIN, Math.min(READABLE, (frame.clientWidth - 16) / size.width))
@@ -95,6 +133,8 @@ export class Graph {
     drawing.setAttribute('width', String(Math.round(size.width * this.scale)))
     drawing.setAttribute('height', String(Math.round(size.height * this.scale)))
     if (!drawing.parentNode) frame.append(drawing)
+    // What was in the middle stays there.
+    else if (factor) frame.scrollTo(across * frame.scrollWidth - frame.clientWidth / 2, down * frame.scrollHeight - frame.clientHeight / 2)
   }
 
   /** @param {any} one */
@@ -162,6 +202,8 @@ export class Graph {
     for (const edge of this.edges) edge.path.classList.toggle('taken', ways.has(`${edge.from} ${edge.to}`))
   }
 }
+
+const arrows = () => s('svg', {viewBox: '0 0 12 12', width: '12', height: '12', 'aria-hidden': 'true'}, s('path', {d: 'M7 5l4-4M7 1h4v4M5 7l-4 4M1 7v4h4'}))
 
 /** The sign for all of it is drawn: hardly a font has one, and to look for one takes longer than all the others. */
 const corners = () => s('svg', {viewBox: '0 0 12 12', width: '12', height: '12', 'aria-hidden': 'true'}, s('path', {d: 'M1 4V1h3M8 1h3v3M11 8v3H8M4 11H1V8'}))

@@ -13,7 +13,7 @@ const TYPING_MS = 120
 const KEYS = [
   [['/'], 'find'], [['⌘K'], 'go to anything'], [['?'], 'these keys'], [['g r', 'g i', 'g d', 'g w', 'g s'], 'runs, inbox, definitions, workers, start'],
   [['j', 'k'], 'next row, previous row'], [['Enter'], 'open'], [['x'], 'select a run, to cancel or retry several at once'], [['h', 'l'], 'fold, unfold'], [[',', '.'], 'previous event, next event'],
-  [['<', '>'], 'previous node, next node'], [['f'], 'follow the latest'], [['e'], 'next failure'], [['d'], 'compare with another run'], [['⌘⏎'], 'send an answer'], [['Esc'], 'close a menu, leave a field, or go back'],
+  [['<', '>'], 'previous node, next node'], [['f'], 'follow the latest'], [['e'], 'next failure'], [['z'], 'graph in the whole window'], [['+', '−', '0'], 'zoom of the graph, all of it'], [['d'], 'compare with another run'], [['⌘⏎'], 'send an answer'], [['Esc'], 'close a menu, leave a field, or go back'],
 ]
 
 export function palette() {

@@ -8,6 +8,7 @@ import {cell, headings, List, row as line} from '../lib/list.js'
 import {endingOf, rowOf, rowsOf} from '../lib/rows.js'
 import {last, Run} from '../lib/run.js'
 import {chip, look, over} from '../lib/status.js'
+import {divider, sized} from './dividers.js'
 import {go, note} from './going.js'
 import {Graph} from './graph.js'
 import {Inspector} from './inspector.js'
@@ -34,6 +35,11 @@ const SAID_MAX = 20_000
 /** How long after an answer without a text one asks again what a model has said, first and at most. */
 const RECALL_MS = 1_000, RECALL_MAX_MS = 30_000
 const FAMILIES = ['run', 'node', 'route', 'model', 'tool', 'effect', 'timer', 'human', 'signal', 'child']
+/** The tracks of the panes in `style.css`, in a wide window. @type {Record<string, import('./dividers.js').Track>} */
+const TRACKS = {
+  graph: {at: 0, property: '--graph', size: 0.8}, spans: {at: 1, property: '--spans', size: 1.5}, inspector: {at: 2, property: '--inspector', size: 1.15},
+  top: {at: 0, property: '--top', size: 1.55}, events: {at: 2, property: '--events', size: 1},
+}
 const PANES = [['outcome', 'Outcome'], ['graph', 'Graph'], ['spans', 'Waterfall'], ['events', 'Events'], ['inspector', 'Inspect']]
 
 export class RunView extends HTMLElement {
@@ -162,18 +168,24 @@ export class RunView extends HTMLElement {
     this.verdict = h('span', {role: 'status'})
     this.tabs = h('div', {class: 'pane-tabs', role: 'group', 'aria-label': 'Pane'}, PANES.map(([name, word]) => h('button', {'aria-pressed': 'false', data: {pane: name}, onclick: () => this.turn(name)}, word)))
     const step = (/** @type {string} */ glyph, /** @type {string} */ label, /** @type {number} */ by) => h('button', {class: 'quiet', 'aria-label': label, title: label, onclick: () => this.step(by)}, glyph)
+    const panes = h('div', {class: 'panes'})
+    sized(panes, Object.values(TRACKS))
     fill(
       this,
-      this.head, this.trouble, this.missing, this.tabs, this.outcome.element,
-      h('div', {class: 'panes'},
-        h('section', {class: 'pane', 'aria-label': 'Graph', data: {pane: 'graph'}}, this.source.element, this.graph.element),
-        h('section', {class: 'pane', 'aria-label': 'Waterfall', data: {pane: 'spans'}}, this.waterfall.element),
-        h('section', {class: 'pane', 'aria-label': 'Inspector', data: {pane: 'inspector'}}, this.inspector.element),
-        h('div', {class: 'scrubber'}, step('◀', 'Previous event', -1), this.slider, step('▶', 'Next event', 1), this.where, this.following, this.verify, this.verdict),
-        h('section', {class: 'pane', 'aria-label': 'Events', data: {pane: 'events'}},
-          h('div', {class: 'bar small'}, h('h2', {}, 'Events'), this.family, h('label', {class: 'check'}, this.failed, 'failed only'), this.find, this.counted),
-          this.list.element),
-      ),
+      this.head, this.trouble, this.missing, this.tabs, this.outcome.element, panes)
+    const {graph, spans, inspector, top, events} = TRACKS
+    fill(
+      panes,
+      h('section', {class: 'pane', 'aria-label': 'Graph', data: {pane: 'graph'}}, this.source.element, this.graph.element),
+      divider(panes, {name: 'left', label: 'Between graph and waterfall', upright: true, before: graph, behind: spans}),
+      h('section', {class: 'pane', 'aria-label': 'Waterfall', data: {pane: 'spans'}}, this.waterfall.element),
+      divider(panes, {name: 'right', label: 'Between waterfall and inspector', upright: true, before: spans, behind: inspector}),
+      h('section', {class: 'pane', 'aria-label': 'Inspector', data: {pane: 'inspector'}}, this.inspector.element),
+      h('div', {class: 'scrubber'}, step('◀', 'Previous event', -1), this.slider, step('▶', 'Next event', 1), this.where, this.following, this.verify, this.verdict),
+      divider(panes, {name: 'lower', label: 'Between graph and events', upright: false, before: top, behind: events}),
+      h('section', {class: 'pane', 'aria-label': 'Events', data: {pane: 'events'}},
+        h('div', {class: 'bar small'}, h('h2', {}, 'Events'), this.family, h('label', {class: 'check'}, this.failed, 'failed only'), this.find, this.counted),
+        this.list.element),
     )
   }
 
@@ -621,7 +633,7 @@ export class RunView extends HTMLElement {
     const keys = {
       ',': () => this.step(-1), '.': () => this.step(1), '<': () => this.stepNode(-1), '>': () => this.stepNode(1),
       f: () => this.look({n: null, chosen: null, node: ''}), e: () => this.nextFailure(), d: () => beside(/** @type {string} */ (this.run_id)),
-      s: () => this.look({tab: 'input'}),
+      s: () => this.look({tab: 'input'}), z: () => this.graph.fill(),
     }
     keys[key]?.()
     return key in keys

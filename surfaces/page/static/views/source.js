@@ -118,5 +118,5 @@ function lines(file, text, tasks) {
     }
   })
   const gutter = all.map((_, i) => `${marked.has(i + 1) ? '▸ ' : ''}${i + 1}`).join('\n')
-  return h('section', {}, h('h3', {class: 'mono'}, file), h('div', {class: 'code-lines', tabindex: '0', role: 'group', 'aria-label': file}, h('pre', {class: 'gutter', 'aria-hidden': 'true'}, gutter), h('pre', {}, parts, plain)))
+  return h('section', {}, h('h3', {class: 'mono'}, file), h('div', {class: 'code-lines'}, h('pre', {class: 'gutter', 'aria-hidden': 'true'}, gutter), h('pre', {}, parts, plain)))
 }
