@@ -20,6 +20,7 @@ from callboard.testing.virtual_time import VIRTUAL, VirtualClock
 from tests.support import sample_interpreters as plays
 from tests.support.run_harness import RunHarness, end_of, types
 from tests.support.simulation import World, copied, finish, harness_for
+from tests.support.sweeps import select_deaths
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ async def test_cut_after_every_event(case: Case) -> None:
     harness, ref, events = await undisturbed(case)
     check_finished(case, harness, ref, events, end_of(events))
     recorded = await harness.log.read(ref)
-    for k in range(1, len(recorded)):
+    for k in select_deaths(events)[:-1]:
         log = MemoryLog()
         await copied(recorded[:k], log)
         other = case.harness(log)
@@ -122,7 +123,7 @@ async def test_cut_after_every_event(case: Case) -> None:
 async def test_forked_behind_every_event(case: Case) -> None:
     harness, ref, events = await undisturbed(case)
     assert isinstance(harness.log, MemoryLog)
-    for k in range(1, len(events)):
+    for k in select_deaths(events)[:-1]:
         other = case.harness(harness.log)
         assert isinstance(other.clock, VirtualClock)
         other.clock.set(events[k - 1].time)
@@ -138,7 +139,8 @@ async def test_forked_behind_every_event(case: Case) -> None:
 @pytest.mark.parametrize("point", ["before", "after"])
 async def test_crash_at_every_append(case: Case, point: CrashPoint) -> None:
     _, _, events = await undisturbed(case)
-    for k in range(2, len(events) + 1):
+    selected = select_deaths(events)
+    for k in [n + 1 for n in selected[:-1]] if point == "before" else selected[1:]:
         crashed = False
 
         def crash(entry: Entry, k: int = k) -> CrashPoint:

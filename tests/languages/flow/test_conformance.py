@@ -11,6 +11,7 @@ from callboard.testing.crashes import CrashingLog
 from callboard.testing.virtual_time import VirtualClock, simulate
 from tests.support.flows import FlowTheatre, Scenario, result_of, scenarios
 from tests.support.simulation import World, copied, finish
+from tests.support.sweeps import select_deaths
 
 
 @pytest.mark.parametrize("scenario", scenarios())
@@ -36,7 +37,7 @@ def test_corpus_after_a_death_at_each_boundary(scenario: Scenario) -> None:
         ref = await harness.begin(scenario.definition, scenario.input, scenario.arguments)
         await finish(harness, ref, World())
         recorded = await read_run(harness.log, ref)
-        for boundary in range(1, len(recorded)):
+        for boundary in select_deaths([item.event for item in recorded])[:-1]:
             other = FlowTheatre()
             await copied(recorded[:boundary], cast("CrashingLog", other.log))
             cast("VirtualClock", other.clock).set(recorded[boundary - 1].event.time)

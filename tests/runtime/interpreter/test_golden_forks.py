@@ -30,6 +30,7 @@ from tests.maintenance.record_golden import golden_lines, golden_names
 from tests.support.graphs import timeless
 from tests.support.run_harness import RunHarness, end_of
 from tests.support.simulation import World, command, finish
+from tests.support.sweeps import select_deaths
 from tests.support.worker_processes import TENANT
 
 
@@ -139,7 +140,7 @@ def _as_then(events: Sequence[Event]) -> Admitted:
 async def test_forked_behind_every_event_a_recorded_run_ends_as_it_did(name: str, quiet_log: None) -> None:
     events = [ev.decode_event(line) for line in golden_lines(name)]
     log, people, admission = await _stored(events), People(events), _as_then(events)
-    for n in range(1, len(events)):
+    for n in select_deaths(events)[:-1]:
         harness = Revival({}, log=log, clock=VirtualClock(), recorded=events, admission=admission)
         assert isinstance(harness.clock, VirtualClock)
         harness.clock.set(events[n - 1].time)
