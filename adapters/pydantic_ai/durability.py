@@ -51,7 +51,7 @@ from pydantic_ai.toolsets import (
 )
 
 from callboard.adapters.pydantic_ai.approvals import ask_early, ask_with, decide_all, needs_decision, withdraw
-from callboard.adapters.pydantic_ai.operations import ON_TEXT, PLACE, AgentRun, Operations
+from callboard.adapters.pydantic_ai.operations import ON_TEXT, PLACE, AgentRun, Operations, Place, path_at
 from callboard.bus.paths import child, encode_id
 from callboard.languages.python.approvals import Approving, approvals_of
 from callboard.languages.python.loop import WorkflowLoop, current_loop
@@ -204,6 +204,9 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
         loop = current_loop()
         if loop is None:
             return await super().wrap_run(ctx, handler=handler)
+        begun: AgentRun | None = loop.locals.get(_key(ctx))
+        assert begun is not None, "toolsets are prepared before"
+        PLACE.set(Place(begun.path, begun.task, PLACE.get()))
         try:
             with (
                 AbstractAgent.using_thread_executor(THREADS),
@@ -216,11 +219,12 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
                 run.sessions.release()
                 withdraw(run)
 
-    def begin(self, ctx: RunContext[Any], above: str, source: str) -> None:
-        """Note a run of the agent in the workflow, whose effects are recorded below the path ``above``."""
+    def begin(self, ctx: RunContext[Any], task: str, source: str) -> None:
+        """Note a run of the agent in the workflow, which the task with the path ``task`` has begun."""
         loop = current_loop()
         if loop is not None and _key(ctx) not in loop.locals:
-            loop.locals[_key(ctx)] = AgentRun(loop, self.name, ModelTurns(self.name, source, above=above), source)
+            turns = ModelTurns(self.name, source, above=path_at(task))
+            loop.locals[_key(ctx)] = AgentRun(loop, self.name, turns, source, task)
 
     def run_of(self, ctx: RunContext[Any]) -> AgentRun:
         """Return the run of the agent in the workflow."""
@@ -244,9 +248,8 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
         loop = current_loop()
         if loop is None:
             return None
-        # The task is still that of the caller, whose path the effects have.
-        above = loop.path() if (place := PLACE.get()) is None else place
-        return _Calls(toolset.visit_and_replace(self._make_durable), self, above, loop.where())
+        # The task is still that of the caller.
+        return _Calls(toolset.visit_and_replace(self._make_durable), self, loop.path(), loop.where())
 
     def _make_durable(self, toolset: AbstractToolset[AgentDepsT]) -> AbstractToolset[AgentDepsT]:
         """Return a toolset of the run with its calls as steps; unchanged if it makes no calls."""
@@ -325,11 +328,11 @@ class _Calls(WrapperToolset[AgentDepsT]):
     """All tools of a durable run: calls that need consent are deferred, and agents in them know their place."""
 
     durability: Durable[AgentDepsT]
-    above: str
+    task: str
     source: str
 
     async def for_run(self, ctx: RunContext[AgentDepsT]) -> AbstractToolset[AgentDepsT]:
-        self.durability.begin(ctx, self.above, self.source)
+        self.durability.begin(ctx, self.task, self.source)
         return await super().for_run(ctx)
 
     async def call_tool(
@@ -342,7 +345,7 @@ class _Calls(WrapperToolset[AgentDepsT]):
         if not ctx.tool_call_approved and needs_decision(approve, name, tool_args):
             ask_early(run, ctx, approve)
             raise ApprovalRequired
-        token = PLACE.set(child(run.path, encode_id(name)))
+        token = PLACE.set(Place(child(run.path, encode_id(name))))
         try:
             return await super().call_tool(name, tool_args, ctx, tool)
         except ApprovalRequired:

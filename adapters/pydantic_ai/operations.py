@@ -62,8 +62,29 @@ T = TypeVar("T")
 METADATA = "callboard"
 """The key of a tool's settings in its metadata."""
 
-PLACE: ContextVar[str | None] = ContextVar("place", default=None)
-"""The path of the tool call in which agents run at present, if a tool runs in the workflow."""
+
+class Place(Struct, frozen=True):
+    """Where agents run at present: ``path`` is that of a tool call in the workflow, or of the run of another agent.
+
+    The SDK performs the code of an agent, such as its output functions, in tasks of its own. ``task`` is the path of
+    the task that has begun the run; in that task, agents belong to the workflow or to the ``outer`` place.
+    """
+
+    path: str
+    task: str | None = None
+    outer: "Place | None" = None
+
+
+PLACE: ContextVar[Place | None] = ContextVar("place", default=None)
+
+
+def path_at(task: str) -> str:
+    """Return the path below which an agent runs that is begun in the task with this path."""
+    place = PLACE.get()
+    while place is not None and place.task == task:
+        place = place.outer
+    return task if place is None else place.path
+
 
 ON_TEXT: ContextVar[OnText | None] = ContextVar("on_text", default=None)
 """What takes the text of the model request that is being made."""
@@ -92,6 +113,8 @@ class AgentRun(Struct):
     agent: str
     turns: ModelTurns
     source: str
+    task: str
+    """The path of the task that has begun it."""
     tools: list[ToolSpec] = field(default_factory=list[ToolSpec])
     """The tools of its last request."""
     sessions: Sessions = field(default_factory=Sessions)

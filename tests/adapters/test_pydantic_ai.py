@@ -103,6 +103,13 @@ def test_histories_and_iteration(scenario: Scenario) -> None:
     assert keys(scenario, "model.call") == ["chat#1.1!turn.1", "chat#2.1!turn.1", "chat#3.1!turn.1"]
 
 
+def test_an_agent_in_an_output_function_is_below_the_agent_that_hands_over(scenario: Scenario) -> None:
+    scenario.start(plays.hosting)
+    assert scenario.result.output == "A cat. A cat."
+    assert keys(scenario, "model.call") == ["host#1.1!turn.1", "host/joker#1.1!turn.1", "joker#1.1!turn.1"]
+    scenario.crash_everywhere()
+
+
 def test_streams_and_their_handlers(scenario: Scenario) -> None:
     scenario.start(plays.streaming)
     assert scenario.result.output[:2] == ["Hello world", "Hello world"]

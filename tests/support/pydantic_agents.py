@@ -246,6 +246,29 @@ async def planning() -> Query:
     return output
 
 
+async def hand_over(topic: str) -> str:
+    """Let another agent make the output."""
+    return (await joker.run(topic)).output
+
+
+host = Agent(
+    answering(lambda _messages, info: [call(info.output_tools[0].name, topic="cats")]),
+    name="host",
+    output_type=hand_over,
+    capabilities=[Durable()],
+)
+
+
+@workflow
+async def hosting() -> str:
+    async with host.iter("A joke, please.") as run:
+        async for _node in run:
+            pass
+        assert run.result is not None
+        # The task that iterates belongs to the workflow.
+        return f"{run.result.output} {(await joker.run('Another.')).output}"
+
+
 native = Agent(answering([TextPart('{"sql": "SELECT 2"}')]), output_type=NativeOutput(Query), capabilities=[Durable()])
 native_model = native.model
 assert isinstance(native_model, FunctionModel)
