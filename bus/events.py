@@ -120,8 +120,10 @@ class ForkedFrom(Struct, frozen=True, omit_defaults=True):
 
     ``execution_id`` is the id that definitions see; it is the one that they saw in the origin. ``replaced`` contains
     the members of payloads that differ from the origin's, by the number of the event. ``variables`` contains new values
-    of the definition's variables, by the number of the event after which they are set. ``default_model`` and
-    ``stand_in`` (as in `Environment`) apply after event ``n``, if the fork was started with another model.
+    of the definition's variables, by the number of the event after which they are set. ``breakpoints`` contains the
+    breakpoints by the number of the event after which they apply, with those from the beginning under 0; it is empty if
+    the same apply to all events. ``default_model`` and ``stand_in`` (as in `Environment`) apply after event ``n``, if
+    the fork was started with another model.
     """
 
     run: str
@@ -131,6 +133,7 @@ class ForkedFrom(Struct, frozen=True, omit_defaults=True):
     variables: dict[int, dict[str, Any]] = {}
     default_model: str = ""
     stand_in: str = ""
+    breakpoints: dict[int, list[str]] = {}
 
 
 class Warned(Struct, frozen=True, omit_defaults=True):

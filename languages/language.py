@@ -405,9 +405,8 @@ class Stage(Protocol):
         """Record the contents of the definition's sources, by field."""
         ...
 
-    @property
-    def stepping(self) -> bool:
-        """Whether the run pauses before each node."""
+    def pauses_at(self, step: str, path: str = "") -> bool:
+        """Whether a gate with this step and path pauses the run: it is a breakpoint, or the run steps node by node."""
         ...
 
     async def gate(

@@ -41,7 +41,6 @@ class _Run:
         options = plan_options(plan.options)
         self._stage = stage
         self._playbook = playbook
-        self._breakpoints = frozenset(plan.breakpoints or ())
         self._expires = dt.timedelta(seconds=options.expires_after)
         self._state = State.model_validate(stage.info.state or {})
         self._first: int = plan.options["first_step"]
@@ -78,8 +77,7 @@ class _Run:
         known = self._state.response(step.number) if place == self._first else None
         visit = Visit(self._setting, node, step, standing, known)
         outcome = await self._run_node(visit, self._carry_out(visit))
-        stops = step.label in self._breakpoints or self._stage.stepping
-        if isinstance(outcome, Done) and stops:
+        if isinstance(outcome, Done) and self._stage.pauses_at(step.label):
             standing.status = "paused"
             if lapsed := await self._wait_at_gate(node, step.label):
                 return lapsed

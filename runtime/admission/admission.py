@@ -48,7 +48,7 @@ from callboard.runtime.admission.child_continuation import concerns_only_fork, r
 from callboard.runtime.admission.command_routing import ADMISSION, route
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.fork_places import unknown_origin_problem
-from callboard.runtime.admission.forks import Forks
+from callboard.runtime.admission.forks import Forks, effective_breakpoints
 from callboard.runtime.admission.large_starts import BLOBS, START_BYTES_MAX, insert_parts
 from callboard.runtime.admission.refusals import record_refusal, refusal_of_start
 from callboard.runtime.admission.secret_starts import erase_start, find_admitted, is_secret, key_of, withhold_texts
@@ -623,7 +623,7 @@ def accepted_event(
         definition=ev.DefinitionRef(definition.language, definition.hash, definition.source, definition.name),
         start=msgspec.to_builtins(normalised),
         outline=plan.outline,
-        breakpoints=start.breakpoints if plan.breakpoints is None else list(plan.breakpoints),
+        breakpoints=effective_breakpoints(start, plan),
         limits=start.limits,
         seed=sha256(f"seed/{ref.tenant}/{ref.run}".encode()).hexdigest()[:32],
         parent=parent,

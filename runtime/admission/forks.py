@@ -119,6 +119,7 @@ class Forks:
                 "arguments": plan.arguments,
                 "options": _with_origin_rules(plan.options, await whole(self._log, begun)),
             }
+        breakpoints = _breakpoints_by_place(accepted, fork.at, start, plan)
         other_model = start.model != accepted.start.get("model")
         environment = self._environment(start, plan) if other_model else Environment()
         return Parting(
@@ -130,6 +131,7 @@ class Forks:
                 variables=variables,
                 default_model=environment.default_model or (before.default_model if before is not None else ""),
                 stand_in=environment.stand_in or (before.stand_in if before and not other_model else ""),
+                breakpoints=breakpoints,
             ),
             accepted.seed,
             _differs(given, accepted, plan),
@@ -260,6 +262,25 @@ class Parting(msgspec.Struct, frozen=True):
     continues: ev.Continues | None = None
 
 
+def effective_breakpoints(start: StartRun, plan: Plan[Any]) -> list[str]:
+    """Return the breakpoints of a run: those of its plan, if the language has its own, otherwise those of its start."""
+    return start.breakpoints if plan.breakpoints is None else list(plan.breakpoints)
+
+
+def _breakpoints_by_place(accepted: ev.RunAccepted, at: int, start: StartRun, plan: Plan[Any]) -> dict[int, list[str]]:
+    """Return the breakpoints of a fork by the event after which they apply: up to ``at`` those of its origin.
+
+    If all are the same, the result is empty: those of the first event apply.
+    """
+    before = accepted.forked_from
+    places = (before.breakpoints if before is not None else {}) or {0: accepted.breakpoints}
+    places = {n: names for n, names in places.items() if n <= at}
+    now = effective_breakpoints(start, plan)
+    if set(places[max(places)]) != set(now):
+        places[at] = now
+    return places if len(places) > 1 else {}
+
+
 def _with_origin_rules(options: dict[str, JSON], begun: Event) -> dict[str, JSON]:
     """Return a fork's options with the rules of its origin: the shared events were produced under these rules."""
     recorded = ev.payload_of(begun)
@@ -269,7 +290,7 @@ def _with_origin_rules(options: dict[str, JSON], begun: Event) -> dict[str, JSON
 
 
 def _differs(given: dict[str, Any], accepted: ev.RunAccepted, plan: Plan[Any]) -> bool:
-    names = (*SEEN, "breakpoints", "state", "files")
+    names = (*SEEN, "state", "files")
     if plan.definition.hash != accepted.definition.hash:
         return True
     return any(given.get(name) != accepted.start.get(name) for name in names)

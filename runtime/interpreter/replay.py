@@ -112,11 +112,11 @@ def build_stage(
     forked = _shared_part(admission.accepted.forked_from, events[-1].n)
     stage = Stage(
         info,
-        Journal(ref, events, {forked.n, *forked.variables} if forked is not None else ()),
+        Journal(ref, events, {forked.n, *forked.variables, *forked.breakpoints} if forked is not None else ()),
         sink,
         run=ref.run,
         seed=admission.accepted.seed,
-        breakpoints=admission.accepted.breakpoints,
+        breakpoints=_first_breakpoints(admission.accepted),
         parting=_find_parting(forked, events) if forked is not None else None,
         **({"pressed": pressed} if pressed is not None else {}),
     )
@@ -129,11 +129,18 @@ def build_stage(
 
 
 def _shared_part(forked: ev.ForkedFrom | None, last: int) -> ev.ForkedFrom | None:
-    """The data that a fork shares with its origin, without variables set after the event ``last``."""
-    if forked is None or not forked.variables:
-        return forked
+    """The data that a fork shares with its origin, without what it sets after the event ``last``."""
+    if forked is None:
+        return None
     variables = {n: values for n, values in forked.variables.items() if n <= last}
-    return msgspec.structs.replace(forked, variables=variables)
+    breakpoints = {n: names for n, names in forked.breakpoints.items() if n <= last}
+    return msgspec.structs.replace(forked, variables=variables, breakpoints=breakpoints)
+
+
+def _first_breakpoints(accepted: ev.RunAccepted) -> Sequence[str]:
+    """The breakpoints that apply from the beginning; a fork may have others after the events of its origin."""
+    forked = accepted.forked_from
+    return forked.breakpoints.get(0, accepted.breakpoints) if forked is not None else accepted.breakpoints
 
 
 def _find_parting(forked: ev.ForkedFrom, events: Sequence[Event]) -> Parting:

@@ -73,6 +73,7 @@ class Stage:
         if parting is not None:
             self.waits.delay = parting.gone_on - parting.then
             self._set = dict(parting.forked.variables)
+            self._later_breakpoints = dict(parting.forked.breakpoints)
             journal.on_reached = self._pass_place
         self.kept: dict[str, Any] = {}
         self._spent = Usage()
@@ -88,7 +89,7 @@ class Stage:
         """Start the interpreter; ``started`` is the run's ``run.start``."""
         self.asks.now = self._root.entered_at = started.time
         if self._parting is not None:
-            for place in {self._parting.forked.n, *self._set}:
+            for place in sorted({self._parting.forked.n, *self._set, *self._later_breakpoints}):
                 if self._journal.has_reached(place):
                     self._pass_place(place)
         self.main = self.driver.start(interpreter)
@@ -147,6 +148,8 @@ class Stage:
         assert self._parting is not None
         # The next gate returns them.
         self.waits.new_variables |= self._set.pop(place, {})
+        if (names := self._later_breakpoints.pop(place, None)) is not None:
+            self._breakpoints = frozenset(names)
         if place == self._parting.forked.n:
             self._part(self._parting)
 
@@ -241,9 +244,11 @@ class Stage:
     def record_sources(self, sources: dict[str, dict[str, Any]]) -> None:
         self.ledger.state(ev.SourcesResolved(sources=sources), "", 1, 1)
 
-    @property
-    def stepping(self) -> bool:
-        return self.waits.stepping
+    def pauses_at(self, step: str, path: str = "") -> bool:
+        return self._is_marked(step, path) or (self.waits.stepping and step != "")
+
+    def _is_marked(self, step: str, path: str) -> bool:
+        return step in self._breakpoints or path in self._breakpoints
 
     async def gate(
         self,
@@ -256,10 +261,10 @@ class Stage:
     ) -> Resumed | None:
         await self.driver.checkpoint()
         holder = node if isinstance(node, StageNode) else self._upcoming_node(path or encode_id(step), step)
-        marked = step in self._breakpoints or path in self._breakpoints
-        held = marked or (self.stepping and step != "")
+        held = self.pauses_at(step, path)
         if held:
-            await self._stop(holder, f"gate.{when}", "breakpoint" if marked else "step", step, due)
+            reason = "breakpoint" if self._is_marked(step, path) else "step"
+            await self._stop(holder, f"gate.{when}", reason, step, due)
         while self.waits.paused:
             goes_on = await self.waits.at_gate()
             if not (goes_on or held):

@@ -116,6 +116,9 @@ def _override_options(command: _Command) -> _Command:
 @click.option(
     "--set", "variables", metavar="VAR=JSON", multiple=True, help="Set a variable there, if the language has variables."
 )
+@click.option(
+    "--break", "breakpoints", metavar="NODE", multiple=True, help="Pause at this node from there on; may be repeated."
+)
 @_input
 @_override_options
 @settings_options
@@ -211,6 +214,7 @@ def make_start(
     script: str | None,
     definition: str | None,
     input_text: str | None = None,
+    breakpoints: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the given members of a start message.
 
@@ -231,6 +235,8 @@ def make_start(
         start |= {name: value for name, value in whole.items() if name in ("definition", "name", "files", "children")}
     if options:
         start["options"] = option_values(options)
+    if breakpoints:
+        start["breakpoints"] = list(breakpoints)
     return {name: value for name, value in start.items() if value is not None or name == "input"}
 
 
