@@ -53,6 +53,7 @@ from tests.support.page_stage import stage as stage
 from tests.support.patience import until
 from tests.support.places import TESTS
 from tests.support.workflows import document as workflow
+from tests.support.workflows import scripted_skill
 
 SHELL_BYTES_MAX = 150_000
 """Of all files together, as they are sent."""
@@ -711,6 +712,89 @@ async def test_a_run_is_forked_where_one_looks_and_the_fork_is_told_whole(stage:
     await page.goto(stage.url(f"runs/parts/diff/{fork}"))
     await expect(page.get_by_text(f"They have events 2 to {told} in common")).to_be_visible()
     await expect(page.get_by_text("what the models saw")).to_be_visible()
+
+
+EDITED = """\
+id: edited
+name: Edited
+entry: look
+nodes:
+  look: {name: Look, skills: [files], instruction: Look it up.}
+  send:
+    name: Send
+    instruction: Say it.
+edges:
+  - {from: look, to: send}
+"""
+
+
+async def test_what_a_run_was_given_is_edited_in_a_fork(stage: Stage) -> None:
+    turns = {"look": [{"tool_calls": [{"tool": "open", "input": {"page": 1}}]}, {"text": "x"}]}
+    start = {
+        "definition": {"source": EDITED},
+        "options": {"skills": [scripted_skill("files", "open")]},
+        "model": "scripted",
+        "script": {"turns": turns, "tools": {"open": [{"output": "ok"}]}, "default": {"text": "y"}},
+    }
+    recorded = await stage.start("edited", start)
+    places = {
+        (one["event"]["type"], one["event"].get("path")): one["event"]["n"]
+        for one in recorded
+        if one["event"]["type"] in ("tool.call", "node.enter")
+    }
+    page = await stage.browser.page(stage.url("runs/edited"))
+    await expect(page.locator(".run-title .status")).to_contain_text("completed")
+
+    async def ask(n: int) -> None:
+        await asked(page, "n => document.querySelector('cb-run').choose(n)", n)
+        await expect(page.locator(".inspector-head")).to_contain_text(f"n={n}")
+        await page.get_by_role("button", name="Fork from here").click()
+
+    async def accepted() -> tuple[str, dict[str, Any]]:
+        await page.get_by_role("button", name="Fork", exact=True).click()
+        await expect(page.get_by_text("of edited")).to_be_visible()
+        first = await stage.client.get(f"/runs/{here(page)}/events", params={"limit": 1})
+        return here(page), first.json()["events"][0]["event"]["payload"]
+
+    # The instruction is written where the definition has it; problems stand at their fields and lines.
+    await ask(places["node.enter", "send"])
+    instruction = page.get_by_label("Instruction of send")
+    await expect(instruction).to_have_value("Say it.")
+    await instruction.fill('Say "it": twice.')
+    await page.get_by_label("Model, from there on").fill("nobody")
+    await page.get_by_role("button", name="Fork", exact=True).click()
+    await expect(page.locator("dialog .problem:not(:empty)")).to_contain_text("unknown model 'nobody'")
+    await page.get_by_label("Model, from there on").fill("scripted")
+    await page.get_by_text("Change prompts").click()
+    source = page.locator("dialog details textarea")
+    written = await source.input_value()
+    assert 'instruction: "Say \\"it\\": twice."\n' in written
+    await source.fill(written.replace("    name: Send", "    colour: red"))
+    await page.get_by_role("button", name="Fork", exact=True).click()
+    await page.locator("dialog li", has_text="unknown field 'colour'").get_by_role("button", name="line 7").click()
+    chosen = "(one) => one.value.slice(one.selectionStart, one.selectionEnd)"
+    assert await source.evaluate(chosen) == "    colour: red"
+    await source.fill(written)
+    fork, payload = await accepted()
+    assert 'Say \\"it\\": twice.' in payload["definition"]["source"]
+    await stage.client.get(f"/runs/{fork}/result", params={"wait_s": PATIENCE_S})
+
+    # Other arguments of a call are those that the turn before it has asked for; breakpoints are those of the fork.
+    await page.goto(stage.url("runs/edited"))
+    await expect(page.locator(".run-title .status")).to_contain_text("completed")
+    await ask(places["tool.call", "look"])
+    arguments = page.get_by_label("Arguments of open")
+    assert json.loads(await arguments.input_value()) == {"page": 1}
+    await arguments.fill('{"page": 2}')
+    await page.get_by_text("Pause before nodes").click()
+    await page.get_by_label("send (Send)").check()
+    fork, payload = await accepted()
+    stage.open.add(fork)
+    assert payload["breakpoints"] == ["send"]
+    await expect(page.locator(".run-title .status")).to_contain_text("paused")
+    events = (await stage.client.get(f"/runs/{fork}/events", params={"limit": 1_000})).json()["events"]
+    calls = [one["event"]["payload"]["input"] for one in events if one["event"]["type"] == "tool.call"]
+    assert calls == [{"page": 2}]
 
 
 GONE_TO = """(url) => {

@@ -15,7 +15,7 @@ import {failure, nothing, remedy} from './parts.js'
 /** Events that say what came of something: a fork may have them say something else. */
 const OUTCOMES = ['model.result', 'tool.result', 'effect.result']
 /** Members of such events that a fork may replace. */
-const RESULTS = ['text', 'data', 'output', 'value', 'error']
+const RESULTS = ['text', 'toolCalls', 'data', 'output', 'value', 'error']
 export const TABS = ['input', 'output', 'error', 'raw']
 const WORDS = {input: 'Input', output: 'Output', error: 'Error', raw: 'Raw'}
 const FILL_MS = 250
@@ -151,9 +151,13 @@ export class Inspector {
     const {run, n} = looked
     /** @param {number} n @returns {Promise<any>} */
     const read = (n) => this.event(looked, n).catch(() => /** @type {any} */ (null))
-    const [accepted, event] = await Promise.all([read(1), OUTCOMES.includes(run.rows[n - 1]?.type) && !place.node ? read(n) : null])
+    const row = run.rows[n - 1], calls = row?.type === 'tool.call'
+    const turn = calls ? run.rows.slice(0, n).findLast((one) => one.type === 'model.result' && one.path === row.path && one.iteration === row.iteration) : undefined
+    const [accepted, here, asked] = await Promise.all([read(1), read(n), turn ? read(turn.n) : null])
+    const event = OUTCOMES.includes(row?.type) && !place.node ? here : null
+    const index = (asked?.payload?.toolCalls ?? []).findIndex((/** @type {any} */ one) => one.id === here?.payload?.id)
     const members = RESULTS.filter((name) => event?.payload?.[name] !== undefined).map((name) => [name, event.payload[name]])
-    this.given.fork({...place, model: accepted?.payload?.start?.model ?? '', definition: typeof accepted?.payload?.definition?.source === 'string' ? accepted.payload.definition : undefined, outcome: event ? Object.fromEntries(members) : undefined})
+    this.given.fork({...place, ...(turn && index >= 0 ? {call: {n: turn.n, index, calls: asked.payload.toolCalls}} : {}), instruction: place.node ? here?.payload?.instruction : undefined, nodes: accepted?.payload?.outline?.nodes, breakpoints: accepted?.payload?.breakpoints, model: accepted?.payload?.start?.model ?? '', definition: typeof accepted?.payload?.definition?.source === 'string' ? accepted.payload.definition : undefined, outcome: event ? Object.fromEntries(members) : undefined})
   }
 
   /** @param {number} n */

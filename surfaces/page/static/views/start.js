@@ -3,7 +3,7 @@
 import {get, Refused, send, to} from '../lib/api.js'
 import {fill, h} from '../lib/dom.js'
 import {hasMembers, plain, same} from '../lib/fields.js'
-import {Form, tell} from '../lib/form.js'
+import {Form, lined, tell} from '../lib/form.js'
 import {exampleCards, modelNote, noModel} from './examples.js'
 import {failure, field, once} from './parts.js'
 import {go} from './going.js'
@@ -171,7 +171,11 @@ export class StartView extends HTMLElement {
       if (named !== this.named) return
       // An incomplete name or text keeps the previous form.
       if (error instanceof Refused && error.status === 404) said(`No definition is registered as ${name}.`)
-      else fill(source.trim() ? this.faults : this.said, failure(error))
+      else if (!source.trim()) fill(this.said, failure(error))
+      else {
+        const problems = error instanceof Refused ? error.problems : [], lines = lined(this.source, problems)
+        fill(this.faults, lines.length && lines.length === problems.length ? h('ul', {class: 'problem'}, lines) : failure(error))
+      }
       return
     }
     if (named !== this.named) return

@@ -1,7 +1,8 @@
 // Verbs: commands to a run. Destructive ones ask for confirmation, and have no key.
 
-import {get, path, readsOnly, send, to} from '../lib/api.js'
+import {get, path, readsOnly, Refused, send, to} from '../lib/api.js'
 import {fill, h} from '../lib/dom.js'
+import {lined, tell as tellPlaces} from '../lib/form.js'
 import {read, valueOf} from '../lib/numbers.js'
 import {ENDED_BADLY, over} from '../lib/status.js'
 import {go} from './going.js'
@@ -45,7 +46,8 @@ function atOnce(word, act) {
   return button
 }
 
-/** @typedef {{at?: number, node?: string, outcome?: Record<string, any>, model?: string, definition?: {source: string, language: string}}} Place of a fork: after an event, of which an outcome has members that may be replaced; or at the entry of a node. `model`, `definition`: those of the run */
+/** @typedef {{n: number, index: number, calls: any[]}} Call of a tool: which of those that event `n`, a turn of a model, has asked for */
+/** @typedef {{at?: number, node?: string, outcome?: Record<string, any>, call?: Call, model?: string, definition?: {source: string, language: string}, instruction?: string, nodes?: {id: string, name: string}[], breakpoints?: string[]}} Place of a fork: after an event, of which an outcome has members that may be replaced; or at the entry of a node, which has an `instruction`. `model`, `definition`, `nodes`, `breakpoints`: those of the run */
 
 /** Fork a run, and go to the fork. @param {string} run @param {object} asked */
 async function forked(run, asked) {
@@ -54,31 +56,75 @@ async function forked(run, asked) {
 }
 
 /** @param {string} run @param {Place} place */
-export function forking(run, {at, node, outcome, model: before = '', definition}) {
-  const recorded = outcome ? JSON.stringify(outcome, null, 2) : ''
-  const said = h('textarea', {rows: '8', spellcheck: 'false', value: recorded})
+export function forking(run, {at, node, outcome, call, model: before = '', definition, instruction, nodes = [], breakpoints = []}) {
+  /** @type {import('../lib/fields.js').Fields['places']} */
+  const places = new Map()
+  const asked = (/** @type {string} */ where, /** @type {string} */ label, /** @type {HTMLInputElement|HTMLTextAreaElement} */ input, /** @type {(Node|null)[]} */ ...more) => {
+    const problem = h('span', {class: 'problem', id: `${where}-problem`})
+    places.set(where, {problem, input})
+    input.setAttribute('aria-describedby', problem.id)
+    return h('div', {class: 'fields'}, field(label, input, ...more), problem)
+  }
+  const area = (/** @type {string} */ rows, /** @type {string} */ value, /** @type {object} */ more = {}) => h('textarea', {rows, spellcheck: 'false', value, ...more})
+  const called = call?.calls[call.index]
+  const recorded = outcome ? JSON.stringify(outcome, null, 2) : called ? JSON.stringify(called.input, null, 2) : ''
+  const said = area('8', recorded)
   const model = h('input', {type: 'text', autocomplete: 'off', value: before})
-  const variables = h('textarea', {rows: '2', spellcheck: 'false', placeholder: '{"name": "value"}'})
-  const source = h('textarea', {rows: '12', spellcheck: 'false', value: definition?.source ?? ''})
+  const variables = area('2', '', {placeholder: '{"name": "value"}'})
+  const source = area('12', definition?.source ?? '')
+  const faults = h('ul', {class: 'problem'})
+  let stands = definition && instruction ? standing(definition.source, instruction) : undefined
+  const instructs = area('4', instruction ?? '', {oninput: () => {
+    const next = stands?.startsWith(':') ? `: ${JSON.stringify(instructs.value)}\n` : JSON.stringify(instructs.value)
+    source.value = source.value.replace(stands ?? '', () => next)
+    stands = next
+  }})
+  const pauses = nodes.map(({id, name}) => {
+    const box = h('input', {type: 'checkbox', value: id})
+    box.checked = breakpoints.includes(id)
+    return {id, box, element: h('label', {class: 'check'}, box, name && name !== id ? `${id} (${name})` : id)}
+  })
+  // Those of nodes that are not listed are kept.
+  const unlisted = breakpoints.filter((id) => !nodes.some((one) => one.id === id))
+  const stop = h('span', {class: 'problem'})
+  places.set('breakpoints', {problem: stop, input: null})
+  const edited = h('details', {}, h('summary', {}, 'Change prompts or other parts of the definition'), field('Definition', source, h('span', {class: 'told'}, 'What the run has done before this place has to stay as it is.')), faults)
   const where = node ? ['It continues at the entry of ', h('code', {}, node)] : [`It continues after event ${at}`]
   dialog(`Fork ${run}`, [
     h('p', {}, ...where, ', as a new run; this one is not changed.'),
-    outcome ? field('Result, as JSON; only changed members are replaced', said) : null,
-    field('Model, from there on', model),
-    definition ? h('details', {}, h('summary', {}, 'Change prompts or other parts of the definition'), field('Definition', source, h('span', {class: 'told'}, 'What the run has done before this place has to stay as it is.'))) : null,
-    field('Variables to set, as JSON (workflows have none)', variables),
+    outcome ? asked('fork.outcome', 'Result, as JSON; only changed members are replaced', said) : null,
+    called ? asked('fork.outcome', `Arguments of ${called.tool}, as JSON`, said, h('span', {class: 'told'}, `With other arguments it continues after event ${call?.n}: all calls of that turn are made again.`)) : null,
+    stands ? field(`Instruction of ${node}`, instructs) : null,
+    asked('model', 'Model, from there on', model),
+    pauses.length ? h('details', {open: breakpoints.length > 0}, h('summary', {}, 'Pause before nodes (breakpoints)'), h('div', {class: 'fields'}, pauses.map(({element}) => element), stop)) : null,
+    definition ? edited : null,
+    asked('fork.variables', 'Variables to set, as JSON (workflows have none)', variables),
   ], 'Fork', async () => {
-    await forked(run, {
-      ...(node ? {from: node} : {at}),
-      ...(said.value.trim() && said.value !== recorded ? {outcome: changed(outcome ?? {}, read(said.value))} : {}),
-      ...(variables.value.trim() ? {variables: valueOf(variables.value)} : {}),
-      start: {
-        ...(model.value.trim() && model.value.trim() !== before ? {model: model.value.trim()} : {}),
-        ...(definition && source.value !== definition.source ? {definition: {source: source.value, language: definition.language}} : {}),
-      },
-    })
+    const changes = said.value.trim() !== '' && said.value !== recorded
+    const paused = [...unlisted, ...pauses.filter(({box}) => box.checked).map(({id}) => id)]
+    try {
+      await forked(run, {
+        ...(node ? {from: node} : {at: call && changes ? call.n : at}),
+        ...(changes ? {outcome: call ? {toolCalls: call.calls.map((one, i) => (i === call.index ? {...one, input: read(said.value)} : one))} : changed(outcome ?? {}, read(said.value))} : {}),
+        ...(variables.value.trim() ? {variables: valueOf(variables.value)} : {}),
+        start: {
+          ...(model.value.trim() && model.value.trim() !== before ? {model: model.value.trim()} : {}),
+          ...(definition && source.value !== definition.source ? {definition: {source: source.value, language: definition.language}} : {}),
+          ...(JSON.stringify(paused) !== JSON.stringify([...unlisted, ...nodes.map(({id}) => id).filter((id) => breakpoints.includes(id))]) ? {breakpoints: paused} : {}),
+        },
+      })
+    } catch (error) {
+      const problems = error instanceof Refused ? error.problems : []
+      tellPlaces(places, problems.flatMap(({where: at = '', message, line}) => [...places.keys()].filter((one) => !line && at.startsWith(one)).map((one) => ({where: one, message}))))
+      fill(faults, lined(source, problems))
+      edited.open ||= faults.hasChildNodes()
+      throw error
+    }
   })
 }
+
+/** An instruction as a definition has it, once: in quotes, or on a line of YAML. @param {string} source @param {string} text */
+const standing = (source, text) => [JSON.stringify(text), `: ${text}\n`].find((one) => source.split(one).length === 2)
 
 /** The members that are not what they were. @param {Record<string, any>} before @param {any} now */
 function changed(before, now) {
