@@ -9,6 +9,7 @@ from callboard.projections.lists.where import Both, Either, Not, Term, Where
 
 WARNING = "!"
 KEY = "*"
+BY = "@"
 """The names of the entries for a run's warnings and its encryption key in the table of tags. Tags cannot have them."""
 
 Values = list[str | float | None]
@@ -85,6 +86,8 @@ def _test(test: Term, scope: _Scope) -> Condition:
             return _not(test, _mark_condition(WARNING, test))
         case "encryption_key":
             return _not(test, _mark_condition(KEY, test))
+        case "by":
+            return _not(test, _mark_condition(BY, test))
         case "input" | "output" | "text":
             columns = "input output error" if test.field == "text" else test.field
             return _not(test, _texts(f"{{{columns}}} : ({words(str(test.value))})", scope))

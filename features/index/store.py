@@ -2,8 +2,9 @@
 
 ``runs`` has a row per run; its place is the sequence of the run's first event. ``states`` has the states of the folds:
 they are long, and a scan of all runs does not read them. There is an index for every column by which runs are sorted or
-listed. ``tags`` has the tags, warnings and encryption key of runs, ``attributes`` the values of their attributes, and
-``texts`` their searchable texts. Events and the sequence up to which they were indexed are written in one transaction.
+listed. ``tags`` has the tags, warnings, starters and encryption keys of runs, ``attributes`` the values of their
+attributes, and ``texts`` their searchable texts. Events and the sequence up to which they were indexed are written in
+one transaction.
 """
 
 import sqlite3
@@ -20,12 +21,12 @@ import msgspec
 from callboard.bus.effects import Usage
 from callboard.bus.events import Event, RunAccepted, RunEnd
 from callboard.bus.prices import Bill, Cost, Prices, list_prices
-from callboard.features.index.sql import KEY, WARNING, Values, condition
+from callboard.features.index.sql import BY, KEY, WARNING, Values, condition
 from callboard.projections.lists.runs import AT_WORK, RowStatus, RunFold, RunRow, begin_fold, begin_without_start
 from callboard.projections.lists.where import Both, Where
 from callboard.projections.run.run_texts import Texts, texts
 
-VERSION = 11
+VERSION = 12
 """The version of the tables and of the folds in them. An index of another version is rebuilt."""
 
 FOLDS_KEPT_MAX = 2_000
@@ -120,14 +121,18 @@ _INDEX_OF: Mapping[Column, str] = {
 }
 """The index for the order of each column."""
 
-Property = Literal["definition", "language", "error", "tag"]
+_MARKS = f"('{WARNING}', '{KEY}', '{BY}')"
+"""The names in the table of tags that are not those of tags."""
+
+Property = Literal["definition", "language", "error", "tag", "by"]
 """The properties of runs whose values can be listed."""
 
 _LISTED: Mapping[Property, str] = {
     "definition": "SELECT definition, count(*) FROM runs WHERE definition != ''",
     "language": "SELECT language, count(*) FROM runs WHERE language != ''",
     "error": "SELECT error, count(*) FROM runs WHERE error IS NOT NULL",
-    "tag": f"SELECT name || '=' || value, count(*) FROM tags WHERE name NOT IN ('{WARNING}', '{KEY}')",
+    "tag": f"SELECT name || '=' || value, count(*) FROM tags WHERE name NOT IN {_MARKS}",
+    "by": f"SELECT value, count(*) FROM tags WHERE name = '{BY}'",
 }
 
 
@@ -146,9 +151,7 @@ class ValueCount(msgspec.Struct, frozen=True):
     runs: int
 
 
-_JOINED: Mapping[By, str] = {
-    "tag": f"JOIN tags ON tags.place = runs.place AND tags.name NOT IN ('{WARNING}', '{KEY}') "
-}
+_JOINED: Mapping[By, str] = {"tag": f"JOIN tags ON tags.place = runs.place AND tags.name NOT IN {_MARKS} "}
 """The tables besides those of runs and bills that groups need."""
 
 
@@ -619,6 +622,8 @@ def _marks(row: RunRow) -> Iterator[tuple[str, str]]:
     yield from ((WARNING, code) for code in row.warnings)
     if row.encryption_key:
         yield KEY, row.encryption_key
+    if row.by:
+        yield BY, row.by
 
 
 def _values(row: RunRow) -> Iterator[tuple[str, str, float | None]]:

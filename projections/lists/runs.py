@@ -73,7 +73,7 @@ class RunRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``tags`` are those of its start. ``attributes`` are the values at the paths that its start names
     (`callboard.projections.run.attributes`). ``origin`` is the run that it is a fork of, and ``parted_at`` the last
     event that they share; tokens, cost and duration cover later events. ``parent`` is the run that started it as a
-    child. ``encryption_key`` is the name of the key that encrypts it.
+    child. ``encryption_key`` is the name of the key that encrypts it. ``by`` is the name of who started it.
     """
 
     run: str
@@ -100,6 +100,7 @@ class RunRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
     parted_at: int = 0
     parent: str = ""
     encryption_key: str = ""
+    by: str = ""
 
 
 class _Origin(Struct, frozen=True):
@@ -115,6 +116,7 @@ class _Ref(Struct, frozen=True):
 
 class _Attributed(Struct, frozen=True):
     attributes: dict[str, str] = {}
+    by: str | None = None
 
 
 class _Given(Struct, frozen=True):
@@ -206,6 +208,7 @@ def begin_fold(event: Event, word: Callable[[str], str] = str) -> RunFold:
         tags=payload.tags,
         attributes=attributes(paths, given),
         encryption_key=payload.encryption_key,
+        by=word(payload.start.by or ""),
     )
     return RunFold(row, paths=paths)
 

@@ -46,6 +46,7 @@ FIELDS: dict[str, Kind] = {
     "origin": "text",
     "parent": "text",
     "encryption_key": "text",
+    "by": "text",
     "accepted": "time",
     "started": "time",
     "ended": "time",

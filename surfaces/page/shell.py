@@ -39,7 +39,7 @@ EVENTS = 499
 FILTERS = ("q", "status", "definition", "since", "order")
 """Parameters of the list's address, in the order in which the list sends them."""
 
-COMBINED = ("tag", "error", "cost")
+COMBINED = ("tag", "error", "by", "cost")
 """Parameters of the list's address that the list turns into a query, for which nothing is announced."""
 
 _PLAIN = r"[A-Za-z0-9_.-]+"

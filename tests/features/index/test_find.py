@@ -59,7 +59,7 @@ def run_log(number: int, input: Any = None, output: Any = None) -> Log:
     log.wait(36_000 * number)
     log.accepted(tags={"customer": f"c{number % 3}"} if number % 5 else {})
     payload = json.loads(bytes(log.events[0].payload))
-    payload["start"] = {"input": input, "attributes": PATHS}
+    payload["start"] = {"input": input, "attributes": PATHS, "by": [None, "ada", "Grace"][number % 3]}
     log.events.clear()
     log.add_raw("run.accepted", json.dumps(payload).encode(), "", 0, 0, "")
     log.claimed(f"w{number % 2}")
@@ -168,6 +168,7 @@ def questions() -> st.SearchStrategy[str]:
             *("attr.order='order 4'", "attr.order!='order 4'", "attr.line=sku1", "attr.line~sKU1", "attr.line!~sku1"),
             *("attr.sku=sku0", "attr.sure=true", "attr.sure!=true", "attr.sum=102", "attr.sum=102.0", "attr.sum>101.5"),
             *("attr.sum<=104", "attr.sum!=102", "attr.order>1", "attr.none=x", "attr.none!=x", "attr.sum~10"),
+            *("by=ada", "by!=ada", "by~gra", "by!~gra"),
             *("cost<0.5", "cost>=0.0012", "parent=Run-1"),
             *("run=Run-3", "run~run-1", "language=workflow", "language=flow"),
         ]
@@ -272,6 +273,7 @@ def test_the_values_that_runs_have_are_listed_the_most_frequent_first(index: Run
         f"customer={name}": tagged.count(name) for name in set(tagged)
     }
     assert len(index.values("tag", 1)) == 1
+    assert {one.value for one in index.values("by", 10)} == {"ada", "Grace"}
     assert [one.value for one in index.values("error", 10)] == ["tool.failed"]
     assert [one.value for one in index.values("language", 10)] == list({row.language for row in ROWS})
 
@@ -351,7 +353,7 @@ def test_it_is_there_again_with_its_file_and_not_with_another_stream_or_version(
 def test_what_is_folded_into_it_has_a_version() -> None:
     """Whoever changes what a row or a table holds makes indexes anew, by another version."""
     held = repr((RunFold.__struct_fields__, RunRow.__struct_fields__, Texts.__struct_fields__, index_store.SCHEMA))
-    assert (index_store.VERSION, sha256(held.encode()).hexdigest()[:12]) == (11, "e4ead99ec9b8")
+    assert (index_store.VERSION, sha256(held.encode()).hexdigest()[:12]) == (12, "01bb606e45fa")
 
 
 def test_forks_of_a_run_are_found() -> None:

@@ -929,7 +929,7 @@ async def test_the_list_is_sorted_and_narrowed_and_its_rows_open(stage: Stage) -
     for run, tokens, customer in (("sort-1", 300, "acme"), ("sort-2", 100, "globex"), ("sort-3", 200, "acme")):
         turns = {"a": [{"text": "so", "usage": {"input_tokens": tokens, "output_tokens": 0}}]}
         more = {"model": "scripted", "script": {"turns": turns}, "tags": {"customer": customer}}
-        await stage.start(run, {"definition": definition, **more})
+        await stage.start(run, {"definition": definition, "by": f"of {customer}", **more})
     page = await stage.browser.page(stage.url("runs?definition=sorted"), width=1440)
     names = page.locator(".list-row .k-run")
     await expect(names).to_have_text(["sort-3", "sort-2", "sort-1"])
@@ -943,6 +943,13 @@ async def test_the_list_is_sorted_and_narrowed_and_its_rows_open(stage: Stage) -
     await tag.focus()
     await expect(page.locator("#tag-known option[value='customer=acme']")).to_have_count(1)
     await tag.fill("customer=acme")
+    await expect(names).to_have_text(["sort-3", "sort-1"])
+    by = page.get_by_label("Started by", exact=True)
+    await by.focus()
+    await expect(page.locator("#by-known option[value='of globex']")).to_have_count(1)
+    await by.fill("of globex")
+    await expect(names).to_have_count(0)
+    await by.fill("of acme")
     await expect(names).to_have_text(["sort-3", "sort-1"])
     await page.get_by_text("Columns", exact=True).click()
     await page.get_by_label("Language").check()

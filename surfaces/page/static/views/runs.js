@@ -16,16 +16,18 @@ const PAGE = 200
 const ROW_PX = 40
 const SINCE = [['', 'any time'], ['3600', 'last hour'], ['86400', 'last 24 h'], ['604800', 'last 7 days']]
 /** In the order in which they are asked for (`preloads.py`). */
-const FILTERS = ['q', 'status', 'definition', 'since', 'order', 'tag', 'error', 'cost']
+const FILTERS = ['q', 'status', 'definition', 'since', 'order', 'tag', 'error', 'by', 'cost']
 /** Of these the server knows the values that runs have. @type {Record<string, string>} */
-const OFFERED = {definition: 'any definition', tag: 'any tag', error: 'any error'}
+const OFFERED = {definition: 'any definition', tag: 'any tag', error: 'any error', by: 'started by anyone'}
+/** @type {Record<string, string>} */
+const LABELS = {definition: 'Definition', tag: 'Tag', error: 'Error', by: 'Started by'}
 const VALUES_MAX = 200
 /** Columns: name, heading, width, and the name by which the server sorts. @type {[string, string, string, string][]} */
 const COLUMNS = [
   ['status', 'Status', '178px', 'status'], ['run', 'Run', 'minmax(130px, 2fr)', 'run'], ['definition', 'Definition', 'minmax(90px, 1.2fr)', 'definition'],
   ['started', 'Started', '104px', 'accepted'], ['duration', 'Duration', '92px', 'duration'], ['tokens', 'Tokens', '72px', 'tokens'], ['cost', 'Cost', '86px', 'cost'],
   ['error', 'Error', 'minmax(90px, 1fr)', 'error'], ['tags', 'Tags', 'minmax(80px, 1fr)', ''],
-  ['ended', 'Ended', '104px', 'ended'], ['language', 'Language', '86px', ''], ['worker', 'Worker', 'minmax(80px, 0.8fr)', ''], ['parent', 'Started by', 'minmax(80px, 0.8fr)', ''],
+  ['ended', 'Ended', '104px', 'ended'], ['language', 'Language', '86px', ''], ['worker', 'Worker', 'minmax(80px, 0.8fr)', ''], ['by', 'Started by', 'minmax(80px, 0.8fr)', ''], ['parent', 'Parent', 'minmax(80px, 0.8fr)', ''],
 ]
 const USUAL = ['status', 'run', 'definition', 'started', 'duration', 'tokens', 'cost', 'error', 'tags']
 const NARROW = ['status', 'run', 'definition', 'started', 'duration', 'cost', 'error']
@@ -134,7 +136,7 @@ export class RunsView extends HTMLElement {
       const {values} = await get(['values'], {of: name, limit: VALUES_MAX}).catch(() => ({values: /** @type {any[]} */ ([])}))
       fill(known, values.map((/** @type {any} */ one) => h('option', {value: one.value}, `${count(one.runs)} runs`)))
     }
-    this.fields[name] = h('input', {type: 'text', class: 'filter', list: known.id, placeholder: word, 'aria-label': name.charAt(0).toUpperCase() + name.slice(1), autocomplete: 'off', onfocus: offer, oninput: () => this.typed()})
+    this.fields[name] = h('input', {type: 'text', class: 'filter', list: known.id, placeholder: word, 'aria-label': LABELS[name], autocomplete: 'off', onfocus: offer, oninput: () => this.typed()})
     return h('span', {class: 'offered'}, this.fields[name], known)
   }
 
@@ -293,7 +295,7 @@ export class RunsView extends HTMLElement {
     const known = this.byRun.get(event.run)
     if (event.type === 'run.accepted' && !known) {
       const {definition} = event.payload
-      const one = {run: event.run, definition: event.definition || definition.name || definition.hash.slice(0, 12), status: 'accepted', accepted_at: event.time}
+      const one = {run: event.run, definition: event.definition || definition.name || definition.hash.slice(0, 12), status: 'accepted', accepted_at: event.time, by: event.payload.start?.by}
       if (!this.fits(one)) return
       this.byRun.set(one.run, one)
       this.news.push(one)
@@ -304,8 +306,8 @@ export class RunsView extends HTMLElement {
 
   /** Whether only the server can decide which new runs are listed, and where. */
   get served() {
-    const {q, order, tag, error, cost} = this.asked
-    return Boolean(QUESTION.test(q) || order || tag || error || cost)
+    const {q, order, tag, error, by, cost} = this.asked
+    return Boolean(QUESTION.test(q) || order || tag || error || by || cost)
   }
 
   /** Whether a new run is among those that are asked for, as far as one sees it. @param {any} one */
@@ -329,9 +331,9 @@ function kept() {
 }
 
 /** What is asked for, as the server takes it. @param {Record<string, string>} asked */
-function requested({q, tag, error, cost, ...rest}) {
+function requested({q, tag, error, by, cost, ...rest}) {
   const [name, ...value] = tag.split('=')
-  const tests = [QUESTION.test(q) ? (tag || error || cost ? `(${q})` : q) : '', tag ? `tag.${name}${value.length ? '=' : '~'}${quoted(value.join('='))}` : '', error ? `error=${quoted(error)}` : '', cost ? `cost>${quoted(cost.replace('$', '').trim())}` : ''].filter(Boolean)
+  const tests = [QUESTION.test(q) ? (tag || error || by || cost ? `(${q})` : q) : '', tag ? `tag.${name}${value.length ? '=' : '~'}${quoted(value.join('='))}` : '', error ? `error=${quoted(error)}` : '', by ? `by=${quoted(by)}` : '', cost ? `cost>${quoted(cost.replace('$', '').trim())}` : ''].filter(Boolean)
   return {q: QUESTION.test(q) ? '' : q, ...rest, where: tests.join(' and ')}
 }
 
