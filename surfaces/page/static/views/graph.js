@@ -8,8 +8,11 @@ import {failure, nothing} from './parts.js'
 const LINE_PX = 17
 const ZOOM_MIN = 0.2, ZOOM_MAX = 2.5, READABLE = 0.62
 const ZOOM_STEP = 1.25
+/** How large a small drawing becomes in the whole window. */
+const WHOLE_MAX = 1.6
 /** How far an arrow key moves the drawing. */
 const MOVE_PX = 60
+const FULL = 'Full screen'
 const PAD_PX = 12
 /** Room for what stands at the corners of cards. */
 const NODES_MAX = 300
@@ -70,7 +73,7 @@ export class Graph {
     for (const one of scene.edges) this.edge(one, edges, labels)
     for (const one of scene.marks ?? []) edges.append(s('circle', {cx: one.x, cy: one.y, r: one.kind === 'end' ? 6 : 5, class: `mark ${one.kind}`}))
     const frame = h('div', {class: 'graph-frame', tabindex: '0', role: 'group', 'aria-label': 'Drawing: arrow keys move it, + and − zoom, 0 shows it whole', onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event)})
-    this.whole = h('button', {class: 'quiet', 'aria-label': 'Full screen', title: 'Full screen (z)', onclick: () => this.fill()}, arrows())
+    this.whole = h('button', {class: 'quiet', 'aria-label': FULL, title: 'Full screen (z)', onclick: () => this.fill()}, arrows())
     fill(this.element, frame, h('div', {class: 'zoom'}, this.zooms('−', 'Smaller', 1 / ZOOM_STEP), this.zooms(corners(), 'Whole', 0), this.zooms('+', 'Larger', ZOOM_STEP), this.whole))
     this.frame = frame
     this.drawing = drawing
@@ -114,10 +117,12 @@ export class Graph {
     const dialog = h('dialog', {class: 'whole-window', 'aria-label': 'Graph', onclose: () => {
       home.append(element)
       dialog.remove()
+      whole.setAttribute('aria-label', FULL)
       whole.focus()
     }}, element)
     document.body.append(dialog)
     dialog.showModal()
+    whole.setAttribute('aria-label', 'Leave full screen')
     frame.focus()
   }
 
@@ -127,7 +132,7 @@ export class Graph {
     if (!frame || !size || !drawing) return
     const across = (frame.scrollLeft + frame.clientWidth / 2) / frame.scrollWidth, down = (frame.scrollTop + frame.clientHeight / 2) / frame.scrollHeight
     this.fitted = factor === 0
-    const whole = Math.min((frame.clientWidth - 16) / size.width, (frame.clientHeight - 16) / size.height, 1)
+    const whole = Math.min((frame.clientWidth - 16) / size.width, (frame.clientHeight - 16) / size.height, frame.closest('dialog') ? WHOLE_MAX : 1)
     const fitting = this.all ? whole : Math.max(whole, ZOOM_MIN, Math.min(READABLE, (frame.clientWidth - 16) / size.width))
     this.scale = factor ? Math.max(Math.min(whole, ZOOM_MIN), Math.min(ZOOM_MAX, (this.scale ?? 1) * factor)) : fitting
     drawing.setAttribute('width', String(Math.round(size.width * this.scale)))

@@ -587,8 +587,9 @@ export class RunView extends HTMLElement {
       return
     }
     this.listed = run.version
-    // A run that has ended is listed from its beginning; the latest events of another are seen once all have been read.
-    const end = this.loaded && (this.list.atEnd || !this.tailing) && !chosen && !over(run.statusAt(run.last))
+    // A run that has ended is listed from its beginning; the latest events of another are seen once all have been read,
+    // and its last ones to whoever has followed it to its end.
+    const end = this.loaded && !chosen && (this.tailing ? this.list.atEnd : !over(run.statusAt(run.last)))
     this.tailing ||= this.loaded
     this.events = this.filter.family || this.filter.failed || this.filter.text ? run.rows.filter((row) => this.fits(row)) : run.rows
     this.list.set(this.events.length, {active: chosen ? this.index(at) : -1, sought: end ? this.events.length - 1 : -1})

@@ -18,7 +18,7 @@ const SINCE = [['', 'any time'], ['3600', 'last hour'], ['86400', 'last 24 h'], 
 /** In the order in which they are asked for (`preloads.py`). */
 const FILTERS = ['q', 'status', 'definition', 'since', 'order', 'tag', 'error', 'by', 'cost']
 /** Of these the server knows the values that runs have. @type {Record<string, string>} */
-const OFFERED = {definition: 'any definition', tag: 'any tag', error: 'any error', by: 'started by anyone'}
+const OFFERED = {definition: 'any definition', tag: 'any tag', error: 'any error', by: 'by anyone'}
 /** @type {Record<string, string>} */
 const LABELS = {definition: 'Definition', tag: 'Tag', error: 'Error', by: 'Started by'}
 const VALUES_MAX = 200
