@@ -20,6 +20,7 @@ from callboard.bus.log.port import (
     Alarm,
     Beside,
     Entry,
+    FirstCommand,
     Full,
     NoAnswer,
     Reading,
@@ -86,12 +87,15 @@ class MemoryLog:
         self._grown = anyio.Event()
 
     async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
+        if beside is not None:
+            return await self._put(ref, entries, after, beside)
         for entry in entries:
-            after = await self._put(ref, entry, after, beside)
+            after = await self._put(ref, [entry], after)
         return after
 
-    async def _put(self, ref: RunRef, entry: Entry, after: int, beside: Beside | None) -> int:
-        fault = self.faults(ref, entry)
+    async def _put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
+        """Store entries and what belongs to them, all or nothing. The first entry decides the fault."""
+        fault = self.faults(ref, entries[0])
         if fault == "lost":
             raise NoAnswer
         if fault == "late":
@@ -104,11 +108,12 @@ class MemoryLog:
             raise Refused(last)
         if fault == "refused":
             raise Refused
-        self._take_in(len(entry.data))
-        subject = self._subjects.event(ref, entry.definition, entry.type)
-        stored = decode_recorded(subject, len(self._all) + 1, ref, entry.id, entry.data)
-        run.append(stored)
-        self._all.append((subject, stored))
+        self._take_in(sum(len(entry.data) for entry in entries))
+        for entry in entries:
+            subject = self._subjects.event(ref, entry.definition, entry.type)
+            stored = decode_recorded(subject, len(self._all) + 1, ref, entry.id, entry.data)
+            run.append(stored)
+            self._all.append((subject, stored))
         match beside:
             case Alarm():
                 self.alarms[ref] = beside
@@ -119,13 +124,13 @@ class MemoryLog:
             case RunMessages(all=several):
                 self.run_messages += [one for one in several if isinstance(one, RunMessage)]
                 self.starts += [one for one in several if isinstance(one, Start)]
-            case Shares() | None:
-                pass  # nothing is ever purged here
+            case Shares() | FirstCommand() | None:
+                pass  # nothing is ever purged here, and runs are activated without commands
         grown, self._grown = self._grown, anyio.Event()
         grown.set()
         if fault == "stored_but_unknown":
             raise NoAnswer
-        return stored.sequence
+        return run[-1].sequence
 
     async def last(self, ref: RunRef) -> Recorded | None:
         run = self._runs.get(ref)

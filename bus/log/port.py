@@ -212,6 +212,16 @@ class Shares(Struct, frozen=True):
     origin: RunRef
 
 
+class FirstCommand(Struct, frozen=True):
+    """The command that activates a new run, stored together with the run's first events.
+
+    Both are stored only if no run with this id has been purged. ``worker`` is the one that must perform the run, empty
+    for any.
+    """
+
+    worker: str = ""
+
+
 class Start(Struct, frozen=True):
     """The start of the run that continues a run, stored together with that run's end."""
 
@@ -225,8 +235,8 @@ class RunMessages(Struct, frozen=True):
     all: "tuple[RunMessage | Start, ...]"
 
 
-Beside = Alarm | RunMessage | Start | RunMessages | Shares
-"""Messages that are stored atomically with an event: both are stored, or neither."""
+Beside = Alarm | RunMessage | Start | RunMessages | Shares | FirstCommand
+"""Messages that are stored atomically with events: all of them are stored, or none."""
 
 
 class Refused(Exception):
@@ -237,8 +247,8 @@ class Refused(Exception):
         self.actual = actual
 
 
-class OriginGone(Exception):
-    """The origin of a fork has been purged. Nothing of the fork is stored."""
+class Purged(Exception):
+    """The origin of a fork, or a run with the id of a new run, has been purged. Nothing of the new run is stored."""
 
 
 class NoAnswer(Exception):
@@ -314,11 +324,11 @@ class EventLog(Reading, Protocol):
     async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
         """Store entries in order if the run's last event has the sequence ``after``; return the last one's sequence.
 
-        If this fails, some entries may be stored, but only from the first one on, without gaps. With ``beside`` there
-        must be one entry, and both are stored or neither. Use `append`, which handles the exceptions.
+        If this fails, some entries may be stored, but only from the first one on, without gaps. With ``beside``, all
+        entries and messages are stored or none of them. Use `append`, which handles the exceptions.
 
         :raises Refused: if the run's last event is another one
-        :raises OriginGone: if ``beside`` is a `Shares` whose origin was purged
+        :raises Purged: if ``beside`` is a `Shares` or a `FirstCommand`, and the origin or the run's id was purged
         :raises Full: if the store is full
         :raises NoAnswer: if no answer came
         """
@@ -383,7 +393,7 @@ async def append(
     event from the leader. If that is one of these entries, it was stored before and its acknowledgement was lost.
 
     :raises RunLost: if another writer has appended to the run
-    :raises OriginGone: if ``beside`` is a `Shares` whose origin was purged
+    :raises Purged: if ``beside`` is a `Shares` or a `FirstCommand`, and the origin or the run's id was purged
     :raises LogUnreadable: if the run's last message is not an event
     :raises LogUnavailable: if the log gave no answer for ``patience_s`` seconds
     :raises StoreFull: if the store was full for ``room_patience_s`` seconds

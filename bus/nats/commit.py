@@ -151,12 +151,16 @@ async def publish_turn(requests: Requests, messages: Sequence[Message]) -> int:
 
 
 class _Pending:
-    """Messages of one run that wait for their commit, and the result of the commit."""
+    """Messages of one run that wait for their commit, and the result of the commit.
 
-    __slots__ = ("error", "gone", "leads", "messages", "run", "sequence", "woken")
+    ``together`` means that all of them are to be stored or none.
+    """
 
-    def __init__(self, messages: Sequence[Message]) -> None:
+    __slots__ = ("error", "gone", "leads", "messages", "run", "sequence", "together", "woken")
+
+    def __init__(self, messages: Sequence[Message], *, together: bool) -> None:
         self.messages = messages
+        self.together = together
         self.run = messages[0].headers[EXPECTED_SUBJECT]
         self.woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.leads = False
@@ -191,9 +195,12 @@ class Committer:
         self._led = False
         self._crowded = False
 
-    async def put(self, messages: Sequence[Message]) -> int:
-        """Publish messages of one run, alone or together with those of others. Return and raise as `publish_chain`."""
-        pending = _Pending(messages)
+    async def put(self, messages: Sequence[Message], *, together: bool = False) -> int:
+        """Publish messages of one run, alone or in one batch with those of others. Return and raise as `publish_chain`.
+
+        With ``together``, all messages are stored or none of them, as by `publish_batch`.
+        """
+        pending = _Pending(messages, together=together)
         if self._led:
             await self._wait(pending)
         else:
@@ -277,6 +284,7 @@ class Committer:
 
     async def _single(self, pending: _Pending) -> None:
         try:
-            pending.settle(await publish_chain(self._requests, pending.messages))
+            publish = publish_batch if pending.together else publish_chain
+            pending.settle(await publish(self._requests, pending.messages))
         except (Refused, NoAnswer) as error:
             pending.settle(error=error)

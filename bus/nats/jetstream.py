@@ -24,7 +24,7 @@ import structlog
 from msgspec import Struct
 from nats.errors import Error as NatsError
 
-from callboard.bus.commands import Registration
+from callboard.bus.commands import WORKER_HEADER, Registration
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import RunEnd
 from callboard.bus.log.encryption import KeyRing, Lack, NoKeys, Undecipherable, key_of_value
@@ -33,9 +33,10 @@ from callboard.bus.log.port import (
     Alarm,
     Beside,
     Entry,
+    FirstCommand,
     Full,
     NoAnswer,
-    OriginGone,
+    Purged,
     Recorded,
     Refused,
     RunMessage,
@@ -181,14 +182,20 @@ class JetStreamLog:
         self.room.check()
         messages = [self._message(ref, entry, after) for entry in entries]
         if beside is not None:
+            # The answer is the sequence of the batch's last message. The last event precedes the other messages.
+            others = [self._beside(ref, one) for one in _each(beside)]
+            together = [*messages, *others]
+            if self._committer is not None:
+                publishing = self._committer.put(together, together=True)
+            else:
+                publishing = publish_batch(self.requests, together)
             try:
-                # The answer is the sequence of the batch's last message. The last event precedes the other messages.
-                others = [self._beside(ref, one) for one in _each(beside)]
-                return await self.publish_together([*messages, *others]) - len(others)
+                return await self._await_publish(publishing) - len(others)
             except Refused:
                 # Either guard can be the reason: that of the run, or that of the message that goes with it.
-                if isinstance(beside, Shares) and await self.last_message(self.subjects.gone_subject(beside.origin)):
-                    raise OriginGone from None
+                guarding = _guarding_run(ref, beside)
+                if guarding is not None and await self.last_message(self.subjects.gone_subject(guarding)) is not None:
+                    raise Purged from None
                 raise
         if self._committer is not None:
             return await self._await_publish(self._committer.put(messages))
@@ -276,7 +283,7 @@ class JetStreamLog:
         headers[NUMBER] = str(entry.n)
         return Message(self.subjects.event(ref, entry.definition, entry.type), entry.data, headers)
 
-    def _beside(self, ref: RunRef, beside: Alarm | RunMessage | Start | Shares) -> Message:
+    def _beside(self, ref: RunRef, beside: Alarm | RunMessage | Start | Shares | FirstCommand) -> Message:
         match beside:
             case Alarm(due=due, partition=partition):
                 return Message(self.subjects.timer(ref), b"{}", at(due, self.subjects.due(partition, ref)))
@@ -286,6 +293,10 @@ class JetStreamLog:
                 return Message(self.subjects.command(partition_of(to, self.partitions), to, verb), body, {})
             case Start(tenant=tenant, body=body):
                 return Message(self.subjects.start(tenant), body, {})
+            case FirstCommand(worker=worker):
+                headers = guard_headers(0, self.subjects.gone_subject(ref))
+                headers |= {WORKER_HEADER: worker} if worker else {}
+                return Message(self.subjects.command(partition_of(ref, self.partitions), ref, "start"), b"{}", headers)
             case Shares(origin=origin):
                 unmarked = guard_headers(0, self.subjects.gone_subject(origin))
                 return Message(self.subjects.forked_subject(origin), msgspec.json.encode({"fork": ref.run}), unmarked)
@@ -618,5 +629,16 @@ async def open_log(
     return log
 
 
-def _each(beside: Beside) -> Sequence[Alarm | RunMessage | Start | Shares]:
+def _each(beside: Beside) -> Sequence[Alarm | RunMessage | Start | Shares | FirstCommand]:
     return beside.all if isinstance(beside, RunMessages) else [beside]
+
+
+def _guarding_run(ref: RunRef, beside: Beside) -> RunRef | None:
+    """Return the run whose purge prevents that ``beside`` is stored with the events of a run; None if there is none."""
+    match beside:
+        case Shares(origin=origin):
+            return origin
+        case FirstCommand():
+            return ref
+        case _:
+            return None

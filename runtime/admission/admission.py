@@ -5,7 +5,7 @@ the run's first event is guarded, the routed command of a start does nothing to 
 deduplicates all other routed commands.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Any, Protocol
@@ -28,7 +28,7 @@ from callboard.bus.commands import (
 from callboard.bus.errors import LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import Problem, encode_event
 from callboard.bus.log.damage import UNREADABLE
-from callboard.bus.log.port import Full, NoAnswer, OriginGone, Recorded, Shares, unreadable, whole
+from callboard.bus.log.port import FirstCommand, Full, NoAnswer, Purged, Recorded, Shares, unreadable, whole
 from callboard.bus.log.private_logging import omit_content
 from callboard.bus.nats.erasure import erase
 from callboard.bus.nats.jetstream import JetStreamLog
@@ -60,6 +60,7 @@ from callboard.runtime.admission.versions import find_registration
 from callboard.runtime.interpreter.code import code_in
 from callboard.runtime.run.bundles import with_registered
 from callboard.runtime.run.log import RunLog, utc_now
+from callboard.runtime.run.new_run import NewRun
 
 log = structlog.get_logger(__name__)
 
@@ -83,10 +84,14 @@ UNKNOWN_RUN_RETRY_MAX_S = 1.0
 
 
 class _Call(Struct, frozen=True):
-    """The command that activates an admitted run. ``worker`` is the one that must perform it, empty for any."""
+    """The command that activates an admitted run. ``worker`` is the one that must perform it, empty for any.
+
+    ``at_once`` means that it may be stored in one batch with the run's first turn.
+    """
 
     message_id: str
     worker: str = ""
+    at_once: bool = False
 
 
 class CodeHosts(Protocol):
@@ -138,14 +143,20 @@ class Admission:
         self._definitions = definitions
         self._gathering = anyio.CapacityLimiter(GATHERED_AT_ONCE)
         self._perform: Callable[[Recorded, str], None] = lambda _first, _worker: None
+        self._store_and_perform: Callable[[NewRun], Awaitable[bool]] = _store_nothing
         self._code: CodeHosts | None = None
 
-    def set_performer(self, perform: Callable[[Recorded, str], None]) -> None:
-        """Call a function with the first event of each admitted run and its worker (empty for any) before routing it.
+    def set_performer(
+        self, perform: Callable[[Recorded, str], None], store_and_perform: Callable[[NewRun], Awaitable[bool]]
+    ) -> None:
+        """Set the functions by which the worker that owns a run can begin before the routed command arrives.
 
-        The worker that owns the run can then begin before the routed command arrives.
+        ``perform`` is called with the first event of each run that was admitted here, and its worker (empty for any).
+        ``store_and_perform`` is called with a run of which nothing is stored; it stores the run with its first turn and
+        the command that activates it, in one batch, or returns false. It raises as `NewRun.wait_until_stored`.
         """
         self._perform = perform
+        self._store_and_perform = store_and_perform
 
     def code_from(self, hosts: CodeHosts) -> None:
         """Have ``hosts`` say which worker has the code of a start that this one does not have."""
@@ -263,7 +274,9 @@ class Admission:
     async def _decide_start(
         self, ref: RunRef, document: dict[str, Any] | list[Problem], delivery: Delivery, secret: bool
     ) -> Verdict:
-        call = _Call(f"start-{delivery.sequence}", delivery.headers.get(WORKER_HEADER, ""))
+        # After a crash, the first event is stored by itself: the first turn of this run may be what crashed the worker.
+        at_once = delivery.deliveries == 1
+        call = _Call(f"start-{delivery.sequence}", delivery.headers.get(WORKER_HEADER, ""), at_once)
         if delivery.deliveries > 1 and (before := await self._find_earlier_verdict(ref, delivery.sequence)) is not None:
             return await self._activate(ref, call, before)
         examined = await self._examine(ref.tenant, document, delivery.data)
@@ -398,8 +411,6 @@ class Admission:
             return Verdict("rejected", examined.run_id, problems=problems)
         if parent is None and inherited is None and (exhausted := await self._find_exhausted_budgets(ref, plan)):
             return Verdict("rejected", examined.run_id, problems=exhausted)
-        if (mark := await purge_mark(self._log, ref)) is not None:
-            return await self._refuse_purged(ref, mark)
         if start.run_id is not None and (damage := await self._find_damage(ref)) is not None:
             return Verdict("rejected", run, problems=[damage])
         trace = ev.Traced(
@@ -408,6 +419,13 @@ class Admission:
         accepted = accepted_event(start, plan, ref, parent, [*bears, *warnings], trace)
         if inherited is not None:
             accepted = msgspec.structs.replace(accepted, continues=inherited.continues)
+        if call is not None and call.at_once and start.fork is None and not start.encryption_key:
+            command = FirstCommand(call.worker)
+            new = NewRun(ref, accepted, definition=definition_token(plan.definition), cause=cause, command=command)
+            if self._log.batches and await self._store_and_perform(new):
+                return Verdict("accepted", run, warnings=warnings)
+        if (mark := await purge_mark(self._log, ref)) is not None:
+            return await self._refuse_purged(ref, mark)
         if start.fork is not None:
             forked = await self._accept_fork(ref, accepted, start, plan)
             if isinstance(forked, list):
@@ -432,7 +450,7 @@ class Admission:
                 first = Recorded(runlog.sequence, ref, "", encode_event(queued.stored or queued.event), queued.event)
         except LogUnreadable as error:
             return Verdict("rejected", run, problems=[illegible_problem(error.message)])
-        except OriginGone:
+        except Purged:
             return Verdict("rejected", run, problems=[unknown_origin_problem(origin)])
         except RunLost as error:
             # The run id is taken: by this start, before a crash, or by an earlier start with the same id.
@@ -577,6 +595,11 @@ class Admission:
 
     async def _call(self, ref: RunRef, call: _Call) -> None:
         await route(self._log, ref, "start", b"{}", call.message_id, call.worker)
+
+
+async def _store_nothing(_new: NewRun) -> bool:
+    """Used if no worker is set that performs the admitted runs."""
+    return False
 
 
 def _lacks_code(verdict: Verdict) -> bool:

@@ -12,9 +12,19 @@ import structlog
 from anyio.lowlevel import checkpoint
 
 from callboard.bus import events as ev
+from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event
 from callboard.bus.log.forks import origin_of
-from callboard.bus.log.port import Behind, EventLog, Recorded, readable, unreadable
+from callboard.bus.log.port import (
+    ROOM_PATIENCE_S,
+    Behind,
+    EventLog,
+    NoAnswer,
+    Purged,
+    Recorded,
+    readable,
+    unreadable,
+)
 from callboard.bus.subjects import RunRef
 from callboard.runtime.interpreter.code import adopted_digest, code_of
 from callboard.runtime.interpreter.replay import Admitted
@@ -23,6 +33,7 @@ from callboard.runtime.run.claim_check import ClaimCheck
 from callboard.runtime.run.crashes import Probation
 from callboard.runtime.run.inbox import URGENT, Inbox
 from callboard.runtime.run.log import AT_ONCE_BYTES_MAX, Clock, RunLog, events_of, read_run
+from callboard.runtime.run.new_run import NewRun
 from callboard.runtime.run.run_loop import LoopEnding, RunLoop
 
 log = structlog.get_logger(__name__)
@@ -30,7 +41,9 @@ log = structlog.get_logger(__name__)
 FRESH_EVENTS = 2
 """Number of events to read of a run that has presumably not been claimed: its first event, and one more to check."""
 
-Ending = Literal[LoopEnding, "finished_before", "claimed_before", "parked_before", "not_found", "quarantined"]
+Ending = Literal[
+    LoopEnding, "finished_before", "claimed_before", "parked_before", "not_found", "not_stored", "quarantined"
+]
 
 
 class RunActor:
@@ -45,19 +58,22 @@ class RunActor:
         *,
         fresh: bool = False,
         first: Recorded | None = None,
+        new: NewRun | None = None,
         probation: Probation | None = None,
         activated_by: Command | None = None,
     ) -> None:
         """Create the actor of one activation.
 
         ``fresh`` means that the run has most likely not been claimed before. ``first`` is the first event of a fresh
-        run that was just appended, so that it need not be read. Without ``probation``, crashes do not count.
+        run that was just appended, so that it need not be read. ``new`` is a run of which nothing is stored yet.
+        Without ``probation``, crashes do not count.
         """
         self.ref = ref
         self.inbox = Inbox()
         self._check = ClaimCheck(ref, services, probation)
-        self._fresh = fresh or first is not None
+        self._fresh = fresh or first is not None or new is not None
         self._first = first
+        self._new = new
         self._activated_by = activated_by
         self._log = log
         self._services = services
@@ -67,6 +83,8 @@ class RunActor:
             writer=services.worker,
             clock=clock,
             inline_bytes_max=services.inline_bytes_max,
+            # The sender of a start learns at once that the store is full.
+            room_patience_s=ROOM_PATIENCE_S if new is None else 0.0,
             beside=services.pace.beside,
         )
         self._active = Activation(ref, services, self._runlog)
@@ -112,6 +130,8 @@ class RunActor:
         :raises LogUnavailable: if the log does not answer
         :raises StoreFull: if the store is full
         """
+        if self._new is not None:
+            return await self._perform_new(self._new)
         if self._active.draining:
             return "drained"
         recorded = await self._read()
@@ -140,7 +160,30 @@ class RunActor:
         claim = await self._claim(recorded)
         events = [*events_of(recorded), claim]
         recorded.clear()
-        loop = await self._begin(events)
+        return await self._perform(events)
+
+    async def _perform_new(self, new: NewRun) -> Ending:
+        """Perform a run of which nothing is stored: its first event is appended in one batch with its first turn."""
+        if self._active.draining:
+            new.note_unstored()
+            return "drained"
+        self._runlog.definition = new.definition
+        accepted = self._runlog.state(new.accepted, cause=new.cause)
+        self._runlog.queue[0].beside = new.command
+        error: Exception | None = None
+        try:
+            return await self._perform([accepted, self._state_claim()], new)
+        except (CallboardError, NoAnswer, Purged) as caught:
+            if new.stored:
+                raise
+            error = caught
+            return "not_stored"
+        finally:
+            new.note_unstored(error)
+
+    async def _perform(self, events: list[Event], new: NewRun | None = None) -> Ending:
+        """Perform a run with these events, the last of which may not be appended yet."""
+        loop = await self._begin(events, new)
         try:
             return await loop.perform()
         finally:
@@ -197,14 +240,17 @@ class RunActor:
         self.inbox.heard.note(first)
         self.inbox.heard.tells = first
         self._runlog.continue_from(recorded, behind=max(item.sequence for item in recorded))
-        self._runlog.epoch += 1
-        claim = self._runlog.state(ev.RunClaimed(worker=self._services.worker, epoch=self._runlog.epoch))
+        claim = self._state_claim()
         if not self._fresh:
             # Append at once, so that any other worker that still performs the run notices. A fresh run has no other.
             await self._runlog.append_queued()
         return claim
 
-    async def _begin(self, events: list[Event]) -> RunLoop:
+    def _state_claim(self) -> Event:
+        self._runlog.epoch += 1
+        return self._runlog.state(ev.RunClaimed(worker=self._services.worker, epoch=self._runlog.epoch))
+
+    async def _begin(self, events: list[Event], new: NewRun | None) -> RunLoop:
         """Admit the run again, and return its loop. Adds the events that a run or its new code begins with."""
         admission = await self._services.read_admission(events[0], adopted_digest(events))
         if digest := admission.plan.adopts:
@@ -217,7 +263,7 @@ class RunActor:
         self._runlog.keep_secret(self._services.secrets(admission))
         if not any(event.type == ev.RunStart.type for event in events):
             events.append(self._start(admission))
-        return RunLoop(self._active, self.inbox, self._check, self._log, admission, events)
+        return RunLoop(self._active, self.inbox, self._check, self._log, admission, events, new)
 
     def _adopt(self, digest: str, events: Sequence[Event]) -> Event:
         """Record that the run continues with the code of this digest."""

@@ -108,7 +108,8 @@ class RunLog:
         self._writer = f"{writer}.{secrets.token_hex(4)}"
         self._clock = clock or log.now
         self._inline_bytes_max = inline_bytes_max
-        self._room_patience_s = room_patience_s
+        self.room_patience_s = room_patience_s
+        """How long an append waits for space in a full store, in seconds."""
         self._beside = beside
         self._sequence = 0
         self._time = dt.datetime.min.replace(tzinfo=dt.UTC)
@@ -218,7 +219,7 @@ class RunLog:
         """
         stored = data if self.key is None else self.key.value(data)
         digest = sha256(stored).hexdigest()
-        await store_blob(self._log, self.ref, self.n, digest, stored, room_patience_s=self._room_patience_s)
+        await store_blob(self._log, self.ref, self.n, digest, stored, room_patience_s=self.room_patience_s)
         return digest
 
     def command(self, body: bytes) -> bytes:
@@ -235,13 +236,15 @@ class RunLog:
     async def append_queued(self, alone: Callable[[Event], bool] = _never) -> list[Queued]:
         """Append the oldest queued events in one batch; return them once they are acknowledged.
 
-        An event with a ``beside``, and one for which ``alone`` returns true, is appended separately.
+        An event with a ``beside`` is the first of its batch. One for which ``alone`` returns true is appended
+        separately.
 
         :raises RunLost: if another writer has appended to the run
+        :raises Purged: if the first event's ``beside`` is stored only if a run was not purged, and it was
         :raises LogUnavailable: if the log does not answer for too long
         :raises StoreFull: if the store is full for too long
         """
-        patience_s = self._room_patience_s
+        patience_s = self.room_patience_s
         together = self._together(alone)
         for queued in together:
             await self._prepare(queued)
@@ -271,10 +274,10 @@ class RunLog:
 
     def _together(self, alone: Callable[[Event], bool]) -> list[Queued]:
         first = self.queue[0]
-        if first.beside is not None or alone(first.event):
+        if alone(first.event):
             return [first]
-        behind = takewhile(lambda queued: queued.beside is None and not alone(queued.event), self.queue)
-        return list(islice(behind, TOGETHER_MAX))
+        others = islice(self.queue, 1, TOGETHER_MAX)
+        return [first, *takewhile(lambda queued: queued.beside is None and not alone(queued.event), others)]
 
     def _entry(self, queued: Queued) -> Entry:
         event = queued.event

@@ -15,6 +15,7 @@ Emits: run.released
 import datetime as dt
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Literal
 
 import msgspec
@@ -26,7 +27,7 @@ from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.errors import CallboardError, ReplayDiverged, RunLost, unexpected_failure
 from callboard.bus.events import Event, Payload
-from callboard.bus.log.port import EventLog, NoAnswer, RunMessage, RunMessages, Start, readable
+from callboard.bus.log.port import ROOM_PATIENCE_S, EventLog, NoAnswer, Purged, RunMessage, RunMessages, Start, readable
 from callboard.bus.tracecontext import sent_as, within
 from callboard.languages.language import End, Ok
 from callboard.projections.run.span_ids import ids_of
@@ -43,6 +44,7 @@ from callboard.runtime.run.divergence import verify_end
 from callboard.runtime.run.in_flight import InFlight
 from callboard.runtime.run.inbox import Inbox
 from callboard.runtime.run.log import AT_ONCE_BYTES_MAX, RunLog, events_of, read_run
+from callboard.runtime.run.new_run import NewRun
 from callboard.runtime.run.rest import Rest
 
 log = structlog.get_logger(__name__)
@@ -61,14 +63,19 @@ class RunLoop:
         log: EventLog,
         admission: Admitted,
         events: list[Event],
+        new: NewRun | None = None,
     ) -> None:
-        """Create the loop of a run with the given ``events``, the last of which are not appended yet."""
+        """Create the loop of a run with the given ``events``, the last of which are not appended yet.
+
+        ``new`` is told when the first event of a new run is stored.
+        """
         self._active = active
         self._inbox = inbox
         self._check = check
         self._log = log
         self._admission = admission
         self._events = events
+        self._new = new
         self._ending: LoopEnding | None = None
         self._released = False
         self._long = False
@@ -113,8 +120,10 @@ class RunLoop:
         """Replay the run, and perform it until it parks or ends, or until the worker releases it.
 
         Raises as `callboard.runtime.run.actor.RunActor.run`.
+
+        :raises Purged: if a new run has the id of a run that was purged
         """
-        error: CallboardError | NoAnswer | None = None
+        error: CallboardError | NoAnswer | Purged | None = None
         ids, run = self._ids, self._active.ref.run
         # Log messages belong to the run's root span. Only effects pass their trace context on.
         with within(sent_as(ids.trace(run), ids.span(run), told=False)):
@@ -122,7 +131,7 @@ class RunLoop:
                 try:
                     await self._replay()
                     await self._live()
-                except (CallboardError, NoAnswer) as caught:
+                except (CallboardError, NoAnswer, Purged) as caught:
                     # Raised below: a task group would wrap it.
                     error = caught
                 finally:
@@ -150,11 +159,21 @@ class RunLoop:
         start = await self._read_start(self._events)
         # A replay delivers the recorded events; only events that it states beyond them are still to be delivered.
         self._active.runlog.numbered.clear()
-        await self._work(self._replaying(self._events, start))
+        await self._begin_turn(self._replaying(self._events, start))
         del start
         # While the run is active, its log is not needed in memory.
         self._events.clear()
         self._verify_replayed()
+
+    async def _begin_turn(self, pieces: Iterator[Computation | None]) -> None:
+        """Run the interpreter up to the last event. If that takes long, a new run is stored before."""
+        if self._new is not None:
+            await self._work(islice(pieces, 1))
+            if self._active.closing:
+                return
+            if self._active.stage.is_unfinished:
+                await self._store()
+        await self._work(pieces)
 
     async def _read_start(self, events: list[Event]) -> ev.RunStart:
         """Read the run's ``run.start``, on a thread if it is large."""
@@ -261,13 +280,29 @@ class RunLoop:
     async def _append(self) -> None:
         """Append numbered events, in one batch if possible, and start their effects."""
         self._rest.over()
-        await self._enclose(self._active.runlog.queue[0].event)
-        for queued in await self._active.runlog.append_queued(self._goes_alone):
-            self._follow(queued.event)
+        await self._store()
         self._inbox.dismiss()
         settled = not self._active.runlog.queue and not self._active.runlog.numbered and not self._active.closing
         if self._active.services.always_replay and settled:
             await self._forget_and_replay()
+
+    async def _store(self) -> None:
+        """Append the oldest numbered events in one batch, and act on them."""
+        await self._enclose(self._active.runlog.queue[0].event)
+        stored = await self._active.runlog.append_queued(self._goes_alone)
+        if self._new is not None:
+            self._note_stored(self._new)
+            self._new = None
+        for queued in stored:
+            self._follow(queued.event)
+
+    def _note_stored(self, new: NewRun) -> None:
+        """Note that the first events of a new run are stored. The command that activates it comes after them."""
+        runlog, heard = self._active.runlog, self._inbox.heard
+        runlog.room_patience_s = ROOM_PATIENCE_S
+        heard.note(runlog.sequence)
+        heard.tells = runlog.sequence
+        new.note_stored()
 
     def _goes_alone(self, event: Event) -> bool:
         """Whether an event is stored in a batch without other events.
@@ -329,6 +364,8 @@ class RunLoop:
         """Close the run when its interpreter has ended or has failed unexpectedly."""
         try:
             yield
+            if self._active.stage.is_unfinished:
+                return  # More pieces of a new run's first turn follow.
             if self._admission.plan.diverged and self._settled() is not None:
                 self._active.stage.ledger.verify_replayed(ends=True)
             self._active.closing = conclude(self._active.stage)

@@ -30,6 +30,7 @@ from callboard.runtime.run.crashes import KeepsCrashing, NotYet, Probation
 from callboard.runtime.run.divergence import record_divergence
 from callboard.runtime.run.inbox import URGENT
 from callboard.runtime.run.kill import end_killed
+from callboard.runtime.run.new_run import NewRun
 from callboard.runtime.run.quarantine import quarantine
 from callboard.runtime.worker.slots import Slots
 
@@ -231,6 +232,17 @@ class ActiveRuns:
             self.hear(first.ref, fresh=True)
             self._begin(first.ref, _Hosted(self._actor(first.ref, first=first)))
 
+    def begin_new(self, new: NewRun) -> bool:
+        """Activate a run of which nothing is stored yet; return false if that has to wait.
+
+        Its start would wait too, because the actor stores the first event.
+        """
+        if self.closed or len(self._hosted) >= self._slots.places:
+            return False
+        self.hear(new.ref, fresh=True)
+        self._begin(new.ref, _Hosted(self._actor(new.ref, new=new)))
+        return True
+
     def _actor(self, ref: RunRef, **how: Any) -> RunActor:
         return RunActor(ref, self._log, self._services, probation=self._probation, **how)
 
@@ -367,7 +379,7 @@ class ActiveRuns:
             # The command arrived before the replica that was read had the run.
             hosted.give_back(0.2)
             return
-        if ending == "drained":
+        if ending in ("drained", "not_stored"):
             hosted.give_back(0.0)
             for command in hosted.actor.inbox.waiting:
                 command.again()

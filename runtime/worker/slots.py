@@ -10,6 +10,7 @@ class Slots:
     """A number of slots, assigned in the order of the requests."""
 
     def __init__(self, places: int) -> None:
+        self.places = places
         self._limiter = anyio.CapacityLimiter(places)
 
     @asynccontextmanager

@@ -36,6 +36,7 @@ from callboard.runtime.admission.refusals import refusal_of_start
 from callboard.runtime.cluster.forwarded_deliveries import delivery_of, headers_of
 from callboard.runtime.cluster.membership import Load
 from callboard.runtime.interpreter.code import named_code
+from callboard.runtime.run.new_run import NewRun
 from callboard.runtime.worker.active_runs import CRASHED_RETRY_S, QUARANTINED, ActiveRuns, Counts, Hear
 from callboard.runtime.worker.assignment import Assignment
 from callboard.runtime.worker.failure_counts import FailureCounts
@@ -117,7 +118,7 @@ class Worker:
         self._runs_active_max = runs_active_max
         self._effects = services.effects
         self._answers = services.answers
-        admission.set_performer(self._perform_at_once)
+        admission.set_performer(self._perform_at_once, self._store_and_perform)
         admission.code_from(self._assignment)
         self._tasks: anyio.abc.TaskGroup
         self._subscriptions: list[Subscription] = []
@@ -279,9 +280,19 @@ class Worker:
 
     def _perform_at_once(self, first: Recorded, worker: str) -> None:
         """Activate a run that was just admitted here, if it belongs to this worker, before its command is routed."""
-        ours = worker == self._name or (not worker and self._assignment.reads(first.ref))
-        if ours and first.ref not in self._active_runs:
+        if self._is_ours(first.ref, worker):
             self._active_runs.begin(first)
+
+    async def _store_and_perform(self, new: NewRun) -> bool:
+        """Perform a new run here and wait until its first events are stored; return whether they are."""
+        if not self._is_ours(new.ref, new.command.worker) or not self._active_runs.begin_new(new):
+            return False
+        return await new.wait_until_stored()
+
+    def _is_ours(self, ref: RunRef, worker: str) -> bool:
+        """Whether a new run that ``worker`` must perform (empty for any) belongs here and is not active yet."""
+        ours = worker == self._name or (not worker and self._assignment.reads(ref))
+        return ours and ref not in self._active_runs
 
     async def _hold_admissions(self) -> None:
         """Keep the server from redelivering messages in admission, which may take a while."""

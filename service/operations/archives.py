@@ -16,7 +16,7 @@ from callboard.bus.log.damage import require_first
 from callboard.bus.log.port import (
     Behind,
     Entry,
-    OriginGone,
+    Purged,
     Recorded,
     Shares,
     append,
@@ -306,7 +306,7 @@ async def _put(
             beside = None
     except RunLost as error:
         raise IdTaken(ref) from error
-    except OriginGone as error:
+    except Purged as error:
         raise OriginLacks(run.run, run.origin) from error
     return Imported(ref.run, run.events, "imported")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 
 from callboard.bus.errors import RunLost
-from callboard.bus.log.port import Entry, NoAnswer, OriginGone, Recorded, Refused, Shares, append
+from callboard.bus.log.port import Entry, NoAnswer, Purged, Recorded, Refused, Shares, append
 from callboard.bus.nats.commit import Message, guard_headers, publish_batch
 from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.jetstream import MARK, JetStreamLog, open_log
@@ -170,7 +170,7 @@ async def note_or_mark(writers: list[Writer], n: int, head_start: int = 0) -> st
     let_in: list[str] = []
 
     async def share() -> None:
-        with suppress(OriginGone):
+        with suppress(Purged):
             await append(sharing, fork, [entry(1, "fork")], 0, Shares(origin))
             let_in.append("note")
 

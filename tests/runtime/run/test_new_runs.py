@@ -1,0 +1,185 @@
+"""A new run is stored with its first turn and the command that activates it, in one batch, or nothing of it is."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from callboard.bus import events as ev
+from callboard.bus.commands import DefinitionSource, StartRun
+from callboard.bus.errors import LogUnavailable, StoreFull
+from callboard.bus.log.memory import MemoryLog
+from callboard.bus.log.port import Beside, Entry, FirstCommand, NoAnswer, Purged
+from callboard.bus.subjects import RunRef
+from callboard.languages.language import End, Stage
+from callboard.lib.threads import on_the_loop
+from callboard.runtime.run.actor import Ending, RunActor
+from callboard.runtime.run.new_run import NewRun
+from callboard.runtime.run.pace import Pace
+from callboard.testing.virtual_time import VIRTUAL
+from tests.support.run_harness import RunHarness, types
+from tests.support.sample_interpreters import effect
+
+FIRST_TURN = ["run.accepted", "run.claimed", "run.start", "node.enter", "effect.call"]
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return "asyncio", VIRTUAL
+
+
+class CountingLog(MemoryLog):
+    """Notes the types of the events of each append, and what was stored beside them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.puts: list[tuple[list[str], Beside | None]] = []
+        self.failure: Callable[[], Exception] | None = None
+
+    async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
+        if self.failure is not None:
+            raise self.failure()
+        self.puts.append(([entry.type for entry in entries], beside))
+        return await super().put(ref, entries, after, beside)
+
+
+async def one_step(stage: Stage) -> End:
+    node = stage.enter("a")
+    await effect(node, "do")
+    node.exit("ok")
+    return End("completed")
+
+
+async def computes_first(stage: Stage) -> End:
+    assert await stage.compute(lambda: 7) == 7
+    return await one_step(stage)
+
+
+async def only_ends(_stage: Stage) -> End:
+    return End("completed", "at once")
+
+
+async def fails(_stage: Stage) -> End:
+    raise ValueError("a fault of the interpreter")
+
+
+class Starts:
+    """New runs at one worker."""
+
+    def __init__(self, log: MemoryLog | None = None) -> None:
+        plays = {"one_step": one_step, "computes": computes_first, "ends": only_ends, "fails": fails}
+        self.log = log or CountingLog()
+        self.harness = RunHarness(plays, log=self.log, pace=Pace(beside=on_the_loop), always_replay=False)
+
+    def new(self, play: str, run: str = "r1") -> NewRun:
+        start = StartRun(DefinitionSource(language="play", source=play), run_id=run)
+        definition = ev.DefinitionRef("play", "", play, play)
+        accepted = ev.RunAccepted(definition=definition, start=msgspec.to_builtins(start), seed="seed")
+        return NewRun(RunRef("acme", run), accepted, definition=play, cause=5, command=FirstCommand("w1"))
+
+    def actor(self, new: NewRun) -> RunActor:
+        return RunActor(new.ref, self.log, self.harness, self.harness.clock, new=new)
+
+    async def perform(self, new: NewRun) -> tuple[Ending, bool]:
+        """Perform a run; return how the actor ended, and what the sender of the start waits for."""
+        ending = await self.actor(new).run()
+        return ending, await new.wait_until_stored()
+
+
+async def test_the_first_turn_is_one_append() -> None:
+    log = CountingLog()
+    starts = Starts(log)
+    new = starts.new("one_step")
+    assert await starts.perform(new) == ("ended", True)
+    assert log.puts[0] == (FIRST_TURN, FirstCommand("w1"))
+    assert [beside for _, beside in log.puts[1:]] == [None] * (len(log.puts) - 1)
+    events = await starts.harness.events(new.ref)
+    assert types(events) == [*FIRST_TURN, "effect.result", "node.exit", "run.end"]
+    assert [(event.n, event.epoch, event.cause) for event in events[:2]] == [(1, 0, 5), (2, 1, 0)]
+
+
+async def test_a_run_that_ends_at_once_is_one_append() -> None:
+    log = CountingLog()
+    starts = Starts(log)
+    assert await starts.perform(starts.new("ends")) == ("ended", True)
+    assert [puts for puts, _ in log.puts] == [["run.accepted", "run.claimed", "run.start", "run.end"]]
+
+
+async def test_a_fault_of_the_interpreter_is_the_runs_end() -> None:
+    starts = Starts()
+    new = starts.new("fails")
+    assert await starts.perform(new) == ("ended", True)
+    assert types(await starts.harness.events(new.ref))[-2:] == ["run.failed", "run.end"]
+
+
+async def test_a_first_turn_that_takes_long_does_not_delay_the_acceptance() -> None:
+    log = CountingLog()
+    starts = Starts(log)
+    assert await starts.perform(starts.new("computes")) == ("ended", True)
+    assert [puts for puts, _ in log.puts][:2] == [
+        ["run.accepted", "run.claimed", "run.start"],
+        ["node.enter", "effect.call"],
+    ]
+
+
+async def test_a_run_whose_id_is_taken_changes_nothing() -> None:
+    starts = Starts()
+    await starts.perform(starts.new("ends"))
+    before = await starts.harness.events(RunRef("acme", "r1"))
+    assert await starts.perform(starts.new("one_step")) == ("not_stored", False)
+    assert await starts.harness.events(RunRef("acme", "r1")) == before
+    assert starts.harness.executed == []
+
+
+async def test_a_run_whose_id_was_purged_is_not_stored() -> None:
+    log = CountingLog()
+    starts = Starts(log)
+    log.failure = Purged
+    assert await starts.perform(starts.new("one_step")) == ("not_stored", False)
+    assert starts.harness.executed == []
+
+
+async def test_the_sender_learns_at_once_that_the_store_is_full() -> None:
+    starts = Starts()
+    starts.log.bytes_max = 10
+    new = starts.new("one_step")
+    began = anyio.current_time()
+    assert await starts.actor(new).run() == "not_stored"
+    with pytest.raises(StoreFull):
+        await new.wait_until_stored()
+    assert anyio.current_time() - began < 1
+
+
+async def test_the_sender_learns_that_the_log_does_not_answer() -> None:
+    log = CountingLog()
+    starts = Starts(log)
+    log.failure = NoAnswer
+    new = starts.new("one_step")
+    assert await starts.actor(new).run() == "not_stored"
+    with pytest.raises(LogUnavailable):
+        await new.wait_until_stored()
+
+
+async def test_a_run_that_is_stored_waits_for_space() -> None:
+    starts = Starts()
+    new = starts.new("one_step")
+    actor = starts.actor(new)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(actor.run)
+        assert await new.wait_until_stored()
+        starts.log.bytes_max = 10
+        await anyio.sleep(3600)
+        starts.log.bytes_max = None
+    assert types(await starts.harness.events(new.ref))[-1] == "run.end"
+
+
+async def test_a_worker_that_leaves_stores_nothing() -> None:
+    starts = Starts()
+    new = starts.new("one_step")
+    actor = starts.actor(new)
+    actor.drain()
+    assert await actor.run() == "drained"
+    assert not await new.wait_until_stored()
+    assert await starts.harness.events(new.ref) == []
