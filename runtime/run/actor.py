@@ -169,6 +169,10 @@ class RunActor:
             return "drained"
         self._runlog.definition = new.definition
         accepted = self._runlog.state(new.accepted, cause=new.cause)
+        if len(accepted.payload) > self._services.inline_bytes_max:
+            # Its large values would be stored before the log refuses a run that was purged.
+            new.note_unstored()
+            return "not_stored"
         self._runlog.queue[0].beside = new.command
         error: Exception | None = None
         try:

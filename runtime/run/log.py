@@ -24,6 +24,7 @@ from callboard.bus.log.port import (
     Beside,
     Entry,
     EventLog,
+    FirstCommand,
     Reading,
     Recorded,
     append,
@@ -276,8 +277,14 @@ class RunLog:
         first = self.queue[0]
         if alone(first.event):
             return [first]
-        others = islice(self.queue, 1, TOGETHER_MAX)
-        return [first, *takewhile(lambda queued: queued.beside is None and not alone(queued.event), others)]
+        is_new = isinstance(first.beside, FirstCommand)
+
+        def joins(queued: Queued) -> bool:
+            # Large values are stored before their event. If a new run is refused, none of them may be left behind.
+            is_large = is_new and len(queued.event.payload) > self._inline_bytes_max
+            return not is_large and queued.beside is None and not alone(queued.event)
+
+        return [first, *takewhile(joins, islice(self.queue, 1, TOGETHER_MAX))]
 
     def _entry(self, queued: Queued) -> Entry:
         event = queued.event

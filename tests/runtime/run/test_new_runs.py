@@ -57,6 +57,13 @@ async def computes_first(stage: Stage) -> End:
     return await one_step(stage)
 
 
+async def sends_much(stage: Stage) -> End:
+    node = stage.enter("a")
+    await effect(node, "do", text="x" * 2000)
+    node.exit("ok")
+    return End("completed")
+
+
 async def only_ends(_stage: Stage) -> End:
     return End("completed", "at once")
 
@@ -69,7 +76,13 @@ class Starts:
     """New runs at one worker."""
 
     def __init__(self, log: MemoryLog | None = None) -> None:
-        plays = {"one_step": one_step, "computes": computes_first, "ends": only_ends, "fails": fails}
+        plays = {
+            "one_step": one_step,
+            "computes": computes_first,
+            "ends": only_ends,
+            "fails": fails,
+            "large": sends_much,
+        }
         self.log = log or CountingLog()
         self.harness = RunHarness(plays, log=self.log, pace=Pace(beside=on_the_loop), always_replay=False)
 
@@ -122,6 +135,19 @@ async def test_a_first_turn_that_takes_long_does_not_delay_the_acceptance() -> N
         ["run.accepted", "run.claimed", "run.start"],
         ["node.enter", "effect.call"],
     ]
+
+
+async def test_large_values_are_stored_only_for_a_run_that_is_stored() -> None:
+    log = CountingLog()
+    starts = Starts(log)
+    starts.harness.inline_bytes_max = 600
+    new = starts.new("large")
+    assert await starts.perform(new) == ("ended", True)
+    assert [puts for puts, _ in log.puts][:2] == [FIRST_TURN[:-1], ["effect.call"]]
+    starts.harness.inline_bytes_max = 100
+    log.puts.clear()
+    assert await starts.perform(starts.new("one_step", "r2")) == ("not_stored", False)
+    assert log.puts == []
 
 
 async def test_a_run_whose_id_is_taken_changes_nothing() -> None:
