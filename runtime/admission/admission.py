@@ -74,6 +74,11 @@ _RESTING = (*ev.AT_REST, ev.RunParked.type, ev.RunDiverged.type)
 GATHERED_AT_ONCE = 2
 """Maximum number of starts with large values that are held in memory at the same time before they are admitted."""
 
+AT_ONCE_S = 1.0
+"""Maximum age of a start that is stored together with its first turn, in seconds. That turn may crash the worker, and
+crashes are counted by the claims in the log. The loss of a worker is noticed later than that, so at the next attempt
+the run is in the log before its first turn."""
+
 ROOM_RETRY_S = 1.0
 ROOM_RETRY_MAX_S = 10.0
 """First and longest delay before a message that waits for space in a full store is tried again."""
@@ -274,8 +279,9 @@ class Admission:
     async def _decide_start(
         self, ref: RunRef, document: dict[str, Any] | list[Problem], delivery: Delivery, secret: bool
     ) -> Verdict:
-        # After a crash, the first event is stored by itself: the first turn of this run may be what crashed the worker.
-        at_once = delivery.deliveries == 1
+        # The number of deliveries starts again when a consumer is reset, so the age of the message counts too.
+        age = self._log.now() - delivery.stored_time
+        at_once = delivery.deliveries == 1 and age.total_seconds() < AT_ONCE_S
         call = _Call(f"start-{delivery.sequence}", delivery.headers.get(WORKER_HEADER, ""), at_once)
         if delivery.deliveries > 1 and (before := await self._find_earlier_verdict(ref, delivery.sequence)) is not None:
             return await self._activate(ref, call, before)

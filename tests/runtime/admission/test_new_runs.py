@@ -1,14 +1,15 @@
 """Starts at the worker that performs the run: one batch stores the run, its first turn and its command."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from callboard.bus.log.port import Recorded
+from callboard.bus.log.port import Beside, Entry, Recorded
 from callboard.bus.nats.purge import Gone
 from callboard.bus.subjects import RunRef, partition_of
+from callboard.runtime.admission import admission
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.service.client.connection import Connection, open_connection
@@ -50,6 +51,22 @@ async def test_the_command_follows_the_events_of_the_first_turn(connection: Conn
     first = recorded[0].sequence
     assert events == list(range(first, first + len(events)))
     assert command == events[-1] + 1
+
+
+async def test_a_start_that_may_have_crashed_a_worker_is_stored_before_its_first_turn(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "AT_ONCE_S", 0.0)
+    put, types = connection.log.put, list[list[str]]()
+
+    async def note(ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
+        types.append([entry.type for entry in entries])
+        return await put(ref, entries, after, beside)
+
+    monkeypatch.setattr(connection.log, "put", note)
+    await connection.client.start(start("r1"))
+    await until_type(connection.client, "r1", "human.asked")
+    assert types == [["run.accepted"], ["run.claimed", "run.start", "node.enter", "human.asked"]]
 
 
 async def test_a_repeated_start_is_a_duplicate(connection: Connection) -> None:
