@@ -38,6 +38,9 @@ os.environ.setdefault("CALLBOARD_HTTP_LISTEN", "off")
 for name in ("NATS_URL", "NATS_CONTEXT"):
     os.environ.pop(name, None)
 
+# Hundreds of processes would each search all installed packages for plugins of pydantic.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
 # Nobody is asked who would have to prove who they are to one of the authorities of this machine; and to read those of
 # all the world takes longer than most tests, which make clients of their own.
 os.environ["SSL_CERT_FILE"] = str(TESTS / "fixtures" / "tls" / "nobody.pem")

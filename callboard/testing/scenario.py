@@ -221,6 +221,8 @@ class Scenario:
                 # The replays of code at rest have passed in this scenario. Here the crash is followed by one, and the
                 # check of the log by another.
                 other._replays_at_rest = False
+                # The definition has been parsed.
+                other._services.definitions = self._services.definitions
                 other._die_after(n)
                 for step in self._steps:
                     other._repeat(step)

@@ -160,7 +160,9 @@ class Config(BaseModel):
     embedding: Name | None = Field(
         None, description="model that embeds texts of memories, as provider or provider:model; none: words are counted"
     )
-    vectors: VectorSettings = Field(VectorSettings(), description="store for texts of memories; a table")
+    vectors: VectorSettings = Field(
+        VectorSettings.model_construct(), description="store for texts of memories; a table"
+    )
     allow_scripts: bool = Field(False, description="accept runs with a scripted model (default with embedded server)")
     tools_allow_python: Patterns | None = Field(
         None, description="patterns of the Python functions that may serve as tools; none: all"
@@ -194,7 +196,8 @@ class Config(BaseModel):
         default_factory=dict[str, SecretStr], description="bearer tokens for sources, by host"
     )
     providers: ProviderSettings = Field(
-        ProviderSettings(), description="additional providers of flows, and what providers may do; a table"
+        ProviderSettings.model_construct(),
+        description="additional providers of flows, and what providers may do; a table",
     )
     mcp_token: SecretStr | None = Field(None, description="bearer token that `callboard mcp --http` expects")
     http_token: SecretStr | None = Field(None, description="bearer token of the operator of `callboard http`")

@@ -50,8 +50,9 @@ class ProviderSettings(_Table):
 
     classes: list[Class] = Field(default_factory=list[str])
     entry_points: bool = True
-    http: HttpSettings = HttpSettings()
-    process: ProcessSettings = ProcessSettings()
+    # Made without validation, which every command would have to set up at its start.
+    http: HttpSettings = HttpSettings.model_construct()
+    process: ProcessSettings = ProcessSettings.model_construct()
 
     def __str__(self) -> str:
         """Return the values that differ from the defaults, for people; secrets are masked."""
