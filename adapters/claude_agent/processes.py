@@ -305,10 +305,7 @@ class Process:
         """The hook before a call."""
         if given.get("agent_id") or id is None:
             if self._guarded(given["tool_name"], given["tool_input"]):
-                reason = (
-                    "Calls of this tool wait for a person, which those of subagents cannot. Let the main agent call it."
-                )
-                return permission("deny", permissionDecisionReason=reason)
+                return permission("deny", permissionDecisionReason=NOT_FOR_SUBAGENTS)
             return {}
         if (
             self._message is None

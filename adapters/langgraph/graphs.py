@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import aclosing
 from contextvars import copy_context
 from functools import wraps
 from inspect import iscoroutinefunction
@@ -91,12 +92,17 @@ class _Durable:
     callboard_settings: Settings
     callboard_graph: Any
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a member such as ``step_timeout``, also of the graph that is performed."""
+        super().__setattr__(name, value)
+        setattr(self.callboard_graph, name, value)
+
     def copy(self, update: dict[str, Any] | None = None) -> Any:
         return _make_durable(self.callboard_graph.copy(update), self.callboard_settings)
 
     async def astream(self, input: Any, config: Any = None, **given: Any) -> AsyncIterator[Any]:
         loop = current_loop()
-        stream: AsyncIterator[Any]
+        stream: AsyncGenerator[Any]
         if loop is None:
             stream = self.callboard_graph.astream(input, config, **given)
         elif current_place() is not None:
@@ -104,8 +110,9 @@ class _Durable:
             stream = _twin(loop, self.callboard_graph).astream(input, config, **given)
         else:
             stream = _relay(self, loop, input, config, given)
-        async for chunk in stream:
-            yield chunk
+        async with aclosing(stream):
+            async for chunk in stream:
+                yield chunk
 
     async def ainvoke(self, input: Any, config: Any = None, **given: Any) -> Any:
         loop = current_loop()
@@ -161,8 +168,7 @@ def _make_durable(graph: Any, settings: Settings) -> Any:
         _CLASSES[kind] = type(kind.__name__, (_Durable, kind), {"__module__": kind.__module__})
     made: Any = object.__new__(_CLASSES[kind])
     made.__dict__.update(graph.__dict__)
-    made.callboard_settings = settings
-    made.callboard_graph = graph
+    made.__dict__.update(callboard_settings=settings, callboard_graph=graph)
     return made
 
 
@@ -179,6 +185,12 @@ async def _start(graph: _Durable, loop: WorkflowLoop, call: Callable[[Any], Coro
     task = loop.create_task(call(twin), context=context, path=place.path)
     try:
         return await task
+    except asyncio.CancelledError:
+        # As in LangGraph, the nodes have ended when the call has.
+        task.cancel()
+        if not loop.is_closed():
+            await asyncio.wait([task])
+        raise
     except BaseException:
         task.cancel()
         raise
@@ -186,15 +198,16 @@ async def _start(graph: _Durable, loop: WorkflowLoop, call: Callable[[Any], Coro
 
 async def _relay(
     graph: _Durable, loop: WorkflowLoop, input: Any, config: Any, given: dict[str, Any]
-) -> AsyncIterator[Any]:
+) -> AsyncGenerator[Any]:
     """Yield the chunks that a graph streams. As in LangGraph, it goes no further until its next chunk is asked for."""
     chunks: asyncio.Queue[tuple[Any]] = asyncio.Queue(1)
     wanted = asyncio.Semaphore(0)
 
     async def produce(twin: Any) -> None:
-        async for chunk in twin.astream(input, config, **given):
-            await chunks.put((chunk,))
-            await wanted.acquire()
+        async with aclosing(twin.astream(input, config, **given)) as stream:
+            async for chunk in stream:
+                await chunks.put((chunk,))
+                await wanted.acquire()
 
     producing = loop.create_task(_start(graph, loop, produce), path=loop.path())
     getting: Any = None
@@ -233,7 +246,9 @@ def _twin(loop: WorkflowLoop, graph: Any) -> Any:
             twin.nodes[name].__dict__["node"] = _Node(name, twin.nodes[name].node)
         twin.callboard_twin = True
         twins[id(graph)] = (graph, twin)
-    return twins[id(graph)][1]
+    found = twins[id(graph)][1]
+    found.step_timeout = graph.step_timeout
+    return found
 
 
 def _node(graph: Any, name: str, node: Any) -> Any:
@@ -419,8 +434,9 @@ def _inner_twin(graph: Any) -> Any:
 
 async def _astream_inside(self: Any, input: Any, config: Any = None, **given: Any) -> AsyncIterator[Any]:
     twin = _inner_twin(self) or self
-    async for chunk in _astream(twin, input, config, **given):
-        yield chunk
+    async with aclosing(_astream(twin, input, config, **given)) as stream:
+        async for chunk in stream:
+            yield chunk
 
 
 def _stream_inside(self: Any, input: Any, config: Any = None, **given: Any) -> Iterator[Any]:

@@ -6,7 +6,7 @@ all chat models make a turn are replaced. Outside of durable graphs they do what
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from langchain_core.callbacks import AsyncCallbackHandler, AsyncCallbackManagerForLLMRun
 from langchain_core.language_models.chat_models import BaseChatModel
@@ -117,7 +117,8 @@ async def _perform_turn(
         details: Any = failed.failure.details
         error = decode_error(details.get("native")) if isinstance(details, dict) else None  # pyright: ignore
         raise error or failed from failed
-    id = f"run-{run_manager.run_id}" if run_manager is not None else "run"
+    # LangChain's own ids for runs are not those of the workflow, and a replay would make others.
+    id = f"run-{UUID(int=place.loop.bits(128), version=4)}" if turn.native is None else ""
     return result_of(turn, id, given)
 
 

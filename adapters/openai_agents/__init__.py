@@ -4,10 +4,14 @@
 import turns the SDK's tracing off in workflows.
 """
 
-from callboard.adapters.openai_agents.mcp_servers import CallboardMCPServer
-from callboard.adapters.openai_agents.run_config import callboard_run_config
-from callboard.adapters.openai_agents.sessions import CallboardSession, RecordedSession
-from callboard.adapters.openai_agents.tracing import install
+from callboard.adapters.versions import require
+
+require("openai-agents", extra="openai-agents", at_least="0.24", below="1")
+
+from callboard.adapters.openai_agents.mcp_servers import CallboardMCPServer  # noqa: E402
+from callboard.adapters.openai_agents.run_config import callboard_run_config  # noqa: E402
+from callboard.adapters.openai_agents.sessions import CallboardSession, RecordedSession  # noqa: E402
+from callboard.adapters.openai_agents.tracing import install  # noqa: E402
 
 __all__ = ["CallboardMCPServer", "CallboardSession", "RecordedSession", "callboard_run_config"]
 

@@ -187,7 +187,7 @@ def _as_response(response: ModelResponse, model: str) -> Response:
         input_tokens_details=usage.input_tokens_details,
         output_tokens_details=usage.output_tokens_details or OutputTokensDetails(reasoning_tokens=0),
     )
-    return Response.construct(
+    made = Response.construct(
         id=response.response_id or FAKE_RESPONSES_ID,
         created_at=0,
         model=model,
@@ -199,6 +199,8 @@ def _as_response(response: ModelResponse, model: str) -> Response:
         tools=[],
         usage=reported,
     )
+    made._request_id = response.request_id  # pyright: ignore[reportPrivateUsage]
+    return made
 
 
 def _events(whole: Response, begun: Response) -> Iterator[Any]:

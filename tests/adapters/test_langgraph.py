@@ -163,6 +163,20 @@ def test_streams_threads_and_breakpoints_work_as_in_langgraph(scenario: Scenario
     assert plays.CALLED["teller"] == 2
 
 
+def test_nodes_have_ended_when_a_stream_is_left_or_a_step_takes_too_long(scenario: Scenario) -> None:
+    scenario.start(plays.cut_short)
+    scenario.advance(seconds=2)
+    scenario.advance(seconds=200)
+    assert scenario.result.output == [["hurry"], ["run_on"], "too long", ["run_on", "run_on"]]
+
+
+def test_a_scripted_turn_is_the_same_message_in_a_replay() -> None:
+    with Scenario() as scripted:
+        scripted.start(plays.named, script={"default": {"text": "Hello."}})
+        assert scripted.result.status == "completed"
+        scripted.crash_everywhere()
+
+
 def test_tools_hand_over_ask_are_tried_again_and_wait_for_consent(scenario: Scenario) -> None:
     scenario.start(plays.served, input={"text": "Help."})
     (asked,) = payloads(scenario, "human.asked")

@@ -1,6 +1,8 @@
-"""The page that compares adapters names the tests of its lines."""
+"""The page that compares adapters names the tests of its lines, and the others the examples that were tried."""
 
 import re
+
+import pytest
 
 from tests.support.places import ROOT
 
@@ -23,3 +25,12 @@ def test_each_line_about_callboard_has_a_test() -> None:
     page = (ROOT / "docs/adapters/comparison.md").read_text().partition("## Callboard")[2]
     lines = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith(("| ---", "| line"))]
     assert [line for line in lines if not NAMED.search(line)] == []
+
+
+@pytest.mark.parametrize("name", ["claude_agent", "langgraph", "openai_agents"])
+def test_the_examples_that_are_tried_are_on_the_page_of_the_adapter(name: str) -> None:
+    page = (ROOT / "docs/adapters" / f"{name.replace('_', '-')}.md").read_text()
+    source = (ROOT / "tests/maintenance/sdk_examples" / f"{name}.py").read_text()
+    files = set(re.findall(r'file="(?:docs/docs|examples)/(.+?)"', source))
+    assert len(files) >= 10
+    assert [file for file in sorted(files) if f"| `{file}" not in page] == []

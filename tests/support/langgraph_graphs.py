@@ -4,9 +4,11 @@
 # pyright: basic, reportArgumentType=false, reportAttributeAccessIssue=false, reportIndexIssue=false
 # pyright: reportReturnType=false, reportTypedDictNotRequiredAccess=false
 
+import asyncio
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
@@ -420,6 +422,71 @@ async def streamed(text: str) -> list[Any]:
     await tales.aupdate_state(config, {"messages": [("user", "added")]}, as_node="tell")
     state = tales.get_state(config)
     return [*found, len(state.values["messages"])]
+
+
+# -- the id of a message in a prompt ----------------------------------------------------------------------------------
+
+
+async def name_twice(state: MessagesState) -> dict[str, Any]:
+    first = await critic.ainvoke("Hello.")
+    return {"messages": [await critic.ainvoke(f"{first.id} said {first.content}")]}
+
+
+naming = StateGraph(MessagesState)
+naming.add_node("name_twice", name_twice)
+naming.add_edge(START, "name_twice")
+named_twice = durable(naming.compile())
+
+
+@workflow
+async def named() -> int:
+    return len((await named_twice.ainvoke({"messages": []}))["messages"])
+
+
+# -- streams that end early, and members that are set later -----------------------------------------------------------
+
+ENDED: list[str] = []
+"""The nodes that were cancelled."""
+
+
+async def run_on(_state: MessagesState) -> dict[str, Any]:
+    try:
+        await asyncio.sleep(1000)
+    except asyncio.CancelledError:
+        ENDED.append("run_on")
+        raise
+    return {"messages": []}
+
+
+async def hurry(_state: MessagesState) -> dict[str, Any]:
+    await asyncio.sleep(1)
+    return {"messages": [("user", "done")]}
+
+
+racing = StateGraph(MessagesState)
+racing.add_node("run_on", run_on)
+racing.add_node("hurry", hurry)
+racing.add_edge(START, "run_on")
+racing.add_edge(START, "hurry")
+races = durable(racing.compile())
+limited = durable(racing.compile())
+limited.step_timeout = 100
+
+
+@workflow
+async def cut_short() -> list[Any]:
+    ENDED.clear()
+    found: list[Any] = []
+    async with aclosing(races.astream({"messages": []})) as stream:
+        async for chunk in stream:
+            found.append(list(chunk))
+            break
+    found.append(list(ENDED))
+    try:
+        await limited.ainvoke({"messages": []})
+    except TimeoutError:
+        found.append("too long")
+    return [*found, list(ENDED)]
 
 
 # -- handoffs, retries, questions of tools, consent, and nodes with input and output ----------------------------------
