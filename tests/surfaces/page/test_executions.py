@@ -106,3 +106,31 @@ async def test_keys_open_and_close_the_table(stage: Stage) -> None:
     await table.locator(".list").press("End")
     await expect(page.locator(".inspector-head")).to_contain_text(f"score[{ITEMS - 1}]#1")
     assert await asked(page, "() => document.querySelectorAll('body *').length") <= ELEMENTS_MAX
+
+
+async def test_the_inspector_leads_from_one_execution_of_a_node_to_the_others(stage: Stage) -> None:
+    recorded = await stage.start("loops-1")
+    call = next(one["event"]["n"] for one in recorded if one["event"]["type"] == "model.call")
+    page = await stage.browser.page(stage.url("runs/loops-1"))
+    await page.locator(".gnode[data-id=a] .hit").click()
+    inspector = page.locator(".inspector")
+    await expect(inspector.locator(".inspector-head")).to_contain_text("a#2")
+    await expect(inspector.locator(".picker")).to_contain_text("execution 2 of 2")
+    await expect(inspector.get_by_role("button", name="Next execution")).to_be_disabled()
+    await inspector.get_by_role("button", name="Previous execution").click()
+    await expect(inspector.locator(".inspector-head")).to_contain_text("a#1")
+    await expect(inspector.locator(".picker")).to_contain_text("execution 1 of 2")
+
+    await inspector.get_by_role("button", name="execution 1 of 2").click()
+    rows = inspector.locator(".executions .list-row")
+    await expect(rows).to_have_count(2)
+    await expect(inspector.locator(".executions [aria-rowindex='2'] .c0")).to_have_text("#2")
+    await inspector.locator(".executions .list").press("j")
+    await expect(inspector.locator(".inspector-head")).to_contain_text("a#2")
+    # A turn of the model belongs to an execution; a node that was executed once has no others.
+    await page.goto(stage.url(f"runs/loops-1?at={call}"))
+    await expect(inspector.locator(".picker")).to_contain_text("execution 1 of 2")
+    await page.locator(".gnode[data-id=c] .hit").click()
+    await expect(inspector.locator(".inspector-head")).to_contain_text("c#1")
+    await expect(inspector.locator(".picker")).to_have_count(0)
+    await expect(inspector.locator(".executions")).to_be_hidden()

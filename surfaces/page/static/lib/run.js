@@ -71,6 +71,8 @@ export class Run {
     this.going = new Map()
     /** @type {Map<string, Span[]>} by path */
     this.byPath = new Map()
+    /** @type {Map<string, Span[]>} executions of the same node, by its path without indices, in the order in which they began */
+    this.byPattern = new Map()
     /** @type {Map<string, Span>} what siblings that differ in their index only are members of, by their parent, kind and path */
     this.fans = new Map()
     /** @type {Map<string, string>} by path, what of the drawing stands for it */
@@ -197,9 +199,11 @@ export class Run {
     this.nodes.set(id, node)
     this.latest.set(row.path, node)
     this.going.set(row.path, [...(this.going.get(row.path) ?? []), node])
-    const same = this.byPath.get(row.path)
-    if (same) same.push(node)
-    else this.byPath.set(row.path, [node])
+    for (const [by, name] of /** @type {[Map<string, Span[]>, string][]} */ ([[this.byPath, row.path], [this.byPattern, patternOf(row.path)]])) {
+      const same = by.get(name)
+      if (same) same.push(node)
+      else by.set(name, [node])
+    }
   }
 
   /** @param {Row} row @param {Span['kind']} kind */
@@ -256,10 +260,16 @@ export class Run {
     one.fan = fan
   }
 
-  /** The members of a fan-out that had begun behind an event. @param {Span} fan @param {number} n */
-  begun(fan, n) {
-    const {members} = fan
+  /** The members of a fan-out that had begun behind an event. @param {{members: Span[]}} fan @param {number} n */
+  begun({members}, n) {
     return members[members.length - 1].n0 <= n ? members : members.slice(0, firsts(members.length, (i) => members[i].n0 <= n))
+  }
+
+  /** The node that a span belongs to, and all of its executions that had begun behind an event. @param {Span|null} span @param {number} n */
+  executions(span, n) {
+    let node = span
+    while (node && node.kind !== 'node') node = node.parent
+    return {node, members: node ? this.begun({members: this.byPattern.get(patternOf(node.path)) ?? [node]}, n) : []}
   }
 
   /** Have a fan-out say how its members stood behind an event: from the first start to the last end. @param {Span} fan @param {number} n */

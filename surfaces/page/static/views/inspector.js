@@ -2,10 +2,11 @@
 
 import {get, readsOnly, Refused, to} from '../lib/api.js'
 import {fill, h, settle} from '../lib/dom.js'
-import {bytes, count, duration, instant, some, spent} from '../lib/format.js'
+import {bytes, count, duration, grouped, instant, some, spent} from '../lib/format.js'
 import {chip} from '../lib/status.js'
 import {LOST} from '../lib/run.js'
 import {copier, file, switcher, viewed} from '../lib/viewed.js'
+import {Executions} from './executions.js'
 import {failure, nothing, remedy} from './parts.js'
 
 /** @typedef {import('../lib/run.js').Run} Run */
@@ -34,7 +35,14 @@ export class Inspector {
     this.buttons = TABS.map((tab) => h('button', {role: 'tab', 'aria-controls': 'inspected', onclick: () => this.given.tab(tab)}))
     this.tabs = h('div', {class: 'tabs', role: 'tablist', 'aria-label': 'Parts of the event', onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event)}, this.buttons)
     this.body = h('div', {class: 'inspector-body', role: 'tabpanel', id: 'inspected', tabindex: '0', 'aria-label': 'Inspected'})
-    this.element = h('div', {class: 'inspector'}, this.head, h('div', {class: 'tab-bar'}, this.tabs, switcher()), this.body)
+    /** Whether the executions of the node are listed. */
+    this.listing = false
+    this.table = new Executions({
+      chosen: (span) => this.given.event(span.n0),
+      event: (n) => this.event(/** @type {Looked} */ (this.looked), n),
+      closed: () => this.listed(false),
+    })
+    this.element = h('div', {class: 'inspector'}, this.head, this.table.element, h('div', {class: 'tab-bar'}, this.tabs, switcher()), this.body)
     /** @type {import('./verbs.js').Place|null} where a fork would go on */
     this.place = null
     this.turn = 0
@@ -51,8 +59,10 @@ export class Inspector {
     const {span, run, n, until, absent} = looked
     // The content is rebuilt only if it is for something else, or has progressed.
     const shown = `${looked.id} ${absent} ${n} ${span?.id} ${span && span.n1 <= until} ${this.tab}`
-    const titled = `${shown} ${looked.loaded} ${looked.until > n}`
+    this.executed = run.executions(absent ? null : span, until)
+    const titled = `${shown} ${looked.loaded} ${looked.until > n} ${this.executed.members.length} ${this.listing}`
     if (titled !== this.titled || span?.cost !== this.cost) this.title()
+    this.list()
     this.titled = titled
     this.cost = span?.cost
     if (shown === this.shown) return this.speak()
@@ -64,6 +74,7 @@ export class Inspector {
   /** Ask for nothing more. */
   close() {
     this.turn++
+    this.table.close()
     clearTimeout(this.filling)
   }
 
@@ -128,8 +139,39 @@ export class Inspector {
       done && span.n0 !== span.n1
         ? h('p', {class: 'facts'}, 'events ', this.jump(span.n0), ' to ', this.jump(span.n1))
         : null,
+      this.picker(),
       this.forks(row, span),
     )
+  }
+
+  /** Which execution of its node it is, with the way to the others. */
+  picker() {
+    const {node, members} = this.executed
+    if (!node || members.length < 2) return null
+    const at = members.indexOf(node), {length} = members
+    return h('p', {class: 'facts picker'},
+      h('button', {class: 'quiet', 'aria-label': 'Previous execution', disabled: at < 1, onclick: () => this.pick(-1)}, '‹'),
+      h('button', {class: 'quiet', 'aria-expanded': String(this.listing), onclick: () => this.listed(!this.listing)}, `execution ${grouped(at + 1)} of ${grouped(length)}`),
+      h('button', {class: 'quiet', 'aria-label': 'Next execution', disabled: at > length - 2, onclick: () => this.pick(1)}, '›'))
+  }
+
+  /** @param {number} by */
+  pick(by) {
+    const {node, members} = this.executed
+    const other = node && members[members.indexOf(node) + by]
+    if (other) this.given.event(other.n0)
+  }
+
+  /** @param {boolean} listing */
+  listed(listing) {
+    this.listing = listing
+    if (this.looked) this.show(this.looked)
+  }
+
+  /** List the executions of the node, if that is wanted. */
+  list() {
+    const {run, until} = /** @type {Looked} */ (this.looked), {node, members} = this.executed
+    this.table.show(this.listing && node && members.length > 1 ? {run, n: until, name: node.name, members, chosen: node, until: run.rows[Math.min(until, run.last) - 1].time} : null)
   }
 
   /**
