@@ -1,9 +1,10 @@
-"""Many executions of the same node: a fan-out as one row, and its table, in a real browser."""
+"""Many of the same: a fan-out as one row with its table, executions of a node, child runs; in a real browser."""
 
 import re
 
-from playwright.async_api import Page, expect
+from playwright.async_api import Locator, Page, expect
 
+from callboard.bus.events import Parent, RunEnd
 from tests.support.event_logs import Log
 from tests.support.page_stage import FAILED, Stage, asked, fan_out, put
 from tests.support.page_stage import browser as browser  # the fixtures
@@ -134,3 +135,62 @@ async def test_the_inspector_leads_from_one_execution_of_a_node_to_the_others(st
     await expect(inspector.locator(".inspector-head")).to_contain_text("c#1")
     await expect(inspector.locator(".picker")).to_have_count(0)
     await expect(inspector.locator(".executions")).to_be_hidden()
+
+
+def runs_with_children(parent: str, children: int) -> list[Log]:
+    """A run, and the child runs that it has started, the first of which has one of its own."""
+    logs = [Log(parent, "family")]
+    logs[0].accepted()
+    for number in range(children):
+        child = Log(f"{parent}-child-{number}", "family")
+        child.accepted(parent=Parent(parent, f"a#1.1!child.{number}", 1))
+        logs.append(child)
+    grandchild = Log(f"{parent}-grandchild", "family")
+    grandchild.accepted(parent=Parent(logs[1].run, "a#1.1!child.0", 2))
+    return [*logs, grandchild]
+
+
+async def test_child_runs_are_folded_into_the_row_of_their_parent(stage: Stage) -> None:
+    family = runs_with_children("tree", 3)
+    for one in family:
+        one.add(RunEnd("completed"))
+        await put(stage.connection.log, one.run, one.events)
+    page = await stage.browser.page(stage.url("runs"))
+    rows = page.locator(".run-row.list-row")
+
+    def row(run: str) -> Locator:
+        return page.locator(f".run-row[data-name='{run}']")
+
+    await expect(row("tree")).to_have_attribute("aria-expanded", "false")
+    await expect(row("tree-child-0")).to_have_count(0)
+    await row("tree").get_by_role("button", name="Show 3 child runs").click()
+    await expect(page).to_have_url(stage.url("runs"))
+    await expect(row("tree-child-2")).to_have_attribute("aria-level", "2")
+    await expect(row("tree-child-0").get_by_role("button", name="Show 1 child run")).to_be_visible()
+    # The same by keys: to the first child, into it, and back to its parent.
+    runs = page.get_by_role("treegrid", name="Runs")
+    for key in ("j", "j", "j", "j", "l"):
+        await runs.press(key)
+    await expect(row("tree-grandchild")).to_have_attribute("aria-level", "3")
+    await runs.press("j")
+    await expect(row("tree-grandchild")).to_have_attribute("aria-selected", "true")
+    await runs.press("h")
+    await expect(row("tree-child-0")).to_have_attribute("aria-selected", "true")
+    await runs.press("h")
+    await runs.press("h")
+    await runs.press("h")
+    await expect(row("tree")).to_have_attribute("aria-expanded", "false")
+    await expect(row("tree-child-0")).to_have_count(0)
+    # A filtered list shows each run in its own place.
+    await page.goto(stage.url("runs?q=tree-"))
+    await expect(rows).to_have_count(len(family) - 1)
+
+    # A child run that starts now comes below its parent.
+    await page.goto(stage.url("runs"))
+    await expect(page.locator(".live .live")).to_be_visible()
+    late = Log("tree-late", "family")
+    late.accepted(parent=Parent("tree", "a#1.1!child.9", 1))
+    await put(stage.connection.log, late.run, late.events)
+    await expect(row("tree").get_by_role("button", name="Show 4 child runs")).to_be_visible()
+    await row("tree").get_by_role("link").click()
+    await expect(page).to_have_url(stage.url("runs/tree"))

@@ -2,7 +2,7 @@
 
 import {get, tenant, to} from '../lib/api.js'
 import {chip, LISTED, look, over} from '../lib/status.js'
-import {count, dollars, duration, instant, when} from '../lib/format.js'
+import {count, dollars, duration, instant, some, when} from '../lib/format.js'
 import {fill, h, paced, say} from '../lib/dom.js'
 import {cell, List} from '../lib/list.js'
 import {follow} from '../lib/follow.js'
@@ -14,6 +14,7 @@ import {savedViews} from './saved.js'
 /** As many as are asked for with the document (`shell.py`). */
 const PAGE = 200
 const ROW_PX = 40
+const FOLD_PX = 20
 const SINCE = [['', 'any time'], ['3600', 'last hour'], ['86400', 'last 24 h'], ['604800', 'last 7 days']]
 /** In the order in which they are asked for (`preloads.py`). */
 const FILTERS = ['q', 'status', 'definition', 'since', 'order', 'tag', 'error', 'by', 'cost']
@@ -47,6 +48,10 @@ export class RunsView extends HTMLElement {
   list
   /** @type {any[]} */
   rows = []
+  /** The rows as they are seen, child runs below the run that started them. @type {{one: any, depth: number, children: number}[]} */
+  lines = []
+  /** Runs whose child runs are seen. @type {Set<string>} */
+  unfolded = new Set()
   /** @type {any[]} */
   news = []
   /** @type {Map<string, any>} rows and news, by their runs */
@@ -113,12 +118,13 @@ export class RunsView extends HTMLElement {
     this.columns = kept()
     const list = new List({
       label: 'Runs', height: ROW_PX, row: (index) => this.row(index),
-      name: (index) => this.rows[index]?.run ?? '',
+      name: (index) => this.lines[index]?.one.run ?? '', role: 'treegrid',
       head: this.head, opens: true,
-      opened: (index) => this.rows[index] && go(to(['runs', this.rows[index].run])),
+      opened: (index) => this.lines[index] && go(to(['runs', this.lines[index].one.run])),
       ended: () => this.load(false),
       released: () => this.shown(),
     })
+    list.element.addEventListener('keydown', (event) => this.fold(event))
     this.replaceChildren(
       h('div', {class: 'bar'}, h('h1', {}, 'Runs'), this.fields.q, this.fields.status, ...offered, this.fields.cost, this.fields.since, savedViews(() => this.asked, () => this.columns, (columns) => this.keep(columns)), this.chooser(), this.pill, this.picking.element),
       h('div', {class: 'sheet'}, list.element, this.note),
@@ -217,14 +223,14 @@ export class RunsView extends HTMLElement {
 
   /** What was listed is not what is asked for. */
   none() {
-    this.rows = []
+    this.rows = this.lines = []
     this.byRun.clear()
     this.list.set(0)
   }
 
   drawn() {
     this.list.element.setAttribute('aria-busy', String(!this.read))
-    this.list.set(this.rows.length)
+    this.arrange()
     this.list.element.classList.toggle('picking', this.picking.runs.size > 0)
     this.picking.mark(this.rows.length)
     const filtered = FILTERS.some((name) => name !== 'order' && this.asked[name])
@@ -236,18 +242,78 @@ export class RunsView extends HTMLElement {
     this.pill.textContent = `${this.news.length} new ↑`
   }
 
+  /**
+   * Set child runs below the run that started them, if that is listed. In the usual order all children of a run are listed
+   * before it, so they are known; what is filtered or sorted stays as the server lists it.
+   */
+  arrange() {
+    const nests = !FILTERS.some((name) => this.asked[name]) && this.rows.some((one) => one.parent)
+    /** @type {Map<string, any[]>} */
+    const children = new Map()
+    if (nests) for (const {run} of this.rows) children.set(run, [])
+    for (const one of this.rows) if (one.parent) children.get(one.parent)?.push(one)
+    const before = this.lines
+    this.lines = []
+    const add = (/** @type {any} */ one, /** @type {number} */ depth) => {
+      const below = children.get(one.run) ?? []
+      this.lines.push({one, depth, children: below.length})
+      if (this.unfolded.has(one.run)) for (const child of below) add(child, depth + 1)
+    }
+    for (const one of this.rows) if (!children.has(one.parent)) add(one, 0)
+    this.list.set(this.lines.length)
+    if (nests) this.stay(before)
+  }
+
+  /** What is seen stays in its place when runs above it have come below their parents. @param {{one: any}[]} before */
+  stay(before) {
+    const {top} = this.list
+    const at = new Map(this.lines.map(({one}, index) => [one.run, index]))
+    let was = Math.min(Math.floor(top / ROW_PX), before.length - 1)
+    while (was >= 0 && !at.has(before[was].one.run)) was--
+    const by = was < 0 ? 0 : /** @type {number} */ (at.get(before[was].one.run)) - was
+    if (top && by < 0) this.list.scroll(Math.max(0, top + by * ROW_PX))
+  }
+
+  /** @param {string} run @param {boolean} open */
+  unfold(run, open) {
+    if (open) this.unfolded.add(run)
+    else this.unfolded.delete(run)
+    this.drawn()
+  }
+
+  /** Keys show child runs, or lead from one to its parent. @param {KeyboardEvent} event */
+  fold(event) {
+    const line = this.lines[this.list.active]
+    if (!line || event.target !== this.list.element || event.ctrlKey || event.metaKey || event.altKey) return
+    const {one: {run, parent}, depth, children} = line, open = this.unfolded.has(run)
+    if (['l', 'ArrowRight'].includes(event.key) && children && !open) this.unfold(run, true)
+    else if (!['h', 'ArrowLeft'].includes(event.key)) return
+    else if (children && open) this.unfold(run, false)
+    else if (depth) this.list.choose(this.lines.findIndex(({one}) => one.run === parent))
+    else return
+    event.preventDefault()
+  }
+
   /** @param {number} index */
   row(index) {
-    const one = this.rows[index]
-    const picked = this.picking.runs.has(one.run)
-    return h('div', {class: `run-row${picked ? ' picked' : ''}`, role: 'row'},
-      cell({class: 'picks'}, this.picking.box(one.run, () => this.rows.map((each) => each.run))),
+    const {one, depth, children} = this.lines[index]
+    const picked = this.picking.runs.has(one.run), open = this.unfolded.has(one.run)
+    const made = h('div', {class: `run-row${picked ? ' picked' : ''}`, role: 'row', 'aria-level': depth + 1, 'aria-expanded': children ? String(open) : null},
+      cell({class: 'picks'}, this.picking.box(one.run, () => this.lines.map((each) => each.one.run))),
       this.columns.map((name) => cellOf(name, one)))
+    const name = /** @type {HTMLElement} */ (made.querySelector('.k-run'))
+    // As wide as the button that others have before their name.
+    if (depth) name.style.setProperty('padding-left', `${Math.min(depth, 6) * 16 + (children ? 0 : FOLD_PX)}px`)
+    if (children) name.prepend(h('button', {class: 'fold', tabindex: '-1', 'aria-label': `${open ? 'Hide' : 'Show'} ${some(children, 'child run')}`, title: some(children, 'child run'), onclick: (/** @type {Event} */ event) => {
+      event.preventDefault()
+      this.unfold(one.run, !open)
+    }}, open ? '▾' : '▸'))
+    return made
   }
 
   /** @param {string} key @returns {boolean} whether it means something here */
   key(key) {
-    const one = this.rows[this.list?.active ?? -1]
+    const one = this.lines[this.list?.active ?? -1]?.one
     if (key !== 'x' || !one) return false
     this.picking.turn(one.run)
     return true
@@ -295,7 +361,7 @@ export class RunsView extends HTMLElement {
     const known = this.byRun.get(event.run)
     if (event.type === 'run.accepted' && !known) {
       const {definition} = event.payload
-      const one = {run: event.run, definition: event.definition || definition.name || definition.hash.slice(0, 12), status: 'accepted', accepted_at: event.time, by: event.payload.start?.by}
+      const one = {run: event.run, definition: event.definition || definition.name || definition.hash.slice(0, 12), status: 'accepted', accepted_at: event.time, by: event.payload.start?.by, parent: event.payload.parent?.run}
       if (!this.fits(one)) return
       this.byRun.set(one.run, one)
       this.news.push(one)
