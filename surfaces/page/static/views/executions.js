@@ -23,6 +23,9 @@ const COLUMNS = [['Index', false], ['Input', null], ['Outcome', false], ['Durati
 const wrong = (outcome) => look(outcome)[0] === 'failed'
 
 export class Executions {
+  /** @type {List|undefined} */
+  list
+
   /** @param {{chosen: (span: Span) => void, event: (n: number) => Promise<any>, closed?: () => void}} given `event`: an event whole */
   constructor(given) {
     this.given = given
@@ -36,6 +39,12 @@ export class Executions {
     this.down = false
     this.shown = ''
     this.resting = 0
+    this.element = h('section', {class: 'executions', 'aria-label': 'Executions', hidden: true})
+  }
+
+  /** Most runs have no use for its elements. */
+  build() {
+    const {given} = this
     this.head = h('div', {class: 'execution-row head', role: 'row'}, COLUMNS.map(([word, falling], i) => h('span', {role: 'columnheader', class: `c${i}`},
       falling === null ? word : h('button', {class: 'sorts', title: `Sort by ${word.toLowerCase()}`, onclick: () => {
         this.down = word === this.by ? !this.down : falling
@@ -51,7 +60,7 @@ export class Executions {
       chosen: (index) => given.chosen(this.rows[index]),
       drawn: () => this.rest(),
     })
-    this.element = h('section', {class: 'executions', 'aria-label': 'Executions', hidden: true},
+    fill(this.element,
       h('div', {class: 'bar small'}, this.title, h('label', {class: 'check'}, this.failed, 'failed only'), this.counted, h('span', {class: 'stretch'}), given.closed ? h('button', {class: 'quiet', 'aria-label': 'Close the list', onclick: given.closed}, '✕') : null),
       this.list.element)
   }
@@ -65,6 +74,7 @@ export class Executions {
       if (other) this.list.set(0)
       return
     }
+    if (!this.list) this.build()
     if (other) {
       this.inputs.clear()
       this.failed.checked = false
@@ -145,7 +155,7 @@ export class Executions {
 
   close() {
     clearTimeout(this.resting)
-    this.list.close()
+    this.list?.close()
   }
 }
 
