@@ -159,7 +159,8 @@ class Services:
     def check(self, tenant: str, start: StartRun, plan: Plan[Any] | None = None) -> list[Problem]:
         """Return the problems that prevent this worker from serving a tenant's start.
 
-        Warnings list features that the run would lack. ``plan`` is None if the start has no valid plan.
+        Warnings list features that the run would lack. ``plan`` is None if the start has no valid plan. Then it is not
+        known what the run needs, so nothing is reported as missing.
         """
         problems = addresses_given(start)
         if plan is not None:
@@ -178,7 +179,7 @@ class Services:
 
                 problems += check_script(start.script)
         spec = start.model or self._config.model
-        if spec is None and plan is not None and not plan.needs.model:
+        if spec is None and (plan is None or not plan.needs.model):
             return problems
         if spec is None:
             message = "no model is named, and this worker has no default"

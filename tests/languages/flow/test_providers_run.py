@@ -73,6 +73,10 @@ async def test_a_flow_that_needs_no_model_starts_without_one(tmp_path: Path) -> 
         assert value["value"] == 7
         refused = await start(opened, flow_of(ours("model"), prompt="?"))
         assert [problem.code for problem in refused.problems] == ["model.none"]
+        # Whether a flow with a mistake needs a model is not known.
+        refused = await start(opened, {**flow_of(MOCK, value=7), "entrypoint": "nowhere"})
+        assert "model.none" not in [problem.code for problem in refused.problems]
+        assert refused.problems != []
         scripted = {"turns": {"a": [{"text": "Rome"}]}}
         value, _ = await told(opened, flow_of(ours("model"), prompt="?"), model="scripted", script=scripted)
         assert value["value"] == "Rome"
