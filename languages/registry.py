@@ -126,7 +126,10 @@ def detect(source: str, file: str = "") -> str | list[Problem]:
 
     ``file`` is the name of its file, if it has one; its end decides if no language recognises the text.
     """
-    tree = read_document(source)
+    return _detect_in(read_document(source), source, file)
+
+
+def _detect_in(tree: Tree | list[Problem], source: str, file: str) -> str | list[Problem]:
     fields = tree.value if isinstance(tree, Tree) and isinstance(tree.value, dict) else None
     found = [name for name, kit in kits().items() if kit.recognises(fields, source)]
     if len(found) == 1:
@@ -151,16 +154,17 @@ def detect_nearly(source: str, file: str = "") -> str | list[Problem]:
 
     So a document with a misspelled field gets the problems of its language.
     """
-    found = detect(source, file)
+    # Reading a large text takes seconds.
+    tree = read_document(source)
+    found = _detect_in(tree, source, file)
     if isinstance(found, str):
         return found
     several = [one.message for one in found if one.code == "UNKNOWN_LANGUAGE" and one.message.startswith(_SEVERAL)]
-    return found if several else _closest(source) or found
+    return found if several else _closest(tree, source) or found
 
 
-def _closest(source: str) -> str | None:
+def _closest(tree: Tree | list[Problem], source: str) -> str | None:
     """Return the language that a text is most similar to, by its top-level fields or its content; None if none is."""
-    tree = read_document(source)
     if isinstance(tree, Tree) and isinstance(tree.value, dict) and tree.value:
         names = list(tree.value)[:FIELDS_LISTED_MAX]
         nearness = {name: _nearness(kit.fields, names) for name, kit in kits().items()}
