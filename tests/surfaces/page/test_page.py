@@ -430,6 +430,7 @@ async def test_who_comes_in_the_middle_of_an_answer_sees_it_from_its_beginning(s
     # Of the connection that tabs share, the second one is late.
     for page in (first, await stage.browser.tab(first.context, stage.url("runs/half-said?tab=output"))):
         await expect(page.locator(".speaking")).to_have_text("To be, ")
+        await expect(page.locator(".outcome .speaking-end")).to_have_text("To be, ")
         await expect(page.locator(".lacks")).to_be_hidden()
     log = stage.connection.log
     live = log.subjects.live(RunRef(TENANT, "half-said"), "w", "model.delta")

@@ -12,6 +12,7 @@ import {Question} from './question.js'
 /** @typedef {import('../lib/run.js').Run} Run */
 /** @typedef {{id: string, run: Run, loaded: boolean, event: (n: number) => Promise<any>}} Looked `event`: an event with its content, by its number */
 
+const SAID_MAX = 600
 const TREE_LEVELS = 1
 /** How many levels of values are open: the rest is opened when somebody wants to see it. */
 
@@ -26,6 +27,8 @@ export class Outcome {
     this.shown = ''
     /** @type {Question|undefined} */
     this.question = undefined
+    this.words = h('pre', {class: 'speaking-end', dir: 'auto'})
+    this.speaks = h('section', {hidden: true}, h('h2', {}, 'Answer so far'), this.words)
     this.turn = 0
   }
 
@@ -57,6 +60,12 @@ export class Outcome {
     this.fill(looked, asked?.key ?? '', ended)
   }
 
+  /** Show the end of what a model says at the moment, while the run goes on. @param {string} said */
+  speak(said) {
+    this.speaks.hidden = !said
+    this.words.textContent = said.length > SAID_MAX ? `… ${said.slice(-SAID_MAX)}` : said
+  }
+
   /** @param {Looked} looked @param {string} key @param {boolean} ended */
   async fill(looked, key, ended) {
     const turn = ++this.turn
@@ -65,7 +74,7 @@ export class Outcome {
       const [accepted, last, question] = await Promise.all([event(1), ended ? event(run.ended ? run.root.n1 : run.last) : null, key ? this.asked(id, key) : null])
       if (turn !== this.turn) return
       this.question = question ?? undefined
-      fill(this.main, question ? question.elements : last ? this.ending(id, last, run) : going())
+      fill(this.main, question ? question.elements : last ? this.ending(id, last, run) : [going(), this.speaks])
       fill(this.started, given(id, accepted))
     } catch (error) {
       if (turn !== this.turn) return

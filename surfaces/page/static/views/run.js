@@ -481,6 +481,7 @@ export class RunView extends HTMLElement {
     this.outcome.show(this.summary())
     const call = span?.kind === 'model' ? this.saying.get(span.n0) : null
     const {said, lacks} = spoken(call?.pieces ?? [])
+    this.outcome.speak(span?.n1 === Infinity && !run.final ? said : '')
     if (span?.kind === 'model' && span.n1 === Infinity && this.loaded && !run.final && (lacks || !call)) this.recall(span.n0)
     // A call that has just begun is not known to its worker yet.
     const tries = (span && this.recalled.get(span.n0)?.tries) ?? 0
