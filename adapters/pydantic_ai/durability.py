@@ -266,7 +266,15 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
         if isinstance(ts, ExternalToolset | FunctionToolset) or type(ts).__module__.startswith("pydantic_ai.toolsets."):
             return None
         id = ts.id or type(ts).__name__
-        return self._build_dynamic_toolset(DynamicToolset(lambda _ctx: ts, id=id))
+        own: list[AbstractToolset[AgentDepsT]] = []
+
+        async def make(ctx: RunContext[AgentDepsT]) -> AbstractToolset[AgentDepsT]:
+            # This run's own, with the state that it keeps.
+            if not own:
+                own.append(await ts.for_run(ctx))
+            return own[0]
+
+        return self._build_dynamic_toolset(DynamicToolset(make, id=id))
 
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[AgentDepsT], *, requests: DeferredToolRequests

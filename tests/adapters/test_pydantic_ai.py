@@ -142,6 +142,15 @@ def test_every_kind_of_toolset(scenario: Scenario) -> None:
     ]
 
 
+def test_each_run_has_its_own_toolset() -> None:
+    plays.CALLED.clear()
+    # In the same process; after a takeover the toolset is made again.
+    with Scenario(own_models=True) as scenario:
+        scenario.start(plays.doubling)
+        assert scenario.result.output == ["double=4", "double=4"]
+    assert plays.CALLED["most"] <= 2
+
+
 async def test_a_worker_calls_tools_of_a_server_and_a_recorded_run_repeats_the_model(tmp_path: Path) -> None:
     plays.CALLED.clear()
     async with Runtime(data_dir=tmp_path / "state", code=[module_of(plays)], allow_scripts=True) as runtime:

@@ -383,7 +383,13 @@ async def telling() -> str:
 
 
 class Doubling(AbstractToolset[Any]):
-    """A toolset of its own kind, whose list of tools is looked up somewhere."""
+    """A toolset of its own kind, whose list of tools is looked up somewhere. Each run has one that counts calls."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def for_run(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        return Doubling()
 
     @property
     def id(self) -> str:
@@ -403,7 +409,8 @@ class Doubling(AbstractToolset[Any]):
         }
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: Any) -> Any:
-        CALLED["double"] += 1
+        self.count += 1
+        CALLED["most"] = max(CALLED["most"], self.count)
         return tool_args["n"] * 2
 
 
@@ -440,6 +447,19 @@ crafts = Agent(
 @workflow
 async def crafting() -> str:
     return (await crafts.run("x", toolsets=[extra])).output
+
+
+doubler = Agent(
+    answering([call("double", n=1)], [call("double", n=2)], say_returned),
+    name="doubler",
+    toolsets=[Doubling()],
+    capabilities=[Durable()],
+)
+
+
+@workflow
+async def doubling() -> list[str]:
+    return [(await doubler.run("x")).output for _ in range(2)]
 
 
 def desk_server() -> MCPToolset[Any]:
