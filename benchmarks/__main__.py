@@ -4,15 +4,28 @@ import argparse
 
 import anyio
 
-from benchmarks import appends, expressions, find, footprint, growth, hostile, http, parked, replays, store
+from benchmarks import appends, expressions, find, footprint, growth, hostile, http, parked, replays, starts, store
 from benchmarks.staffed import quiet
 
 
 def main(names: list[str], sizes: tuple[int, ...], *, cold: bool) -> None:
     quiet()
-    wanted = names or ["appends", "replays", "footprint", "parked", "store", "expressions", "hostile", "find", "http"]
+    wanted = names or [
+        "appends",
+        "starts",
+        "replays",
+        "footprint",
+        "parked",
+        "store",
+        "expressions",
+        "hostile",
+        "find",
+        "http",
+    ]
     if "appends" in wanted:
         anyio.run(appends.report)
+    if "starts" in wanted:
+        anyio.run(starts.report)
     if "replays" in wanted:
         anyio.run(replays.report)
     if "footprint" in wanted:
