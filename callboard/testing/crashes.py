@@ -25,11 +25,23 @@ class CrashingLog(MemoryLog):
     crash: Callable[[Entry], CrashPoint] = staticmethod(never)
 
     async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
+        if beside is not None:
+            return await self._put_together(ref, entries, after, beside)
         for entry in entries:
             point = self.crash(entry)
             if point == "before":
                 raise Crash
-            after = await super().put(ref, [entry], after, beside)
+            after = await super().put(ref, [entry], after)
             if point == "after":
                 raise Crash
+        return after
+
+    async def _put_together(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside) -> int:
+        """Store all entries or none: whoever crashes within the batch has stored nothing."""
+        points = [self.crash(entry) for entry in entries]
+        if "before" in points or "after" in points[:-1]:
+            raise Crash
+        after = await super().put(ref, entries, after, beside)
+        if points[-1] == "after":
+            raise Crash
         return after

@@ -102,11 +102,11 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Carried(msgspec.Struct, frozen=True):
-    """An effect begins to be carried out, in this worker's ``activation``-th (from 1) activation of the run."""
+    """An effect begins to be carried out, under this worker's claim of the ``epoch``."""
 
     worker: str
     run: str
-    activation: int
+    epoch: int
     key: str
     idempotency_key: str
 
@@ -209,14 +209,10 @@ async def _appears(file: anyio.Path) -> None:
 
 
 def _services(orders: Orders, notes: int) -> type[Services]:
-    activations: dict[str, int] = {}
-
     class NotingCompany(Services):
         def carrier(self, ref: RunRef, admission: Admitted, keep: Keep) -> Carrier:
-            activation = activations[ref.run] = activations.get(ref.run, 0) + 1
-
             def note(job: Job) -> None:
-                carried = Carried(orders.name, ref.run, activation, job.key, job.idempotency_key)
+                carried = Carried(orders.name, ref.run, job.epoch, job.key, job.idempotency_key)
                 # On a line of its own, even if the last writer was killed over its note.
                 os.write(notes, b"\n" + msgspec.json.encode(carried) + b"\n")
 

@@ -388,9 +388,9 @@ def check_writers(recorded: Sequence[Recorded]) -> None:
 
 
 def check_carried(events: Sequence[Event], carried: Iterable[Carried]) -> None:
-    """Check that effects were carried out only between their intent and their outcome, once per activation, with one
+    """Check that effects were carried out only between their intent and their outcome, once per claim, with one
     idempotency key each."""
-    claims: dict[str, list[int]] = {}
+    claims: dict[tuple[str, int], int] = {}
     intents: set[str] = set()
     outcomes: dict[str, int] = {}
     for event in events:
@@ -398,7 +398,7 @@ def check_carried(events: Sequence[Event], carried: Iterable[Carried]) -> None:
         if event.type == ev.RunClaimed.type:
             claim = ev.payload_of(event)
             assert isinstance(claim, ev.RunClaimed)
-            claims.setdefault(claim.worker, []).append(event.n)
+            claims[claim.worker, claim.epoch] = event.n
         elif kind == "intent":
             intents.add(event.key)
         elif kind == "outcome":
@@ -407,10 +407,11 @@ def check_carried(events: Sequence[Event], carried: Iterable[Carried]) -> None:
     idempotency_keys: dict[str, str] = {}
     for one in carried:
         assert one.key in intents, f"{one.key} was carried out and never announced"
-        claimed = claims[one.worker][one.activation - 1]
-        assert outcomes[one.key] > claimed, f"{one.key} was carried out again after its outcome was recorded"
-        assert (one.worker, one.activation, one.key) not in once
-        once.add((one.worker, one.activation, one.key))
+        assert outcomes[one.key] > claims[one.worker, one.epoch], (
+            f"{one.key} was carried out again after its outcome was recorded"
+        )
+        assert (one.worker, one.epoch, one.key) not in once
+        once.add((one.worker, one.epoch, one.key))
         assert idempotency_keys.setdefault(one.key, one.idempotency_key) == one.idempotency_key
 
 
