@@ -16,7 +16,7 @@ from callboard.actors.models.handed_over import HandedOver, HandedReply
 from callboard.actors.models.model import Model, ModelFailed, ModelTurn, ProviderReply, Retrying, SpokenReply
 from callboard.actors.models.turn_limits import Lanes
 from callboard.actors.models.waits import Waits
-from callboard.actors.partial_answers import Heard, PartialAnswers
+from callboard.actors.partial_answers import AnswerText, PartialAnswers
 from callboard.actors.permits import EVERYTHING, Permits
 from callboard.actors.tools import lent
 from callboard.actors.tools.failures import shorten
@@ -216,17 +216,17 @@ class Carrier:
                 raise TypeError(f"{job.intent.type} is not carried out by a carrier")
 
     async def _model(self, job: Job, call: ev.ModelCall, reporter: Reporter) -> ev.ModelResult:
-        with self._answers.hearing(job.ref, job.event.n, job.epoch, job.event.path) as heard:
-            return await self._turn(job, call, reporter, heard)
+        with self._answers.collect(job.ref, job.event.n, job.epoch, job.event.path) as answer:
+            return await self._turn(job, call, reporter, answer)
 
-    async def _turn(self, job: Job, call: ev.ModelCall, reporter: Reporter, heard: Heard) -> ev.ModelResult:
+    async def _turn(self, job: Job, call: ev.ModelCall, reporter: Reporter, answer: AnswerText) -> ev.ModelResult:
         assert job.turn is not None
 
         def on_text(text: str) -> None:
-            self._on_delta(job, heard.take(text), text)
+            self._on_delta(job, answer.take(text), text)
 
         def on_retry(retrying: Retrying) -> None:
-            heard.begin_again()
+            answer.begin_again()
             reporter.retrying(job.node, retrying)
 
         try:
@@ -236,7 +236,7 @@ class Carrier:
         except ModelFailed as error:
             _say(reporter, job, call, error.progress)
             return ev.ModelResult(
-                text=heard.text,
+                text=answer.text,
                 error=self._waits.with_wait(error.failure),
                 usage=error.usage,
                 requests=error.requests,
@@ -245,7 +245,7 @@ class Carrier:
         except TimeoutError:
             message = f"no answer from {call.model} within {self._model_timeout_s:g} s"
             failure = Failure(code="model.timeout", message=message, retryable=True)
-            return ev.ModelResult(text=heard.text, error=failure)
+            return ev.ModelResult(text=answer.text, error=failure)
         # The text of a turn without tool calls is its answer.
         said = reply.progress if isinstance(reply, SpokenReply) else ""
         _say(reporter, job, call, said or (reply.text if reply.tool_calls else ""))

@@ -36,8 +36,8 @@ class AskPartialAnswer(Struct, frozen=True):
     n: int
 
 
-class Heard:
-    """What a model has been heard to say in its last try that said something: all there is of a turn that fails."""
+class AnswerText:
+    """The text of a model's answer, from the last try that had any: all there is of a turn that fails."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -66,7 +66,7 @@ class Heard:
 class _Turn(Struct, frozen=True):
     epoch: int
     path: str
-    heard: Heard
+    answer: AnswerText
 
 
 class PartialAnswers:
@@ -76,12 +76,12 @@ class PartialAnswers:
         self._turns: dict[tuple[RunRef, int], _Turn] = {}
 
     @contextmanager
-    def hearing(self, ref: RunRef, n: int, epoch: int, path: str) -> Generator[Heard]:
-        """Keep what a model says for the length of the block."""
-        turn = _Turn(epoch, path, Heard())
+    def collect(self, ref: RunRef, n: int, epoch: int, path: str) -> Generator[AnswerText]:
+        """Yield the text of a call, which can be found for the length of the block."""
+        turn = _Turn(epoch, path, AnswerText())
         self._turns[ref, n] = turn
         try:
-            yield turn.heard
+            yield turn.answer
         finally:
             # The run may have been lost and claimed again, so that the turn is repeated in this process already.
             if self._turns.get((ref, n)) is turn:
@@ -92,6 +92,6 @@ class PartialAnswers:
         turn = self._turns.get((ref, n))
         if turn is None:
             return None
-        text = turn.heard.text
+        text = turn.answer.text
         shown = text[-PARTIAL_CHARS_MAX:]
-        return PartialAnswer(n, turn.epoch, turn.heard.count, turn.path, shown, len(text) - len(shown))
+        return PartialAnswer(n, turn.epoch, turn.answer.count, turn.path, shown, len(text) - len(shown))

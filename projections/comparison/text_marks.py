@@ -51,8 +51,10 @@ class Marker:
         self._pairs = pairs
 
     def mark(self, left: object, right: object) -> list[Mark]:
-        """Return both texts as stretches in order; none if either is no text, they have no word in common, or a limit
-        is reached."""
+        """Return both texts as stretches in order.
+
+        The result is empty if either is not a text, if they have no word in common, or if a limit is reached.
+        """
         if not (isinstance(left, str) and isinstance(right, str)) or left == right:
             return []
         ours, theirs = _pieces(left), _pieces(right)

@@ -5,7 +5,7 @@ the run's first event is guarded, the routed command of a start does nothing to 
 deduplicates all other routed commands.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Any, Protocol
@@ -111,6 +111,24 @@ class CodeHosts(Protocol):
         ...
 
 
+class Performer(Protocol):
+    """The worker that admits runs, as far as it can begin to perform them before their commands are routed."""
+
+    def perform_at_once(self, first: Recorded, worker: str) -> None:
+        """Perform a run whose first event was just stored, unless it belongs to another worker.
+
+        ``worker`` is the one that must perform the run, empty for any.
+        """
+        ...
+
+    async def store_and_perform(self, new: NewRun) -> bool:
+        """Store a run with its first turn and the command that activates it, and perform it.
+
+        Return whether it is stored. Raises as `NewRun.wait_until_stored`.
+        """
+        ...
+
+
 class CodeElsewhere(Exception):
     """The code that a start names is at another worker, which is to admit it. ``problems`` are those of this worker."""
 
@@ -147,21 +165,12 @@ class Admission:
         self._worker = worker
         self._definitions = definitions
         self._gathering = anyio.CapacityLimiter(GATHERED_AT_ONCE)
-        self._perform: Callable[[Recorded, str], None] = lambda _first, _worker: None
-        self._store_and_perform: Callable[[NewRun], Awaitable[bool]] = _store_nothing
+        self._performer: Performer | None = None
         self._code: CodeHosts | None = None
 
-    def set_performer(
-        self, perform: Callable[[Recorded, str], None], store_and_perform: Callable[[NewRun], Awaitable[bool]]
-    ) -> None:
-        """Set the functions by which the worker that owns a run can begin before the routed command arrives.
-
-        ``perform`` is called with the first event of each run that was admitted here, and its worker (empty for any).
-        ``store_and_perform`` is called with a run of which nothing is stored; it stores the run with its first turn and
-        the command that activates it, in one batch, or returns false. It raises as `NewRun.wait_until_stored`.
-        """
-        self._perform = perform
-        self._store_and_perform = store_and_perform
+    def set_performer(self, performer: Performer) -> None:
+        """Have a worker begin the runs that are admitted here and belong to it."""
+        self._performer = performer
 
     def code_from(self, hosts: CodeHosts) -> None:
         """Have ``hosts`` say which worker has the code of a start that this one does not have."""
@@ -417,7 +426,8 @@ class Admission:
             return Verdict("rejected", examined.run_id, problems=problems)
         if parent is None and inherited is None and (exhausted := await self._find_exhausted_budgets(ref, plan)):
             return Verdict("rejected", examined.run_id, problems=exhausted)
-        if start.run_id is not None and (damage := await self._find_damage(ref)) is not None:
+        exists = start.run_id is not None and await self._exists(ref)
+        if exists and (damage := await self._find_damage(ref)) is not None:
             return Verdict("rejected", run, problems=[damage])
         trace = ev.Traced(
             self._log.store, ref.tenant, *((came_from.traceparent, came_from.tracestate) if came_from else ())
@@ -425,10 +435,10 @@ class Admission:
         accepted = accepted_event(start, plan, ref, parent, [*bears, *warnings], trace)
         if inherited is not None:
             accepted = msgspec.structs.replace(accepted, continues=inherited.continues)
-        if call is not None and call.at_once and start.fork is None and not start.encryption_key:
-            command = FirstCommand(call.worker)
-            new = NewRun(ref, accepted, definition=definition_token(plan.definition), cause=cause, command=command)
-            if self._log.batches and await self._store_and_perform(new):
+        definition = definition_token(plan.definition)
+        if call is not None and call.at_once and not exists and start.fork is None and not start.encryption_key:
+            new = NewRun(ref, accepted, definition=definition, cause=cause, command=FirstCommand(call.worker))
+            if await self._store_and_perform(new):
                 return Verdict("accepted", run, warnings=warnings)
         if (mark := await purge_mark(self._log, ref)) is not None:
             return await self._refuse_purged(ref, mark)
@@ -442,7 +452,7 @@ class Admission:
             runlog.key = await key_of(self._log, ref.tenant, start, child=parent is not None)
             if runlog.key is None:
                 return Verdict("rejected", run, problems=[_forgotten_problem(start.encryption_key)])
-        runlog.definition = definition_token(plan.definition)
+        runlog.definition = definition
         runlog.state(accepted, cause=cause)
         origin = accepted.forked_from.run if accepted.forked_from is not None else ""
         if origin:
@@ -470,13 +480,18 @@ class Admission:
             # An earlier attempt at this start may have crashed before it routed the command.
         return await self._activate(ref, call, Verdict("accepted", run, duplicate, warnings=warnings), first)
 
+    async def _store_and_perform(self, new: NewRun) -> bool:
+        """Have this worker store a run together with its first turn, if a batch is cheap; return whether it has."""
+        return self._performer is not None and self._log.batches and await self._performer.store_and_perform(new)
+
+    async def _exists(self, ref: RunRef) -> bool:
+        return await self._log.next_sequence(self._log.subjects.run(ref), 1) is not None
+
     async def _find_damage(self, ref: RunRef) -> Problem | None:
-        """Return the problem of a run id whose last event is damaged, else None.
+        """Return the problem of an existing run whose last event is damaged, else None.
 
         The server treats such a run as one that does not exist, so the guard of the first event would not protect it.
         """
-        if await self._log.next_sequence(self._log.subjects.run(ref), 1) is None:
-            return None
         last = await self._log.last(ref)
         return illegible_problem(unreadable(last).reason) if last is not None and not last.readable else None
 
@@ -589,8 +604,8 @@ class Admission:
         if (mark := await purge_mark(self._log, ref)) is not None:
             return await self._refuse_purged(ref, mark)
         if call is not None:
-            if first is not None:
-                self._perform(first, call.worker)
+            if first is not None and self._performer is not None:
+                self._performer.perform_at_once(first, call.worker)
             await self._call(ref, call)
         return verdict
 
@@ -601,11 +616,6 @@ class Admission:
 
     async def _call(self, ref: RunRef, call: _Call) -> None:
         await route(self._log, ref, "start", b"{}", call.message_id, call.worker)
-
-
-async def _store_nothing(_new: NewRun) -> bool:
-    """Used if no worker is set that performs the admitted runs."""
-    return False
 
 
 def _lacks_code(verdict: Verdict) -> bool:

@@ -164,18 +164,16 @@ class RunActor:
 
     async def _perform_new(self, new: NewRun) -> Ending:
         """Perform a run of which nothing is stored: its first event is appended in one batch with its first turn."""
-        if self._active.draining:
-            new.note_unstored()
-            return "drained"
-        self._runlog.definition = new.definition
-        accepted = self._runlog.state(new.accepted, cause=new.cause)
-        if len(accepted.payload) > self._services.inline_bytes_max:
-            # Its large values would be stored before the log refuses a run that was purged.
-            new.note_unstored()
-            return "not_stored"
-        self._runlog.queue[0].beside = new.command
         error: Exception | None = None
         try:
+            if self._active.draining:
+                return "drained"
+            self._runlog.definition = new.definition
+            accepted = self._runlog.state(new.accepted, cause=new.cause)
+            if len(accepted.payload) > self._services.inline_bytes_max:
+                # Its large values would be stored before the log refuses a run that was purged.
+                return "not_stored"
+            self._runlog.queue[0].beside = new.command
             return await self._perform([accepted, self._state_claim()], new)
         except (CallboardError, NoAnswer, Purged) as caught:
             if new.stored:

@@ -118,7 +118,7 @@ class Worker:
         self._runs_active_max = runs_active_max
         self._effects = services.effects
         self._answers = services.answers
-        admission.set_performer(self._perform_at_once, self._store_and_perform)
+        admission.set_performer(self)
         admission.code_from(self._assignment)
         self._tasks: anyio.abc.TaskGroup
         self._subscriptions: list[Subscription] = []
@@ -278,12 +278,12 @@ class Worker:
             delivery.ack()
         self._failures.pop(delivery.sequence)
 
-    def _perform_at_once(self, first: Recorded, worker: str) -> None:
+    def perform_at_once(self, first: Recorded, worker: str) -> None:
         """Activate a run that was just admitted here, if it belongs to this worker, before its command is routed."""
         if self._is_ours(first.ref, worker):
             self._active_runs.begin(first)
 
-    async def _store_and_perform(self, new: NewRun) -> bool:
+    async def store_and_perform(self, new: NewRun) -> bool:
         """Perform a new run here and wait until its first events are stored; return whether they are."""
         if not self._is_ours(new.ref, new.command.worker) or not self._active_runs.begin_new(new):
             return False

@@ -31,7 +31,7 @@ def test_a_library_that_is_not_installed_is_named() -> None:
         versions.require("no-such-library", extra="none", at_least="1", below="2")
 
 
-@pytest.mark.parametrize("name", ["claude_agent", "langgraph", "openai_agents"])
+@pytest.mark.parametrize("name", ["claude_agent", "langgraph", "openai_agents", "pydantic_ai"])
 def test_the_ranges_are_those_of_the_extras(name: str) -> None:
     source = (ROOT / "adapters" / name / "__init__.py").read_text()
     [named] = re.findall(r'require\("(.+)", extra="(.+)", at_least="(.+)", below="(.+)"\)', source)

@@ -148,7 +148,8 @@ def _watch_appends(executioner: _Executioner) -> None:
             due = executioner.counts("append", ref.run)
             if due:
                 executioner.strike("before")
-            after = await put(self, ref, [entry], after, beside)
+            # One event at a time, the first of them with the messages that belong to it.
+            after = await put(self, ref, [entry], after, beside if entry is entries[0] else None)
             if due:
                 executioner.strike("after")
         return after

@@ -53,10 +53,8 @@ async def test_the_command_follows_the_events_of_the_first_turn(connection: Conn
     assert command == events[-1] + 1
 
 
-async def test_a_start_that_may_have_crashed_a_worker_is_stored_before_its_first_turn(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(admission, "AT_ONCE_S", 0.0)
+def note_puts(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Return the types of the events of each append from now on."""
     put, types = connection.log.put, list[list[str]]()
 
     async def note(ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
@@ -64,22 +62,32 @@ async def test_a_start_that_may_have_crashed_a_worker_is_stored_before_its_first
         return await put(ref, entries, after, beside)
 
     monkeypatch.setattr(connection.log, "put", note)
+    return types
+
+
+async def test_a_start_that_may_have_crashed_a_worker_is_stored_before_its_first_turn(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "AT_ONCE_S", 0.0)
+    types = note_puts(connection, monkeypatch)
     await connection.client.start(start("r1"))
     await until_type(connection.client, "r1", "human.asked")
     assert types == [["run.accepted"], ["run.claimed", "run.start", "node.enter", "human.asked"]]
 
 
-async def test_a_repeated_start_is_a_duplicate(connection: Connection) -> None:
+async def test_a_repeated_start_is_a_duplicate(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     await connection.client.start(start("r1"))
     before = await until_type(connection.client, "r1", "human.asked")
     assert (await connection.client.start(start("r1"))).duplicate
     await say(connection.client, "r1", "cancel", {})
     events = await until_end(connection.client, "r1")
     assert events[: len(before)] == before
+    types = note_puts(connection, monkeypatch)
     verdict = await connection.client.start(start("r1", options={"expires_after": 60}))
     assert (verdict.status, verdict.duplicate) == ("accepted", True)
     assert [warning.code for warning in verdict.warnings] == ["start.differs"]
     assert await connection.log.read(RunRef("acme", "r1")) == events
+    assert types == [["run.accepted"]], "its first turn is not executed again"
 
 
 async def test_a_purged_run_is_refused(connection: Connection) -> None:
