@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from benchmarks.footprint import children, resident_mb
 from benchmarks.staffed import chain, settings, start_message
+from callboard.bus.nats.cold_runs import mark_segment
 from callboard.bus.nats.cooling import SEGMENT_RUNS_MAX
 from callboard.bus.nats.copied import Copied
 from callboard.bus.nats.feed import MARK
@@ -279,7 +280,7 @@ async def _stream_bytes(log: JetStreamLog) -> int:
 
 
 async def _grow_cold(connection: Connection, count: int) -> None:
-    """Store copies of the template as a move leaves them: a segment, the mark and the last event of each."""
+    """Store copies of the template as a move leaves them: segments with their marks, and the last event of each."""
     log, tenant, store = connection.log, connection.config.tenant, connection.log.cold.store
     assert store is not None
     template = [one async for one in copy_messages(log, log.subjects.run(RunRef(tenant, TEMPLATE)))]
@@ -295,12 +296,12 @@ async def _grow_cold(connection: Connection, count: int) -> None:
                 copies.append(Copied(sent - behind, subject, message.time, message.headers, data))
             headers = {one: template[-1].headers[one] for one in (MARK, NUMBER)}
             await log.nc.publish(copies[0].subject, copies[0].data, headers=headers)
-            builder.add(RunRef(tenant, name), copies[::-1])
+            builder.add(RunRef(tenant, name), sent, copies[::-1])
         data, listed = builder.finish()
         await store.put(builder.name, data)
-        for one in listed:
-            await log.nc.publish(log.subjects.cold_subject(one.ref), msgspec.json.encode(one.place))
-        sent += len(listed)
+        mark = msgspec.json.encode(mark_segment(builder.name, listed))
+        await log.nc.publish(log.subjects.segment_mark(builder.name), mark)
+        sent += 1
         await _until(log, sent)
 
 

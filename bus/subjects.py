@@ -244,23 +244,13 @@ class Subjects:
         """Return the subject of the notes that forks share a run's events."""
         return f"{self.prefix}.forked.{token(ref.tenant)}.{token(ref.run)}"
 
-    def cold_subject(self, ref: RunRef) -> str:
-        """Return the subject of the mark that a run is in cold storage."""
-        return f"{self.prefix}.cold.{token(ref.tenant)}.{token(ref.run)}"
+    def segment_mark(self, segment: str) -> str:
+        """Return the subject of the mark of a segment of cold storage, ``<tenant>/<id>.segment``."""
+        tenant, id = segment.split(".")[0].rsplit("/", 1)
+        return f"{self.prefix}.cold.{tenant}.{id}"
 
-    def parse_cold(self, subject: str) -> RunRef:
-        """Return the run that a mark is of.
-
-        :raises ValueError: if the subject is not that of such a mark
-        """
-        match subject.removeprefix(f"{self.prefix}.cold.").split("."):
-            case [tenant, run] if subject.startswith(f"{self.prefix}.cold."):
-                return RunRef(name_of(tenant), name_of(run))
-            case _:
-                raise ValueError(f"not the subject of a cold run: {subject}")
-
-    def all_cold(self, tenant: str | None) -> str:
-        """Return a filter for the marks of all runs in cold storage, of a tenant or, with None, of all."""
+    def segment_marks(self, tenant: str | None) -> str:
+        """Return a filter for the marks of all segments of a tenant or, with None, of all tenants."""
         return f"{self.prefix}.cold.{token(tenant) if tenant is not None else '*'}.*"
 
     def parse_run_filter(self, filter: str) -> RunRef | None:
@@ -284,7 +274,7 @@ class Subjects:
         """Return filters for all messages of a run, except for its start message and the mark of its purge."""
         run = f"{token(ref.tenant)}.{token(ref.run)}"
         families = ("run.{}.>", "blob.{}.>", "tell.{}.>", "cmd.*.{}.*", "due.*.{}", "timer.{}", "reject.{}")
-        return [f"{self.prefix}.{family.format(run)}" for family in (*families, "forked.{}", "cold.{}")]
+        return [f"{self.prefix}.{family.format(run)}" for family in (*families, "forked.{}")]
 
     def pointless(self, ref: RunRef) -> list[str]:
         """Return filters for the messages that are not needed after a run has ended: commands and alarms."""

@@ -1,51 +1,176 @@
 """Runs in cold storage, as readers of the log see them.
 
-The stream keeps the last event of such a run, so that its id stays in use and the run has a last event, and a mark with
-the place of all its events and large values. A reader that finds events missing in the stream looks for the mark.
+The stream keeps the last event of such a run, so that its id stays in use and the run has a last event, and a mark for
+each segment, which says where in the stream the last events of its runs are. A reader that finds events of a run
+missing looks for a segment that has a run with this last event.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import msgspec
+from msgspec import Struct
 
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import RunEnd
 from callboard.bus.log.port import NoAnswer, Recorded
 from callboard.bus.nats.blobs import COUNT
 from callboard.bus.nats.copied import Copied
-from callboard.bus.nats.segments import Place, SegmentDamaged, SegmentStore, expand, messages_at
+from callboard.bus.nats.segments import Listed, Place, SegmentDamaged, SegmentStore, expand, messages_at, read_manifest
 from callboard.bus.subjects import RunRef
 from callboard.lib.json_errors import JSON_ERRORS
 
 BLOCKS_BYTES_MAX = 4 * 1024 * 1024
 """The maximum size of expanded blocks in memory. Runs of one time are in one block, and are often read together."""
 
+MANIFESTS_MAX = 8
+"""The maximum number of manifests in memory, each about a megabyte."""
+
+SPANS_MAX = 16
+"""The maximum number of spans in a mark."""
+
+
+class SegmentMark(Struct, frozen=True, omit_defaults=True):
+    """The mark of a segment in the stream.
+
+    ``spans`` are the parts of the stream, as first and last sequence, that have the last events of its runs, ascending.
+    They may also have events of other runs. ``replaces`` is the segment that was rewritten as this one.
+    """
+
+    segment: str
+    spans: list[tuple[int, int]]
+    runs: int
+    replaces: str = ""
+
+    def may_have(self, end: int) -> bool:
+        """Return whether the segment may have a run whose last event has this sequence."""
+        return self.spans[0][0] <= end <= self.spans[-1][1] and any(a <= end <= b for a, b in self.spans)
+
+
+def mark_segment(segment: str, listed: Sequence[Listed], replaces: str = "") -> SegmentMark:
+    """Return the mark of a segment with these runs."""
+    ends = sorted(one.end for one in listed)
+    gaps = sorted((b - a for a, b in pairwise(ends)), reverse=True)
+    # A run that lasted longer than the others must not widen the span: the widest gaps separate spans.
+    widest = max(1, gaps[SPANS_MAX - 1]) if len(gaps) >= SPANS_MAX else 1
+    spans = [[ends[0], ends[0]]]
+    for end in ends:
+        if end - spans[-1][1] > widest:
+            spans.append([end, end])
+        spans[-1][1] = end
+    return SegmentMark(segment, [(first, last) for first, last in spans], len(ends), replaces)
+
+
+def decode_segment_mark(data: bytes) -> SegmentMark | None:
+    """Decode a mark; None if it is invalid, or that of a segment that may not be used any longer."""
+    try:
+        mark = msgspec.json.decode(data, type=SegmentMark)
+    except JSON_ERRORS:
+        return None
+    return mark if mark.spans else None
+
+
+class SegmentMissing(FileNotFoundError):
+    """A segment that was marked does not exist. It has perhaps been replaced by another one."""
+
+    def __init__(self, segment: str) -> None:
+        super().__init__(f"segment {segment} is missing")
+        self.segment = segment
+
 
 class ColdReader:
-    """Reads runs from segments. ``store`` is None in a process that has no setting `cold`."""
+    """Reads runs from segments. ``store`` is None in a process that has no setting `cold`.
+
+    It keeps the marks of segments that `learn` was told. A sequence of the stream belongs to one event forever, so a
+    mark that has been removed in the meantime does no harm: either its segment still has the run, or it is missing.
+    """
 
     def __init__(self, store: SegmentStore | None) -> None:
         self.store = store
+        self._marks: dict[str, dict[str, SegmentMark]] = {}
+        self._read_to: dict[str, int] = {}
+        self._manifests: OrderedDict[str, dict[int, Listed]] = OrderedDict()
         self._blocks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
         self._size = 0
+
+    def read_to(self, tenant: str) -> int:
+        """Return the sequence of the last mark of a tenant that was learned, 0 if there is none."""
+        return self._read_to.get(tenant, 0)
+
+    def learn(self, tenant: str, sequence: int, mark: SegmentMark | None) -> None:
+        """Keep a mark of the stream. Marks are learned in the order of their sequences."""
+        self._read_to[tenant] = sequence
+        if mark is not None:
+            self._marks.setdefault(tenant, {})[mark.segment] = mark
+
+    def forget(self, tenant: str) -> None:
+        """Forget all marks of a tenant."""
+        self._marks.pop(tenant, None)
+        self._read_to.pop(tenant, None)
+
+    async def find(self, ref: RunRef, end: int) -> Place | None:
+        """Return where a run is whose last event has the sequence ``end``; None if no known segment has it.
+
+        :raises SegmentMissing: if a segment that may have it does not exist
+        :raises LogUnreadable: if a segment that may have it cannot be read
+        :raises NoAnswer: if the store of segments cannot be reached
+        """
+        failure: Exception | None = None
+        for mark in self._candidates(ref.tenant, end):
+            if self.store is None:
+                reason = f"segment {mark.segment} of cold storage has it, and this process has no setting `cold`"
+                raise LogUnreadable(ref, 0, f"run {ref.run}", reason)
+            try:
+                found = (await self._manifest(self.store, mark.segment)).get(end)
+            except FileNotFoundError:
+                failure = failure or SegmentMissing(mark.segment)
+            except (SegmentDamaged, ValueError) as error:
+                failure = LogUnreadable(ref, 0, f"run {ref.run}", f"it is in cold storage: {error}")
+            except OSError as error:
+                raise NoAnswer(f"run {ref.run} is in cold storage: {error}") from error
+            else:
+                if found is not None and found.ref == ref:
+                    return found.place
+        if failure is not None:
+            raise failure
+        return None
+
+    def _candidates(self, tenant: str, end: int) -> Iterator[SegmentMark]:
+        """Yield the marks of the segments that may have a run, first those whose manifest is in memory."""
+        marks = self._marks.get(tenant, {})
+        kept = [mark for segment in reversed(self._manifests) if (mark := marks.get(segment)) and mark.may_have(end)]
+        yield from kept
+        for mark in [*marks.values()]:
+            if mark.may_have(end) and mark not in kept:
+                yield mark
+
+    async def _manifest(self, store: SegmentStore, segment: str) -> dict[int, Listed]:
+        """Return the runs of a segment by the sequences of their last events. Raises as `read_manifest`."""
+        found = self._manifests.get(segment)
+        if found is None:
+            found = {one.end: one for one in await read_manifest(store, segment)}
+            self._manifests[segment] = found
+        self._manifests.move_to_end(segment)
+        while len(self._manifests) > MANIFESTS_MAX:
+            self._manifests.popitem(last=False)
+        return found
 
     async def messages(self, ref: RunRef, place: Place) -> list[Copied]:
         """Return the messages of a run: its events, and then the pieces of its large values.
 
+        :raises SegmentMissing: if the segment does not exist any longer
         :raises LogUnreadable: if the segment cannot be read
-        :raises FileNotFoundError: if the segment does not exist any longer; the run may have another place
         :raises NoAnswer: if the store of segments cannot be reached
         """
-        if self.store is None:
-            reason = f"it is in cold storage, segment {place.segment}, and this process has no setting `cold`"
-            raise LogUnreadable(ref, 0, f"run {ref.run}", reason)
+        assert self.store is not None  # It has found the place.
         try:
             return messages_at(place, await self._block(self.store, place))
+        except FileNotFoundError as error:
+            self._manifests.pop(place.segment, None)
+            raise SegmentMissing(place.segment) from error
         except (SegmentDamaged, ValueError) as error:
             raise LogUnreadable(ref, 0, f"run {ref.run}", f"it is in cold storage: {error}") from error
-        except FileNotFoundError:
-            raise
         except OSError as error:
             raise NoAnswer(f"run {ref.run} is in cold storage: {error}") from error
 
@@ -61,14 +186,6 @@ class ColdReader:
             _key, dropped = self._blocks.popitem(last=False)
             self._size -= len(dropped)
         return block
-
-
-def decode_place(data: bytes) -> Place | None:
-    """Decode a mark; None if it is invalid."""
-    try:
-        return msgspec.json.decode(data, type=Place)
-    except JSON_ERRORS:
-        return None
 
 
 def may_be_cold(items: Sequence[Recorded], after: int) -> bool:

@@ -3,22 +3,29 @@
 A run moves in steps, each of which leaves it complete for readers:
 
 1. The segment with all messages of the run is stored, and survives a loss of power.
-2. The run's mark, which names the place in the segment, is stored in the stream.
-3. The large values, the commands and the start message are removed from the stream, and then all events but the last.
+2. The segment's mark is stored in the stream. From now on readers find its runs there.
+3. Of each run the large values, the commands and the start message are removed from the stream, and then all events but
+   the last.
 
 The last event stays in the stream. So the run's id stays in use by the guard of appends, and readers find the run's
 end. After an interruption the next move continues: it repeats the first step if there is no mark, and else the last.
+
+A segment is marked once: the guard of its mark is that there is none. Before a segment without a mark is removed, an
+invalid one takes the place of its mark, so a move that was interrupted for long cannot mark it later.
 """
 
+import datetime as dt
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 import msgspec
+import structlog
 
 from callboard.bus.errors import CallboardError
-from callboard.bus.events import RunAccepted, RunEnd
+from callboard.bus.events import RunEnd
 from callboard.bus.log.port import Entry, NoAnswer, Refused, append, decode_recorded
 from callboard.bus.nats.blobs import COUNT
+from callboard.bus.nats.cold_runs import SegmentMark, decode_segment_mark, mark_segment
 from callboard.bus.nats.commit import Message, guard_headers
 from callboard.bus.nats.copied import Copied
 from callboard.bus.nats.erasure import erase, erase_all
@@ -27,8 +34,10 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import api
 from callboard.bus.nats.message_copies import copy_messages
 from callboard.bus.nats.purge import started_by
-from callboard.bus.nats.segments import Listed, SegmentBuilder, SegmentStore, read_manifest
+from callboard.bus.nats.segments import Listed, SegmentBuilder, SegmentDamaged, SegmentStore, read_manifest
 from callboard.bus.subjects import RunRef
+
+logger = structlog.get_logger(__name__)
 
 SEGMENT_RUNS_MAX = 2_000
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
@@ -59,7 +68,7 @@ async def copy_events(log: JetStreamLog, ref: RunRef) -> AsyncGenerator[Copied]:
         async for one in messages:
             n = decode_recorded(one.subject, one.sequence, ref, "", one.data).event.n
             if n > before + 1:
-                for cold in await log.cold_messages(ref) or ():
+                for cold in await log.cold_messages(ref, one.sequence) or ():
                     if _is_event(log, cold) and last < cold.sequence < one.sequence:
                         yield cold
             yield one
@@ -83,14 +92,6 @@ def _is_event(log: JetStreamLog, message: Copied) -> bool:
     return message.subject.startswith(f"{log.subjects.prefix}.run.")
 
 
-async def _is_moved(log: JetStreamLog, ref: RunRef) -> bool:
-    """Return whether the stream has not all events of a run."""
-    found = await log.next_message(log.subjects.run(ref), 1)
-    if found is None:
-        return False
-    return decode_recorded(found.subject, found.sequence, ref, "", found.data).event.type != RunAccepted.type
-
-
 async def cool_runs(log: JetStreamLog, store: SegmentStore, refs: Sequence[RunRef]) -> list[RunRef]:
     """Move runs of one tenant that have ended to cold storage; return those that were moved.
 
@@ -106,14 +107,14 @@ async def cool_runs(log: JetStreamLog, store: SegmentStore, refs: Sequence[RunRe
         if messages is None:
             continue
         last = max(one.sequence for one in messages if _is_event(log, one))
-        if await _is_stored(log, ref, messages):
+        if await _is_stored(log, ref, last, messages):
             # An earlier move was interrupted after the mark.
             moved += [ref] if await _remove(log, ref, last) else []
             continue
         if not _has_values(log, ref, messages):
             continue
         builder = builder or SegmentBuilder(ref.tenant)
-        builder.add(ref, messages)
+        builder.add(ref, last, messages)
         lasts[ref] = last
         if len(lasts) >= SEGMENT_RUNS_MAX or builder.size >= SEGMENT_BYTES_MAX:
             moved += await _finish(log, store, builder, lasts)
@@ -152,9 +153,9 @@ def _has_values(log: JetStreamLog, ref: RunRef, messages: Sequence[Copied]) -> b
     return all(len(there.get(digest, ())) >= counts.get(digest, 1) for digest in wanted)
 
 
-async def _is_stored(log: JetStreamLog, ref: RunRef, messages: Sequence[Copied]) -> bool:
+async def _is_stored(log: JetStreamLog, ref: RunRef, last: int, messages: Sequence[Copied]) -> bool:
     """Return whether cold storage has the events of a run as the stream has them."""
-    cold = await log.cold_messages(ref)
+    cold = await log.cold_messages(ref, last)
     return cold is not None and {(one.sequence, one.data) for one in messages} <= {
         (one.sequence, one.data) for one in cold
     }
@@ -165,9 +166,19 @@ async def _finish(
 ) -> list[RunRef]:
     data, listed = builder.finish()
     await store.put(builder.name, data)
-    for one in listed:
-        await log.publish(Message(log.subjects.cold_subject(one.ref), msgspec.json.encode(one.place), {}))
+    if not await _publish_mark(log, builder.name, msgspec.json.encode(mark_segment(builder.name, listed))):
+        return []
     return [ref for ref, last in lasts.items() if await _remove(log, ref, last)]
+
+
+async def _publish_mark(log: JetStreamLog, segment: str, body: bytes) -> bool:
+    """Store the mark of a segment, unless there is one; return whether it was stored."""
+    subject = log.subjects.segment_mark(segment)
+    try:
+        await log.publish(Message(subject, body, guard_headers(0, subject)))
+    except Refused:
+        return False
+    return True
 
 
 async def _remove(log: JetStreamLog, ref: RunRef, last: int) -> bool:
@@ -175,9 +186,7 @@ async def _remove(log: JetStreamLog, ref: RunRef, last: int) -> bool:
     end = await log.last(ref)
     purged = await log.last_message(log.subjects.gone_subject(ref)) is not None
     if purged or end is None or end.sequence != last:
-        # It has been purged, or written anew, since it was copied. A purge after this removes the mark, too.
-        await erase_all(log, log.subjects.cold_subject(ref))
-        return False
+        return False  # It has been purged, or written anew, since it was copied.
     first = await log.next_message(log.subjects.run(ref), 1)
     if first is not None:
         cause = decode_recorded(first.subject, first.sequence, ref, "", first.data).event.cause
@@ -200,7 +209,7 @@ async def warm_run(log: JetStreamLog, ref: RunRef) -> int:
     :raises LogUnreadable: if its segment cannot be read
     :raises NoAnswer: if no answer came; a further call continues
     """
-    if not await _is_moved(log, ref) or (messages := await log.cold_messages(ref)) is None:
+    if (messages := await log.cold_messages(ref)) is None:
         raise NotCold(ref)
     for one in messages:
         if not _is_event(log, one):
@@ -225,7 +234,6 @@ async def warm_run(log: JetStreamLog, ref: RunRef) -> int:
     for at in range(0, len(entries), RESTORED_AT_ONCE):
         after = await append(_Stream(log), ref, entries[at : at + RESTORED_AT_ONCE], after)
     await erase(log, end)
-    await erase_all(log, log.subjects.cold_subject(ref))
     return len(entries)
 
 
@@ -245,40 +253,118 @@ async def compact(log: JetStreamLog, store: SegmentStore) -> int:
     :raises NoAnswer: if no answer came; a further call continues
     """
     removed = 0
-    for name in await store.names():
-        listed = await read_manifest(store, name)
-        marks = {one.ref: await log.last_message(log.subjects.cold_subject(one.ref)) for one in listed}
-        live = [one for one in listed if (mark := marks[one.ref]) and mark.data == msgspec.json.encode(one.place)]
-        if len(live) == len(listed) or (not live and await _may_be_marked(log, store, name, listed)):
+    names = await store.names()
+    async with aclosing(_segment_marks(log, None)) as marks:
+        marked = {mark.segment: mark async for mark in marks}
+    replaced = {mark.replaces for mark in marked.values()}
+    for name in names:
+        if name in replaced:
+            # An earlier compaction was interrupted after it had rewritten the segment.
+            await _drop(log, store, name)
             continue
-        if live:
-            await _rewrite(log, store, live, {one.ref: mark.sequence for one in live if (mark := marks[one.ref])})
-        await store.delete(name)
+        listed = await read_manifest(store, name)
+        if (mark := marked.get(name)) is None:
+            removed += len(listed) if await _drop_orphan(log, store, name, listed) else 0
+            continue
+        ends = await _ends_in_stream(log, listed[0].tenant, mark)
+        live = [one for one in listed if one.end in ends]
+        if len(live) == len(listed) or (live and not await _rewrite(log, store, name, live)):
+            continue
+        await _drop(log, store, name)
         removed += len(listed) - len(live)
     return removed
 
 
-async def _may_be_marked(log: JetStreamLog, store: SegmentStore, name: str, listed: Sequence[Listed]) -> bool:
-    """Return whether a process may be about to mark the runs of a segment that no mark names."""
-    if await store.age_s(name) > ORPHAN_AGE_S:
-        return False
-    for one in listed:
-        if await log.last_message(log.subjects.gone_subject(one.ref)) is None:
-            return True
-    return False
+async def _ends_in_stream(log: JetStreamLog, tenant: str, mark: SegmentMark) -> set[int]:
+    """Return the sequences of the last events of runs that the stream has in the spans of a mark."""
+    found = set[int]()
+    filter = log.subjects.events(tenant, event_type=RunEnd.type)
+    for first, last in mark.spans:
+        async with aclosing(copy_messages(log, filter, after=first - 1)) as messages:
+            async for one in messages:
+                if one.sequence > last:
+                    break
+                found.add(one.sequence)
+    return found
 
 
-async def _rewrite(log: JetStreamLog, store: SegmentStore, live: Sequence[Listed], marks: dict[RunRef, int]) -> None:
-    """Copy runs to a new segment, and mark them again, unless they are purged in the meantime."""
+async def _drop_orphan(log: JetStreamLog, store: SegmentStore, name: str, listed: Sequence[Listed]) -> bool:
+    """Remove a segment without a mark; return whether it was removed.
+
+    A process may be about to mark a segment that was stored just now. It is removed nevertheless if all of its runs
+    have been purged.
+    """
+    if await store.age_s(name) <= ORPHAN_AGE_S:
+        for one in listed:
+            if await log.last_message(log.subjects.gone_subject(one.ref)) is None:
+                return False
+    if not await _publish_mark(log, name, b"{}"):
+        mark = await log.last_message(log.subjects.segment_mark(name))
+        if mark is None or decode_segment_mark(mark.data) is not None:
+            return False  # It has been marked just now.
+    await store.delete(name)
+    return True
+
+
+async def _rewrite(log: JetStreamLog, store: SegmentStore, name: str, live: Sequence[Listed]) -> bool:
+    """Copy runs of a segment to a new one; return whether that is marked."""
     builder = SegmentBuilder(live[0].tenant)
     for one in live:
-        builder.add(one.ref, await log.cold.messages(one.ref, one.place))
+        builder.add(one.ref, one.end, await log.cold.messages(one.ref, one.place))
     data, listed = builder.finish()
     await store.put(builder.name, data)
-    for one in listed:
-        subject = log.subjects.cold_subject(one.ref)
-        try:
-            guard = guard_headers(marks[one.ref], subject)
-            await log.publish(Message(subject, msgspec.json.encode(one.place), guard))
-        except Refused:
-            continue
+    return await _publish_mark(log, builder.name, msgspec.json.encode(mark_segment(builder.name, listed, name)))
+
+
+async def _drop(log: JetStreamLog, store: SegmentStore, name: str) -> None:
+    await erase_all(log, log.subjects.segment_mark(name))
+    await store.delete(name)
+
+
+# -- what cold storage contains ----------------------------------------------------------------------------------------
+
+
+async def _segment_marks(
+    log: JetStreamLog, tenant: str | None, since: dt.datetime | None = None
+) -> AsyncGenerator[SegmentMark]:
+    """Yield the marks of a tenant's segments, with None of all tenants', that were stored at ``since`` or later."""
+    async with aclosing(copy_messages(log, log.subjects.segment_marks(tenant), since)) as messages:
+        async for one in messages:
+            if (mark := decode_segment_mark(one.data)) is not None:
+                yield mark
+
+
+async def count_cold_runs(log: JetStreamLog, tenant: str | None) -> int:
+    """Return the number of runs in the segments of a tenant, with None of all tenants.
+
+    Purged and restored runs are counted until their segment is compacted.
+
+    :raises NoAnswer: if no answer came
+    """
+    async with aclosing(_segment_marks(log, tenant)) as marks:
+        return sum([mark.runs async for mark in marks])
+
+
+async def cold_runs(
+    log: JetStreamLog, tenant: str | None, since: dt.datetime | None = None
+) -> AsyncGenerator[tuple[RunRef, int]]:
+    """Yield the runs of segments that were marked at ``since`` or later, with the sequence of their last event.
+
+    Runs that have been purged or restored since may be among them, and runs of a segment that cannot be read are not.
+
+    :raises NoAnswer: if no answer came
+    """
+    store = log.cold.store
+    async with aclosing(_segment_marks(log, tenant, since)) as marks:
+        async for mark in marks:
+            try:
+                listed = await read_manifest(store, mark.segment) if store is not None else []
+            except FileNotFoundError:
+                continue  # It has been rewritten: the new segment has a later mark.
+            except OSError as error:
+                raise NoAnswer(f"the segments of cold storage cannot be reached: {error}") from error
+            except SegmentDamaged as error:
+                logger.warning("a segment of cold storage cannot be read", segment=mark.segment, error=str(error))
+                continue
+            for one in listed:
+                yield one.ref, one.end

@@ -26,7 +26,7 @@ from nats.errors import Error as NatsError
 
 from callboard.bus.commands import WORKER_HEADER, Registration
 from callboard.bus.errors import LogUnreadable
-from callboard.bus.events import RunEnd
+from callboard.bus.events import RunAccepted, RunEnd
 from callboard.bus.log.encryption import KeyRing, Lack, NoKeys, Undecipherable, key_of_value
 from callboard.bus.log.forks import with_origin
 from callboard.bus.log.port import (
@@ -52,7 +52,14 @@ from callboard.bus.log.port import (
 from callboard.bus.nats.blobs import Blobs, TooLarge
 from callboard.bus.nats.capacity import Room
 from callboard.bus.nats.client import Line
-from callboard.bus.nats.cold_runs import ColdReader, decode_place, may_be_cold, replaces, value_of
+from callboard.bus.nats.cold_runs import (
+    ColdReader,
+    SegmentMissing,
+    decode_segment_mark,
+    may_be_cold,
+    replaces,
+    value_of,
+)
 from callboard.bus.nats.commit import (
     Committer,
     Message,
@@ -68,7 +75,6 @@ from callboard.bus.nats.feed import MARK, RESTORED, Feed
 from callboard.bus.nats.jetstream_api import api, direct_get
 from callboard.bus.nats.keys import Keys
 from callboard.bus.nats.requests import REQUEST_TIMEOUT_S, Requests, Silent
-from callboard.bus.nats.segments import Place
 from callboard.bus.nats.server_clock import ServerClock
 from callboard.bus.nats.staging_probe import batches_are_cheap
 from callboard.bus.nats.stream import ensure_stream, store_of, stream_of
@@ -85,9 +91,6 @@ READ_BYTES_MAX = 16 * 1024 * 1024
 
 READ_TOGETHER = 128
 """Number of events to decode before other tasks get a turn."""
-
-COLD_AT_ONCE = 1_000
-"""Maximum number of runs whose places in cold storage are read with one request. The server allows 1,024."""
 
 BLOB_TRIES = 3
 BLOB_RETRY_S = 0.2
@@ -328,7 +331,10 @@ class JetStreamLog:
         found = await self._last(ref, self.subjects.events(ref.tenant, ref.run, event_type=event_type))
         if found is not None:
             return found
-        cold = await self.cold_events(ref)
+        first = await self.next_message(self.subjects.run(ref), 1)
+        if first is None or _is_of_type(first, RunAccepted.type):
+            return None
+        cold = await self.cold_events(ref, first.sequence)
         return next((one for one in reversed(cold or ()) if one.event.type == event_type), None)
 
     async def _last(self, ref: RunRef, filter: str) -> Recorded | None:
@@ -391,7 +397,8 @@ class JetStreamLog:
         self, ref: RunRef, after: int = 0, limit: int | None = None, bytes_max: int | None = None
     ) -> list[Recorded]:
         own = await self._read(ref, after, limit, bytes_max)
-        if may_be_cold(own, after) and (cold := await self.cold_events(ref)) and replaces(cold, own):
+        may = may_be_cold(own, after)
+        if may and (cold := await self.cold_events(ref, own[0].sequence)) and replaces(cold, own):
             own = within([one for one in cold if one.sequence > after][:limit], bytes_max)
         return await with_origin(self, ref, own, after, limit, bytes_max)
 
@@ -415,50 +422,73 @@ class JetStreamLog:
                 return found
             after = found[-1].sequence
 
-    async def cold_place(self, ref: RunRef) -> Place | None:
-        """Return where a run is in cold storage; None if it is not there, or may still be in the stream as well.
-
-        :raises NoAnswer: if no answer came
-        """
-        mark = await self.last_message(self.subjects.cold_subject(ref))
-        return decode_place(mark.data) if mark is not None else None
-
-    async def cold_messages(self, ref: RunRef) -> list[Copied] | None:
+    async def cold_messages(self, ref: RunRef, end: int | None = None) -> list[Copied] | None:
         """Return the messages of a run from cold storage; None if it is not there.
+
+        ``end`` is the sequence of the run's last event when it was moved; by default it is looked up in the stream.
 
         :raises LogUnreadable: if the segment cannot be read
         :raises NoAnswer: if no answer came
         """
+        end = await self._moved_end(ref) if end is None else end
+        if end is None:
+            return None
         missing = ""
-        while (place := await self.cold_place(ref)) is not None and place.segment != missing:
+        while True:
             try:
-                return await self.cold.messages(ref, place)
-            except FileNotFoundError:
-                # The segment may have been replaced by another one since the mark was read.
-                missing = place.segment
-        if missing and place is not None:
-            raise LogUnreadable(ref, 0, f"run {ref.run}", f"it is in cold storage, and segment {missing} is missing")
-        return None
+                place = await self.cold.find(ref, end)
+                if place is None and await self._learn_marks(ref.tenant):
+                    place = await self.cold.find(ref, end)
+                return await self.cold.messages(ref, place) if place is not None else None
+            except SegmentMissing as error:
+                if error.segment == missing:
+                    raise LogUnreadable(ref, 0, f"run {ref.run}", f"it is in cold storage, and {error}") from error
+                # Another segment has replaced it since its mark was read.
+                missing = error.segment
+                self.cold.forget(ref.tenant)
 
-    async def cold_events(self, ref: RunRef) -> list[Recorded] | None:
-        """Return the own events of a run from cold storage. Raises as `cold_messages`."""
-        messages = await self.cold_messages(ref)
+    async def _moved_end(self, ref: RunRef) -> int | None:
+        """Return the sequence that a run's last event has if the run is in cold storage, None if it cannot be there."""
+        first = await self.next_message(self.subjects.run(ref), 1)
+        if first is not None and _is_of_type(first, RunAccepted.type):
+            # All events are in the stream. The values of a run that is being moved may not be.
+            last = await self.last_message(self.subjects.run(ref))
+            return last.sequence if last is not None and _is_of_type(last, RunEnd.type) else None
+        return first.sequence if first is not None else None
+
+    async def _learn_marks(self, tenant: str) -> bool:
+        """Read the marks of segments that were stored since the last call; return whether there are any."""
+        began = self.cold.read_to(tenant)
+        pending = 1
+        while pending:
+            after = self.cold.read_to(tenant)
+            request = {"next_by_subj": self.subjects.segment_marks(tenant), "seq": after + 1, "batch": READ_BATCH}
+            messages, pending = await direct_get(self.nc, self.stream, request)
+            for message in messages:
+                sequence = int((message.headers or {})["Nats-Sequence"])
+                self.cold.learn(tenant, sequence, decode_segment_mark(message.data))
+            if not messages:
+                break
+        return self.cold.read_to(tenant) > began
+
+    async def cold_events(self, ref: RunRef, end: int | None = None) -> list[Recorded] | None:
+        """Return the own events of a run from cold storage. Arguments and errors are those of `cold_messages`."""
+        messages = await self.cold_messages(ref, end)
         return await self._cold_events(ref, messages) if messages is not None else None
 
-    async def cold_events_of(self, refs: Sequence[RunRef]) -> dict[RunRef, list[Recorded]]:
-        """Return the own events of up to `COLD_AT_ONCE` runs from cold storage, with one request for their places.
+    async def cold_events_of(self, ends: Mapping[RunRef, int]) -> dict[RunRef, list[Recorded]]:
+        """Return the own events of runs in cold storage, by the sequences of the runs' last events.
 
         Runs that are not there, or cannot be read, are left out: `cold_events` tells why.
 
         :raises NoAnswer: if no answer came
         """
-        by_subject = {self.subjects.cold_subject(ref): ref for ref in refs}
-        marks, _pending = await direct_get(self.nc, self.stream, {"multi_last": list(by_subject)}) if refs else ([], 0)
+        for tenant in {ref.tenant for ref in ends}:
+            await self._learn_marks(tenant)
         found: dict[RunRef, list[Recorded]] = {}
-        for mark in marks:
-            ref, place = by_subject[(mark.headers or {})["Nats-Subject"]], decode_place(mark.data)
-            if place is not None:
-                with suppress(LogUnreadable, FileNotFoundError):
+        for ref, end in ends.items():
+            with suppress(LogUnreadable, SegmentMissing):
+                if (place := await self.cold.find(ref, end)) is not None:
                     found[ref] = await self._cold_events(ref, await self.cold.messages(ref, place))
         return found
 
@@ -495,7 +525,7 @@ class JetStreamLog:
         before: list[Recorded] = []
         async for item in events:
             if may_be_cold([*before, item], after):
-                cold = await self.cold_events(ref)
+                cold = await self.cold_events(ref, item.sequence)
                 for one in cold or ():
                     if after < one.sequence < item.sequence:
                         yield one
@@ -579,6 +609,10 @@ class JetStreamLog:
 
     async def _api(self, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
         return await api(self.requests, verb, body)
+
+
+def _is_of_type(message: Stored, event_type: str) -> bool:
+    return message.subject.endswith(f".{event_type}")
 
 
 def _read_stored(found: Mapping[str, Any] | None) -> Stored | None:

@@ -13,12 +13,14 @@ _TOLD = {"Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nat
 """Headers that the server adds to its answer, and that the stored message does not have."""
 
 
-async def copy_messages(log: JetStreamLog, filter: str, since: dt.datetime | None = None) -> AsyncGenerator[Copied]:
-    """Yield the stored messages that match a filter, in order, beginning with those stored at ``since`` or later.
+async def copy_messages(
+    log: JetStreamLog, filter: str, since: dt.datetime | None = None, *, after: int = 0
+) -> AsyncGenerator[Copied]:
+    """Yield the stored messages that match a filter, in order: those stored at ``since`` or later, or after a sequence.
 
     :raises NoAnswer: if no answer came
     """
-    after, pending = 0, 1
+    pending = 1
     while pending:
         # The server does not accept a sequence and a start time in one request.
         begins = {"seq": after + 1} if after or since is None else {"start_time": since.isoformat()}

@@ -1,7 +1,7 @@
-"""Blocks of segments that were read from an object store, in a local folder, so that they are read from there once.
+"""Blocks and manifests of segments that were read from an object store, in a local folder, so that they are read once.
 
-Each block is a file, in a folder per segment. Segments are immutable, so a block is never outdated. But a run may be
-purged, and its segment rewritten on another machine. So a block stays for at most `AGE_MAX_S`.
+Each is a file named for its offset, in a folder per segment. Segments are immutable, so a block is never outdated. But
+a run may be purged, and its segment rewritten on another machine. So a block stays for at most `AGE_MAX_S`.
 """
 
 import os
@@ -37,8 +37,6 @@ class SegmentCache:
         await self.store.put(name, data)
 
     async def read(self, name: str, offset: int, length: int) -> bytes:
-        if offset < 0:
-            return await self.store.read(name, offset, length)  # a manifest, which is read once
         path = self._folder / name / str(offset)
         found = await to_thread.run_sync(_read, path)
         if found is None or len(found) != length:

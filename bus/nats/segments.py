@@ -1,7 +1,7 @@
 """Segments: immutable files of many runs in cold storage, and the places where they are kept.
 
 A segment has compressed blocks, each with the messages of some runs as archives have them, and then its manifest: the
-runs and where each is. The log has the place of every run, so a reader needs one block and not the manifest.
+runs and where each is. A reader needs the manifest, which it keeps in memory for a while, and one block.
 """
 
 import os
@@ -51,10 +51,11 @@ class Place(Struct, frozen=True):
 
 
 class Listed(Struct, frozen=True):
-    """The manifest's entry for a run."""
+    """The manifest's entry for a run. ``end`` is the sequence of its last event, which the stream keeps."""
 
     tenant: str
     run: str
+    end: int
     place: Place
 
     @property
@@ -147,26 +148,25 @@ class SegmentBuilder:
     """A segment that is being made, of runs of one tenant."""
 
     def __init__(self, tenant: str) -> None:
-        self._tenant = tenant
         self.name = f"{token(tenant)}/{time.time_ns():020}-{secrets.token_hex(4)}{SUFFIX}"
-        self._parts: list[tuple[RunRef, bytes]] = []
+        self._parts: list[tuple[RunRef, int, bytes]] = []
         self.size = 0
 
-    def add(self, ref: RunRef, messages: Sequence[Copied]) -> None:
-        """Add the messages of a run."""
+    def add(self, ref: RunRef, end: int, messages: Sequence[Copied]) -> None:
+        """Add the messages of a run, whose last event has the sequence ``end``."""
         data = b"".join(frame(one) for one in messages)
-        self._parts.append((ref, data))
+        self._parts.append((ref, end, data))
         self.size += len(data)
 
     def finish(self) -> tuple[bytes, list[Listed]]:
         """Return the bytes of the segment, and its runs."""
         blocks, listed, offset = list[bytes](), list[Listed](), 0
         for parts in self._grouped():
-            block = zlib.compress(b"".join(data for _ref, data in parts), LEVEL)
+            block = zlib.compress(b"".join(data for _ref, _end, data in parts), LEVEL)
             at = 0
-            for ref, data in parts:
+            for ref, end, data in parts:
                 place = Place(self.name, offset, len(block), at, len(data), sha256(data).hexdigest())
-                listed.append(Listed(ref.tenant, ref.run, place))
+                listed.append(Listed(ref.tenant, ref.run, end, place))
                 at += len(data)
             blocks.append(block)
             offset += len(block)
@@ -174,14 +174,14 @@ class SegmentBuilder:
         trailer = len(manifest).to_bytes(8, "big") + sha256(manifest).digest() + MAGIC
         return b"".join((*blocks, manifest, trailer)), listed
 
-    def _grouped(self) -> list[list[tuple[RunRef, bytes]]]:
-        found, size = list[list[tuple[RunRef, bytes]]](), BLOCK_BYTES
-        for ref, data in self._parts:
+    def _grouped(self) -> list[list[tuple[RunRef, int, bytes]]]:
+        found, size = list[list[tuple[RunRef, int, bytes]]](), BLOCK_BYTES
+        for part in self._parts:
             if size >= BLOCK_BYTES:
                 found.append([])
                 size = 0
-            found[-1].append((ref, data))
-            size += len(data)
+            found[-1].append(part)
+            size += len(part[2])
         return found
 
 

@@ -15,7 +15,8 @@ from callboard.bus.errors import CallboardError, LogUnreadable
 from callboard.bus.events import RunAccepted, RunEnd
 from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.log.port import NoAnswer, Recorded, decode_recorded, whole
-from callboard.bus.nats.jetstream import COLD_AT_ONCE, JetStreamLog
+from callboard.bus.nats.cooling import count_cold_runs
+from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import api, direct_get
 from callboard.bus.nats.newest import LOOK_AGAIN_S, News
 from callboard.bus.nats.purge import decode_mark
@@ -271,8 +272,8 @@ class Following:
         if index.count >= index.runs_max:
             return True
         here, behind = await self._runs_from(1), await self._runs_from(index.sequence + 1)
-        # Runs in cold storage have a mark. While a run is moved, it has both.
-        cold = await self._count(self._log.subjects.all_cold(self._tenant), 1)
+        # At most as many: those that are being moved, or have been purged since, are counted as well.
+        cold = await count_cold_runs(self._log, self._tenant)
         return here <= index.count + behind <= here + cold
 
     def _mark(self, message: Msg) -> tuple[int, str]:
@@ -335,11 +336,10 @@ class Following:
         """Index those of the ended runs that are in cold storage, and return their ids."""
         log = self._log.without_keys()
         moved: dict[str, list[Taken]] = {}
-        for at in range(0, len(ends), COLD_AT_ONCE):
-            refs = [RunRef(self._tenant, one.event.run) for one in ends[at : at + COLD_AT_ONCE]]
-            for ref, recorded in (await log.cold_events_of(refs)).items():
-                wanted = [one for one in recorded if one.event.type.startswith("run.")]
-                moved[ref.run] = [Taken(one.sequence, await whole(log, one)) for one in wanted]
+        sequences = {RunRef(self._tenant, one.event.run): one.sequence for one in ends}
+        for ref, recorded in (await log.cold_events_of(sequences)).items() if ends else ():
+            wanted = [one for one in recorded if one.event.type.startswith("run.")]
+            moved[ref.run] = [Taken(one.sequence, await whole(log, one)) for one in wanted]
         if moved:
             events = [one for run in moved.values() for one in run]
             await self.ask(lambda index: index.take_moved(events))

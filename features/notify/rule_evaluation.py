@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from callboard.bus import events as ev
 from callboard.bus.events import Event
 from callboard.bus.log.port import EventLog, NoAnswer, Reading, Recorded, decode_recorded, whole
+from callboard.bus.nats.cooling import cold_runs
 from callboard.bus.nats.copied import Copied
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.message_copies import copy_messages
@@ -303,13 +304,16 @@ async def _foresee(log: JetStreamLog, judge: Judge, rule: NotifyRule, message: C
 async def _cold_events(log: JetStreamLog, rule: NotifyRule, since: dt.datetime) -> AsyncGenerator[Recorded]:
     """Yield the events since a time that a rule needs and that are only in cold storage."""
     types = {one for on in rule.on for one in _EVENTS[on]} - {ev.RunEnd.type}  # The stream has the end of each run.
-    # A run was moved after its last event, so an earlier mark is of a run without such events.
-    async with aclosing(copy_messages(log, log.subjects.all_cold(rule.tenant), since)) as marks:
-        async for mark in marks:
-            ref = log.subjects.parse_cold(mark.subject)
+    if not types:
+        return
+    # A run was moved after its last event, so segments that were marked earlier have no such events.
+    async with aclosing(cold_runs(log, rule.tenant, since)) as runs:
+        async for ref, end in runs:
             hot = await log.next_message(log.subjects.run(ref), 1)
-            for item in await log.without_keys().cold_events(ref) or () if types else ():
-                if item.event.type in types and item.event.time >= since and hot and item.sequence < hot.sequence:
+            if hot is None or hot.sequence != end:
+                continue  # It has been purged, or moved back to the stream.
+            for item in await log.without_keys().cold_events(ref, end) or ():
+                if item.event.type in types and item.event.time >= since and item.sequence < end:
                     yield item
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from anyio import to_thread
 
 from callboard.bus.events import RunAccepted, RunEnd
+from callboard.bus.nats.cooling import count_cold_runs
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import api, direct_get
 from callboard.bus.nats.server.program import MEMORY_VARIABLE, memory_limit
@@ -45,7 +46,7 @@ async def check_growth(connection: Connection) -> AsyncGenerator[Finding]:
     runs, ended = [
         await _count(log, f"{log.subjects.prefix}.run.*.*.*.{kind}") for kind in (RunAccepted.type, RunEnd.type)
     ]
-    cold = await _count(log, f"{log.subjects.prefix}.cold.*.*")
+    cold = await count_cold_runs(log, None)
     yield await _contents(log, runs, ended, cold)
     yield _rules(connection, ended)
     yield _memory(connection, runs)

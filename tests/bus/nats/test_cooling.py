@@ -1,24 +1,29 @@
 """Cold storage: runs move from the stream into segments and back, and readers do not notice, whenever it is killed."""
 
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import anyio
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import ForkedFrom, RunEnd
 from callboard.bus.log.payloads import INLINE_BYTES_MAX
 from callboard.bus.log.port import Entry, Refused, readable, whole
 from callboard.bus.nats import cooling
-from callboard.bus.nats.cold_runs import ColdReader
-from callboard.bus.nats.cooling import NotCold, compact, cool_runs, warm_run
+from callboard.bus.nats.cold_runs import SPANS_MAX, ColdReader, SegmentMark, decode_segment_mark, mark_segment
+from callboard.bus.nats.commit import Message
+from callboard.bus.nats.cooling import NotCold, cold_runs, compact, cool_runs, warm_run
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import Gone
 from callboard.bus.nats.segment_bucket import SegmentBucket
 from callboard.bus.nats.segment_cache import SegmentCache
-from callboard.bus.nats.segments import SegmentFolder, SegmentStore
+from callboard.bus.nats.segments import Listed, Place, SegmentFolder, SegmentStore
 from callboard.bus.subjects import RunRef
 from callboard.projections.lists.where import Both
 from callboard.runtime.settings.config import load
@@ -133,7 +138,7 @@ async def test_a_run_is_restored(tmp_path: Path, segments: SegmentStore) -> None
         assert [one[1:] for one in await read(log, "b")] == [one[1:] for one in before]
         with pytest.raises(NotCold):
             await warm_run(log, ref("b"))
-        assert await compact(log, folder) == 0
+        assert await compact(log, folder) == 1
         assert await cool_runs(log, folder, [ref("b")]) == [ref("b")]
         assert [one[1:] for one in await read(log, "b")] == [one[1:] for one in before]
 
@@ -163,7 +168,7 @@ async def test_purged_runs_vanish_and_are_removed_from_segments(tmp_path: Path, 
         await cool_runs(log, folder, [ref("a"), ref("b")])
         await purge_run(Client(log, TENANT), "a", Gone())
         assert await log.read(ref("a")) == []
-        assert await log.cold_place(ref("a")) is None
+        assert await log.cold_messages(ref("a")) is None
         [old] = await folder.names()
         assert await compact(log, folder) == 1
         [new] = await folder.names()
@@ -218,6 +223,76 @@ async def test_a_changed_segment_is_noticed(tmp_path: Path) -> None:
             await connection.log.read(ref("a"))
         damaged = (await verify_store(connection.log, TENANT, values=False)).damaged
         assert [one.run for one in damaged] == ["a"]
+
+
+async def test_a_reader_finds_the_segment_that_replaced_one(tmp_path: Path, segments: SegmentStore) -> None:
+    """A process that has read the marks before a compaction."""
+    async with stage(tmp_path, run_log("a"), run_log("b"), segments=segments) as (connection, folder):
+        log = connection.log
+        before = await read(log, "b")
+        await cool_runs(log, folder, [ref("a"), ref("b")])
+        assert await read(log, "b") == before
+        reader, log.cold = log.cold, ColdReader(folder)
+        await purge_run(Client(log, TENANT), "a", Gone())
+        assert await compact(log, folder) == 1
+        log.cold = reader
+        assert await read(log, "b") == before
+        # None replaces a segment that is lost, until it is restored from a backup.
+        [name] = await folder.names()
+        data = await folder.read(name, 0, 1 << 20)
+        await folder.delete(name)
+        log.cold = ColdReader(folder)
+        with pytest.raises(LogUnreadable, match="missing"):
+            await log.cold_events(ref("b"))
+        await folder.put(name, data)
+        assert await read(log, "b") == before
+
+
+async def test_a_segment_that_is_not_marked_in_time_is_removed_and_never_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process is stopped after it has stored a segment, and goes on when that has been removed."""
+    async with stage(tmp_path, run_log("a")) as (connection, folder):
+        log = connection.log
+        before = await read(log, "a")
+        publish = JetStreamLog.publish
+
+        async def publish_late(self: JetStreamLog, message: Message, **more: Any) -> int:
+            if b"spans" in message.data:
+                monkeypatch.setattr(JetStreamLog, "publish", publish)
+                assert await compact(log, folder) == 0
+                monkeypatch.setattr(cooling, "ORPHAN_AGE_S", -1.0)
+                assert await compact(log, folder) == 1
+                assert await folder.names() == []
+            return await publish(self, message, **more)
+
+        monkeypatch.setattr(JetStreamLog, "publish", publish_late)
+        assert await cool_runs(log, folder, [ref("a")]) == []
+        assert await hot(log, "a") == len(before)
+        assert await read(log, "a") == before
+        assert await cool_runs(log, folder, [ref("a")]) == [ref("a")]
+        assert await read(log, "a") == before
+
+
+def test_a_mark_names_the_parts_of_the_stream_that_have_the_ends() -> None:
+    def mark_of(ends: Sequence[int]) -> SegmentMark:
+        place = Place("s", 0, 1, 0, 1, "")
+        return mark_segment("s", [Listed(TENANT, str(end), end, place) for end in ends])
+
+    assert mark_of([7]).spans == [(7, 7)]
+    assert mark_of([12, 7, 8]).spans == [(7, 8), (12, 12)]
+    ends = [*range(0, 28_000, 14), 90_000, 1_000_000]
+    spans = mark_of(ends).spans
+    assert len(spans) <= SPANS_MAX
+    assert spans[-2:] == [(90_000, 90_000), (1_000_000, 1_000_000)]
+
+
+@given(st.sets(st.integers(1, 10_000), min_size=1, max_size=60))
+def test_every_run_of_a_segment_is_found_by_its_mark(ends: set[int]) -> None:
+    mark = mark_segment("s", [Listed(TENANT, str(end), end, Place("s", 0, 1, 0, 1, "")) for end in ends])
+    assert all(mark.may_have(end) for end in ends)
+    assert len(mark.spans) <= SPANS_MAX
+    assert decode_segment_mark(msgspec.json.encode(mark)) == mark
 
 
 async def check(log: JetStreamLog, folder: SegmentStore, before: dict[str, Any]) -> None:
@@ -311,6 +386,8 @@ async def test_a_move_may_be_killed_at_every_step(
             await check(log, folder, before)
             await move(runs)
             await check(log, folder, before)
+            if way == "compact":
+                assert [one async for one, _end in cold_runs(log, TENANT)].count(ref(runs[0])) == 1
             left = [len(one) if way == "warm" else 1 for one in before.values()]
             assert [await hot(log, run) for run in before] == left
         assert kill_at > 6
