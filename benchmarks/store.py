@@ -12,8 +12,8 @@ from callboard.bus import events as ev
 from callboard.bus.commands import StartRun
 from callboard.bus.subjects import RunRef
 from callboard.lib.canonical_json import canonical
-from callboard.runtime.admission.admission import accepted_event
 from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.first_events import accepted_event
 from callboard.runtime.admission.start_message import read_start
 from callboard.runtime.run.log import RunLog
 from callboard.runtime.worker.bootstrap import open_worker

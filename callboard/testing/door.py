@@ -8,7 +8,7 @@ from callboard.bus import events as ev
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import STRICT
 from callboard.lib.text import encode_json
-from callboard.runtime.admission.admission import accepted_event, definition_token, last_of_each_kind
+from callboard.runtime.admission.first_events import accepted_event, definition_token, last_of_each_kind
 from callboard.runtime.admission.start_message import examine
 from callboard.service.client.errors import RequestRefused
 from callboard.start_options import Message

@@ -31,8 +31,8 @@ from callboard.features.schedules.schedule import Schedule, Tick, check
 from callboard.features.schedules.store import Kept, ScheduleStore
 from callboard.languages.hosting import CODE_UNKNOWN
 from callboard.lib.json_errors import JSON_ERRORS
-from callboard.runtime.admission.admission import last_of_each_kind
 from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.first_events import last_of_each_kind
 from callboard.runtime.admission.refusals import refusal_of_start
 from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN
 from callboard.runtime.admission.start_message import examine_object

@@ -1,83 +1,31 @@
-"""Admission: checks each start and each command to a run, records those it admits, refuses others with all problems.
+"""Admission: takes the starts, and the commands to runs, that clients publish, and answers each with a verdict.
 
-A *tell* is a command to a run in the form in which its sender publishes it. Every step may be repeated after a crash:
-the run's first event is guarded, the routed command of a start does nothing to a run that has begun, and the server
-deduplicates all other routed commands.
+A *tell* is a command to a run in the form in which its sender publishes it. A message is acknowledged after its verdict
+is stored. So every step may be repeated after a crash.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from hashlib import sha256
-from typing import Any, Protocol
-
-import anyio
 import msgspec
 import structlog
-from msgspec import Struct
 
-from callboard.bus import events as ev
-from callboard.bus import tracecontext
-from callboard.bus.commands import (
-    REPLY_HEADER,
-    WORKER_HEADER,
-    DefinitionSource,
-    Registration,
-    StartRun,
-    Wake,
-)
-from callboard.bus.errors import LogUnreadable, RunLost, StoreFull
-from callboard.bus.events import Problem, encode_event
-from callboard.bus.log.damage import UNREADABLE
-from callboard.bus.log.port import FirstCommand, Full, NoAnswer, Purged, Recorded, Shares, unreadable, whole
-from callboard.bus.log.private_logging import omit_content
-from callboard.bus.nats.erasure import erase
+from callboard.bus.commands import REPLY_HEADER
+from callboard.bus.errors import StoreFull
+from callboard.bus.events import Problem
+from callboard.bus.log.port import Full, NoAnswer
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.purge import Gone, purge_again, purge_mark
 from callboard.bus.nats.queue import Delivery, Outbox
 from callboard.bus.nats.tenant_requests import TenantRequests
-from callboard.bus.outgoing_subjects import OutgoingPolicy
-from callboard.bus.run_ids import derived_run_id, named_run_id
-from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, is_name, token
-from callboard.bus.tracecontext import TraceContext
-from callboard.features.budgets.allowances import Allowances
-from callboard.languages.hosting import CODE_UNKNOWN
-from callboard.languages.language import STRICT, Definition, Plan
-from callboard.languages.registry import hosting
-from callboard.projections.run.span_ids import SpanIds, effect_address
-from callboard.runtime.admission.child_continuation import concerns_only_fork, restart_warning, start_attempts
-from callboard.runtime.admission.command_routing import ADMISSION, route
-from callboard.runtime.admission.definitions import Definitions
-from callboard.runtime.admission.fork_places import unknown_origin_problem
-from callboard.runtime.admission.forks import Forks, effective_breakpoints
-from callboard.runtime.admission.large_starts import BLOBS, START_BYTES_MAX, insert_parts
-from callboard.runtime.admission.refusals import record_refusal, refusal_of_start
-from callboard.runtime.admission.secret_starts import erase_start, find_admitted, is_secret, key_of, withhold_texts
-from callboard.runtime.admission.start_message import CONTINUES, Examined, Inherited, decode_start, examine_object
-from callboard.runtime.admission.successors import complete_successor, parent_of
-from callboard.runtime.admission.tells import Tells, illegible_problem
-from callboard.runtime.admission.verdicts import PROBLEMS_MAX, Verdict, fit_message
-from callboard.runtime.admission.versions import find_registration
-from callboard.runtime.interpreter.code import code_in
-from callboard.runtime.run.bundles import with_registered
-from callboard.runtime.run.log import RunLog, utc_now
-from callboard.runtime.run.new_run import NewRun
+from callboard.bus.run_ids import named_run_id
+from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, token
+from callboard.runtime.admission.command_routing import ADMISSION
+from callboard.runtime.admission.refusals import record_refusal
+from callboard.runtime.admission.start_message import decode_start
+from callboard.runtime.admission.starts import Starts
+from callboard.runtime.admission.tells import Tells
+from callboard.runtime.admission.verdicts import Verdict, fit_message
 
 log = structlog.get_logger(__name__)
 
 USABLE = f"names whose tokens have at most {TOKEN_BYTES_MAX} bytes and are UTF-8"
-
-PURGED = "run.purged"
-
-_RESTING = (*ev.AT_REST, ev.RunParked.type, ev.RunDiverged.type)
-"""Events after which a run is not performed until a new event or command activates it."""
-
-GATHERED_AT_ONCE = 2
-"""Maximum number of starts with large values that are held in memory at the same time before they are admitted."""
-
-AT_ONCE_S = 1.0
-"""Maximum age of a start that is stored together with its first turn, in seconds. That turn may crash the worker, and
-crashes are counted by the claims in the log. The loss of a worker is noticed later than that, so at the next attempt
-the run is in the log before its first turn."""
 
 ROOM_RETRY_S = 1.0
 ROOM_RETRY_MAX_S = 10.0
@@ -88,93 +36,15 @@ UNKNOWN_RUN_RETRY_MAX_S = 1.0
 """First and longest delay before a command to an unknown run is retried: the start of that run may still be waiting."""
 
 
-class _Call(Struct, frozen=True):
-    """The command that activates an admitted run. ``worker`` is the one that must perform it, empty for any.
-
-    ``at_once`` means that it may be stored in one batch with the run's first turn.
-    """
-
-    message_id: str
-    worker: str = ""
-    at_once: bool = False
-
-
-class CodeHosts(Protocol):
-    """The workers by the code that they have."""
-
-    def code_home(self, entry: str, digest: str) -> str:
-        """Return the other worker that is to perform runs of an entry point; empty if this one is, or no worker is."""
-        ...
-
-    def had_last(self, entry: str) -> str:
-        """Return the worker that had the code of an entry point last; empty if none is known."""
-        ...
-
-
-class Performer(Protocol):
-    """The worker that admits runs, as far as it can begin to perform them before their commands are routed."""
-
-    def perform_at_once(self, first: Recorded, worker: str) -> None:
-        """Perform a run whose first event was just stored, unless it belongs to another worker.
-
-        ``worker`` is the one that must perform the run, empty for any.
-        """
-        ...
-
-    async def store_and_perform(self, new: NewRun) -> bool:
-        """Store a run with its first turn and the command that activates it, and perform it.
-
-        Return whether it is stored. Raises as `NewRun.wait_until_stored`.
-        """
-        ...
-
-
-class CodeElsewhere(Exception):
-    """The code that a start names is at another worker, which is to admit it. ``problems`` are those of this worker."""
-
-    def __init__(self, worker: str, problems: list[Problem]) -> None:
-        super().__init__(worker)
-        self.worker = worker
-        self.problems = problems
-
-
 class Admission:
-    """Admits the messages that arrive at one worker. Child runs of a ``guest`` worker stay with it."""
+    """Admits the messages that arrive at one worker."""
 
-    def __init__(
-        self,
-        log: JetStreamLog,
-        outbox: Outbox,
-        *,
-        worker: str,
-        definitions: Definitions,
-        check: Callable[[str, StartRun, Plan[Any] | None], list[Problem]],
-        forks: Forks,
-        guest: bool = False,
-        allowances: Allowances | None = None,
-        outgoing: TenantRequests | None = None,
-    ) -> None:
-        self._allowances = allowances
-        self._outgoing = outgoing or TenantRequests(log.nc, OutgoingPolicy(log.subjects.prefix))
-        self._home = worker if guest else ""
+    def __init__(self, log: JetStreamLog, outbox: Outbox, starts: Starts, outgoing: TenantRequests) -> None:
+        self.starts = starts
         self._tells = Tells(log, ADMISSION)
-        self._check = check
-        self._forks = forks
+        self._outgoing = outgoing
         self._log = log
         self._outbox = outbox
-        self._worker = worker
-        self._definitions = definitions
-        self._gathering = anyio.CapacityLimiter(GATHERED_AT_ONCE)
-        self._performer: Performer | None = None
-        self._code: CodeHosts | None = None
-
-    def set_performer(self, performer: Performer) -> None:
-        """Have a worker begin the runs that are admitted here and belong to it."""
-        self._performer = performer
-
-    def code_from(self, hosts: CodeHosts) -> None:
-        """Have ``hosts`` say which worker has the code of a start that this one does not have."""
-        self._code = hosts
 
     async def admit(self, delivery: Delivery) -> None:
         """Admit or refuse one message, answer, and acknowledge it.
@@ -194,7 +64,7 @@ class Admission:
             if (full := self._log.room.shut()) is not None:
                 raise full
             if run is None:
-                verdict = await self._start(tenant, delivery)
+                verdict = await self.starts.admit(tenant, delivery)
             else:
                 verdict = await self._tells.admit(RunRef(tenant, run), verb, delivery)
         except (Full, StoreFull) as error:
@@ -223,7 +93,9 @@ class Admission:
         verdict = Verdict("rejected", run or named_run_id(delivery.data), problems=[problem])
         await record_refusal(self._log, tenant, "start" if run is None else verb, verdict, delivery)
         if run is None and verdict.run_id:
-            await self._wake_parent(RunRef(tenant, verdict.run_id), decode_start(delivery.data), delivery.sequence)
+            await self.starts.wake_parent(
+                RunRef(tenant, verdict.run_id), decode_start(delivery.data), delivery.sequence
+            )
         self._answer(verdict, delivery)
 
     def _put_off(self, error: StoreFull, run: str | None, verb: str, delivery: Delivery) -> None:
@@ -251,433 +123,3 @@ class Admission:
         except ValueError:
             return ""
         return tenant
-
-    # -- starts -------------------------------------------------------------------------------------------------------
-
-    async def _start(self, tenant: str, delivery: Delivery) -> Verdict | None:
-        """Admit or refuse a start; None if it continues a run and no worker has its code at the moment.
-
-        The message of a start with an encryption key is erased afterwards, so that only encrypted content remains. The
-        message of a start whose run exists already or has been purged is erased too, because a purge would not find it.
-        """
-        document = decode_start(delivery.data)
-        secret = await is_secret(self._log, tenant, delivery.data, document)
-        if secret:
-            omit_content()
-        named = named_run_id(delivery.data)
-        ref = RunRef(tenant, named or derived_run_id(self._log.stream, delivery.sequence, delivery.time_ns))
-        verdict = await self._decide_start(ref, document, delivery, secret)
-        if isinstance(document, dict) and CONTINUES in document and _lacks_code(verdict):
-            return None
-        if verdict.status == "rejected":
-            await record_refusal(self._log, tenant, "start", withhold_texts(verdict) if secret else verdict, delivery)
-            await self._wake_parent(ref, document, delivery.sequence)
-        if secret or any(problem.code == PURGED for problem in verdict.problems):
-            await erase_start(self._log, ref, delivery.sequence, document)
-        elif verdict.duplicate:
-            await erase(self._log, delivery.sequence)
-        return verdict
-
-    async def _wake_parent(self, ref: RunRef, document: dict[str, Any] | list[Problem], sequence: int) -> None:
-        """Wake the parent that waits for the end of a run whose start was refused, if the run continues a child."""
-        parent = await parent_of(self._log, ref.tenant, document) if isinstance(document, dict) else None
-        if parent is not None:
-            wake = msgspec.json.encode(Wake(parent.key, ref.run))
-            await route(self._log, RunRef(ref.tenant, parent.run), "wake", wake, f"refused-{sequence}")
-
-    async def _decide_start(
-        self, ref: RunRef, document: dict[str, Any] | list[Problem], delivery: Delivery, secret: bool
-    ) -> Verdict:
-        # The number of deliveries starts again when a consumer is reset, so the age of the message counts too.
-        age = self._log.now() - delivery.stored_time
-        at_once = delivery.deliveries == 1 and age.total_seconds() < AT_ONCE_S
-        call = _Call(f"start-{delivery.sequence}", delivery.headers.get(WORKER_HEADER, ""), at_once)
-        if delivery.deliveries > 1 and (before := await self._find_earlier_verdict(ref, delivery.sequence)) is not None:
-            return await self._activate(ref, call, before)
-        examined = await self._examine(ref.tenant, document, delivery.data)
-        before = await find_admitted(self._log, ref, delivery.sequence, examined.problems) if secret else None
-        if before is not None:
-            return before if before.duplicate else await self._activate(ref, call, before)
-        return await self._admit_run(ref, examined, call, tracecontext.read(delivery.headers), delivery.sequence)
-
-    async def _find_earlier_verdict(self, ref: RunRef, sequence: int) -> Verdict | None:
-        """Return the verdict of a start that a worker has admitted without answering it; None if it was not admitted.
-
-        Such a start is not checked again, because a second check might refuse it.
-        """
-        first = await self._log.last_of_type(ref, ev.RunAccepted.type) if is_name(ref.run) else None
-        if first is None or first.event.cause != sequence:
-            return None
-        event = await whole(self._log, first)
-        accepted = ev.payload_of(event) if event.type != UNREADABLE and not first.encrypted else None
-        warnings = accepted.warnings if isinstance(accepted, ev.RunAccepted) else []
-        return Verdict("accepted", ref.run, warnings=warnings)
-
-    async def _examine(self, tenant: str, document: dict[str, Any] | list[Problem], body: bytes) -> Examined:
-        """Check a start message together with its detached parts."""
-        if isinstance(document, list):
-            return Examined(document)
-        if BLOBS not in document:
-            return await self._examine_complete(tenant, document, len(body))
-        async with self._gathering:
-            whole = await insert_parts(self._log, tenant, document)
-            if isinstance(whole, list):
-                return Examined(whole, run_id=named_run_id(body))
-            return await self._examine_complete(tenant, whole, START_BYTES_MAX)
-
-    async def _examine_complete(self, tenant: str, document: dict[str, Any], size: int) -> Examined:
-        """Check a complete start message; a fork is completed from its origin first."""
-        inherited: Inherited | None = None
-        if document.get(CONTINUES) is not None:
-            found = await complete_successor(self._log, tenant, document)
-            if isinstance(found, list):
-                return Examined(found, run_id=named if isinstance(named := document.get("run_id"), str) else None)
-            # The size of the predecessor was checked when it was admitted.
-            (document, inherited), size = found, START_BYTES_MAX
-        elif document.get("fork") is not None:
-            completed = await self._forks.complete(tenant, document)
-            if isinstance(completed, list):
-                return Examined(completed, run_id=named if isinstance(named := document.get("run_id"), str) else None)
-            # The size of the origin was checked when the origin was admitted.
-            document, size = completed, START_BYTES_MAX
-        examined = await self._definitions.offload(partial(examine_object, document, size), size=size)
-        return msgspec.structs.replace(examined, inherited=inherited)
-
-    async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
-        """Admit a child run without activating it; return every problem if it is refused. Repeating it is harmless.
-
-        A child that cannot be forked from its predecessor starts from the beginning, with a warning.
-
-        :raises NoAnswer: if the log does not answer
-        :raises LogUnavailable: if the log has not answered for a long time
-        :raises StoreFull: if the store is full
-        """
-        document = await self._definitions.offload(partial(decode_start, message), size=len(message))
-        if isinstance(document, list):
-            return document
-        ids = SpanIds(self._log.store, child.tenant)
-        begun_by = ids.span(parent.run, effect_address(ev.ChildStart.type, parent.key))
-        came_from = tracecontext.sent_as(ids.trace(parent.run), begun_by)
-        problems: list[Problem] = []
-        warnings: list[Problem] = []
-        for attempt in start_attempts(document):
-            if attempt.get("fork") is not None:
-                attempt = await self._forks.follow_input(child.tenant, attempt)
-            examined = await self._examine_complete(child.tenant, attempt, len(message))
-            try:
-                verdict = await self._admit_run(child, examined, None, came_from, parent=parent, bears=warnings)
-            except CodeElsewhere as error:
-                # A child is admitted where its parent is performed.
-                return error.problems
-            problems = fit_message(verdict).problems if verdict.status == "rejected" else []
-            if not problems or not concerns_only_fork(problems):
-                break
-            warnings = [restart_warning(problems[0])]
-        return problems
-
-    async def refusal_of(self, child: RunRef) -> list[Problem]:
-        """Return every problem of a run that should have continued a child and was refused; empty if it was not.
-
-        :raises NoAnswer: if the log does not answer
-        """
-        refused = await refusal_of_start(self._log, child)
-        return refused.problems if refused is not None else []
-
-    async def call_child(self, child: RunRef) -> None:
-        """Route the command that activates an admitted child run; it does nothing to a run that has begun.
-
-        :raises NoAnswer: if the log does not answer
-        """
-        await self._call(child, _Call(f"child-{child.tenant}-{child.run}", self._home))
-
-    async def _admit_run(
-        self,
-        ref: RunRef,
-        examined: Examined,
-        call: _Call | None,
-        came_from: TraceContext | None,
-        cause: int = 0,
-        parent: ev.Parent | None = None,
-        bears: Sequence[Problem] = (),
-    ) -> Verdict:
-        """Admit or refuse a run. The warnings in ``bears`` are recorded; even a strict run is not refused for them."""
-        start = examined.start
-        if start is None:
-            return Verdict("rejected", examined.run_id, problems=examined.problems)
-        run = ref.run
-        if (inherited := examined.inherited) is not None:
-            parent, came_from = inherited.parent, inherited.trace
-        goes_on = start.fork is not None or inherited is not None
-        start, plan = await self._resolve_plan(ref.tenant, start, examined.size, goes_on=goes_on)
-        refused = plan if isinstance(plan, list) else []
-        unserved = self._check(ref.tenant, start, None if isinstance(plan, list) else plan)
-        if any(problem.code == CODE_UNKNOWN for problem in refused):
-            unserved = []  # What the code needs is not known.
-        if not isinstance(plan, list):
-            unserved += self._outgoing.problems(ref.tenant, plan.needs.subjects)
-        warnings = [problem for problem in unserved if problem.severity == "warning"]
-        unserved = [problem for problem in unserved if problem.severity == "error"]
-        problems = [*examined.problems, *_id_problems(run), *unserved, *refused]
-        if not isinstance(plan, list):
-            warnings = last_of_each_kind([*plan.definition.warnings, *plan.warnings, *warnings])
-            if plan.options[STRICT]:
-                problems += [msgspec.structs.replace(warning, severity="error") for warning in warnings]
-        if problems or isinstance(plan, list):
-            return Verdict("rejected", examined.run_id, problems=problems)
-        if parent is None and inherited is None and (exhausted := await self._find_exhausted_budgets(ref, plan)):
-            return Verdict("rejected", examined.run_id, problems=exhausted)
-        exists = start.run_id is not None and await self._exists(ref)
-        if exists and (damage := await self._find_damage(ref)) is not None:
-            return Verdict("rejected", run, problems=[damage])
-        trace = ev.Traced(
-            self._log.store, ref.tenant, *((came_from.traceparent, came_from.tracestate) if came_from else ())
-        )
-        accepted = accepted_event(start, plan, ref, parent, [*bears, *warnings], trace)
-        if inherited is not None:
-            accepted = msgspec.structs.replace(accepted, continues=inherited.continues)
-        definition = definition_token(plan.definition)
-        if call is not None and call.at_once and not exists and start.fork is None and not start.encryption_key:
-            new = NewRun(ref, accepted, definition=definition, cause=cause, command=FirstCommand(call.worker))
-            if await self._store_and_perform(new):
-                return Verdict("accepted", run, warnings=warnings)
-        if (mark := await purge_mark(self._log, ref)) is not None:
-            return await self._refuse_purged(ref, mark)
-        if start.fork is not None:
-            forked = await self._accept_fork(ref, accepted, start, plan)
-            if isinstance(forked, list):
-                return Verdict("rejected", examined.run_id, problems=forked)
-            accepted = forked
-        runlog = RunLog(self._log, ref, writer=f"{self._worker}.admission", room_patience_s=0.0)
-        if start.encryption_key:
-            runlog.key = await key_of(self._log, ref.tenant, start, child=parent is not None)
-            if runlog.key is None:
-                return Verdict("rejected", run, problems=[_forgotten_problem(start.encryption_key)])
-        runlog.definition = definition
-        runlog.state(accepted, cause=cause)
-        origin = accepted.forked_from.run if accepted.forked_from is not None else ""
-        if origin:
-            # If the origin is purged concurrently, either the purge finds this note or the fork finds the purge mark.
-            runlog.queue[0].beside = Shares(RunRef(ref.tenant, origin))
-        duplicate = False
-        first = None
-        try:
-            [queued] = await runlog.append_queued()
-            if runlog.key is None and not origin:
-                first = Recorded(runlog.sequence, ref, "", encode_event(queued.stored or queued.event), queued.event)
-        except LogUnreadable as error:
-            return Verdict("rejected", run, problems=[illegible_problem(error.message)])
-        except Purged:
-            return Verdict("rejected", run, problems=[unknown_origin_problem(origin)])
-        except RunLost as error:
-            # The run id is taken: by this start, before a crash, or by an earlier start with the same id.
-            before = await self._log.last_of_type(ref, ev.RunAccepted.type)
-            duplicate = before is None or before.event.cause != cause
-            if duplicate and error.found is not None and error.found.n > 1:
-                warnings = await self._warn_of_differences(before, accepted)
-                if error.found.type in _RESTING:
-                    return Verdict("accepted", run, duplicate, warnings=warnings)
-                # Perhaps no worker performs it: a damaged store can lose the last event of a run that had ended.
-            # An earlier attempt at this start may have crashed before it routed the command.
-        return await self._activate(ref, call, Verdict("accepted", run, duplicate, warnings=warnings), first)
-
-    async def _store_and_perform(self, new: NewRun) -> bool:
-        """Have this worker store a run together with its first turn, if a batch is cheap; return whether it has."""
-        return self._performer is not None and self._log.batches and await self._performer.store_and_perform(new)
-
-    async def _exists(self, ref: RunRef) -> bool:
-        return await self._log.next_sequence(self._log.subjects.run(ref), 1) is not None
-
-    async def _find_damage(self, ref: RunRef) -> Problem | None:
-        """Return the problem of an existing run whose last event is damaged, else None.
-
-        The server treats such a run as one that does not exist, so the guard of the first event would not protect it.
-        """
-        last = await self._log.last(ref)
-        return illegible_problem(unreadable(last).reason) if last is not None and not last.readable else None
-
-    async def _find_exhausted_budgets(self, ref: RunRef, plan: Plan[Any]) -> list[Problem]:
-        """Return a problem for each exhausted budget that applies to a new run; none for a run that exists already."""
-        definition, now = definition_token(plan.definition), utc_now()
-        found = (
-            self._allowances.exhausted_allowances(ref.tenant, definition, now) if self._allowances is not None else []
-        )
-        if not found or await self._log.last(ref) is not None:
-            return []
-        told = "the budget of {0.name} is used up: {0.sums}"
-        return [
-            Problem("budget.used_up", told.format(one), expected=f"a start from {one.until.isoformat()} on")
-            for one in found
-        ]
-
-    async def _accept_fork(
-        self, ref: RunRef, accepted: ev.RunAccepted, start: StartRun, plan: Plan[Any]
-    ) -> ev.RunAccepted | list[Problem]:
-        """Return the first event of a fork, or the reasons why it cannot share the events of its origin."""
-        parting = await self._forks.plan_parting(ref, start, plan)
-        if isinstance(parting, list):
-            return parting
-        forked = parting.forked_from
-        accepted = msgspec.structs.replace(accepted, seed=parting.seed, continues=parting.continues)
-        if parting.differs:
-            found = await self._forks.check_shared_events(ref, forked, accepted, start, plan)
-            if isinstance(found, Problem):
-                return [found]
-            forked = found
-        return msgspec.structs.replace(accepted, forked_from=forked)
-
-    async def _warn_of_differences(self, first: Recorded | None, asked: ev.RunAccepted) -> list[Problem]:
-        """Return a warning if a repeated start differs from the existing run of its id, which is not changed."""
-        event = await whole(self._log, first) if first is not None else None
-        before = ev.payload_of(event) if event is not None and event.type != UNREADABLE else None
-        if not isinstance(before, ev.RunAccepted):
-            return []
-        given, now = before.start, asked.start
-        differs = [name for name in ("input", "arguments", "options") if given.get(name) != now.get(name)]
-        differs += ["definition"] if before.definition.hash != asked.definition.hash else []
-        if not differs:
-            return []
-        message = f"a run with this id exists already, with another {', another '.join(differs)}; it is not changed"
-        expected = "another run_id for another run"
-        return [Problem("start.differs", message, "run_id", expected=expected, severity="warning")]
-
-    async def _resolve_plan(
-        self, tenant: str, start: StartRun, size: int, *, goes_on: bool
-    ) -> tuple[StartRun, Plan[Any] | list[Problem]]:
-        """Return a start and its plan. The start includes the files, skills and children of a registered definition.
-
-        ``size`` is the size of the start in bytes. A run that ``goes_on`` from another one may do so with other code.
-        """
-        wanted = start.definition
-        if wanted.source is not None:
-            return start, await self._plan(wanted, start, size, goes_on=goes_on)
-        kept = await self._find_registered(tenant, wanted)
-        if isinstance(kept, list):
-            return start, kept
-        start = with_registered(start, kept)
-        source = DefinitionSource(wanted.language or kept.language, kept.source, name=kept.name)
-        return start, await self._plan(source, start, size, goes_on=goes_on)
-
-    async def _plan(
-        self, source: DefinitionSource, start: StartRun, size: int, *, goes_on: bool
-    ) -> Plan[Any] | list[Problem]:
-        plan = partial(self._definitions.plan, source, start)
-        planned = await self._definitions.offload(plan, size=size, source=source.source)
-        if not isinstance(planned, list) or self._code is None:
-            return planned
-        missing = next((problem for problem in planned if problem.code == CODE_UNKNOWN), None)
-        if missing is None or source.source is None:
-            return planned
-        code = code_in(source.source)
-        if code is None:
-            return planned
-        if worker := self._code.code_home(code.entry, code.digest):
-            raise CodeElsewhere(worker, planned)
-        if code.digest and goes_on:
-            # No worker has the code of the run before any more, so it continues with that of today.
-            today = msgspec.structs.replace(source, source=hosting().name_code(code.entry))
-            return await self._plan(today, start, size, goes_on=goes_on)
-        if last := self._code.had_last(code.entry):
-            known = msgspec.structs.replace(missing, message=f"{missing.message}; worker {last} had it last")
-            return [known if problem is missing else problem for problem in planned]
-        return planned
-
-    async def _find_registered(self, tenant: str, wanted: DefinitionSource) -> Registration | list[Problem]:
-        """Find a registered definition."""
-        name = wanted.name or wanted.hash
-        assert name is not None
-        found = await find_registration(self._log, tenant, name)
-        if found is None:
-            where = "definition.name" if wanted.name else "definition.hash"
-            message = f"no definition {name!r} is registered"
-            expected = "the name, NAME@VERSION or hash of a registered definition (`callboard push` registers one)"
-            return [Problem(code="definition.unknown", message=message, where=where, expected=expected)]
-        return found
-
-    async def _activate(
-        self, ref: RunRef, call: _Call | None, verdict: Verdict, first: Recorded | None = None
-    ) -> Verdict:
-        """Activate an admitted run with ``call``, if given, and return its verdict.
-
-        A run that was purged after the check of its id is refused instead: nothing was left for the guard of its first
-        event to meet. ``first`` is the first event of a run that was just admitted and is neither encrypted nor a fork.
-        """
-        if (mark := await purge_mark(self._log, ref)) is not None:
-            return await self._refuse_purged(ref, mark)
-        if call is not None:
-            if first is not None and self._performer is not None:
-                self._performer.perform_at_once(first, call.worker)
-            await self._call(ref, call)
-        return verdict
-
-    async def _refuse_purged(self, ref: RunRef, mark: Gone) -> Verdict:
-        """Refuse a start of a purged run and purge everything that was admitted for its id since."""
-        await purge_again(self._log, ref, mark)
-        return Verdict("rejected", ref.run, problems=[_purged_problem(ref.run)])
-
-    async def _call(self, ref: RunRef, call: _Call) -> None:
-        await route(self._log, ref, "start", b"{}", call.message_id, call.worker)
-
-
-def _lacks_code(verdict: Verdict) -> bool:
-    """Whether a start was refused because no worker has the code of its definition."""
-    return verdict.status == "rejected" and any(problem.code == CODE_UNKNOWN for problem in verdict.problems)
-
-
-def _forgotten_problem(key: str) -> Problem:
-    message = f"the key {key!r} has been forgotten, and its name cannot be used again"
-    return Problem("key.forgotten", message, "encryption_key", expected="another name")
-
-
-def _purged_problem(run: str) -> Problem:
-    message = f"the run {run!r} has been purged, and its id cannot be used again"
-    return Problem(PURGED, message, "run_id", expected="another run_id")
-
-
-def last_of_each_kind(warnings: Sequence[Problem]) -> list[Problem]:
-    """Keep only the last of several warnings with one code about one place: later checks know more."""
-    return list({(one.code, one.where or one.message): one for one in warnings}.values())
-
-
-def _id_problems(run: str) -> list[Problem]:
-    try:
-        token(run)
-    except ValueError:
-        expected = f"at most {TOKEN_BYTES_MAX} bytes"
-        return [Problem(code="start.run_id", message="the run id is too long", where="run_id", expected=expected)]
-    return []
-
-
-def accepted_event(
-    start: StartRun,
-    plan: Plan[Any],
-    ref: RunRef,
-    parent: ev.Parent | None = None,
-    warnings: Sequence[Problem] = (),
-    trace: ev.Traced | None = None,
-) -> ev.RunAccepted:
-    """Build the first event of a run."""
-    definition = plan.definition
-    normalised = msgspec.structs.replace(start, definition=DefinitionSource(definition.language), run_id=ref.run)
-    return ev.RunAccepted(
-        definition=ev.DefinitionRef(definition.language, definition.hash, definition.source, definition.name),
-        start=msgspec.to_builtins(normalised),
-        outline=plan.outline,
-        breakpoints=effective_breakpoints(start, plan),
-        limits=start.limits,
-        seed=sha256(f"seed/{ref.tenant}/{ref.run}".encode()).hexdigest()[:32],
-        parent=parent,
-        warnings=list(warnings[:PROBLEMS_MAX]),
-        trace=trace,
-        tags=start.tags,
-        encryption_key=start.encryption_key or "",
-    )
-
-
-def definition_token(definition: Definition[Any]) -> str:
-    """The token of a definition in subjects: its name if it fits, or 12 digits of its hash."""
-    name = definition.name
-    try:
-        token(name)
-    except ValueError:
-        name = ""
-    return name or definition.hash[:12]

@@ -46,10 +46,12 @@ from callboard.features.access.links import Addresses
 from callboard.languages.language import Language, Plan
 from callboard.lib.json_types import JSON
 from callboard.lib.redaction import Redaction
-from callboard.runtime.admission.admission import Admission, definition_token
+from callboard.runtime.admission.admission import Admission
 from callboard.runtime.admission.arrivals import StoredTells
 from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.first_events import definition_token
 from callboard.runtime.admission.forks import Forks
+from callboard.runtime.admission.starts import Starts
 from callboard.runtime.interpreter.replay import Admitted, read_admission
 from callboard.runtime.run.log import utc_now
 from callboard.runtime.run.pace import Pace
@@ -106,9 +108,8 @@ class Services:
         )
         self.forks = Forks(log, self.definitions, partial(self._environment, config.tenant), self.secrets)
         # Starts and child runs are admitted alike.
-        self.admission = self.children = Admission(
+        self.children = Starts(
             log,
-            outbox,
             worker=worker,
             definitions=self.definitions,
             check=self.check,
@@ -117,6 +118,7 @@ class Services:
             allowances=self.allowances,
             outgoing=self.outgoing,
         )
+        self.admission = Admission(log, outbox, self.children, self.outgoing)
         self.arrivals = StoredTells(log)
         self._config = config
         self._nc = nc

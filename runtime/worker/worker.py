@@ -30,9 +30,10 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.registry import hosting
 from callboard.lib.backoff import backoff_s
 from callboard.lib.json_errors import JSON_ERRORS
-from callboard.runtime.admission.admission import Admission, CodeElsewhere
+from callboard.runtime.admission.admission import Admission
 from callboard.runtime.admission.command_routing import route
 from callboard.runtime.admission.refusals import refusal_of_start
+from callboard.runtime.admission.start_plans import CodeElsewhere
 from callboard.runtime.cluster.forwarded_deliveries import delivery_of, headers_of
 from callboard.runtime.cluster.membership import Load
 from callboard.runtime.interpreter.code import named_code
@@ -118,8 +119,7 @@ class Worker:
         self._runs_active_max = runs_active_max
         self._effects = services.effects
         self._answers = services.answers
-        admission.set_performer(self)
-        admission.code_from(self._assignment)
+        admission.starts.set_worker(self, self._assignment)
         self._tasks: anyio.abc.TaskGroup
         self._subscriptions: list[Subscription] = []
         self._emptied = anyio.Event()

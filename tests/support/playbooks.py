@@ -22,8 +22,8 @@ from callboard.languages.language import Definition, Language, Plan
 from callboard.languages.playbook.document import Playbook
 from callboard.languages.playbook.language import LANGUAGE
 from callboard.lib.json_types import JSON
-from callboard.runtime.admission.admission import accepted_event
 from callboard.runtime.admission.definitions import Remembering
+from callboard.runtime.admission.first_events import accepted_event
 from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.run.log import RunLog, read_run
 from callboard.testing.checks import check_log, check_replay

@@ -22,7 +22,7 @@ from callboard.bus.paths import effect_key
 from callboard.bus.subjects import RunRef
 from callboard.features.index.index_follower import Following
 from callboard.projections.lists.questions import Questions
-from callboard.runtime.admission import admission
+from callboard.runtime.admission import starts
 from callboard.runtime.admission.forks import Forks
 from callboard.runtime.interpreter.asks import child_id
 from callboard.runtime.worker import purges
@@ -200,7 +200,7 @@ async def test_an_id_that_is_purged_while_it_is_started_again_stays_purged(
             raise NoAnswer("killed")
         return found
 
-    monkeypatch.setattr(admission, "purge_mark", slow)
+    monkeypatch.setattr(starts, "purge_mark", slow)
     error = await caller.refused("start", {**_start(), "run_id": run})
     assert [problem["code"] for problem in error["problems"]] == ["run.purged"]
     assert looked == (3 if dies else 2)

@@ -26,7 +26,7 @@ from callboard.bus.events import Problem
 from callboard.bus.nats.jetstream_api import api
 from callboard.languages.kit import Kit, kits
 from callboard.languages.language import End, Failed, Stage
-from callboard.runtime.admission.admission import Admission
+from callboard.runtime.admission.starts import Starts
 from callboard.runtime.admission.tells import Tells
 from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.settings.config import Config, load
@@ -357,7 +357,7 @@ async def test_a_message_whose_admission_keeps_failing_is_rejected(
 
     monkeypatch.setattr(worker, "ADMISSION_RETRY_S", 0.001)
     with monkeypatch.context() as patch:
-        patch.setattr(Admission, "_start", fail)
+        patch.setattr(Starts, "admit", fail)
         patch.setattr(Tells, "admit", fail)
         verdict = await hall.say({"run_id": "poison"}, subject, failures=worker.ADMISSION_TRIES_MAX)
     assert len(hall.crashed) == worker.ADMISSION_TRIES_MAX

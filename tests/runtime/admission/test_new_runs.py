@@ -9,7 +9,7 @@ import pytest
 from callboard.bus.log.port import Beside, Entry, Recorded
 from callboard.bus.nats.purge import Gone
 from callboard.bus.subjects import RunRef, partition_of
-from callboard.runtime.admission import admission
+from callboard.runtime.admission import starts
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.service.client.connection import Connection, open_connection
@@ -68,7 +68,7 @@ def note_puts(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> list[l
 async def test_a_start_that_may_have_crashed_a_worker_is_stored_before_its_first_turn(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admission, "AT_ONCE_S", 0.0)
+    monkeypatch.setattr(starts, "AT_ONCE_S", 0.0)
     types = note_puts(connection, monkeypatch)
     await connection.client.start(start("r1"))
     await until_type(connection.client, "r1", "human.asked")
