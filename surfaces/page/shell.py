@@ -10,7 +10,8 @@ digits, nothing is announced.
 The modules of the page are served as one script, which a browser loads faster than three dozen files. They are joined
 when they are served, without a build step. In the script each module is a function that runs on its first import and
 returns its exports. This requires that modules import and export by name, that an import is on one line, that no
-exported binding changes, and that there are no import cycles.
+exported binding changes, and that there are no import cycles. Comments that take whole lines are left
+out of the script.
 """
 
 import gzip
@@ -67,6 +68,8 @@ _IMPORT = re.compile(r"^import (?:\{([^}]*)\} from )?'(\.[^']+)'$", re.MULTILINE
 _LATER = re.compile(r"\bimport\('(\.[^']+)'\)")
 _EXPORT = re.compile(r"^export ((?:async )?function\*?|const|class) (\w+)", re.MULTILINE)
 
+_COMMENT = re.compile(r"^[ \t]*(?://.*|/\*\*(?:[^*]|\*(?!/))*\*/)[ \t]*\n", re.MULTILINE)
+
 _HEAD = """const modules = {}
 const made = {}
 const use = (name) => made[name] ??= modules[name]()
@@ -88,7 +91,7 @@ def _as_function(name: str, text: str) -> str:
         return used if found[1] is None else f"const {{{found[1].replace(' as ', ': ')}}} = {used}"
 
     exported = [one for _, one in _EXPORT.findall(text)]
-    body = _EXPORT.sub(r"\1 \2", _IMPORT.sub(imports, text))
+    body = _EXPORT.sub(r"\1 \2", _IMPORT.sub(imports, _COMMENT.sub("", text)))
     body = _LATER.sub(lambda found: f"Promise.resolve('{_export_name(name, found[1])}').then(use)", body)
     # Resolve a module's address relative to the folder of the script.
     body = body.replace("import.meta.url", f"new URL('{name}', import.meta.url).href")
@@ -215,7 +218,7 @@ def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]
 
 def _file(name: str, data: bytes) -> File:
     kind = "text/javascript" if name.endswith(".js") else mimetypes.guess_type(name)[0] or "application/octet-stream"
-    text = kind.startswith("text/") or kind == "image/svg+xml"
+    text = kind.startswith("text/") or kind in ("application/json", "image/svg+xml")
     packed = gzip.compress(data, mtime=0) if text and len(data) >= COMPRESSED_BYTES_MIN else None
     return File(f"{kind}; charset=utf-8" if text else kind, data, packed, f'"{sha256(data).hexdigest()[:16]}"')
 

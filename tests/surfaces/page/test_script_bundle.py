@@ -26,7 +26,14 @@ later.sum().then(({Sum}) => { window.told = [...LOG, new Sum().of(3, 4)] })
     "lib/first.js": """import {LOG} from './sums.js'
 LOG.push('first')
 """,
-    "lib/sums.js": """export const LOG = ['sums']
+    "lib/sums.js": """// What adds up.
+
+/** In the order in which it was said. @type {string[]} */
+export const LOG = ['sums']
+/**
+ * Twice as many.
+ * @param {number} n
+ */
 export function twice(n) { return 2 * n }
 LOG.push(import.meta.url.split('/').slice(-2).join('/'))
 """,
@@ -61,6 +68,14 @@ def test_no_module_imports_itself_by_way_of_others(module: str) -> None:
     for one in found:
         found += [other for other in imports(one) if other not in found] if one in MODULES else []
     assert module not in found
+
+
+def test_the_script_has_no_comments_that_take_whole_lines() -> None:
+    script = bundle_modules(SMALL)
+    assert ("//" in script, "/*" in script) == (False, False)
+    assert bundle_modules({"one.js": "a = /** @type {any} */ (b) // c\n"}).count("*/ (b) // c") == 1
+    lines = [line.strip() for line in bundle_modules(MODULES).splitlines()]
+    assert not [line for line in lines if line.startswith(("//", "*")) or (line[:3] == "/**" and line[-2:] == "*/")]
 
 
 async def test_each_runs_once_when_it_is_first_imported() -> None:

@@ -2,7 +2,7 @@
 
 import {get, readsOnly, send, path, to} from '../lib/api.js'
 import {fill, h, s, settle} from '../lib/dom.js'
-import {count, grouped, instant, short, some, spent, when} from '../lib/format.js'
+import {count, instant, short, some, spent, when} from '../lib/format.js'
 import {chip} from '../lib/status.js'
 import {go} from './going.js'
 import {dialog, failure, nothing} from './parts.js'
