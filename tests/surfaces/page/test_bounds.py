@@ -13,7 +13,7 @@ from callboard.surfaces.http import live
 from callboard.surfaces.page.shell import first_asked
 from tests.support.event_logs import Log
 from tests.support.http_application import PATIENCE_S
-from tests.support.page_stage import LOOP, Stage, asked, long_run, put
+from tests.support.page_stage import LOOP, Stage, asked, fan_out, long_run, put
 from tests.support.page_stage import browser as browser  # the fixtures
 from tests.support.page_stage import deployment as deployment
 from tests.support.page_stage import furnish as furnish
@@ -91,6 +91,36 @@ async def test_a_view_takes_what_was_asked_with_its_document(stage: Stage) -> No
         await expect(page.locator(shown).first).to_be_visible()
         first = first_asked(url.path, url.query)
         assert (asked[0], asked.count(asked[0])) == (first, 1)
+
+
+UNSCANNED = """async ([running, ended]) => {
+    const never = () => { throw new Error('all of them are looked at') }
+    const {Run} = await import('/static/lib/run.js')
+    const view = document.querySelector('cb-run'), {run} = view, other = new Run()
+    other.open.values = other.byPath.values = other.nodes.values = never
+    // The end of a run ends whatever is open.
+    other.take(run.rows.slice(0, -1))
+    run.byPath.values = run.byPath.entries = run.byPath[Symbol.iterator] = run.nodes.values = run.ways.values = never
+    run.rows.filter = never
+    const chosen = []
+    for (const n of [running, ended, null]) {
+        view.look({n, chosen: null, node: 'score'})
+        view.draw()
+        chosen.push(view.inspector.looked.n)
+    }
+    return [chosen, run.rows.slice(0, -1).every(({n}) => run.statusAt(n) === other.statusAt(n))]
+}"""
+"""Draws a run at some of its events with a node selected, with no way to look through all of its executions."""
+
+
+async def test_neither_an_event_nor_a_drawing_looks_through_all_executions(stage: Stage) -> None:
+    log = fan_out("unscanned", 30)
+    await put(stage.connection.log, "unscanned", log.events)
+    page = await stage.browser.page(stage.url("runs/unscanned"))
+    await expect(page.locator(".gnode.ok").first).to_be_visible()
+    begun = [event.n for event in log.events if event.type == "node.enter" and event.path.startswith("score[")]
+    chosen, same = await asked(page, UNSCANNED, [begun[4] + 1, begun[9] + 1])
+    assert (chosen, same) == ([begun[4], begun[9], begun[-1]], True)
 
 
 TICKED = """async () => {

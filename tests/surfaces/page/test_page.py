@@ -197,6 +197,34 @@ async def test_logs_of_all_languages_are_folded_as_python_folds_them(stage: Stag
         assert tree == shaped(fold(TraceFold(), events).root), file.stem
 
 
+DRAWN = """async (recorded) => {
+    const {rowOf} = await import('/static/lib/rows.js')
+    const {Run} = await import('/static/lib/run.js')
+    const rows = recorded.map((event, i) => rowOf(event, i + 1)), before = new Run(), after = new Run()
+    const ids = (recorded[0].payload.outline?.nodes ?? []).map((one) => one.id)
+    before.draw(ids)
+    before.take(rows)
+    after.take(rows)
+    after.draw(ids)
+    const state = (run, n) => [[...run.shown(n)], [...run.takenBy(n)], ids.map((id) => run.latestOf(id, n)?.n0 ?? null)]
+    return [rows.map(({n}) => state(before, n)), rows.map(({n}) => state(after, n))]
+}"""
+
+
+async def test_a_drawing_shows_the_same_before_and_after_the_events_were_read(stage: Stage) -> None:
+    page = await stage.browser.page(stage.url("runs"))
+    entered = 0
+    for file in sorted(GOLDEN.glob("*.jsonl")):
+        if file.stem == "events":
+            continue
+        lines = file.read_text(encoding="utf-8").splitlines()
+        before, after = await asked(page, DRAWN, [json.loads(line) for line in lines])
+        assert before == after, file.stem
+        _, _, latest = before[-1]
+        entered += sum(one is not None for one in latest)
+    assert entered > 8
+
+
 async def test_what_is_pushed_is_folded_as_what_is_fetched(stage: Stage) -> None:
     recorded = await stage.start("twice")
     page = await stage.browser.page(stage.url("runs/twice"))

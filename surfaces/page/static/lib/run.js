@@ -53,6 +53,8 @@ export const LOST = 'unreadable'
 export const FAN_MIN = 20
 /** The members of what is not a fan-out. @type {Span[]} */
 const NONE = []
+/** How what is open has its run, or its node, stand: of several the first counts. A timer beside something else has it stand no way. */
+const STANDINGS = ['waiting:human', 'waiting:tool', 'paused', 'busy', 'waiting:signal', 'waiting:child', 'waiting:timer', '']
 const WAITING_TIMERS = ['sleep', 'delay', 'wait'], COMPANION_TIMERS = ['answer', 'warning', 'expiry']
 
 export class Run {
@@ -75,9 +77,22 @@ export class Run {
     this.byPattern = new Map()
     /** @type {Map<string, Span>} what siblings that differ in their index only are members of, by their parent, kind and path */
     this.fans = new Map()
+    /** Of the drawing the ids of its nodes. @type {string[]} */
+    this.ids = []
     /** @type {Map<string, string>} by path, what of the drawing stands for it */
     this.drawn = new Map()
-    this.drawing = ''
+    /** @type {Map<string, Span[][]>} the executions of what stands for them in the drawing, by its id: of each path in the order in which they began */
+    this.parts = new Map()
+    /** @type {Map<string, number>} edges of the drawing that were taken, `from to`, and with which event first */
+    this.taken = new Map()
+    /** @type {(Span|undefined)[]} what an event began or ended, by its number */
+    this.about = []
+    /** @type {Map<string, number>} how many open ones have the run stand how */
+    this.standing = new Map()
+    /** @type {Span|null} of the nodes that have failed the innermost, of several the one that failed first */
+    this.deepest = null
+    /** What was last looked up of the drawing. @type {{at: string, found: Map<string, {status: string, times: number}>}} */
+    this.seen = {at: '', found: new Map()}
     /** @type {[number, string][]} from which event on it stood how */
     this.statuses = []
     /** @type {[number, number][]} */
@@ -170,12 +185,14 @@ export class Run {
         Object.assign(this.root, {n1: row.n, t1: row.time, outcome: row.outcome})
         for (const one of this.open.values()) Object.assign(one, {n1: row.n, t1: row.time, outcome: 'cancelled'})
         this.open.clear()
+        this.standing.clear()
         break
       case 'node.enter': this.enter(row); break
       case 'node.exit': {
         const node = this.nodes.get(`${row.path}#${row.iteration}`)
         if (node) {
           Object.assign(node, {n1: row.n, t1: row.time, outcome: row.outcome})
+          if (row.outcome === 'failed' && node.depth > (this.deepest?.depth ?? 0)) this.deepest = node
           const going = (this.going.get(row.path) ?? []).filter((one) => one !== node)
           if (going.length) this.going.set(row.path, going)
           else this.going.delete(row.path)
@@ -184,8 +201,11 @@ export class Run {
       }
       case 'node.retry': this.owner(row).retries++; break
       case 'route': {
-        const way = `${row.path} ${row.name}`
-        if (!this.ways.has(way)) this.ways.set(way, {from: last(row.path), path: row.path, to: row.name, n: row.n})
+        const name = `${row.path} ${row.name}`
+        if (this.ways.has(name)) break
+        const way = {from: last(row.path), path: row.path, to: row.name, n: row.n}
+        this.ways.set(name, way)
+        this.way(way)
         break
       }
     }
@@ -204,6 +224,8 @@ export class Run {
       if (same) same.push(node)
       else by.set(name, [node])
     }
+    const same = /** @type {Span[]} */ (this.byPath.get(row.path))
+    if (same.length === 1) this.part(row.path, same)
   }
 
   /** @param {Row} row @param {Span['kind']} kind */
@@ -212,7 +234,17 @@ export class Run {
     const one = span(kind, row.path, row.iteration, name, row.key, row.n, row.time)
     if (row.outcome === 'caller') one.outcome = 'caller'
     this.put(one, this.owner(row))
-    this.open.set(`${kind} ${row.key}`, one)
+    this.about[row.n] = one
+    const at = `${kind} ${row.key}`, other = this.open.get(at)
+    if (other) this.stands(other, -1)
+    this.open.set(at, one)
+    this.stands(one, 1)
+  }
+
+  /** Count an open one for the status of the run. @param {Span} one @param {number} by */
+  stands(one, by) {
+    const how = standing(one)
+    this.standing.set(how, (this.standing.get(how) ?? 0) + by)
   }
 
   /** @param {Row} row @param {string} kind */
@@ -221,6 +253,8 @@ export class Run {
     const one = this.open.get(at)
     if (!one) return
     this.open.delete(at)
+    this.stands(one, -1)
+    this.about[row.n] = one
     const outcome = {answered: 'ok', '': 'ok'}[row.outcome] ?? row.outcome
     Object.assign(one, {n1: row.n, t1: row.time, outcome, tokens: row.tokens})
     if (row.tokens) this.spenders.set(row.n, one)
@@ -334,11 +368,10 @@ export class Run {
   stand() {
     if (this.final) return this.final
     if (this.diverged) return this.diverged
-    const open = [...this.open.values()]
-    const paused = open.some((one) => one.kind === 'pause')
+    const paused = this.standing.get('paused')
     if (!this.started && !paused && !this.cancelling) return 'accepted'
     if (this.cancelling) return 'cancelling'
-    return paused ? 'paused' : waiting(open) || 'running'
+    return paused ? 'paused' : waiting(STANDINGS.find((how) => this.standing.get(how))) || 'running'
   }
 
   /** How it stood behind an event. @param {number} n */
@@ -358,7 +391,11 @@ export class Run {
     if (this.final && n >= this.last) return 'cancelled'
     if (one.kind === 'human') return 'waiting:human'
     if (one.kind === 'pause') return 'paused'
-    if (one.kind === 'node') return waiting(one.children.filter((child) => child.n0 <= n && child.n1 > n && child.kind !== 'node')) || 'running'
+    if (one.kind === 'node') {
+      let at = STANDINGS.length
+      for (const child of one.children) if (child.n0 <= n && child.n1 > n && child.kind !== 'node') at = Math.min(at, STANDINGS.indexOf(standing(child)))
+      return waiting(STANDINGS[at]) || 'running'
+    }
     return ['signal', 'timer'].includes(one.kind) || one.outcome === 'caller' ? 'waiting' : 'running'
   }
 
@@ -397,41 +434,97 @@ export class Run {
     return found
   }
 
-  /**
-   * What the nodes of a drawing looked like behind an event, by id: how one stands, and how often it was entered.
-   * @param {number} n
-   * @param {string[]} ids
-   * @returns {Map<string, {status: string, times: number}>}
-   */
-  shown(n, ids) {
-    const plain = new Map(ids.map((id) => [patternOf(id), id]))
-    const known = new Set(ids), drawing = ids.join()
-    if (drawing !== this.drawing) this.drawn.clear()
-    this.drawing = drawing
-    const found = new Map()
-    for (const [path, spans] of this.byPath) {
-      let id = this.drawn.get(path)
-      if (id === undefined) this.drawn.set(path, (id = known.has(path) ? path : plain.get(patternOf(path)) ?? (known.has(last(path)) ? last(path) : '')))
-      if (!id) continue
-      const begun = firsts(spans.length, (i) => spans[i].n0 <= n)
-      if (!begun) continue
-      const status = this.outcomeAt(spans[begun - 1], n)
-      const other = found.get(id)
-      found.set(id, {
-        status: other && urgency(other.status) < urgency(status) ? other.status : status,
-        times: begun + (other?.times ?? 0),
-      })
+  /** Relate it to a drawing, by the ids of its nodes. @param {string[]} ids */
+  draw(ids) {
+    if (ids === this.ids) return
+    this.ids = ids
+    this.known = new Set(ids)
+    this.patterns = new Map(ids.map((id) => [patternOf(id), id]))
+    this.seen.at = ''
+    for (const one of [this.drawn, this.parts, this.taken]) one.clear()
+    for (const [path, spans] of this.byPath) this.part(path, spans)
+    for (const way of this.ways.values()) this.way(way)
+  }
+
+  /** The node of the drawing that stands for a path, or ''. @param {string} path */
+  idOf(path) {
+    let id = this.drawn.get(path)
+    if (id === undefined) {
+      const name = last(path)
+      id = this.known?.has(path) ? path : this.patterns?.get(patternOf(path)) ?? (this.known?.has(name) ? name : '')
+      this.drawn.set(path, id)
     }
+    return id
+  }
+
+  /** @param {string} path @param {Span[]} spans its executions */
+  part(path, spans) {
+    const id = this.idOf(path), parts = this.parts.get(id)
+    if (parts) parts.push(spans)
+    else if (id) this.parts.set(id, [spans])
+  }
+
+  /** @param {{from: string, path: string, to: string, n: number}} way */
+  way({from, path, to, n}) {
+    const up = patternOf(path.slice(0, path.lastIndexOf('/') + 1))
+    const find = (/** @type {string} */ name) => this.patterns?.get(up + name) ?? (this.known?.has(name) ? name : '')
+    const edge = `${find(from)} ${find(to)}`
+    if (!this.taken.has(edge)) this.taken.set(edge, n)
+  }
+
+  /** The edges of the drawing that had been taken behind an event, `from to`. @param {number} n */
+  takenBy(n) {
+    return new Set([...this.taken].filter(([, first]) => first <= n).map(([edge]) => edge))
+  }
+
+  /** The execution of a node of the drawing, or of a path, that had begun last behind an event. @param {string} id @param {number} n */
+  latestOf(id, n) {
+    /** @type {Span|undefined} */
+    let found
+    for (const spans of this.parts.get(id) ?? [this.byPattern.get(patternOf(id)) ?? NONE]) {
+      const one = spans[firsts(spans.length, (i) => spans[i].n0 <= n) - 1]
+      if (one && one.n0 > (found?.n0 ?? 0)) found = one
+    }
+    return found
+  }
+
+  /** What began last of what goes on: an effect, or else a node. */
+  get current() {
+    /** @type {Span|undefined} */
+    let found
+    for (const one of this.open.values()) found = one
+    if (!found) for (const same of this.going.values()) for (const one of same) if (one.n0 > (found?.n0 ?? 0)) found = one
+    return found
+  }
+
+  /**
+   * What the nodes of the drawing looked like behind an event, by id: how one stands, and how often it was entered.
+   * @param {number} n
+   */
+  shown(n) {
+    const at = `${this.version} ${n}`
+    if (at === this.seen.at) return this.seen.found
+    /** @type {Map<string, {status: string, times: number}>} */
+    const found = new Map()
+    for (const [id, parts] of this.parts) {
+      let times = 0, status = ''
+      for (const spans of parts) {
+        const begun = firsts(spans.length, (i) => spans[i].n0 <= n)
+        if (!begun) continue
+        const one = this.outcomeAt(spans[begun - 1], n)
+        if (!times || urgency(one) <= urgency(status)) status = one
+        times += begun
+      }
+      if (times) found.set(id, {status, times})
+    }
+    this.seen = {at, found}
     return found
   }
 
   /** The span that an event began, ended, or happened in. @param {number} n @returns {Span|null} */
   spanOf(n) {
     const row = this.rows[n - 1]
-    if (!row) return null
-    const owner = this.owner(row)
-    const own = owner.children.find((one) => one.n0 === n || one.n1 === n)
-    return own ?? (row.path ? owner : this.root)
+    return row ? this.about[n] ?? (row.path ? this.owner(row) : this.root) : null
   }
 }
 
@@ -443,21 +536,17 @@ const urgency = (status) => URGENCY.indexOf(status) + (URGENCY.includes(status) 
 /** Of the outcomes of many the one that is said of all comes first: what goes on, what waits, what went wrong. @param {string} outcome */
 export const foremost = (outcome) => ['running', 'waiting', 'failed', 'timeout', 'expired', 'cancelled', 'ok'].indexOf(outcome.split(':')[0]) + 1 || 9
 
-/** @param {Span[]} open */
-function waiting(open) {
-  const found = new Set()
-  let busy = false
-  for (const one of open) {
-    if (one.kind === 'human') return 'waiting:human'
-    if (one.kind === 'tool' && one.outcome === 'caller') found.add('waiting:tool')
-    else if (one.kind === 'signal' || one.kind === 'child') found.add(`waiting:${one.kind}`)
-    else if (one.kind === 'timer' && WAITING_TIMERS.includes(one.name)) found.add('waiting:timer')
-    else if (!(one.kind === 'timer' && COMPANION_TIMERS.includes(one.name))) busy = true
-  }
-  if (found.has('waiting:tool')) return 'waiting:tool'
-  if (busy) return ''
-  return ['waiting:signal', 'waiting:child', 'waiting:timer'].find((status) => found.has(status)) ?? ''
+/** How an open span has its run, or its node, stand. @param {Span} one */
+function standing({kind, name, outcome}) {
+  if (kind === 'human' || kind === 'signal' || kind === 'child') return `waiting:${kind}`
+  if (kind === 'tool' && outcome === 'caller') return 'waiting:tool'
+  if (kind === 'timer' && WAITING_TIMERS.includes(name)) return 'waiting:timer'
+  if (kind === 'timer' && COMPANION_TIMERS.includes(name)) return ''
+  return kind === 'pause' ? 'paused' : 'busy'
 }
+
+/** What something waits for that stands so; '' if something is done meanwhile. @param {string} [how] */
+const waiting = (how = '') => (how.startsWith('waiting') ? how : '')
 
 /**
  * @param {Span['kind']} kind @param {string} path @param {number} iteration @param {string} name

@@ -25,6 +25,8 @@ export class Graph {
     this.element = h('div', {class: 'graph'})
     /** @type {Map<string, {group: SVGElement, hit: SVGElement, glyph: SVGElement, badge: SVGElement, times: SVGElement, name: string}>} */
     this.nodes = new Map()
+    /** Its nodes, by their ids. @type {string[]} */
+    this.ids = []
     /** @type {{from: string, to: string, path: SVGElement, count: SVGElement|null}[]} */
     this.edges = []
     this.state = ''
@@ -38,10 +40,6 @@ export class Graph {
     this.closed = true
     this.sized.disconnect()
     this.element.closest('dialog')?.close()
-  }
-
-  get ids() {
-    return [...this.nodes.keys()]
   }
 
   /** @param {string} run */
@@ -77,6 +75,7 @@ export class Graph {
     fill(this.element, frame, h('div', {class: 'zoom'}, this.zooms('−', 'Smaller', 1 / ZOOM_STEP), this.zooms(corners(), 'Whole', 0), this.zooms('+', 'Larger', ZOOM_STEP), this.whole))
     this.frame = frame
     this.drawing = drawing
+    this.ids = [...this.nodes.keys()]
     this.size = {width: scene.width + 2 * PAD_PX, height: scene.height + 2 * PAD_PX}
     // It is inserted once its frame has a size: each change of the size costs a new layout.
     this.fitted = true

@@ -6,7 +6,7 @@ import {count, duration, grouped, instant, moment, some, spent} from '../lib/for
 import {asking, follow} from '../lib/follow.js'
 import {cell, headings, List, row as line} from '../lib/list.js'
 import {endingOf, rowOf, rowsOf} from '../lib/rows.js'
-import {last, Run} from '../lib/run.js'
+import {Run} from '../lib/run.js'
 import {chip, look, over} from '../lib/status.js'
 import {divider, sized} from './dividers.js'
 import {go, note} from './going.js'
@@ -91,6 +91,8 @@ export class RunView extends HTMLElement {
     this.events = []
     /** Which version of the run its events are listed of. @type {number} */
     this.listed = -1
+    /** How many events have been looked at whether they fit the filter. */
+    this.sifted = 0
     /** @type {import('../lib/rows.js').Ending|null} */
     this.ending = null
     this.language = ''
@@ -402,10 +404,7 @@ export class RunView extends HTMLElement {
 
   /** A node of the drawing: its latest execution. @param {string} id */
   chooseNode(id) {
-    const n = this.n ?? this.run.last
-    const plain = id.replace(/\[\d*\]/g, '[]')
-    const found = [...this.run.latest.values()].filter((one) => one.n0 <= n && (one.path === id || one.path.replace(/\[\d*\]/g, '[]') === plain || last(one.path) === id))
-    this.look({node: id, chosen: found.at(-1)?.n0 ?? null}, true)
+    this.look({node: id, chosen: this.run.latestOf(id, this.n ?? this.run.last)?.n0 ?? null}, true)
   }
 
   /** @param {number} by */
@@ -445,6 +444,8 @@ export class RunView extends HTMLElement {
   narrow() {
     this.filter = {family: this.family.value, failed: this.failed.checked, text: this.find.value.toLowerCase()}
     this.listed = -1
+    this.events = []
+    this.sifted = 0
     this.asked()
   }
 
@@ -465,17 +466,15 @@ export class RunView extends HTMLElement {
     this.header()
     this.scrub(n)
     if (!run.last) return
-    const executed = this.executed(n)
+    run.draw(this.graph.ids)
+    const executed = this.node ? run.latestOf(this.node, n)?.n0 : undefined
     const at = Math.min(this.chosen ?? executed ?? this.n ?? this.settled(), run.last)
     const absent = this.loaded && this.chosen === null && executed === undefined ? this.node : ''
     const span = run.spanOf(at)
     for (const list of [this.waterfall.list, this.list]) list.measured()
     this.waterfall.show(run, n, span, this.loaded, this.chosen !== null)
-    const ids = this.graph.ids
-    const shown = run.shown(n, ids)
-    const ways = new Set([...run.ways.values()].filter((one) => one.n <= n).flatMap((one) => this.way(one, ids)))
     // While the events are still being read, it is not known what goes on.
-    if (this.loaded || this.n !== null) this.graph.colour(shown, ways, this.node || (span ? this.nodeOf(span, ids) : ''))
+    if (this.loaded || this.n !== null) this.graph.colour(run.shown(n), run.takenBy(n), this.node || drawnOf(run, span))
     this.entries(at)
     if (this.language === 'python') this.source.show({id: /** @type {string} */ (this.run_id), n})
     this.outcome.show(this.summary())
@@ -494,46 +493,20 @@ export class RunView extends HTMLElement {
     return {id, run, loaded, event: (/** @type {number} */ n) => this.inspector.event({id, run}, n)}
   }
 
-  /** The execution of the selected node that had begun last at an event. @param {number} n */
-  executed(n) {
-    if (!this.node) return undefined
-    const plain = this.node.replace(/\[\d*\]/g, '[]')
-    const found = [...this.run.byPath.values()].flat().filter((one) => one.n0 <= n && (one.path === this.node || one.path.replace(/\[\d*\]/g, '[]') === plain || last(one.path) === this.node))
-    return found.sort((a, b) => a.n0 - b.n0).at(-1)?.n0
-  }
-
   /** What is looked at where nobody has chosen: the first failure, else what is going on, else the whole run. */
   settled() {
     const {run} = this
     // A run that is still loading is incomplete.
     if (!this.loaded) return 1
     if (run.final === 'failed' || run.final === 'expired') {
-      const deepest = [...run.nodes.values()].filter((one) => one.outcome === 'failed').sort((a, b) => b.depth - a.depth || a.n1 - b.n1)[0]
+      const {deepest} = run
       const effect = deepest?.children.find((one) => one.outcome === 'failed')
+      if (deepest) return (effect ?? deepest).n0
       // A node may have ended before its edge is taken.
-      const last = run.failures.map((n) => run.spanOf(n)).findLast((one) => one && one.kind !== 'run')
-      return (effect ?? deepest ?? last)?.n0 ?? 1
+      const last = run.failures.findLast((n) => run.spanOf(n)?.kind !== 'run')
+      return (last && run.spanOf(last)?.n0) || 1
     }
-    if (run.final) return 1
-    return [...run.open.values()].at(-1)?.n0 ?? [...run.nodes.values()].findLast((one) => one.n1 === Infinity)?.n0 ?? 1
-  }
-
-  /** @param {{from: string, path: string, to: string}} route @param {string[]} ids */
-  way(route, ids) {
-    const up = route.path.slice(0, Math.max(route.path.lastIndexOf('/'), 0)).replace(/\[\d*\]/g, '[]')
-    const find = (/** @type {string} */ name) => ids.find((id) => id === name || id.replace(/\[\d*\]/g, '[]') === (up ? `${up}/${name}` : name))
-    const from = find(route.from), target = find(route.to)
-    return from && target ? [`${from} ${target}`] : []
-  }
-
-  /** @param {import('../lib/run.js').Span} span @param {string[]} ids */
-  nodeOf(span, ids) {
-    for (let one = /** @type {import('../lib/run.js').Span|null} */ (span); one; one = one.parent) {
-      const path = one.path.replace(/\[\d*\]/g, '[]')
-      const found = ids.find((id) => id.replace(/\[\d*\]/g, '[]') === path) ?? ids.find((id) => id === last(path))
-      if (found && one.path) return found
-    }
-    return ''
+    return run.final ? 1 : run.current?.n0 ?? 1
   }
 
   header() {
@@ -592,7 +565,9 @@ export class RunView extends HTMLElement {
     // and its last ones to whoever has followed it to its end.
     const end = this.loaded && !chosen && (this.tailing ? this.list.atEnd : !over(run.statusAt(run.last)))
     this.tailing ||= this.loaded
-    this.events = this.filter.family || this.filter.failed || this.filter.text ? run.rows.filter((row) => this.fits(row)) : run.rows
+    if (this.filter.family || this.filter.failed || this.filter.text) {
+      for (; this.sifted < run.last; this.sifted++) if (this.fits(run.rows[this.sifted])) this.events.push(run.rows[this.sifted])
+    } else this.events = run.rows
     this.list.set(this.events.length, {active: chosen ? this.index(at) : -1, sought: end ? this.events.length - 1 : -1})
     this.counted.textContent = this.events.length === run.last ? '' : `${grouped(this.events.length)} of ${grouped(run.last)}`
   }
@@ -673,6 +648,15 @@ function spoken(pieces) {
     was = has
   }
   return {said: text.length > SAID_MAX ? `… ${text.slice(-SAID_MAX)}` : text, lacks}
+}
+
+/** The node of the drawing that a span is in, or ''. @param {Run} run @param {import('../lib/run.js').Span|null} span */
+function drawnOf(run, span) {
+  for (let one = span; one?.path; one = one.parent) {
+    const id = run.idOf(one.path)
+    if (id) return id
+  }
+  return ''
 }
 
 /** The origin of a run. @param {string} id @param {string|null} parent @param {string|null} schedule @param {{run: string, n: number}|null} forked @param {string|null} continues */
