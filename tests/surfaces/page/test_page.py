@@ -802,7 +802,8 @@ async def test_what_a_run_was_given_is_edited_in_a_fork(stage: Stage) -> None:
     assert 'instruction: "Say \\"it\\": twice."\n' in written
     await source.fill(written.replace("    name: Send", "    colour: red"))
     await page.get_by_role("button", name="Fork", exact=True).click()
-    await page.locator("dialog li", has_text="unknown field 'colour'").get_by_role("button", name="line 7").click()
+    fault = page.locator("dialog li", has_text="unknown field 'colour'")
+    await fault.get_by_role("button", name="line 7, column 5").click()
     chosen = "(one) => one.value.slice(one.selectionStart, one.selectionEnd)"
     assert await source.evaluate(chosen) == "    colour: red"
     await source.fill(written)

@@ -1,6 +1,7 @@
 """Starting in a real browser: examples, files and texts, and the links between definitions and their runs."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -92,7 +93,20 @@ async def test_the_problems_of_a_text_are_shown_under_it(stage: Stage) -> None:
     source = page.get_by_placeholder("the text of a definition")
     await source.fill("id: broken\nnodes: {a: {}}\nentry: b\n")
     faults = page.locator("details .problem li")
-    await expect(faults.filter(has_text="line 1 id: broken edges: is required")).to_have_count(1)
+    missing = faults.filter(has_text="edges is required")
+    await expect(missing).to_contain_text("line 1, column 1")
+    await expect(missing.locator(".excerpt")).to_have_text("id: broken")
+    await expect(missing.locator("mark")).to_have_text("i")
+    # A refused start shows them in the same way.
+    await page.locator("form.start > .actions button").click()
+    refused = page.locator(".start .failure li").filter(has_text="entry node 'b' does not exist")
+    await expect(refused).to_contain_text("line 3, column 1")
+    await expect(refused.locator(".excerpt")).to_have_text("entry: b")
+    # Of a long line, what is around the place is shown.
+    await source.fill(f'{{"id": "{"𝒙" * 300}", "edges": ]}}')
+    await expect(faults).to_have_count(1)
+    await expect(faults.locator(".excerpt")).to_have_text(re.compile('^…(𝒙)+", "edges": ]}$'))
+    await expect(faults.locator("mark")).to_have_text("]")
     await source.fill(json.dumps(workflow({"a": {}}, inputs={"who": {"type": "string", "required": True}})))
     await expect(page.get_by_label("who")).to_be_visible()
     await expect(faults).to_have_count(0)

@@ -9,17 +9,18 @@ export const tenant = document.querySelector('meta[name="callboard-tenant"]')?.g
 /** Whether there is only something to look at. */
 export const readsOnly = document.querySelector('meta[name="callboard-may"]')?.getAttribute('content') === 'read'
 
-/** @typedef {{code: string, message: string, where?: string, expected?: string, line?: number}} Problem */
+/** @typedef {{code: string, message: string, where?: string, expected?: string, line?: number, column?: number}} Problem `line`, `column`: from 1, in the text that was sent */
 
 /** What the server refuses, or cannot do. */
 export class Refused extends Error {
-  /** @param {number} status @param {{code?: string, message?: string, remedy?: string, problems?: Problem[]}} error */
-  constructor(status, error) {
+  /** @param {number} status @param {{code?: string, message?: string, remedy?: string, problems?: Problem[]}} error @param {string} [source] the text that the lines of problems are those of */
+  constructor(status, error, source = '') {
     super(error.message ?? `the server answers ${status}`)
     this.status = status
     this.code = error.code ?? ''
     this.remedy = error.remedy ?? ''
     this.problems = error.problems ?? []
+    this.source = source
   }
 }
 
@@ -45,13 +46,13 @@ export async function get(parts, query = {}, signal) {
 
 /**
  * @param {string[]} parts
- * @param {unknown} [body]
+ * @param {any} [body]
  * @param {Record<string, string|number>} [query]
  * @param {Record<string, string>} [more] headers
  */
 export async function send(parts, body = {}, query = {}, more = {}) {
   const text = new URLSearchParams(Object.entries(query).map(([name, value]) => [name, String(value)])).toString()
-  return await answered(post(`${path(...parts)}${text ? `?${text}` : ''}`, body, more))
+  return await answered(post(`${path(...parts)}${text ? `?${text}` : ''}`, body, more), body.source ?? (body.definition ?? body.start?.definition)?.source)
 }
 
 /** @param {string} url @param {unknown} body @param {Record<string, string>} [more] headers */
@@ -60,8 +61,8 @@ export function post(url, body, more = {}) {
   return fetch(url, {method: 'POST', headers, credentials: 'same-origin', body: JSON.stringify(body)})
 }
 
-/** @param {Promise<Response>} asked */
-async function answered(asked) {
+/** @param {Promise<Response>} asked @param {string} [source] the text of a definition that was sent */
+async function answered(asked, source) {
   let response
   try {
     response = await asked
@@ -79,5 +80,5 @@ async function answered(asked) {
   }
   if (response.ok) return value
   if (response.status === 401) document.dispatchEvent(new CustomEvent('unauthorized'))
-  throw new Refused(response.status, value.error ?? {})
+  throw new Refused(response.status, value.error ?? {}, source)
 }

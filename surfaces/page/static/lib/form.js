@@ -127,13 +127,3 @@ function nearest(places, where) {
   }
   return places.get('')
 }
-
-/** The problems of a text that have a line, each with this line; a click selects it there. @param {HTMLTextAreaElement} area @param {import('./api.js').Problem[]} problems */
-export function lined(area, problems) {
-  const lines = area.value.split('\n')
-  return problems.filter(({line}) => line).map(({line = 1, where, message, expected}) => h('li', {}, h('button', {type: 'button', class: 'quiet', onclick: () => {
-    const begin = lines.slice(0, line - 1).join('\n').length + (line > 1 ? 1 : 0)
-    area.focus()
-    area.setSelectionRange(begin, begin + (lines[line - 1] ?? '').length)
-  }}, `line ${line}`), ' ', h('code', {}, (lines[line - 1] ?? '').trim()), ` ${where ? `${where}: ` : ''}${message}`, expected ? h('span', {class: 'soft'}, ` — expected ${expected}`) : null))
-}

@@ -4,6 +4,10 @@ import {fill, h} from '../lib/dom.js'
 import {Refused} from '../lib/api.js'
 
 /** @typedef {import('../lib/dom.js').Child} Child */
+/** @typedef {import('../lib/api.js').Problem} Problem */
+
+/** How many characters of a line of a text are shown, around the place of a problem. */
+const LINE_CHARS_MAX = 120
 
 /** @param {string} title @param {...Child} more */
 export const nothing = (title, ...more) => h('div', {class: 'nothing'}, h('h2', {}, title), ...more.map((one) => (typeof one === 'string' ? h('p', {}, one) : one)))
@@ -33,9 +37,37 @@ export function failure(error, ...more) {
     h('strong', {}, found.message),
     found.code ? h('code', {}, found.code) : null,
     found.remedy ? h('p', {}, found.remedy) : found.code ? remedy(found.code) : null,
-    found.problems.length ? h('ul', {}, found.problems.map((one) => h('li', {}, one.where ? h('code', {}, one.where) : null, ' ', one.message, one.expected ? h('span', {class: 'soft'}, ` — expected ${one.expected}`) : null))) : null,
+    found.problems.length ? h('ul', {}, found.problems.map((one) => told(one, found.source, h('span', {class: 'soft'}, placeOf(one))))) : null,
     ...more,
   )
+}
+
+/** Where a problem is in a text. @param {Problem} problem */
+const placeOf = ({line, column}) => (line ? `line ${line}${column ? `, column ${column}` : ''}` : '')
+
+/** A problem, with the line that it is about if the text is known. @param {Problem} problem @param {string} source @param {Child} place */
+function told({where, message, expected, line, column}, source, place) {
+  const text = line && source ? source.split(/\r\n|\r|\n/)[line - 1] : ''
+  return h('li', {}, place, ' ', where ? h('code', {}, where) : null, ' ', message, expected ? h('span', {class: 'soft'}, ` — expected ${expected}`) : null, text?.trim() ? excerpt(text, column) : null)
+}
+
+/** A line of a text, or what is around a column of it, which is marked. @param {string} text @param {number} [column] */
+function excerpt(text, column = 0) {
+  // Columns count characters, also those that JavaScript has as two.
+  const all = [...text], at = column - 1
+  const first = Math.max(0, Math.min(at - LINE_CHARS_MAX / 2, all.length - LINE_CHARS_MAX)), end = first + LINE_CHARS_MAX
+  const part = (/** @type {number} */ from, /** @type {number} */ to) => all.slice(Math.max(first, from), Math.min(end, to)).join('')
+  return h('pre', {class: 'excerpt'}, first ? '…' : null, column ? [part(first, at), h('mark', {}, all[at] ?? ' '), part(at + 1, end)] : part(first, end), end < all.length ? '…' : null)
+}
+
+/** The problems of a text that have a line, each with this line; a click selects it there. @param {HTMLTextAreaElement} area @param {Problem[]} problems */
+export function lined(area, problems) {
+  const lines = area.value.split('\n')
+  return problems.filter(({line}) => line).map((one) => told(one, area.value, h('button', {type: 'button', class: 'quiet', onclick: () => {
+    const before = lines.slice(0, (one.line ?? 1) - 1), begin = before.join('\n').length + (before.length ? 1 : 0)
+    area.focus()
+    area.setSelectionRange(begin, begin + (lines[before.length] ?? '').length)
+  }}, placeOf(one))))
 }
 
 /**

@@ -3,9 +3,9 @@
 import {get, Refused, send, to} from '../lib/api.js'
 import {fill, h} from '../lib/dom.js'
 import {hasMembers, plain, same} from '../lib/fields.js'
-import {Form, lined, tell} from '../lib/form.js'
+import {Form, tell} from '../lib/form.js'
 import {exampleCards, modelNote, noModel} from './examples.js'
-import {failure, field, once} from './parts.js'
+import {failure, field, lined, once} from './parts.js'
 import {go} from './going.js'
 
 const TYPING_MS = 300

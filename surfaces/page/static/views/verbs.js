@@ -2,11 +2,11 @@
 
 import {get, path, readsOnly, Refused, send, to} from '../lib/api.js'
 import {fill, h} from '../lib/dom.js'
-import {lined, tell as tellPlaces} from '../lib/form.js'
+import {tell as tellPlaces} from '../lib/form.js'
 import {read, valueOf} from '../lib/numbers.js'
 import {ENDED_BADLY, over} from '../lib/status.js'
 import {go} from './going.js'
-import {dialog, failure, field} from './parts.js'
+import {dialog, failure, field, lined} from './parts.js'
 
 /** @param {string} run @param {string} status @param {import('../lib/run.js').Run} told */
 export function verbs(run, status, told) {
