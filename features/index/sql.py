@@ -159,7 +159,10 @@ def _column(column: str, test: Term) -> Condition:
             found = _contains(column, test.value)
             return _not(test, Condition(f"({column} IS NOT NULL AND {found.sql})", found.values))
         case "=" | "!=":
-            return _not(test, Condition(f"({column} = ? AND {column} IS NOT NULL)", [test.value]))
+            # SQLite uses the indexes of parents and origins, which leave out runs without one, only if told that there
+            # is one.
+            known = f"{column} != ''" if column in ("parent", "origin") and test.value else f"{column} IS NOT NULL"
+            return _not(test, Condition(f"({column} = ? AND {known})", [test.value]))
         case _:
             # A comparison with an unknown value is false, also for a negation, which would take NULL for unknown.
             return Condition(f"({column} {test.op} ? AND {column} IS NOT NULL)", [test.value])

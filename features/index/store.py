@@ -26,7 +26,7 @@ from callboard.projections.lists.runs import AT_WORK, RowStatus, RunFold, RunRow
 from callboard.projections.lists.where import Both, Where
 from callboard.projections.run.run_texts import Texts, texts
 
-VERSION = 12
+VERSION = 13
 """The version of the tables and of the folds in them. An index of another version is rebuilt."""
 
 FOLDS_KEPT_MAX = 2_000
@@ -45,6 +45,9 @@ REST_MAX = 100_000
 
 FEW_MAX = 10_000
 """The number of matching runs up to which they are sorted, instead of searched in a sorted list."""
+
+COUNTED_MAX = 1_000
+"""The number of runs up to which their children are looked up by parent. For more runs, all children are counted."""
 
 CACHE_KIB = 32 * 1024
 """The size of SQLite's cache."""
@@ -66,6 +69,7 @@ CREATE INDEX by_tokens ON runs (tokens);
 CREATE INDEX by_cost ON runs (cost);
 CREATE INDEX by_error ON runs (error) WHERE error IS NOT NULL;
 CREATE INDEX by_end ON runs (ended);
+CREATE INDEX children ON runs (parent, place) WHERE parent != '';
 CREATE INDEX forks ON runs (origin) WHERE origin != '';
 CREATE INDEX forks_open ON runs (place) WHERE origin != '' AND ended IS NULL;
 CREATE INDEX runs_at_work ON runs (place) WHERE at_work;
@@ -438,7 +442,7 @@ class RunIndex:
                 [end, since, *found.values, limit],
             )
             if len(rows) >= limit or not since:
-                return [_decode(state).row for (state,) in rows]
+                return self._with_children([_decode(state).row for (state,) in rows])
             width *= WIDER
 
     def _select_sorted(self, where: Where, limit: int, before: str | None, order: Order) -> list[RunRow]:
@@ -457,7 +461,15 @@ class RunIndex:
                 break
         marks = ", ".join("?" * len(places))
         states = dict(self._query(f"SELECT place, state FROM states WHERE place IN ({marks})", [*places]))
-        return [_decode(states[place]).row for place in places]
+        return self._with_children([_decode(states[place]).row for place in places])
+
+    def _with_children(self, rows: list[RunRow]) -> list[RunRow]:
+        """Return the rows with the number of child runs of each."""
+        few = [row.run for row in rows] if len(rows) <= COUNTED_MAX else []
+        parents = f" AND parent IN ({', '.join('?' * len(few))})" if few else ""
+        sql = f"SELECT parent, count(*) FROM runs WHERE parent != ''{parents} GROUP BY parent"
+        children = dict(self._query(sql, [*few])) if rows else {}
+        return [msgspec.structs.replace(row, children=children.get(row.run, 0)) for row in rows]
 
     def _few(self, where: Where, order: Order, begins: int | None) -> list[int] | None:
         """Return the sorted places of all matching runs behind the place ``begins``; None if many runs match."""

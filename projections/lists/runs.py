@@ -6,6 +6,7 @@ not parked.
 """
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
@@ -73,7 +74,8 @@ class RunRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``tags`` are those of its start. ``attributes`` are the values at the paths that its start names
     (`callboard.projections.run.attributes`). ``origin`` is the run that it is a fork of, and ``parted_at`` the last
     event that they share; tokens, cost and duration cover later events. ``parent`` is the run that started it as a
-    child. ``encryption_key`` is the name of the key that encrypts it. ``by`` is the name of who started it.
+    child, and ``children`` the number of runs that it started itself. ``encryption_key`` is the name of the key that
+    encrypts it. ``by`` is the name of who started it.
     """
 
     run: str
@@ -99,6 +101,7 @@ class RunRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
     origin: str = ""
     parted_at: int = 0
     parent: str = ""
+    children: int = 0
     encryption_key: str = ""
     by: str = ""
 
@@ -247,7 +250,10 @@ class Runs:
             self._runs[event.run] = begin_without_start(event)
 
     def view(self) -> list[RunRow]:
-        return [run.row for run in reversed(self._runs.values())]
+        children = Counter(run.row.parent for run in self._runs.values())
+        return [
+            msgspec.structs.replace(run.row, children=children[run.row.run]) for run in reversed(self._runs.values())
+        ]
 
     def _word(self, word: str) -> str:
         if len(self._words) > WORDS_MAX:

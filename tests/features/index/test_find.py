@@ -30,6 +30,7 @@ from callboard.features.index import store as index_store
 from callboard.features.index.files import Slot, is_kept, slot
 from callboard.features.index.index_follower import Following
 from callboard.features.index.newest_runs import NewestRuns, until_enough
+from callboard.features.index.sql import condition
 from callboard.features.index.store import Column, Order, RunIndex, Taken
 from callboard.projections.lists.runs import STATUSES, RunFold, RunRow, Runs
 from callboard.projections.lists.where import Both, Either, Not, Term, Where, where
@@ -353,7 +354,7 @@ def test_it_is_there_again_with_its_file_and_not_with_another_stream_or_version(
 def test_what_is_folded_into_it_has_a_version() -> None:
     """Whoever changes what a row or a table holds makes indexes anew, by another version."""
     held = repr((RunFold.__struct_fields__, RunRow.__struct_fields__, Texts.__struct_fields__, index_store.SCHEMA))
-    assert (index_store.VERSION, sha256(held.encode()).hexdigest()[:12]) == (12, "01bb606e45fa")
+    assert (index_store.VERSION, sha256(held.encode()).hexdigest()[:12]) == (13, "a2c0aff4c2a7")
 
 
 def test_forks_of_a_run_are_found() -> None:
@@ -661,3 +662,14 @@ def test_costs_are_summed_without_counting_children_twice() -> None:
     assert found(index, "cost>=2.25") == [3, 2, 0]
     assert found(index, "cost>2.3") == []
     assert found(index, "parent=Run-0") == [3]
+    assert [row.children for row in index.select(every, 10)] == [0, 0, 0, 1]
+    assert [row.children for row in index.select(every, 10, order=Order("tokens"))] == [0, 0, 0, 1]
+
+
+def test_the_children_of_a_run_are_found_by_an_index() -> None:
+    index = indexed(LOGS)
+    for question, name in [("parent=Run-1", "children"), ("origin=Run-1", "forks")]:
+        found = condition(where(question, STATUSES, NOW))
+        plan = index._query(f"EXPLAIN QUERY PLAN SELECT place FROM runs WHERE {found.sql}", found.values)  # pyright: ignore[reportPrivateUsage]
+        assert f"USING COVERING INDEX {name} " in plan[0][-1] or f"USING INDEX {name} " in plan[0][-1]
+    index.close()

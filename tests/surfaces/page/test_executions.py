@@ -159,7 +159,7 @@ async def test_child_runs_are_folded_into_the_row_of_their_parent(stage: Stage) 
     rows = page.locator(".run-row.list-row")
 
     def row(run: str) -> Locator:
-        return page.locator(f".run-row[data-name='{run}']")
+        return page.locator(f".run-row:is([data-name='{run}'], [data-name$='/{run}'])")
 
     await expect(row("tree")).to_have_attribute("aria-expanded", "false")
     await expect(row("tree-child-0")).to_have_count(0)
@@ -181,9 +181,19 @@ async def test_child_runs_are_folded_into_the_row_of_their_parent(stage: Stage) 
     await runs.press("h")
     await expect(row("tree")).to_have_attribute("aria-expanded", "false")
     await expect(row("tree-child-0")).to_have_count(0)
-    # A filtered list shows each run in its own place.
+    # A filtered list shows each run in its own place, and below its parent if they are asked for.
     await page.goto(stage.url("runs?q=tree-"))
     await expect(rows).to_have_count(len(family) - 1)
+    await row("tree-child-0").get_by_role("button", name="Show 1 child run").click()
+    await expect(rows).to_have_count(len(family))
+    await expect(page.locator("[data-name='tree-child-0/tree-grandchild']")).to_have_attribute("aria-level", "2")
+    await page.goto(stage.url("runs?order=run&q=tree&status=completed"))
+    await row("tree").get_by_role("button", name="Show 3 child runs").click()
+    below = page.locator("[data-name^='tree/']")
+    await expect(below).to_have_count(3)
+    await expect(below.first).to_contain_text("tree-child-2")
+    await row("tree").get_by_role("button", name="Hide 3 child runs").click()
+    await expect(below).to_have_count(0)
 
     # A child run that starts now comes below its parent.
     await page.goto(stage.url("runs"))

@@ -13,6 +13,8 @@ import {savedViews} from './saved.js'
 
 /** As many as are asked for with the document (`shell.py`). */
 const PAGE = 200
+/** How many child runs of a run are shown below it. */
+const CHILDREN_MAX = 2_000
 const ROW_PX = 40
 const FOLD_PX = 20
 const SINCE = [['', 'any time'], ['3600', 'last hour'], ['86400', 'last 24 h'], ['604800', 'last 7 days']]
@@ -48,10 +50,10 @@ export class RunsView extends HTMLElement {
   list
   /** @type {any[]} */
   rows = []
-  /** The rows as they are seen, child runs below the run that started them. @type {{one: any, depth: number, children: number}[]} */
+  /** The rows as they are seen, child runs below the run that started them, by `name`. @type {{one: any, depth: number, name: string}[]} */
   lines = []
-  /** Runs whose child runs are seen. @type {Set<string>} */
-  unfolded = new Set()
+  /** Child runs that are seen, by the run that started them, the newest first. @type {Map<string, Map<string, any>>} */
+  unfolded = new Map()
   /** @type {any[]} */
   news = []
   /** @type {Map<string, any>} rows and news, by their runs */
@@ -112,13 +114,13 @@ export class RunsView extends HTMLElement {
     const offered = Object.entries(OFFERED).map(([name, word]) => this.offered(name, word))
     this.pill = h('button', {class: 'news', hidden: true, onclick: () => this.merge()})
     this.note = h('div', {class: 'note'})
-    this.picking = new Picking(() => this.drawn(), (run) => this.byRun.get(run)?.status ?? '')
+    this.picking = new Picking(() => this.drawn(), (run) => [...this.known(run)][0]?.status ?? '')
     this.heard = paced(() => this.isConnected && this.shown(), NEWS_MS)
     this.head = h('div', {class: 'run-row head', role: 'row'})
     this.columns = kept()
     const list = new List({
       label: 'Runs', height: ROW_PX, row: (index) => this.row(index),
-      name: (index) => this.lines[index]?.one.run ?? '', role: 'treegrid',
+      name: (index) => this.lines[index]?.name ?? '', role: 'treegrid',
       head: this.head, opens: true,
       opened: (index) => this.lines[index] && go(to(['runs', this.lines[index].one.run])),
       ended: () => this.load(false),
@@ -243,41 +245,53 @@ export class RunsView extends HTMLElement {
   }
 
   /**
-   * Set child runs below the run that started them, if that is listed. In the usual order all children of a run are listed
-   * before it, so they are known; what is filtered or sorted stays as the server lists it.
+   * Set child runs below the run that started them, if they were asked for. In the usual order they are not listed
+   * themselves if that run is; what is filtered or sorted stays as the server lists it.
    */
   arrange() {
     const nests = !FILTERS.some((name) => this.asked[name]) && this.rows.some((one) => one.parent)
-    /** @type {Map<string, any[]>} */
-    const children = new Map()
-    if (nests) for (const {run} of this.rows) children.set(run, [])
-    for (const one of this.rows) if (one.parent) children.get(one.parent)?.push(one)
     const before = this.lines
     this.lines = []
-    const add = (/** @type {any} */ one, /** @type {number} */ depth) => {
-      const below = children.get(one.run) ?? []
-      this.lines.push({one, depth, children: below.length})
-      if (this.unfolded.has(one.run)) for (const child of below) add(child, depth + 1)
+    const add = (/** @type {any} */ one, /** @type {number} */ depth, /** @type {string} */ name) => {
+      this.lines.push({one, depth, name})
+      for (const child of this.unfolded.get(one.run)?.values() ?? []) add(child, depth + 1, `${name}/${child.run}`)
     }
-    for (const one of this.rows) if (!children.has(one.parent)) add(one, 0)
+    for (const one of this.rows) if (!nests || !this.byRun.has(one.parent)) add(one, 0, one.run)
     this.list.set(this.lines.length)
     if (nests) this.stay(before)
   }
 
-  /** What is seen stays in its place when runs above it have come below their parents. @param {{one: any}[]} before */
+  /** What is seen stays in its place when runs above it have come below their parents. @param {{name: string}[]} before */
   stay(before) {
     const {top} = this.list
-    const at = new Map(this.lines.map(({one}, index) => [one.run, index]))
+    const at = new Map(this.lines.map(({name}, index) => [name, index]))
     let was = Math.min(Math.floor(top / ROW_PX), before.length - 1)
-    while (was >= 0 && !at.has(before[was].one.run)) was--
-    const by = was < 0 ? 0 : /** @type {number} */ (at.get(before[was].one.run)) - was
+    while (was >= 0 && !at.has(before[was].name)) was--
+    const by = was < 0 ? 0 : /** @type {number} */ (at.get(before[was].name)) - was
     if (top && by < 0) this.list.scroll(Math.max(0, top + by * ROW_PX))
   }
 
-  /** @param {string} run @param {boolean} open */
-  unfold(run, open) {
-    if (open) this.unfolded.add(run)
-    else this.unfolded.delete(run)
+  /** Show the child runs of a run, or hide them. @param {string} run @param {boolean} open */
+  async unfold(run, open) {
+    if (!open) this.unfolded.delete(run)
+    else {
+      /** @type {Map<string, any>} */
+      const below = new Map()
+      this.unfolded.set(run, below)
+      try {
+        let before
+        for (let more = true; more && below.size < CHILDREN_MAX;) {
+          const answer = await get(['runs'], {where: `parent=${quoted(run)}`, limit: PAGE, before})
+          for (const one of answer.runs) below.set(one.run, this.byRun.get(one.run) ?? one)
+          before = answer.runs.at(-1)?.run
+          more = answer.more
+        }
+      } catch (error) {
+        this.unfolded.delete(run)
+        this.note.replaceChildren(failure(error))
+        return
+      }
+    }
     this.drawn()
   }
 
@@ -285,18 +299,18 @@ export class RunsView extends HTMLElement {
   fold(event) {
     const line = this.lines[this.list.active]
     if (!line || event.target !== this.list.element || event.ctrlKey || event.metaKey || event.altKey) return
-    const {one: {run, parent}, depth, children} = line, open = this.unfolded.has(run)
+    const {one: {run, children}, depth, name} = line, open = this.unfolded.has(run)
     if (['l', 'ArrowRight'].includes(event.key) && children && !open) this.unfold(run, true)
     else if (!['h', 'ArrowLeft'].includes(event.key)) return
     else if (children && open) this.unfold(run, false)
-    else if (depth) this.list.choose(this.lines.findIndex(({one}) => one.run === parent))
+    else if (depth) this.list.choose(this.lines.findIndex((other) => other.name === name.slice(0, name.lastIndexOf('/'))))
     else return
     event.preventDefault()
   }
 
   /** @param {number} index */
   row(index) {
-    const {one, depth, children} = this.lines[index]
+    const {one, depth} = this.lines[index], children = Math.max(one.children ?? 0, this.unfolded.get(one.run)?.size ?? 0)
     const picked = this.picking.runs.has(one.run), open = this.unfolded.has(one.run)
     const made = h('div', {class: `run-row${picked ? ' picked' : ''}`, role: 'row', 'aria-level': depth + 1, 'aria-expanded': children ? String(open) : null},
       cell({class: 'picks'}, this.picking.box(one.run, () => this.lines.map((each) => each.one.run))),
@@ -358,16 +372,23 @@ export class RunsView extends HTMLElement {
 
   /** @param {any} event */
   apply(event) {
-    const known = this.byRun.get(event.run)
-    if (event.type === 'run.accepted' && !known) {
+    const known = this.known(event.run)
+    if (event.type === 'run.accepted' && !known.size) {
       const {definition} = event.payload
       const one = {run: event.run, definition: event.definition || definition.name || definition.hash.slice(0, 12), status: 'accepted', accepted_at: event.time, by: event.payload.start?.by, parent: event.payload.parent?.run}
+      for (const above of this.known(one.parent)) above.children = (above.children ?? 0) + 1
+      const below = this.unfolded.get(one.parent), older = [...below ?? []]
+      below?.clear()
+      for (const [run, other] of [[one.run, one], ...older]) below?.set(run, other)
       if (!this.fits(one)) return
       this.byRun.set(one.run, one)
       this.news.push(one)
-    } else if (known) {
-      change(known, event)
-    }
+    } else for (const one of known) change(one, event)
+  }
+
+  /** The rows of a run: in its own place, and below the run that started it. @param {string} run @returns {Set<any>} */
+  known(run) {
+    return new Set([this.byRun, ...this.unfolded.values()].map((rows) => rows.get(run)).filter(Boolean))
   }
 
   /** Whether only the server can decide which new runs are listed, and where. */
