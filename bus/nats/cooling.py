@@ -21,7 +21,7 @@ from contextlib import aclosing
 import msgspec
 import structlog
 
-from callboard.bus.errors import CallboardError
+from callboard.bus.errors import CallboardError, RunLost
 from callboard.bus.events import RunEnd
 from callboard.bus.log.port import Entry, NoAnswer, Refused, append, decode_recorded
 from callboard.bus.nats.blobs import COUNT
@@ -31,9 +31,8 @@ from callboard.bus.nats.copied import Copied
 from callboard.bus.nats.erasure import erase, erase_all
 from callboard.bus.nats.feed import MARK, RESTORED
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.jetstream_api import api
 from callboard.bus.nats.message_copies import copy_messages
-from callboard.bus.nats.purge import started_by
+from callboard.bus.nats.purge import finish, mark_again, purge_mark, started_by
 from callboard.bus.nats.segments import Listed, SegmentBuilder, SegmentDamaged, SegmentStore, read_manifest
 from callboard.bus.subjects import RunRef
 
@@ -182,7 +181,12 @@ async def _publish_mark(log: JetStreamLog, segment: str, body: bytes) -> bool:
 
 
 async def _remove(log: JetStreamLog, ref: RunRef, last: int) -> bool:
-    """Remove a marked run from the stream, except for its last event; return whether it is still there."""
+    """Remove a marked run from the stream, except for its last event; return whether it is still there.
+
+    Each removal ends at a sequence. So if another process restores the run now, or imports one with its id, nothing
+    that it stores is removed.
+    """
+    before = await log.last_sequence() + 1
     end = await log.last(ref)
     purged = await log.last_message(log.subjects.gone_subject(ref)) is not None
     if purged or end is None or end.sequence != last:
@@ -192,20 +196,21 @@ async def _remove(log: JetStreamLog, ref: RunRef, last: int) -> bool:
         cause = decode_recorded(first.subject, first.sequence, ref, "", first.data).event.cause
         if await started_by(log, ref, cause):
             await erase(log, cause)
-    for filter in (*log.subjects.pointless(ref), log.subjects.blob(ref, "*") + ".*"):
-        await erase_all(log, filter)
-    answer = await api(log.requests, f"STREAM.PURGE.{log.stream}", {"filter": log.subjects.run(ref), "keep": 1})
-    if "error" in answer:
-        raise NoAnswer(str(answer["error"]))
+    for filter in log.subjects.pointless(ref):
+        await erase_all(log, filter, before)
+    # Values are stored before the event that refers to them.
+    await erase_all(log, log.subjects.blob(ref, "*") + ".*", last)
+    await erase_all(log, log.subjects.run(ref), last)
     return True
 
 
 async def warm_run(log: JetStreamLog, ref: RunRef) -> int:
     """Move a run from cold storage back to the stream; return the number of its events.
 
-    Its events are appended again, as when a run is imported from an archive.
+    Its events are appended again, as when a run is imported from an archive. The run's end stays before them until they
+    are complete. If several processes restore the run, each continues where another one is.
 
-    :raises NotCold: if it is not in cold storage
+    :raises NotCold: if it is not in cold storage, or is purged in the meantime
     :raises LogUnreadable: if its segment cannot be read
     :raises NoAnswer: if no answer came; a further call continues
     """
@@ -216,12 +221,6 @@ async def warm_run(log: JetStreamLog, ref: RunRef) -> int:
             headers = {name: value for name, value in one.headers.items() if name == COUNT}
             await log.publish(Message(one.subject, one.data, headers))
     events = [one for one in messages if _is_event(log, one)]
-    end = events[-1].sequence
-    last = await log.last_stored(ref)
-    # Events of an interrupted attempt. The run's end is before them, and stays until they are complete.
-    while last is not None and last.sequence != end:
-        await erase(log, last.sequence)
-        last = await log.last_stored(ref)
     entries: list[Entry] = []
     for one in events:
         item = decode_recorded(one.subject, one.sequence, ref, one.headers.get(MARK, ""), one.data)
@@ -230,11 +229,35 @@ async def warm_run(log: JetStreamLog, ref: RunRef) -> int:
         entries.append(
             Entry(item.event.n, item.event.epoch, item.event.type, definition, f"{item.id}{RESTORED}", one.data)
         )
-    after = end
-    for at in range(0, len(entries), RESTORED_AT_ONCE):
-        after = await append(_Stream(log), ref, entries[at : at + RESTORED_AT_ONCE], after)
-    await erase(log, end)
+    try:
+        there = await _append_again(log, ref, entries, events[-1].sequence)
+    except RunLost:
+        there = False
+        if await purge_mark(log, ref) is None:
+            raise
+    if (mark := await purge_mark(log, ref)) is not None:
+        # Remove what was stored after it was purged.
+        await mark_again(log, ref, mark)
+        await finish(log, ref)
+        there = False
+    if not there:
+        raise NotCold(ref)
     return len(entries)
+
+
+async def _append_again(log: JetStreamLog, ref: RunRef, entries: Sequence[Entry], end: int) -> bool:
+    """Append those events of a run that the stream does not have after the run's end, and then remove this end.
+
+    Return whether the stream still has the run.
+    """
+    places = {entry.id: place for place, entry in enumerate(entries, 1)}
+    last = await log.last_stored(ref)
+    while last is not None and (stored := places.get(last.id, 0)) < len(entries):
+        after = last.sequence if stored else end
+        await append(_Stream(log), ref, entries[stored : stored + RESTORED_AT_ONCE], after)
+        last = await log.last_stored(ref)
+    await erase(log, end)
+    return last is not None
 
 
 class _Stream:

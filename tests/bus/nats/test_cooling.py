@@ -1,6 +1,6 @@
 """Cold storage: runs move from the stream into segments and back, and readers do not notice, whenever it is killed."""
 
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -141,6 +141,68 @@ async def test_a_run_is_restored(tmp_path: Path, segments: SegmentStore) -> None
         assert await compact(log, folder) == 1
         assert await cool_runs(log, folder, [ref("b")]) == [ref("b")]
         assert [one[1:] for one in await read(log, "b")] == [one[1:] for one in before]
+
+
+def pause_before(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, meanwhile: Callable[[], Awaitable[Any]], call: int = 1
+) -> None:
+    """Do something ``meanwhile``, when a function is called for the given time."""
+    original, calls = getattr(owner, name), 0
+
+    async def called(*args: Any, **more: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            await meanwhile()
+        return await original(*args, **more)
+
+    monkeypatch.setattr(owner, name, called)
+
+
+@pytest.mark.parametrize("call", [1, 2, 4])
+async def test_two_processes_restore_a_run_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int) -> None:
+    monkeypatch.setattr(cooling, "RESTORED_AT_ONCE", 2)
+    async with stage(tmp_path, run_log("b", {"text": LARGE})) as (connection, folder):
+        log = connection.log
+        before = await read(log, "b")
+        await cool_runs(log, folder, [ref("b")])
+        pause_before(monkeypatch, JetStreamLog, "last_stored", lambda: warm_run(log, ref("b")), call)
+        assert await warm_run(log, ref("b")) == len(before)
+        assert await hot(log, "b") == len(before)
+        assert [one[1:] for one in await read(log, "b")] == [one[1:] for one in before]
+
+
+@pytest.mark.parametrize(("name", "call"), [("last_message", 1), *(("erase_all", call) for call in range(1, 6))])
+async def test_a_run_is_restored_while_it_is_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, call: int
+) -> None:
+    """Its segment is marked, and the process that moves it is about to remove it from the stream."""
+    async with stage(tmp_path, run_log("b", {"text": LARGE})) as (connection, folder):
+        log = connection.log
+        before = await read(log, "b")
+        owner = JetStreamLog if name == "last_message" else cooling
+        pause_before(monkeypatch, owner, name, lambda: warm_run(log, ref("b")), call)
+        await cool_runs(log, folder, [ref("b")])
+        monkeypatch.undo()
+        assert await hot(log, "b") == len(before)
+        await compact(log, folder)
+        assert [one[1:] for one in await read(log, "b")] == [one[1:] for one in before]
+
+
+@pytest.mark.parametrize(("name", "call"), [("publish", 1), ("append", 1), ("append", 2), ("erase", 1)])
+async def test_a_run_is_purged_while_it_is_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, call: int
+) -> None:
+    monkeypatch.setattr(cooling, "RESTORED_AT_ONCE", 2)
+    async with stage(tmp_path, run_log("b", {"text": LARGE})) as (connection, folder):
+        log = connection.log
+        await cool_runs(log, folder, [ref("b")])
+        owner = JetStreamLog if name == "publish" else cooling
+        pause_before(monkeypatch, owner, name, lambda: purge_run(Client(log, TENANT), "b", Gone()), call)
+        with pytest.raises(NotCold):
+            await warm_run(log, ref("b"))
+        assert await log.read(ref("b")) == []
+        assert await log.next_message(log.subjects.blob(ref("b"), "*") + ".*", 1) is None
 
 
 async def test_a_fork_of_a_cold_run_and_a_cold_fork_are_read(tmp_path: Path, segments: SegmentStore) -> None:
@@ -322,7 +384,6 @@ class Steps:
             (cooling, "erase"),
             (cooling, "erase_all"),
             (cooling, "append"),
-            (cooling, "api"),
         ):
             monkeypatch.setattr(owner, name, self._counted(getattr(owner, name)))
 
