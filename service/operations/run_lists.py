@@ -136,10 +136,11 @@ class Listings:
             rows = await until_enough(newest, select, lambda found: found is not None and len(found) > limit)
         finally:
             newest.index.close()
-        some_are_cold = await self._log.last_message(self._log.subjects.segment_marks(tenant)) is not None
-        if rows is not None and len(rows) <= limit and some_are_cold:
+        if rows is None:
+            return None
+        if len(rows) <= limit and await self._log.last_message(self._log.subjects.segment_marks(tenant)) is not None:
             return None  # Runs in cold storage are only in the index.
-        return None if rows is None else (rows, end)
+        return rows, end
 
     async def matching(self, tenant: str, where: Where) -> int:
         """Return the number of matching runs. Raises as `page`."""
