@@ -182,7 +182,7 @@ class Run:
         return await self._tell("cancel", reason=reason, by=by, id=id)
 
     async def pause(self, reason: str = "", *, by: str | None = None, id: str | None = None) -> Event | None:
-        """Pause the run before its next node."""
+        """Pause the run before its next node, or effect in a workflow in Python."""
         return await self._tell("pause", reason=reason, by=by, id=id)
 
     async def resume(

@@ -438,8 +438,13 @@ class Stage(Protocol):
         """Wait until one has settled; the log decides which."""
         ...
 
-    def collecting(self) -> AbstractAsyncContextManager["Collection"]:
-        """Collect tasks as they settle. A cancellation does not interrupt the block; `Collection.next` returns it."""
+    def collecting(self, *, held: bool = False) -> AbstractAsyncContextManager["Collection"]:
+        """Collect tasks as they settle. A cancellation does not interrupt the block; `Collection.next` returns it.
+
+        With ``held`` a paused run does not continue until it is resumed or cancelled: no effect begins, and
+        `Collection.next` does not return. Effects that have begun are completed. Languages that have gates leave it
+        out.
+        """
         ...
 
     def cancel(self, task: Task[Any], cause: Failure, owner: object = None) -> None:

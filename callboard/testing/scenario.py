@@ -141,7 +141,7 @@ class Scenario:
         return self._send("signal", name=name, data=data)
 
     def pause(self) -> Self:
-        """Pause the run before its next node."""
+        """Pause the run before its next node, or effect in a workflow in Python."""
         return self._send("pause")
 
     def resume(self, variables: Mapping[str, Any] | None = None) -> Self:

@@ -9,13 +9,14 @@ from callboard.bus.commands import StartRun
 from callboard.bus.effects import Failure
 from callboard.bus.events import Outline, OutlineNode, Problem
 from callboard.languages.hosting import CODE_UNKNOWN
-from callboard.languages.language import Continuation, Definition, End, Needs, Plan, Stage
+from callboard.languages.language import RULES, Continuation, Definition, End, Needs, Plan, Stage
 from callboard.languages.problems import Tree, kind_of
 from callboard.languages.python.errors import ChildFailed, ContinueAsNew, ModelFailed, StepFailed, WorkflowFault
 from callboard.languages.python.frames import raised_at, where
 from callboard.languages.python.hosted import HOSTING, Hosted, Named, find_hosted
 from callboard.languages.python.inspection import WorkflowInspection
 from callboard.languages.python.loop import WorkflowLoop
+from callboard.languages.python.rules import HELD_BY_PAUSES, LATEST
 from callboard.languages.python.workflows import InputMisfit
 from callboard.languages.source_text import read_document
 
@@ -78,7 +79,7 @@ class PythonLanguage:
             definition,
             start.input,
             {},
-            {},
+            {RULES: LATEST},
             outline,
             needs=Needs(model=False),
             diverged=NONDETERMINISTIC if same else "",
@@ -124,7 +125,7 @@ async def perform(found: Hosted, given: Any, stage: Stage) -> End:
     stage.inspection = WorkflowInspection(loop, root)
     arguments = found.workflow.arguments(given)
     try:
-        performed = await loop.perform(found.workflow.function(**arguments))
+        performed = await loop.perform(found.workflow.function(**arguments), held=stage.info.rules >= HELD_BY_PAUSES)
     except WorkflowFault as fault:
         return End("failed", error=fault.failure)
     if performed.task.cancelled():

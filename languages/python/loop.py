@@ -158,14 +158,16 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     # -- the stage's side ----------------------------------------------------------------------------------------------
 
-    async def perform(self, coro: Coroutine[Any, Any, T]) -> "Performed[T]":
+    async def perform(self, coro: Coroutine[Any, Any, T], *, held: bool = False) -> "Performed[T]":
         """Run a coroutine to its end; then cancel its remaining tasks, and wait for them.
+
+        With ``held`` a pause of the run holds it: no callback is executed until the run is resumed or cancelled.
 
         :raises WorkflowFault: if it waits for an event that cannot occur, or never waits at all
         """
         cancelled: Cancelled | None = None
         try:
-            async with self.stage.collecting() as self._collection:
+            async with self.stage.collecting(held=held) as self._collection:
                 main = self.main = self.create_task(coro)
                 await self._run()
                 while not main.done():

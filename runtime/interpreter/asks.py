@@ -73,11 +73,19 @@ class Asks:
         work: Work | TurnWork | None = None,
     ) -> Any:
         """Announce an effect and wait for its outcome's payload."""
-        await self.driver.checkpoint()
+        await self.reach_effect()
         event = self.ledger.announce(node, key, intent)
         wait = Wait(self.driver, lambda cause: self._abandon(key, cause))
         self.waits.open(key, OpenEffect(event, intent, node, wait.wake, ordinal, of_id, work))
         return await wait
+
+    async def reach_effect(self) -> None:
+        """Wait as long as a pause holds the effect that is about to be announced.
+
+        :raises Cancelled: if the current task has been cancelled
+        """
+        await self.waits.until_released()
+        await self.driver.checkpoint()
 
     def _abandon(self, key: str, cause: Failure) -> None:
         effect = self.waits.effects.pop(key)
@@ -165,7 +173,7 @@ class Asks:
 
     async def signal(self, node: Execution, key: str, awaited: ev.SignalAwaited) -> ev.SignalReceived:
         """Wait for a signal. Signals that arrived before they were awaited are taken first, in log order."""
-        await self.driver.checkpoint()
+        await self.reach_effect()
         received = self.waits.take_signal(awaited.name, awaited.match)
         if received is None:
             delivered: ev.SignalReceived = await self.effect(node, key, awaited)

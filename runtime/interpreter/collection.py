@@ -3,6 +3,9 @@
 A language with its own scheduler has a single coroutine on the stage. That coroutine spawns every effect as a task and
 handles the settled tasks one after the other. Waiting for the first of many tasks would check all of them each time;
 each task of a collection notifies it once.
+
+While a pause holds the run, the collection keeps the settled tasks, so that the coroutine does not continue. Effects
+that have begun are completed.
 """
 
 from collections import deque
@@ -12,6 +15,7 @@ from typing import Any
 from callboard.bus.effects import Failure
 from callboard.languages.language import Cancelled
 from callboard.runtime.interpreter.driver import Driver, Shield, Task, Wait
+from callboard.runtime.interpreter.waits import Waits
 
 CLOSED = Failure(code="closed", message="the collection was closed", type="cancellation")
 
@@ -23,8 +27,9 @@ class Collection(AbstractAsyncContextManager["Collection"]):
     once, and the task decides what to do about it.
     """
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, waits: Waits | None = None) -> None:
         self._driver = driver
+        self._waits = waits
         self._settled: deque[Task[Any]] = deque()
         self._wait: Wait | None = None
         self._shield: Shield
@@ -60,10 +65,19 @@ class Collection(AbstractAsyncContextManager["Collection"]):
         task.on_settled(enqueue)
 
     async def next(self) -> Task[Any] | Cancelled:
-        """Return the next settled task, or, once, the cancellation of the task that owns the collection."""
+        """Return the next settled task, or, once, the cancellation of the task that owns the collection.
+
+        A paused run, if it holds every effect, gets neither until it is resumed or cancelled. What has settled
+        meanwhile is then returned in the order of the log, after a cancellation.
+        """
         if not self._settled:
             self._wait = Wait(self._driver)
             await self._wait
+        if self._waits is not None and self._waits.is_holding:
+            await self._waits.until_released()
+            if self._sentry in self._settled:
+                self._settled.remove(self._sentry)
+                self._settled.appendleft(self._sentry)
         task = self._settled.popleft()
         if task is self._sentry:
             interruption = self._driver.current.interruption

@@ -221,7 +221,7 @@ class QuestionBlock:
         self._question: AskedQuestion | None = None
 
     async def __aenter__(self) -> Question:
-        await self._asks.driver.checkpoint()
+        await self._asks.reach_effect()
         asked = self._asks.question(self._node, self._key, self._ask)
         self._question = AskedQuestion(self._asks, self._node, self._key, asked)
         return self._question

@@ -174,6 +174,7 @@ class Stage:
             self.killed = cause
         elif self.main is not None:
             self.driver.cancel(self.main, cause)
+            self.waits.release()
 
     def state_of_run(self, payload: Payload) -> Event:
         """State a fact of the run as a whole."""
@@ -297,8 +298,9 @@ class Stage:
     async def first(self, *tasks: Any) -> Any:
         return await self.driver.first(*tasks)
 
-    def collecting(self) -> Collection:
-        return Collection(self.driver)
+    def collecting(self, *, held: bool = False) -> Collection:
+        self.waits.holds_effects = held
+        return Collection(self.driver, self.waits)
 
     def cancel(self, task: Any, cause: Failure, owner: object = None) -> None:
         self.driver.cancel(task, cause, owner)

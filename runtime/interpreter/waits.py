@@ -85,6 +85,8 @@ class Waits:
         self.paused_at: Instant | None = None
         self.stepping = False
         """Whether the run stops at every node: it was last resumed for a step."""
+        self.holds_effects = False
+        """Whether a pause by command holds the announcement of every effect, and not only the nodes at their gates."""
         self.delay = dt.timedelta()
         """How much later the bounds that are set now elapse: the time between a fork's origin and its continuation."""
         self.new_variables: dict[str, Any] = {}
@@ -124,6 +126,17 @@ class Waits:
         self._gates.append(wait)
         return await wait
 
+    async def until_released(self) -> None:
+        """Wait at a gate as long as a pause holds every effect; a step, too, ends such a pause."""
+        while self.is_holding:
+            await self.at_gate()
+
+    def release(self) -> None:
+        """Let effects begin although the run is paused, because it is being cancelled and cleans up."""
+        if self.holds_effects:
+            self.holds_effects = False
+            self._wake_gates()
+
     def take_variables(self) -> dict[str, Any]:
         """Return, and forget, the variables that resumes have set."""
         brought, self.new_variables = self.new_variables, {}
@@ -135,6 +148,11 @@ class Waits:
     def is_held(self) -> bool:
         """Whether anything waits at a gate because the run is paused."""
         return bool(self._gates)
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether a pause holds every effect now."""
+        return self.paused and self.holds_effects
 
     def is_open(self, key: str) -> bool:
         """Whether an outcome of this key would still be the first."""
@@ -228,9 +246,12 @@ class Waits:
         self.paused = False
         # The next gate returns them, even if nothing waited at a gate when the run was resumed.
         self.new_variables |= resumed.variables
+        self._wake_gates(all_open=not resumed.step)
+
+    def _wake_gates(self, *, all_open: bool = True) -> None:
         gates, self._gates = self._gates, []
         for place, gate in enumerate(gates):
-            gate.wake(place == 0 or not resumed.step)
+            gate.wake(place == 0 or all_open)
 
     def take_signal(self, name: str, match: JSON) -> ev.SignalReceived | None:
         """Return, and remove, the oldest matching signal that arrived before it was awaited."""

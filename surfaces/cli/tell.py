@@ -56,7 +56,7 @@ def kill(settings: Settings, whom: "Many | str | None", reason: str, by: str | N
 @many
 @settings_options
 def pause(settings: Settings, whom: "Many | str | None", reason: str, by: str | None, id: str | None) -> None:
-    """Pause RUN before its next node."""
+    """Pause RUN before its next node, or its next effect in Python."""
     _send(settings, whom, "pause", reason=reason, by=by, id=id)
 
 

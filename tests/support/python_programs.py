@@ -315,7 +315,8 @@ REF = RunRef("acme", "r1")
 
 
 def hands_for(tree: Tree, log: CrashingLog, *, cancel_at: int | None = None, always_replay: bool = False) -> Hands:
-    """Make the hands that perform a tree as the play ``p``. Whenever all runs rest they give one answer or signal.
+    """Make the hands that perform a tree as the play ``p``. Whenever all runs rest they give one answer or signal, or
+    resume the run if it is paused.
 
     When the runs rest for the time ``cancel_at``, they cancel the run instead. ``harness.executed`` has the run and key
     of each call of a step.
@@ -335,6 +336,10 @@ def hands_for(tree: Tree, log: CrashingLog, *, cancel_at: int | None = None, alw
     async def meanwhile(hands: Hands) -> None:
         events = await harness.events(REF)
         if not hands.idle or events[-1].type != ev.RunParked.type:
+            return
+        paused = [event.type for event in events if event.type in (ev.RunPaused.type, ev.RunResumed.type)]
+        if paused[-1:] == [ev.RunPaused.type]:
+            hands.say(REF, "resume")
             return
         if next(rests) == cancel_at:
             hands.say(REF, "cancel", reason="enough")

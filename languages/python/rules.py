@@ -1,0 +1,11 @@
+"""Rules: changes of the interpreter's decisions. A run keeps the rules that were in force at its admission, so that its
+log replays without a divergence. Pure.
+
+Each constant is the first generation of runs that follow the rule; `RunInfo.rules` is the generation of a run.
+"""
+
+HELD_BY_PAUSES = 1
+"""A paused run does not continue: no code is executed and no effect begins until it is resumed or cancelled."""
+
+LATEST = 1
+"""The generation of newly admitted runs."""
