@@ -59,7 +59,7 @@ class PlaybookStream:
             # A piece was missed. The result will have the whole text.
             turn.next_k = None if piece.epoch == turn.epoch else turn.next_k
             return []
-        turn.next_k = piece.k + 1
+        turn.next_k = piece.following or piece.k + 1
         reset = reset and bool(turn.text)
         turn.text = piece.text if reset else turn.text + piece.text
         return [_content(piece.n, turn, piece.text, reset=reset)] if turn.called else []

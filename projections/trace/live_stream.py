@@ -8,13 +8,19 @@ from callboard.bus.events import Event
 
 
 class Piece(Struct, frozen=True):
-    """A message on ``cb.live``: the k-th piece of the answer to the call that is event n."""
+    """A message on ``cb.live``: the k-th piece of the answer to the call that is event n.
+
+    The text of an answer so far is a piece, too: piece 0, which stands for all before the ``following`` one. Its first
+    ``omitted`` characters are left out.
+    """
 
     n: int
     epoch: int
     k: int
     path: str
     text: str
+    following: int = 0
+    omitted: int = 0
 
 
 class Told(Struct, frozen=True, omit_defaults=True, kw_only=True):

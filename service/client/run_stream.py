@@ -8,16 +8,14 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
-import msgspec
-from nats.aio.msg import Msg
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event, RunAccepted, RunEnd, payload_of
 from callboard.bus.log.port import whole
 from callboard.bus.subjects import RunRef
-from callboard.lib.json_errors import JSON_ERRORS
 from callboard.projections.results import view_of
 from callboard.projections.trace.live_stream import Onward, Piece, RunStream, Told
+from callboard.service.client.answers import Answers, hear_answers
 from callboard.service.client.bounded_queue import BoundedQueue
 from callboard.service.client.client import Client, unknown_run
 
@@ -43,29 +41,21 @@ async def stream(
     merged = await _stream_of(client, ref)
     waiting = BoundedQueue[Item](pieces_max, BYTES_MAX, _size_of)
 
-    async def take(message: Msg) -> None:
-        try:
-            piece = msgspec.json.decode(message.data, type=Piece)
-        except JSON_ERRORS:
-            return  # from another program
-        waiting.put_nowait(piece)  # If the queue is full the piece is dropped: the turn's result contains its text.
+    def hear(piece: Piece) -> None:
+        # Ids count the characters of a text, so a text without its beginning is of no use.
+        if not piece.omitted:
+            waiting.put_nowait(piece)  # If the queue is full the piece is dropped: the turn's result contains its text.
 
-    subject = client.log.subjects.live(ref, None, "model.delta")
-    subscription = await client.log.nc.subscribe(subject, cb=take)
-    try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_events, client, run, waiting)
-            yield _merge(waiting, merged, onward)
-            tasks.cancel_scope.cancel()
-    finally:
-        with anyio.CancelScope(shield=True):
-            await subscription.unsubscribe()
+    async with hear_answers(client, ref, hear) as answers, anyio.create_task_group() as tasks:
+        tasks.start_soon(_events, client, run, answers, waiting)
+        yield _merge(waiting, merged, onward)
+        tasks.cancel_scope.cancel()
 
 
-async def _events(client: Client, run: str, waiting: BoundedQueue[Item]) -> None:
+async def _events(client: Client, run: str, answers: Answers, waiting: BoundedQueue[Item]) -> None:
     try:
         async with client.follow(run) as feed:
-            async for recorded in feed:
+            async for recorded in answers.through(feed):
                 event = await whole(client.log, recorded)
                 await waiting.put(event)
                 if event.type == RunEnd.type:

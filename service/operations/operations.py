@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal, cast, get_args
 import anyio
 import msgspec
 from msgspec import Raw
-from nats.errors import Error as NatsError
 
-from callboard.actors.partial_answers import AskPartialAnswer, PartialAnswer
+from callboard.actors.partial_answers import PartialAnswer
 from callboard.bus import events as ev
 from callboard.bus.commands import Registration, StartRun
 from callboard.bus.errors import LogUnreadable
@@ -47,6 +46,7 @@ from callboard.runtime.admission.versions import (
     versions,
 )
 from callboard.runtime.run.reactions import parse_tell
+from callboard.service.client.answers import partial_answer
 from callboard.service.client.client import VERDICT_WAIT_S, Client, unknown_run
 from callboard.service.operations.fork_starts import ForkRun, begin_fork
 from callboard.service.operations.live_projection import Folding
@@ -97,9 +97,6 @@ VALUES_MAX = 1_000
 
 QUESTIONS_MAX = 1_000
 """Questions in one answer."""
-
-PARTIAL_WAIT_S = 2.0
-"""How long a worker may take to send what a model has said so far."""
 
 WAIT_MAX_S = 300.0
 """Longest wait for a result."""
@@ -371,24 +368,7 @@ class Operations(Provider):
     async def partial_answer(self, tenant: str, request: OneCall) -> PartialAnswer | None:
         """Return what a model has said so far in a call that has no result yet, or null if no worker has it. Pieces
         that follow are published on ``cb.live``."""
-        ref = RunRef(tenant, request.run_id)
-        claim = await self._log.last_of_type(ref, ev.RunClaimed.type)
-        if claim is None:
-            if await self._log.last(ref) is None:
-                raise await unknown_run(self._log, ref)
-            return None
-        claimed = ev.payload_of(claim.event) if claim.readable and not claim.encrypted else None
-        if not isinstance(claimed, ev.RunClaimed):
-            return None
-        asked = msgspec.json.encode(AskPartialAnswer(tenant, request.run_id, request.n))
-        try:
-            answer = await self._log.nc.request(
-                self._log.subjects.worker(claimed.worker, "answer"), asked, timeout=PARTIAL_WAIT_S
-            )
-        except NatsError:
-            # The worker has stopped, or its version does not know the request.
-            return None
-        return msgspec.json.decode(answer.data, type=PartialAnswer | None)
+        return await partial_answer(self._log, RunRef(tenant, request.run_id), request.n)
 
     async def value(self, tenant: str, request: ReadValue) -> ValuePart:
         """Return a part of a large value of a run. An event contains the value's sha256."""

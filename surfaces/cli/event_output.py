@@ -6,10 +6,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-import anyio
-import msgspec
-from nats.aio.msg import Msg
-
 from callboard.bus.events import (
     AT_REST,
     EffectResult,
@@ -29,12 +25,15 @@ from callboard.projections.projection import known_payload
 from callboard.projections.run.fork_parting import PartingFold
 from callboard.projections.run.intents import OpenIntents
 from callboard.projections.trace.node_tree import above
+from callboard.service.client.answers import hear_answers
 from callboard.service.client.connection import Connection
 from callboard.service.operations.narration import item_of, name_of, narrate
 from callboard.service.operations.results import compact, event_object
 from callboard.surfaces.cli.output import say
 from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.views import evidence_of, next_command
+
+Through = Callable[[AsyncIterator[Recorded]], AsyncIterator[Recorded]]
 
 
 class Shower(Protocol):
@@ -224,18 +223,16 @@ def open_view(*, plain: bool) -> Shower:
 
 
 @asynccontextmanager
-async def hear_models(connection: Connection, run: str, shower: Shower) -> AsyncGenerator[None]:
-    """Pass the pieces of models' answers in a run to a view for the length of the block, if it listens."""
+async def hear_models(connection: Connection, run: str, shower: Shower) -> AsyncGenerator[Through]:
+    """Pass the pieces of models' answers in a run to a view for the length of the block, if it listens.
 
-    async def take(message: Msg) -> None:
-        piece = msgspec.json.decode(message.data)
-        shower.delta(piece["n"], piece["k"], piece["text"])
-
-    subject = connection.log.subjects.live(connection.client.ref(run), None, "model.delta")
-    subscription = await connection.nc.subscribe(subject, cb=take) if shower.listens else None
-    try:
-        yield
-    finally:
-        if subscription is not None:
-            with anyio.CancelScope(shield=True):
-                await subscription.unsubscribe()
+    Yield the function through which the run's events have to pass, for answers that are in progress at the beginning.
+    """
+    if not shower.listens:
+        yield lambda feed: feed
+        return
+    client = connection.client
+    async with hear_answers(
+        client, client.ref(run), lambda piece: shower.delta(piece.n, piece.k, piece.text)
+    ) as answers:
+        yield answers.through

@@ -278,8 +278,8 @@ async def _follow(
         asks = local.asks
         shown = Answering(shower, connection.client, run, guiding, tasks, Terminal()) if asks else guiding
     try:
-        async with hear_models(connection, run, shower), connection.client.follow(run) as feed:
-            end = await follow(connection.log, feed, shown)
+        async with hear_models(connection, run, shower) as through, connection.client.follow(run) as feed:
+            end = await follow(connection.log, through(feed), shown)
     finally:
         if shown is not shower:
             shown.close()

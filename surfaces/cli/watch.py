@@ -224,8 +224,11 @@ async def _watch_one(connection: "Connection", run: str, watched: Watched, setti
     shown = Guiding(shower, run, settings, last.sequence) if shower.listens else shower
     try:
         # The whole run is followed, whatever is shown, so that its end is noticed.
-        async with hear_models(connection, run, shower), connection.client.follow(run, after=after) as feed:
-            whole_run = _with_origin(connection.log, feed, after)
+        async with (
+            hear_models(connection, run, shower) as through,
+            connection.client.follow(run, after=after) as feed,
+        ):
+            whole_run = through(_with_origin(connection.log, feed, after))
             return await follow(connection.log, whole_run, shown, watched.wants, watched.ends_at)
     finally:
         shower.close()

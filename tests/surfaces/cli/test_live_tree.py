@@ -2,6 +2,7 @@
 
 import datetime as dt
 import io
+import json
 import os
 import pty
 import signal
@@ -23,6 +24,7 @@ from callboard.surfaces.cli.live_tree import SPINNER, LiveTree, clock_text
 from tests.support.cli_stage import Place
 from tests.support.flow_providers import flow_of, ours
 from tests.support.forks import callboard
+from tests.support.playbook_cases import doc, steps
 from tests.surfaces.cli.test_text import BEGIN, events
 
 STARTED = [
@@ -319,6 +321,20 @@ def test_run_and_watch_draw_the_tree_on_a_terminal(place: Place) -> None:
     assert "■ completed  in" in runs.shown
     assert "▶ main" in plain.shown
     assert "\x1b[" not in plain.shown
+
+
+def test_a_watch_shows_an_answer_in_progress_from_its_beginning(place: Place) -> None:
+    file = place.write("notes.md", doc(steps("a")))
+    turn = {"text": "x", "progress": ["To be, ", "or not"], "delay_ms": 3_600_000}
+    script = place.write("script.json", json.dumps({"turns": {"1": [turn]}}))
+    with place.up():
+        place.told("start", file, "--script", script, "--run-id", "r1")
+        first = Terminal(place, "watch", "r1")
+        first.until("To be,")
+        second = Terminal(place, "watch", "r1")
+        second.until("To be,")
+        assert place.here("kill", "r1").exit_code == exits.OK
+        assert [terminal.close() for terminal in (first, second)] == [exits.of_status("cancelled")] * 2
 
 
 def test_an_interrupted_watch_leaves_the_screen_in_order(place: Place) -> None:
