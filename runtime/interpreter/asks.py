@@ -7,7 +7,7 @@ Each is announced, stays open until its outcome is delivered, and then wakes the
 import hmac
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from callboard.bus import events as ev
 from callboard.bus.answer_schemas import answer_schema
@@ -19,6 +19,7 @@ from callboard.bus.log.successors import SUCCESSOR_KEY
 from callboard.bus.work import TurnWork, Work
 from callboard.languages.language import Ask, Instant, RunInfo
 from callboard.lib.json_types import JSON
+from callboard.runtime.interpreter.code import same_entry
 from callboard.runtime.interpreter.driver import Driver, Wait
 from callboard.runtime.interpreter.execution import Execution
 from callboard.runtime.interpreter.ledger import Ledger
@@ -74,7 +75,7 @@ class Asks:
     ) -> Any:
         """Announce an effect and wait for its outcome's payload."""
         await self.reach_effect()
-        event = self.ledger.announce(node, key, intent)
+        event = self.ledger.announce(node, key, self._as_recorded(key, intent))
         wait = Wait(self.driver, lambda cause: self._abandon(key, cause))
         self.waits.open(key, OpenEffect(event, intent, node, wait.wake, ordinal, of_id, work))
         return await wait
@@ -128,6 +129,19 @@ class Asks:
             default, stand_in = self._forked.default_model, self._forked.stand_in
         model = named or default
         return environment.models.get(model, model), stand_in
+
+    def _as_recorded(self, key: str, intent: Payload) -> Payload:
+        """Return an intent as a replay compares it. The start of a child whose definition is code names the sources
+        of its time: the same entry point with other sources is the same request.
+        """
+        if not isinstance(intent, ev.ChildStart):
+            return intent
+        recorded = self.ledger.recorded_intent(key)
+        then = ev.payload_of(recorded) if recorded is not None else None
+        if not isinstance(then, ev.ChildStart) or then.definition == intent.definition:
+            return intent
+        same = same_entry(then.definition, intent.definition)
+        return structs.replace(intent, definition=then.definition) if same else intent
 
     def _shared_intent(self, key: str) -> Event | None:
         """The recorded intent of a key, if it belongs to the part that a fork shares with its origin."""

@@ -3,7 +3,8 @@
 A definition names an entry point and the digest of its sources. The run may later have been adopted with other sources.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -46,6 +47,17 @@ def code_in(source: str) -> NamedCode | None:
     spoken = next(kit.language for kit in kits().values() if kit.code_module)
     parsed = spoken.parse(source)
     return None if isinstance(parsed, list) else NamedCode(*hosting().code_named(parsed.document))
+
+
+def same_entry(recorded: Mapping[str, Any], requested: Mapping[str, Any]) -> bool:
+    """Whether two definitions, as a start names them, are the same entry point of code, with whatever sources."""
+    one, other = (_code_of_definition(named) for named in (recorded, requested))
+    return one is not None and other is not None and one.entry == other.entry
+
+
+def _code_of_definition(named: Mapping[str, Any]) -> NamedCode | None:
+    source = named.get("source")
+    return code_in(source) if isinstance(source, str) and set(named) <= {"source", "language"} else None
 
 
 def adopted_digest(events: Sequence[Event]) -> str:

@@ -6,11 +6,12 @@ Events are matched by address, not by position (rule R4), because a crash may ha
 
 from collections import deque
 from collections.abc import Callable, Collection, Container, Iterable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from callboard.bus.errors import ReplayDiverged
-from callboard.bus.events import TYPES, Difference, Event
+from callboard.bus.events import TYPES, Difference, Event, RunEnd, RunFailed
 from callboard.bus.subjects import RunRef
+from callboard.lib.json_decoder import decode_json
 
 RUNTIME_FACTS = frozenset(
     {
@@ -131,7 +132,8 @@ class Journal:
 
         :raises ReplayDiverged: if type or payload differ; its message shows both events
         """
-        if recorded.type != event_type or bytes(recorded.payload) != payload:
+        same = bytes(recorded.payload) == payload or _ends_alike(recorded, payload)
+        if recorded.type != event_type or not same:
             stated = payload if recorded.type == event_type else None
             self.raise_divergence(
                 recorded, show_request(event_type, payload, recorded.key or recorded.path), source, stated
@@ -176,6 +178,29 @@ def _nothing(_place: int) -> None:
 def is_actors_own(event: Event) -> bool:
     """Whether an event is progress or a warning of an effect, which has a key, and not of the interpreter."""
     return event.type in ("node.progress", "node.warning") and bool(event.key)
+
+
+def _ends_alike(recorded: Event, payload: bytes) -> bool:
+    """Whether two ends of a run differ only in the lines of code at which it failed. Edited code has moved lines."""
+    if recorded.type not in (RunFailed.type, RunEnd.type):
+        return False
+    before, now = decode_json(bytes(recorded.payload)), decode_json(payload)
+    if not isinstance(before, dict) or not isinstance(now, dict) or not before.get("error") or not now.get("error"):
+        return False
+    return {**before, "error": _without_places(before["error"])} == {**now, "error": _without_places(now["error"])}
+
+
+def _without_places(failure: Any) -> Any:
+    """Return the record of a failure without the places in its code: `details.at`, and the last one in the message."""
+    if not isinstance(failure, dict):
+        return failure
+    kept = {**failure}
+    details = kept.get("details")
+    if isinstance(details, dict) and isinstance(details.get("at"), list):
+        for place in details["at"]:
+            kept["message"] = str(kept.get("message", "")).removesuffix(f" ({place})")
+        kept["details"] = {name: value for name, value in details.items() if name != "at"}
+    return {**kept, "previous": _without_places(kept.get("previous"))}
 
 
 def _address(event: Event) -> FactAddress:

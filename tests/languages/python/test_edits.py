@@ -8,8 +8,12 @@ import pytest
 
 from callboard.bus import events as ev
 from callboard.bus.errors import ReplayDiverged
+from callboard.bus.subjects import RunRef
 from callboard.languages.python import hosted
+from callboard.languages.registry import language
 from callboard.runtime.hosting.code_loader import load
+from callboard.runtime.interpreter.replay import read_admission
+from callboard.service.operations.replays import replay_events
 from callboard.testing import Scenario
 from tests.support import python_calls
 
@@ -192,3 +196,52 @@ def test_a_marked_change_is_the_same_after_every_crash(deploy: Callable[[str], s
         for step in STEPS:
             step(run)
         run.crash_everywhere()
+
+
+WITH_CHILDREN = """
+from callboard import ChildFailed, ask, child, workflow
+
+@workflow
+async def inner() -> int:
+    return 1
+
+@workflow
+async def order(item: str) -> str:
+    try:
+        await child(inner)
+    except ChildFailed:
+        pass  # a scenario has only one run
+    await ask("One?", bool)
+    raise ValueError(item)
+"""
+
+
+def test_the_digest_of_a_childs_code_is_not_part_of_the_request_for_the_child(deploy: Callable[[str], str]) -> None:
+    with Scenario() as run:
+        run.start(source=deploy(WITH_CHILDREN), input={"item": "tea"})
+        deploy("# How it goes.\n" + WITH_CHILDREN)
+        run.answer(True)
+        assert run.result.error is not None
+        assert run.result.error.code == "python.failed"
+
+
+def test_another_entry_point_is_another_child(deploy: Callable[[str], str]) -> None:
+    with Scenario() as run:
+        run.start(source=deploy(WITH_CHILDREN), input={"item": "tea"})
+        deploy(WITH_CHILDREN.replace("inner", "other"))
+        with pytest.raises(ReplayDiverged, match=r"child\.start"):
+            run.answer(True)
+
+
+def test_a_failed_run_is_replayed_by_code_whose_lines_have_moved(deploy: Callable[[str], str]) -> None:
+    ref = RunRef("default", "run-1")
+    with Scenario() as run:
+        run.start(source=deploy(WITH_CHILDREN), input={"item": "tea"})
+        run.answer(True)
+        events = run.events
+    deploy("# How it goes.\n" + WITH_CHILDREN)
+    replay_events(ref, events, read_admission(events[0], language), {})
+    for other in ("KeyError(item)", "ValueError(1)"):
+        deploy(WITH_CHILDREN.replace("ValueError(item)", other))
+        with pytest.raises(ReplayDiverged, match=r"run\.failed"):
+            replay_events(ref, events, read_admission(events[0], language), {})
