@@ -286,7 +286,7 @@ async def _grow_cold(connection: Connection, count: int) -> None:
     template = [one async for one in copy_messages(log, log.subjects.run(RunRef(tenant, TEMPLATE)))]
     sent = await _last_sequence(log)
     for first in range(1, count + 1, SEGMENT_RUNS_MAX):
-        builder = SegmentBuilder(tenant)
+        builder = SegmentBuilder(tenant, log.store)
         for number in range(first, min(first + SEGMENT_RUNS_MAX, count + 1)):
             name = f"grown-{number:08}"
             sent += 1

@@ -15,13 +15,15 @@ invalid one takes the place of its mark, so a move that was interrupted for long
 """
 
 import datetime as dt
+from array import array
+from bisect import bisect_left
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 import msgspec
 import structlog
 
-from callboard.bus.errors import CallboardError, RunLost
+from callboard.bus.errors import CallboardError, LogUnreadable, RunLost
 from callboard.bus.events import RunEnd
 from callboard.bus.log.port import Entry, NoAnswer, Refused, append, decode_recorded
 from callboard.bus.nats.blobs import COUNT
@@ -33,7 +35,14 @@ from callboard.bus.nats.feed import MARK, RESTORED
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.message_copies import copy_messages
 from callboard.bus.nats.purge import finish, mark_again, purge_mark, started_by
-from callboard.bus.nats.segments import Listed, SegmentBuilder, SegmentDamaged, SegmentStore, read_manifest
+from callboard.bus.nats.segments import (
+    Listed,
+    SegmentBuilder,
+    SegmentDamaged,
+    SegmentStore,
+    is_of_stream,
+    read_manifest,
+)
 from callboard.bus.subjects import RunRef
 
 logger = structlog.get_logger(__name__)
@@ -112,7 +121,7 @@ async def cool_runs(log: JetStreamLog, store: SegmentStore, refs: Sequence[RunRe
             continue
         if not _has_values(log, ref, messages):
             continue
-        builder = builder or SegmentBuilder(ref.tenant)
+        builder = builder or SegmentBuilder(ref.tenant, log.store)
         builder.add(ref, last, messages)
         lasts[ref] = last
         if len(lasts) >= SEGMENT_RUNS_MAX or builder.size >= SEGMENT_BYTES_MAX:
@@ -154,7 +163,10 @@ def _has_values(log: JetStreamLog, ref: RunRef, messages: Sequence[Copied]) -> b
 
 async def _is_stored(log: JetStreamLog, ref: RunRef, last: int, messages: Sequence[Copied]) -> bool:
     """Return whether cold storage has the events of a run as the stream has them."""
-    cold = await log.cold_messages(ref, last)
+    try:
+        cold = await log.cold_messages(ref, last)
+    except LogUnreadable:
+        return False  # A segment that may have them is missing or damaged.
     return cold is not None and {(one.sequence, one.data) for one in messages} <= {
         (one.sequence, one.data) for one in cold
     }
@@ -271,44 +283,58 @@ class _Stream:
 async def compact(log: JetStreamLog, store: SegmentStore) -> int:
     """Rewrite the segments that contain purged or restored runs; return the number of runs that were removed.
 
-    :raises OSError: if a segment cannot be stored
-    :raises SegmentDamaged: if a segment is damaged
+    :raises OSError: if a segment cannot be read or stored
+    :raises SegmentDamaged: if the manifest of a segment is damaged; the other segments have been rewritten
+    :raises LogUnreadable: likewise, if a run in a segment is damaged
     :raises NoAnswer: if no answer came; a further call continues
     """
     removed = 0
-    names = await store.names()
+    damaged: CallboardError | None = None
+    names = [name for name in await store.names() if is_of_stream(name, log.store)]
     async with aclosing(_segment_marks(log, None)) as marks:
         marked = {mark.segment: mark async for mark in marks}
     replaced = {mark.replaces for mark in marked.values()}
+    ends: dict[str, array[int]] = {}
     for name in names:
         if name in replaced:
             # An earlier compaction was interrupted after it had rewritten the segment.
             await _drop(log, store, name)
             continue
-        listed = await read_manifest(store, name)
-        if (mark := marked.get(name)) is None:
-            removed += len(listed) if await _drop_orphan(log, store, name, listed) else 0
-            continue
-        ends = await _ends_in_stream(log, listed[0].tenant, mark)
-        live = [one for one in listed if one.end in ends]
-        if len(live) == len(listed) or (live and not await _rewrite(log, store, name, live)):
+        try:
+            listed = await read_manifest(store, name)
+            if name not in marked:
+                removed += len(listed) if await _drop_orphan(log, store, name, listed) else 0
+                continue
+            tenant = listed[0].tenant
+            if tenant not in ends:
+                ends[tenant] = await _ends_in_stream(log, tenant)
+            live = [one for one in listed if await _is_in_stream(log, one.end, ends[tenant])]
+            if len(live) == len(listed) or (live and not await _rewrite(log, store, name, live)):
+                continue
+        except FileNotFoundError:
+            continue  # Another process compacts, too.
+        except (SegmentDamaged, LogUnreadable) as error:
+            damaged = damaged or error
             continue
         await _drop(log, store, name)
         removed += len(listed) - len(live)
+    if damaged is not None:
+        raise damaged
     return removed
 
 
-async def _ends_in_stream(log: JetStreamLog, tenant: str, mark: SegmentMark) -> set[int]:
-    """Return the sequences of the last events of runs that the stream has in the spans of a mark."""
-    found = set[int]()
+async def _ends_in_stream(log: JetStreamLog, tenant: str) -> "array[int]":
+    """Return the sequences of the last events of a tenant's runs that the stream has, ascending."""
     filter = log.subjects.events(tenant, event_type=RunEnd.type)
-    for first, last in mark.spans:
-        async with aclosing(copy_messages(log, filter, after=first - 1)) as messages:
-            async for one in messages:
-                if one.sequence > last:
-                    break
-                found.add(one.sequence)
-    return found
+    async with aclosing(copy_messages(log, filter)) as messages:
+        return array("Q", [one.sequence async for one in messages])
+
+
+async def _is_in_stream(log: JetStreamLog, end: int, ends: "array[int]") -> bool:
+    """Return whether the stream has a run's last event; ``ends`` are those that were read from any server."""
+    place = bisect_left(ends, end)
+    # A replica may lag. So a run is removed only if the leader does not have its end.
+    return (place < len(ends) and ends[place] == end) or await log.message(end) is not None
 
 
 async def _drop_orphan(log: JetStreamLog, store: SegmentStore, name: str, listed: Sequence[Listed]) -> bool:
@@ -331,7 +357,7 @@ async def _drop_orphan(log: JetStreamLog, store: SegmentStore, name: str, listed
 
 async def _rewrite(log: JetStreamLog, store: SegmentStore, name: str, live: Sequence[Listed]) -> bool:
     """Copy runs of a segment to a new one; return whether that is marked."""
-    builder = SegmentBuilder(live[0].tenant)
+    builder = SegmentBuilder(live[0].tenant, log.store)
     for one in live:
         builder.add(one.ref, one.end, await log.cold.messages(one.ref, one.place))
     data, listed = builder.finish()

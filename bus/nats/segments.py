@@ -28,6 +28,9 @@ SUFFIX = ".segment"
 BLOCK_BYTES = 256 * 1024
 """The uncompressed size of a block. Similar runs compress better together; a reader expands a whole block."""
 
+MANIFEST_BYTES_MAX = 64 * 1024 * 1024
+"""The maximum length of a compressed manifest. A run takes some 60 bytes."""
+
 LEVEL = 6
 
 
@@ -128,7 +131,8 @@ class SegmentFolder:
 
     def _read(self, path: Path, offset: int, length: int) -> bytes:
         with path.open("rb") as file:
-            file.seek(offset, os.SEEK_END if offset < 0 else os.SEEK_SET)
+            # As in object stores, a part that would begin before the segment begins with it.
+            file.seek(max(0, file.seek(0, os.SEEK_END) + offset) if offset < 0 else offset)
             return file.read(length)
 
     async def names(self) -> list[str]:
@@ -145,10 +149,13 @@ class SegmentFolder:
 
 
 class SegmentBuilder:
-    """A segment that is being made, of runs of one tenant."""
+    """A segment that is being made, of runs of one tenant. ``stream`` identifies the stream of the runs (`store_of`).
 
-    def __init__(self, tenant: str) -> None:
-        self.name = f"{token(tenant)}/{time.time_ns():020}-{secrets.token_hex(4)}{SUFFIX}"
+    The name has it, because several streams may have their segments in one place by mistake.
+    """
+
+    def __init__(self, tenant: str, stream: str) -> None:
+        self.name = f"{token(tenant)}/{time.time_ns():020}-{stream}-{secrets.token_hex(4)}{SUFFIX}"
         self._parts: list[tuple[RunRef, int, bytes]] = []
         self.size = 0
 
@@ -185,6 +192,11 @@ class SegmentBuilder:
         return found
 
 
+def is_of_stream(name: str, stream: str) -> bool:
+    """Return whether a segment has runs of this stream, by its name."""
+    return name.removesuffix(SUFFIX).split("-")[1:-1] == [stream]
+
+
 _TRAILER = 8 + 32 + len(MAGIC)
 
 
@@ -198,6 +210,8 @@ async def read_manifest(store: SegmentStore, name: str) -> list[Listed]:
     if len(trailer) != _TRAILER or not trailer.endswith(MAGIC):
         raise SegmentDamaged(name, "it is cut off, or not a segment")
     size = int.from_bytes(trailer[:8], "big")
+    if size > MANIFEST_BYTES_MAX:
+        raise SegmentDamaged(name, "the length of its manifest is damaged")
     manifest = await store.read(name, -_TRAILER - size, size)
     if sha256(manifest).digest() != trailer[8:40]:
         raise SegmentDamaged(name, "the digest of its manifest differs")

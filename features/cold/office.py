@@ -12,13 +12,13 @@ import anyio
 import structlog
 from msgspec import Struct
 
+from callboard.bus.errors import CallboardError
 from callboard.bus.events import RunAccepted, RunEnd
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.cooling import SEGMENT_RUNS_MAX, compact, cool_runs
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import api, direct_get
 from callboard.bus.nats.message_copies import copy_messages
-from callboard.bus.nats.segments import SegmentDamaged
 from callboard.bus.subjects import RunRef
 from callboard.runtime.settings.cold_settings import ColdRule
 from callboard.runtime.settings.config import Config
@@ -110,8 +110,8 @@ class Office:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._compacted_at = -1
-        """The sequence of the last mark of a purged run when the segments were compacted."""
+        self._compacted_at = -1, -1
+        """The sequences of the last mark of a purged run at the last two compactions."""
 
     async def run(self, orphaned: bool) -> None:
         """Apply the rule until cancelled."""
@@ -122,7 +122,7 @@ class Office:
         while True:
             try:
                 await self._round()
-            except (NoAnswer, OSError, SegmentDamaged) as error:
+            except (NoAnswer, OSError, CallboardError) as error:
                 logger.warning("runs could not be moved to cold storage", error=str(error))
             await anyio.sleep(rule.every_s)
 
@@ -133,10 +133,11 @@ class Office:
                 logger.info("runs were moved to cold storage", tenant=one.tenant, runs=len(one.runs))
         newest = await log.last_message(log.subjects.marks())
         purged_at = newest.sequence if newest is not None else 0
-        if log.cold.store is not None and purged_at != self._compacted_at:
+        # Twice after each purge, because a purge stores the mark before it removes the run.
+        if log.cold.store is not None and purged_at != self._compacted_at[0]:
             if removed := await compact(log, log.cold.store):
                 logger.info("segments were compacted", runs=removed)
-            self._compacted_at = purged_at
+            self._compacted_at = self._compacted_at[1], purged_at
 
     def hurry(self) -> None:
         """Do nothing, because the next round continues a move that was interrupted."""

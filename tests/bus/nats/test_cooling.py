@@ -1,5 +1,6 @@
 """Cold storage: runs move from the stream into segments and back, and readers do not notice, whenever it is killed."""
 
+import datetime as dt
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,11 +20,12 @@ from callboard.bus.nats import cooling
 from callboard.bus.nats.cold_runs import SPANS_MAX, ColdReader, SegmentMark, decode_segment_mark, mark_segment
 from callboard.bus.nats.commit import Message
 from callboard.bus.nats.cooling import NotCold, cold_runs, compact, cool_runs, warm_run
+from callboard.bus.nats.copied import Copied
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import Gone
 from callboard.bus.nats.segment_bucket import SegmentBucket
 from callboard.bus.nats.segment_cache import SegmentCache
-from callboard.bus.nats.segments import Listed, Place, SegmentFolder, SegmentStore
+from callboard.bus.nats.segments import Listed, Place, SegmentBuilder, SegmentDamaged, SegmentFolder, SegmentStore
 from callboard.bus.subjects import RunRef
 from callboard.projections.lists.where import Both
 from callboard.runtime.settings.config import load
@@ -241,6 +243,21 @@ async def test_purged_runs_vanish_and_are_removed_from_segments(tmp_path: Path, 
         assert await folder.names() == []
 
 
+async def test_two_streams_with_one_place_for_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segments: SegmentStore
+) -> None:
+    """By mistake. No process removes the segments of another stream as segments that no mark names."""
+    monkeypatch.setattr(cooling, "ORPHAN_AGE_S", -1.0)
+    async with (
+        stage(tmp_path / "1", run_log("a"), segments=segments) as (one, _),
+        stage(tmp_path / "2", run_log("a"), segments=segments) as (other, _),
+    ):
+        before = await read(one.log, "a")
+        assert await cool_runs(one.log, segments, [ref("a")]) == [ref("a")]
+        assert await compact(other.log, segments) == 0
+        assert await read(one.log, "a") == before
+
+
 async def test_an_index_that_is_built_anew_has_cold_runs(tmp_path: Path) -> None:
     logs = [run_log(name) for name in "abc"]
     async with stage(tmp_path, *logs) as (connection, folder):
@@ -285,6 +302,74 @@ async def test_a_changed_segment_is_noticed(tmp_path: Path) -> None:
             await connection.log.read(ref("a"))
         damaged = (await verify_store(connection.log, TENANT, values=False)).damaged
         assert [one.run for one in damaged] == ["a"]
+
+
+async def test_a_segment_that_is_changed_or_cut_off_anywhere_is_noticed(tmp_path: Path) -> None:
+    messages = [Copied(7, "cb.run.acme.a.d.run.end", dt.datetime.now(dt.UTC), {}, b"{}")]
+    builder = SegmentBuilder(TENANT, "stream")
+    builder.add(ref("a"), 7, messages)
+    data, _listed = builder.finish()
+    file = tmp_path / builder.name
+    file.parent.mkdir()
+    # The trailer as a whole, and samples of the rest.
+    places = [*range(0, len(data) - 48, 5), *range(len(data) - 48, len(data))]
+    changed = [data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :] for at in places]
+    for one in [data, *changed, *[data[:at] for at in places[::3]], data[1:]]:
+        await anyio.Path(file).write_bytes(one)
+        reader = ColdReader(SegmentFolder(tmp_path))
+        reader.learn(TENANT, 8, SegmentMark(builder.name, [(7, 7)], 1))
+        try:
+            place = await reader.find(ref("a"), 7)
+            assert place is not None
+            assert await reader.messages(ref("a"), place) == messages
+        except LogUnreadable:
+            assert one != data
+
+
+async def test_a_damaged_segment_does_not_keep_others_from_being_compacted(tmp_path: Path) -> None:
+    async with stage(tmp_path, *[run_log(name) for name in "abcd"]) as (connection, folder):
+        log = connection.log
+        for names in ("ab", "cd"):
+            await cool_runs(log, folder, [ref(name) for name in names])
+        for name in "ac":
+            await purge_run(Client(log, TENANT), name, Gone())
+        first, _second = await folder.names()
+        await folder.put(first, b"damaged")
+        with pytest.raises(SegmentDamaged):
+            await compact(log, folder)
+        assert [one async for one, _end in cold_runs(log, TENANT)] == [ref("d")]
+
+
+async def test_a_segment_that_is_lost_does_not_keep_other_runs_from_being_moved(tmp_path: Path) -> None:
+    """Runs whose last events are among those of the segment."""
+    async with stage(tmp_path, *[run_log(name) for name in "abc"]) as (connection, folder):
+        log = connection.log
+        before = await read(log, "b")
+        await cool_runs(log, folder, [ref("a"), ref("c")])
+        [name] = await folder.names()
+        await folder.delete(name)
+        assert await cool_runs(log, folder, [ref("b")]) == [ref("b")]
+        assert await read(log, "b") == before
+
+
+async def test_a_compaction_that_reads_a_server_that_lags_removes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage(tmp_path, run_log("a"), run_log("b")) as (connection, folder):
+        log = connection.log
+        before = await read(log, "b")
+        await cool_runs(log, folder, [ref("a"), ref("b")])
+        last = (await log.read(ref("a")))[-1].sequence
+        copy = cooling.copy_messages
+
+        async def copy_some(log: JetStreamLog, filter: str, *more: Any) -> AsyncGenerator[Copied]:
+            async for one in copy(log, filter, *more):
+                if one.sequence <= last or ".cold." in one.subject:
+                    yield one
+
+        monkeypatch.setattr(cooling, "copy_messages", copy_some)
+        assert await compact(log, folder) == 0
+        assert await read(log, "b") == before
 
 
 async def test_a_reader_finds_the_segment_that_replaced_one(tmp_path: Path, segments: SegmentStore) -> None:
