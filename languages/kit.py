@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 import callboard.languages
+from callboard.lib.installed import entry_points
 
 if TYPE_CHECKING:
     # These imports are slow, and commands list languages at startup.

@@ -3,7 +3,6 @@
 import shlex
 import time
 from contextlib import AsyncExitStack
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -18,6 +17,7 @@ from callboard.actors.tools.stderr import Printed, Redact, open_stderr
 from callboard.actors.tools.tool import ToolEnvironment, ToolFailed
 from callboard.bus.effects import McpTools
 from callboard.lib.canonical_json import canonical
+from callboard.lib.installed import version
 
 if TYPE_CHECKING:
     from mcp import Client

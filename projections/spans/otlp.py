@@ -9,9 +9,9 @@ here. The fold has already cut values that are too long.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from callboard.lib.installed import version
 from callboard.projections.spans import semconv
 from callboard.projections.spans.span import Span, SpanEvent, SpanLink
 

@@ -9,7 +9,6 @@ Emits: run.diverged
 """
 
 from collections.abc import Sequence
-from importlib.metadata import version
 
 from msgspec.structs import replace
 
@@ -19,6 +18,7 @@ from callboard.bus.events import Difference, Event
 from callboard.bus.log.port import EventLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Ok
+from callboard.lib.installed import version
 from callboard.runtime.interpreter.code import adopted_digest, code_of, hosted_digest
 from callboard.runtime.interpreter.journal import show_request
 from callboard.runtime.interpreter.replay import Admitted, build_stage, replay

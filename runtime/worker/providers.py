@@ -7,7 +7,7 @@ has ``document``, the specification's provider document, and ``execute(request)`
 
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import msgspec
@@ -25,6 +25,7 @@ from callboard.languages.problems import Tree, hint_at
 from callboard.languages.provider_contracts import CALL, contract_of
 from callboard.languages.registry import provider_contracts
 from callboard.languages.source_text import read_document
+from callboard.lib.installed import entry_points
 from callboard.lib.json_types import JSON
 from callboard.runtime.settings.provider_settings import ProviderSettings
 

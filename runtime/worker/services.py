@@ -3,7 +3,6 @@
 import platform
 from collections.abc import Mapping
 from functools import partial
-from importlib.metadata import version
 from typing import Any
 
 import anyio
@@ -44,6 +43,7 @@ from callboard.features.access.credentials import Wallet
 from callboard.features.access.keyring import keyring_of
 from callboard.features.access.links import Addresses
 from callboard.languages.language import Language, Plan
+from callboard.lib.installed import version
 from callboard.lib.json_types import JSON
 from callboard.lib.redaction import Redaction
 from callboard.runtime.admission.admission import Admission

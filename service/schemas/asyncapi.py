@@ -1,12 +1,12 @@
 """The AsyncAPI document: every subject of the bus, with the messages that clients send or receive on it."""
 
-from importlib.metadata import version
 from typing import Any
 
 from callboard.bus.commands import TELLS, StartRun
 from callboard.bus.events import TYPES, Event, RunRejected
 from callboard.bus.nats.stream import stream_of
 from callboard.bus.subjects import Subjects
+from callboard.lib.installed import version
 from callboard.runtime.admission.verdicts import Verdict
 from callboard.service.operations.operation import describe
 from callboard.service.operations.operations import Operations

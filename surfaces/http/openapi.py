@@ -3,10 +3,10 @@
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import version
 from typing import Any
 
 from callboard.bus.effects import Failure
+from callboard.lib.installed import version
 from callboard.service.operations.operation import Signature
 from callboard.service.operations.operations import Operations
 from callboard.service.schemas.messages import components

@@ -6,7 +6,6 @@ call. Completions are names, files, runs and choices of an input that begin with
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from importlib.metadata import version
 from typing import Any
 
 import msgspec
@@ -33,6 +32,7 @@ from pydantic import ValidationError
 from callboard.bus.errors import CallboardError
 from callboard.bus.tracecontext import read, within
 from callboard.features.access.subject import Scope
+from callboard.lib.installed import version
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.surfaces.http.access import check
 from callboard.surfaces.mcp import answers, arguments

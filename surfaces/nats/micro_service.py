@@ -9,7 +9,6 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from importlib.metadata import version
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,7 @@ from callboard.bus.outgoing_subjects import OutgoingPolicy
 from callboard.bus.subjects import name_of
 from callboard.bus.tracecontext import read, within
 from callboard.features.index.files import FOLDER
+from callboard.lib.installed import version
 from callboard.runtime.admission.definitions import Definitions
 from callboard.service.client.client import VERDICT_WAIT_S
 from callboard.service.operations.operation import ApiError, Operation, error_body, outcome
