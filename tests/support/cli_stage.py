@@ -18,7 +18,7 @@ from callboard.bus.nats.credentials import without_secrets
 from callboard.bus.nats.server.data_directory import running_url
 from callboard.surfaces.cli.main import cli
 from callboard.surfaces.cli.output import render_text
-from tests.support.forks import callboard
+from tests.support.forks import callboard, programs
 
 INPUT = '{"service": "checkout"}'
 
@@ -129,7 +129,7 @@ class Place:
 
     def shell(self, command: str) -> subprocess.CompletedProcess[str]:
         """Run what was printed in a shell, in which `callboard` is found."""
-        path = os.pathsep.join([str(Path(sys.executable).parent), self.env.get("PATH", os.defpath)])
+        path = os.pathsep.join([programs(), str(Path(sys.executable).parent), self.env.get("PATH", os.defpath)])
         env = {**self.env, "PATH": path}
         return subprocess.run(
             ["bash", "-c", command], cwd=self.folder, env=env, capture_output=True, text=True, timeout=110, check=False
