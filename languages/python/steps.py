@@ -7,7 +7,7 @@ import asyncio
 import datetime as dt
 import inspect
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, overload
@@ -32,6 +32,8 @@ BACKOFF_MAX_S = 60.0
 """The pause before the second attempt, which doubles with each further attempt, and its maximum; in seconds."""
 
 RETRIES_MAX = 1_000
+
+SETTINGS = ("retries", "backoff", "retry_on", "timeout", "concurrency", "process")
 
 
 class Step(Generic[P, R]):
@@ -175,6 +177,7 @@ def step(
     timeout: str | float | None = None,
     concurrency: int | None = None,
     process: bool = False,
+    **others: Any,
 ) -> Any:
     """Make a function a step: in a workflow each of its calls is made once, and recorded.
 
@@ -184,23 +187,47 @@ def step(
     in one run. Durations are seconds, or texts such as ``30s``.
 
     :raises TypeError: if a parameter or the result has a type without a form in JSON
-    :raises ValueError: if a setting is out of its bounds
+    :raises ValueError: if settings are unknown, of another type or out of their bounds; it lists all of them
     """
-    if not 0 <= retries <= RETRIES_MAX:
-        raise ValueError(f"retries is {retries}; it has to be from 0 to {RETRIES_MAX}")
-    if concurrency is not None and concurrency < 1:
-        raise ValueError(f"concurrency is {concurrency}; it has to be 1 or more")
+    problems = _misfits(retries, retry_on, concurrency, process, others)
+    durations: dict[str, float | None] = {}
+    spans: dict[str, Any] = {"backoff": backoff, "timeout": timeout}
+    for name, given in spans.items():
+        try:
+            durations[f"{name}_s"] = None if given is None and name == "timeout" else seconds(given, name)
+        except ValueError as misfit:
+            problems.append(str(misfit))
+    if problems:
+        raise ValueError("; ".join(problems))
     settings: dict[str, Any] = {
         "retries": retries,
-        "backoff_s": seconds(backoff, "backoff"),
         "retry_on": retry_on if isinstance(retry_on, tuple) else (retry_on,),
-        "timeout_s": None if timeout is None else seconds(timeout, "timeout"),
         "concurrency": concurrency,
         "process": process,
+        **durations,
     }
     if function is not None:
         return Step(function, **settings)
     return lambda decorated: Step(decorated, **settings)
+
+
+def _misfits(retries: Any, retry_on: Any, concurrency: Any, process: Any, others: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with the settings of a step, besides its durations."""
+    problems = [f"{name} is not a setting of a step; expected one of {', '.join(SETTINGS)}" for name in others]
+    if not _is_whole(retries) or not 0 <= retries <= RETRIES_MAX:
+        problems.append(f"retries is {retries!r}; it has to be from 0 to {RETRIES_MAX}")
+    types = retry_on if isinstance(retry_on, tuple) else (retry_on,)
+    if not all(isinstance(one, type) and issubclass(one, BaseException) for one in types):
+        problems.append(f"retry_on is {retry_on!r}; it has to be an exception's class, or a tuple of them")
+    if concurrency is not None and (not _is_whole(concurrency) or concurrency < 1):
+        problems.append(f"concurrency is {concurrency!r}; it has to be 1 or more")
+    if not isinstance(process, bool):
+        problems.append(f"process is {process!r}; it has to be True or False")
+    return problems
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def seconds(duration: str | float, what: str) -> float:
@@ -213,8 +240,10 @@ def seconds(duration: str | float, what: str) -> float:
         if re.fullmatch(DURATION, duration) is None:
             raise ValueError(f"{what} is {duration!r}; it has to be seconds, or a text such as 30s, 5m or 1h30m")
         return seconds_of(duration)
-    if not 0 <= duration < float("inf"):
-        raise ValueError(f"{what} is {duration}; it has to be 0 or more seconds")
+    # The types are not checked where users call this, so it may be anything.
+    given: Any = duration
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < float("inf"):
+        raise ValueError(f"{what} is {duration!r}; it has to be 0 or more seconds")
     return float(duration)
 
 

@@ -172,14 +172,15 @@ def _is_object(schema: JsonSchema) -> bool:
 def parameters_of(function: Callable[..., Any]) -> Parameters:
     """Read the parameters of a function.
 
-    :raises NoJsonForm: if the type of one, or of the result, has no form in JSON; it is named
+    :raises NoJsonForm: if the type of one, or of the result, has no form in JSON or is not defined; it is named
     """
     signature = inspect.signature(function)
     try:
         hints = typing.get_type_hints(function, include_extras=True)
-    except NameError:
-        # The name is defined later, or for type checkers only: its values are converted without a type.
-        hints = {name: hint for name, hint in function.__annotations__.items() if not isinstance(hint, str)}
+    except NameError as error:
+        remedy = "import it outside of `if TYPE_CHECKING`, or define it in the module, above the function"
+        message = f"{function.__qualname__}: its annotations name {error.name}, which is not defined here: {remedy}"
+        raise NoJsonForm(message) from error
     codecs: dict[str, Codec] = {}
     for name, one in signature.parameters.items():
         if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):

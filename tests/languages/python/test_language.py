@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -336,3 +336,31 @@ def test_a_parked_workflow_performs_no_step_of_its_finally_blocks(scenario: Scen
     assert swept == []
     scenario.answer("yes")
     assert (scenario.result.output, swept) == ("yes", ["first", "second"])
+
+
+def test_all_wrong_settings_of_a_step_are_named_at_once() -> None:
+    async def call() -> None: ...
+
+    given: dict[str, Any] = {"retrys": 3, "retries": "3", "timeout": "soon", "backoff": None, "concurrency": True}
+    given |= {"retry_on": "all", "process": 1}
+    with pytest.raises(ValueError, match="retrys is not a setting") as raised:
+        step(**given)(call)
+    for problem in (
+        "expected one of retries, backoff, retry_on, timeout, concurrency, process",
+        "retries is '3'; it has to be from 0 to 1000",
+        "timeout is 'soon'; it has to be seconds, or a text such as 30s",
+        "backoff is None; it has to be 0 or more seconds",
+        "concurrency is True; it has to be 1 or more",
+        "retry_on is 'all'; it has to be an exception's class",
+        "process is 1; it has to be True or False",
+    ):
+        assert problem in str(raised.value)
+
+
+@pytest.mark.parametrize("decorate", [step, workflow])
+def test_a_type_that_is_not_defined_is_refused(decorate: Callable[[Any], Any]) -> None:
+    async def call(order: "Unknown") -> int:  # type: ignore[name-defined]  # noqa: F821
+        return 1
+
+    with pytest.raises(TypeError, match="its annotations name Unknown, which is not defined here: import it outside"):
+        decorate(call)
