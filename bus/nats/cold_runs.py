@@ -6,7 +6,7 @@ missing looks for a segment that has a run with this last event.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -98,16 +98,17 @@ class ColdReader:
         """Return the sequence of the last mark of a tenant that was learned, 0 if there is none."""
         return self._read_to.get(tenant, 0)
 
-    def learn(self, tenant: str, sequence: int, mark: SegmentMark | None) -> None:
-        """Keep a mark of the stream. Marks are learned in the order of their sequences."""
-        self._read_to[tenant] = sequence
-        if mark is not None:
-            self._marks.setdefault(tenant, {})[mark.segment] = mark
+    def learn(self, tenant: str, after: int, marks: Mapping[int, SegmentMark | None]) -> None:
+        """Keep the marks that the stream has after a sequence, by their sequences."""
+        if self.read_to(tenant) < after:
+            return  # Another task has learned all marks anew, before the last of these. They are read again.
+        self._marks.setdefault(tenant, {}).update((mark.segment, mark) for mark in marks.values() if mark is not None)
+        self._read_to[tenant] = max([self.read_to(tenant), *marks])
 
-    def forget(self, tenant: str) -> None:
-        """Forget all marks of a tenant."""
-        self._marks.pop(tenant, None)
-        self._read_to.pop(tenant, None)
+    def learn_anew(self, tenant: str, marks: Mapping[int, SegmentMark | None]) -> None:
+        """Replace all marks of a tenant by those that the stream has, by their sequences."""
+        self._marks[tenant] = {mark.segment: mark for mark in marks.values() if mark is not None}
+        self._read_to[tenant] = max(marks, default=0)
 
     async def find(self, ref: RunRef, end: int) -> Place | None:
         """Return where a run is whose last event has the sequence ``end``; None if no known segment has it.
@@ -188,22 +189,18 @@ class ColdReader:
         return block
 
 
-def may_be_cold(items: Sequence[Recorded], after: int) -> bool:
-    """Return whether events of a run may be missing in the stream because they are in cold storage.
+def moved_end(items: Sequence[Recorded], after: int) -> int | None:
+    """Return the sequence of a run's end, if events before it may be missing because they are in cold storage.
 
-    ``items`` are those that the stream has after the sequence ``after``.
+    ``items`` are the events that the stream has after the sequence ``after``. If the end is the first of them, and
+    ``after`` is not 0, the stream may have the events before it.
     """
     before = 0
     for item in items:
-        if item.event.n != before + 1 and (before or not after):
-            return True
+        if item.event.type == RunEnd.type and item.event.n != before + 1:
+            return item.sequence
         before = item.event.n
-    return bool(after and items and items[-1].event.type == RunEnd.type)
-
-
-def replaces(cold: Sequence[Recorded] | None, items: Sequence[Recorded]) -> bool:
-    """Return whether the events in cold storage are those of which the stream has only the last one."""
-    return bool(cold) and any(item.sequence == cold[-1].sequence for item in items)
+    return None
 
 
 def value_of(messages: Sequence[Copied], digest: str) -> bytes | None:

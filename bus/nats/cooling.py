@@ -74,26 +74,27 @@ async def copy_events(log: JetStreamLog, ref: RunRef) -> AsyncGenerator[Copied]:
     before, last = 0, 0
     async with aclosing(copy_messages(log, log.subjects.run(ref))) as messages:
         async for one in messages:
-            n = decode_recorded(one.subject, one.sequence, ref, "", one.data).event.n
-            if n > before + 1:
-                for cold in await log.cold_messages(ref, one.sequence) or ():
-                    if _is_event(log, cold) and last < cold.sequence < one.sequence:
-                        yield cold
+            event = decode_recorded(one.subject, one.sequence, ref, "", one.data).event
+            missing = event.type == RunEnd.type and event.n > before + 1
+            if missing and (cold := await log.cold_messages(ref, one.sequence)) is not None:
+                for each in cold:
+                    if _is_event(log, each) and each.sequence > last:
+                        yield each
+                return  # Later events are those of an interrupted move back to the stream.
             yield one
-            before, last = n, one.sequence
+            before, last = event.n, one.sequence
 
 
 async def copy_values(log: JetStreamLog, ref: RunRef) -> AsyncGenerator[Copied]:
     """Yield the messages with the pieces of a run's large values, wherever they are. Raises as `copy_events`."""
-    found = False
+    found = set[str]()
     async with aclosing(copy_messages(log, log.subjects.blob(ref, "*") + ".*")) as messages:
         async for one in messages:
-            found = True
+            found.add(one.subject)
             yield one
-    if not found:
-        for cold in await log.cold_messages(ref) or ():
-            if not _is_event(log, cold):
-                yield cold
+    for cold in await log.cold_messages(ref) or ():
+        if not _is_event(log, cold) and cold.subject not in found:
+            yield cold
 
 
 def _is_event(log: JetStreamLog, message: Copied) -> bool:
@@ -260,7 +261,8 @@ async def warm_run(log: JetStreamLog, ref: RunRef) -> int:
 async def _append_again(log: JetStreamLog, ref: RunRef, entries: Sequence[Entry], end: int) -> bool:
     """Append those events of a run that the stream does not have after the run's end, and then remove this end.
 
-    Return whether the stream still has the run.
+    Events before this end, which an interrupted move has left, are removed with it. Return whether the stream still has
+    the run.
     """
     places = {entry.id: place for place, entry in enumerate(entries, 1)}
     last = await log.last_stored(ref)
@@ -268,7 +270,7 @@ async def _append_again(log: JetStreamLog, ref: RunRef, entries: Sequence[Entry]
         after = last.sequence if stored else end
         await append(_Stream(log), ref, entries[stored : stored + RESTORED_AT_ONCE], after)
         last = await log.last_stored(ref)
-    await erase(log, end)
+    await erase_all(log, log.subjects.run(ref), end + 1)
     return last is not None
 
 

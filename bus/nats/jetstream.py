@@ -26,7 +26,7 @@ from nats.errors import Error as NatsError
 
 from callboard.bus.commands import WORKER_HEADER, Registration
 from callboard.bus.errors import LogUnreadable
-from callboard.bus.events import RunAccepted, RunEnd
+from callboard.bus.events import RunEnd
 from callboard.bus.log.encryption import KeyRing, Lack, NoKeys, Undecipherable, key_of_value
 from callboard.bus.log.forks import with_origin
 from callboard.bus.log.port import (
@@ -54,10 +54,10 @@ from callboard.bus.nats.capacity import Room
 from callboard.bus.nats.client import Line
 from callboard.bus.nats.cold_runs import (
     ColdReader,
+    SegmentMark,
     SegmentMissing,
     decode_segment_mark,
-    may_be_cold,
-    replaces,
+    moved_end,
     value_of,
 )
 from callboard.bus.nats.commit import (
@@ -94,8 +94,8 @@ READ_TOGETHER = 128
 
 BLOB_TRIES = 3
 BLOB_RETRY_S = 0.2
-"""Number of attempts to read a large value, and the pause between them. On a replica the value may arrive later than
-the event that refers to it."""
+"""Number of attempts to read a large value or the mark of a segment, and the pause between them. On a replica the value
+may arrive later than the event that refers to it, and the mark later than on the leader."""
 
 NUMBER = "Cb-N"
 
@@ -332,7 +332,7 @@ class JetStreamLog:
         if found is not None:
             return found
         first = await self.next_message(self.subjects.run(ref), 1)
-        if first is None or _is_of_type(first, RunAccepted.type):
+        if first is None or not _is_of_type(first, RunEnd.type):
             return None
         cold = await self.cold_events(ref, first.sequence)
         return next((one for one in reversed(cold or ()) if one.event.type == event_type), None)
@@ -396,11 +396,29 @@ class JetStreamLog:
     async def read(
         self, ref: RunRef, after: int = 0, limit: int | None = None, bytes_max: int | None = None
     ) -> list[Recorded]:
-        own = await self._read(ref, after, limit, bytes_max)
-        may = may_be_cold(own, after)
-        if may and (cold := await self.cold_events(ref, own[0].sequence)) and replaces(cold, own):
-            own = within([one for one in cold if one.sequence > after][:limit], bytes_max)
+        looked: int | None = None
+        while True:
+            own = await self._read(ref, after, limit, bytes_max)
+            end = await self._end_before_gap(ref, own, after)
+            if end is None or end == looked:
+                break
+            if (cold := await self.cold_events(ref, end)) is not None:
+                own = within([one for one in cold if one.sequence > after][:limit], bytes_max)
+                break
+            # Since the stream was read, the run was moved back or purged; or its events are lost.
+            looked = end
         return await with_origin(self, ref, own, after, limit, bytes_max)
+
+    async def _end_before_gap(self, ref: RunRef, items: Sequence[Recorded], after: int) -> int | None:
+        """Return the sequence of a run's end, if events before it are missing that may be in cold storage.
+
+        ``items`` are the events that the stream has after the sequence ``after``.
+        """
+        end = moved_end(items, after)
+        only_end_known = bool(after) and end is not None and items[0].sequence == end
+        if only_end_known and await self.next_sequence(self.subjects.run(ref), 1) != end:
+            return None  # The stream has the events before it.
+        return end
 
     async def _read(self, ref: RunRef, after: int, limit: int | None, bytes_max: int | None) -> list[Recorded]:
         found: list[Recorded] = []
@@ -427,49 +445,71 @@ class JetStreamLog:
 
         ``end`` is the sequence of the run's last event when it was moved; by default it is looked up in the stream.
 
-        :raises LogUnreadable: if the segment cannot be read
+        :raises LogUnreadable: if the segment cannot be read, and the stream does not have the run's events
         :raises NoAnswer: if no answer came
         """
-        end = await self._moved_end(ref) if end is None else end
-        if end is None:
+        if end is not None:
+            return await self._cold_messages(ref, end)
+        first = await self.next_message(self.subjects.run(ref), 1)
+        if first is None:
             return None
-        missing = ""
+        if _is_of_type(first, RunEnd.type):
+            return await self._cold_messages(ref, first.sequence)
+        # The stream has the events. If the run is being moved, its values may be in cold storage only.
+        last = await self.last_message(self.subjects.run(ref))
+        if last is None or not _is_of_type(last, RunEnd.type):
+            return None
+        try:
+            return await self._cold_messages(ref, last.sequence)
+        except LogUnreadable:
+            return None  # A segment that may have other runs only is missing or damaged.
+
+    async def _cold_messages(self, ref: RunRef, end: int) -> list[Copied] | None:
+        """Return the messages of a run whose last event had the sequence ``end``; raises as `cold_messages`."""
+        missing, waits = "", BLOB_TRIES
         while True:
+            known = self.cold.read_to(ref.tenant)
             try:
                 place = await self.cold.find(ref, end)
-                if place is None and await self._learn_marks(ref.tenant):
-                    place = await self.cold.find(ref, end)
-                return await self.cold.messages(ref, place) if place is not None else None
+                if place is not None:
+                    return await self.cold.messages(ref, place)
+                await self._learn_marks(ref.tenant)
+                if self.cold.read_to(ref.tenant) == known:
+                    # A replica may have removed the events of a run, and another one may not have the mark yet.
+                    newest = await self.last_message(self.subjects.segment_marks(ref.tenant))
+                    waits -= 1
+                    if newest is None or newest.sequence <= known or not waits:
+                        return None
+                    await anyio.sleep(BLOB_RETRY_S)
             except SegmentMissing as error:
                 if error.segment == missing:
                     raise LogUnreadable(ref, 0, f"run {ref.run}", f"it is in cold storage, and {error}") from error
                 # Another segment has replaced it since its mark was read.
                 missing = error.segment
-                self.cold.forget(ref.tenant)
+                await self._learn_marks_anew(ref.tenant)
 
-    async def _moved_end(self, ref: RunRef) -> int | None:
-        """Return the sequence that a run's last event has if the run is in cold storage, None if it cannot be there."""
-        first = await self.next_message(self.subjects.run(ref), 1)
-        if first is not None and _is_of_type(first, RunAccepted.type):
-            # All events are in the stream. The values of a run that is being moved may not be.
-            last = await self.last_message(self.subjects.run(ref))
-            return last.sequence if last is not None and _is_of_type(last, RunEnd.type) else None
-        return first.sequence if first is not None else None
+    async def _learn_marks(self, tenant: str) -> None:
+        """Read the marks of segments that were stored since the last call."""
+        after = self.cold.read_to(tenant)
+        self.cold.learn(tenant, after, await self._segment_marks(tenant, after))
 
-    async def _learn_marks(self, tenant: str) -> bool:
-        """Read the marks of segments that were stored since the last call; return whether there are any."""
-        began = self.cold.read_to(tenant)
+    async def _learn_marks_anew(self, tenant: str) -> None:
+        """Read the marks of all segments, and forget those that the stream does not have any longer."""
+        self.cold.learn_anew(tenant, await self._segment_marks(tenant, 0))
+
+    async def _segment_marks(self, tenant: str, after: int) -> dict[int, SegmentMark | None]:
+        """Return the marks of segments that were stored after a sequence, by their sequences."""
+        found: dict[int, SegmentMark | None] = {}
         pending = 1
         while pending:
-            after = self.cold.read_to(tenant)
             request = {"next_by_subj": self.subjects.segment_marks(tenant), "seq": after + 1, "batch": READ_BATCH}
             messages, pending = await direct_get(self.nc, self.stream, request)
-            for message in messages:
-                sequence = int((message.headers or {})["Nats-Sequence"])
-                self.cold.learn(tenant, sequence, decode_segment_mark(message.data))
             if not messages:
                 break
-        return self.cold.read_to(tenant) > began
+            for message in messages:
+                after = int((message.headers or {})["Nats-Sequence"])
+                found[after] = decode_segment_mark(message.data)
+        return found
 
     async def cold_events(self, ref: RunRef, end: int | None = None) -> list[Recorded] | None:
         """Return the own events of a run from cold storage. Arguments and errors are those of `cold_messages`."""
@@ -483,13 +523,21 @@ class JetStreamLog:
 
         :raises NoAnswer: if no answer came
         """
-        for tenant in {ref.tenant for ref in ends}:
-            await self._learn_marks(tenant)
         found: dict[RunRef, list[Recorded]] = {}
-        for ref, end in ends.items():
-            with suppress(LogUnreadable, SegmentMissing):
-                if (place := await self.cold.find(ref, end)) is not None:
-                    found[ref] = await self._cold_events(ref, await self.cold.messages(ref, place))
+        # Marks are read once for all runs. If segments have been replaced since, they are read once more.
+        for learn in (self._learn_marks, self._learn_marks_anew):
+            for tenant in {ref.tenant for ref in ends}:
+                await learn(tenant)
+            missing: dict[RunRef, int] = {}
+            for ref, end in ends.items():
+                try:
+                    if (place := await self.cold.find(ref, end)) is not None:
+                        found[ref] = await self._cold_events(ref, await self.cold.messages(ref, place))
+                except SegmentMissing:
+                    missing[ref] = end
+                except LogUnreadable:
+                    continue
+            ends = missing
         return found
 
     async def _cold_events(self, ref: RunRef, messages: Sequence[Copied]) -> list[Recorded]:
@@ -524,9 +572,8 @@ class JetStreamLog:
         """Yield the events of a run; those that are in cold storage before the one that follows them."""
         before: list[Recorded] = []
         async for item in events:
-            if may_be_cold([*before, item], after):
-                cold = await self.cold_events(ref, item.sequence)
-                for one in cold or ():
+            if (end := await self._end_before_gap(ref, [*before, item], after)) is not None:
+                for one in await self.cold_events(ref, end) or ():
                     if after < one.sequence < item.sequence:
                         yield one
             yield item

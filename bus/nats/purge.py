@@ -12,17 +12,18 @@ after it. So a purge that is still running does not remove anything of the impor
 """
 
 from collections.abc import Collection
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import msgspec
 from msgspec import Struct
 
 from callboard.bus.child_ids import child_id
 from callboard.bus.events import AT_REST, RunAccepted
-from callboard.bus.log.port import Full, Recorded
+from callboard.bus.log.port import Full, Recorded, Refused, decode_recorded
 from callboard.bus.log.successors import SUCCESSOR_KEY, find_newest
 from callboard.bus.nats.commit import Message, guard_headers
 from callboard.bus.nats.erasure import erase, erase_all
+from callboard.bus.nats.feed import RESTORED
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.message_copies import copy_messages
 from callboard.bus.run_ids import derived_run_id, named_run_id
@@ -180,14 +181,22 @@ async def finish(log: JetStreamLog, ref: RunRef) -> int:
 
     :raises NoAnswer: if JetStream does not answer; calling this again completes the removal
     """
-    mark = await log.last_message(log.subjects.gone_subject(ref))
-    if mark is None:
-        return 0  # The run was imported again.
-    first = await log.last_of_type(ref, RunAccepted.type)
-    started = first is not None and first.sequence < mark.sequence and await started_by(log, ref, first.event.cause)
-    removed = int(await erase(log, first.event.cause)) if first is not None and started else 0
-    for filter in log.subjects.belonging(ref):
-        removed += await erase_all(log, filter, before=mark.sequence)
+    removed = 0
+    while (mark := await log.last_message(log.subjects.gone_subject(ref))) is not None:
+        first = await log.next_message(log.subjects.events(ref.tenant, ref.run, event_type=RunAccepted.type), 1)
+        if first is not None and first.sequence < mark.sequence:
+            cause = decode_recorded(first.subject, first.sequence, ref, "", first.data).event.cause
+            removed += int(await started_by(log, ref, cause) and await erase(log, cause))
+        for filter in log.subjects.belonging(ref):
+            removed += await erase_all(log, filter, before=mark.sequence)
+        last = await log.last_stored(ref)
+        if last is None or last.sequence < mark.sequence or not last.id.endswith(RESTORED):
+            break
+        # Another process moves the run back from cold storage, and has stored these events after the mark. The guard
+        # does not hold if the run was imported again: then it has no mark.
+        again = Message(mark.subject, mark.data, guard_headers(mark.sequence, mark.subject))
+        with suppress(Refused):
+            await log.publish(again, frees_room=True)
     return removed
 
 

@@ -16,7 +16,7 @@ from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import ForkedFrom, RunEnd
 from callboard.bus.log.payloads import INLINE_BYTES_MAX
 from callboard.bus.log.port import Entry, Refused, readable, whole
-from callboard.bus.nats import cooling
+from callboard.bus.nats import cooling, jetstream, purge
 from callboard.bus.nats.cold_runs import SPANS_MAX, ColdReader, SegmentMark, decode_segment_mark, mark_segment
 from callboard.bus.nats.commit import Message
 from callboard.bus.nats.cooling import NotCold, cold_runs, compact, cool_runs, warm_run
@@ -161,6 +161,10 @@ def pause_before(
     monkeypatch.setattr(owner, name, called)
 
 
+async def die() -> None:
+    raise Killed
+
+
 @pytest.mark.parametrize("call", [1, 2, 4])
 async def test_two_processes_restore_a_run_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int) -> None:
     monkeypatch.setattr(cooling, "RESTORED_AT_ONCE", 2)
@@ -174,7 +178,7 @@ async def test_two_processes_restore_a_run_at_once(tmp_path: Path, monkeypatch: 
         assert [one[1:] for one in await read(log, "b")] == [one[1:] for one in before]
 
 
-@pytest.mark.parametrize(("name", "call"), [("last_message", 1), *(("erase_all", call) for call in range(1, 6))])
+@pytest.mark.parametrize(("name", "call"), [("last_message", 2), *(("erase_all", call) for call in range(1, 6))])
 async def test_a_run_is_restored_while_it_is_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, call: int
 ) -> None:
@@ -191,7 +195,41 @@ async def test_a_run_is_restored_while_it_is_moved(
         assert [one[1:] for one in await read(log, "b")] == [one[1:] for one in before]
 
 
-@pytest.mark.parametrize(("name", "call"), [("publish", 1), ("append", 1), ("append", 2), ("erase", 1)])
+async def test_a_run_is_restored_after_its_move_was_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The segment is marked, and the stream has all events."""
+    async with stage(tmp_path, run_log("b", {"text": LARGE})) as (connection, folder):
+        log = connection.log
+        before = await read(log, "b")
+        pause_before(monkeypatch, cooling, "_remove", die)
+        with pytest.raises(Killed):
+            await cool_runs(log, folder, [ref("b")])
+        assert await warm_run(log, ref("b")) == len(before)
+        assert [one[1:] for one in await read(log, "b")] == [one[1:] for one in before]
+
+
+async def test_a_restoring_process_is_killed_after_a_purge_has_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has stored some events after the mark of the purge."""
+    monkeypatch.setattr(cooling, "RESTORED_AT_ONCE", 2)
+    async with stage(tmp_path, run_log("b", {"text": LARGE})) as (connection, folder):
+        log = connection.log
+        await cool_runs(log, folder, [ref("b")])
+        pause_before(monkeypatch, cooling, "append", die, 2)
+
+        async def restore() -> None:
+            with pytest.raises(Killed):
+                await warm_run(log, ref("b"))
+
+        pause_before(monkeypatch, purge, "erase_all", restore)
+        await purge_run(Client(log, TENANT), "b", Gone())
+        assert await log.read(ref("b")) == []
+        assert await log.next_message(log.subjects.blob(ref("b"), "*") + ".*", 1) is None
+
+
+@pytest.mark.parametrize(("name", "call"), [("publish", 1), ("append", 1), ("append", 2), ("erase_all", 1)])
 async def test_a_run_is_purged_while_it_is_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, call: int
 ) -> None:
@@ -317,7 +355,7 @@ async def test_a_segment_that_is_changed_or_cut_off_anywhere_is_noticed(tmp_path
     for one in [data, *changed, *[data[:at] for at in places[::3]], data[1:]]:
         await anyio.Path(file).write_bytes(one)
         reader = ColdReader(SegmentFolder(tmp_path))
-        reader.learn(TENANT, 8, SegmentMark(builder.name, [(7, 7)], 1))
+        reader.learn(TENANT, 0, {8: SegmentMark(builder.name, [(7, 7)], 1)})
         try:
             place = await reader.find(ref("a"), 7)
             assert place is not None
@@ -370,6 +408,140 @@ async def test_a_compaction_that_reads_a_server_that_lags_removes_nothing(
         monkeypatch.setattr(cooling, "copy_messages", copy_some)
         assert await compact(log, folder) == 0
         assert await read(log, "b") == before
+
+
+@pytest.mark.parametrize("lost", [True, False])
+async def test_runs_in_the_stream_do_not_depend_on_segments_of_others(tmp_path: Path, lost: bool) -> None:
+    """Their ends are between those of a segment that is lost, or that a process without the setting cannot read."""
+    async with stage(tmp_path, run_log("a"), run_log("b", {"text": LARGE}), run_log("c")) as (connection, folder):
+        log = connection.log
+        before = await read(log, "b")
+        await cool_runs(log, folder, [ref("a"), ref("c")])
+        [name] = await folder.names()
+        await folder.delete(name)
+        log.cold = ColdReader(folder if lost else None)
+        sequences = [one[0] for one in before]
+        for after in sequences:
+            assert [one.sequence for one in await log.read(ref("b"), after)] == [
+                one for one in sequences if one > after
+            ]
+        async with log.follow(log.subjects.run(ref("b")), sequences[-2]) as feed:
+            assert (await anext(feed)).sequence == sequences[-1]
+        with pytest.raises(KeyError):
+            await log.get_blob(ref("b"), "f" * 64)
+        assert await archive_runs(log, TENANT, ["b"], tmp_path / "x", children=True, progress=lambda _n: None)
+        assert [one.run for one in (await verify_store(log, TENANT, values=True)).damaged] == ["a", "c"]
+
+
+@pytest.mark.parametrize("call", [1, 2])
+async def test_a_run_is_moved_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int) -> None:
+    """After one part of its events, and before the next."""
+    monkeypatch.setattr(jetstream, "READ_BATCH", 2)
+    async with stage(tmp_path, run_log("a")) as (connection, folder):
+        log = connection.log
+        before = await read(log, "a")
+        pause_before(monkeypatch, jetstream, "direct_get", lambda: cool_runs(log, folder, [ref("a")]), call)
+        found = await log.read(ref("a"))
+        assert [(one.sequence, one.data) for one in found] == [one[::2][:2] for one in before]
+
+
+@pytest.mark.parametrize("purged", [True, False])
+async def test_a_run_is_removed_from_its_segment_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, purged: bool
+) -> None:
+    async with stage(tmp_path, run_log("a")) as (connection, folder):
+        log = connection.log
+        before = await read(log, "a")
+        await cool_runs(log, folder, [ref("a")])
+
+        async def remove() -> None:
+            await (purge_run(Client(log, TENANT), "a", Gone()) if purged else warm_run(log, ref("a")))
+            assert await compact(log, folder) == 1
+            log.cold = ColdReader(folder)
+
+        pause_before(monkeypatch, JetStreamLog, "cold_events", remove)
+        assert [one.data for one in await log.read(ref("a"))] == ([] if purged else [one[2] for one in before])
+
+
+async def test_an_archive_of_a_run_that_is_partly_restored_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cooling, "RESTORED_AT_ONCE", 2)
+    async with stage(tmp_path, run_log("a", {"text": LARGE})) as (connection, folder):
+        log = connection.log
+        before = await read(log, "a")
+        await cool_runs(log, folder, [ref("a")])
+
+        pause_before(monkeypatch, cooling, "append", die, 2)
+        with pytest.raises(Killed):
+            await warm_run(log, ref("a"))
+        assert await hot(log, "a") == 3
+        copied = [(one.sequence, one.data) async for one in cooling.copy_events(log, ref("a"))]
+        assert copied == [one[::2][:2] for one in before]
+        values = [one.subject async for one in cooling.copy_values(log, ref("a"))]
+        assert len(values) == len(set(values)) > 0
+
+
+async def test_many_tasks_read_after_compactions(tmp_path: Path) -> None:
+    """All have the marks of segments that were replaced, and none of later ones."""
+    async with stage(tmp_path, *[run_log(name) for name in "abcdef"]) as (connection, folder):
+        log = connection.log
+        before = {name: await read(log, name) for name in "bdf"}
+        for names in ("ab", "cd"):
+            await cool_runs(log, folder, [ref(name) for name in names])
+        await read(log, "b")
+        reader, log.cold = log.cold, ColdReader(folder)
+        for name in "ac":
+            await purge_run(Client(log, TENANT), name, Gone())
+        await cool_runs(log, folder, [ref(name) for name in "ef"])
+        assert await compact(log, folder) == 2
+        log.cold = reader
+        found: list[tuple[str, Any]] = []
+
+        async def look(name: str) -> None:
+            found.append((name, await read(log, name)))
+
+        async with anyio.create_task_group() as tasks:
+            for name in "bdf" * 3:
+                tasks.start_soon(look, name)
+        assert len(found) == 9
+        assert dict(found) == before
+
+
+def test_a_mark_is_not_forgotten_when_others_are_learned_anew() -> None:
+    def mark(name: str) -> SegmentMark:
+        return SegmentMark(name, [(1, 9)], 1)
+
+    reader = ColdReader(None)
+    reader.learn(TENANT, 0, {1: mark("a"), 2: mark("b")})
+    # A task has read the marks before the last of them was stored; another one reads those after it.
+    reader.learn_anew(TENANT, {1: mark("a")})
+    reader.learn(TENANT, 2, {3: mark("c")})
+    assert reader.read_to(TENANT) == 1
+    reader.learn(TENANT, 1, {2: mark("b"), 3: mark("c")})
+    assert reader.read_to(TENANT) == 3
+
+
+async def test_a_reader_waits_for_a_replica_that_lacks_the_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jetstream, "BLOB_RETRY_S", 0.0)
+    async with stage(tmp_path, run_log("a")) as (connection, folder):
+        log = connection.log
+        before = await read(log, "a")
+        await cool_runs(log, folder, [ref("a")])
+        log.cold = ColdReader(folder)
+        direct_get, calls = jetstream.direct_get, 0
+
+        async def lag(nc: Any, stream: str, request: Any) -> Any:
+            nonlocal calls
+            calls += ".cold." in request["next_by_subj"]
+            return (
+                ([], 0) if ".cold." in request["next_by_subj"] and calls == 1 else await direct_get(nc, stream, request)
+            )
+
+        monkeypatch.setattr(jetstream, "direct_get", lag)
+        assert await read(log, "a") == before
 
 
 async def test_a_reader_finds_the_segment_that_replaced_one(tmp_path: Path, segments: SegmentStore) -> None:
