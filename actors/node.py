@@ -20,6 +20,7 @@ from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.errors import unexpected_failure
 from callboard.bus.events import Payload
+from callboard.lib.foreign_errors import is_foreign
 
 log = structlog.get_logger(__name__)
 
@@ -133,7 +134,9 @@ class NodeActor:
                 try:
                     outcome = await self._carry_out(job)
                     self._publisher.outcome(job.key, outcome)
-                except Exception as error:
+                except BaseException as error:
+                    if not is_foreign(error):
+                        raise
                     # For example, a result without a recorded form. The traceback goes to the operator's log; a run's
                     # log holds what its author can act on, and the usage.
                     log.exception("effect failed unexpectedly", key=job.key, kind=job.intent.type)

@@ -357,7 +357,7 @@ def _request_at(request: str, place: str) -> str:
     return f"{request} ({place})" if place else request
 
 
-def unexpected_failure(error: Exception) -> Failure:
+def unexpected_failure(error: BaseException) -> Failure:
     """Return the failure for an unexpected exception.
 
     A value that nests deeper than Python's stack has a separate code, because its author caused it, not Callboard."""

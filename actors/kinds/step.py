@@ -5,8 +5,8 @@ The request says for people which function is called with what; the function its
 stop: when its time is up, or the run is cancelled, it is left to itself.
 """
 
-from contextvars import copy_context
-from functools import partial
+from collections.abc import Callable
+from contextvars import Context, copy_context
 from typing import Any
 
 import anyio
@@ -19,6 +19,7 @@ from callboard.actors.tools.python_traceback import traceback_of
 from callboard.bus.effects import Failure
 from callboard.bus.work import WORK, Work, WorkContext
 from callboard.lib.canonical_json import digest
+from callboard.lib.foreign_errors import is_foreign
 from callboard.lib.json_types import JSON
 
 logger = structlog.get_logger(__name__)
@@ -50,8 +51,10 @@ class Steps:
         try:
             with anyio.move_on_after(work.timeout_s) as scope:
                 returned = await self._call(work)
-        except (Exception, SystemExit) as error:
-            # A call of exit must not end the worker, with all its runs.
+        except BaseException as error:
+            # A call of exit, for example, must not end the worker, with all its runs.
+            if not is_foreign(error):
+                raise
             raise _failure_of(work, error) from error
         finally:
             WORK.reset(token)
@@ -69,11 +72,26 @@ class Steps:
             return await work.call()
         if not self._on_threads:
             return work.call()
-        within = partial(copy_context().run, work.call)
-        return await to_thread.run_sync(within, abandon_on_cancel=True, limiter=self._threads)
+        returned, error = await to_thread.run_sync(
+            _attempt, copy_context(), work.call, abandon_on_cancel=True, limiter=self._threads
+        )
+        if error is not None:
+            raise error
+        return returned
 
 
-def _failure_of(work: Work, error: Exception | SystemExit) -> EffectFailed:
+def _attempt(context: Context, call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """Call a function in a context, and return what it returns or raises.
+
+    A future with a `GeneratorExit` would close the coroutines that wait for it.
+    """
+    try:
+        return context.run(call), None
+    except BaseException as error:
+        return None, error
+
+
+def _failure_of(work: Work, error: BaseException) -> EffectFailed:
     known = error if isinstance(error, Exception) else None
     own, noted = traceback_of(error), work.note(known) if known is not None else None
     details: dict[str, JSON] = {"type": type(error).__name__}

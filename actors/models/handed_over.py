@@ -19,7 +19,9 @@ from callboard.actors.models.model import ModelTurn, OnRetry, OnText, ProviderRe
 from callboard.actors.models.request_retries import RetryPolicy, TryFailed, with_retries
 from callboard.actors.models.trouble import code_of_status, entry_of, try_failed
 from callboard.actors.models.turn_limits import Lanes
+from callboard.actors.tools.failures import describe_error
 from callboard.bus.work import WORK, TurnReply, TurnWork, WorkContext
+from callboard.lib.foreign_errors import is_foreign
 from callboard.lib.json_types import JSON
 
 log = structlog.get_logger(__name__)
@@ -89,11 +91,14 @@ class _Attempt(Struct):
 
         try:
             reply = await self.work.call(on_text)
-        except SystemExit as error:
-            # Raised further it would end the worker, with all its runs.
-            raise _failed(RuntimeError(f"the code has called exit: {error}"), self.work.note) from error
         except Exception as error:
             raise _failed(error, self.work.note) from error
+        except BaseException as error:
+            # Raised further it would end the worker, with all its runs.
+            if not is_foreign(error):
+                raise
+            did = f"called exit: {error}" if isinstance(error, SystemExit) else f"raised {describe_error(error)}"
+            raise _failed(RuntimeError(f"the code has {did}"), self.work.note) from error
         finally:
             WORK.reset(token)
         members = {name: getattr(reply, name) for name in TurnReply.__struct_fields__}

@@ -28,6 +28,7 @@ from callboard.bus.paths import child, encode_id
 from callboard.languages.language import Cancelled, Collection, Node, Ok, Settled, Stage, Task
 from callboard.languages.python.addresses import Addresses
 from callboard.languages.python.errors import NotInWorkflow, WorkflowFault
+from callboard.lib.foreign_errors import is_foreign
 
 T = TypeVar("T")
 
@@ -369,10 +370,13 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                     self.in_callback = True
                     try:
                         handle._run()  # pyright: ignore
-                    except SystemExit as error:
+                    except (SystemExit, KeyboardInterrupt) as error:
                         # Raised further it would end the worker, with all its runs.
+                        if not is_foreign(error):
+                            raise
                         places = [at for frame, _line in walk_tb(error.__traceback__) if (at := self._where(frame))]
-                        message = f"the workflow has called exit, which ends a process ({'; '.join(places[-1:])})"
+                        did = "called exit" if isinstance(error, SystemExit) else "raised KeyboardInterrupt"
+                        message = f"the workflow has {did}, which ends a process ({'; '.join(places[-1:])})"
                         self.fault = self.fault or WorkflowFault(Failure("python.exit", message))
                     finally:
                         self.in_callback = False

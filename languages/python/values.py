@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from callboard.lib.finite_json import NotFinite, encode_finite
+from callboard.lib.foreign_errors import is_foreign
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_types import JSON, JsonSchema
 
@@ -84,10 +85,29 @@ def _codec(annotation: Any) -> Codec:
         adapter.validate_python(found)  # so that the recorded value can be read back
         return found
 
-    return Codec(encode, adapter.validate_python, schema)
+    return Codec(_contained(encode), _contained(adapter.validate_python), schema)
 
 
 _cached_codec = cache(_codec)
+
+
+def _contained(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a conversion that raises `ValueError` where code of a type, such as a validator, calls exit.
+
+    Values are also converted while a start is admitted, and must not end the worker.
+    """
+
+    def contained(value: Any) -> Any:
+        try:
+            return convert(value)
+        except Exception:
+            raise
+        except BaseException as error:
+            if not is_foreign(error):
+                raise
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+
+    return contained
 
 
 def _of_msgspec(annotation: Any) -> Codec:

@@ -79,7 +79,7 @@ class Admission:
             return
         self._answer(verdict, delivery)
 
-    async def give_up(self, delivery: Delivery, error: Exception) -> None:
+    async def give_up(self, delivery: Delivery, error: BaseException) -> None:
         """Reject a message after several attempts to admit it have failed with an unexpected error.
 
         The sender gets a verdict, and ``cb.reject`` keeps the reason.

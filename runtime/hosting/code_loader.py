@@ -25,6 +25,7 @@ from msgspec import Struct
 from callboard.bus.errors import CallboardError
 from callboard.languages.hosting import Code, Entry
 from callboard.languages.registry import hosting
+from callboard.lib.foreign_errors import is_foreign
 from callboard.runtime.hosting.names import SUFFIX
 
 LEFT_OUT = frozenset({"__pycache__", "node_modules", "build", "dist"})
@@ -266,7 +267,9 @@ def _import(name: str, folder: Path) -> ModuleType:
     """Import a module whose bundle is in ``folder``."""
     try:
         return importlib.import_module(name)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if not is_foreign(error):
+            raise
         raise _load_error(name, error, folder) from error
 
 
@@ -289,16 +292,18 @@ def _import_file(name: str, path: Path) -> ModuleType:
     try:
         # Compiled here: a cached form is found by the time of the file, which may be the same after a quick edit.
         exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), vars(module))
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         if known is None:
             del sys.modules[name]
         else:
             sys.modules[name] = known
+        if not is_foreign(error):
+            raise
         raise _load_error(str(path), error, path.parent) from error
     return module
 
 
-def _load_error(what: str, error: Exception | SystemExit, folder: Path) -> ImportFailed:
+def _load_error(what: str, error: BaseException, folder: Path) -> ImportFailed:
     """Make the error of an import. Its place is the last line in ``folder`` or below that the traceback has: what
     Callboard or an installed package refuses is corrected where the code calls it."""
     message = f"{what} cannot be imported: {type(error).__name__}: {error}"

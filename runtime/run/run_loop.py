@@ -30,6 +30,7 @@ from callboard.bus.events import Event, Payload
 from callboard.bus.log.port import ROOM_PATIENCE_S, EventLog, NoAnswer, Purged, RunMessage, RunMessages, Start, readable
 from callboard.bus.tracecontext import sent_as, within
 from callboard.languages.language import End, Ok
+from callboard.lib.foreign_errors import is_foreign
 from callboard.projections.run.span_ids import ids_of
 from callboard.runtime.interpreter.computation import Computation
 from callboard.runtime.interpreter.replay import Admitted, build_stage, deliver_in_pieces, replay_in_pieces, start_of
@@ -371,7 +372,9 @@ class RunLoop:
             self._active.closing = conclude(self._active.stage)
         except ReplayDiverged as error:
             self._end_diverged(error)
-        except Exception as error:
+        except BaseException as error:
+            if not is_foreign(error):
+                raise
             log.exception("interpreter failed", run=self._active.ref.run)
             conclude_failed(self._active.stage, unexpected_failure(error))
             self._active.closing = True

@@ -25,6 +25,7 @@ from callboard.languages.problems import Tree, hint_at
 from callboard.languages.provider_contracts import CALL, contract_of
 from callboard.languages.registry import provider_contracts
 from callboard.languages.source_text import read_document
+from callboard.lib.foreign_errors import is_foreign
 from callboard.lib.installed import entry_points
 from callboard.lib.json_types import JSON
 from callboard.runtime.settings.provider_settings import ProviderSettings
@@ -49,7 +50,9 @@ def find_custom(classes: Iterable[str], *, by_entry_point: bool = True) -> tuple
     for origin, load in _named_classes(classes, by_entry_point):
         try:
             loaded = load()
-        except Exception as error:
+        except BaseException as error:
+            if not is_foreign(error):
+                raise
             message = f"cannot be imported: {type(error).__name__}: {error}"
             expected = "package.module:Class on the worker's import path"
             problems.append(Problem("provider.unusable", message, origin, expected=expected))

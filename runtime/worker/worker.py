@@ -29,6 +29,7 @@ from callboard.bus.nats.queue import PULL_BYTES_MAX, PULL_MESSAGES, Delivery, Ou
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import hosting
 from callboard.lib.backoff import backoff_s
+from callboard.lib.foreign_errors import is_foreign
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.runtime.admission.admission import Admission
 from callboard.runtime.admission.command_routing import route
@@ -252,7 +253,9 @@ class Worker:
                     await self._admission.admit(delivery)
             except CodeElsewhere as error:
                 self._outbox.send(self._log.subjects.worker(error.worker, "admit"), delivery.data, headers_of(delivery))
-            except Exception as error:
+            except BaseException as error:
+                if not is_foreign(error):
+                    raise
                 logger.exception("admission failed unexpectedly", subject=delivery.subject)
                 await self._retry_or_reject(delivery, error)
             else:
@@ -261,7 +264,7 @@ class Worker:
                 self._in_admission.pop(delivery.sequence, None)
                 self._seen.set()
 
-    async def _retry_or_reject(self, delivery: Delivery, error: Exception) -> None:
+    async def _retry_or_reject(self, delivery: Delivery, error: BaseException) -> None:
         """Have a message redelivered after an unexpected error; reject it after `ADMISSION_TRIES_MAX` errors."""
         tries = self._failures.count(delivery.sequence)
         if tries < ADMISSION_TRIES_MAX:
