@@ -205,7 +205,9 @@ class Archive:
                 with file.open(MANIFEST) as member:
                     data = member.read(MANIFEST_BYTES_MAX)
         except _DAMAGE as error:
-            raise ArchiveInvalid(path, f"this is not an archive, or it is truncated: {_why(error)}") from error
+            unread = isinstance(error, OSError) and bool(error.strerror)
+            what = "the file cannot be read" if unread else "this is not an archive, or it is truncated"
+            raise ArchiveInvalid(path, f"{what}: {_why(error)}") from error
         if sha256(data).hexdigest().encode() != comment:
             raise ArchiveInvalid(path, "its manifest was changed after it was written: the digest differs")
         self.manifest = _manifest(path, data)

@@ -231,5 +231,6 @@ def check_tell(verb: str, body: bytes) -> list[Problem]:
         decode_json(body or b"{}", type=TELLS[verb])
         deep = too_deep(decode_json(body or b"{}"), "tell")
     except JSON_ERRORS as error:
-        return [Problem(code="tell.malformed", message=str(error), where="message")]
+        expected = f"a JSON object with {', '.join(TELLS[verb].__struct_encode_fields__)}"
+        return [Problem(code="tell.malformed", message=str(error), where="message", expected=expected)]
     return deep

@@ -189,6 +189,9 @@ class Services:
                 "`model` (--model) such as anthropic or openai:gpt-6-sol, a script (--script), "
                 "or CALLBOARD_MODEL or ANTHROPIC_API_KEY in the worker's environment"
             )
+            if start.script is not None:
+                message = "the start has a script, but names no model, and this worker has no default"
+                expected = "`scripted` as the `model`, so that the script answers"
             return [*problems, Problem(code="model.none", message=message, where="model", expected=expected)]
         try:
             provider, _ = resolve(spec, self._models.providers)

@@ -22,7 +22,7 @@ from callboard.bus.log.port import Full, NoAnswer, Recorded
 from callboard.bus.nats.commit import MESSAGE_ID, Message
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import LOSS_PATIENCE_S, LOSS_PAUSE_S
-from callboard.bus.nats.purge import purge_mark
+from callboard.bus.nats.purge import Gone, purge_mark
 from callboard.bus.run_ids import derived_run_id
 from callboard.bus.subjects import RunRef, is_name
 from callboard.lib.backoff import backoff_s
@@ -59,12 +59,19 @@ class NoVerdict(CallboardError):
 
 
 class UnknownRun(CallboardError):
-    """A run with this id does not exist. ``rejected`` has the reasons, if its start was rejected."""
+    """A run with this id does not exist. ``rejected`` has the reasons, if its start was rejected; ``gone`` is its mark,
+    if it was purged.
+    """
 
-    def __init__(self, ref: RunRef, rejected: Sequence[Problem] = ()) -> None:
+    def __init__(self, ref: RunRef, rejected: Sequence[Problem] = (), gone: Gone | None = None) -> None:
         message = f"there is no run {ref.run!r}"
         remedy = "List the runs with `callboard runs`; another tenant's with --tenant NAME."
-        if rejected:
+        if gone is not None:
+            by = f" by {gone.by}" if gone.by else ""
+            reason = f" ({gone.reason})" if gone.reason else ""
+            message = f"{message}: it was purged{by}{reason}"
+            remedy = "Import it from an archive, if there is one: `callboard import FILE`."
+        elif rejected:
             told = "; ".join(f"{one.code}: {one.message}" for one in rejected[:REASONS_MAX])
             more = f"; and {len(rejected) - REASONS_MAX} more problems" if len(rejected) > REASONS_MAX else ""
             message = f"{message}: its start was rejected: {told}{more}"
@@ -73,10 +80,12 @@ class UnknownRun(CallboardError):
 
 
 async def unknown_run(log: JetStreamLog, ref: RunRef) -> UnknownRun:
-    """Return the error for a run that does not exist, with the reason if its start was rejected.
+    """Return the error for a run that does not exist, with the reason if it was purged or its start was rejected.
 
     :raises NoAnswer: if the log does not answer
     """
+    if (gone := await purge_mark(log, ref)) is not None:
+        return UnknownRun(ref, gone=gone)
     refused = await refusal_of_start(log, ref)
     return UnknownRun(ref, refused.problems if refused is not None else ())
 

@@ -217,7 +217,9 @@ def test_commands_take_a_file_instead_of_a_run(tmp_path: Path) -> None:
     (tmp_path / "runs.callboard").write_bytes(b"PK")
     torn = place.here("show", "runs.callboard")
     assert torn.exit_code == 4
-    assert "archive.invalid" in torn.output
+    assert "archive.invalid: this is not an archive, or it is truncated: " in torn.output
+    absent = place.here("import", "none.callboard")
+    assert "archive.invalid: the file cannot be read: No such file or directory" in absent.output
 
 
 async def test_children_come_along_if_they_are_asked_for_and_have_their_parents_id_to_go_by(tmp_path: Path) -> None:

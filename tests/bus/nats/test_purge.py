@@ -51,7 +51,11 @@ async def test_a_run_goes_with_all_that_belongs_to_it(connection: Connection, ca
     await caller.ask("tell", {"run_id": run, "verb": "cancel", "body": {}})
     assert await purged(connection, run) > 10
     assert await left(connection, "mine") == ["cb.gone.acme.mine"]
-    assert (await caller.refused("show", {"run_id": run}))["code"] == "run.unknown"
+    unknown = await caller.refused("show", {"run_id": run})
+    assert (unknown["code"], unknown["message"]) == (
+        "run.unknown",
+        "there is no run 'mine': it was purged by ada (asked to)",
+    )
     assert [row["run"] for row in (await caller.ask("runs", {}))["runs"]] == [other]
     # Done again, it is done.
     assert await purged(connection, run) == 0

@@ -450,6 +450,12 @@ async def test_a_reply_address_that_is_none_keeps_nothing_from_running(hall: Hal
     assert (await hall.end("mute")).status == "completed"
 
 
+async def test_a_script_without_a_model_is_refused_with_the_name_of_its_model(hall: Hall) -> None:
+    verdict = await hall.say({**start(script={"default": {"text": "x"}}), "model": None})
+    [problem] = verdict.problems
+    assert (problem.code, problem.expected) == ("model.none", "`scripted` as the `model`, so that the script answers")
+
+
 # -- tells -------------------------------------------------------------------------------------------------------------
 
 
@@ -464,6 +470,7 @@ async def test_tells_that_nobody_can_follow_are_refused(hall: Hall) -> None:
         ("over", "sing", b"{}"): ("tell.verb", "subject", "cancel | kill"),
         ("over", "cancel", b"not now"): ("tell.malformed", "message", "malformed"),
         ("over", "cancel", b'{"resaon": "x"}'): ("tell.malformed", "message", "resaon"),
+        ("over", "pause", b'{"resaon": "x"}'): ("tell.malformed", "message", "expected a JSON object with "),
         ("over", "signal", b'{"name": 7}'): ("tell.malformed", "message", "$.name"),
         ("over", "signal", b"{}"): ("tell.malformed", "message", "name"),
     }
