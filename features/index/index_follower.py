@@ -1,7 +1,7 @@
 """Following: it keeps an index up to date with the log, and resumes where the last process stopped."""
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -309,41 +309,44 @@ class Following:
             # A query that is cancelled here must not lose the events.
             with anyio.CancelScope(shield=True):
                 pending, self._pending, self._pending_bytes = self._pending, [], 0
-                if pending:
-                    unknown = await self.ask(lambda index: index.take(pending, pending[-1].sequence))
-                    self.taken += len(pending)
-                    await self._take_unadmitted(unknown)
+                if not pending:
+                    return
+                try:
+                    unknown = await self.ask(lambda index: index.unknown(pending))
+                    moved = await self._moved([one for one in unknown if one.event.type == RunEnd.type])
+                    lost = await self._lost([one for one in unknown if one.event.run not in moved])
+                    events = [one for run in moved.values() for one in run]
+                    await self.ask(lambda index: index.take(pending, pending[-1].sequence, events, lost))
+                except NoAnswer:
+                    # They are indexed later, with what the log, or the place of cold storage, did not answer now.
+                    self._pending = [*pending, *self._pending]
+                    self._pending_bytes += sum(len(one.event.payload) for one in pending)
+                    raise
+                self.taken += len(pending)
 
-    async def _take_unadmitted(self, unknown: list[Taken]) -> None:
-        """Index the unknown runs whose first event the log has lost.
+    async def _lost(self, unknown: Sequence[Taken]) -> list[Taken]:
+        """Return those of the first events of unknown runs whose runs have lost their admission in the log.
 
         Other unknown runs are older than the oldest run in the index, or have been purged.
         """
-        lost: list[Taken] = []
-        moved = await self._take_moved([one for one in unknown if one.event.type == RunEnd.type])
+        found: list[Taken] = []
         for one in unknown:
             ref = RunRef(self._tenant, one.event.run)
-            if ref.run in moved:
-                continue
             may_be_lost = one.event.n > 1 or one.event.type == UNREADABLE
             there = may_be_lost and await self._log.last(ref) is not None
             if there and not await self._has_admission(ref):
-                lost.append(one)
-        if lost:
-            await self.ask(lambda index: index.take_unadmitted(lost))
+                found.append(one)
+        return found
 
-    async def _take_moved(self, ends: list[Taken]) -> set[str]:
-        """Index those of the ended runs that are in cold storage, and return their ids."""
+    async def _moved(self, ends: Sequence[Taken]) -> dict[str, list[Taken]]:
+        """Return the events of those of the ended runs that are in cold storage, by the ids of the runs."""
         log = self._log.without_keys()
-        moved: dict[str, list[Taken]] = {}
+        found: dict[str, list[Taken]] = {}
         sequences = {RunRef(self._tenant, one.event.run): one.sequence for one in ends}
-        for ref, recorded in (await log.cold_events_of(sequences)).items() if ends else ():
+        for ref, recorded in (await log.cold_events_of(sequences)).items():
             wanted = [one for one in recorded if one.event.type.startswith("run.")]
-            moved[ref.run] = [Taken(one.sequence, await whole(log, one)) for one in wanted]
-        if moved:
-            events = [one for run in moved.values() for one in run]
-            await self.ask(lambda index: index.take_moved(events))
-        return set(moved)
+            found[ref.run] = [Taken(one.sequence, await whole(log, one)) for one in wanted]
+        return found
 
     async def _has_admission(self, ref: RunRef) -> bool:
         try:

@@ -261,17 +261,40 @@ class RunIndex:
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
-    def take(self, taken: Sequence[Taken], sequence: int) -> list[Taken]:
+    def unknown(self, taken: Sequence[Taken]) -> list[Taken]:
+        """Return the first event of each run whose admission is neither in the index nor among these events."""
+        begun = set[str]()
+        found: dict[str, Taken] = {}
+        for one in taken:
+            run = one.event.run
+            if one.sequence <= self.sequence or run in begun or run in found:
+                continue
+            if one.event.type == RunAccepted.type or self._place(run) is not None:
+                begun.add(run)
+            else:
+                found[run] = one
+        return list(found.values())
+
+    def take(
+        self, taken: Sequence[Taken], sequence: int, moved: Sequence[Taken] = (), lost: Sequence[Taken] = ()
+    ) -> None:
         """Index events, and record that the log was read up to a sequence, in one transaction.
 
-        Return the first event of each run whose admission is not in the index.
+        ``moved`` are all events of runs that were moved out of the log, except for their last event. ``lost`` are the
+        first existing events of runs whose first event the log has lost. Events of other runs without an admission are
+        skipped.
         """
         changed: dict[str, _Kept] = {}
-        unknown: dict[str, Taken] = {}
+        before = {one.sequence for one in (*moved, *lost)}
         try:
+            for one in moved:
+                self._take(one, changed)
+            unadmitted = [_Kept(one.sequence, begin_without_start(one.event)) for one in lost]
+            self._put(unadmitted)
+            self.count += len(unadmitted)
             for one in taken:
-                if one.sequence > self.sequence:
-                    self._take(one, changed, unknown)
+                if one.sequence > self.sequence and one.sequence not in before:
+                    self._take(one, changed)
             self._put(changed.values())
             mark = mark_of(taken[-1].event) if taken else self.mark
             known = [(sequence, "sequence"), (mark, "mark"), (self.gone, "gone")]
@@ -285,24 +308,8 @@ class RunIndex:
         self.sequence, self.mark = sequence, mark
         while len(self._folds) > FOLDS_KEPT_MAX:
             self._folds.popitem(last=False)
-        return list(unknown.values())
 
-    def take_unadmitted(self, runs: Sequence[Taken]) -> None:
-        """Index runs whose first event the log has lost, each with the first event that exists."""
-        kept = [_Kept(one.sequence, begin_without_start(one.event)) for one in runs]
-        self.count += len(kept)
-        self._put(kept)
-        self._db.commit()
-
-    def take_moved(self, taken: Sequence[Taken]) -> None:
-        """Index all events of runs, which are older than the index, because they were moved out of the log."""
-        changed: dict[str, _Kept] = {}
-        for one in taken:
-            self._take(one, changed, {})
-        self._put(changed.values())
-        self._db.commit()
-
-    def _take(self, one: Taken, changed: dict[str, _Kept], unknown: dict[str, Taken]) -> None:
+    def _take(self, one: Taken, changed: dict[str, _Kept]) -> None:
         event = one.event
         if event.type == RunAccepted.type:
             if (before := self._place(event.run)) is not None:
@@ -312,7 +319,6 @@ class RunIndex:
         else:
             known = self._fold(event.run)
             if known is None:
-                unknown.setdefault(event.run, one)
                 return
             kept = known
             kept.fold.apply(event)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import ForkedFrom, RunEnd
 from callboard.bus.log.payloads import INLINE_BYTES_MAX
-from callboard.bus.log.port import Entry, Refused, readable, whole
+from callboard.bus.log.port import Entry, NoAnswer, Refused, readable, whole
 from callboard.bus.nats import cooling, jetstream, purge
 from callboard.bus.nats.cold_runs import SPANS_MAX, ColdReader, SegmentMark, decode_segment_mark, mark_segment
 from callboard.bus.nats.commit import Message
@@ -306,6 +306,47 @@ async def test_an_index_that_is_built_anew_has_cold_runs(tmp_path: Path) -> None
                 assert {row.run: row.status for row in await lists.rows(TENANT)} == dict.fromkeys("abc", "completed")
                 assert len((await lists.page(TENANT, Both(()), 10)).runs) == 3
                 tasks.cancel_scope.cancel()
+
+
+async def test_an_index_that_could_not_read_cold_runs_reads_them_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The object store cannot be reached for a moment."""
+    async with stage(tmp_path, run_log("a"), run_log("b")) as (connection, folder):
+        await cool_runs(connection.log, folder, [ref("a")])
+
+        async def fail() -> None:
+            raise OSError("it cannot be reached")
+
+        pause_before(monkeypatch, SegmentFolder, "read", fail)
+        async with anyio.create_task_group() as tasks:
+            lists = Listings(connection.log, tasks, tmp_path / "index")
+            with pytest.raises(NoAnswer):
+                await lists.rows(TENANT)
+            assert {row.run: row.status for row in await lists.rows(TENANT)} == dict.fromkeys("ab", "completed")
+            tasks.cancel_scope.cancel()
+
+
+async def test_an_index_that_is_built_during_a_compaction_has_all_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage(tmp_path, *[run_log(name) for name in "abc"]) as (connection, folder):
+        log = connection.log
+        await cool_runs(log, folder, [ref("a"), ref("b")])
+        await purge_run(Client(log, TENANT), "a", Gone())
+        reader = log.cold
+
+        async def replace() -> None:
+            log.cold = ColdReader(folder)
+            assert await compact(log, folder) == 1
+            log.cold = reader
+
+        await log.cold_events(ref("c"), (await log.read(ref("c")))[-1].sequence)  # It reads the marks.
+        await replace()
+        async with anyio.create_task_group() as tasks:
+            lists = Listings(log, tasks, tmp_path / "index")
+            assert {row.run: row.status for row in await lists.rows(TENANT)} == dict.fromkeys("bc", "completed")
+            tasks.cancel_scope.cancel()
 
 
 async def test_a_missing_segment_does_not_hide_the_other_runs(tmp_path: Path) -> None:
