@@ -27,10 +27,10 @@ def test_each_line_about_callboard_has_a_test() -> None:
     assert [line for line in lines if not NAMED.search(line)] == []
 
 
-@pytest.mark.parametrize("name", ["claude_agent", "langgraph", "openai_agents"])
+@pytest.mark.parametrize("name", ["claude_agent", "langgraph", "openai_agents", "pydantic_ai"])
 def test_the_examples_that_are_tried_are_on_the_page_of_the_adapter(name: str) -> None:
     page = (ROOT / "docs/adapters" / f"{name.replace('_', '-')}.md").read_text()
     source = (ROOT / "tests/maintenance/sdk_examples" / f"{name}.py").read_text()
-    files = set(re.findall(r'file="(?:docs/docs|examples)/(.+?)"', source))
+    files = set(re.findall(r'file="(?:docs/docs/|examples/)?(.+?)"', source))
     assert len(files) >= 10
     assert [file for file in sorted(files) if f"| `{file}" not in page] == []

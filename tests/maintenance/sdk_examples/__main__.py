@@ -17,7 +17,7 @@ from callboard.bus import events as ev
 from tests.maintenance.sdk_examples import examples
 from tests.maintenance.sdk_examples.examples import PROGRAMS, Example, Program
 
-SDKS = ("openai_agents", "langgraph", "claude_agent")
+SDKS = ("openai_agents", "langgraph", "claude_agent", "pydantic_ai")
 
 LIMIT_S = 60
 """How long an example may take."""
@@ -41,9 +41,11 @@ async def _perform(chosen: list[Example], load: Callable[[Example], Program], fo
     async with Runtime(data_dir=folder / "state", code=[examples], always_replay=True) as runtime:
         for one in chosen:
             try:
-                with redirect_stdout(io.StringIO()):
+                with redirect_stdout(io.StringIO()) as printed:
                     PROGRAMS[one.name] = load(one)
                     counts = await asyncio.wait_for(_perform_one(runtime, one), LIMIT_S)
+                missing = [part for part in one.prints if part not in printed.getvalue()]
+                assert not missing, f"it does not print {missing}"
             except Exception as fault:
                 failed += 1
                 print(f"failed  {one.name}: {type(fault).__name__}: {fault}", flush=True)

@@ -12,6 +12,8 @@ from callboard.lib.json_types import JSON
 
 Program = Callable[[], Awaitable[object]]
 Turn = dict[str, JSON]
+Perform = Callable[[Callable[[], Any]], Any]
+"""Performs what a function returns as a run, and returns its value."""
 
 PROGRAMS: dict[str, Program] = {}
 """The loaded examples, by their names."""
@@ -23,7 +25,7 @@ class Example(Struct, frozen=True, kw_only=True):
     file: str
     covers: str
     program: str = "main"
-    """The function of the file, or the variable with its graph."""
+    """The function of the file, the variable with its graph, or the title of a block in a page."""
     input: Any = None
     """The input of a graph."""
     options: dict[str, Any] = field(default_factory=dict)
@@ -32,6 +34,12 @@ class Example(Struct, frozen=True, kw_only=True):
     """The turns of the models, as in a script; all of them have to be asked for."""
     answers: Sequence[JSON] = ()
     """What people answer, in order; afterwards they approve."""
+    prints: Sequence[str] = ()
+    """Parts of what it prints."""
+    typed: Sequence[str] = ()
+    """What a person types at the terminal."""
+    pages: str = ""
+    """What each request by HTTP gets."""
 
     @property
     def name(self) -> str:

@@ -18,7 +18,7 @@ from langgraph.graph import StateGraph
 from pydantic import ConfigDict
 
 from callboard.adapters.langgraph import durable
-from tests.maintenance.sdk_examples.examples import Example, Program, call, definitions_of, say
+from tests.maintenance.sdk_examples.examples import Example, Perform, Program, call, definitions_of, say
 
 _ASKED = {"messages": [("user", "What is the weather in sf?")]}
 _SF = ("get_weather", {"location": "sf"})
@@ -215,7 +215,7 @@ def _stand_ins() -> dict[str, ModuleType]:
     return made
 
 
-def patch() -> None:
+def patch(_perform: Perform) -> None:
     """Make each graph and each functional graph durable, for LangGraph's own tests."""
     graphs: Any = StateGraph
     functions: Any = entrypoint

@@ -15,7 +15,7 @@ from agents import Runner
 
 from callboard.adapters.openai_agents import callboard_run_config
 from callboard.languages.python.loop import current_loop
-from tests.maintenance.sdk_examples.examples import Edits, Example, Program, call, data, edit, say
+from tests.maintenance.sdk_examples.examples import Edits, Example, Perform, Program, call, data, edit, say
 
 _WEATHER = [call(("get_weather", {"city": "Tokyo"})), say("It is sunny.")]
 _NUMBERS = {
@@ -305,7 +305,7 @@ def make_durable(source: str) -> str:
     return edit(source, edits)
 
 
-def patch() -> None:
+def patch(_perform: Perform) -> None:
     """Let each run of an agent have the configuration of Callboard, for the SDK's own tests."""
     for name in ("run", "run_streamed"):
         setattr(Runner, name, _configured(getattr(Runner, name)))
@@ -319,7 +319,10 @@ def _configured(run: Any) -> Any:
             return run(*given, **named)
         bound = signature.bind(*given, **named)
         config = bound.arguments.get("run_config")
-        kept = {} if config is None else {one.name: getattr(config, one.name) for one in fields(config)}
+        if isinstance(config, dict):
+            kept: dict[str, Any] = {**config}
+        else:
+            kept = {} if config is None else {one.name: getattr(config, one.name) for one in fields(config)}
         bound.arguments["run_config"] = callboard_run_config(**kept)
         return run(*bound.args, **bound.kwargs)
 

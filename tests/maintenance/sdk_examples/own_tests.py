@@ -1,141 +1,187 @@
-"""Performs the asynchronous tests of an SDK in workflows, through its adapter.
+"""Performs the tests of an SDK in workflows, through its adapter.
 
-``python -m tests.maintenance.sdk_examples.own_tests SDK TESTS FILE… [OPTION…]`` performs each asynchronous test of the
-files in the folder of the SDK's tests as the code of a workflow, in which each run of an agent or a graph is durable.
-With ``none`` for the SDK
-the tests are performed as they are, so that those which fail by themselves are known. The options are those of pytest.
-The tests are not replayed, because they keep what models were asked in variables.
+``python -m tests.maintenance.sdk_examples.own_tests SDK TESTS [FILE…] [OPTION…]`` takes the files in the folder of the
+SDK's tests, by default those that its module lists. The options are those of pytest.
+
+First the tests are performed as they are, since they may be of another version than the SDK that is installed, or need
+packages that are not. Those that pass are performed again, each as the code of a workflow on an embedded server, in
+which each run of an agent or a graph is durable. They are not replayed, because they keep what models were asked in
+variables. The command prints how many have passed, and why others do not apply. This module is also the plugin of
+pytest which does that.
 """
 
+import argparse
 import asyncio
+import functools
 import importlib
 import inspect
+import json
+import os
 import re
 import shutil
+import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from concurrent.futures import Future
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
-from callboard import Runtime
-from callboard.client import Client
-from tests.maintenance.sdk_examples import examples
-from tests.maintenance.sdk_examples.examples import PROGRAMS
+from tests.support.hosted_calls import Host
+from tests.support.places import ROOT
 
 LIMIT_S = 60
-"""How long a test may take."""
+"""How long a test may take as it is."""
 
+FAILURE_CHARS_MAX = 600
+"""How many characters of a failure are kept."""
 
 _PACKAGE = "own"
 """The package to which the tests are copied. Most SDKs name theirs `tests`, as this repository does."""
 
+_RECORDED = ("model.call", "tool.call", "effect.call")
+
+APPROVAL = {"": True}
+"""The answer to any question, unless the module of an SDK has other `ANSWERS`."""
+
 
 def main() -> int:
-    """Perform the tests that the command line names."""
-    sdk, folder, *given = sys.argv[1:]
+    """Perform the tests both ways, and print the counts; return 1 if a test fails that should pass."""
+    parser = argparse.ArgumentParser(prog="own_tests")
+    parser.add_argument("sdk")
+    parser.add_argument("tests", type=Path)
+    given, rest = parser.parse_known_args()
+    sdk = given.sdk.replace("-", "_")
+    module = importlib.import_module(f"tests.maintenance.sdk_examples.{sdk}")
     with TemporaryDirectory() as root:
         package = Path(root) / _PACKAGE
-        shutil.copytree(folder, package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(given.tests, package, ignore=shutil.ignore_patterns("__pycache__"))
         (package / "__init__.py").touch()
         for path in package.rglob("*.py"):
             path.write_text(re.sub(r"(from|import) tests\b", rf"\1 {_PACKAGE}", path.read_text()))
-        chosen = [f"{package}/{one}" if one.endswith(".py") else one for one in given]
-        options = ["--sdk", sdk, "--rootdir", root, "-c", "/dev/null", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
-        return pytest.main([*options, *chosen], plugins=[sys.modules[__name__]])
+        if not any(".py" in one for one in rest):
+            rest = [*getattr(module, "OWN_TESTS", ()), *rest]
+        if not any(".py" in one for one in rest):
+            parser.error("name the files of tests to perform")
+        plain, durable = Path(root) / "plain", Path(root) / "durable"
+        _pytest(root, rest, ["--results", str(plain)])
+        _pytest(root, rest, ["--results", str(durable), "--sdk", sdk, "--plain", str(plain)])
+        return _report(_read(plain), _read(durable), getattr(module, "REASONS", {}))
 
 
-class Background:
-    """A runtime on a thread of its own, which performs one test at a time."""
+def _pytest(root: str, given: list[str], own: list[str]) -> None:
+    options = ["-p", __spec__.name, "--rootdir", root, "-c", "/dev/null", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    options += ["-q", "--no-summary", "-W", "ignore", "--continue-on-collection-errors", *own]
+    chosen = [f"{_PACKAGE}/{one}" if ".py" in one else one for one in given]
+    # Pydantic AI's detector of blocking calls is for the library's own code.
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])),
+        "BLOCKBUSTER_ENABLED": "false",
+    }
+    subprocess.run([sys.executable, "-m", "pytest", *options, *chosen], cwd=root, env=env, check=False)
 
-    def __init__(self) -> None:
-        self._ready: Future[Client] = Future()
-        self._loop = asyncio.new_event_loop()
-        self._stop = asyncio.Event()
-        self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._serve()), daemon=True)
-        self._thread.start()
-        self._count = 0
 
-    async def _serve(self) -> None:
-        with TemporaryDirectory() as folder:
-            async with Runtime(data_dir=f"{folder}/state", code=[examples]) as runtime:
-                self._ready.set_result(runtime)
-                await self._stop.wait()
+def _read(file: Path) -> dict[str, dict[str, Any]]:
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    return {one["id"]: one for one in map(json.loads, lines)}
 
-    def close(self) -> None:
-        """Stop the runtime."""
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
 
-    def perform(self, test: Any, given: dict[str, Any]) -> None:
-        """Perform a test in a workflow, and raise what it raises."""
-        raised: list[BaseException] = []
+def _report(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]], reasons: dict[str, str]) -> int:
+    counts: Counter[str] = Counter()
+    for id, one in after.items():
+        found = [
+            why for pattern, why in reasons.items() if any(re.search(pattern, text) for text in (id, one["failure"]))
+        ]
+        if one["passed"]:
+            counts["passed" if one["recorded"] else "passed, and record no turn, call or step"] += 1
+        elif found:
+            counts[f"does not apply: {found[0]}"] += 1
+        else:
+            counts["failed"] += 1
+            print(f"{id} ({one['recorded']} turns, calls and steps)\n    {one['failure']}")
+    counts["does not apply: it does not pass as it is"] = sum(not one["passed"] for one in before.values())
+    for name, number in counts.most_common():
+        print(f"{number:5} {name}")
+    return 1 if counts["failed"] else 0
 
-        async def program() -> None:
-            try:
-                await test(**given)
-            except BaseException as error:
-                raised.append(error)
-                raise
 
-        self._count += 1
-        name = f"test-{self._count}"
-        PROGRAMS[name] = program
-        runtime = self._ready.result()
-        doing = asyncio.run_coroutine_threadsafe(self._result(runtime, name), self._loop)
-        try:
-            failure = doing.result(LIMIT_S)
-        finally:
-            doing.cancel()
-            del PROGRAMS[name]
-        if raised:
-            raise raised[-1]
-        assert failure is None, failure
+# -- the plugin ------------------------------------------------------------------------------------------------------
 
-    async def _result(self, runtime: Client, name: str) -> str | None:
-        """Return why a run has failed, if it has. People approve what it asks."""
-        run = await runtime.start(registered="example", input={"name": name})
-        async for event in run.events():
-            if event.type == "human.asked":
-                await run.answer(True, interaction=event.key)
-        result = await run.result()
-        return None if result.status == "completed" else str(result.error)
+
+class _Tests:
+    """The tests of this process, performed as they are, or in runs of a host."""
+
+    def __init__(self, results: Path, sdk: str, plain: Path | None) -> None:
+        self._results = results
+        self._recorded = 0
+        self._host: Host | None = None
+        self._sdk = importlib.import_module(f"tests.maintenance.sdk_examples.{sdk}") if sdk else None
+        self._wanted = {id for id, one in _read(plain).items() if one["passed"]} if plain is not None else None
+        if self._sdk is not None:
+            # Before the tests are imported, some of which make agents then.
+            self._sdk.patch(self._perform)
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        if self._wanted is None:
+            return
+        config.hook.pytest_deselected(items=[one for one in items if one.nodeid not in self._wanted])
+        items[:] = [one for one in items if one.nodeid in self._wanted]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self) -> Iterator[Any]:
+        if self._sdk is None:
+            return (yield)
+        with TemporaryDirectory() as folder, Host(Path(folder) / "state") as self._host:
+            return (yield)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> bool | None:
+        """Perform an asynchronous test."""
+        if not inspect.iscoroutinefunction(pyfuncitem.obj):
+            return None
+        names = pyfuncitem._fixtureinfo.argnames  # pyright: ignore[reportPrivateUsage]
+        test = functools.partial(pyfuncitem.obj, **{name: pyfuncitem.funcargs[name] for name in names})
+        if self._host is None:
+            asyncio.run(asyncio.wait_for(test(), LIMIT_S))
+        else:
+            self._perform(test)
+        return True
+
+    def _perform(self, make: Callable[[], Any]) -> Any:
+        assert self._host is not None
+        performed = self._host.perform(make, answers=getattr(self._sdk, "ANSWERS", APPROVAL))
+        self._recorded += sum(performed.events[one] for one in _RECORDED)
+        if performed.raised is not None:
+            raise performed.raised
+        return performed.value
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[Any]:
+        report = yield
+        if report.when == "setup":
+            self._recorded = 0
+        if report.when == "call" or report.outcome == "failed":
+            failure = "" if call.excinfo is None else f"{call.excinfo.typename}: {call.excinfo.value}"
+            passed = report.outcome == "passed"
+            noted = {"id": item.nodeid, "passed": passed, "failure": failure[:FAILURE_CHARS_MAX]}
+            with self._results.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({**noted, "recorded": self._recorded}) + "\n")
+        return report
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--sdk", default="none", help="the adapter: openai_agents, langgraph, or none")
+    parser.addoption("--sdk", default="", help="the SDK whose adapter makes the tests durable; default: none")
+    parser.addoption("--results", type=Path, help="the file to which results are appended")
+    parser.addoption("--plain", type=Path, help="the results of the tests as they are: those that passed are performed")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def background(request: pytest.FixtureRequest) -> Iterator[Background | None]:
-    """The runtime of the session, if there is an adapter."""
-    sdk = str(request.config.getoption("--sdk"))
-    if sdk == "none":
-        yield None
-        return
-    importlib.import_module(f"tests.maintenance.sdk_examples.{sdk}").patch()
-    made = Background()
-    yield made
-    made.close()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Perform an asynchronous test."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    names = pyfuncitem._fixtureinfo.argnames  # pyright: ignore[reportPrivateUsage]
-    given = {name: pyfuncitem.funcargs[name] for name in names}
-    made: Any = pyfuncitem.funcargs["background"]
-    if made is None:
-        asyncio.run(asyncio.wait_for(pyfuncitem.obj(**given), LIMIT_S))
-    else:
-        made.perform(pyfuncitem.obj, given)
-    return True
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin to note results."""
+    if (results := config.getoption("--results")) is not None:
+        config.pluginmanager.register(_Tests(results, str(config.getoption("--sdk")), config.getoption("--plain")))
 
 
 if __name__ == "__main__":
