@@ -5,8 +5,10 @@ each segment, which says where in the stream the last events of its runs are. A 
 missing looks for a segment that has a run with this last event.
 """
 
+from array import array
+from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -26,6 +28,9 @@ BLOCKS_BYTES_MAX = 4 * 1024 * 1024
 
 MANIFESTS_MAX = 8
 """The maximum number of manifests in memory, each about a megabyte."""
+
+ENDS_MAX = 2_000
+"""The maximum number of segments whose ends of runs are in memory, 16 KB each, after the manifest was read once."""
 
 SPANS_MAX = 16
 """The maximum number of spans in a mark."""
@@ -91,6 +96,7 @@ class ColdReader:
         self._marks: dict[str, dict[str, SegmentMark]] = {}
         self._read_to: dict[str, int] = {}
         self._manifests: OrderedDict[str, dict[int, Listed]] = OrderedDict()
+        self._ends: OrderedDict[str, array[int]] = OrderedDict()
         self._blocks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
         self._size = 0
 
@@ -137,14 +143,22 @@ class ColdReader:
             raise failure
         return None
 
-    def _candidates(self, tenant: str, end: int) -> Iterator[SegmentMark]:
-        """Yield the marks of the segments that may have a run, first those whose manifest is in memory."""
-        marks = self._marks.get(tenant, {})
-        kept = [mark for segment in reversed(self._manifests) if (mark := marks.get(segment)) and mark.may_have(end)]
-        yield from kept
-        for mark in [*marks.values()]:
-            if mark.may_have(end) and mark not in kept:
-                yield mark
+    def known_segment(self, tenant: str, end: int) -> str:
+        """Return the segment that is known to have a run whose last event has this sequence; empty if none is."""
+        return next((mark.segment for mark in self._candidates(tenant, end) if mark.segment in self._ends), "")
+
+    def _candidates(self, tenant: str, end: int) -> list[SegmentMark]:
+        """Return the marks of the segments that may have a run, first those that are known to have it."""
+        found: list[SegmentMark] = []
+        unknown: list[SegmentMark] = []
+        for mark in self._marks.get(tenant, {}).values():
+            if mark.may_have(end):
+                ends = self._ends.get(mark.segment)
+                if ends is None:
+                    unknown.append(mark)
+                elif (place := bisect_left(ends, end)) < len(ends) and ends[place] == end:
+                    found.append(mark)
+        return found + unknown
 
     async def _manifest(self, store: SegmentStore, segment: str) -> dict[int, Listed]:
         """Return the runs of a segment by the sequences of their last events. Raises as `read_manifest`."""
@@ -152,6 +166,9 @@ class ColdReader:
         if found is None:
             found = {one.end: one for one in await read_manifest(store, segment)}
             self._manifests[segment] = found
+            self._ends[segment] = array("Q", sorted(found))
+            while len(self._ends) > ENDS_MAX:
+                self._ends.popitem(last=False)
         self._manifests.move_to_end(segment)
         while len(self._manifests) > MANIFESTS_MAX:
             self._manifests.popitem(last=False)

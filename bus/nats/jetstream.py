@@ -529,7 +529,10 @@ class JetStreamLog:
             for tenant in {ref.tenant for ref in ends}:
                 await learn(tenant)
             missing: dict[RunRef, int] = {}
-            for ref, end in ends.items():
+            # Runs of one segment together, so that its manifest is read once.
+            for ref, end in sorted(
+                ends.items(), key=lambda one: (self.cold.known_segment(one[0].tenant, one[1]), one[1])
+            ):
                 try:
                     if (place := await self.cold.find(ref, end)) is not None:
                         found[ref] = await self._cold_events(ref, await self.cold.messages(ref, place))

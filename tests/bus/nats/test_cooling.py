@@ -17,7 +17,14 @@ from callboard.bus.events import ForkedFrom, RunEnd
 from callboard.bus.log.payloads import INLINE_BYTES_MAX
 from callboard.bus.log.port import Entry, NoAnswer, Refused, readable, whole
 from callboard.bus.nats import cooling, jetstream, purge
-from callboard.bus.nats.cold_runs import SPANS_MAX, ColdReader, SegmentMark, decode_segment_mark, mark_segment
+from callboard.bus.nats.cold_runs import (
+    MANIFESTS_MAX,
+    SPANS_MAX,
+    ColdReader,
+    SegmentMark,
+    decode_segment_mark,
+    mark_segment,
+)
 from callboard.bus.nats.commit import Message
 from callboard.bus.nats.cooling import NotCold, cold_runs, compact, cool_runs, warm_run
 from callboard.bus.nats.copied import Copied
@@ -40,6 +47,8 @@ from tests.support.event_logs import Log
 from tests.support.s3_server import BUCKET, ENV, s3_server
 
 TENANT = "acme"
+
+NOW = dt.datetime.now(dt.UTC)
 
 
 class Killed(BaseException):
@@ -384,7 +393,7 @@ async def test_a_changed_segment_is_noticed(tmp_path: Path) -> None:
 
 
 async def test_a_segment_that_is_changed_or_cut_off_anywhere_is_noticed(tmp_path: Path) -> None:
-    messages = [Copied(7, "cb.run.acme.a.d.run.end", dt.datetime.now(dt.UTC), {}, b"{}")]
+    messages = [Copied(7, "cb.run.acme.a.d.run.end", NOW, {}, b"{}")]
     builder = SegmentBuilder(TENANT, "stream")
     builder.add(ref("a"), 7, messages)
     data, _listed = builder.finish()
@@ -653,6 +662,35 @@ def test_every_run_of_a_segment_is_found_by_its_mark(ends: set[int]) -> None:
     assert all(mark.may_have(end) for end in ends)
     assert len(mark.spans) <= SPANS_MAX
     assert decode_segment_mark(msgspec.json.encode(mark)) == mark
+
+
+async def test_manifests_of_segments_that_overlap_are_not_read_for_each_run(tmp_path: Path) -> None:
+    """Of more segments than there are manifests in memory, each with runs that ended at the same time as all others."""
+    count, reads = MANIFESTS_MAX + 4, list[str]()
+
+    class Counted(SegmentFolder):
+        async def read(self, name: str, offset: int, length: int) -> bytes:
+            reads.append(name)
+            return await super().read(name, offset, length)
+
+    marks: dict[int, SegmentMark | None] = {}
+    folder = Counted(tmp_path)
+    for at in range(count):
+        builder = SegmentBuilder(TENANT, "stream")
+        for end in range(1 + at, 1 + 20 * count, count):
+            builder.add(ref(str(end)), end, [Copied(end, "cb.run.acme.x.d.run.end", NOW, {}, b"{}")])
+        data, listed = builder.finish()
+        await folder.put(builder.name, data)
+        marks[at + 1] = mark_segment(builder.name, listed)
+    reader = ColdReader(folder)
+    reader.learn(TENANT, 0, marks)
+    assert await reader.find(ref("none"), count) is None
+    for end in range(1, 1 + 2 * count):
+        reads.clear()
+        place = await reader.find(ref(str(end)), end)
+        assert place is not None
+        assert place.segment == reader.known_segment(TENANT, end)
+        assert set(reads) <= {place.segment}
 
 
 async def check(log: JetStreamLog, folder: SegmentStore, before: dict[str, Any]) -> None:
