@@ -102,13 +102,13 @@ export class RunsView extends HTMLElement {
   }
 
   build() {
-    const choice = (/** @type {string} */ name, /** @type {string} */ label, /** @type {string[][]} */ options) =>
+    const choice = (/** @type {string} */ label, /** @type {string[][]} */ options) =>
       h('select', {'aria-label': label, onchange: () => this.narrow()}, options.map(([value, word]) => h('option', {value}, word)))
     /** @type {Record<string, HTMLInputElement|HTMLSelectElement>} */
     this.fields = {
       q: h('input', {type: 'search', placeholder: 'Find a run, a word, or status=failed …', 'aria-label': 'Find runs', data: {find: ''}, oninput: () => this.typed()}),
-      status: choice('status', 'Status', [['', 'any status'], ...LISTED.map((status) => [status, `${look(status)[1]} ${status}`])]),
-      since: choice('since', 'Since', SINCE),
+      status: choice('Status', [['', 'any status'], ...LISTED.map((status) => [status, `${look(status)[1]} ${status}`])]),
+      since: choice('Since', SINCE),
       cost: h('input', {type: 'text', inputmode: 'decimal', class: 'filter', placeholder: 'cost above $', 'aria-label': 'Cost above, in dollars', autocomplete: 'off', oninput: () => this.typed()}),
     }
     const offered = Object.entries(OFFERED).map(([name, word]) => this.offered(name, word))
