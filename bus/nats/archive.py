@@ -64,7 +64,7 @@ class ArchivedRun(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The manifest's entry for a run. ``status`` is the run's final status, empty if it was open when it was archived.
 
     ``parent`` is the run that started it, ``origin`` the run that it is a fork of. ``children`` are the runs that it
-    started, whether they are in the archive or not.
+    started and ``successor`` is the run that continues it, whether they are in the archive or not.
     """
 
     tenant: str
@@ -77,6 +77,7 @@ class ArchivedRun(Struct, frozen=True, omit_defaults=True, kw_only=True):
     parent: str = ""
     origin: str = ""
     children: list[str] = []
+    successor: str = ""
     sha256: str
 
     @property

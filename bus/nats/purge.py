@@ -20,7 +20,7 @@ from msgspec import Struct
 from callboard.bus.child_ids import child_id
 from callboard.bus.events import AT_REST, RunAccepted
 from callboard.bus.log.port import Full, Recorded, Refused, decode_recorded
-from callboard.bus.log.successors import SUCCESSOR_KEY, find_newest
+from callboard.bus.log.successors import SUCCESSOR_KEY, find_newest, successor_of
 from callboard.bus.nats.commit import Message, guard_headers
 from callboard.bus.nats.erasure import erase, erase_all
 from callboard.bus.nats.feed import RESTORED
@@ -84,6 +84,25 @@ async def find_newest_run(log: JetStreamLog, ref: RunRef) -> tuple[RunRef, Recor
         if last is not None or beyond != following:
             return beyond, last
     return ref, last
+
+
+async def find_next_run(log: JetStreamLog, ref: RunRef) -> RunRef | None:
+    """Return the run in the log that continues a run; None without one. Runs that have been purged are passed over.
+
+    :raises NoAnswer: if no answer came
+    """
+    while True:
+        last = await log.last(ref)
+        if last is not None:
+            following = successor_of(last.event)
+        else:
+            purged = await purge_mark(log, ref) is not None
+            following = child_id(ref.run, SUCCESSOR_KEY) if purged else None
+        if following is None:
+            return None
+        ref = RunRef(ref.tenant, following)
+        if await log.last(ref) is not None:
+            return ref
 
 
 def decode_mark(log: JetStreamLog, subject: str, body: bytes) -> Gone | None:

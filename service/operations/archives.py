@@ -24,12 +24,13 @@ from callboard.bus.log.port import (
     is_lost,
     unreadable,
 )
+from callboard.bus.log.successors import successor_of
 from callboard.bus.nats.archive import Archive, ArchivedRun, ArchiveWriter
 from callboard.bus.nats.blobs import COUNT
 from callboard.bus.nats.commit import Message
 from callboard.bus.nats.cooling import copy_events, copy_values
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.purge import come_back, goes_on, purge_mark
+from callboard.bus.nats.purge import come_back, find_next_run, goes_on, purge_mark
 from callboard.bus.subjects import RunRef
 from callboard.lib.json_decoder import decode_json
 from callboard.service.client.client import UnknownRun
@@ -84,6 +85,14 @@ class HasChildren(CallboardError):
         super().__init__("archive.children", message, run, "Import it with its original id.")
 
 
+class IsContinued(CallboardError):
+    """A run that another run continues cannot have another id: commands for it are passed on to that run."""
+
+    def __init__(self, run: str, successor: str) -> None:
+        message = f"run {run!r} is continued by run {successor!r}, to which commands for it are passed on"
+        super().__init__("archive.continued", message, run, "Import it with its original id.")
+
+
 class OriginLacks(CallboardError):
     """The origin of a fork is neither in the archive nor in the store."""
 
@@ -103,7 +112,8 @@ class Imported(Struct, frozen=True):
 async def archive_runs(
     log: JetStreamLog, tenant: str, runs: Sequence[str], path: Path, *, children: bool, progress: Progress
 ) -> list[ArchivedRun]:
-    """Write runs to an archive, with the origins of forks, and with ``children`` also the runs that they have started.
+    """Write runs to an archive, with the origins of forks, and with ``children`` also the runs that they have started
+    and the runs that continue those.
 
     :raises UnknownRun: if a run does not exist; then no file is written
     :raises LogUnreadable: if events of a run are missing
@@ -118,18 +128,30 @@ async def archive_runs(
             if ref.run in named or await log.last(ref) is not None:
                 found = await _archive_run(log, ref, writer)
                 progress(1)
-                kin = [*(found.children if children else ()), *([found.origin] if found.origin else ())]
+                below = await _with_next_runs(log, tenant, found.children) if children else []
+                kin = [*below, *([found.origin] if found.origin else ())]
                 new = [one for one in kin if one not in known]
                 known.update(new)
                 waiting += reversed(new)
         return writer.runs
 
 
+async def _with_next_runs(log: JetStreamLog, tenant: str, runs: Sequence[str]) -> list[str]:
+    """Return runs, each followed by those that continue it."""
+    found: list[str] = []
+    for run in runs:
+        ref: RunRef | None = RunRef(tenant, run)
+        while ref is not None:
+            found.append(ref.run)
+            ref = await find_next_run(log, ref)
+    return found
+
+
 async def _archive_run(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) -> ArchivedRun:
     """Add a run to an archive. Copies the events first: by then every large value that they name is in the log."""
     first: Event | None = None
     before: Event | None = None
-    parent, origin, status, events, last = "", "", "", 0, 0
+    parent, origin, status, successor, events, last = "", "", "", "", 0, 0
     begun, wanted, there = dict[str, str](), set[str](), dict[str, set[int]]()
     counts: dict[str, int] = {}
     with writer.member(ref.run) as member:
@@ -153,6 +175,7 @@ async def _archive_run(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) ->
                         begun[event.key] = decode_json(event.payload, type=_Child).child
                     case RunEnd.type:
                         status = decode_json(event.payload, type=_Ended).status
+                        successor = successor_of(event) or ""
                     case _:
                         pass
         if first is None:
@@ -176,6 +199,7 @@ async def _archive_run(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) ->
         parent=parent,
         origin=origin,
         children=await _find_child_ids(log, ref, begun, shared=bool(origin)),
+        successor=successor,
         sha256=member.sha256,
     )
     writer.runs.append(found)
@@ -240,9 +264,12 @@ async def import_as(log: JetStreamLog, tenant: str, archive: Archive, run: Archi
     """Import a run of an archive into a log with another id. Its origin keeps its id. Raises as `import_runs`.
 
     :raises HasChildren: if the run has child runs
+    :raises IsContinued: if another run continues it
     """
     if run.children:
         raise HasChildren(run.run)
+    if run.successor:
+        raise IsContinued(run.run, run.successor)
     ref = RunRef(tenant, id)
     there = await _check_import(log, ref, archive, run)
     *origins, _own = archive.with_origins([run])

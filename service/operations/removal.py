@@ -16,7 +16,7 @@ from callboard.bus.errors import CallboardError
 from callboard.bus.log.port import Recorded, Refused
 from callboard.bus.log.successors import successor_of
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.purge import Gone, finish, forks, last_fork, mark_again, mark_gone, purge_mark
+from callboard.bus.nats.purge import Gone, find_next_run, finish, forks, last_fork, mark_again, mark_gone, purge_mark
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.command_routing import ADMISSION
 from callboard.runtime.admission.start_message import CONTINUES
@@ -101,11 +101,13 @@ async def _plan_purge(
     found = [_Planned(ref, mark, forked if before is None else None)]
     # A fork has its own child runs in place of its origin's open ones, so the ids are not read from the events.
     for child in sorted({child_id(run, item.event.key) for item in recorded if item.event.type == ev.ChildStart.type}):
-        if await client.log.last(client.ref(child)) is not None:
-            found += await _plan_purge(client, child, mark, run, besides)
-    if within and (successor := successor_of(own[-1].event)) and await client.log.last(client.ref(successor)):
+        there = client.ref(child) if await client.log.last(client.ref(child)) is not None else None
+        # A child that was purged alone may be continued by a run that was not.
+        if (first := there or await find_next_run(client.log, client.ref(child))) is not None:
+            found += await _plan_purge(client, first.run, mark, run, besides)
+    if within and (following := await find_next_run(client.log, ref)) is not None:
         # A parent has the runs that continue its child, too.
-        found += await _plan_purge(client, successor, mark, within, besides)
+        found += await _plan_purge(client, following.run, mark, within, besides)
     return found
 
 

@@ -10,9 +10,10 @@ import pytest
 from callboard import Runtime
 from callboard.bus import events as ev
 from callboard.bus.child_ids import child_id
+from callboard.bus.errors import CallboardError
 from callboard.bus.log.successors import find_newest
 from callboard.bus.nats.archive import Archive
-from callboard.bus.nats.purge import Gone
+from callboard.bus.nats.purge import Gone, find_next_run
 from callboard.bus.subjects import RunRef
 from callboard.features.access.subject import OPERATOR
 from callboard.runtime.admission.command_routing import route
@@ -21,7 +22,7 @@ from callboard.runtime.hosting.code_registration import register_bundle
 from callboard.service.client.client import UnknownRun
 from callboard.service.client.connection import Connection
 from callboard.service.client.errors import RequestRefused
-from callboard.service.operations.archives import archive_runs, import_runs
+from callboard.service.operations.archives import archive_runs, import_as, import_runs
 from callboard.service.operations.removal import check_purge, purge_run
 from callboard.surfaces.cli import exits
 from callboard.surfaces.mcp.caller import Caller as McpCaller
@@ -258,8 +259,38 @@ async def test_a_parent_is_purged_with_all_runs_of_its_child(connection: Connect
     child = connection.client.ref(child_id(run, begun.key))
     last, _ = await find_newest(connection.log, child)
     assert last != child
+    await purge_run(connection.client, child.run, Gone())
     await purge_run(connection.client, run, Gone())
     assert await connection.log.last(last) is None
+
+
+async def test_an_archive_has_all_runs_of_a_child(connection: Connection, caller: Caller, tmp_path: Path) -> None:
+    caller.tenant = connection.config.tenant
+    await register_bundle(connection, load_object(plays))
+    run = await caller.finished(definition={"name": "waiting_for_counting_down"}, input={"left": 3})
+    (begun,) = [event for event in await connection.client.events(run) if event.type == ev.ChildStart.type]
+    chain = [connection.client.ref(child_id(run, begun.key))]
+    while (following := await find_next_run(connection.log, chain[-1])) is not None:
+        chain.append(following)
+    assert len(chain) == 4
+    file, log = tmp_path / "all.callboard", connection.log
+    found = await archive_runs(log, caller.tenant, [run], file, children=True, progress=lambda _: None)
+    assert [one.run for one in found] == [run, *(one.run for one in chain)]
+    assert [one.successor for one in found] == ["", *(one.run for one in chain[1:]), ""]
+    archive = Archive(file)
+    with pytest.raises(CallboardError, match="is continued by"):
+        await import_as(log, caller.tenant, archive, archive.run(chain[0].run), "another")
+    # A run in the middle is missing: those after it are found all the same.
+    await purge_run(connection.client, chain[1].run, Gone())
+    rest = tmp_path / "rest.callboard"
+    left = await archive_runs(log, caller.tenant, [run], rest, children=True, progress=lambda _: None)
+    assert [one.run for one in left] == [run, chain[0].run, chain[2].run, chain[3].run]
+    await purge_run(connection.client, run, Gone())
+    assert [await log.last(one) for one in chain] == [None] * 4
+    imported = await import_runs(log, caller.tenant, archive, archive.runs, lambda _: None)
+    assert [one.verdict for one in imported] == ["imported"] * 5
+    newest, _ = await find_newest(log, chain[0])
+    assert newest == chain[3]
 
 
 def test_a_run_at_the_command_line_is_followed_to_the_last_one(tmp_path: Path) -> None:
