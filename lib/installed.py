@@ -1,17 +1,21 @@
 """What installed packages declare: their entry points, and their versions.
 
-For each state of `sys.path`, the answer to a question is kept: it takes a file per package to find it, and every worker
-that starts asks.
+It takes a file per package to find that, and every worker that starts asks: answers are kept for as long as the same
+folders of the import path hold packages.
 """
 
+import os
 import sys
 from functools import cache
 from importlib import metadata
 
+ABOUT_PACKAGES = (".dist-info", ".egg-info")
+"""How the names end of what describes a package in a folder of the import path."""
+
 
 def entry_points(*, group: str) -> list[metadata.EntryPoint]:
     """Return the entry points of a group; of two packages of the same name, the first on the import path counts."""
-    return list(_entry_points(group, tuple(sys.path)))
+    return list(_entry_points(group, _folders()))
 
 
 def version(package: str) -> str:
@@ -19,14 +23,30 @@ def version(package: str) -> str:
 
     :raises importlib.metadata.PackageNotFoundError: if it is not installed
     """
-    return _version(package, tuple(sys.path))
+    return _version(package, _folders())
+
+
+def _folders() -> tuple[str, ...]:
+    """Return the folders of the import path that hold packages; an archive may."""
+    folders = [folder or os.getcwd() for folder in sys.path]
+    return tuple(folder for folder in folders if _holds_packages(folder))
+
+
+def _holds_packages(folder: str) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return any(entry.name.endswith(ABOUT_PACKAGES) for entry in entries)
+    except NotADirectoryError:
+        return True
+    except OSError:
+        return False
 
 
 @cache
-def _entry_points(group: str, path: tuple[str, ...]) -> metadata.EntryPoints:
+def _entry_points(group: str, folders: tuple[str, ...]) -> metadata.EntryPoints:
     return metadata.entry_points(group=group)
 
 
 @cache
-def _version(package: str, path: tuple[str, ...]) -> str:
+def _version(package: str, folders: tuple[str, ...]) -> str:
     return metadata.version(package)
