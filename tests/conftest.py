@@ -14,6 +14,7 @@ from callboard.runtime.worker.collector import OLDER_ROUNDS, YOUNG_OBJECTS
 from callboard.runtime.worker.services import Services
 from callboard.testing import services as testing
 from callboard.testing.scenario import Scenario
+from tests.support import forks
 from tests.support.places import TESTS
 from tests.support.sweeps import select_deaths
 
@@ -83,6 +84,12 @@ def selected_crashes() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Scenario, "_crash_points", staticmethod(select_deaths))
         yield
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Of several processes of pytest, the one that distributes the tests has what they fork from."""
+    if config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput"):
+        forks.share()
 
 
 def pytest_collection_finish() -> None:

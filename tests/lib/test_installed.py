@@ -1,4 +1,4 @@
-"""What installed packages declare is read once, and anew for another import path."""
+"""What installed packages declare is read once, and anew if other folders hold packages."""
 
 import sys
 from importlib import metadata
@@ -26,8 +26,7 @@ def test_a_package_is_found_once_its_folder_is_on_the_path(tmp_path: Path, monke
     assert version("package-of-the-test") == "1.5"
 
 
-def test_the_packages_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
+def test_the_packages_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = version("callboard"), entry_points(group="callboard.languages")
 
     def unread(*_names: str, **_groups: str) -> None:
@@ -35,4 +34,5 @@ def test_the_packages_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(metadata, "version", unread)
     monkeypatch.setattr(metadata, "entry_points", unread)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path, str(tmp_path / "nowhere")])
     assert (version("callboard"), entry_points(group="callboard.languages")) == known

@@ -32,8 +32,11 @@ from pathlib import Path
 from typing import Any
 
 from callboard.actors.tools import python as python_tools
+from callboard.bus.prices import list_prices
 from callboard.languages import registry
 from callboard.languages.kit import kits
+from callboard.lib.installed import entry_points, version
+from callboard.runtime.worker import providers
 from callboard.surfaces import cli
 from tests.support.places import ROOT
 
@@ -41,10 +44,20 @@ CLIENT = ROOT / "tests" / "support" / "fork_client.py"
 CLI = "callboard.surfaces.cli.main"
 PYTHON = Path(sys.executable)
 
+SHARED = "TESTS_FORKS"
+"""The variable with the folder of the process that forks for all processes of pytest."""
+
 BEFORE_FORK = (
     "anyio._backends._asyncio",
+    "anyio._core._signals",
+    "anyio._core._subprocesses",
     "callboard.actors.tools.python",
     "callboard.actors.tools.python_host",
+    "callboard.service.files.run_files",
+    "callboard.service.files.validation",
+    "encodings.ascii",
+    "encodings.utf_8_sig",
+    "jsonschema",
     "mcp.client.stdio",
     "mcp.server.mcpserver",
 )
@@ -84,23 +97,35 @@ class _Place:
     programs: str
 
 
+def share() -> None:
+    """Have the processes that this one starts ask the process that forks for this one, instead of one each."""
+    os.environ[SHARED] = str(Path(_place().address).parent)
+
+
 @cache
 def _place() -> _Place:
     """Where the process listens that forks for this one. It is started when somebody asks, and ends with us."""
+    if SHARED in os.environ:
+        return _place_in(Path(os.environ[SHARED]))
     folder = tempfile.TemporaryDirectory(prefix="callboard-forks-")
     atexit.register(folder.cleanup)
     home = Path(folder.name)
-    address = home / "socket"
+    address = _place_in(home).address
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(address))
-    listener.listen()
-    threading.Thread(target=_begin, args=[listener, str(address)], daemon=True).start()
-    fork = shlex.join(_client(str(address)))
+    listener.bind(address)
+    # All processes of pytest may ask at once.
+    listener.listen(128)
+    threading.Thread(target=_begin, args=[listener, address], daemon=True).start()
+    fork = shlex.join(_client(address))
     _program(home / "bin" / "callboard", f'exec {fork} {shlex.quote(str(PYTHON.with_name("callboard")))} "$@"')
     # An option, or no argument at all, is for Python itself.
     real = shlex.quote(str(PYTHON))
     _program(home / "bin" / "python", f'case "$1" in *.py|-m) exec {fork} "$@";; *) exec {real} "$@";; esac')
-    return _Place(str(address), str(home / "bin"))
+    return _place_in(home)
+
+
+def _place_in(home: Path) -> _Place:
+    return _Place(str(home / "socket"), str(home / "bin"))
 
 
 def _begin(listener: socket.socket, address: str) -> None:
@@ -125,17 +150,17 @@ def main() -> None:
     """Fork until standard input ends; in a fork, be the program."""
     # First, so that it is called last.
     atexit.register(_leave)
-    for language in kits():
-        registry.language(language)
+    for kit in kits().values():
+        registry.language(kit.name)
+        if kit.authoring_module:
+            importlib.import_module(kit.authoring_module)
     for module in pkgutil.iter_modules(cli.__path__, f"{cli.__name__}."):
         if module.name != CLI:
             importlib.import_module(module.name)
     for name in BEFORE_FORK:
         importlib.import_module(name)
     python_tools.HOST = (*_client(sys.argv[2]), *python_tools.HOST[1:])
-    # What has been imported stays: forks need not look at it, nor copy it for being looked at.
-    gc.collect()
-    gc.freeze()
+    read_before_fork()
     wanted = _Forks(socket.socket(fileno=int(sys.argv[1]))).serve()
     if wanted is None:
         return
@@ -145,6 +170,16 @@ def main() -> None:
         _ended_with.append(end.code if isinstance(end.code, int) else int(end.code is not None))
         raise
     _ended_with.append(0)
+
+
+def read_before_fork() -> None:
+    """Read what does not change, and each fork would read anew; call it when everything has been imported."""
+    list_prices()
+    entry_points(group=providers.GROUP)
+    version("callboard")
+    # What has been imported stays: forks need not look at it, nor copy it for being looked at.
+    gc.collect()
+    gc.freeze()
 
 
 _ended_with: list[int] = []

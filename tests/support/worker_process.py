@@ -43,8 +43,9 @@ from callboard.runtime.worker import bootstrap
 from callboard.runtime.worker.services import Services
 from callboard.service.client.connection import open_connection
 from tests.support import worker_interpreters as parked_runs
+from tests.support.forks import read_before_fork
 
-BEFORE_FORK = ("anyio._backends._asyncio", "callboard.actors.tools.python", "jsonschema")
+BEFORE_FORK = ("anyio._backends._asyncio", "anyio._core._signals", "callboard.actors.tools.python", "jsonschema")
 """What a worker imports when it comes to it, and would import anew in each fork."""
 
 NOTICES = 1
@@ -312,6 +313,7 @@ def main() -> None:
         registry.language(language)
     for module in BEFORE_FORK:
         importlib.import_module(module)
+    read_before_fork()
     listener = socket.socket(fileno=int(sys.argv[1]))
     while True:
         ready, _, _ = select.select([listener, 0], [], [])
