@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from callboard.bus.effects import Failure
-from callboard.bus.events import Event, HumanAsked, Payload, SignalAwaited
+from callboard.bus.events import Event, HumanAsked, Payload, RunPaused, SignalAwaited
 from callboard.bus.nats.credentials import with_placeholders
 from callboard.bus.prices import dollars
 from callboard.projections.lists.question_data import data_lines
@@ -201,11 +201,19 @@ def open_line(effect: OpenEffect, run: str, settings: Settings, asked: Payload |
     if effect.run is not None:
         remedy = f"{program()} show{where_options(settings)} {shlex.quote(effect.run)}"
     since = local(effect.since)
-    line = f"  {effect.type}  {effect.key or '(by command)'}  since {since}" + (f"  —  {remedy}" if remedy else "")
+    place = effect.key or f"(by {_pauser(asked)})"
+    line = f"  {effect.type}  {place}  since {since}" + (f"  —  {remedy}" if remedy else "")
+    if isinstance(asked, RunPaused) and asked.message:
+        return f"{line}\n    {asked.message}"
     if not isinstance(asked, HumanAsked):
         return line
     about = data_lines(asked.request_data, asked.question)
     return "\n".join([line, f"    ? {question_text(asked)}", *(f"      {one}" for one in about)])
+
+
+def _pauser(asked: Payload | None) -> str:
+    """Return what has paused a run without a node at which it stops."""
+    return asked.reason if isinstance(asked, RunPaused) else "command or budget"
 
 
 def next_command(event_type: str, key: str, run: str, settings: Settings, asked: Payload | None = None) -> str | None:

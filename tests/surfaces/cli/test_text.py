@@ -15,6 +15,7 @@ from callboard.bus.effects import Failure, Usage
 from callboard.bus.events import Event, Payload, Problem, encode_payload
 from callboard.projections.projection import fold
 from callboard.projections.run.causes import Causes
+from callboard.projections.run.run_result import OpenEffect
 from callboard.projections.trace.trace import TraceFold
 from callboard.service.operations.event_filter import matches
 from callboard.service.operations.narration import TEXT_CHARS_MAX, narrate, short
@@ -22,8 +23,9 @@ from callboard.service.operations.results import path_of, result_of, summary_obj
 from callboard.surfaces.cli.event_output import Lines, Streaming
 from callboard.surfaces.cli.live_tree import LiveTree
 from callboard.surfaces.cli.output import LINE_CHARS_MAX, WORDS_CHARS_MAX, problem_text
+from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.tree_text import tree_text
-from callboard.surfaces.cli.views import cause_lines, node_line, summary_text
+from callboard.surfaces.cli.views import cause_lines, node_line, open_line, summary_text
 from tests.support.cli_stage import plain
 
 BEGIN = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
@@ -280,3 +282,11 @@ def test_a_problem_that_repeats_much_is_cut() -> None:
     told = problem_text(Problem("SCHEMA", long, long, expected=long))
     assert len(told) < 4 * WORDS_CHARS_MAX
     assert told.count("…") == 3
+
+
+def test_an_open_pause_says_what_has_paused_the_run() -> None:
+    paused = OpenEffect("", ev.RunPaused.type, "", 11, dt.datetime(2026, 11, 20, tzinfo=dt.UTC))
+    budget = ev.RunPaused(reason="budget", message="the budget of the run is used up: 330 of 250 tokens")
+    assert "(by budget)" in open_line(paused, "r", Settings(), budget)
+    assert open_line(paused, "r", Settings(), budget).endswith("\n    " + budget.message)
+    assert "(by command)" in open_line(paused, "r", Settings(), ev.RunPaused(reason="command"))
