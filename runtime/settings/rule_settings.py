@@ -1,6 +1,7 @@
 """Types shared by the tables of rules in the configuration: names, durations and queries about runs."""
 
 import datetime as dt
+import re
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandler
@@ -13,8 +14,28 @@ from callboard.projections.lists.where import Where, WhereInvalid, where
 RULES_MAX = 64
 """Maximum number of rules in a table."""
 
-RuleName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
-Duration = Annotated[str, Field(pattern=DURATION)]
+_RULE_NAME = r"^[a-z][a-z0-9_-]{0,39}$"
+
+
+def _check_form(pattern: str, what: str, example: str) -> BeforeValidator:
+    """Return a validator that describes the form of a text, where pydantic would only show the pattern."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, str) and re.search(pattern, value) is None:
+            raise ValueError(f"{value!r} is not {what}, {example}")
+        return value
+
+    return BeforeValidator(check)
+
+
+RuleName = Annotated[
+    str,
+    Field(pattern=_RULE_NAME),
+    _check_form(
+        _RULE_NAME, "the name of a rule", "which has lower-case letters, digits, _ and -, and at most 40 of them"
+    ),
+]
+Duration = Annotated[str, Field(pattern=DURATION), _check_form(DURATION, "a duration", "such as 90s, 12h or 30d")]
 
 
 def question(text: str) -> Where:

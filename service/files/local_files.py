@@ -17,7 +17,8 @@ def text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        message = f"the file cannot be read as text: {why(error)}"
+        what = "the file cannot be read" if isinstance(error, OSError) else "the file is not text in UTF-8"
+        message = f"{what}: {why(error)}"
         raise CallboardError("file.unreadable", message, str(path)) from error
 
 

@@ -161,3 +161,19 @@ client_secret = "s7"
 """)
     found = {secret[:2] for secret in load(env={}, cwd=tmp_path).secrets()}
     assert found == {f"s{n}" for n in range(1, 10)}
+
+
+def test_the_form_of_durations_and_names_of_rules_is_described(tmp_path: Path) -> None:
+    rules = (
+        '[retention.Old]\nage = "1 parsec"\n[notify.y]\non = "waiting"\nlonger_than = "soon"\nwebhook = "http://x"\n'
+    )
+    (tmp_path / "callboard.toml").write_text(f'{rules}[cold]\nafter = "x"\n')
+    with pytest.raises(ConfigInvalid) as caught:
+        load(env={}, cwd=tmp_path)
+    assert {problem.message for problem in caught.value.problems} == {
+        "retention.Old: 'Old' is not the name of a rule, which has lower-case letters, digits, _ and -, "
+        "and at most 40 of them",
+        "retention.Old.age: '1 parsec' is not a duration, such as 90s, 12h or 30d",
+        "notify.y.longer_than: 'soon' is not a duration, such as 90s, 12h or 30d",
+        "cold.after: 'x' is not a duration, such as 90s, 12h or 30d",
+    }
