@@ -26,6 +26,11 @@ from callboard.lib.json_errors import JSON_ERRORS
 BLOCKS_BYTES_MAX = 4 * 1024 * 1024
 """The maximum size of expanded blocks in memory. Runs of one time are in one block, and are often read together."""
 
+LARGE_BYTES = 1024 * 1024
+LARGE_BYTES_MAX = 64 * 1024 * 1024
+"""The size of a run from which on its messages stay in memory, and their maximum size together. Each large value of a
+run is read by a separate call, which would expand the block again."""
+
 MANIFESTS_MAX = 8
 """The maximum number of manifests in memory, each about a megabyte."""
 
@@ -99,6 +104,7 @@ class ColdReader:
         self._ends: OrderedDict[str, array[int]] = OrderedDict()
         self._blocks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
         self._size = 0
+        self._large: OrderedDict[Place, list[Copied]] = OrderedDict()
 
     def read_to(self, tenant: str) -> int:
         """Return the sequence of the last mark of a tenant that was learned, 0 if there is none."""
@@ -182,8 +188,11 @@ class ColdReader:
         :raises NoAnswer: if the store of segments cannot be reached
         """
         assert self.store is not None  # It has found the place.
+        if (large := self._large.get(place)) is not None:
+            self._large.move_to_end(place)
+            return large
         try:
-            return messages_at(place, await self._block(self.store, place))
+            found = messages_at(place, await self._block(self.store, place))
         except FileNotFoundError as error:
             self._manifests.pop(place.segment, None)
             raise SegmentMissing(place.segment) from error
@@ -191,6 +200,11 @@ class ColdReader:
             raise LogUnreadable(ref, 0, f"run {ref.run}", f"it is in cold storage: {error}") from error
         except OSError as error:
             raise NoAnswer(f"run {ref.run} is in cold storage: {error}") from error
+        if place.size >= LARGE_BYTES:
+            self._large[place] = found
+            while sum(one.size for one in self._large) > LARGE_BYTES_MAX:
+                self._large.popitem(last=False)
+        return found
 
     async def _block(self, store: SegmentStore, place: Place) -> bytes:
         key = place.segment, place.offset

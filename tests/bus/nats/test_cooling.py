@@ -16,6 +16,7 @@ from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import ForkedFrom, RunEnd
 from callboard.bus.log.payloads import INLINE_BYTES_MAX
 from callboard.bus.log.port import Entry, NoAnswer, Refused, readable, whole
+from callboard.bus.nats import cold_runs as cold_runs_module
 from callboard.bus.nats import cooling, jetstream, purge
 from callboard.bus.nats.cold_runs import (
     MANIFESTS_MAX,
@@ -664,17 +665,34 @@ def test_every_run_of_a_segment_is_found_by_its_mark(ends: set[int]) -> None:
     assert decode_segment_mark(msgspec.json.encode(mark)) == mark
 
 
+class CountedFolder(SegmentFolder):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.reads: list[str] = []
+
+    async def read(self, name: str, offset: int, length: int) -> bytes:
+        self.reads.append(name)
+        return await super().read(name, offset, length)
+
+
+async def test_the_values_of_a_large_run_are_read_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if its block is larger than all blocks that stay in memory."""
+    monkeypatch.setattr(cold_runs_module, "BLOCKS_BYTES_MAX", 0)
+    monkeypatch.setattr(cold_runs_module, "LARGE_BYTES", 0)
+    folder = CountedFolder(tmp_path / "cold")
+    async with stage(tmp_path, run_log("b", {str(n): f"{n}{LARGE}" for n in range(3)}), segments=folder) as (stand, _):
+        log = stand.log
+        before = await read(log, "b")
+        await cool_runs(log, folder, [ref("b")])
+        assert await read(log, "b") == before
+        assert len(folder.reads) == len(["trailer", "manifest", "block"])
+
+
 async def test_manifests_of_segments_that_overlap_are_not_read_for_each_run(tmp_path: Path) -> None:
     """Of more segments than there are manifests in memory, each with runs that ended at the same time as all others."""
-    count, reads = MANIFESTS_MAX + 4, list[str]()
-
-    class Counted(SegmentFolder):
-        async def read(self, name: str, offset: int, length: int) -> bytes:
-            reads.append(name)
-            return await super().read(name, offset, length)
-
+    count = MANIFESTS_MAX + 4
     marks: dict[int, SegmentMark | None] = {}
-    folder = Counted(tmp_path)
+    folder = CountedFolder(tmp_path)
     for at in range(count):
         builder = SegmentBuilder(TENANT, "stream")
         for end in range(1 + at, 1 + 20 * count, count):
@@ -686,11 +704,11 @@ async def test_manifests_of_segments_that_overlap_are_not_read_for_each_run(tmp_
     reader.learn(TENANT, 0, marks)
     assert await reader.find(ref("none"), count) is None
     for end in range(1, 1 + 2 * count):
-        reads.clear()
+        folder.reads.clear()
         place = await reader.find(ref(str(end)), end)
         assert place is not None
         assert place.segment == reader.known_segment(TENANT, end)
-        assert set(reads) <= {place.segment}
+        assert set(folder.reads) <= {place.segment}
 
 
 async def check(log: JetStreamLog, folder: SegmentStore, before: dict[str, Any]) -> None:
