@@ -25,16 +25,16 @@ import structlog
 
 from callboard.bus.errors import CallboardError, LogUnreadable, RunLost
 from callboard.bus.events import RunEnd
-from callboard.bus.log.port import Entry, NoAnswer, Refused, append, decode_recorded
+from callboard.bus.log.port import Entry, Full, NoAnswer, Refused, append, decode_recorded
 from callboard.bus.nats.blobs import COUNT
 from callboard.bus.nats.cold_runs import SegmentMark, decode_segment_mark, mark_segment
 from callboard.bus.nats.commit import Message, guard_headers
 from callboard.bus.nats.copied import Copied
-from callboard.bus.nats.erasure import erase, erase_all
+from callboard.bus.nats.erasure import erase_all
 from callboard.bus.nats.feed import MARK, RESTORED
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.message_copies import copy_messages
-from callboard.bus.nats.purge import finish, mark_again, purge_mark, started_by
+from callboard.bus.nats.purge import erase_start, finish, make_room, mark_again, purge_mark
 from callboard.bus.nats.segments import (
     Listed,
     SegmentBuilder,
@@ -178,16 +178,22 @@ async def _finish(
 ) -> list[RunRef]:
     data, listed = builder.finish()
     await store.put(builder.name, data)
-    if not await _publish_mark(log, builder.name, msgspec.json.encode(mark_segment(builder.name, listed))):
-        return []
-    return [ref for ref, last in lasts.items() if await _remove(log, ref, last)]
+    mark = msgspec.json.encode(mark_segment(builder.name, listed))
+    try:
+        marked = await _publish_mark(log, builder.name, mark)
+    except Full:
+        # The move itself makes room, but only after the mark.
+        for ref in lasts:
+            await make_room(log, ref)
+        marked = await _publish_mark(log, builder.name, mark)
+    return [ref for ref, last in lasts.items() if marked and await _remove(log, ref, last)]
 
 
 async def _publish_mark(log: JetStreamLog, segment: str, body: bytes) -> bool:
     """Store the mark of a segment, unless there is one; return whether it was stored."""
     subject = log.subjects.segment_mark(segment)
     try:
-        await log.publish(Message(subject, body, guard_headers(0, subject)))
+        await log.publish(Message(subject, body, guard_headers(0, subject)), frees_room=True)
     except Refused:
         return False
     return True
@@ -204,11 +210,7 @@ async def _remove(log: JetStreamLog, ref: RunRef, last: int) -> bool:
     purged = await log.last_message(log.subjects.gone_subject(ref)) is not None
     if purged or end is None or end.sequence != last:
         return False  # It has been purged, or written anew, since it was copied.
-    first = await log.next_message(log.subjects.run(ref), 1)
-    if first is not None:
-        cause = decode_recorded(first.subject, first.sequence, ref, "", first.data).event.cause
-        if await started_by(log, ref, cause):
-            await erase(log, cause)
+    await erase_start(log, ref, before)
     for filter in log.subjects.pointless(ref):
         await erase_all(log, filter, before)
     # Values are stored before the event that refers to them.

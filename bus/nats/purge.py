@@ -175,22 +175,34 @@ async def _publish_mark(log: JetStreamLog, ref: RunRef, message: Message) -> Non
         try:
             await log.publish(message, frees_room=True)
         except Full:
-            if not await _make_room(log, ref) and attempt:
+            if not await make_room(log, ref) and attempt:
                 raise
         else:
             return
     await log.publish(message, frees_room=True)
 
 
-async def _make_room(log: JetStreamLog, ref: RunRef) -> int:
-    """Erase messages that an ended run does not need: its start message, and its commands. Return their number."""
-    first = await log.last_of_type(ref, RunAccepted.type)
-    removed = 0
-    if first is not None and await started_by(log, ref, first.event.cause):
-        removed += await erase(log, first.event.cause)
+async def make_room(log: JetStreamLog, ref: RunRef) -> int:
+    """Erase messages that an ended run does not need: its start message, and its commands. Return their number.
+
+    :raises NoAnswer: if no answer came
+    """
+    removed = int(await erase_start(log, ref))
     for filter in log.subjects.pointless(ref):
         removed += await erase_all(log, filter)
     return removed
+
+
+async def erase_start(log: JetStreamLog, ref: RunRef, before: int | None = None) -> bool:
+    """Erase the start message of a run whose first event is in the stream, and ``before`` a sequence if one is given.
+
+    Return whether there was one. A run in cold storage has none.
+    """
+    first = await log.next_message(log.subjects.events(ref.tenant, ref.run, event_type=RunAccepted.type), 1)
+    if first is None or (before is not None and first.sequence >= before):
+        return False
+    cause = decode_recorded(first.subject, first.sequence, ref, "", first.data).event.cause
+    return await started_by(log, ref, cause) and await erase(log, cause)
 
 
 async def finish(log: JetStreamLog, ref: RunRef) -> int:
@@ -202,10 +214,7 @@ async def finish(log: JetStreamLog, ref: RunRef) -> int:
     """
     removed = 0
     while (mark := await log.last_message(log.subjects.gone_subject(ref))) is not None:
-        first = await log.next_message(log.subjects.events(ref.tenant, ref.run, event_type=RunAccepted.type), 1)
-        if first is not None and first.sequence < mark.sequence:
-            cause = decode_recorded(first.subject, first.sequence, ref, "", first.data).event.cause
-            removed += int(await started_by(log, ref, cause) and await erase(log, cause))
+        removed += int(await erase_start(log, ref, mark.sequence))
         for filter in log.subjects.belonging(ref):
             removed += await erase_all(log, filter, before=mark.sequence)
         last = await log.last_stored(ref)

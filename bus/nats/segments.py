@@ -9,6 +9,7 @@ import secrets
 import time
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
@@ -24,6 +25,11 @@ from callboard.bus.subjects import RunRef, token
 
 MAGIC = b"CBSEG001"
 SUFFIX = ".segment"
+PART = ".part"
+"""The end of the name of a file that is being written."""
+
+PART_AGE_S = 3600.0
+"""The age from which on such a file is removed: its process was killed."""
 
 BLOCK_BYTES = 256 * 1024
 """The uncompressed size of a block. Similar runs compress better together; a reader expands a whole block."""
@@ -110,7 +116,7 @@ class SegmentFolder:
 
     def _put(self, path: Path, data: bytes) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+        aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PART}")
         try:
             with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(data)
@@ -139,7 +145,15 @@ class SegmentFolder:
         return await to_thread.run_sync(self._names)
 
     def _names(self) -> list[str]:
+        self._remove_parts()
         return sorted(str(path.relative_to(self._folder)) for path in self._folder.glob(f"*/*{SUFFIX}"))
+
+    def _remove_parts(self) -> None:
+        """Remove the parts of segments that processes have left that were killed while they wrote them."""
+        for path in self._folder.glob(f"*/*{PART}"):
+            with suppress(FileNotFoundError):  # Another process may remove it.
+                if time.time() - path.stat().st_mtime > PART_AGE_S:
+                    path.unlink()
 
     async def age_s(self, name: str) -> float:
         return await to_thread.run_sync(lambda: time.time() - (self._folder / name).stat().st_mtime)

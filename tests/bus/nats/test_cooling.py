@@ -1,6 +1,7 @@
 """Cold storage: runs move from the stream into segments and back, and readers do not notice, whenever it is killed."""
 
 import datetime as dt
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -289,6 +290,17 @@ async def test_purged_runs_vanish_and_are_removed_from_segments(tmp_path: Path, 
         await purge_run(Client(log, TENANT), "b", Gone())
         assert await compact(log, folder) == 1
         assert await folder.names() == []
+
+
+async def test_what_a_killed_process_has_written_of_a_segment_is_removed_later(tmp_path: Path) -> None:
+    folder = SegmentFolder(tmp_path)
+    old, young = (tmp_path / TENANT / f"{name}.segment.12ab.part" for name in ("old", "young"))
+    old.parent.mkdir()
+    for file in (old, young):
+        file.touch()
+    os.utime(old, (0, 0))
+    assert await folder.names() == []
+    assert [file.exists() for file in (old, young)] == [False, True]
 
 
 async def test_two_streams_with_one_place_for_segments(
@@ -735,7 +747,7 @@ class Steps:
             (JetStreamLog, "publish"),
             (type(store), "put"),
             (type(store), "delete"),
-            (cooling, "erase"),
+            (cooling, "erase_start"),
             (cooling, "erase_all"),
             (cooling, "append"),
         ):

@@ -28,6 +28,7 @@ from callboard.bus.log.port import EventLog, Full, append, store_blob
 from callboard.bus.nats.capacity import FRESH_S, TOLD_PAUSE_S, Room
 from callboard.bus.nats.commit import Message
 from callboard.bus.nats.connection import open_nats_connection
+from callboard.bus.nats.cooling import cool_runs
 from callboard.bus.nats.credentials import Credentials
 from callboard.bus.nats.jetstream import JetStreamLog, open_log
 from callboard.bus.nats.purge import Gone
@@ -507,6 +508,22 @@ async def test_a_full_store_can_be_emptied_by_purging(tmp_path: Path) -> None:
         assert await hall.status("four") == "completed"
         again = await hall.client.start(start("one"))
         assert [problem.code for problem in again.problems] == ["run.purged"]
+
+
+async def test_a_full_store_can_be_emptied_by_moving_runs_to_cold_storage(tmp_path: Path) -> None:
+    async with hall_at(tmp_path) as hall:
+        for run in ("one", "two", "three"):
+            await hall.client.start(start(run))
+            assert await hall.status(run) == "completed"
+        log = hall.connection.log
+        assert log.cold.store is not None
+        await fill(log)
+        with pytest.raises(StoreFull):
+            await hall.client.start(start("four"))
+        refs = [hall.client.ref(run) for run in ("one", "two", "three")]
+        assert await cool_runs(log, log.cold.store, refs) == refs
+        assert (await hall.client.start(start("four"))).status == "accepted"
+        assert await hall.status("four") == "completed"
 
 
 async def test_of_many_starts_each_is_admitted_or_told_that_there_is_no_room(tmp_path: Path) -> None:
