@@ -16,6 +16,7 @@ from callboard.bus.events import Event, Problem, RunEnd, RunQuarantined
 from callboard.bus.log.port import whole
 from callboard.projections.lists.questions import TYPES, Question, Questions
 from callboard.projections.run.run_result import RunResult
+from callboard.runtime.settings import logs
 from callboard.runtime.settings.config import Config, load
 from callboard.service.client.client import Client as Messages
 from callboard.service.client.client import UnknownRun
@@ -33,7 +34,7 @@ class Client:
 
     Settings are those of ``docs/reference/configuration.md``. Missing settings are read from the environment and
     ``callboard.toml``, as on the command line. Without ``nats_url``, the client connects to the server that runs over
-    ``data_dir``.
+    ``data_dir``. Unless the program has configured structlog, warnings and errors are logged to stderr.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -62,6 +63,8 @@ class Client:
         await self._stack.__aexit__(kind, error, traceback)
 
     async def _open(self, stack: AsyncExitStack, config: Config) -> Connection:
+        logs.configure_for_client()
+        logs.keep_out(config.secrets())
         return await stack.enter_async_context(reach(config, reads=False, name="callboard client"))
 
     def _connect(self) -> Messages:

@@ -39,7 +39,7 @@ class Runtime(Client):
         self._bundles = [load(one) if isinstance(one, str) else load_object(one) for one in code]
 
     async def _open(self, stack: AsyncExitStack, config: Config) -> Connection:
-        if not structlog.is_configured():
+        if not logs.is_configured():
             said_by = {name: source for name, _value, source in config.explain()}["log_level"]
             logs.configure("warning" if said_by == "default" else config.log_level, config.log_format)
             logs.keep_out(config.secrets())

@@ -98,6 +98,38 @@ def configure(level: Level = "info", format: Format = "console", stream: TextIO 
     )
 
 
+def configure_for_client() -> None:
+    """Log warnings and errors of structlog to stderr, unless structlog is configured.
+
+    As it is, structlog prints every line to stdout, from level debug on. The standard library's logging, which belongs
+    to the program, stays as it is.
+    """
+    if structlog.is_configured():
+        return
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _leave_out_content,
+            structlog.dev.ConsoleRenderer(colors=False),
+            lambda _logger, _method, line: redaction.line(str(line)),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=_log_to_stderr,
+        cache_logger_on_first_use=False,
+    )
+
+
+def is_configured() -> bool:
+    """Whether structlog is configured, by the program or by `configure`; not by `configure_for_client`."""
+    return structlog.is_configured() and structlog.get_config()["logger_factory"] is not _log_to_stderr
+
+
+def _log_to_stderr(*_: object) -> structlog.PrintLogger:
+    return structlog.PrintLogger(sys.stderr)
+
+
 def keep_out(secrets: Iterable[str]) -> None:
     """Keep secrets out of the log: those of the configuration, and those of this process's environment."""
     redaction.keep_out(secrets, os.environ)

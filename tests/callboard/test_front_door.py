@@ -265,3 +265,25 @@ async def test_a_client_wants_a_server_and_its_block(tmp_path: Path) -> None:
             pass
     with pytest.raises(RuntimeError, match="only within its `async with`"):
         callboard.Runtime(data_dir=tmp_path).get_run("greet-1")
+
+
+def test_a_client_logs_warnings_to_stderr_and_nothing_to_stdout() -> None:
+    program = """
+import asyncio, callboard, logging, structlog
+from callboard.runtime.settings import logs
+
+async def main():
+    try:
+        async with callboard.Client(nats_url="nats://127.0.0.1:1"):
+            pass
+    except callboard.OperatorError as error:
+        structlog.get_logger("x").warning("warned", code=error.code)
+        structlog.get_logger("x").info("told")
+    assert not logs.is_configured() and not logging.getLogger().handlers
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+    assert "server.unreachable" in done.stderr
+    assert "told" not in done.stderr
