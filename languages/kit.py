@@ -82,3 +82,9 @@ def kits() -> dict[str, Kit]:
     others: list[Kit] = [point.load() for point in entry_points(group=GROUP)]
     by_name = {kit.name: kit for kit in [*others, *found]}
     return dict(sorted(by_name.items()))
+
+
+def has_variables(language: str) -> bool:
+    """Return whether definitions of a language have variables that can be set during a run."""
+    kit = kits().get(language)
+    return kit is None or kit.variables

@@ -92,15 +92,15 @@ _cached_codec = cache(_codec)
 
 
 def _contained(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a conversion that raises `ValueError` where code of a type, such as a validator, calls exit.
+    """Return a conversion that raises `ValueError` where code of a type, such as a validator, raises anything else.
 
-    Values are also converted while a start is admitted, and must not end the worker.
+    Values are also converted while a start is admitted. Then its sender gets the problem, and the worker goes on.
     """
 
     def contained(value: Any) -> Any:
         try:
             return convert(value)
-        except Exception:
+        except (ValueError, TypeError):
             raise
         except BaseException as error:
             if not is_foreign(error):
@@ -125,7 +125,7 @@ def _of_msgspec(annotation: Any) -> Codec:
         decode(found)
         return found
 
-    return Codec(encode, decode, schema)
+    return Codec(_contained(encode), _contained(decode), schema)
 
 
 class Parameters(Struct, frozen=True):

@@ -19,7 +19,7 @@ from callboard.bus.log.forks import origin_of, prefix
 from callboard.bus.log.port import Recorded, whole
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
-from callboard.languages.kit import kits
+from callboard.languages.kit import has_variables, kits
 from callboard.languages.language import RULES, Plan
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_types import JSON
@@ -94,7 +94,7 @@ class Forks:
             return [accepted]
         if (start.encryption_key or "") != accepted.encryption_key:
             return [_other_key_problem(accepted.encryption_key)]
-        if fork.variables and not kits()[plan.definition.language].variables:
+        if fork.variables and not has_variables(plan.definition.language):
             return [_no_variables_problem(plan.definition.language)]
         if wrong := plan.check_variables(fork.variables):
             return [msgspec.structs.replace(one, where=f"fork.{one.where}") for one in wrong]

@@ -24,6 +24,7 @@ RAISED = {
     "GeneratorExit": GeneratorExit("bye"),
     "CancelledError": asyncio.CancelledError("bye"),
     "Stopped": Stopped("bye"),
+    "KeyError": KeyError("bye"),
 }
 
 

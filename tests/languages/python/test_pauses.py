@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callboard import Runtime, ask, child, continue_as_new, generate, signal, step, workflow
+from callboard import NotTaken, Runtime, ask, child, continue_as_new, generate, signal, step, workflow
 from callboard.bus import events as ev
 from callboard.languages.python import language
 from callboard.testing import Scenario
@@ -122,6 +122,15 @@ def test_timers_elapse_and_nothing_follows_from_them(scenario: Scenario) -> None
     scenario.resume()
     assert scenario.result.output == ["a", "b"]
     scenario.crash_everywhere()
+
+
+def test_a_resume_with_variables_is_refused(scenario: Scenario) -> None:
+    scenario.start(napping).pause()
+    with pytest.raises(NotTaken, match=r"resume\.variables.*the language python has no variables"):
+        scenario.resume({"a": 1})
+    assert scenario.result.status == "paused"
+    scenario.resume()
+    assert scenario.result.status != "paused"
 
 
 def test_a_run_may_be_paused_again_and_again(scenario: Scenario) -> None:
