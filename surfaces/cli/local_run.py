@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.abc
@@ -33,8 +34,6 @@ from callboard.projections.results import view_of
 from callboard.projections.results.view import StepRow, View
 from callboard.projections.run.run_result import Results, RunResult
 from callboard.runtime.settings.config import Config
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.runtime.worker.worker import Worker
 from callboard.service.client.client import Client, NoVerdict
 from callboard.service.client.connection import Connection
 from callboard.service.client.errors import RequestRefused
@@ -46,12 +45,15 @@ from callboard.surfaces.cli.asking import Terminal
 from callboard.surfaces.cli.event_output import Guiding, Quietly, Shower, Streaming, follow, hear_models, open_view
 from callboard.surfaces.cli.inline_answers import Answering
 from callboard.surfaces.cli.output import problem_text, say
-from callboard.surfaces.cli.process import stop_signals, worker_environment
+from callboard.surfaces.cli.process import importing, stop_signals, worker_environment
 from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.views import further_commands, program, summary_text, where_options, whole_hint
 
 LEAVING_WAIT_S = 1.0
 """How long a second interruption waits for the cancellation to be sent."""
+
+if TYPE_CHECKING:
+    from callboard.runtime.worker.worker import Worker
 
 
 class Cancellation:
@@ -127,6 +129,8 @@ class OtherRuns:
         say(f"Waiting at most {at_most_s:g} s for running effects of {names}.", err=True)
 
 
+WORKER = "callboard.runtime.worker.bootstrap"
+
 TEMPORARY = "temp"
 """The value of --data-dir for a directory that is removed afterwards."""
 
@@ -161,6 +165,8 @@ class LocalRun(Struct, frozen=True):
 async def run_here(local: LocalRun) -> int:
     """Perform the run; return the exit code.
 
+    The server starts, or is found, while a thread imports what performs runs.
+
     :raises RequestRefused: if the start is refused
     :raises CallboardError: if the server or the worker cannot work
     """
@@ -172,7 +178,10 @@ async def run_here(local: LocalRun) -> int:
             config = config.model_copy(update={"data_dir": Path(folder)})
         config = config.absolute()
         env = stack.enter_context(worker_environment(local.workdir, prepared.folder))
-        connection = await stack.enter_async_context(join(config, name="callboard run", say=partial(say, err=True)))
+        with importing(WORKER):
+            connection = await stack.enter_async_context(join(config, name="callboard run", say=partial(say, err=True)))
+        from callboard.runtime.worker.bootstrap import open_worker
+
         await stack.enter_async_context(open_exporters(connection))
         # The tools are on this machine, so this worker has to perform the run, not another one of the server.
         others = OtherRuns(local.settings)
@@ -189,7 +198,7 @@ async def run_here(local: LocalRun) -> int:
     return code
 
 
-async def _leave_others(worker: Worker, connection: Connection, others: OtherRuns) -> None:
+async def _leave_others(worker: "Worker", connection: Connection, others: OtherRuns) -> None:
     """Stop performing other runs. If no other worker continues them at once, wait for their running effects first:
     otherwise requests to models would be sent, and paid for, again."""
     if connection.server is None or is_stood_by(connection.config.data_dir):
@@ -212,7 +221,7 @@ def _write_files(local: LocalRun, events: list[Event], warnings: list[Problem]) 
         append_summary(local.summary, result, events, warnings, str(artifact or ""))
 
 
-async def _start(connection: Connection, local: LocalRun, worker: Worker) -> tuple[str, list[Problem]]:
+async def _start(connection: Connection, local: LocalRun, worker: "Worker") -> tuple[str, list[Problem]]:
     """Start the run; return its id and the warnings about the start."""
     message, definition = local.prepared.message, local.prepared.definition
     with within(read(os.environ)):

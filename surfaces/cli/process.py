@@ -6,8 +6,12 @@ import signal
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import NamedTuple
+
+from callboard.lib.threads import quick_turns
 
 
 class Shell(NamedTuple):
@@ -23,6 +27,22 @@ _shells: list[Shell] = []
 def current_shell() -> Shell:
     """Return the caller's working directory and PATH, in which printed commands are typed."""
     return _shells[0] if _shells else Shell(Path.cwd(), os.environ.get("PATH"))
+
+
+@contextmanager
+def importing(module: str) -> Generator[None]:
+    """Have a thread import a module for the length of the block, which waits for another process, such as a server.
+
+    The block does not end before the module is imported, also if it fails: a thread that still imports while the
+    process ends would fail with another error.
+    """
+    with quick_turns():
+        imports = Thread(target=import_module, args=(module,), name="imports")
+        imports.start()
+        try:
+            yield
+        finally:
+            imports.join()
 
 
 @contextmanager

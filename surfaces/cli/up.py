@@ -3,8 +3,6 @@
 import math
 import tempfile
 from contextlib import AsyncExitStack, suppress
-from importlib import import_module
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -193,22 +191,15 @@ async def start_workers(process_options: "ProcessOptions", settings: Settings) -
     """
     from callboard.bus.errors import StoreLocked
     from callboard.bus.nats.server.embedded import EmbeddedServer
-    from callboard.lib.threads import quick_turns
+    from callboard.surfaces.cli.process import importing
 
     config, server = process_options.config, None
     async with AsyncExitStack() as stack:
-        with quick_turns():
-            imports = Thread(target=import_module, args=(WORKER,), name="imports")
-            imports.start()
-            try:
-                if not process_options.joins and config.nats_url is None:
-                    # If the store is locked, another process runs the server: this one finds it, or waits for it.
-                    with suppress(StoreLocked):
-                        server = await stack.enter_async_context(EmbeddedServer(config.data_dir, sync=config.sync))
-            except BaseException:
-                # The process ends with this error. A thread that still imports then would fail with another error.
-                imports.join()
-                raise
+        with importing(WORKER):
+            if not process_options.joins and config.nats_url is None:
+                # If the store is locked, another process runs the server: this one finds it, or waits for it.
+                with suppress(StoreLocked):
+                    server = await stack.enter_async_context(EmbeddedServer(config.data_dir, sync=config.sync))
         from callboard.surfaces.cli.worker import run_workers
 
         return await run_workers(process_options, settings, server)
