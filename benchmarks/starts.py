@@ -8,7 +8,7 @@ from statistics import median
 
 from benchmarks.staffed import staffed_connection
 from callboard.bus import events as ev
-from callboard.runtime.admission import admission
+from callboard.runtime.admission import starts
 
 STARTS = 200
 ASKS = '# Ask\n\n## STEP 1: Ask\n\n@elicit(input, "Well?")\n@output(said)\n'
@@ -17,7 +17,7 @@ NEVER_S, ALWAYS_S = 0.0, 3600.0
 
 
 async def report() -> None:
-    usual = admission.AT_ONCE_S
+    usual = starts.AT_ONCE_S
     took: dict[float, list[float]] = {NEVER_S: [], ALWAYS_S: []}
     try:
         async with (
@@ -25,13 +25,13 @@ async def report() -> None:
             connection.client.follow(event_type=ev.HumanAsked.type) as asked,
         ):
             for n in range(STARTS):
-                admission.AT_ONCE_S = (NEVER_S, ALWAYS_S)[n % 2]
+                starts.AT_ONCE_S = (NEVER_S, ALWAYS_S)[n % 2]
                 began = time.perf_counter()
                 source = {"language": "playbook", "source": ASKS}
                 await connection.client.start({"definition": source, "run_id": f"start-{n}"})
                 await anext(asked)
-                took[admission.AT_ONCE_S].append(time.perf_counter() - began)
+                took[starts.AT_ONCE_S].append(time.perf_counter() - began)
     finally:
-        admission.AT_ONCE_S = usual
+        starts.AT_ONCE_S = usual
     two, one = median(took[NEVER_S]), median(took[ALWAYS_S])
     print(f"start to first intent: {1000 * one:.1f} ms with one commit, {1000 * two:.1f} ms with two: {one / two:.2f}")

@@ -45,20 +45,22 @@ class SegmentMark(Struct, frozen=True, omit_defaults=True):
     """The mark of a segment in the stream.
 
     ``spans`` are the parts of the stream, as first and last sequence, that have the last events of its runs, ascending.
-    They may also have events of other runs. ``replaces`` is the segment that was rewritten as this one.
+    They may also have events of other runs. ``size`` is the number of uncompressed bytes. ``replaces`` are the segments
+    whose runs were copied to this one.
     """
 
     segment: str
     spans: list[tuple[int, int]]
     runs: int
-    replaces: str = ""
+    size: int
+    replaces: list[str] = []
 
     def may_have(self, end: int) -> bool:
         """Return whether the segment may have a run whose last event has this sequence."""
         return self.spans[0][0] <= end <= self.spans[-1][1] and any(a <= end <= b for a, b in self.spans)
 
 
-def mark_segment(segment: str, listed: Sequence[Listed], replaces: str = "") -> SegmentMark:
+def mark_segment(segment: str, listed: Sequence[Listed], replaces: Sequence[str] = ()) -> SegmentMark:
     """Return the mark of a segment with these runs."""
     ends = sorted(one.end for one in listed)
     gaps = sorted((b - a for a, b in pairwise(ends)), reverse=True)
@@ -69,7 +71,8 @@ def mark_segment(segment: str, listed: Sequence[Listed], replaces: str = "") -> 
         if end - spans[-1][1] > widest:
             spans.append([end, end])
         spans[-1][1] = end
-    return SegmentMark(segment, [(first, last) for first, last in spans], len(ends), replaces)
+    size = sum(one.place.size for one in listed)
+    return SegmentMark(segment, [(first, last) for first, last in spans], len(ends), size, list(replaces))
 
 
 def decode_segment_mark(data: bytes) -> SegmentMark | None:
@@ -114,7 +117,11 @@ class ColdReader:
         """Keep the marks that the stream has after a sequence, by their sequences."""
         if self.read_to(tenant) < after:
             return  # Another task has learned all marks anew, before the last of these. They are read again.
-        self._marks.setdefault(tenant, {}).update((mark.segment, mark) for mark in marks.values() if mark is not None)
+        known = self._marks.setdefault(tenant, {})
+        known |= {mark.segment: mark for mark in marks.values() if mark is not None}
+        for mark in marks.values():
+            for replaced in mark.replaces if mark is not None else ():
+                known.pop(replaced, None)
         self._read_to[tenant] = max([self.read_to(tenant), *marks])
 
     def learn_anew(self, tenant: str, marks: Mapping[int, SegmentMark | None]) -> None:

@@ -51,6 +51,10 @@ SEGMENT_RUNS_MAX = 2_000
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 """Limits of a segment: the number of its runs, and their uncompressed bytes, which are in memory while it is made."""
 
+MERGED_TOGETHER = 10
+"""The number of small segments that are merged. They have as many runs as can be written with the same number of
+digits."""
+
 RESTORED_AT_ONCE = 100
 """Events that are moved back to the stream with one append."""
 
@@ -297,7 +301,7 @@ async def compact(log: JetStreamLog, store: SegmentStore) -> int:
     names = [name for name in await store.names() if is_of_stream(name, log.store)]
     async with aclosing(_segment_marks(log, None)) as marks:
         marked = {mark.segment: mark async for mark in marks}
-    replaced = {mark.replaces for mark in marked.values()}
+    replaced = {name for mark in marked.values() for name in mark.replaces}
     ends: dict[str, array[int]] = {}
     for name in names:
         if name in replaced:
@@ -364,14 +368,72 @@ async def _rewrite(log: JetStreamLog, store: SegmentStore, name: str, live: Sequ
     builder = SegmentBuilder(live[0].tenant, log.store)
     for one in live:
         builder.add(one.ref, one.end, await log.cold.messages(one.ref, one.place))
+    return await _store_copy(log, store, builder, [name])
+
+
+async def _store_copy(log: JetStreamLog, store: SegmentStore, builder: SegmentBuilder, copied: Sequence[str]) -> bool:
+    """Store a segment with the runs of others; return whether it is marked."""
     data, listed = builder.finish()
     await store.put(builder.name, data)
-    return await _publish_mark(log, builder.name, msgspec.json.encode(mark_segment(builder.name, listed, name)))
+    return await _publish_mark(log, builder.name, msgspec.json.encode(mark_segment(builder.name, listed, copied)))
 
 
 async def _drop(log: JetStreamLog, store: SegmentStore, name: str) -> None:
     await erase_all(log, log.subjects.segment_mark(name))
     await store.delete(name)
+
+
+async def merge(log: JetStreamLog, store: SegmentStore) -> int:
+    """Merge small segments, of which frequent rounds with few runs store many; return how many were merged.
+
+    Segments are merged with others of their magnitude, so a run is copied a few times at most.
+
+    :raises OSError: if a segment cannot be read or stored
+    :raises NoAnswer: if no answer came; a further call continues
+    """
+    async with aclosing(_segment_marks(log, None)) as marks:
+        marked = {mark.segment: mark async for mark in marks if is_of_stream(mark.segment, log.store)}
+    for name in {name for mark in marked.values() for name in mark.replaces} & {*marked}:
+        # An earlier call, or a compaction, was interrupted after it had copied the runs.
+        await _drop(log, store, name)
+        del marked[name]
+    alike: dict[tuple[str, int], list[str]] = {}
+    for mark in marked.values():
+        if mark.runs * 2 <= SEGMENT_RUNS_MAX and mark.size * MERGED_TOGETHER <= SEGMENT_BYTES_MAX:
+            tenant, _, _ = mark.segment.rpartition("/")
+            alike.setdefault((tenant, len(str(mark.runs))), []).append(mark.segment)
+    merged = 0
+    for names in alike.values():
+        for at in range(0, len(names) - MERGED_TOGETHER + 1, MERGED_TOGETHER):
+            merged += await _merge(log, store, names[at : at + MERGED_TOGETHER])
+    return merged
+
+
+async def _merge(log: JetStreamLog, store: SegmentStore, names: Sequence[str]) -> int:
+    """Copy the runs of several segments to a new one, up to its maximum; return the number of segments copied."""
+    builder: SegmentBuilder | None = None
+    copied, count = list[str](), 0
+    for name in names:
+        try:
+            listed = await read_manifest(store, name)
+            if count + len(listed) > SEGMENT_RUNS_MAX:
+                break
+            messages = [await log.cold.messages(one.ref, one.place) for one in listed]
+        except FileNotFoundError:
+            continue  # Another process compacts or merges, too.
+        except (SegmentDamaged, LogUnreadable) as error:
+            logger.warning("a segment of cold storage cannot be merged", segment=name, error=str(error))
+            continue
+        builder = builder or SegmentBuilder(listed[0].tenant, log.store)
+        for one, those in zip(listed, messages, strict=True):
+            builder.add(one.ref, one.end, those)
+        copied.append(name)
+        count += len(listed)
+    if builder is None or len(copied) < 2 or not await _store_copy(log, store, builder, copied):
+        return 0
+    for name in copied:
+        await _drop(log, store, name)
+    return len(copied)
 
 
 # -- what cold storage contains ----------------------------------------------------------------------------------------

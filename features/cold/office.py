@@ -15,7 +15,7 @@ from msgspec import Struct
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import RunAccepted, RunEnd
 from callboard.bus.log.port import NoAnswer
-from callboard.bus.nats.cooling import SEGMENT_RUNS_MAX, compact, cool_runs
+from callboard.bus.nats.cooling import SEGMENT_RUNS_MAX, compact, cool_runs, merge
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import api, direct_get
 from callboard.bus.nats.message_copies import copy_messages
@@ -138,6 +138,8 @@ class Office:
             if removed := await compact(log, log.cold.store):
                 logger.info("segments were compacted", runs=removed)
             self._compacted_at = self._compacted_at[1], purged_at
+        if log.cold.store is not None and (merged := await merge(log, log.cold.store)):
+            logger.info("small segments were merged", segments=merged)
 
     def hurry(self) -> None:
         """Do nothing, because the next round continues a move that was interrupted."""

@@ -190,11 +190,11 @@ def step(
     :raises ValueError: if settings are unknown, of another type or out of their bounds; it lists all of them
     """
     problems = _misfits(retries, retry_on, concurrency, process, others)
-    durations: dict[str, float | None] = {}
-    spans: dict[str, Any] = {"backoff": backoff, "timeout": timeout}
+    durations: dict[str, float | None] = {"timeout_s": None}
+    spans = {"backoff": backoff} | ({} if timeout is None else {"timeout": timeout})
     for name, given in spans.items():
         try:
-            durations[f"{name}_s"] = None if given is None and name == "timeout" else seconds(given, name)
+            durations[f"{name}_s"] = seconds(given, name)
         except ValueError as misfit:
             problems.append(str(misfit))
     if problems:

@@ -45,7 +45,7 @@ async def cool_now(dry: bool, config: "Config", settings: Settings) -> None:
     """
     import msgspec
 
-    from callboard.bus.nats.cooling import compact
+    from callboard.bus.nats.cooling import compact, merge
     from callboard.features.cold.office import round_of
     from callboard.service.client.errors import UsageInvalid
     from callboard.service.operations.reach import reach
@@ -57,6 +57,7 @@ async def cool_now(dry: bool, config: "Config", settings: Settings) -> None:
         done = await round_of(connection.log, connection.config, dry=dry)
         if not dry and connection.log.cold.store is not None:
             await compact(connection.log, connection.log.cold.store)
+            await merge(connection.log, connection.log.cold.store)
     if settings.as_json:
         say(compact_json(msgspec.to_builtins(done)))
         return

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from threading import Thread
 
 import httpx
 
@@ -27,8 +28,15 @@ def s3_server() -> Generator[str]:
         for line in server.stderr:
             if "Running on" in line:
                 break
-        httpx.put(f"{url}/{BUCKET}").raise_for_status()
-        yield url
+        # It logs every request, and would wait for ever for somebody to read that.
+        reading = Thread(target=server.stderr.read, name="log of the S3 server")
+        reading.start()
+        try:
+            httpx.put(f"{url}/{BUCKET}").raise_for_status()
+            yield url
+        finally:
+            server.terminate()
+            reading.join()
     finally:
         server.terminate()
         server.communicate()

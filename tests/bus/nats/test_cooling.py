@@ -28,7 +28,7 @@ from callboard.bus.nats.cold_runs import (
     mark_segment,
 )
 from callboard.bus.nats.commit import Message
-from callboard.bus.nats.cooling import NotCold, cold_runs, compact, cool_runs, warm_run
+from callboard.bus.nats.cooling import NotCold, cold_runs, compact, cool_runs, count_cold_runs, merge, warm_run
 from callboard.bus.nats.copied import Copied
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import Gone
@@ -418,7 +418,7 @@ async def test_a_segment_that_is_changed_or_cut_off_anywhere_is_noticed(tmp_path
     for one in [data, *changed, *[data[:at] for at in places[::3]], data[1:]]:
         await anyio.Path(file).write_bytes(one)
         reader = ColdReader(SegmentFolder(tmp_path))
-        reader.learn(TENANT, 0, {8: SegmentMark(builder.name, [(7, 7)], 1)})
+        reader.learn(TENANT, 0, {8: SegmentMark(builder.name, [(7, 7)], 1, 0)})
         try:
             place = await reader.find(ref("a"), 7)
             assert place is not None
@@ -573,7 +573,7 @@ async def test_many_tasks_read_after_compactions(tmp_path: Path) -> None:
 
 def test_a_mark_is_not_forgotten_when_others_are_learned_anew() -> None:
     def mark(name: str) -> SegmentMark:
-        return SegmentMark(name, [(1, 9)], 1)
+        return SegmentMark(name, [(1, 9)], 1, 0)
 
     reader = ColdReader(None)
     reader.learn(TENANT, 0, {1: mark("a"), 2: mark("b")})
@@ -654,6 +654,37 @@ async def test_a_segment_that_is_not_marked_in_time_is_removed_and_never_marked(
         assert await read(log, "a") == before
         assert await cool_runs(log, folder, [ref("a")]) == [ref("a")]
         assert await read(log, "a") == before
+
+
+async def test_small_segments_are_merged_with_those_of_their_magnitude(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cooling, "MERGED_TOGETHER", 3)
+    names = [f"r{number}" for number in range(7)]
+    async with stage(tmp_path, *map(run_log, names)) as (connection, folder):
+        log = connection.log
+        before = {name: await read(log, name) for name in names}
+        for name in names:
+            await cool_runs(log, folder, [ref(name)])
+        assert {name: await read(log, name) for name in names} == before
+        # A damaged segment stays as it is, and does not keep the others from being merged.
+        [*_, damaged] = (await folder.names())[:3]
+        data = await folder.read(damaged, 0, 1 << 20)
+        await folder.put(damaged, data[:10] + b"x" + data[11:])
+        log.cold = ColdReader(folder)
+        assert await merge(log, folder) == 5
+        assert len(await folder.names()) == 4
+        await folder.put(damaged, data)
+        assert {name: await read(log, name) for name in names} == before
+        log.cold = ColdReader(folder)
+        assert {name: await read(log, name) for name in names} == before
+        assert await merge(log, folder) == 3
+        assert await merge(log, folder) == 0
+        assert {name: await read(log, name) for name in names} == before
+        assert await count_cold_runs(log, TENANT) == len(names)
+        await purge_run(Client(log, TENANT), "r3", Gone())
+        assert await compact(log, folder) == 1
+        assert await read(log, "r4") == before["r4"]
 
 
 def test_a_mark_names_the_parts_of_the_stream_that_have_the_ends() -> None:
@@ -768,12 +799,13 @@ class Steps:
             raise Killed
 
 
-@pytest.mark.parametrize("way", ["cool", "warm", "compact"])
+@pytest.mark.parametrize("way", ["cool", "warm", "compact", "merge"])
 async def test_a_move_may_be_killed_at_every_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segments: SegmentStore, way: str
 ) -> None:
     """No run is lost, doubled, or unreadable in between; the next attempt completes the move."""
     monkeypatch.setattr(cooling, "RESTORED_AT_ONCE", 2)
+    monkeypatch.setattr(cooling, "MERGED_TOGETHER", 2)
     async with stage(tmp_path, segments=segments) as (connection, folder):
         log = connection.log
         steps = Steps(monkeypatch, log, folder)
@@ -788,6 +820,8 @@ async def test_a_move_may_be_killed_at_every_step(
                             await warm_run(log, ref(run))
                         except NotCold:
                             continue
+                case "merge":
+                    await merge(log, folder)
                 case _:
                     await compact(log, folder)
 
@@ -795,10 +829,13 @@ async def test_a_move_may_be_killed_at_every_step(
         while not done:
             kill_at += 1
             steps.kill_at = -1
-            runs = [f"{one}-{kill_at}" for one in ("az" if way == "compact" else "a")]
+            runs = [f"{one}-{kill_at}" for one in ("az" if way in ("compact", "merge") else "a")]
             await store(log, TENANT, {run: run_log(run, {"text": LARGE + run}).events for run in runs})
-            before = {run: [one[1:] for one in await read(log, run)] for run in runs[:1]}
-            if way != "cool":
+            before = {run: [one[1:] for one in await read(log, run)] for run in runs[: 1 if way == "compact" else 2]}
+            if way == "merge":
+                for run in runs:
+                    await cool_runs(log, folder, [ref(run)])
+            elif way != "cool":
                 await cool_runs(log, folder, [ref(run) for run in runs])
             if way == "compact":
                 await purge_run(Client(log, TENANT), runs[1], Gone())
@@ -813,8 +850,9 @@ async def test_a_move_may_be_killed_at_every_step(
             await check(log, folder, before)
             await move(runs)
             await check(log, folder, before)
-            if way == "compact":
-                assert [one async for one, _end in cold_runs(log, TENANT)].count(ref(runs[0])) == 1
+            if way in ("compact", "merge"):
+                there = [one.run async for one, _end in cold_runs(log, TENANT)]
+                assert [there.count(run) for run in before] == [1] * len(before)
             left = [len(one) if way == "warm" else 1 for one in before.values()]
             assert [await hot(log, run) for run in before] == left
         assert kill_at > 6
