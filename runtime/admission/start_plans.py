@@ -100,5 +100,9 @@ class StartPlans:
             where = "definition.name" if wanted.name else "definition.hash"
             message = f"no definition {name!r} is registered"
             expected = "the name, NAME@VERSION or hash of a registered definition (`callboard push` registers one)"
+            _, colon, workflow = name.rpartition(":")
+            if colon and await find_registration(self._log, tenant, workflow) is not None:
+                # A worker registers FILE.py:NAME as NAME.
+                expected = f"{workflow!r}, the name under which that code is registered"
             return [Problem(code="definition.unknown", message=message, where=where, expected=expected)]
         return found

@@ -107,7 +107,8 @@ def _resume(stage: Stage, resume: Resume, stored: dt.datetime | None) -> list[Re
         message = "the pause had timed out before this was sent"
         return _refuse("resume", resume, "resume.not_paused", _with_open(stage, message))
     if wrong := stage.check_variables(resume.variables):
-        return _refuse("resume", resume, "resume.variables", "; ".join(str(problem) for problem in wrong))
+        told = "; ".join(str(problem).removeprefix("resume.variables ") for problem in wrong)
+        return _refuse("resume", resume, "resume.variables", told)
     resumed = ev.RunResumed(variables=resume.variables, by=resume.by, step=resume.step)
     return [Reaction(resumed, key) for key in in_time]
 

@@ -122,6 +122,8 @@ async def test_a_program_performs_its_own_workflows(tmp_path: Path) -> None:
         assert (await run.result()).output == {"ada": 5}
         with pytest.raises(RequestRefused, match=r"tests\.nowhere:gone"):
             await runtime.start(source='{"python": "tests.nowhere:gone"}')
+        with pytest.raises(RequestRefused, match=r"expected 'grouped', the name under which that code is registered"):
+            await runtime.start(registered="plays.py:grouped")
 
 
 async def test_commands_at_the_same_time_activate_a_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
