@@ -285,7 +285,7 @@ class RunIndex:
         skipped.
         """
         changed: dict[str, _Kept] = {}
-        before = {one.sequence for one in (*moved, *lost)}
+        before, quarantined = {one.sequence for one in moved}, {one.event.run for one in lost}
         try:
             for one in moved:
                 self._take(one, changed)
@@ -293,7 +293,9 @@ class RunIndex:
             self._put(unadmitted)
             self.count += len(unadmitted)
             for one in taken:
-                if one.sequence > self.sequence and one.sequence not in before:
+                # A run without its first event stays as it is: whatever the other events say, they are incomplete.
+                skips = one.sequence in before or one.event.run in quarantined
+                if one.sequence > self.sequence and not skips:
                     self._take(one, changed)
             self._put(changed.values())
             mark = mark_of(taken[-1].event) if taken else self.mark

@@ -31,11 +31,13 @@ def test_a_breakpoint_is_shown_with_what_to_do_and_resumed(standing: Place) -> N
     run = stopped_at_a_breakpoint(standing)
     assert standing.told("show", run)["status"] == "paused"
     assert f"callboard resume {run}" in standing.here("show", run).stdout
-    told = standing.told("resume", run, "--by", "ada", "--set", "a=[1]", "--set", "b=word")
+    refused = standing.here("resume", run, "--set", "a=[1]")
+    assert "the language workflow has no variables" in refused.stderr
+    told = standing.told("resume", run, "--by", "ada")
     assert told["recorded"]
     events = [json.loads(line) for line in standing.here("watch", run, "--json").stdout.splitlines()]
     resumed = next(event for event in events if event["n"] == told["recorded"])
-    assert resumed["payload"] == {"variables": {"a": [1], "b": "word"}, "by": "ada"}
+    assert resumed["payload"] == {"by": "ada"}
     assert events[-1]["payload"]["status"] == "completed"
 
 
@@ -43,7 +45,7 @@ def test_a_run_is_stepped_through(standing: Place) -> None:
     args = ("--input", INPUT, "--script", "flows/script.json", "--break", "gather", "--run-id", "stepped")
     run = standing.started("flows/triage.yaml", *args)
     assert standing.here("watch", run, "--until", "run.paused").exit_code == exits.OK
-    assert "resumed for a step by ada" in standing.here("step", run, "--by", "ada", "--set", "a=[1]").stdout
+    assert "resumed for a step by ada" in standing.here("step", run, "--by", "ada").stdout
     with standing.process("watch", run, "--json") as process:
         pauses = [next_event(process, "run.paused")["payload"] for _ in range(2)]
     assert [(one["reason"], one["step"]) for one in pauses] == [("breakpoint", "gather"), ("step", "investigate")]
