@@ -52,8 +52,7 @@ SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 """Limits of a segment: the number of its runs, and their uncompressed bytes, which are in memory while it is made."""
 
 MERGED_TOGETHER = 10
-"""The number of small segments that are merged. They have as many runs as can be written with the same number of
-digits."""
+"""The number of small segments that are merged into one. Their numbers of runs have equally many digits."""
 
 RESTORED_AT_ONCE = 100
 """Events that are moved back to the stream with one append."""

@@ -4,8 +4,7 @@ Live runs start with a replay, and so does every tool that inspects the state of
 live run, fed with recorded events instead of new ones.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -15,12 +14,11 @@ from msgspec.structs import replace
 from callboard.bus import events as ev
 from callboard.bus.commands import StartRun
 from callboard.bus.errors import CallboardError
-from callboard.bus.events import Event, Problem
+from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.kit import has_variables
 from callboard.languages.language import Language, Plan, RunInfo
 from callboard.languages.registry import hosting, plan_start
-from callboard.lib.json_types import JSON
 from callboard.runtime.interpreter.asks import Parting
 from callboard.runtime.interpreter.computation import Computation
 from callboard.runtime.interpreter.journal import Journal
@@ -123,21 +121,13 @@ def build_stage(
         parting=_find_parting(forked, events) if forked is not None else None,
         **({"pressed": pressed} if pressed is not None else {}),
     )
-    language = admission.plan.definition.language
-    stage.check_variables = (
-        admission.plan.check_variables if has_variables(language) else partial(_refuse_variables, language)
-    )
+    stage.check_variables = admission.plan.check_variables
+    stage.has_variables = has_variables(admission.plan.definition.language)
     if (continues := admission.accepted.continues) is not None:
         stage.waits.keep_signals(continues.signals)
     stage.ledger.warned.apply("", admission.accepted)
     stage.ledger.usage.shared = forked.n if forked is not None else 0
     return stage, started
-
-
-def _refuse_variables(language: str, variables: Mapping[str, JSON]) -> list[Problem]:
-    """Return the problem of variables that a resume sets in a run whose language has none."""
-    message, expected = f"the language {language} has no variables", "a resume without variables"
-    return [Problem("resume.variables", message, "variables", expected=expected)] if variables else []
 
 
 def _shared_part(forked: ev.ForkedFrom | None, last: int) -> ev.ForkedFrom | None:

@@ -65,6 +65,8 @@ class Stage:
         self.killed: Failure | None = None
         self.check_variables: Callable[[Mapping[str, JSON]], list[Problem]] = lambda _variables: []
         """Returns the problems of the variables that a resume sets."""
+        self.has_variables = True
+        """Whether the language has variables, which a resume can set."""
         self.main: Task[End] | None = None
         self.inspection: Inspection | None = None
         self._breakpoints = frozenset(breakpoints)

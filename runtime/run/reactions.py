@@ -106,9 +106,10 @@ def _resume(stage: Stage, resume: Resume, stored: dt.datetime | None) -> list[Re
     if not in_time:
         message = "the pause had timed out before this was sent"
         return _refuse("resume", resume, "resume.not_paused", _with_open(stage, message))
+    if resume.variables and not stage.has_variables:
+        return _refuse("resume", resume, "resume.variables", "the language of this run has no variables")
     if wrong := stage.check_variables(resume.variables):
-        told = "; ".join(str(problem).removeprefix("resume.variables ") for problem in wrong)
-        return _refuse("resume", resume, "resume.variables", told)
+        return _refuse("resume", resume, "resume.variables", "; ".join(str(problem) for problem in wrong))
     resumed = ev.RunResumed(variables=resume.variables, by=resume.by, step=resume.step)
     return [Reaction(resumed, key) for key in in_time]
 

@@ -126,7 +126,7 @@ def test_timers_elapse_and_nothing_follows_from_them(scenario: Scenario) -> None
 
 def test_a_resume_with_variables_is_refused(scenario: Scenario) -> None:
     scenario.start(napping).pause()
-    with pytest.raises(NotTaken, match=r"resume\.variables.*the language python has no variables"):
+    with pytest.raises(NotTaken, match=r"resume\.variables.*the language of this run has no variables"):
         scenario.resume({"a": 1})
     assert scenario.result.status == "paused"
     scenario.resume()

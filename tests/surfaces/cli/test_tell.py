@@ -32,7 +32,7 @@ def test_a_breakpoint_is_shown_with_what_to_do_and_resumed(standing: Place) -> N
     assert standing.told("show", run)["status"] == "paused"
     assert f"callboard resume {run}" in standing.here("show", run).stdout
     refused = standing.here("resume", run, "--set", "a=[1]")
-    assert "the language workflow has no variables" in refused.stderr
+    assert "the language of this run has no variables" in refused.stderr
     told = standing.told("resume", run, "--by", "ada")
     assert told["recorded"]
     events = [json.loads(line) for line in standing.here("watch", run, "--json").stdout.splitlines()]
