@@ -5,11 +5,12 @@ Trace Context). A server handles a request inside `within`. A client adds the `h
 """
 
 import re
-import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
+
+from callboard.lib.background_imports import find_imported
 
 TRACEPARENT = "traceparent"
 TRACESTATE = "tracestate"
@@ -85,7 +86,7 @@ def headers() -> dict[str, str]:
 
 def _of_the_program() -> TraceContext | None:
     """Return the current span of the OpenTelemetry API, if the program that embeds Callboard uses it."""
-    api = sys.modules.get("opentelemetry.trace")
+    api = find_imported("opentelemetry.trace")
     if api is None:
         return None
     span = api.get_current_span().get_span_context()

@@ -1,12 +1,28 @@
 """Importing: large packages are imported in a thread, so that the event loop goes on meanwhile."""
 
 import importlib
+import sys
 from collections.abc import Sequence
+from threading import Lock
+from types import ModuleType
 
 from anyio import to_thread
 
 _imported: set[str] = set()
 """Modules that are imported whole. `sys.modules` has those as well that a thread is only about to import."""
+
+_one_at_a_time = Lock()
+"""Two threads that import modules of one package, which import each other, may fail with a deadlock of their locks."""
+
+
+def find_imported(name: str) -> ModuleType | None:
+    """Return a module that this process has imported; None if it has not, or if a thread is still importing it."""
+    module = sys.modules.get(name)
+    spec = getattr(module, "__spec__", None)
+    # Python enters a module before it executes the code of the module, and marks it until that has ended.
+    if spec is None or getattr(spec, "_initializing", False):
+        return None
+    return module
 
 
 async def import_beside(*modules: str) -> None:
@@ -23,7 +39,8 @@ def _import(modules: Sequence[str]) -> list[str]:
     found: list[str] = []
     for module in modules:
         try:
-            importlib.import_module(module)
+            with _one_at_a_time:
+                importlib.import_module(module)
         except ImportError:
             continue
         found.append(module)

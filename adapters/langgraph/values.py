@@ -6,6 +6,7 @@ have their type and arguments.
 
 import sys
 from base64 import b64decode, b64encode
+from importlib import import_module
 from typing import Any
 
 from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
@@ -109,7 +110,8 @@ def decode_error(noted: Any) -> Exception | None:
     if not isinstance(noted, dict):
         return None
     module, _, name = str(noted["type"]).partition(":")  # pyright: ignore
-    found: Any = sys.modules.get(module)
+    # If another thread is importing the module, this waits for it: the type would be missing in half a module.
+    found: Any = import_module(module) if module in sys.modules else None
     for part in name.split("."):
         found = getattr(found, part, None)
     if not isinstance(found, type) or not issubclass(found, Exception):

@@ -22,6 +22,7 @@ from callboard.features.telemetry.log_exporter import exporting_logs
 from callboard.features.telemetry.metrics_exporter import MetricsExporter, otlp_meter_provider
 from callboard.features.telemetry.span_exporter import SpanExporter, SpansExporter, export_run
 from callboard.features.telemetry.switches import Signal, check_protocols, endpoint_of, wants
+from callboard.lib.background_imports import import_beside
 from callboard.projections.spans.semconv import captures_content
 from callboard.runtime.cluster.leader import GRACE_S, Leader, holding
 
@@ -59,6 +60,7 @@ async def open_exporters(connection: "Connection") -> AsyncGenerator[None]:
     if connection.config.otel:
         check_protocols(env)
     if connection.config.otel and wants(env, "TRACES"):
+        await import_beside("opentelemetry.sdk.trace")
         exporter = await anyio.to_thread.run_sync(_otlp_exporter)
         holders[durable] = SpansExporter(
             connection.log,

@@ -11,6 +11,7 @@ import structlog
 from callboard.bus.log.port import Recorded, whole
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.prices import Prices
+from callboard.lib.background_imports import import_beside
 from callboard.projections.spans import semconv
 from callboard.projections.spans.metrics import Metrics
 from callboard.runtime.cluster.leader import GRACE_S
@@ -42,6 +43,7 @@ class MetricsExporter:
 
     async def run(self, orphaned: bool) -> None:
         """Export until cancelled."""
+        await import_beside("opentelemetry.sdk.metrics")
         provider = await anyio.to_thread.run_sync(self._provider)
         metrics = Metrics(provider.get_meter(semconv.SCOPE), prices=self._prices)
         try:

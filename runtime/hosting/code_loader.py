@@ -14,8 +14,9 @@ import traceback
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import suppress
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import anyio
@@ -284,23 +285,24 @@ def _import_file(name: str, path: Path) -> ModuleType:
             str(path),
             "Give the file another name.",
         )
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=_SourceLoader(name, str(path)))
     assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
     try:
-        # Compiled here: a cached form is found by the time of the file, which may be the same after a quick edit.
-        exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), vars(module))
+        # Under the lock of the module's name: a thread that imports it meanwhile waits until it is whole.
+        return importlib._bootstrap._load(spec)  # type: ignore[attr-defined]  # pyright: ignore
     except BaseException as error:
-        if known is None:
-            del sys.modules[name]
-        else:
+        if known is not None:
             sys.modules[name] = known
         if not is_foreign(error):
             raise
         raise _load_error(str(path), error, path.parent) from error
-    return module
+
+
+class _SourceLoader(SourceFileLoader):
+    """Compiles a file each time: its cached form is found by its time, which may be the same after a quick edit."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return compile(self.get_data(self.path), self.path, "exec", dont_inherit=True)
 
 
 def _load_error(what: str, error: BaseException, folder: Path) -> ImportFailed:

@@ -78,8 +78,10 @@ class Metrics:
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-        reader = self._reader = InMemoryMetricReader()
-        return MeterProvider([reader], shutdown_on_exit=False)
+        reader = InMemoryMetricReader()
+        provider = MeterProvider([reader], shutdown_on_exit=False)
+        self._reader = reader
+        return provider
 
     async def _request_info(self, verb: str) -> dict[str, Any]:
         answer = await api(self._log.requests, verb, {})

@@ -1,6 +1,8 @@
 """Trace context: what is read, what goes along, and from what start to what run it comes."""
 
 import json
+import sys
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -58,6 +60,16 @@ def test_a_program_that_traces_itself_is_gone_on_from() -> None:
         assert headers() == {"traceparent": PARENT}
         with within(sent_as(TRACE, "00000000000000aa")):
             assert headers() == {"traceparent": f"00-{TRACE}-00000000000000aa-01"}
+
+
+@pytest.mark.parametrize("spec", [None, SimpleNamespace(_initializing=True)])
+def test_a_request_is_sent_while_a_thread_is_importing_opentelemetry(
+    spec: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = ModuleType("opentelemetry.trace")
+    half.__spec__ = spec
+    monkeypatch.setitem(sys.modules, half.__name__, half)
+    assert headers() == {}
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
-"""Code that a program has imported: its files are read once, and again when one of them has changed."""
+"""Imported code: its files are read once, and again when one has changed; a thread that imports it gets all of it."""
 
 import sys
 from importlib import import_module
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
 from callboard.languages.python import hosted
-from callboard.runtime.hosting.code_loader import LEFT_OUT, load_object
+from callboard.runtime.hosting.code_loader import LEFT_OUT, load, load_object
 
 PLAY = "from callboard import workflow\n\n@workflow\nasync def one() -> None: ...\n"
 
@@ -39,3 +40,28 @@ def test_files_are_read_again_when_the_package_has_changed(tmp_path: Path, monke
     finally:
         for name in [name for name in sys.modules if name.startswith("imported_play")]:
             del sys.modules[name]
+
+
+def test_a_thread_that_imports_a_file_waits_until_it_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosted, "HOSTED", {})
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    reached, goes_on = Event(), Event()
+    monkeypatch.setattr(hosted, "events_of_the_test", (reached, goes_on), raising=False)
+    (tmp_path / "half_loaded.py").write_text(
+        "from callboard.languages.python.hosted import events_of_the_test\n"
+        "events_of_the_test[0].set()\nevents_of_the_test[1].wait()\n" + PLAY
+    )
+    found: list[bool] = []
+    loading = Thread(target=load, args=("half_loaded.py", tmp_path))
+    importing = Thread(target=lambda: found.append(hasattr(import_module("half_loaded"), "one")))
+    try:
+        loading.start()
+        reached.wait()
+        importing.start()
+        importing.join(0.2)  # would be over at once if it read what is there so far
+        goes_on.set()
+        loading.join()
+        importing.join()
+        assert found == [True]
+    finally:
+        sys.modules.pop("half_loaded", None)
