@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from callboard.actors.tools import lent
 from callboard.actors.tools.failures import describe_error, shorten
-from callboard.actors.tools.tool import Opens, ToolEnvironment, ToolFailed, ToolTransport
+from callboard.actors.tools.tool import Opens, SessionForgotten, ToolEnvironment, ToolFailed, ToolTransport
 from callboard.bus.effects import Failure, McpTools, NatsTools, PythonTools, ScriptedTools, ToolSource
 
 _log: Any = structlog.get_logger("callboard.tools")
@@ -22,6 +22,8 @@ class Held(Struct):
     opens: Opens
     transport: ToolTransport | None = None
     failure: Failure | None = None
+    was_forgotten: bool = False
+    """Whether the server forgot the session while it was being opened."""
     settled: anyio.Event = field(default_factory=anyio.Event)
     is_over: bool = False
 
@@ -34,6 +36,7 @@ class Held(Struct):
                 await closing.wait()
         except ToolFailed as failed:
             self.failure = failed.failure
+            self.was_forgotten = isinstance(failed, SessionForgotten)
         except Exception as error:
             # If it was open, the calls in flight have failed already, and no other task waits for this failure.
             server = server_of(self.source)

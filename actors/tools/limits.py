@@ -75,8 +75,8 @@ async def call_with_retries(
 def _worth_another(source: ToolSource, failure: Failure) -> bool:
     if failure.retryable is not None:
         return failure.code in AGAIN and failure.retryable
-    # The server of a node is started again only in the node's next execution.
-    gone = failure.code == "tool.crashed" and isinstance(source, McpTools) and source.scope == "node"
+    # A program that serves one node is started again only in the node's next execution.
+    gone = failure.code == "tool.crashed" and isinstance(source, McpTools) and source.scope == "node" and not source.url
     return failure.code in AGAIN and not gone
 
 

@@ -24,7 +24,15 @@ from callboard.actors.tools.failures import (
 from callboard.actors.tools.mcp_connecting import Heard, connect, list_tools, unavailable
 from callboard.actors.tools.mcp_http_answers import TOO_LARGE, is_lost, unread
 from callboard.actors.tools.mcp_results import output_of, text_of, without_binary
-from callboard.actors.tools.tool import INPUT_REQUIRED, ROUNDS_MAX, Keep, ToolCallContext, ToolEnvironment, ToolFailed
+from callboard.actors.tools.tool import (
+    INPUT_REQUIRED,
+    ROUNDS_MAX,
+    Keep,
+    SessionForgotten,
+    ToolCallContext,
+    ToolEnvironment,
+    ToolFailed,
+)
 from callboard.bus import tracecontext
 from callboard.bus.effects import McpTools, ToolSpec
 from callboard.bus.log.port import NoAnswer
@@ -50,6 +58,7 @@ async def open_mcp(source: McpTools, environment: ToolEnvironment) -> AsyncGener
     Enter and leave this in one task, which should do nothing else: when an HTTP transport breaks, the SDK cancels
     the block, and the error comes out of it. Calls come from other tasks and fail as `McpTransport.call` describes.
 
+    :raises SessionForgotten: if the server has already forgotten the session before its tools are listed
     :raises ToolFailed: ``tool.unavailable`` if the server cannot be started or reached, does not speak MCP, or has not
         listed its tools within ``timeout_s``
     """
@@ -76,7 +85,8 @@ async def open_mcp(source: McpTools, environment: ToolEnvironment) -> AsyncGener
         except Exception as error:
             if opened:
                 raise
-            raise await unavailable(source, f"cannot be opened: {describe_error(error)}", heard) from error
+            failed = await unavailable(source, f"cannot be opened: {describe_error(error)}", heard)
+            raise (SessionForgotten(failed.failure) if heard.http.is_over else failed) from error
     if not opened:
         raise await unavailable(source, f"was not ready within {timeout_s:g} s", heard)
 
@@ -87,6 +97,13 @@ async def read_prompt(source: McpTools, environment: ToolEnvironment, name: str)
     :raises ToolFailed: ``tool.unavailable`` as in `open_mcp`, ``tool.failed`` if the server has no such prompt,
         ``tool.bad_output`` if that holds no text
     """
+    try:
+        return await _read_prompt(source, environment, name)
+    except SessionForgotten:
+        return await _read_prompt(source, environment, name)
+
+
+async def _read_prompt(source: McpTools, environment: ToolEnvironment, name: str) -> str:
     from mcp import MCPError
 
     heard = Heard(environment.redact, environment.output_bytes_max)
@@ -108,7 +125,10 @@ async def read_prompt(source: McpTools, environment: ToolEnvironment, name: str)
     except ToolFailed:
         raise
     except Exception as error:
-        raise await unavailable(source, f"cannot be opened: {describe_error(error)}", heard) from error
+        failed = await unavailable(source, f"cannot be opened: {describe_error(error)}", heard)
+        raise (SessionForgotten(failed.failure) if heard.http.is_over else failed) from error
+    if found is None and heard.http.is_over:
+        raise SessionForgotten((await unavailable(source, "no longer knows the session", heard)).failure)
     if found is None:
         raise tool_failed("tool.failed", f"{who}: {refused.message if refused else 'no answer'}")
     texts = [message.content.text for message in found.messages if message.content.type == "text"]
@@ -139,12 +159,15 @@ class McpTransport:
     async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
         """Call a tool of the server. The text that the server prints during the call becomes part of a failure.
 
+        :raises SessionForgotten: if an HTTP server has not executed the call because the session is over
         :raises ToolFailed: ``tool.failed`` if the server says so, ``tool.timeout``, ``tool.crashed`` if the server is
             gone, ``tool.bad_output`` if the answer cannot be read or does not fit the tool's own output schema
         """
         position = self._heard.position
         try:
             return await self._call_tool(tool, input, context)
+        except SessionForgotten:
+            raise
         except ToolFailed as failed:
             raise ToolFailed(with_printed(failed.failure, await self._heard.since(position))) from failed.__cause__
 
@@ -152,7 +175,8 @@ class McpTransport:
         from mcp import MCPError
 
         if self._is_over:
-            raise self._lost_server(tool, "the session had ended")
+            lost = self._lost_server(tool, "the session had ended")
+            raise SessionForgotten(lost.failure) if self._source.url else lost
         if tool in self._tasks_only:
             why = "wants to be called as a task of protocol 2025-11-25, which Callboard does not speak"
             raise tool_failed("tool.unavailable", f"tool {tool} of {self._who} {why}", retryable=False)
@@ -257,11 +281,14 @@ class McpTransport:
         The SDK makes errors whose numbers servers use as well: -32000 is "connection closed" for it, and for many
         servers that a tool failed. So the state of the session decides whether it has ended, not the number.
         """
-        from callboard.actors.tools.mcp_exchange import InputRequired, UnreadableAnswer
+        from callboard.actors.tools.mcp_exchange import InputRequired, Refused, UnreadableAnswer
 
         message, data = normalise_text(error.message), error.error.data
         if isinstance(data, InputRequired):
             return self._asks(tool, data, len(context.earlier) + (context.responses is not None))
+        if isinstance(data, Refused):
+            why = f"{self._who} did not call tool {tool}, because it no longer knows the session ({message})"
+            return SessionForgotten(tool_failed("tool.crashed", why, {"server": self._source.name}).failure)
         if self._is_over:
             return self._lost_server(tool, message)
         if TOO_LARGE in message:
@@ -286,7 +313,8 @@ class McpTransport:
         return not self.open or self._heard.is_over
 
     def _lost_server(self, tool: str, why: str) -> ToolFailed:
-        once = "the next call of its tools" if self._source.scope == "run" else "the next execution of this node"
+        reopens = self._source.scope == "run" or self._source.url
+        once = "the next call of its tools" if reopens else "the next execution of this node"
         remedy = f"{once} starts a new session"
         message = f"{self._who} was gone before tool {tool} had answered ({why}); {remedy}"
         return tool_failed("tool.crashed", message, {"server": self._source.name})

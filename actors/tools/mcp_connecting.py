@@ -128,7 +128,9 @@ async def connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnvi
             heard.garbage += 1
 
     discover_s = min(DISCOVER_S, environment.seconds(source) * DISCOVER_SHARE)
-    exchange = heard.exchange = Exchange(discover_s, lambda *warning: heard.warnings.append(warning))
+    exchange = heard.exchange = Exchange(
+        discover_s, lambda *warning: heard.warnings.append(warning), heard.http.refused
+    )
     client = Client(
         exchange_through(await _transport(stack, source, environment, heard), exchange),
         mode="legacy" if _silent.has(source) else "auto",

@@ -8,7 +8,7 @@ session has ended, independent of the numbers of errors.
 """
 
 import math
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Container, Sequence
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -164,11 +164,17 @@ class InputRequired(NamedTuple):
     state: str | None
 
 
-class Exchange:
-    """The open requests of a session. ``discover_s`` bounds how long ``server/discover`` may stay unanswered."""
+class Refused(NamedTuple):
+    """The ``data`` of the error of a request that the server refused because it no longer knows the session."""
 
-    def __init__(self, discover_s: float, warn: Warn) -> None:
+
+class Exchange:
+    """The open requests of a session. ``discover_s`` bounds how long ``server/discover`` may stay unanswered.
+    ``refused`` has the ids of the requests that the server refused because it no longer knows the session."""
+
+    def __init__(self, discover_s: float, warn: Warn, refused: Container[str] = ()) -> None:
         self.is_over = False
+        self._refused = refused
         self.has_ignored_discover = False
         self.version = ""
         self.waiting: anyio.CancelScope | None = None
@@ -229,7 +235,10 @@ class Exchange:
         if self._discover and str(self._discover[0]) == str(message.id):
             self._discover = None
         if isinstance(message, JSONRPCError):
-            return item
+            if str(message.id) not in self._refused or message.id is None:
+                return item
+            error = ErrorData(code=message.error.code, message=message.error.message, data=Refused())
+            return _error(message.id, error)
         if method == "tools/list":
             message.result = usable_entries(message.result, self.version, self._warn)
         elif method == "tools/call" and (asked := _find_required_input(message.result)):

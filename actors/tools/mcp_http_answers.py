@@ -1,5 +1,7 @@
 """HTTP answers of an MCP server: their status, and their bodies, bounded and repaired."""
 
+import json
+import re
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -19,23 +21,69 @@ _LOST = ("SSE stream ended", "SSE stream failed")
 """The beginnings of the SDK's message when an answer over HTTP ended before the message was complete."""
 
 
+_NO_SESSION = re.compile(
+    r"(?=.*\bsession)(?=.*(valid|not found|unknown|unrecognized|expired|missing|required|not exist|no such|closed"
+    r"|terminated|initialized))|server (is )?not initialized",
+    re.IGNORECASE | re.DOTALL,
+)
+"""The text of an answer with status 400 by which servers say that they do not know the session."""
+
+_OTHER_FAULTS = (-32601, -32602)
+"""Codes of JSON-RPC errors about the request itself: unknown method, invalid parameters."""
+
+
 class HttpState:
-    """The newest status that is an error, and whether the server has forgotten the session."""
+    """The newest status that is an error, and whether the server has forgotten the session. ``refused`` has the ids of
+    the requests that it refused for that reason."""
 
     def __init__(self, bytes_max: int) -> None:
         self.status: int | None = None
         self.is_over = False
+        self.refused: set[str] = set()
         self._bytes_max = bytes_max
 
     async def take_answer(self, response: "Response") -> None:
-        """Take the head of an HTTP answer. Status 404 says that the server no longer knows the session (MCP
-        specification, *Transports*, "Session Management")."""
-        if response.request.method == "POST":
-            response.stream = _body(response, self._bytes_max)
+        """Take the head of an HTTP answer."""
+        if response.request.method != "POST":
+            return
+        response.stream = _body(response, self._bytes_max)
         if response.is_error:
             self.status = response.status_code
-        if response.status_code == 404 and response.request.method == "POST":
-            self.is_over = self.is_over or SESSION_HEADER in response.request.headers
+        if SESSION_HEADER in response.request.headers and await _says_forgotten(response):
+            self.is_over = True
+            asked = _request_id(response)
+            if asked is not None:
+                self.refused.add(asked)
+
+
+async def _says_forgotten(response: "Response") -> bool:
+    """Return whether an answer says that the server no longer knows the session of the request.
+
+    That is status 404 (MCP specification, *Transports*, "Session Management"). Many servers answer with status 400.
+    """
+    import httpx2
+
+    if response.status_code not in (400, 404):
+        return False
+    try:
+        text = (await response.aread()).decode("utf-8", "replace")
+    except httpx2.HTTPError:
+        text = ""
+    try:
+        code = json.loads(text)["error"]["code"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        code = None
+    if code in _OTHER_FAULTS:
+        return False
+    return response.status_code == 404 or _NO_SESSION.search(text) is not None
+
+
+def _request_id(response: "Response") -> str | None:
+    """Return the id of the request that an answer is for; None for a notification."""
+    try:
+        return str(json.loads(response.request.content)["id"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
 
 
 def unread(message: str) -> str | None:

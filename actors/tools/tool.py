@@ -43,6 +43,10 @@ class ToolFailed(Exception):
         self.failure = failure
 
 
+class SessionForgotten(ToolFailed):
+    """An MCP server refused a request because it no longer knows the session, so it has not executed the request."""
+
+
 class ToolCallContext(Struct, frozen=True):
     """The arguments of a call for a transport, in addition to name and input.
 

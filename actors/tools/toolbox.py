@@ -1,7 +1,7 @@
 """The toolbox of a node: its tools from all sources; the input and output of each call are checked."""
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -15,9 +15,9 @@ from callboard.actors.tools.failures import describe_error, shorten, tool_failed
 from callboard.actors.tools.held import Held, open_source, server_of
 from callboard.actors.tools.limits import call_with_retries, limits_of, with_timeout
 from callboard.actors.tools.oddities import ADAPTED, LEFT_OUT, top_combinators
-from callboard.actors.tools.run_scoped_servers import Standing, is_of_the_run
+from callboard.actors.tools.run_scoped_servers import Standing, is_of_the_run, is_reached_over_http
 from callboard.actors.tools.scripted import scripted_answer, scripts
-from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed, ToolTransport
+from callboard.actors.tools.tool import Opens, ToolCallContext, ToolEnvironment, ToolFailed, ToolTransport
 from callboard.bus.effects import McpTools, ToolSource, ToolSpec
 from callboard.lib.finite_json import NotFinite, encode_finite
 from callboard.lib.json_schema import check as checking
@@ -45,10 +45,11 @@ async def open_toolbox(
     :raises ToolFailed: if a source cannot be opened (usually ``tool.unavailable``; several failures become one), two
         tools have the same name, or a tool's schema is not a JSON Schema
     """
-    held = [Held(source, standing.lent if standing and is_of_the_run(source) else open_source) for source in sources]
     closing = anyio.Event()
     failure: BaseException | None = None
     async with anyio.create_task_group() as tasks:
+        own = Standing(partial(tasks.start_soon, _perform))
+        held = [Held(source, _opener(source, own, standing)) for source in sources]
         try:
             for one in held:
                 tasks.start_soon(one.hold, environment, closing)
@@ -58,9 +59,22 @@ async def open_toolbox(
         except Exception as error:  # carried past the task group, which would wrap it
             failure = error
         closing.set()
+        own.close()
         tasks.cancel_scope.deadline = anyio.current_time() + CLOSE_TIMEOUT_S
     if failure is not None:
         raise failure
+
+
+async def _perform(body: Callable[[], Awaitable[None]]) -> None:
+    await body()
+
+
+def _opener(source: ToolSource, own: Standing, standing: Standing | None) -> Opens:
+    """Return the function that opens a source. ``own`` has the sessions of the toolbox, ``standing`` those of the
+    run."""
+    if standing is not None and is_of_the_run(source):
+        return standing.lent
+    return own.lent if is_reached_over_http(source) else open_source
 
 
 class Toolbox:

@@ -9,9 +9,13 @@ import pytest
 from callboard.actors.carrier import EffectFailed
 from callboard.actors.permits import Permits
 from callboard.actors.prompts import PROMPT_BYTES_MAX, Prompts
+from callboard.actors.tools.mcp import read_prompt
 from callboard.actors.tools.tool import ToolEnvironment, ToolFailed
+from callboard.bus.effects import McpTools
 from callboard.runtime.settings.config import load
 from tests.support.forks import python
+from tests.support.http_server import http_server
+from tests.support.mcp_sessions import Forgetful
 from tests.support.places import TESTS
 
 SERVER = str(TESTS / "fixtures" / "tools" / "mcp_server.py")
@@ -80,3 +84,14 @@ def test_folders_are_a_setting(tmp_path: Path) -> None:
     found = load(env={"CALLBOARD_PROMPT_FOLDERS": "a, b"}, cwd=tmp_path)
     assert found.prompt_folders == (Path("a"), Path("b"))
     assert ("prompt_folders", "a, b", "CALLBOARD_PROMPT_FOLDERS") in found.explain()
+
+
+@pytest.mark.parametrize("method", ["notifications/initialized", "prompts/get"])
+async def test_a_prompt_is_asked_for_again_if_the_server_has_forgotten_the_session(method: str) -> None:
+    class Server(Forgetful):
+        pass
+
+    Server.forgets = method
+    with http_server(Server) as url:
+        source = McpTools("desk", url=url)
+        assert await read_prompt(source, ToolEnvironment(env={}), "greet") == "session 2"

@@ -18,6 +18,12 @@ class Forgetful(BaseHTTPRequestHandler):
     forgotten = False
     refuses = 0
     """The status with which it refuses everything, if it does."""
+    unknown: tuple[int, bytes] = 404, b"no such session"
+    """The status and the text with which it refuses a session that it does not know."""
+    forgets = ""
+    """The method at which it forgets its session, once."""
+    called = 0
+    """How many calls of tools it has executed."""
 
     def do_POST(self) -> None:
         server, session = type(self), self.headers["mcp-session-id"]
@@ -27,20 +33,28 @@ class Forgetful(BaseHTTPRequestHandler):
         method, tool = asked.get("method"), asked.get("params", {}).get("name")
         if tool == "forget":
             server.forgotten = True
+        if method == server.forgets:
+            server.forgotten, server.forgets = True, ""
         if tool == "endless":
             return self._talk()
         if session and (server.forgotten or session != str(server.begun)):
-            return self._answer(404, b"no such session")
+            return self._answer(*server.unknown, "application/json" if server.unknown[1][:1] == b"{" else "text/plain")
         if "id" not in asked:
             return self._answer(202, b"")
         match method:
             case "initialize":
                 server.begun, server.forgotten = server.begun + 1, False
-                info = {"serverInfo": {"name": "forgetful", "version": "1"}, "capabilities": {"tools": {}}}
+                info = {
+                    "serverInfo": {"name": "forgetful", "version": "1"},
+                    "capabilities": {"tools": {}, "prompts": {}},
+                }
                 result: dict[str, Any] = {"protocolVersion": "2025-06-18", **info}
             case "tools/list":
                 result = {"tools": TOOLS}
+            case "prompts/get":
+                result = {"messages": [{"role": "user", "content": {"type": "text", "text": f"session {session}"}}]}
             case "tools/call":
+                server.called += 1
                 result = {"content": [{"type": "text", "text": session}]}
             case _:
                 error = {"code": -32601, "message": "unknown"}

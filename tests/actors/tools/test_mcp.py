@@ -320,7 +320,7 @@ async def test_an_http_server_that_dies_in_a_call_is_gone() -> None:
                 await anyio.wait_all_tasks_blocked()
                 tasks.start_soon(failing, "die")
             await failing("pid")
-    assert [failure.code for failure in failures] == ["tool.crashed"] * 3
+    assert [failure.code for failure in failures] == ["tool.crashed", "tool.crashed", "tool.unavailable"]
     assert all("MCP server desk" in failure.message for failure in failures)
 
 

@@ -96,18 +96,93 @@ async def test_a_server_that_died_is_opened_again_by_the_next_call() -> None:
         assert await pid(toolbox) != first
 
 
-async def test_a_session_that_its_server_has_forgotten_is_begun_anew_by_the_next_call() -> None:
+UNKNOWN = [
+    (404, b"no such session"),
+    (404, b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32001, "message": "Session not found"}}'),
+    (400, b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": "Bad Request: No valid session ID"}}'),
+    (
+        400,
+        b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": "Bad Request: Server not initialized"}}',
+    ),
+    (400, b"Invalid or missing session ID"),
+]
+"""How servers refuse a session that they do not know: as the specification says, and as others do."""
+
+
+@pytest.mark.parametrize("scope", ["node", "run"])
+@pytest.mark.parametrize("unknown", UNKNOWN)
+async def test_a_call_in_a_forgotten_session_is_made_again_in_a_new_one(scope: Any, unknown: tuple[int, bytes]) -> None:
+    class Server(Forgetful):
+        pass
+
+    Server.unknown = unknown
+    with http_server(Server) as url:
+        source = McpTools("desk", url=url, scope=scope)
+        async with run_here() as standing, open_toolbox([source], ENVIRONMENT, standing) as toolbox:
+            assert await toolbox.call("session", {}, ToolCallContext("r1", "a", "key-1")) == "1"
+            Server.forgotten = True
+            found: list[Any] = []
+
+            async def ask() -> None:
+                found.append(await toolbox.call("session", {}, ToolCallContext("r1", "a", "key-2")))
+
+            async with anyio.create_task_group() as calls:
+                calls.start_soon(ask)
+                calls.start_soon(ask)
+            assert found == ["2", "2"]
+    assert (Server.called, Server.begun) == (3, 2)
+
+
+@pytest.mark.parametrize("scope", ["node", "run"])
+async def test_a_call_that_no_session_takes_fails_and_the_next_call_has_a_new_session(scope: Any) -> None:
     class Server(Forgetful):
         pass
 
     with http_server(Server) as url:
-        source = McpTools("desk", url=url, scope="run")
+        source = McpTools("desk", url=url, scope=scope)
         async with run_here() as standing, open_toolbox([source], ENVIRONMENT, standing) as toolbox:
-            assert await toolbox.call("session", {}, ToolCallContext("r1", "a", "key-1")) == "1"
             with pytest.raises(ToolFailed) as caught:
                 await toolbox.call("forget", {}, ToolCallContext("r1", "a", "key-2"))
             assert caught.value.failure.code == "tool.crashed"
-            assert await toolbox.call("session", {}, ToolCallContext("r1", "a", "key-3")) == "2"
+            assert "no longer knows the session" in caught.value.failure.message
+            assert await toolbox.call("session", {}, ToolCallContext("r1", "a", "key-3")) == "3"
+    assert (Server.called, Server.begun) == (1, 3)
+
+
+@pytest.mark.parametrize("scope", ["node", "run"])
+@pytest.mark.parametrize("method", ["notifications/initialized", "tools/list"])
+async def test_a_session_that_is_forgotten_while_it_is_opened_is_opened_again(scope: Any, method: str) -> None:
+    class Server(Forgetful):
+        pass
+
+    Server.forgets = method
+    with http_server(Server) as url:
+        source = McpTools("desk", url=url, scope=scope)
+        async with run_here() as standing, open_toolbox([source], ENVIRONMENT, standing) as toolbox:
+            assert await toolbox.call("session", {}, ToolCallContext("r1", "a", "key-1")) == "2"
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        (
+            404,
+            b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32601, "message": "no such method in this session"}}',
+        ),
+        (400, b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32602, "message": "session is required"}}'),
+        (400, b"the request is malformed"),
+    ],
+)
+async def test_other_refusals_do_not_end_the_session(unknown: tuple[int, bytes]) -> None:
+    class Server(Forgetful):
+        pass
+
+    Server.unknown = unknown
+    with http_server(Server) as url:
+        async with open_toolbox([McpTools("desk", url=url)], ENVIRONMENT) as toolbox:
+            with pytest.raises(ToolFailed) as caught:
+                await toolbox.call("forget", {}, ToolCallContext("r1", "a", "key-1"))
+    assert (caught.value.failure.code, Server.begun) == ("tool.failed", 1)
 
 
 async def test_with_tries_a_death_in_between_is_not_noticed() -> None:
