@@ -96,6 +96,10 @@ class Hosting(Protocol):
         """Return the digests that this process hosts, by entry point."""
         ...
 
+    def effects(self) -> list[str]:
+        """Return the names of the effects that code of this process defines, each once."""
+        ...
+
     def code_named(self, document: Any) -> tuple[str, str]:
         """Return the entry point and the digest that the document of a parsed definition names."""
         ...

@@ -51,6 +51,8 @@ class Steps:
         try:
             with anyio.move_on_after(work.timeout_s) as scope:
                 returned = await self._call(work)
+        except EffectFailed:
+            raise
         except BaseException as error:
             # A call of exit, for example, must not end the worker, with all its runs.
             if not is_foreign(error):

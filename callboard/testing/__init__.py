@@ -4,8 +4,8 @@
 """
 
 from callboard.bus.effects import ToolSpec
+from callboard.testing.answers import Answers, fails
 from callboard.testing.scenario import Scenario
-from callboard.testing.services import Answers, fails
 from callboard.testing.toolsets import Listing
 
 __all__ = ["Answers", "Listing", "Scenario", "ToolSpec", "fails"]

@@ -1,48 +1,47 @@
-"""A scenario: one run on an in-memory log under virtual time, controlled step by step."""
+"""A scenario: one run, with its child runs, on an in-memory log under virtual time, controlled step by step."""
 
 import asyncio
 import datetime as dt
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-import msgspec
 from msgspec import Struct
 
 from callboard.actors.models.model import ModelTurn
 from callboard.bus import events as ev
-from callboard.bus.commands import TELLS
-from callboard.bus.events import Event, RunParked
+from callboard.bus.events import Event
 from callboard.bus.log.port import Entry
 from callboard.bus.prices import Prices, list_prices, read_prices
 from callboard.bus.subjects import RunRef
-from callboard.languages.kit import kits
 from callboard.languages.language import NOT_UNDERSTOOD
-from callboard.lib.threads import on_the_loop
 from callboard.projections.projection import Projection, fold
 from callboard.projections.run.run_result import RunResult
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.run.activation import Command
 from callboard.runtime.run.actor import RunActor
-from callboard.runtime.run.log import RunLog, read_run
 from callboard.service.client.errors import UsageInvalid
 from callboard.service.operations.results import result_of
 from callboard.service.operations.settlement import NotTaken
 from callboard.start_options import Message, Start, Startable, start_message
+from callboard.testing.answers import Answers
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import Crash, CrashingLog, CrashPoint
-from callboard.testing.door import accept_start
-from callboard.testing.services import Answers, Services
+from callboard.testing.door import Admission, NamedDefinitions, is_code
+from callboard.testing.family import Family
+from callboard.testing.replay_process import replay_elsewhere
+from callboard.testing.services import Services
 from callboard.testing.toolsets import Listing
 from callboard.testing.virtual_time import VirtualClock, VirtualLoop
 
 ACTIVATIONS_MAX = 400
-"""The maximum number of activations until a run must be at rest."""
+"""The maximum number of activations of a run until it must be at rest."""
 
-FIRST_SEQUENCE = 1_000
-"""The first stream sequence of commands, which identifies them. It is higher than that of any event."""
+MESSAGES_MAX = 20_000
+"""The maximum number of activations of child runs, and of their parents by them, until all must be at rest."""
 
 V = TypeVar("V")
 
@@ -57,19 +56,23 @@ class _Step(Struct, frozen=True):
 class Scenario:
     """One run that a test controls: ``with Scenario() as scenario``, or the fixture.
 
-    Every step returns when the run is at rest: it waits for input or for a timer, or has ended. ``effects`` are the
-    answers by kind of effect (``service``, ``code`` …) or by the URI of a provider, such as that of HTTP. Models and
-    tools answer from the start's ``script``. ``servers`` are the tools of MCP servers, by name. ``env`` are the
-    worker's variables; without it, the worker has all variables that the definition needs. With ``newest_first``,
-    concurrent effects end in the opposite order of their intents. ``prices`` are those of the configuration, which
-    override the list prices. With ``own_models``, agents of other libraries ask their own models, such as those that
-    these libraries have for tests, and not the script.
+    Every step returns when the run and its child runs are at rest: they wait for input or for a timer, or have ended.
+    ``effects`` are the answers by kind of effect (``service``, ``code`` …), by the URI of a provider, such as that of
+    HTTP, or by the name of a step. Models and tools answer from the start's ``script``. A step without an answer fails
+    with ``testing.unscripted``; with ``call_steps``, its function is called. ``definitions`` are those that child runs
+    name. ``servers`` are the tools of MCP servers, by name. ``env`` are the worker's variables; without it, the worker
+    has all variables that the definition needs. With ``newest_first``, concurrent effects end in the opposite order of
+    their intents. ``prices`` are those of the configuration, which override the list prices. With ``own_models``,
+    agents of other libraries ask their own models, such as those that these libraries have for tests, and not the
+    script.
     """
 
     def __init__(
         self,
         *,
         effects: Mapping[str, Answers] | None = None,
+        call_steps: bool = False,
+        definitions: Mapping[str, Startable] | None = None,
         servers: Mapping[str, Listing] | None = None,
         env: Mapping[str, str] | None = None,
         newest_first: bool = False,
@@ -79,6 +82,8 @@ class Scenario:
         self._alike = partial(
             Scenario,
             effects=effects,
+            call_steps=call_steps,
+            definitions=definitions,
             servers=servers,
             env=env,
             newest_first=newest_first,
@@ -88,12 +93,14 @@ class Scenario:
         self._runner = asyncio.Runner(loop_factory=VirtualLoop)
         self._log = CrashingLog()
         self._clock = VirtualClock()
-        self._services = Services(Definitions(), effects or {}, env, servers or {}, newest_first, own_models)
-        self._services.clock = self._clock
+        self._services = Services(
+            Definitions(), effects or {}, env, servers or {}, newest_first, own_models, call_steps, clock=self._clock
+        )
+        self._named = NamedDefinitions(definitions or {})
+        self._family = self._services.children = Family(self._services, self._log, self._named)
         self._services.prices = Prices(read_prices(prices or {})[0], list_prices())
         self._acting: RunActor | None = None
         self._ref: RunRef | None = None
-        self._sequence = FIRST_SEQUENCE
         self._steps: list[_Step] = []
         self._replays_at_rest = True
 
@@ -116,6 +123,7 @@ class Scenario:
         is replayed whenever the run rests: what it does otherwise the second time fails the run.
 
         :raises RequestRefused: with every problem of the definition, or of the start
+        :raises UsageInvalid: if ``effects`` has a name that no effect has
         """
         made: list[Message] = []
 
@@ -127,18 +135,22 @@ class Scenario:
 
         return self._step(begin)
 
-    def answer(self, response: Any, *, interaction: str = "", data: Any = None, by: str | None = None) -> Self:
+    def answer(
+        self, response: Any, *, interaction: str = "", data: Any = None, by: str | None = None, run: str = ""
+    ) -> Self:
         """Answer the open question, in the name of ``by``.
 
-        If there are several, ``interaction``, the key of the question, selects one.
+        If there are several, ``interaction``, the key of the question, selects one. Without ``run``, the question may
+        be that of a child run, if the run itself asks none.
 
         :raises NotTaken: if the answer is invalid, or no question is open
         """
-        return self._send("answer", interaction=interaction, user_response=response, response_data=data, by=by)
+        told = {"interaction": interaction, "user_response": response, "response_data": data, "by": by}
+        return self._step(lambda scenario: scenario._run(scenario._answer(interaction, told, run)))
 
-    def signal(self, name: str, data: Any = None) -> Self:
-        """Send the run a signal."""
-        return self._send("signal", name=name, data=data)
+    def signal(self, name: str, data: Any = None, *, run: str = "") -> Self:
+        """Send a signal to the run, or to the child run ``run``."""
+        return self._send("signal", run, name=name, data=data)
 
     def pause(self) -> Self:
         """Pause the run before its next node, or effect in a workflow in Python."""
@@ -168,7 +180,7 @@ class Scenario:
     @property
     def events(self) -> list[Event]:
         """The events of the run so far."""
-        return self._run(self._read())
+        return self._run(self._family.events(self._require_run()))
 
     @property
     def result(self) -> RunResult:
@@ -176,14 +188,22 @@ class Scenario:
         return result_of(self.events)
 
     @property
+    def children(self) -> dict[str, list[Event]]:
+        """The events of the child runs so far, by the id of the run, in the order in which the runs began."""
+        root = self._require_run()
+        return {ref.run: self._run(self._family.events(ref)) for ref in self._family.runs if ref != root}
+
+    @property
     def carried_out(self) -> list[str]:
-        """The keys of the executed effects in order, including repetitions."""
-        return list(self._services.carried)
+        """The keys of the run's executed effects in order, including repetitions."""
+        return [key for run, key in self._services.carried if run == self._require_run().run]
 
     @property
     def turns(self) -> dict[str, ModelTurn]:
-        """The requests to models, by the key of the call, with all messages in full, as the model receives them."""
-        return dict(self._services.turns)
+        """The requests to models, by the key of the call, with all messages in full, as the model receives them. Those
+        of child runs have the id of the run and a space before the key."""
+        root = self._require_run().run
+        return {key if run == root else f"{run} {key}": turn for (run, key), turn in self._services.turns.items()}
 
     @property
     def now(self) -> dt.datetime:
@@ -214,28 +234,41 @@ class Scenario:
         """
         self._check()
         expected = (*self._essence(), same(self))
-        events = self.events
-        for n in self._crash_points(events):
-            event = events[n - 1]
-            with self._alike() as other:
-                # The replays of code at rest have passed in this scenario. Here the crash is followed by one, and the
-                # check of the log by another.
-                other._replays_at_rest = False
-                # The definition has been parsed.
-                other._services.definitions = self._services.definitions
-                other._die_after(n)
-                for step in self._steps:
-                    other._repeat(step)
-                other._check()
-                found = (*other._essence(), same(other))
-                assert found == expected, (
-                    f"with a death after event {n} ({event.type}) it came out otherwise:\n"
-                    f"{found}\ninstead of\n{expected}"
-                )
-                repeated = [key for key in set(other.carried_out) if other.carried_out.count(key) > 1]
-                done = {one.key for one in other.events if one.n <= n and ev.TYPES[one.type].kind == "outcome"}
-                again = sorted(done & set(repeated))
-                assert not again, f"with a death after event {n} ({event.type}) {again} were carried out twice"
+        for ref in self._family.runs:
+            events = self._run(self._family.events(ref))
+            for n in self._crash_points(events):
+                death = f"with a death after event {n} ({events[n - 1].type}) of {ref.run}"
+                self._crash_after(ref, n, expected, same, death)
+
+    def replay_elsewhere(self, processes: int = 2) -> Self:
+        """Replay the run and its child runs in other processes, whose strings have other hashes, and verify them.
+
+        :raises AssertionError: if a replay asks for something else than the log holds, or ends differently
+        :raises UsageInvalid: if another process cannot import the code of the run
+        """
+        replay_elsewhere([self._run(self._family.events(ref)) for ref in self._family.runs], processes)
+        return self
+
+    def _crash_after(
+        self, ref: RunRef, n: int, expected: tuple[Any, ...], same: Callable[["Scenario"], object], death: str
+    ) -> None:
+        with self._alike() as other:
+            # The replays of code at rest have passed in this scenario. Here the crash is followed by one, and the check
+            # of the log by another.
+            other._replays_at_rest = False
+            # The definitions have been parsed.
+            other._services.definitions = self._services.definitions
+            other._die_after(ref, n)
+            for step in self._steps:
+                other._repeat(step)
+            other._check()
+            found = (*other._essence(), same(other))
+            assert found == expected, f"{death} it came out otherwise:\n{found}\ninstead of\n{expected}"
+            carried = Counter(key for run, key in other._services.carried if run == ref.run)
+            events = other._run(other._family.events(ref))
+            done = {one.key for one in events if one.n <= n and ev.TYPES[one.type].kind == "outcome"}
+            again = sorted(key for key in done if carried[key] > 1)
+            assert not again, f"{death} {again} were carried out twice"
 
     @staticmethod
     def _crash_points(events: Sequence[Event]) -> Sequence[int]:
@@ -247,15 +280,17 @@ class Scenario:
         result = self.result
         left = {path: (node.iteration, node.outcome) for path, node in result.nodes.items()}
         code = result.error.code if result.error else None
-        return result.status, result.output, code, left, sorted(one.key for one in result.open)
+        children = {run: result_of(events).status for run, events in self.children.items()}
+        return result.status, result.output, code, left, sorted(one.key for one in result.open), children
 
     def _check(self) -> None:
-        events = self.events
-        if events[-1].type == ev.RunEnd.type:
-            check_log(events)
-            check_replay(self._services.language, self._require_run(), events)
+        for ref in self._family.runs:
+            events = self._run(self._family.events(ref))
+            if events[-1].type == ev.RunEnd.type:
+                check_log(events)
+                check_replay(self._services.language, ref, events)
 
-    def _die_after(self, n: int) -> None:
+    def _die_after(self, ref: RunRef, n: int) -> None:
         died: list[Entry] = []
 
         def crash(entry: Entry) -> CrashPoint:
@@ -264,7 +299,7 @@ class Scenario:
             died.append(entry)
             return "after"
 
-        self._log.crash = crash
+        self._log.crash, self._log.only = crash, ref
 
     # -- implementation -----------------------------------------------------------------------------------------------
 
@@ -294,31 +329,33 @@ class Scenario:
             raise UsageInvalid("the scenario has not started a run yet", "start")
         return self._ref
 
-    async def _read(self) -> list[Event]:
-        return [item.event for item in await read_run(self._log, self._require_run())]
-
     def _start(self, made: Message, file: str) -> None:
         if self._ref is not None:
             raise UsageInvalid("the scenario has already started its run", "start")
-        self._ref, first, definition = accept_start(self._services, made, file)
-        code = bool(kits()[first.definition.language].code_module)
-        self._services.always_replay = code and self._replays_at_rest
-        self._run(self._admit(self._ref, first, definition))
+        ref, admission = self._family.accept(made, file)
+        coded = is_code(admission[0])
+        self._services.check_effects([made.source, *made.message.get("files", {}).values(), *self._named.texts], coded)
+        self._ref, self._services.started = ref, ref.run
+        self._run(self._admit(ref, admission))
 
-    async def _admit(self, ref: RunRef, first: ev.RunAccepted, definition: str) -> None:
-        runlog = RunLog(self._log, ref, writer="admission", clock=self._clock, beside=on_the_loop)
-        runlog.definition = definition
-        runlog.state(first)
+    async def _admit(self, ref: RunRef, admission: Admission) -> None:
         with suppress(Crash):  # the event is stored, so that the next worker finds it
-            await runlog.append_queued()
-        await self._to_rest()
+            await self._family.store(ref, admission)
+        await self._to_rest(ref)
 
-    def _send(self, verb: str, **fields: Any) -> Self:
-        return self._step(lambda scenario: scenario._run(scenario._tell(verb, fields)))
+    def _send(self, verb: str, run: str = "", **fields: Any) -> Self:
+        return self._step(lambda scenario: scenario._run(scenario._tell(verb, fields, scenario._find(run))))
+
+    def _find(self, run: str) -> RunRef:
+        root = self._require_run()
+        found = next((ref for ref in self._family.runs if ref.run == run), None) if run else root
+        if found is None:
+            known = ", ".join(ref.run for ref in self._family.runs)
+            raise UsageInvalid(f"the scenario has no run {run!r}", "run", f"Name one of {known}.")
+        return found
 
     def _cancel_at(self, key: str, reason: str) -> None:
-        self._sequence += 1
-        command = _command(self._sequence, "cancel", {"reason": reason})
+        command = self._family.tell("cancel", reason=reason)
 
         def cancel() -> None:
             assert self._acting is not None
@@ -326,39 +363,48 @@ class Scenario:
 
         self._services.instead[key] = cancel
 
-    async def _tell(self, verb: str, fields: dict[str, Any]) -> None:
-        before = len(events := await self._read())
+    async def _answer(self, interaction: str, told: dict[str, Any], run: str) -> None:
+        found = self._find(run) if run else await self._family.asked(interaction) or self._require_run()
+        await self._tell("answer", told, found)
+
+    async def _tell(self, verb: str, fields: dict[str, Any], ref: RunRef) -> None:
+        before = len(events := await self._family.events(ref))
         if events[-1].type == ev.RunEnd.type:
-            raise NotTaken("run.finished", f"the run has ended; {verb} comes too late", self._require_run().run)
-        self._sequence += 1
-        sequence = self._sequence
-        await self._to_rest(_command(sequence, verb, fields))
-        for event in (await self._read())[before:]:
+            raise NotTaken("run.finished", f"the run has ended; {verb} comes too late", ref.run)
+        command = self._family.tell(verb, **fields)
+        await self._to_rest(ref, command)
+        for event in (await self._family.events(ref))[before:]:
             match ev.payload_of(event):
-                case ev.CommandRefused(code=code, message=message) if event.cause == sequence:
-                    raise NotTaken(code, message, self._require_run().run)
+                case ev.CommandRefused(code=code, message=message) if event.cause == command.sequence:
+                    raise NotTaken(code, message, ref.run)
                 case ev.NodeWarning(code=code, reason=reason) if verb == "answer" and code == NOT_UNDERSTOOD:
-                    raise NotTaken("answer.not_understood", reason, self._require_run().run)
+                    raise NotTaken("answer.not_understood", reason, ref.run)
                 case _:
                     pass
 
     async def _advance(self, delta: dt.timedelta) -> None:
         until = self._clock() + delta
-        while (due := await self._due()) is not None and due <= until:
+        while (found := await self._family.next_due()) is not None and found[0] <= until:
+            due, ref = found
             self._clock.set(max(self._clock(), due))
-            self._sequence += 1
-            await self._to_rest(Command(self._sequence, "alarm", b"{}"))
+            await self._to_rest(ref, self._family.command("alarm"))
         self._clock.set(max(self._clock(), until))
 
-    async def _due(self) -> dt.datetime | None:
-        last = (await self._read())[-1]
-        payload = ev.payload_of(last)
-        return payload.deadline if isinstance(payload, RunParked) else None
+    async def _to_rest(self, ref: RunRef, *commands: Command) -> None:
+        """Activate a run, and then all others that something reaches from it, until all are parked or have ended."""
+        await self._activate(ref, commands)
+        for _ in range(MESSAGES_MAX):
+            found = await self._family.next_activation()
+            if found is None:
+                return
+            await self._activate(*found)
+        raise AssertionError(f"the run and its child runs are not at rest after {MESSAGES_MAX} activations")
 
-    async def _to_rest(self, *commands: Command) -> None:
-        """Activate the run until it is parked or has ended, with a new worker after each crash."""
+    async def _activate(self, ref: RunRef, commands: Sequence[Command]) -> None:
+        """Activate a run until it is parked or has ended, with a new worker after each crash."""
+        self._services.always_replay = self._replays_at_rest and self._family.runs[ref]
         for _ in range(ACTIVATIONS_MAX):
-            actor = self._acting = RunActor(self._require_run(), self._log, self._services, self._clock)
+            actor = self._acting = RunActor(ref, self._log, self._services, self._clock)
             for command in commands:
                 actor.tell(command)
             try:
@@ -372,7 +418,3 @@ class Scenario:
                 continue
             return
         raise AssertionError(f"the run is not at rest after {ACTIVATIONS_MAX} activations")
-
-
-def _command(sequence: int, verb: str, fields: dict[str, Any]) -> Command:
-    return Command(sequence, verb, msgspec.json.encode(TELLS[verb](**fields)))

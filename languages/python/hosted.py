@@ -15,6 +15,7 @@ from msgspec import Struct
 from callboard.languages.hosting import INTERRUPTS, Code, Entry
 from callboard.languages.python import guard
 from callboard.languages.python.interruption import interrupt
+from callboard.languages.python.steps import STEPS
 from callboard.languages.python.workflows import Workflow
 from callboard.lib.canonical_json import canonical
 
@@ -81,6 +82,9 @@ class PythonHosting:
 
     def entries(self) -> dict[str, list[str]]:
         return {entry: list(by_digest) for entry, by_digest in HOSTED.items()}
+
+    def effects(self) -> list[str]:
+        return sorted({one.name for one in STEPS})
 
     def name_code(self, entry: str, digest: str = "") -> str:
         return Named(entry, digest).canonical.decode()

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 from uuid import uuid4
+from weakref import WeakSet
 
 from msgspec import Struct
 
@@ -66,6 +67,7 @@ class Step(Generic[P, R]):
         self.concurrency = concurrency
         self.process = process
         update_wrapper(self, function)
+        STEPS.add(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         loop = current_loop()
@@ -125,6 +127,10 @@ class Step(Generic[P, R]):
             if isinstance(listed, Failed):
                 return listed
             return await node.tool(slot, self.name, arguments)
+
+
+STEPS: WeakSet[Step[..., Any]] = WeakSet()
+"""The steps of this process."""
 
 
 class Attempts(Struct, frozen=True):

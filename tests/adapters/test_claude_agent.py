@@ -29,7 +29,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
 
 @pytest.fixture
 def scenario(cli: Cli) -> Iterator[Scenario]:
-    with Scenario(own_models=True) as one:
+    with Scenario(call_steps=True, own_models=True) as one:
         yield one
 
 
@@ -232,7 +232,7 @@ def test_a_task_takes_the_messages_of_all_queries(scenario: Scenario, cli: Cli) 
 
 
 def test_an_agent_that_is_not_durable_is_refused_in_a_workflow() -> None:
-    with Scenario(own_models=True) as scenario:
+    with Scenario(call_steps=True, own_models=True) as scenario:
         scenario.start(plays.plain)
         assert scenario.result.error is not None
         assert scenario.result.error.code == "python.io_in_workflow"
@@ -268,7 +268,7 @@ def test_a_script_stands_in_for_the_program(cli: Cli) -> None:
             {"text": "Scripted."},
         ]
     }
-    with Scenario() as scripted:
+    with Scenario(call_steps=True) as scripted:
         scripted.start(plays.complaint, input={"text": "?"}, script={"turns": said})
         assert scripted.result.output == {
             "texts": ["Scripted."],

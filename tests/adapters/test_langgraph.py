@@ -16,7 +16,7 @@ plays = LateModule("tests.support.langgraph_graphs")
 @pytest.fixture
 def scenario() -> Iterator[Scenario]:
     plays.CALLED.clear()
-    with Scenario(own_models=True) as one:
+    with Scenario(call_steps=True, own_models=True) as one:
         yield one
 
 
@@ -74,7 +74,7 @@ def test_turns_are_those_of_callboard_with_the_message_of_langchain(scenario: Sc
 
 def test_a_script_stands_in_for_the_models() -> None:
     plays.CALLED.clear()
-    with Scenario() as scenario:
+    with Scenario(call_steps=True) as scenario:
         script = {"turns": {"plan": [{"text": "No trip."}], "criticise": [{"text": "Bad."}]}}
         scenario.start(plays.trip, input={"text": "Plan."}, script=script).answer("no")
         assert scenario.result.output == ["Plan.", "No trip.", "Bad.", "person: no"]
@@ -101,7 +101,7 @@ def test_routers_chains_and_graphs_in_plain_functions_are_recorded(scenario: Sce
 
 
 def test_a_script_answers_what_is_asked_as_a_type() -> None:
-    with Scenario() as scenario:
+    with Scenario(call_steps=True) as scenario:
         scenario.start(plays.routes, input={"text": "poem 1 2"}, script={"default": {"data": {"to": "sum"}}})
         assert scenario.result.output == "3"
 
@@ -171,7 +171,7 @@ def test_nodes_have_ended_when_a_stream_is_left_or_a_step_takes_too_long(scenari
 
 
 def test_a_scripted_turn_is_the_same_message_in_a_replay() -> None:
-    with Scenario() as scripted:
+    with Scenario(call_steps=True) as scripted:
         scripted.start(plays.named, script={"default": {"text": "Hello."}})
         assert scripted.result.status == "completed"
         scripted.crash_everywhere()
@@ -219,7 +219,7 @@ def test_a_node_with_input_and_output_is_refused_until_it_is_a_step(tmp_path: Pa
     assert scenario.result.output == ["wrote: hello"]
     assert keys(scenario, "effect.call") == ["read/step#1.1!step"]
     assert plays.CALLED["read"] == 1
-    with Scenario(own_models=True) as other:
+    with Scenario(call_steps=True, own_models=True) as other:
         other.start(plays.pages, input={"file": str(file), "mark": False})
         error = other.result.error
         assert error is not None

@@ -20,7 +20,7 @@ adapter = LateModule("callboard.adapters.pydantic_ai")
 def scenario() -> Iterator[Scenario]:
     plays.CALLED.clear()
     plays.HEARD.clear()
-    with Scenario(own_models=True) as one:
+    with Scenario(call_steps=True, own_models=True) as one:
         yield one
 
 
@@ -123,7 +123,7 @@ def test_streams_and_their_handlers(scenario: Scenario) -> None:
 def test_a_stream_of_events_and_answers_for_people_who_watch(scenario: Scenario) -> None:
     scenario.start(plays.streaming_events)
     assert scenario.result.output[-3:] == ["final_result", "part_end", "agent_run_result"]
-    with Scenario(own_models=True) as other:
+    with Scenario(call_steps=True, own_models=True) as other:
         other.start(plays.telling)
         assert other.result.output == "Hello world"
         assert payloads(other, "model.result")[1].first_chunk_ms is not None
@@ -145,7 +145,7 @@ def test_every_kind_of_toolset(scenario: Scenario) -> None:
 def test_each_run_has_its_own_toolset() -> None:
     plays.CALLED.clear()
     # In the same process; after a takeover the toolset is made again.
-    with Scenario(own_models=True) as scenario:
+    with Scenario(call_steps=True, own_models=True) as scenario:
         scenario.start(plays.doubling)
         assert scenario.result.output == ["double=4", "double=4"]
     assert plays.CALLED["most"] <= 2
@@ -214,7 +214,7 @@ def test_a_script_answers_for_models_without_a_key() -> None:
         "named": [{"tool_calls": [{"tool": "look_up", "input": {"order": "a"}}]}, {"text": "found"}],
         "typed": [{"data": advice}],
     }
-    with Scenario() as scenario:
+    with Scenario(call_steps=True) as scenario:
         scenario.start(plays.scripted, script={"turns": turns})
         assert scenario.result.output == ["found", "no"]
         first, _second, typed = payloads(scenario, "model.call")
@@ -227,7 +227,7 @@ def test_a_failed_turn_raises_what_the_sdk_raises(scenario: Scenario) -> None:
     assert scenario.result.output == "400 broken {'error': 'no'} second"
     assert plays.CALLED["refused"] == 2
     scenario.crash_everywhere()
-    with Scenario(own_models=True) as other:
+    with Scenario(call_steps=True, own_models=True) as other:
         other.start(plays.failing, input={"caught": False})
         assert other.result.error is not None
         assert other.result.error.code == "model.bad_request"

@@ -26,6 +26,8 @@ from callboard.runtime.run.actor import RunActor
 from callboard.runtime.run.log import RunLog, read_run
 from callboard.testing import Answers, Listing, Scenario
 from callboard.testing.checks import check_log, check_replay
+from callboard.testing.door import NamedDefinitions
+from callboard.testing.family import Family
 from callboard.testing.services import Services
 
 WORKFLOW = language("workflow")
@@ -222,8 +224,11 @@ def _run_from(ran: Ran, start: ev.RunStart, effects: Mapping[str, Answers]) -> R
         runlog.state(start)
         await runlog.append_queued()
         services = Services(Definitions(), effects)
+        services.children = Family(services, log, NamedDefinitions({}))
         await RunActor(ref, log, services).run()
-        return Ran([item.event for item in await read_run(log, ref)], services.turns).check()
+        return Ran(
+            [item.event for item in await read_run(log, ref)], {key: turn for (_, key), turn in services.turns.items()}
+        ).check()
 
     return anyio.run(body)
 

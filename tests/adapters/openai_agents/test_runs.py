@@ -16,7 +16,7 @@ plays = LateModule("tests.support.openai_agents_programs")
 def scenario() -> Iterator[Scenario]:
     plays.MADE.clear()
     plays.KEYS.clear()
-    with Scenario(own_models=True) as one:
+    with Scenario(call_steps=True, own_models=True) as one:
         yield one
 
 
@@ -195,10 +195,10 @@ def test_a_script_stands_in_for_the_models_of_the_sdk() -> None:
         "Worker": [{"text": "Worked."}],
     }
     asked = len(plays.FRONT.asked)
-    with Scenario() as scripted:
+    with Scenario(call_steps=True) as scripted:
         scripted.start(plays.complaint, input={"text": "?"}, script={"turns": said})
         assert scripted.result.output["output"] == "Scripted."
-    with Scenario() as scripted:
+    with Scenario(call_steps=True) as scripted:
         scripted.start(plays.planned, script={"turns": said})
         assert scripted.result.output == {"steps": ["c"], "done": ["Worked."], "hooks": ["agent Worker"]}
     assert len(plays.FRONT.asked) == asked

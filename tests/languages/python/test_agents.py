@@ -15,7 +15,7 @@ from tests.support import python_workflows as plays
 
 @pytest.fixture
 def scenario() -> Iterator[Scenario]:
-    with Scenario() as one:
+    with Scenario(call_steps=True) as one:
         yield one
 
 
@@ -85,7 +85,7 @@ GUIDED = {"turns": {"guide": [WANTED, {"text": "21 degrees"}]}}
 
 def test_tools_of_a_server_are_called_beside_steps() -> None:
     answers = {"weather": [{"output": {"degrees": 21}}], "refuse": [{"error": "closed"}]}
-    with Scenario(servers={"desk": DESK}) as scenario:
+    with Scenario(call_steps=True, servers={"desk": DESK}) as scenario:
         scenario.start(plays.guiding, input={"text": "How is it?"}, script={**GUIDED, "tools": answers})
         assert scenario.result.status == "waiting:human"
         scenario.answer(True)

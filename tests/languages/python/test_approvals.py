@@ -13,7 +13,7 @@ from tests.support import approval_workflows as plays
 
 @pytest.fixture
 def scenario() -> Iterator[Scenario]:
-    with Scenario() as one:
+    with Scenario(call_steps=True) as one:
         yield one
 
 
@@ -124,7 +124,7 @@ def test_or_fails_the_agent_and_the_channel_gets_the_question() -> None:
         sent.append(request)
         return {"ok": True}
 
-    with Scenario(effects={"channel": send}) as scenario:
+    with Scenario(call_steps=True, effects={"channel": send}) as scenario:
         scenario.start(plays.refunding_or_failing, input={"text": "x"}, script=turns([pay(1)])).advance(hours=2)
         assert scenario.result.output == "approval.expired"
     [message] = sent

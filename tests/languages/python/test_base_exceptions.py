@@ -117,7 +117,7 @@ async def taking_from_a_step(name: str) -> str:
 
 @pytest.fixture
 def scenario() -> Iterator[Scenario]:
-    with Scenario() as one:
+    with Scenario(call_steps=True) as one:
         yield one
 
 

@@ -37,7 +37,7 @@ from tests.support.service_client import connection as connection
 
 @pytest.fixture
 def scenario() -> Iterator[Scenario]:
-    with Scenario() as one:
+    with Scenario(call_steps=True) as one:
         yield one
 
 

@@ -148,7 +148,7 @@ STEPS: tuple[Callable[[Scenario], object], ...] = (
 @pytest.mark.parametrize("name", EDITS)
 def test_a_run_continues_with_an_edit_or_waits_for_code(name: str, point: int, deploy: Callable[[str], str]) -> None:
     waits = point >= EDITS[name][1]
-    with Scenario() as run:
+    with Scenario(call_steps=True) as run:
         run.start(source=deploy(ORDER), input={"item": "tea"})
         for step in STEPS[: point - 1]:
             step(run)
@@ -177,7 +177,7 @@ WITH_A_CHANGE = ORDER.replace(
 
 @pytest.mark.parametrize("point", range(1, 6))
 def test_a_marked_change_is_followed_by_runs_that_come_to_it_later(point: int, deploy: Callable[[str], str]) -> None:
-    with Scenario() as run:
+    with Scenario(call_steps=True) as run:
         run.start(source=deploy(ORDER), input={"item": "tea"})
         for step in STEPS[: point - 1]:
             step(run)
@@ -191,7 +191,7 @@ def test_a_marked_change_is_followed_by_runs_that_come_to_it_later(point: int, d
 
 
 def test_a_marked_change_is_the_same_after_every_crash(deploy: Callable[[str], str]) -> None:
-    with Scenario() as run:
+    with Scenario(call_steps=True) as run:
         run.start(source=deploy(WITH_A_CHANGE), input={"item": "tea"})
         for step in STEPS:
             step(run)
@@ -217,7 +217,7 @@ async def order(item: str) -> str:
 
 
 def test_the_digest_of_a_childs_code_is_not_part_of_the_request_for_the_child(deploy: Callable[[str], str]) -> None:
-    with Scenario() as run:
+    with Scenario(call_steps=True) as run:
         run.start(source=deploy(WITH_CHILDREN), input={"item": "tea"})
         deploy("# How it goes.\n" + WITH_CHILDREN)
         run.answer(True)
@@ -226,7 +226,7 @@ def test_the_digest_of_a_childs_code_is_not_part_of_the_request_for_the_child(de
 
 
 def test_another_entry_point_is_another_child(deploy: Callable[[str], str]) -> None:
-    with Scenario() as run:
+    with Scenario(call_steps=True) as run:
         run.start(source=deploy(WITH_CHILDREN), input={"item": "tea"})
         deploy(WITH_CHILDREN.replace("inner", "other"))
         with pytest.raises(ReplayDiverged, match=r"child\.start"):
@@ -235,7 +235,7 @@ def test_another_entry_point_is_another_child(deploy: Callable[[str], str]) -> N
 
 def test_a_failed_run_is_replayed_by_code_whose_lines_have_moved(deploy: Callable[[str], str]) -> None:
     ref = RunRef("default", "run-1")
-    with Scenario() as run:
+    with Scenario(call_steps=True) as run:
         run.start(source=deploy(WITH_CHILDREN), input={"item": "tea"})
         run.answer(True)
         events = run.events

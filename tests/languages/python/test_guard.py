@@ -59,7 +59,7 @@ CLOCKS: dict[str, Callable[[], Any]] = {
 
 @pytest.fixture
 def scenario() -> Iterator[Scenario]:
-    with Scenario() as one:
+    with Scenario(call_steps=True) as one:
         yield one
 
 
@@ -167,7 +167,7 @@ def test_sets_of_tasks_have_one_order(scenario: Scenario) -> None:
     kept: list[object] = []
     for _ in range(3):
         kept.append([object() for _ in range(1_000)])
-        with Scenario() as other:
+        with Scenario(call_steps=True) as other:
             other.start(waiting)
             assert other.result.output == orders
 
@@ -211,7 +211,7 @@ async def unordered() -> list[str]:
 
 load_object(unordered)
 if sys.argv[1] == "record":
-    with Scenario() as scenario:
+    with Scenario(call_steps=True) as scenario:
         scenario.start(unordered)
         print(json.dumps([ev.encode_event(event).decode() for event in scenario.events]))
 else:

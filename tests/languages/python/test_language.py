@@ -17,7 +17,7 @@ from tests.support import python_workflows as plays
 
 @pytest.fixture
 def scenario() -> Iterator[Scenario]:
-    with Scenario() as one:
+    with Scenario(call_steps=True) as one:
         yield one
 
 
@@ -71,7 +71,7 @@ def test_named_tasks_have_paths_of_their_names(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("newest_first", [False, True])
 def test_queues_and_groups(newest_first: bool) -> None:
-    with Scenario(newest_first=newest_first) as scenario:
+    with Scenario(call_steps=True, newest_first=newest_first) as scenario:
         scenario.start(plays.queued, input={"count": 5})
         assert scenario.result.output == [1, 2, 3, 4, 5]
         scenario.crash_everywhere()
@@ -176,7 +176,7 @@ def test_concurrency_bounds_the_calls_of_a_run(scenario: Scenario) -> None:
 def test_an_executor_calls_at_once_and_connections_are_refused(scenario: Scenario) -> None:
     scenario.start(plays.looping)
     assert scenario.result.output == [4, 0]
-    with Scenario() as other:
+    with Scenario(call_steps=True) as other:
         other.start(plays.opening)
         assert other.result.error is not None
         assert other.result.error.code == "python.io_in_workflow"

@@ -19,7 +19,7 @@ from tests.support import python_turns as plays
 def scenario() -> Iterator[Scenario]:
     plays.ASKED.clear()
     plays.FAILURES.clear()
-    with Scenario(own_models=True) as one:
+    with Scenario(call_steps=True, own_models=True) as one:
         yield one
 
 
@@ -49,7 +49,7 @@ def test_turns_are_recorded_with_the_message_of_the_library(scenario: Scenario) 
 
 
 def test_a_script_stands_in_for_the_library(scenario: Scenario) -> None:
-    with Scenario() as scripted:
+    with Scenario(call_steps=True) as scripted:
         scripted.start(plays.conversation, script={"default": {"text": "scripted"}})
         assert scripted.result.output == {"native": [None, None], "texts": ["scripted"] * 3}
         assert plays.ASKED == []

@@ -95,7 +95,7 @@ async def busy() -> list[Any]:
 
 @pytest.fixture
 def scenario() -> Iterator[Scenario]:
-    with Scenario() as one:
+    with Scenario(call_steps=True) as one:
         yield one
 
 

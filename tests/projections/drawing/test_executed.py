@@ -13,7 +13,7 @@ from tests.support import python_workflows as plays
 
 @pytest.fixture
 def scenario() -> Iterator[Scenario]:
-    with Scenario() as one:
+    with Scenario(call_steps=True) as one:
         yield one
 
 
@@ -33,7 +33,7 @@ def test_equal_tasks_are_one_node_and_lead_to_what_waited_for_them(scenario: Sce
 def test_named_tasks_are_apart_and_a_loop_leads_back(scenario: Scenario) -> None:
     scenario.start(plays.grouped, input={"n": 1, "names": ["ada", "bob"]})
     assert edges(diagram_of(scenario.events)) == [("ada/size", "ada/plus_one"), ("bob/size", "bob/plus_one")]
-    with Scenario() as another:
+    with Scenario(call_steps=True) as another:
         another.start(plays.counting_signals, input={"total": 3, "each": 3}).signal("item", 1).signal("item", 2)
         found = diagram_of(another.events)
         assert edges(found) == [("signal", "signal")]
