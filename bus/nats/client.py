@@ -134,12 +134,27 @@ class Line(Client):
             raise asyncio.CancelledError
         await super()._connect_to_server(s)
 
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        # The library writes what is pending, and if the connection is lost it fails and leaves its tasks behind.
+        if not self.is_connected:
+            self._drop_pending()
+        try:
+            await super()._close(status, do_cbs)
+        except OSError:
+            self._drop_pending()
+            self._status = Client.DISCONNECTED
+            await super()._close(status, do_cbs)
+
+    def _drop_pending(self) -> None:
+        self._pending, self._pending_data_size = [], 0
+
     def push(self) -> None:
         """Write published messages to the wire immediately, instead of waiting for the library's flusher task.
 
         Used when a caller waits for the effect of these messages."""
         if self._transport is not None and self._pending and self.is_connected:
-            pending, self._pending, self._pending_data_size = self._pending, [], 0
+            pending = self._pending
+            self._drop_pending()
             self._transport.writelines(pending)
 
     async def subscribe_directly(self, subject: str, take: Take, cb: Callable[[Msg], Awaitable[None]]) -> None:

@@ -137,6 +137,7 @@ async def _serve_api(config: "Config", connection: "Connection", bound: "socket.
     from callboard.surfaces.http.http_server import serve_app
     from callboard.surfaces.http.markdown import Markdown
     from callboard.surfaces.http.metrics import Metrics
+    from callboard.surfaces.http.readiness import Readiness
     from callboard.surfaces.http.readings import Readings
     from callboard.surfaces.http.sender_secrets import sender_secrets
 
@@ -164,7 +165,7 @@ async def _serve_api(config: "Config", connection: "Connection", bound: "socket.
             more=engine,
             open_to_all=[health_route(connection.log, config.tenant)],
         )
-        tasks.start_soon(serve_app, app, bound)
+        tasks.start_soon(serve_app, app, bound, Readiness(connection.log, config.tenant).find_problem)
         # A collection over the objects of a long run would delay all requests by a tenth of a second.
         with settled_collector():
             yield

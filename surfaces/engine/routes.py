@@ -26,10 +26,11 @@ from callboard.service.operations.operation import ApiError
 from callboard.service.operations.operation import Operation as ServiceOperation
 from callboard.surfaces.engine.engine_requests import answering, number_in, run_of, truth_in
 from callboard.surfaces.engine.executions import START, Executions
-from callboard.surfaces.engine.health import VERSION, Health, problem_of
+from callboard.surfaces.engine.health import VERSION, Health
 from callboard.surfaces.engine.openapi import Fields, Operation, document
 from callboard.surfaces.engine.workflows import Workflows
 from callboard.surfaces.http.live import LIVE_MAX, MEDIA_TYPE, Live
+from callboard.surfaces.http.readiness import problem_of, unavailable
 from callboard.surfaces.http.request_body import Places
 
 LOGS = 100
@@ -94,7 +95,7 @@ class Logs:
     async def health(self, request: Request) -> Any:
         """``GET /v2/logs/health``: whether logs can be read."""
         if (problem := await problem_of(self._log, self._tenant)) is not None:
-            raise ApiError(503, "log.unavailable", problem)
+            raise unavailable(problem)
         return {"status": "healthy", "streams": self._following, "timestamp": _now_ms()}
 
     def _leave(self) -> None:

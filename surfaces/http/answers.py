@@ -20,6 +20,10 @@ GZIP_BYTES_MIN = 16 * 1024
 GZIP_LEVEL = 5
 
 
+RETRY_AFTER_S = 5
+"""When to ask again after a 503 that does not say: a server that restarts, or elects a leader, takes some seconds."""
+
+
 class Content(Struct, frozen=True):
     """An answer that is already encoded."""
 
@@ -29,7 +33,12 @@ class Content(Struct, frozen=True):
 
 def answer(value: Any, status: int = 200) -> Response:
     """Return a value as JSON."""
-    return Response(msgspec.json.encode(value), status, HEADERS, JSON)
+    return Response(msgspec.json.encode(value), status, HEADERS | retry_after(status), JSON)
+
+
+def retry_after(status: int, wait_s: int = RETRY_AFTER_S) -> dict[str, str]:
+    """Return the header that says when to ask again, which answers with 503 have."""
+    return {"Retry-After": str(wait_s)} if status == 503 else {}
 
 
 async def fitting(request: Request, value: Any, status: int = 200) -> Response:
@@ -44,7 +53,7 @@ async def fitting(request: Request, value: Any, status: int = 200) -> Response:
 
 def refusal(error: ApiError) -> Response:
     """Return an error as JSON."""
-    more = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
+    more = {"WWW-Authenticate": "Bearer"} if error.status == 401 else retry_after(error.status)
     if error.status == 405:
         more["Allow"] = ", ".join(error.more.get("allow", []))
     if (wait_s := error.more.get("retry_after_s")) is not None:

@@ -38,6 +38,7 @@ from callboard.surfaces.http.login import Login, cookie_token, with_token
 from callboard.surfaces.http.metrics import Metrics
 from callboard.surfaces.http.openapi import document
 from callboard.surfaces.http.plain_pages import CONNECT, connecting_page
+from callboard.surfaces.http.readiness import Readiness
 from callboard.surfaces.http.request_body import BODY_WAIT_S, SAID_WAIT_S, Gone, Places, receive_body, while_there
 from callboard.surfaces.http.rings import Rings
 from callboard.surfaces.http.routes import ROUTES, Route
@@ -165,6 +166,7 @@ def http_app(
     open_paths = [
         *open_to_all,
         Path("/healthz", _healthy, methods=["GET"]),
+        Path("/readyz", Readiness(log, tenant).serve, methods=["GET"]),
         Path(path, hooks.take, methods=METHODS),
         Path(BUTTONS, buttons.take, methods=["POST"]),
         Path(ANSWERS, answering.serve, methods=["GET", "POST"]),

@@ -7,7 +7,7 @@ connections. So clients that send nothing cannot lock out others.
 import asyncio
 import resource
 import socket
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -20,6 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from callboard.service.operations.operation import ApiError
 from callboard.surfaces.http.answers import refusal
+from callboard.surfaces.http.readiness import unavailable
 
 logger = structlog.get_logger(__name__)
 
@@ -102,11 +103,22 @@ descriptors."""
 STOPPING = "callboard.stopping"
 
 
-async def serve_app(app: ASGIApp, bound: socket.socket) -> None:
+LOG_WAIT_S = 2.0
+"""How long a request may wait until the log is asked whether it answers, and how long the log may then not answer."""
+
+LOG_POLL_S = 0.5
+
+FindProblem = Callable[[], Awaitable[str | None]]
+"""Returns why the log does not answer, None if it does."""
+
+
+async def serve_app(app: ASGIApp, bound: socket.socket, find_problem: FindProblem | None = None) -> None:
     """Serve until cancelled; open connections then have `CLOSE_WAIT_S` to end.
 
     A response without an end, such as a stream, waits for the event `STOPPING` in its scope. A request without an
-    answer after `ANSWER_WAIT_S` gets the error ``http.stopping``.
+    answer after `ANSWER_WAIT_S` gets the error ``http.stopping``. With ``find_problem``, requests that wait while the
+    log does not answer get ``log.unavailable`` after a few seconds: they may wait for as long as a run goes on, but not
+    for a server that is gone.
     """
     stopping = anyio.Event()
     requests = _Requests(app, stopping)
@@ -126,6 +138,8 @@ async def serve_app(app: ASGIApp, bound: socket.socket) -> None:
         with anyio.CancelScope(shield=True):
             async with anyio.create_task_group() as waiting:
                 waiting.start_soon(requests.let_go)
+                if find_problem is not None:
+                    waiting.start_soon(requests.watch_log, find_problem)
                 await serving.serve(sockets=[bound])
                 waiting.cancel_scope.cancel()
         tasks.cancel_scope.cancel()
@@ -145,23 +159,30 @@ class _Requests:
     def __init__(self, app: ASGIApp, stopping: anyio.Event) -> None:
         self._app = app
         self._stopping = stopping
-        self._unanswered: set[anyio.CancelScope] = set()
+        self._unanswered: dict[anyio.CancelScope, float] = {}
+        """The time when each of them began."""
+        self._problem: str | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def begin(message: Message) -> None:
-            self._unanswered.discard(answering)
+            self._unanswered.pop(answering, None)
             await send(message)
 
         with anyio.CancelScope() as answering:
             if scope["type"] == "http":
-                self._unanswered.add(answering)
+                self._unanswered[answering] = anyio.current_time()
             try:
                 await self._app({**scope, STOPPING: self._stopping}, receive, begin)
             finally:
-                self._unanswered.discard(answering)
+                self._unanswered.pop(answering, None)
         if answering.cancelled_caught:
-            error = ApiError(503, "http.stopping", "the server is stopping; try again", retry_after_s=1)
-            await refusal(error)(scope, receive, send)
+            await refusal(self._error())(scope, receive, send)
+
+    def _error(self) -> ApiError:
+        """The error of the requests that are ended now."""
+        if self._stopping.is_set() or self._problem is None:
+            return ApiError(503, "http.stopping", "the server is stopping; try again", retry_after_s=1)
+        return unavailable(self._problem)
 
     async def let_go(self) -> None:
         """When the server stops, answer the requests that are still waiting."""
@@ -169,6 +190,27 @@ class _Requests:
         await anyio.sleep(ANSWER_WAIT_S)
         for answering in self._unanswered:
             answering.cancel()
+
+    async def watch_log(self, find_problem: FindProblem) -> None:
+        """While the log does not answer, end the requests that have waited for it."""
+        while True:
+            await anyio.sleep(LOG_POLL_S)
+            if not self._waiting() or await find_problem() is None:
+                continue
+            # A connection that is lost is often back at once, and a busy machine may have delayed the answer.
+            found_at = anyio.current_time()
+            while (problem := await find_problem()) is not None:
+                if anyio.current_time() - found_at >= LOG_WAIT_S:
+                    self._problem = problem
+                    for answering in self._waiting():
+                        answering.cancel()
+                    break
+                await anyio.sleep(LOG_POLL_S)
+
+    def _waiting(self) -> list[anyio.CancelScope]:
+        """The requests that have waited for `LOG_WAIT_S`."""
+        until = anyio.current_time() - LOG_WAIT_S
+        return [answering for answering, began in self._unanswered.items() if began <= until]
 
 
 class _Server(uvicorn.Server):

@@ -26,6 +26,7 @@ from callboard.service.operations.operation import ApiError
 from callboard.service.operations.run_lists import Listings
 from callboard.surfaces.http.access import check
 from callboard.surfaces.http.answers import HEADERS, refusal
+from callboard.surfaces.http.readiness import unavailable
 from callboard.surfaces.http.workers import OneWorker, Queue, Workers, queue_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Metrics:
         except ApiError as error:
             return refusal(error)
         except NoAnswer as error:
-            return refusal(ApiError(503, "log.unavailable", f"the log does not answer: {error}"))
+            return refusal(unavailable(f"the log does not answer: {error}"))
         return Response(exposition(families), 200, HEADERS, MEDIA_TYPE)
 
     async def _families(self) -> Iterable[Family]:

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from callboard.actors.credentials import CONNECT_PATH, CONNECTED
+from callboard.surfaces.http.answers import retry_after
 
 STYLE = (
     "body{font:1rem/1.5 system-ui,sans-serif;max-width:40rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b;"
@@ -50,7 +51,7 @@ def page(title: str, body: str, status: int = 200) -> HTMLResponse:
         '<meta name="viewport" content="width=device-width">\n'
         f"<title>{html.escape(title)}</title>\n<style>{STYLE}</style>\n"
     )
-    return HTMLResponse(f"{head}<main>\n{body}\n</main>\n</html>\n", status, HEADERS)
+    return HTMLResponse(f"{head}<main>\n{body}\n</main>\n</html>\n", status, HEADERS | retry_after(status))
 
 
 def notice(title: str, text: str, status: int) -> HTMLResponse:

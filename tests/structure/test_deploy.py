@@ -94,6 +94,8 @@ def test_manifests_set_what_there_is_and_probe_what_is_served() -> None:
     assert container["ports"] == [{"name": "metrics", "containerPort": int(image[1])}]
     probes = {name: probe["httpGet"]["path"] for name, probe in container.items() if name.endswith("Probe")}
     assert probes == {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
+    served = {name: probe["httpGet"]["path"] for name, probe in http["containers"][0].items() if name.endswith("Probe")}
+    assert served == {"livenessProbe": "/healthz", "readinessProbe": "/readyz"}
     drains_s = float(container["args"][container["args"].index("--drain-wait") + 1])
     assert drains_s < worker["terminationGracePeriodSeconds"]
     for command in (container["args"], http["containers"][0]["args"]):

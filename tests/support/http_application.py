@@ -26,6 +26,7 @@ from callboard.surfaces.http.catalogue import Catalogue
 from callboard.surfaces.http.http_server import serve_app
 from callboard.surfaces.http.markdown import Markdown
 from callboard.surfaces.http.metrics import Metrics
+from callboard.surfaces.http.readiness import Readiness
 from callboard.surfaces.http.readings import Readings
 
 PATIENCE_S = 30.0
@@ -55,7 +56,8 @@ async def served(
             open_worker(connection, env={}),
             anyio.create_task_group() as tasks,
         ):
-            tasks.start_soon(serve_app, application(connection, tasks, token), bound)
+            readiness = Readiness(connection.log, "acme")
+            tasks.start_soon(serve_app, application(connection, tasks, token), bound, readiness.find_problem)
             url = f"{url_of(bound)}/api/acme"
             async with httpx.AsyncClient(base_url=url, timeout=2 * PATIENCE_S, trust_env=False) as client:
                 yield client, connection

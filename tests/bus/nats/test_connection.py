@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.abc
@@ -22,6 +23,7 @@ from callboard.bus.errors import (
 from callboard.bus.nats.connection import (
     SERVER_VERSION_MIN,
     ConnectionWatch,
+    abandon,
     connect,
     disconnect,
     open_nats_connection,
@@ -315,8 +317,37 @@ async def test_reconnects_for_ever_and_closes_also_while_the_server_is_down(tmp_
     with anyio.fail_after(PATIENCE_S):
         await watch.event.wait()
         assert client.is_reconnecting
+        await client.publish("what.waits", b"to be sent")
         await disconnect(client)
     assert client.is_closed
+
+
+class BreaksOff:
+    """A transport whose connection breaks when it is told to write."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    async def drain(self) -> None:
+        raise ConnectionResetError("Connection lost")
+
+
+async def test_closes_also_when_the_connection_breaks_at_that_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def leave_it() -> None: ...
+
+    async with nats_server(tmp_path) as url:
+        client: Any = await connect(url, name="t")
+        transport, client._transport = client._transport, BreaksOff(client._transport)
+        monkeypatch.setattr(client, "_flush_pending", leave_it)
+        await client.publish("what.waits", b"to be sent")
+        await abandon(client)
+        assert client.is_closed
+        assert transport._io_writer.is_closing()
 
 
 def test_urls_are_shown_without_secrets() -> None:
