@@ -5,6 +5,7 @@ encode it, so an event that holds one cannot be stored. All functions here join 
 other into their character, and replace a half on its own by U+FFFD. Pure.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -55,6 +56,25 @@ def _copy(value: Any, open_copies: list[Any]) -> Any:
             return value
     open_copies.append(copy)
     return copy
+
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+_BRACES = re.compile(r"\{([^{}]*)\}")
+
+
+def without_addresses(text: str) -> str:
+    """Return a text without the addresses in memory that the default ``repr`` of objects has: each process has others.
+
+    It is for texts that code has made of objects, such as messages of exceptions.
+    """
+    return _ADDRESS.sub("", text) if " at 0x" in text else text
+
+
+def without_order(text: str) -> str:
+    """Return a text such as the message of an exception with the elements of sets in it sorted, to compare it with the
+    text of another process."""
+    return _BRACES.sub(lambda found: "{" + ", ".join(sorted(found[1].split(", "))) + "}", text)
 
 
 class Joiner:

@@ -49,6 +49,7 @@ from callboard.actors.tools.python_traceback import traceback_of
 from callboard.bus.effects import Failure
 from callboard.bus.tracecontext import TRACEPARENT, read, within
 from callboard.lib.finite_json import NotFinite, encode_finite
+from callboard.lib.set_order import write_sets_in_order
 from callboard.lib.text import normalise_json
 
 if TYPE_CHECKING:
@@ -243,6 +244,7 @@ def _misfit(tool: str, error: ValidationError) -> Refused:
 
 def _encode_reply(call: Call, output: Any) -> Reply:
     try:
+        output = write_sets_in_order(output, _dump)
         try:
             text = encode_finite(output, _dump)
         except UnicodeEncodeError:

@@ -13,8 +13,11 @@ from langchain_core.messages import BaseMessage, message_to_dict, messages_from_
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.store.base import GetOp, Item, ListNamespacesOp, MatchCondition, PutOp, SearchItem, SearchOp
 
+from callboard.languages.python.serializers import orders_sets
 from callboard.languages.python.values import plain_json
 from callboard.lib.json_types import JSON
+from callboard.lib.set_order import sort_json
+from callboard.lib.text import without_addresses
 
 TAG = "$langgraph"
 """The member that says of an object that it is the form of another value."""
@@ -38,6 +41,9 @@ def encode(value: Any) -> JSON:
         return [encode(one) for one in value]
     if kind is tuple:
         return {TAG: "tuple", "value": [encode(one) for one in value]}
+    if kind in (set, frozenset) and orders_sets():
+        elements: list[Any] = [encode(one) for one in value]
+        return {TAG: kind.__name__, "value": sort_json(elements)}
     if kind is dict and TAG not in value and all(type(key) is str for key in value):
         return {key: encode(one) for key, one in value.items()}
     if isinstance(value, BaseMessage):
@@ -63,6 +69,9 @@ def decode(value: JSON) -> Any:
     held = value["value"]
     if form == "tuple":
         return tuple(decode(held))
+    if form in ("set", "frozenset"):
+        elements: list[Any] = decode(held)
+        return set(elements) if form == "set" else frozenset(elements)
     if form == "message":
         return messages_from_dict([decode(held)])[0]
     if form in _OPERATIONS:
@@ -91,7 +100,7 @@ def shown(value: Any) -> JSON:
             return {str(key): shown(one) for key, one in value.items()}  # pyright: ignore
         if isinstance(value, list | tuple):
             return [shown(one) for one in value]  # pyright: ignore
-        return str(value)
+        return without_addresses(str(value))
 
 
 def encode_error(error: Exception) -> JSON:

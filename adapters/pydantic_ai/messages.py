@@ -29,7 +29,7 @@ from callboard.bus.effects import Failure, Message, ModelRequest, Part, Text, To
 from callboard.bus.events import ModelResult
 from callboard.bus.work import TurnReply
 from callboard.languages.language import Instant
-from callboard.languages.python.values import plain_json
+from callboard.languages.python.values import order_sets, plain_json
 from callboard.lib.canonical_json import canonical
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
@@ -137,7 +137,11 @@ def _settings(given: dict[str, Any], parameters: ModelRequestParameters) -> dict
 
 def _plain(value: Any) -> JSON:
     """Return the JSON of a value; values without a form in JSON are named by their type."""
-    return plain_json(to_jsonable_python(value, fallback=lambda one: f"<{type(one).__name__}>", bytes_mode="base64"))
+
+    def name(one: Any) -> str:
+        return f"<{type(one).__name__}>"
+
+    return plain_json(to_jsonable_python(order_sets(value, name), fallback=name, bytes_mode="base64"))
 
 
 # -- responses ------------------------------------------------------------------------------------------------------

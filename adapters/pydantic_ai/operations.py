@@ -54,7 +54,7 @@ from callboard.languages.python.errors import ModelFailed
 from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.model_turns import ModelTurns, OnText
 from callboard.languages.python.steps import BACKOFF_S, Attempts, seconds
-from callboard.languages.python.values import plain_json
+from callboard.languages.python.values import order_sets, plain_json
 from callboard.lib.json_types import JSON
 
 T = TypeVar("T")
@@ -337,7 +337,11 @@ class Operation(BoundDurableOperation[Any, Any, Any]):
 
 def _plain(value: Any) -> JSON:
     """Return the JSON of arguments; values without a form in JSON are named by their type."""
-    return plain_json(to_jsonable_python(value, fallback=lambda one: f"<{type(one).__name__}>", bytes_mode="base64"))
+
+    def name(one: Any) -> str:
+        return f"<{type(one).__name__}>"
+
+    return plain_json(to_jsonable_python(order_sets(value, name), fallback=name, bytes_mode="base64"))
 
 
 def _without_retries(params: Any, model: Model) -> Any:

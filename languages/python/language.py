@@ -17,8 +17,10 @@ from callboard.languages.python.hosted import HOSTING, Hosted, Named, find_hoste
 from callboard.languages.python.inspection import WorkflowInspection
 from callboard.languages.python.loop import WorkflowLoop
 from callboard.languages.python.rules import HELD_BY_PAUSES, LATEST
-from callboard.languages.python.workflows import InputMisfit
+from callboard.languages.python.workflows import InputMisfit, Workflow
 from callboard.languages.source_text import read_document
+from callboard.lib.json_types import JSON
+from callboard.lib.text import without_addresses
 
 _ENTRY = re.compile(r"[\w.]+:[\w.<>]+")
 
@@ -120,12 +122,11 @@ def _misfits(found: Hosted, start: StartRun) -> list[Problem]:
 async def perform(found: Hosted, given: Any, stage: Stage) -> End:
     """Perform a workflow on a stage, and return how it ended."""
     root = found.code.root
-    loop = WorkflowLoop(stage, lambda frame: where(root, frame))
+    loop = WorkflowLoop(stage, lambda frame: where(root, frame), stage.info.rules)
     loop.locals["hosted"] = found
     stage.inspection = WorkflowInspection(loop, root)
-    arguments = found.workflow.arguments(given)
     try:
-        performed = await loop.perform(found.workflow.function(**arguments), held=stage.info.rules >= HELD_BY_PAUSES)
+        performed = await loop.perform(_call(found.workflow, given), held=loop.rules >= HELD_BY_PAUSES)
     except WorkflowFault as fault:
         return End("failed", error=fault.failure)
     if performed.task.cancelled():
@@ -137,17 +138,28 @@ async def perform(found: Hosted, given: Any, stage: Stage) -> End:
         if performed.cancelled is not None:
             return End("cancelled", error=performed.cancelled.cause)
         return End("completed", continuation=Continuation(again.input))
+    if isinstance(error, BadOutput):
+        return End("failed", error=Failure("python.bad_output", without_addresses(str(error))))
     if error is not None:
         return End("failed", error=failure_of(error, root))
-    try:
-        output = found.workflow.parameters.result.encode(performed.task.result())
-    except (ValueError, TypeError) as misfit:
-        message = f"{found.workflow.name} returned what does not fit: {misfit}"
-        return End("failed", error=Failure("python.bad_output", message))
+    output = performed.task.result()
     if performed.cancelled is not None:
         stage.root.warn("python.cancel_swallowed", "the workflow has caught its cancellation, and returned")
         return End("cancelled", output, error=performed.cancelled.cause)
     return End("completed", output)
+
+
+class BadOutput(Exception):
+    """A workflow has returned a value that does not fit its type."""
+
+
+async def _call(workflow: Workflow[..., Any], given: JSON) -> JSON:
+    """Call a workflow, and return the JSON of its output. Code of types, such as validators, belongs to the run."""
+    returned = await workflow.function(**workflow.arguments(given))
+    try:
+        return workflow.parameters.result.encode(returned)
+    except (ValueError, TypeError) as misfit:
+        raise BadOutput(f"{workflow.name} returned what does not fit: {misfit}") from misfit
 
 
 def _continuation_in(error: BaseException) -> ContinueAsNew | None:
@@ -168,7 +180,8 @@ def failure_of(error: BaseException, root: str) -> Failure:
     previous = error.failure if isinstance(error, StepFailed | ChildFailed | ModelFailed) else None
     own = getattr(error, "code", None)
     code = own if isinstance(own, str) and own else "python.failed"
-    return Failure(code, f"{type(error).__name__}: {error}{place}", details=details, previous=previous)
+    message = without_addresses(f"{type(error).__name__}: {error}{place}")
+    return Failure(code, message, details=details, previous=previous)
 
 
 LANGUAGE = PythonLanguage()

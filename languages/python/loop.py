@@ -28,6 +28,8 @@ from callboard.bus.paths import child, encode_id
 from callboard.languages.language import Cancelled, Collection, Node, Ok, Settled, Stage, Task
 from callboard.languages.python.addresses import Addresses
 from callboard.languages.python.errors import NotInWorkflow, WorkflowFault
+from callboard.languages.python.frames import is_own
+from callboard.languages.python.rules import LATEST
 from callboard.lib.foreign_errors import is_foreign
 
 T = TypeVar("T")
@@ -111,10 +113,14 @@ class NumberedFuture(asyncio.Future[Any]):
 class WorkflowLoop(asyncio.AbstractEventLoop):
     """The event loop of one run. ``where`` returns the place of the caller in the code."""
 
-    def __init__(self, stage: Stage, where: Callable[[FrameType | None], str] = lambda _frame: "") -> None:
+    def __init__(
+        self, stage: Stage, where: Callable[[FrameType | None], str] = lambda _frame: "", rules: int = LATEST
+    ) -> None:
         self._stage = stage
         self._where = where
         self.id = next(_LOOPS)
+        self.rules = rules
+        """The generation of the rules that the run follows; see the module `rules`."""
         self.addresses = Addresses()
         self.fault: BaseException | None = None
         """An exception that ends the run at once, even if the workflow catches it."""
@@ -303,12 +309,19 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def stacks(self) -> str:
         """Return a text with the current place of each unfinished task."""
-        lines: list[str] = []
-        for task in self.list_unfinished():
-            frames = task.get_stack()
-            where = f"{frames[-1].f_code.co_filename.rpartition('/')[2]}:{frames[-1].f_lineno}" if frames else "?"
-            lines.append(f"{self.addresses.of(task) or 'the workflow'} at {where}")
-        return ", ".join(lines)
+        return ", ".join(
+            f"{self.addresses.of(task) or 'the workflow'} at {self._current_place(task)}"
+            for task in self.list_unfinished()
+        )
+
+    def _current_place(self, task: "asyncio.Task[Any]") -> str:
+        """Return the innermost line of a task's coroutines that belongs to the workflow, else to another library."""
+        frames = [frame for frame in _frames_of(task.get_coro()) if not is_own(frame.f_code.co_filename)]
+        inside = [frame for frame in frames if self._where(frame)]
+        if not frames:
+            return "?"
+        frame = (inside or frames)[-1]
+        return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
 
     def drop(self) -> None:
         """Drop all tasks without clean-up, since the run has ended here or continues on another worker.
@@ -523,6 +536,13 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         self.call_exception_handler(context)
+
+
+def _frames_of(coro: Any) -> Generator[FrameType]:
+    """Iterate over the frames of a suspended coroutine, from the outermost on."""
+    while (frame := getattr(coro, "cr_frame", None)) is not None:
+        yield frame
+        coro = coro.cr_await
 
 
 async def _call(func: Callable[..., T], *args: Any) -> T:

@@ -7,5 +7,8 @@ Each constant is the first generation of runs that follow the rule; `RunInfo.rul
 HELD_BY_PAUSES = 1
 """A paused run does not continue: no code is executed and no effect begins until it is resumed or cancelled."""
 
-LATEST = 1
+SETS_HAVE_AN_ORDER = 2
+"""The sets in values are written in one order, not in that of the hashes in the process."""
+
+LATEST = 2
 """The generation of newly admitted runs."""

@@ -19,11 +19,12 @@ from callboard.languages.python.errors import ChildFailed, ContinueAsNew
 from callboard.languages.python.hosted import Hosted, definition_of, find_hosted
 from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.steps import seconds
-from callboard.languages.python.values import Codec, codec, plain_json
+from callboard.languages.python.values import Codec, codec, order_sets, plain_json
 from callboard.languages.python.workflows import Workflow, problems_of
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.lib.json_types import JSON
+from callboard.lib.text import without_addresses
 
 T = TypeVar("T")
 
@@ -144,7 +145,7 @@ def progress(message: str) -> None:
     """Record a line of progress, which ``watch`` and the page show."""
     loop = current_loop()
     if loop is not None:
-        loop.stage.root.progress(str(message))
+        loop.stage.root.progress(without_addresses(str(message)))
 
 
 def set_state(value: Any) -> None:
@@ -200,7 +201,8 @@ async def ask(
 
     :raises TimeoutError: if no answer is accepted within ``timeout``
     """
-    reading = _Answers(codec(Any if answer is None else answer), list(options))
+    # Where types are not checked, the options may be a set.
+    reading = _Answers(codec(Any if answer is None else answer), list(order_sets(options)))
     loop = current_loop()
     if loop is None:
         return reading.read(outside.answer(question))
@@ -209,7 +211,7 @@ async def ask(
     asked = Ask(
         question=question,
         type="select" if options else "input",
-        options=list(options),
+        options=reading.options,
         channel_type=channel,
         request_data=shown or None,
         timeout_at=due,

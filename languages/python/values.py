@@ -13,10 +13,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from callboard.languages.python.serializers import find_serializer, orders_sets, serializer_of
 from callboard.lib.finite_json import NotFinite, encode_finite
 from callboard.lib.foreign_errors import is_foreign
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_types import JSON, JsonSchema
+from callboard.lib.set_order import write_sets_in_order
 
 
 class NoJsonForm(TypeError):
@@ -40,6 +42,24 @@ def plain_json(value: Any) -> JSON:
     """
     if value is None or isinstance(value, str | bool):
         return value
+    return _to_json(order_sets(value))
+
+
+def order_sets(value: Any, fallback: Callable[[Any], Any] | None = None) -> Any:
+    """Return a value with sorted lists in place of sets; ``fallback`` converts elements that have no form in JSON."""
+
+    def dump(one: Any) -> Any:
+        try:
+            return _dump(one)
+        except NoJsonForm:
+            if fallback is None:
+                raise
+            return fallback(one)
+
+    return write_sets_in_order(value, dump) if orders_sets() else value
+
+
+def _to_json(value: Any) -> JSON:
     try:
         return decode_json(encode_finite(value, _dump))
     except NotFinite as error:
@@ -50,6 +70,9 @@ def _dump(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if dump is None or isinstance(value, type):
         raise NoJsonForm(f"objects of type {type(value).__name__} have no form in JSON")
+    serializer = serializer_of(type(value), _dump)
+    if serializer is not None:
+        return serializer.to_python(value, mode="json", by_alias=True)
     return dump(mode="json", by_alias=True)
 
 
@@ -80,8 +103,11 @@ def _codec(annotation: Any) -> Codec:
     except (PydanticSchemaGenerationError, PydanticUserError):
         return _of_msgspec(annotation)
 
+    serializer = find_serializer(adapter.core_schema, _dump)
+    write = adapter.dump_python if serializer is None else serializer.to_python
+
     def encode(value: Any) -> JSON:
-        found = plain_json(adapter.dump_python(value, mode="json", by_alias=True, warnings="none"))
+        found = _to_json(write(value, mode="json", by_alias=True, warnings="none"))
         adapter.validate_python(found)  # so that the recorded value can be read back
         return found
 

@@ -12,6 +12,7 @@ from callboard.bus.errors import ReplayDiverged
 from callboard.bus.events import TYPES, Difference, Event, RunEnd, RunFailed
 from callboard.bus.subjects import RunRef
 from callboard.lib.json_decoder import decode_json
+from callboard.lib.text import without_addresses, without_order
 
 RUNTIME_FACTS = frozenset(
     {
@@ -181,26 +182,32 @@ def is_actors_own(event: Event) -> bool:
 
 
 def _ends_alike(recorded: Event, payload: bytes) -> bool:
-    """Whether two ends of a run differ only in the lines of code at which it failed. Edited code has moved lines."""
+    """Whether two ends of a run differ only in what depends on the process or on an edit that has moved lines.
+
+    These are the lines of code at which the run failed, and in the message the addresses of objects and the order of
+    sets.
+    """
     if recorded.type not in (RunFailed.type, RunEnd.type):
         return False
     before, now = decode_json(bytes(recorded.payload)), decode_json(payload)
     if not isinstance(before, dict) or not isinstance(now, dict) or not before.get("error") or not now.get("error"):
         return False
-    return {**before, "error": _without_places(before["error"])} == {**now, "error": _without_places(now["error"])}
+    return {**before, "error": _comparable(before["error"])} == {**now, "error": _comparable(now["error"])}
 
 
-def _without_places(failure: Any) -> Any:
-    """Return the record of a failure without the places in its code: `details.at`, and the last one in the message."""
+def _comparable(failure: Any) -> Any:
+    """Return the record of a failure without the places in its code, which are `details.at` and the last one in the
+    message, without addresses, and with sorted sets."""
     if not isinstance(failure, dict):
         return failure
     kept = {**failure}
     details = kept.get("details")
+    message = str(kept.get("message", ""))
     if isinstance(details, dict) and isinstance(details.get("at"), list):
         for place in details["at"]:
-            kept["message"] = str(kept.get("message", "")).removesuffix(f" ({place})")
+            message = message.removesuffix(f" ({place})")
         kept["details"] = {name: value for name, value in details.items() if name != "at"}
-    return {**kept, "previous": _without_places(kept.get("previous"))}
+    return {**kept, "message": without_order(without_addresses(message)), "previous": _comparable(kept.get("previous"))}
 
 
 def _address(event: Event) -> FactAddress:
