@@ -27,7 +27,7 @@ KINDS = ("channel", "code", "memory", "prompt", "service")
 STEP = "step"
 """The kind of the calls of steps, and the key of the answers to all that have none of their own."""
 
-ALL_KINDS = (*KINDS, "source", STEP)
+ALL_KINDS = (*KINDS, "provider", "source", STEP)
 
 PROVIDERS = (HTTP, NATS, PROCESS, MOCK)
 """The providers of every worker."""
