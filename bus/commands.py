@@ -23,6 +23,9 @@ TOLD_HEADER = "Cb-Told"
 """Header of a routed command: the stream sequence of the original tell, and the time at which the server stored it, in
 nanoseconds since 1970."""
 
+VERB_HEADER = "Cb-Verb"
+"""Header of the mark that a chain of runs was stopped: the verb of the command that stopped it."""
+
 ROUTING_BYTES = 16 * 1024
 """Number of bytes by which a tell must be smaller than the server's maximum message. The runtime adds headers when it
 routes and forwards the tell, and the server closes the connection on a message that is too large."""

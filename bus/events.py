@@ -162,13 +162,16 @@ class Continues(Struct, frozen=True, omit_defaults=True):
     """The run that a run continues, and the ``signals`` that it takes over from it.
 
     ``usage`` and ``models`` are the usage of that run and of those that it continues; the parent of a child run counts
-    it when the last of them ends.
+    it when the last of them ends. ``first`` is the first run of the chain. ``idle`` is how many runs in a row, up to
+    the one before, have continued without performing anything.
     """
 
     run: str
     signals: list[CarriedSignal] = []
     usage: Usage = Usage()
     models: list[ModelUsage] = []
+    first: str = ""
+    idle: int = 0
 
 
 class Successor(Struct, frozen=True, omit_defaults=True):

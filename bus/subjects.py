@@ -164,6 +164,10 @@ class Subjects:
         """Return the subject on which the first tell with an id is recorded. Admission does not read it."""
         return f"{self.tell(ref, verb)}.{sha256(id.encode()).hexdigest()[:32]}"
 
+    def stop_subject(self, first: RunRef) -> str:
+        """Return the subject of the mark that a chain of runs was stopped. Admission does not read it."""
+        return f"{self.tell(first, 'stop')}.chain"
+
     def tells(self, ref: RunRef) -> str:
         """Return a filter for all tells of one run."""
         return self.tell(ref, "*")

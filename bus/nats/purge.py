@@ -76,14 +76,11 @@ async def find_newest_run(log: JetStreamLog, ref: RunRef) -> tuple[RunRef, Recor
 
     :raises NoAnswer: if no answer came
     """
-    ref, last = await find_newest(log, ref)
-    beyond = ref
-    while last is None and await purge_mark(log, beyond) is not None:
-        following = RunRef(ref.tenant, child_id(beyond.run, SUCCESSOR_KEY))
-        beyond, last = await find_newest(log, following)
-        if last is not None or beyond != following:
-            return beyond, last
-    return ref, last
+
+    async def was_purged(ref: RunRef) -> bool:
+        return await purge_mark(log, ref) is not None
+
+    return await find_newest(log, ref, was_purged)
 
 
 async def find_next_run(log: JetStreamLog, ref: RunRef) -> RunRef | None:

@@ -2,7 +2,8 @@
 
 A tell without an id is recognised by its stream sequence, which is the message id of its command. For a tell with an id
 a note is published in one batch with its command, on a subject made of run, verb and id. The server refuses a second
-note, no matter how much later it arrives and whether the run still exists.
+note, no matter how much later it arrives and whether the run still exists. If another run continues the one that a tell
+names, a note is published under the run that it names too, so that a repeated tell is recognised there.
 """
 
 from hashlib import sha256
@@ -19,21 +20,27 @@ from callboard.bus.subjects import RunRef, partition_of
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
 
+TOLD_APART_NS = 60 * 1_000_000_000
+"""For older messages the stream is searched for an earlier routing. The server recognises repeated message ids for
+longer than this (two minutes, unless the stream is configured otherwise)."""
+
 ADMISSION = "admission"
 """Name of the durable consumer from which all workers admit messages."""
 
 
 class Note(Struct, frozen=True, omit_defaults=True):
     """The note under the id of a tell: the stream sequence of the first tell with this id, and, unless the run is
-    encrypted, a digest of its body."""
+    encrypted, a digest of its body. ``run`` is the run that received it, if the note is under another run."""
 
     tell: int = 0
     digest: str = ""
+    run: str = ""
 
 
 class Routed(Struct, frozen=True):
-    """The command of a routed tell: its stream sequence, and the note about it if the tell has an id."""
+    """The command of a routed tell: its run, its stream sequence, and the note about it if the tell has an id."""
 
+    run: str
     cause: int
     note: Note = Note()
 
@@ -45,6 +52,11 @@ class _Identified(Struct, frozen=True):
 def tell_id(sequence: int) -> str:
     """The message id of the command for the tell with a stream sequence."""
     return f"tell-{sequence}"
+
+
+def chain_id(sequence: int) -> str:
+    """The id in the note of a tell without an id that went to a run which continues the one that the tell names."""
+    return f"\0tell-{sequence}"
 
 
 def id_in(body: bytes) -> str:
@@ -70,29 +82,75 @@ async def route(log: JetStreamLog, ref: RunRef, verb: str, body: bytes, message_
     return await log.publish_once(Message(subject, body, {WORKER_HEADER: worker} if worker else {}), message_id)
 
 
-async def route_tell(
-    log: JetStreamLog, ref: RunRef, verb: str, body: bytes, delivery: Delivery, id: str, note: Note
-) -> Routed:
-    """Pass a tell on to the workers, unless its ``id`` was used before.
+async def pass_on(log: JetStreamLog, to: RunRef, verb: str, body: bytes, told: str) -> int:
+    """Pass a command that an ended run has not recorded on to the run that continues it; return its stream sequence.
 
-    The workers receive ``body``; ``note`` is stored under the id.
+    ``told`` is the `TOLD_HEADER` of the command. However often this is repeated, the run gets the command once.
 
     :raises Full: if the store is full
     :raises NoAnswer: if the log does not answer
     """
+    sequence, time_ns = (int(part) for part in told.split(" "))
+    if log.now().timestamp() * 1e9 - time_ns > TOLD_APART_NS:
+        before = await find_command(log, to, verb, sequence)
+        if before is not None:
+            return before
+    subject = log.subjects.command(partition_of(to, log.partitions), to, verb)
+    return await log.publish_once(Message(subject, body, {TOLD_HEADER: told}), tell_id(sequence))
+
+
+def told_as(delivery: Delivery) -> str:
+    """The `TOLD_HEADER` under which a command is passed on. A run's own message to another run gets its sequence."""
+    found = delivery.headers.get(TOLD_HEADER, "").split(" ")
+    if len(found) == 2 and all(part.isascii() and part.isdigit() for part in found):
+        return " ".join(found)
+    return f"{delivery.sequence} {delivery.time_ns}"
+
+
+async def route_tell(
+    log: JetStreamLog, ref: RunRef, verb: str, body: bytes, delivery: Delivery, note: Note, named: RunRef
+) -> Routed:
+    """Pass a tell on to the workers of a run, unless its id was used before.
+
+    The workers receive ``body``. ``note`` is stored under the id, and under the run that the tell has ``named``.
+
+    :raises Full: if the store is full
+    :raises NoAnswer: if the log does not answer
+    """
+    id = id_in(delivery.data)
     subject = log.subjects.command(partition_of(ref, log.partitions), ref, verb)
     command = Message(subject, body, {TOLD_HEADER: f"{delivery.sequence} {delivery.time_ns}"})
-    if not id:
-        return Routed(await log.publish_once(command, tell_id(delivery.sequence)), note)
-    noted = log.subjects.told_subject(ref, verb, id)
+    if not id and named == ref:
+        return Routed(ref.run, await log.publish_once(command, tell_id(delivery.sequence)), note)
+    messages = [command]
+    if named != ref:
+        # The note precedes the command that it is about.
+        there = log.subjects.told_subject(named, verb, id or chain_id(delivery.sequence))
+        messages.insert(0, _note_message(there, msgspec.structs.replace(note, run=ref.run)))
+    if id:
+        messages.append(_note_message(log.subjects.told_subject(ref, verb, id), note))
     try:
-        last = await log.publish_together([command, Message(noted, msgspec.json.encode(note), guard_headers(0, noted))])
+        last = await log.publish_together(messages)
     except Refused:
-        if (before := await find_command_of_id(log, ref, verb, id)) is None:
+        before = await find_routed(log, named, verb, delivery) or await find_command_of_id(log, ref, verb, id)
+        if before is None:
             # The subject holds another message, not a note: the sequence identifies the tell, as if it had no id.
-            return Routed(await log.publish_once(command, tell_id(delivery.sequence)), note)
+            return Routed(ref.run, await log.publish_once(command, tell_id(delivery.sequence)), note)
         return before
-    return Routed(last - 1, note)
+    return Routed(ref.run, last - bool(id), note)
+
+
+def _note_message(subject: str, note: Note) -> Message:
+    return Message(subject, msgspec.json.encode(note), guard_headers(0, subject))
+
+
+async def find_routed(log: JetStreamLog, named: RunRef, verb: str, delivery: Delivery) -> Routed | None:
+    """Return the command of the first tell with the id of this one, under the run that it has ``named``; None if there
+    is none. A tell without an id is found if it went to a run that continues that one.
+
+    :raises NoAnswer: if the log does not answer
+    """
+    return await find_command_of_id(log, named, verb, id_in(delivery.data) or chain_id(delivery.sequence))
 
 
 async def find_command_of_id(log: JetStreamLog, ref: RunRef, verb: str, id: str) -> Routed | None:
@@ -101,15 +159,23 @@ async def find_command_of_id(log: JetStreamLog, ref: RunRef, verb: str, id: str)
     :raises NoAnswer: if the log does not answer
     """
     noted = await log.last_message(log.subjects.told_subject(ref, verb, id)) if id else None
-    command = await log.message(noted.sequence - 1) if noted is not None else None
-    if noted is None or command is None:
-        return None
-    if command.subject != log.subjects.command(partition_of(ref, log.partitions), ref, verb):
+    if noted is None:
         return None
     try:
-        return Routed(command.sequence, msgspec.json.decode(noted.data, type=Note))
+        note = msgspec.json.decode(noted.data, type=Note)
     except JSON_ERRORS:
         return None
+    to = RunRef(ref.tenant, note.run) if note.run else ref
+    cause = noted.sequence + (1 if note.run else -1)
+    command = await log.message(cause)
+    if command is None:
+        # The command is erased when its run is moved to cold storage.
+        return Routed(to.run, cause, note) if note.tell else None
+    try:
+        subject = log.subjects.command(partition_of(to, log.partitions), to, verb)
+    except ValueError:
+        return None
+    return Routed(to.run, cause, note) if command.subject == subject else None
 
 
 async def find_command(log: JetStreamLog, ref: RunRef, verb: str, sequence: int) -> int | None:

@@ -10,7 +10,13 @@ from callboard.bus.log.port import whole
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.queue import ack_floor
 from callboard.bus.subjects import RunRef
-from callboard.runtime.admission.command_routing import ADMISSION, find_command, find_command_of_id, id_in
+from callboard.runtime.admission.command_routing import (
+    ADMISSION,
+    chain_id,
+    find_command,
+    find_command_of_id,
+    id_in,
+)
 from callboard.runtime.admission.refusals import read_refusal
 from callboard.runtime.admission.verdicts import Verdict
 
@@ -41,10 +47,11 @@ async def verdict_of_tell(log: JetStreamLog, ref: RunRef, verb: str, sequence: i
         return Verdict("accepted", ref.run, cause=cause)
     refused = await _refusal(log, ref, sequence)
     said = await log.message(sequence) if refused is None else None
-    first = await find_command_of_id(log, ref, verb, id_in(said.data)) if said is not None else None
-    if first is None or first.note.tell >= sequence:
+    id = (id_in(said.data) or chain_id(sequence)) if said is not None else ""
+    first = await find_command_of_id(log, ref, verb, id)
+    if first is None or (first.note.tell >= sequence and first.run == ref.run):
         return refused
-    return Verdict("accepted", ref.run, duplicate=True, cause=first.cause)
+    return Verdict("accepted", first.run, duplicate=first.note.tell != sequence, cause=first.cause)
 
 
 async def _is_answered(log: JetStreamLog, sequence: int) -> bool:

@@ -135,7 +135,8 @@ class Forks:
             ),
             accepted.seed,
             _differs(given, accepted, plan),
-            accepted.continues,
+            # A fork is the first run of a chain of its own.
+            None if accepted.continues is None else msgspec.structs.replace(accepted.continues, first="", idle=0),
         )
 
     async def check_shared_events(

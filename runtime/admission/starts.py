@@ -20,6 +20,7 @@ from callboard.bus.events import Problem, encode_event
 from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.log.port import FirstCommand, Purged, Recorded, Shares, unreadable, whole
 from callboard.bus.log.private_logging import omit_content
+from callboard.bus.log.successors import Stop
 from callboard.bus.nats.erasure import erase
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import Gone, purge_again, purge_mark
@@ -34,7 +35,7 @@ from callboard.languages.hosting import CODE_UNKNOWN
 from callboard.languages.language import STRICT, Plan
 from callboard.projections.run.span_ids import SpanIds, effect_address
 from callboard.runtime.admission.child_continuation import concerns_only_fork, restart_warning, start_attempts
-from callboard.runtime.admission.command_routing import route
+from callboard.runtime.admission.command_routing import pass_on, route
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.first_events import accepted_event, definition_token, last_of_each_kind
 from callboard.runtime.admission.fork_places import unknown_origin_problem
@@ -67,12 +68,14 @@ the run is in the log before its first turn."""
 class _Call(Struct, frozen=True):
     """The command that activates an admitted run. ``worker`` is the one that must perform it, empty for any.
 
-    ``at_once`` means that it may be stored in one batch with the run's first turn.
+    ``at_once`` means that it may be stored in one batch with the run's first turn. If the run continues a chain that
+    was stopped, the command that did it (``stop``) activates the run, which then ends before it performs anything.
     """
 
     message_id: str
     worker: str = ""
     at_once: bool = False
+    stop: Stop | None = None
 
 
 class Performer(Protocol):
@@ -190,12 +193,21 @@ class Starts:
         at_once = delivery.deliveries == 1 and age.total_seconds() < AT_ONCE_S
         call = _Call(f"start-{delivery.sequence}", delivery.headers.get(WORKER_HEADER, ""), at_once)
         if delivery.deliveries > 1 and (before := await self._find_earlier_verdict(ref, delivery.sequence)) is not None:
-            return await self._activate(ref, call, before)
+            return await self._activate(ref, await self._stopped(ref.tenant, document, call), before)
         examined = await self._examine(ref.tenant, document, delivery.data)
+        if examined.inherited is not None and examined.inherited.stop is not None:
+            call = msgspec.structs.replace(call, at_once=False, stop=examined.inherited.stop)
         before = await find_admitted(self._log, ref, delivery.sequence, examined.problems) if secret else None
         if before is not None:
             return before if before.duplicate else await self._activate(ref, call, before)
         return await self._admit_run(ref, examined, call, tracecontext.read(delivery.headers), delivery.sequence)
+
+    async def _stopped(self, tenant: str, document: dict[str, Any] | list[Problem], call: _Call) -> _Call:
+        """Return the command that activates a run, which is the one that has stopped its chain, if there is one."""
+        if isinstance(document, list) or CONTINUES not in document:
+            return call
+        completed = await complete_successor(self._log, tenant, document)
+        return call if isinstance(completed, list) else msgspec.structs.replace(call, stop=completed[1].stop)
 
     async def _find_earlier_verdict(self, ref: RunRef, sequence: int) -> Verdict | None:
         """Return the verdict of a start that a worker has admitted without answering it; None if it was not admitted.
@@ -472,7 +484,9 @@ class Starts:
         """
         if (mark := await purge_mark(self._log, ref)) is not None:
             return await self._refuse_purged(ref, mark)
-        if call is not None:
+        if call is not None and call.stop is not None:
+            await pass_on(self._log, ref, call.stop.verb, call.stop.body, call.stop.told)
+        elif call is not None:
             if first is not None and self._performer is not None:
                 self._performer.perform_at_once(first, call.worker)
             await self._call(ref, call)

@@ -14,8 +14,12 @@ from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.log.port import Reading, Recorded, whole
 from callboard.bus.subjects import RunRef, is_name
 from callboard.bus.tracecontext import TraceContext
+from callboard.runtime.admission.chains import find_stop, first_named
 from callboard.runtime.admission.forks import start_like
 from callboard.runtime.admission.start_message import CONTINUES, Inherited
+
+IDLE_EVENTS_MAX = 5
+"""Maximum number of events of a run that has performed nothing. A run that takes a signal has one more."""
 
 T = TypeVar("T", ev.RunAccepted, ev.RunEnd)
 
@@ -32,7 +36,8 @@ async def complete_successor(
         return [Problem("start.continues", "not a run id", CONTINUES, expected="the id of a run that has ended")]
     ref = RunRef(tenant, named)
     accepted = await _payload(log, (await log.read(ref, limit=1) or [None])[0], ev.RunAccepted)
-    end = await _payload(log, await log.last(ref), ev.RunEnd)
+    last = await log.last(ref)
+    end = await _payload(log, last, ev.RunEnd)
     successor = end.successor if end is not None else None
     if accepted is None or end is None or successor is None or successor.run != run:
         message = f"run {named!r} does not continue as {run!r}"
@@ -41,9 +46,18 @@ async def complete_successor(
     given = {"run_id": run, "input": successor.input}
     if by := accepted.start.get("by"):
         given["by"] = by
-    trace = accepted.trace
+    trace, first = accepted.trace, first_named(named, accepted)
+    idle = accepted.continues.idle if accepted.continues is not None else 0
+    performed = last is not None and last.event.n > IDLE_EVENTS_MAX
     inherited = Inherited(
-        ev.Continues(named, successor.signals, *_usage_until(accepted, end)),
+        ev.Continues(
+            named,
+            successor.signals,
+            *_usage_until(accepted, end),
+            first=first,
+            idle=0 if performed else idle + 1,
+        ),
+        await find_stop(log, RunRef(tenant, first)),
         accepted.parent,
         TraceContext(trace.traceparent, trace.tracestate) if trace is not None and trace.traceparent else None,
     )

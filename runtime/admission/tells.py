@@ -15,7 +15,7 @@ from callboard.bus.errors import KeyMissing, LogUnreadable
 from callboard.bus.events import Event, Problem
 from callboard.bus.log.encryption import Key, encryptable
 from callboard.bus.log.port import Recorded, unreadable
-from callboard.bus.log.successors import successor_of
+from callboard.bus.log.successors import Stop, successor_of
 from callboard.bus.nats.erasure import erase
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import find_newest_run, purge_mark
@@ -23,25 +23,22 @@ from callboard.bus.nats.queue import Delivery, ack_floor
 from callboard.bus.subjects import RunRef
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
+from callboard.runtime.admission.chains import mark_stopped
 from callboard.runtime.admission.command_routing import (
+    TOLD_APART_NS,
     Note,
     Routed,
     digest_of,
     find_command,
     find_command_of_id,
+    find_routed,
     id_in,
     route_tell,
 )
 from callboard.runtime.admission.refusals import record_refusal, refusal_of_start
 from callboard.runtime.admission.start_message import CONTINUES, decode_start, too_deep
 from callboard.runtime.admission.verdicts import Verdict
-
-TOLD_APART_NS = 60 * 1_000_000_000
-"""For older messages the stream is searched for an earlier routing. The server recognises repeated message ids for
-longer than this (two minutes, unless the stream is configured otherwise)."""
-
-ENDS_DIVERGED = frozenset({"cancel", "kill"})
-"""Verbs that end even a run that no worker can replay."""
+from callboard.runtime.run.inbox import ENDING
 
 DIVERGED_REMEDY = "Run a worker of the version that recorded the run, or end the run with `callboard cancel`."
 
@@ -64,25 +61,46 @@ class Tells:
         :raises NoAnswer: if the log does not answer
         :raises Full: if the store is full
         """
-        addressed = ref
-        while True:
-            last = await self._log.last(ref)
-            if last is None and ref != addressed:
-                ref, last = await find_newest_run(self._log, ref)
-            verdict = await (
-                self._admit_without_run(ref, verb, delivery, continues=ref != addressed)
-                if last is None
-                else self._admit_for_run(ref, verb, delivery, last)
-            )
-            if not isinstance(verdict, RunRef):
-                break
-            ref = verdict
+        last = await self._log.last(ref)
+        verdict = await self._admit_for_newest(ref, ref, verb, delivery, last)
+        if isinstance(verdict, RunRef):
+            assert last is not None
+            verdict, last = await self._admit_for_chain(ref, verb, delivery, last)
         if verdict is not None and verdict.status == "rejected":
             await record_refusal(self._log, ref.tenant, verb, verdict, delivery)
         if verdict is not None and last is not None and (last.key is not None or last.encrypted):
             # The message is no longer needed: its command is routed, encrypted, or it was refused.
             await erase(self._log, delivery.sequence)
         return verdict
+
+    async def _admit_for_chain(
+        self, named: RunRef, verb: str, delivery: Delivery, end: Recorded
+    ) -> tuple[Verdict | None, Recorded | None]:
+        """Route a tell to the newest run that continues the one it has ``named``, which has ended with ``end``.
+
+        Return the verdict as `admit`, and the last event of that run.
+        """
+        if (before := await find_routed(self._log, named, verb, delivery)) is not None:
+            return _verdict_on(before, delivery, []), end
+        if verb in ENDING:
+            told = f"{delivery.sequence} {delivery.time_ns}"
+            await mark_stopped(self._log, named, Stop(verb, _body(delivery, end), told))
+        while True:
+            ref, last = await find_newest_run(self._log, named)
+            verdict = await self._admit_for_newest(named, ref, verb, delivery, last)
+            if not isinstance(verdict, RunRef):
+                return verdict, last
+
+    async def _admit_for_newest(
+        self, named: RunRef, ref: RunRef, verb: str, delivery: Delivery, last: Recorded | None
+    ) -> Verdict | RunRef | None:
+        """Route a tell to a run, or refuse it; None if it must be tried again.
+
+        If the run has ended and another one continues it, return that one: the tell is for it.
+        """
+        if last is None:
+            return await self._admit_without_run(ref, verb, delivery, continues=ref != named)
+        return await self._admit_for_run(named, ref, verb, delivery, last)
 
     async def _admit_without_run(
         self, ref: RunRef, verb: str, delivery: Delivery, *, continues: bool
@@ -96,7 +114,7 @@ class Tells:
         return Verdict("rejected", ref.run, problems=problems or [problem])
 
     async def _admit_for_run(
-        self, ref: RunRef, verb: str, delivery: Delivery, last: Recorded
+        self, named: RunRef, ref: RunRef, verb: str, delivery: Delivery, last: Recorded
     ) -> Verdict | RunRef | None:
         """Route a tell to an existing run, or refuse it; None if the run's key is missing and may appear soon.
 
@@ -107,9 +125,11 @@ class Tells:
             return Verdict("rejected", ref.run, problems=problems)
         id, ended = id_in(delivery.data), last.event.type == ev.RunEnd.type
         if id and (first := await find_command_of_id(self._log, ref, verb, id)) is not None:
-            return _verdict_on(ref, first, delivery, [] if ended else _obstacle_warnings(verb, last))
-        if ended or self._log.now().timestamp() * 1e9 - delivery.time_ns > TOLD_APART_NS:
-            # It may be a redelivery, and its command may even have ended the run.
+            return _verdict_on(first, delivery, [] if ended else _obstacle_warnings(verb, last))
+        passed_on = named != ref and verb in ENDING
+        if ended or passed_on or self._log.now().timestamp() * 1e9 - delivery.time_ns > TOLD_APART_NS:
+            # It may be a redelivery, and its command may even have ended the run. Or admission of the run has found the
+            # mark of this command.
             before = await find_command(self._log, ref, verb, delivery.sequence)
             if before is not None:
                 return Verdict("accepted", ref.run, cause=before)
@@ -124,8 +144,8 @@ class Tells:
         if (last.event.type == ev.RunQuarantined.type or last.encrypted) and verb != "kill":
             return Verdict("rejected", ref.run, problems=[_quarantine_problem(last)])
         note = Note(delivery.sequence, "" if last.key is not None or last.encrypted else digest_of(delivery.data))
-        on_its_way = await route_tell(self._log, ref, verb, _body(delivery, last), delivery, id, note)
-        return _verdict_on(ref, on_its_way, delivery, _obstacle_warnings(verb, last))
+        on_its_way = await route_tell(self._log, ref, verb, _body(delivery, last), delivery, note, named)
+        return _verdict_on(on_its_way, delivery, _obstacle_warnings(verb, last))
 
     def _find_problems(self, verb: str, delivery: Delivery, key: Key | None) -> list[Problem]:
         largest = self._log.nc.max_payload - ROUTING_BYTES
@@ -160,15 +180,15 @@ async def _may_be_admitted(log: JetStreamLog, ref: RunRef) -> bool:
     return await refusal_of_start(log, ref) is None and await purge_mark(log, ref) is None
 
 
-def _verdict_on(ref: RunRef, found: Routed, delivery: Delivery, obstacles: list[Problem]) -> Verdict:
+def _verdict_on(found: Routed, delivery: Delivery, obstacles: list[Problem]) -> Verdict:
     """The verdict of a routed tell: accepted, or a duplicate of an earlier tell with the same id."""
     if found.note.tell == delivery.sequence:
-        return Verdict("accepted", ref.run, cause=found.cause, warnings=obstacles)
+        return Verdict("accepted", found.run, cause=found.cause, warnings=obstacles)
     warnings = obstacles
     if found.note.digest and found.note.digest != digest_of(delivery.data):
         message = "an earlier command with this id had another body; that one counts, and this one has no effect"
         warnings = [*obstacles, Problem("tell.differs", message, "id", expected="another id", severity="warning")]
-    return Verdict("accepted", ref.run, duplicate=True, cause=found.cause, warnings=warnings)
+    return Verdict("accepted", found.run, duplicate=True, cause=found.cause, warnings=warnings)
 
 
 def _body(delivery: Delivery, last: Recorded) -> bytes:
@@ -188,7 +208,7 @@ def _obstacle_warnings(verb: str, last: Recorded) -> list[Problem]:
     """Return a warning if the run's state prevents it from following a routed command."""
     if not last.readable and verb != "kill":
         return [msgspec.structs.replace(illegible_problem(unreadable(last).reason), severity="warning")]
-    if last.event.type == ev.RunDiverged.type and verb not in ENDS_DIVERGED:
+    if last.event.type == ev.RunDiverged.type and verb not in ENDING:
         return [_divergence_warning(last.event)]
     return []
 

@@ -136,6 +136,11 @@ class Ledger:
             self._sink.write(marked.type, self._sink.seal(marked), *at)
         return recorded is not None or not self.replaying
 
+    @property
+    def has_effects(self) -> bool:
+        """Whether the interpreter has announced any effect."""
+        return bool(self._used)
+
     def use(self, key: str) -> None:
         """Use an effect key, once.
 

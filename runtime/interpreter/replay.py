@@ -125,6 +125,7 @@ def build_stage(
     stage.has_variables = has_variables(admission.plan.definition.language)
     if (continues := admission.accepted.continues) is not None:
         stage.waits.keep_signals(continues.signals)
+        stage.idle_before = continues.idle
     stage.ledger.warned.apply("", admission.accepted)
     stage.ledger.usage.shared = forked.n if forked is not None else 0
     return stage, started

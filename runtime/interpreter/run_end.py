@@ -11,6 +11,9 @@ from callboard.languages.language import End, Ok, Unwound
 from callboard.runtime.interpreter.journal import show_request
 from callboard.runtime.interpreter.stage import Stage
 
+IDLE_MAX = 100
+"""How many runs in a row may continue as a new run without performing anything. More are an endless loop."""
+
 
 def conclude(stage: Stage) -> bool:
     """State the end of a run whose interpreter has settled or can never be woken, or that was killed.
@@ -62,6 +65,10 @@ def _give_up(stage: Stage, failure: Failure, outcome: ev.NodeOutcome) -> None:
 
 def _state(stage: Stage, end: End) -> None:
     """State the run's last events. Those that are in the log already, because of a crash, are matched instead."""
+    if end.continuation is not None and not stage.ledger.has_effects and stage.idle_before >= IDLE_MAX:
+        message = f"{stage.idle_before + 1} runs in a row have continued as a new run without performing anything"
+        details = {"remedy": "Await a step, a signal, a question or a timer before the run continues."}
+        end = End("failed", error=Failure(code="run.continues_idly", message=message, details=details))
     if end.status == "failed":
         error = end.error or Failure(code="failed", message="the run failed")
         stage.state_of_run(ev.RunFailed(error=error))

@@ -65,6 +65,8 @@ class Stage:
         self.killed: Failure | None = None
         self.check_variables: Callable[[Mapping[str, JSON]], list[Problem]] = lambda _variables: []
         """Returns the problems of the variables that a resume sets."""
+        self.idle_before = 0
+        """How many runs in a row before this one have continued without performing anything."""
         self.has_variables = True
         """Whether the language has variables, which a resume can set."""
         self.main: Task[End] | None = None

@@ -31,7 +31,8 @@ from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.run.activation import Activation, Command, Services
 from callboard.runtime.run.claim_check import ClaimCheck
 from callboard.runtime.run.crashes import Probation
-from callboard.runtime.run.inbox import URGENT, Inbox
+from callboard.runtime.run.inbox import ENDING, URGENT, Inbox
+from callboard.runtime.run.kill import end_killed
 from callboard.runtime.run.log import AT_ONCE_BYTES_MAX, Clock, RunLog, events_of, read_run
 from callboard.runtime.run.new_run import NewRun
 from callboard.runtime.run.run_loop import LoopEnding, RunLoop
@@ -42,7 +43,13 @@ FRESH_EVENTS = 2
 """Number of events to read of a run that has presumably not been claimed: its first event, and one more to check."""
 
 Ending = Literal[
-    LoopEnding, "finished_before", "claimed_before", "parked_before", "not_found", "not_stored", "quarantined"
+    LoopEnding,
+    "finished_before",
+    "claimed_before",
+    "parked_before",
+    "not_found",
+    "not_stored",
+    "quarantined",
 ]
 
 
@@ -146,6 +153,8 @@ class RunActor:
             return "claimed_before"
         if self._activated_before(recorded):
             return "parked_before"
+        if await self._end_unbegun(recorded):
+            return "ended"
         if not self._fresh:
             await self._check_read(recorded)
             urgent = any(command.verb in URGENT for command in self.inbox.waiting)
@@ -225,6 +234,17 @@ class RunActor:
         if by.verb in ("start", "alarm"):
             return by.sequence < own[-1].sequence
         return any(item.event.cause == by.sequence for item in own)
+
+    async def _end_unbegun(self, recorded: list[Recorded]) -> bool:
+        """End a run that has not begun, if a kill or a cancellation waits for it; return whether one does."""
+        if any(item.event.type == ev.RunStart.type for item in recorded):
+            return False
+        command = next((one for one in self.inbox.waiting if one.verb in ENDING), None)
+        if command is None or not await end_killed(self._log, self._services, self.ref, command):
+            return False
+        command.done()
+        self.inbox.waiting.remove(command)
+        return True
 
     def _own(self, recorded: list[Recorded]) -> list[Recorded]:
         """The events of the run itself. Causes and large values of a fork's shared events belong to its origin."""

@@ -20,7 +20,10 @@ from callboard.runtime.run.reactions import is_late, reactions
 OF_THE_FAMILY = frozenset({"wake", "usage", "hold", "release"})
 """Commands that a run receives from its parent and its children."""
 
-URGENT = frozenset({"cancel", "kill", "pause"})
+ENDING = frozenset({"cancel", "kill"})
+"""Commands that end a run."""
+
+URGENT = ENDING | {"pause"}
 """Commands that activate a run even if all slots are taken or its workers have just crashed."""
 
 COMMANDS_WAITING_MAX = 1_000

@@ -1,4 +1,4 @@
-"""Killing without an interpreter: ends a run that this worker cannot perform, using only its log.
+"""Killing without an interpreter: ends a run that has not begun, or that this worker cannot perform, by its log alone.
 
 It writes the same events as the kill of a run that can be performed (the interpreter's `ending`), so a version that can
 replay the run finds no difference.
@@ -20,7 +20,7 @@ from callboard.bus.events import Event
 from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.log.encryption import Key, is_encrypted
 from callboard.bus.log.port import EventLog, Recorded, RunMessage, guard_of, whole
-from callboard.bus.log.successors import find_newest
+from callboard.bus.log.successors import find_newest, successor_of
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import STRICT
 from callboard.lib.json_decoder import decode_json
@@ -48,6 +48,7 @@ class _Requested(msgspec.Struct):
     """The members of ``cancel.requested`` that are decoded here; a marker may replace a large value."""
 
     kill: bool = False
+    reason: JSON = ""
     message: JSON = ""
 
 
@@ -107,7 +108,8 @@ async def end_killed(log: EventLog, services: Services, ref: RunRef, command: Co
     if not events:
         return False
     if events[-1].type == ev.RunEnd.type:
-        return command is not None
+        # A command for a run that another one continues is passed on to that one.
+        return command is not None and successor_of(events[-1]) is None
     killed = next((cause for event in events if (cause := _kill_cause(event)) is not None), None)
     if killed is None and command is None:
         return False
@@ -119,7 +121,8 @@ async def end_killed(log: EventLog, services: Services, ref: RunRef, command: Co
     # From now on no other worker performs the run, and no further child of it can be started.
     await runlog.append_queued()
     if killed is None and command is not None:
-        requested = _cancel_event(command.verb, runlog.command(command.body))
+        begun = any(event.type == ev.RunStart.type for event in events)
+        requested = _cancel_event(command.verb, runlog.command(command.body), begun=begun)
         killed = _kill_cause(runlog.state(requested, cause=command.sequence))
     assert killed is not None
     _end(runlog, events, killed)
@@ -146,8 +149,8 @@ def _members(event: Event, kind: type[M]) -> M:
         return kind()
 
 
-def _cancel_event(verb: str, body: bytes) -> ev.CancelRequested:
-    """Return the event that records a kill, or a cancellation that cannot clean up.
+def _cancel_event(verb: str, body: bytes, *, begun: bool) -> ev.CancelRequested:
+    """Return the event that records a kill, or a cancellation that cannot clean up or has nothing to clean up.
 
     Its texts are left out if the command is malformed or encrypted with a missing key.
     """
@@ -157,7 +160,7 @@ def _cancel_event(verb: str, body: bytes) -> ev.CancelRequested:
         tell = Kill()
     if isinstance(tell, Cancel):
         message = "cancelled without clean-up, because this version of Callboard cannot replay the run"
-        return ev.CancelRequested(tell.reason, tell.by, message, kill=True)
+        return ev.CancelRequested(tell.reason, tell.by, message if begun else tell.message, kill=True)
     assert isinstance(tell, Kill)
     return kill_requested(tell)
 
@@ -169,7 +172,7 @@ def _kill_cause(event: Event) -> Failure | None:
     requested = _members(event, _Requested)
     if not requested.kill:
         return None
-    return Failure(code="cancelled", message=str(requested.message), type="cancellation")
+    return Failure(code="cancelled", message=str(requested.message or requested.reason), type="cancellation")
 
 
 def _end(runlog: RunLog, events: Sequence[Event], cause: Failure) -> None:

@@ -28,7 +28,7 @@ from callboard.runtime.run.activation import Command, Services
 from callboard.runtime.run.actor import Ending, RunActor
 from callboard.runtime.run.crashes import KeepsCrashing, NotYet, Probation
 from callboard.runtime.run.divergence import record_divergence
-from callboard.runtime.run.inbox import URGENT
+from callboard.runtime.run.inbox import ENDING, URGENT
 from callboard.runtime.run.kill import end_killed
 from callboard.runtime.run.new_run import NewRun
 from callboard.runtime.run.quarantine import quarantine
@@ -328,7 +328,8 @@ class ActiveRuns:
         except (RunLost, LogUnavailable, StoreFull, NoAnswer, NotYet):
             raise
         except Exception as error:
-            if not await self._kill(ref, hosted, diverged=_is_divergence(error)):
+            # The clean-up of a diverged run cannot be performed, so a cancellation counts as a kill.
+            if not await self._kill(ref, hosted, verbs=ENDING if _is_divergence(error) else ("kill",)):
                 raise
             return "ended"
 
@@ -359,12 +360,9 @@ class ActiveRuns:
             hosted.actor.inbox.waiting.append(hosted.activating)
         hosted.actor.inbox.waiting.extend(commands)
 
-    async def _kill(self, ref: RunRef, hosted: _Hosted, *, diverged: bool) -> bool:
-        """End a run that cannot be performed, if a command kills it; return whether there is one.
-
-        A cancellation of a run that has ``diverged`` counts as a kill, because its clean-up cannot be run.
-        """
-        kill = hosted.stop(("kill", "cancel") if diverged else ("kill",))
+    async def _kill(self, ref: RunRef, hosted: _Hosted, *, verbs: Collection[str]) -> bool:
+        """End a run without performing it, if a command of these verbs waits; return whether there is one."""
+        kill = hosted.stop(verbs)
         if not await end_killed(self._log, self._services, ref, kill):
             return False
         if kill is not None:

@@ -23,8 +23,9 @@ from callboard.bus.commands import ROUTING_BYTES, TELLS, WORKER_HEADER
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.log.port import Full, NoAnswer, Recorded, decode_recorded
 from callboard.bus.log.private_logging import content_guard
-from callboard.bus.log.successors import successor_of
+from callboard.bus.log.successors import Stop, successor_of
 from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.purge import find_newest_run
 from callboard.bus.nats.queue import PULL_BYTES_MAX, PULL_MESSAGES, Delivery, Outbox
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import hosting
@@ -32,12 +33,14 @@ from callboard.lib.backoff import backoff_s
 from callboard.lib.foreign_errors import is_foreign
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.runtime.admission.admission import Admission
-from callboard.runtime.admission.command_routing import route
+from callboard.runtime.admission.chains import mark_stopped
+from callboard.runtime.admission.command_routing import pass_on, told_as
 from callboard.runtime.admission.refusals import refusal_of_start
 from callboard.runtime.admission.start_plans import CodeElsewhere
 from callboard.runtime.cluster.forwarded_deliveries import delivery_of, headers_of
 from callboard.runtime.cluster.membership import Load
 from callboard.runtime.interpreter.code import named_code
+from callboard.runtime.run.inbox import ENDING
 from callboard.runtime.run.new_run import NewRun
 from callboard.runtime.worker.active_runs import CRASHED_RETRY_S, QUARANTINED, ActiveRuns, Counts, Hear
 from callboard.runtime.worker.assignment import Assignment
@@ -60,6 +63,9 @@ WAKING = frozenset({"start", "alarm", "wake", "usage", "hold", "release"})
 
 CONTINUED = frozenset({*TELLS, "hold", "release"})
 """Commands to a run that has ended which go to the run that continues it."""
+
+EVENTS_AT_ONCE = 1_000
+"""Number of events that are read at once when a command is looked for in a run that has ended."""
 
 LEAVING_RETRY_S = 0.5
 """Delay before checking again whether a leaving worker has given up a run."""
@@ -380,19 +386,35 @@ class Worker:
             self._active_runs.activate(ref, delivery, verb)
 
     async def _pass_to_successor(self, end: Recorded, delivery: Delivery, verb: str) -> bool:
-        """Route a command for a run that has ended to the run that continues it; return whether there is one."""
-        successor = successor_of(end.event)
-        if successor is None:
+        """Route a command for a run that has ended to the run that continues it; return whether there is one.
+
+        If the ended run has recorded the command, this is a redelivery, which is only acknowledged.
+        """
+        if successor_of(end.event) is None:
             return False
-        to = RunRef(end.ref.tenant, successor)
         try:
-            await route(self._log, to, verb, delivery.data, f"continued-{delivery.sequence}")
+            if not await self._has_recorded(end, delivery):
+                told = told_as(delivery)
+                if verb in ENDING:
+                    await mark_stopped(self._log, end.ref, Stop(verb, delivery.data, told))
+                to, _ = await find_newest_run(self._log, end.ref)
+                await pass_on(self._log, to, verb, delivery.data, told)
         except (NoAnswer, Full) as error:
             logger.warning("command is waiting for the log", run=end.ref.run, error=str(error))
             delivery.nak(1.0)
             return True
         delivery.ack()
         return True
+
+    async def _has_recorded(self, end: Recorded, delivery: Delivery) -> bool:
+        """Return whether a run that has ended has an event which names a command as its cause (law 9)."""
+        after = delivery.sequence
+        while after < end.sequence:
+            events = await self._log.read(end.ref, after=after, limit=EVENTS_AT_ONCE)
+            if any(item.ref == end.ref and item.event.cause == delivery.sequence for item in events):
+                return True
+            after = events[-1].sequence if events else end.sequence
+        return False
 
     async def _code_home(self, ref: RunRef) -> str:
         """Return the worker that has the code of a run which this one does not have; empty if this one may perform it.

@@ -10,7 +10,7 @@ import anyio
 from msgspec import Struct
 
 from callboard.bus import events as ev
-from callboard.bus.commands import Tell
+from callboard.bus.commands import TOLD_HEADER, Tell
 from callboard.bus.errors import CallboardError, LogUnreadable
 from callboard.bus.events import Event
 from callboard.bus.log.port import Recorded, whole
@@ -78,8 +78,10 @@ async def tell_and_wait(
         to = verdict.run_id or run
         if not verdict.duplicate and to == run:
             return await _wait_for_effect(client, run, verdict, feed, wait_s)
-    # Another run continues this one, or the run may have recorded an earlier command with this id already.
-    run = to
+    if to != run:
+        # Another run continues this one.
+        return await _wait_in_chain(client, to, verdict, wait_s)
+    # The run may have recorded an earlier command with this id already.
     last = await client.log.last(client.ref(run))
     ended = last is not None and last.event.type == ev.RunEnd.type and last.sequence < verdict.cause
     if last is not None and ended and successor_of(last.event) is None:
@@ -92,17 +94,51 @@ async def _wait_for_effect(
     client: Client, run: str, verdict: Verdict, feed: AsyncIterator[Recorded], wait_s: float
 ) -> Reception:
     """Find the effect of a command in the events that follow it. Raises as `tell_and_wait`."""
+    settling, until = Settling(run, verdict.cause), anyio.current_time() + wait_s
+    with anyio.move_on_at(until):
+        await _settle(client, settling, feed)
+    if settling.successor:
+        # The command is passed on to the run that continues this one.
+        return await _wait_in_chain(client, settling.successor, verdict, until - anyio.current_time())
+    return Reception(verdict, settling.recorded, settling.settled)
+
+
+async def _wait_in_chain(client: Client, run: str, verdict: Verdict, wait_s: float) -> Reception:
+    """Find the effect of a command in the events of a run that continues another one, and in those that continue it."""
     settling = Settling(run, verdict.cause)
     with anyio.move_on_after(wait_s):
-        async for item in feed:
-            # Other events may have large members, which need not be fetched.
-            if item.event.cause == verdict.cause or item.event.type in DECISIVE:
-                settling.apply(await whole(client.log, item))
-            if settling.answers_before:
-                settling.look_back(await client.events(run))
-            if settling.settled or settling.continued:
+        told = await _told(client, verdict.cause)
+        while True:
+            async with client.follow(settling.run, after=0) as feed:
+                await _settle(client, settling, feed, told)
+            if not settling.successor:
                 break
+            settling = Settling(settling.successor, 0)
     return Reception(verdict, settling.recorded, settling.settled)
+
+
+async def _settle(client: Client, settling: "Settling", feed: AsyncIterator[Recorded], told: str = "") -> None:
+    """Apply events until the effect of the command is known, or another run continues this one.
+
+    ``told`` identifies a command that may have been passed on; without it the sequence of the command is known.
+    """
+    async for item in feed:
+        cause = item.event.cause
+        if told and cause and item.event.n > 1 and await _told(client, cause) == told:
+            settling.cause = cause
+        # Other events may have large members, which need not be fetched.
+        if (cause and cause == settling.cause) or item.event.type in DECISIVE:
+            settling.apply(await whole(client.log, item))
+        if settling.answers_before:
+            settling.look_back(await client.events(settling.run))
+        if settling.settled or settling.successor:
+            break
+
+
+async def _told(client: Client, cause: int) -> str:
+    """Return what identifies a command, however often it is passed on; empty if the command is gone."""
+    command = await client.log.message(cause)
+    return command.headers.get(TOLD_HEADER, "") if command is not None else ""
 
 
 class Settling:
@@ -111,10 +147,10 @@ class Settling:
     def __init__(self, run: str, cause: int) -> None:
         self.recorded: Event | None = None
         self.settled = False
-        self.continued = False
-        """Whether another run continues this one before it recorded the command, which is passed on to that one."""
-        self._run = run
-        self._cause = cause
+        self.successor = ""
+        """The run that continues this one, if this one has not recorded the command, which is passed on to that one."""
+        self.run = run
+        self.cause = cause
         self._answer: ev.HumanAnswered | None = None
         self._ahead: int | None = 0
 
@@ -140,21 +176,21 @@ class Settling:
         payload = known_payload(event)
         if self._answer is not None:
             self._judge(self._answer, event)
-        elif event.cause == self._cause:
+        elif event.cause == self.cause:
             self.recorded = event
             if isinstance(payload, ev.CommandRefused):
-                raise NotTaken(payload.code, payload.message, self._run)
+                raise NotTaken(payload.code, payload.message, self.run)
             if isinstance(payload, ev.HumanAnswered):
                 self._answer, self._ahead = payload, 0 if payload.k == 1 else None
             self.settled = self._answer is None
         elif isinstance(payload, ev.RunDiverged):
             message = f"the run has diverged, so the command waits: {payload.message}"
-            raise NotTaken(payload.code, message, self._run, DIVERGED_REMEDY)
+            raise NotTaken(payload.code, message, self.run, DIVERGED_REMEDY)
         elif isinstance(payload, ev.RunEnd):
             if payload.successor is not None:
-                self.continued = True
+                self.successor = payload.successor.run
                 return
-            raise NotTaken("run.finished", "the run has ended; it comes too late", self._run)
+            raise NotTaken("run.finished", "the run has ended; it comes too late", self.run)
 
     def _judge(self, answer: ev.HumanAnswered, event: Event) -> None:
         match known_payload(event):
@@ -162,13 +198,13 @@ class Settling:
                 self.settled = True
             case ev.HumanClosed(outcome=outcome, k=k) if event.key == answer.interaction:
                 how = f"answer {k} was taken" if outcome == "answered" else _CLOSED[outcome]
-                raise NotTaken("answer.late", f"{answer.interaction}: {how} before it", self._run)
+                raise NotTaken("answer.late", f"{answer.interaction}: {how} before it", self.run)
             case ev.EffectCancelled() if event.key == answer.interaction:
-                raise NotTaken("answer.late", f"{answer.interaction}: {_CLOSED['cancelled']} before it", self._run)
+                raise NotTaken("answer.late", f"{answer.interaction}: {_CLOSED['cancelled']} before it", self.run)
             case ev.NodeWarning(reason=reason) if _refuses(event, answer.interaction):
                 if not self._ahead:
                     remedy = "The question is still open: answer again."
-                    raise NotTaken("answer.not_understood", reason, self._run, remedy)
+                    raise NotTaken("answer.not_understood", reason, self.run, remedy)
                 self._ahead -= 1
             case _:
                 pass

@@ -422,6 +422,28 @@ async def counting_signals(total: int, each: int, seen: list[int] | None = None)
 
 
 @workflow
+async def taking_commands(left: int, seen: list[str] | None = None) -> list[str]:
+    """Take a signal and an answer per run, and at last a signal."""
+    seen = [*(seen or []), await signal("item", str), await ask("Go on?", str)]
+    if left:
+        continue_as_new(left - 1, seen)
+    return [*seen, await signal("last", str)]
+
+
+@step
+async def tick() -> None:
+    """Perform something."""
+
+
+@workflow
+async def continuing_at_once(busy: bool, n: int = 0) -> None:
+    """Continue for ever."""
+    if busy:
+        await tick()
+    continue_as_new(busy, n + 1)
+
+
+@workflow
 async def sleeping(n: int = 0) -> int:
     if n < 2:
         continue_as_new(n + 1)

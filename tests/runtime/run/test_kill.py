@@ -207,6 +207,8 @@ async def test_a_run_whose_cancellation_said_much_can_be_killed(plain_log: None)
     harness = harness_for(plays.cancelled, inline_bytes_max=1_000)
     ref = await harness.accept("p")
     with anyio.move_on_after(1):
+        await harness.perform(ref)
+    with anyio.move_on_after(1):
         await harness.perform(ref, harness.command("cancel", reason="enough", message="m" * 10_000))
     assert "cancel.requested" in types(await harness.events(ref))
     assert "run.end" not in types(await harness.events(ref))
