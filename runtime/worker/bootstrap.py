@@ -41,11 +41,16 @@ def worker_name() -> str:
 
 @asynccontextmanager
 async def open_worker(
-    connection: Connection, env: Mapping[str, str] | None = None, *, guest: bool = False
+    connection: Connection,
+    env: Mapping[str, str] | None = None,
+    *,
+    guest: bool = False,
+    server_up_at: float | None = None,
 ) -> AsyncGenerator[Worker]:
     """Run a worker during the block; it is ready when the block begins.
 
-    A ``guest`` performs the runs that name it, and others only if there is no other worker.
+    A ``guest`` performs the runs that name it, and others only if there is no other worker. ``server_up_at`` is when
+    the embedded server of the data directory became ready, if the parent of this process runs it.
 
     :raises ClockSkewed: if the clock of this machine differs too much from the server's
     """
@@ -64,7 +69,8 @@ async def open_worker(
     lent = os.environ if env is None else env
     services = Services(config, connection.nc, outbox, worker=name, env=lent, log=connection.log, guest=guest)
     await services.outgoing.prepare()
-    watch = StoreWatch(connection)
+    watch = StoreWatch(connection, nearby=server_up_at is not None)
+    up_at = connection.server.up_at if connection.server is not None else server_up_at
     worker = Worker(
         connection.nc,
         connection.log,
@@ -76,7 +82,7 @@ async def open_worker(
         guest=guest,
         fullness=lambda: watch.share,
         has_model=config.model is not None,
-        all_back_at=connection.server.up_at + ALL_BACK_S if connection.server is not None else inf,
+        all_back_at=up_at + ALL_BACK_S if up_at is not None else inf,
     )
     # A guest that does not run the server sends no notices: its rules may differ from those of the other workers.
     rules = config.notify if not guest or connection.server is not None else {}

@@ -8,6 +8,7 @@ import structlog
 from callboard.bus.errors import StreamBounded
 from callboard.bus.log.port import Full, NoAnswer
 from callboard.bus.nats.jetstream_api import api
+from callboard.bus.nats.server.disk_limit import running_usage
 from callboard.bus.nats.server.program import Usage
 from callboard.bus.nats.stream import bounds_of, lost_bytes
 from callboard.service.client.connection import Connection
@@ -39,10 +40,12 @@ def say_room(full: Full | None) -> None:
 
 
 class StoreWatch:
-    """Checks the store periodically."""
+    """Checks the store periodically. ``nearby`` says that the server is the embedded one of the data directory, which
+    the parent of this process runs."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, *, nearby: bool = False) -> None:
         self._connection = connection
+        self._nearby = nearby
         self._level = 0
         self.share: float | None = None
         """The used share of the store's capacity, 1 if it is full; None if no limit is known."""
@@ -97,10 +100,12 @@ class StoreWatch:
         )
 
     async def _of_server(self) -> Usage | None:
-        """The usage of the embedded server's disk, if the server is ours."""
+        """The usage of the embedded server's disk, if this process or its parent runs it."""
+        # A server that does not answer is as full as before.
         if self._connection.server is not None:
-            # A server that does not answer is as full as before.
             self._said = await self._connection.server.usage() or self._said
+        elif self._nearby:
+            self._said = await running_usage(self._connection.config.data_dir) or self._said
         return self._said
 
     async def _of_account(self) -> Usage | None:

@@ -73,7 +73,7 @@ async def open_connection(
             Subjects(config.prefix),
             partitions=config.partitions,
             replicas=config.replicas,
-            group_commit=_group_commit(config, server),
+            group_commit=group_commits(config, server),
             ours=server is not None,
         )
         if server is not None:
@@ -90,7 +90,7 @@ def _segments(config: Config) -> SegmentStore:
     return SegmentCache(SegmentBucket(rule.to, rule.endpoint), config.data_dir / CACHE_FOLDER)
 
 
-def _group_commit(config: Config, server: EmbeddedServer | None) -> bool:
+def group_commits(config: Config, server: EmbeddedServer | None) -> bool:
     """Whether to use group commit. It pays off where every append is synced, which is known of the embedded server
     only."""
     if config.group_commit == "auto":

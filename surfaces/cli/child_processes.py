@@ -1,27 +1,35 @@
-"""Child processes of ``callboard up`` and ``callboard worker``: more workers, the HTTP server and retention.
+"""Child processes of ``callboard up`` and ``callboard worker``: the workers, the HTTP server and retention.
 
 A child that dies is started again. The parent writes the child's configuration, with its secrets, to the child's
 standard input and keeps that open: when the parent exits, the input ends and the child exits too. A child logs to the
 parent's stderr. Signals reach only the parent, which terminates its children.
+
+A child reports to its parent through a pipe, one byte at a time (`report`): that it is ready, that it cannot work, and
+that its event loop still runs. The parent kills a child whose loop has stopped, because code in C can hold a process in
+such a way that it obeys nothing else.
 """
 
+import gc
 import os
 import pickle
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 
 import anyio
 import anyio.abc
 import structlog
+from anyio import to_thread
 from msgspec import Struct
 
 from callboard.lib.backoff import backoff_s
 from callboard.runtime.settings import logs
 from callboard.runtime.settings.config import Config
+from callboard.surfaces.cli.launching import PROGRAM, Launched, Process, launch
+from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.streams import ignore_lost_output
 
 log = structlog.get_logger(__name__)
@@ -32,12 +40,26 @@ RESTART_PAUSE_S = 0.2
 RESTART_PAUSE_MAX_S = 30.0
 """First and longest pause before a dead child is started again."""
 
-BEGIN_S = 0.5
-"""Pause before the first child starts. Starting a process takes most of a second of a core; until then, runs that other
-workers left behind continue in the parent."""
-
 STABLE_S = 10.0
 """A child that has run for at least this long is started again without a pause."""
+
+BEAT_S = LOOK_S = 1.0
+SILENT_LOOKS = 30
+"""How often a child reports that its loop runs, and how often the parent looks. After so many looks without a report
+the child is killed; by then, other workers have taken its runs over (``ack_wait_s``). Looks are counted, instead of
+time, because parent and child may have been suspended together."""
+
+EXIT_LOOK_S = 0.02
+"""Pause between the end of a child's reports and the next look at whether it has exited."""
+
+STOP_WAIT_S = 10.0
+"""How much longer than its effects a child may take to stop, before it is killed."""
+
+YOUNG_OBJECTS = 50_000
+"""Containers created before the garbage collector looks at them while modules are imported, which stay alive."""
+
+READY, REFUSED, BEAT = b"R", b"X", b"."
+"""The reports of a child: it is ready, or waits for other code; it cannot work, and has printed why; its loop runs."""
 
 
 class ProcessOptions(Struct, frozen=True):
@@ -45,8 +67,9 @@ class ProcessOptions(Struct, frozen=True):
 
     ``joins`` says that the server runs elsewhere; otherwise it is ours, over the data directory. ``listener`` is the
     descriptor of a bound socket, which the HTTP child inherits; ``code`` names the Python workflows to host, and
-    ``kept`` has those that were unpacked from the log: what to load, and the folder. With ``reloads``, all workers are
-    child processes, which start again when the code has changed; ``registers`` says that a child registers its code.
+    ``kept`` has those that were unpacked from the log: what to load, and the folder. With ``reloads``, the workers
+    start again when the code has changed; the one that ``registers`` registers the code. ``server_up_at`` is when the
+    embedded server became ready, on the clock of event loops, if the parent runs it.
     """
 
     config: Config
@@ -58,6 +81,8 @@ class ProcessOptions(Struct, frozen=True):
     kept: tuple[tuple[str, Path], ...] = ()
     reloads: bool = False
     registers: bool = False
+    server_up_at: float | None = None
+    settings: Settings = Settings()
 
 
 class ChildProcess(Struct, frozen=True):
@@ -68,59 +93,84 @@ class ChildProcess(Struct, frozen=True):
     process_options: ProcessOptions
 
 
+class Kept:
+    """A child that is kept. ``started`` is set when it is ready for the first time, or has failed before.
+
+    ``refused`` is its exit code if it cannot work, for which it has printed the reason; it is not started again.
+    """
+
+    def __init__(self) -> None:
+        self.started = anyio.Event()
+        self.refused: int | None = None
+
+
 class ChildProcesses:
     """The children of this process."""
 
     def __init__(self, tasks: anyio.abc.TaskGroup) -> None:
         self._tasks = tasks
-        self._processes: dict[anyio.abc.Process, ChildProcess] = {}
-        self._restarting: set[anyio.abc.Process] = set()
+        self._processes: dict[Process, ChildProcess] = {}
+        self._restarting: set[Process] = set()
         self._restarted = anyio.Event()
         self._stopping = False
         self._gone = anyio.Event()
 
-    def keep(self, child: ChildProcess) -> None:
-        """Start a child, and start it again whenever it dies."""
-        self._tasks.start_soon(self._keep, child)
+    def keep(self, child: ChildProcess, launched: "Launched | None" = None) -> Kept:
+        """Start a child, and start it again whenever it dies. ``launched`` is its process, if it has one already."""
+        kept = Kept()
+        self._tasks.start_soon(self._keep, child, kept, launched)
+        return kept
 
     def restart(self, perform: Callable[[ProcessOptions], Awaitable[None]]) -> None:
         """Terminate the children that run this function, and start them again at once, also those that have died."""
         for process, child in self._processes.items():
             if child.perform is perform:
                 self._restarting.add(process)
-                _terminate(process)
+                process.terminate()
         self._restarted.set()
         self._restarted = anyio.Event()
 
-    async def stop(self) -> None:
-        """Terminate all children, and wait until they have exited."""
+    async def stop(self, effects_wait_s: float) -> None:
+        """Terminate all children, and wait until they have exited. Kill those that take much longer than
+        ``effects_wait_s``, which is how long running effects may finish."""
         self._stopping = True
         for process in self._processes:
-            _terminate(process)
+            process.terminate()
+        with anyio.move_on_after(effects_wait_s + STOP_WAIT_S) as waiting:
+            await self._wait_gone()
+        if waiting.cancelled_caught:
+            for process, child in self._processes.items():
+                log.error("child process does not stop, killing it", name=child.name, pid=process.pid)
+                process.kill()
+            await self._wait_gone()
+
+    async def _wait_gone(self) -> None:
         while self._processes:
             self._gone = anyio.Event()
             await self._gone.wait()
 
-    async def _keep(self, child: ChildProcess) -> None:
+    async def _keep(self, child: ChildProcess, kept: Kept, launched: Launched | None) -> None:
         in_a_row = 0
-        await anyio.sleep(BEGIN_S)
         while not self._stopping:
             began = anyio.current_time()
-            process = await self._start(child)
+            launched = launched or launch(child.name, child.process_options.listener)
+            process = launched.process
             self._processes[process] = child
+            log.info("child process was started", name=child.name, pid=process.pid)
             if self._stopping:
                 # `stop` was called while the child was starting.
-                _terminate(process)
+                process.terminate()
             try:
-                await _send_child(process, child)
-                returncode = await process.wait()
+                returncode = await _attend(launched, child, kept)
             finally:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                with anyio.CancelScope(shield=True):
-                    await process.aclose()
+                launched.end()
                 del self._processes[process]
                 self._gone.set()
+            if launched.has_refused and not kept.started.is_set():
+                kept.refused = returncode
+                kept.started.set()
+                return
+            launched = None
             if self._stopping:
                 return
             if process in self._restarting:
@@ -133,30 +183,39 @@ class ChildProcesses:
             with anyio.move_on_after(pause_s):
                 await self._restarted.wait()
 
-    async def _start(self, child: ChildProcess) -> anyio.abc.Process:
-        process = await anyio.open_process(
-            [sys.executable, "-m", __name__, child.name],
-            stdin=subprocess.PIPE,
-            stdout=None,
-            stderr=None,
-            pass_fds=() if child.process_options.listener is None else (child.process_options.listener,),
-            start_new_session=True,  # a Ctrl-C in the terminal reaches only the parent
-        )
-        log.info("child process was started", name=child.name, pid=process.pid)
-        return process
+
+async def _attend(launched: Launched, child: ChildProcess, kept: Kept) -> int:
+    """Send a child its options, note its reports, and kill it if they stay away after they have begun; return its exit
+    code."""
+    process, has_begun, silent = launched.process, False, 0
+    await to_thread.run_sync(launched.send, pickle.dumps(child))
+    while process.poll() is None:
+        said = await _wait_reports(launched)
+        has_begun = has_begun or bool(said)
+        # A debugger may hold a child in which code is developed.
+        silent = silent + 1 if has_begun and said is None and not child.process_options.reloads else 0
+        if silent == SILENT_LOOKS:
+            why = "its event loop is held, by code in C for example, or the process was stopped"
+            log.error("child process is silent, killing it", name=child.name, pid=process.pid, why=why)
+            process.kill()
+        _note(said, launched, kept)
+    _note(launched.read(), launched, kept)
+    return process.wait()
 
 
-def _terminate(process: anyio.abc.Process) -> None:
-    with suppress(ProcessLookupError):  # it has already exited
-        process.terminate()
+async def _wait_reports(launched: Launched) -> bytes | None:
+    """Wait a while for reports of a child; return them, empty if it is exiting, and None if there are none."""
+    with anyio.move_on_after(LOOK_S):
+        await anyio.wait_readable(launched.reports)
+    if (said := launched.read()) == b"":
+        await anyio.sleep(EXIT_LOOK_S)
+    return said
 
 
-async def _send_child(process: anyio.abc.Process, child: ChildProcess) -> None:
-    assert process.stdin is not None
-    with suppress(
-        anyio.BrokenResourceError, anyio.ClosedResourceError
-    ):  # the child has died; its exit is handled by the caller
-        await process.stdin.send(pickle.dumps(child))
+def _note(said: bytes | None, launched: Launched, kept: Kept) -> None:
+    launched.has_refused = launched.has_refused or REFUSED in (said or b"")
+    if READY in (said or b""):
+        kept.started.set()
 
 
 @asynccontextmanager
@@ -177,6 +236,33 @@ async def watch_parent() -> AsyncGenerator[None]:
         tasks.cancel_scope.cancel()
 
 
+_reporting = -1
+"""The pipe to the parent, in a child."""
+
+
+def report(what: bytes) -> None:
+    """Report to the parent, if this process is a child."""
+    if _reporting >= 0:
+        # If the parent is stopped and the pipe is full, one more report says nothing new.
+        with suppress(BlockingIOError, BrokenPipeError):
+            os.write(_reporting, what)
+
+
+@asynccontextmanager
+async def reporting_life() -> AsyncGenerator[None]:
+    """Report during the block that the event loop runs."""
+
+    async def beat() -> None:
+        while True:
+            report(BEAT)
+            await anyio.sleep(BEAT_S)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(beat)
+        yield
+        tasks.cancel_scope.cancel()
+
+
 async def _cancel_at_end_of_input(scope: anyio.CancelScope) -> None:
     await anyio.wait_readable(STDIN)
     log.warning("the parent process has exited")
@@ -184,21 +270,46 @@ async def _cancel_at_end_of_input(scope: anyio.CancelScope) -> None:
 
 
 def main() -> None:
-    """Run as a child: read a `ChildProcess` from standard input and perform it."""
+    """Run as a child in a new Python."""
+    gc.set_threshold(YOUNG_OBJECTS)
+    sys.exit(perform_child(int(sys.argv[2])))
+
+
+def perform_child(reporting: int, *modules: str) -> int:
+    """Read a `ChildProcess` from standard input, perform it, and return the exit code.
+
+    ``reporting`` is the pipe to the parent. The ``modules`` are imported while the parent still finds out the options.
+    """
+    global _reporting
     # The parent handles Ctrl-C.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    _reporting = reporting
+    os.set_inheritable(_reporting, False)
+    os.set_blocking(_reporting, False)
+    for module in modules:
+        import_module(module)
     with os.fdopen(os.dup(STDIN), "rb") as given:
         try:
             child: ChildProcess = pickle.load(given)
         except EOFError:
-            return  # the parent exited before it sent anything
+            return 0  # the parent exited before it sent anything
     config = child.process_options.config
     with ignore_lost_output():
         logs.configure(config.log_level, config.log_format)
         logs.keep_out(config.secrets())
-        anyio.run(child.perform, child.process_options)
+        try:
+            anyio.run(child.perform, child.process_options)
+        except (Exception, BaseExceptionGroup) as error:
+            from callboard.surfaces.cli.errors import report as print_error
+
+            settings = child.process_options.settings
+            code = print_error(error, as_json=settings.as_json, settings=settings)
+            report(REFUSED)
+            return code
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    # Pickles and reports are of the module by its name.
+    import_module(PROGRAM).main()

@@ -1,6 +1,6 @@
 """``callboard up --dev``: workers whose code is loaded again when its files change.
 
-The workers are child processes, and each load is one of a new process: so no module is left of the code before.
+Each load is one of a new process: so no module is left of the code before.
 """
 
 import signal
@@ -15,11 +15,9 @@ from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN
 from callboard.runtime.hosting.code_loader import Bundle, code_changes, find_sources, load, load_kept
 from callboard.runtime.hosting.code_registration import register_bundle
 from callboard.service.client.connection import Connection
-from callboard.service.operations.replay_all import Location, replay_all
-from callboard.surfaces.cli.child_processes import ProcessOptions
+from callboard.surfaces.cli.child_processes import READY, ProcessOptions, report
 from callboard.surfaces.cli.errors import error_text
 from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.runs import find_runs, parse_question
 
 DIVERGED = "replay.diverged"
 
@@ -54,19 +52,20 @@ async def load_or_wait(process_options: ProcessOptions, signals: AsyncIterator[s
     :raises CallboardError: if it cannot be loaded, and is not reloaded
     """
     try:
-        host_kept(process_options)
+        _host_kept(process_options)
         return [load(one) for one in process_options.code]
     except CallboardError as error:
         if not process_options.reloads:
             raise
         if process_options.registers:
             say(f"{error_text(error)}\nNo runs are performed until the code is corrected.", err=True)
+        report(READY)
     async for _first in signals:
         break
     return None
 
 
-def host_kept(process_options: ProcessOptions) -> None:
+def _host_kept(process_options: ProcessOptions) -> None:
     """Load earlier versions of code. They are not registered: names keep referring to the code of today.
 
     :raises CallboardError: if one cannot be loaded
@@ -92,6 +91,9 @@ async def register_code(connection: Connection, code: Sequence[str], bundles: Se
 
 async def _say_diverging(connection: Connection) -> None:
     """Print which open runs do not follow the code of this process."""
+    from callboard.service.operations.replay_all import Location, replay_all
+    from callboard.surfaces.cli.runs import find_runs, parse_question
+
     config = connection.config
     # A run that has not ended has no time of its end to compare.
     question = parse_question(f"language={code_language()} and not ended>1970-01-02")

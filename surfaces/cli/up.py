@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.launching import Launched, forked
 from callboard.surfaces.cli.options import import_from_option
 from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 from callboard.surfaces.cli.streams import ignore_lost_output
@@ -150,15 +151,20 @@ def _run_workers(
         import anyio
 
         from callboard.runtime.hosting.names import split_kept_name
-        from callboard.surfaces.cli.child_processes import ProcessOptions
+        from callboard.surfaces.cli.child_processes import ProcessOptions, perform_child
 
         folders = tuple(Path(folder).absolute() for folder in code[0])
         wanted = [kept for one in code[1] if (kept := split_kept_name(one)) is not None]
         today = tuple(one for one in code[1] if split_kept_name(one) is None)
-        with tempfile.TemporaryDirectory(prefix="callboard-code-") as home:
+        with (
+            forked(lambda reporting: perform_child(reporting, WORKER_PROCESS)) as launched,
+            tempfile.TemporaryDirectory(prefix="callboard-code-") as home,
+        ):
             kept = anyio.run(_unpack, wanted, Path(home), config) if wanted else ()
-            options = ProcessOptions(config, folders, drain_wait, joins, code=today, kept=kept, reloads=reloads)
-            status = anyio.run(start_workers, options, settings)
+            options = ProcessOptions(
+                config, folders, drain_wait, joins, code=today, kept=kept, reloads=reloads, settings=settings
+            )
+            status = anyio.run(start_workers, options, settings, launched)
         ctx.exit(status)
 
 
@@ -179,15 +185,18 @@ async def _unpack(wanted: list[tuple[str, str]], home: "Path", config: "Config")
     return tuple(found)
 
 
-WORKER = "callboard.surfaces.cli.worker"
+SUPERVISOR = "callboard.surfaces.cli.worker"
+WORKER_PROCESS = "callboard.surfaces.cli.worker_process"
+"""The modules that the command and the first worker import while the server starts."""
 
 
-async def start_workers(process_options: "ProcessOptions", settings: Settings) -> int:
+async def start_workers(process_options: "ProcessOptions", settings: Settings, launched: Launched) -> int:
     """Run workers until a signal arrives and all of them are drained; return the exit code.
 
-    The embedded server starts while a thread imports what performs runs.
+    The embedded server starts while the process of the first worker imports what performs runs, and a thread what
+    supervises.
 
-    :raises OperatorError: if the server or a worker cannot work
+    :raises OperatorError: if the server cannot work
     """
     from callboard.bus.errors import StoreLocked
     from callboard.bus.nats.server.embedded import EmbeddedServer
@@ -195,11 +204,11 @@ async def start_workers(process_options: "ProcessOptions", settings: Settings) -
 
     config, server = process_options.config, None
     async with AsyncExitStack() as stack:
-        with importing(WORKER):
+        with importing(SUPERVISOR):
             if not process_options.joins and config.nats_url is None:
                 # If the store is locked, another process runs the server: this one finds it, or waits for it.
                 with suppress(StoreLocked):
                     server = await stack.enter_async_context(EmbeddedServer(config.data_dir, sync=config.sync))
         from callboard.surfaces.cli.worker import run_workers
 
-        return await run_workers(process_options, settings, server)
+        return await run_workers(process_options, settings, launched, server)

@@ -1,4 +1,8 @@
-"""Workers that run until they are stopped and drained, their child processes, and the addresses that they print."""
+"""The supervisor of workers: keeps child processes until they are stopped and drained, and prints the addresses.
+
+The supervisor also runs the embedded server, answers requests and exports. It performs no runs, and executes no code of
+workflows: if such code crashes its process, the other workers and the server continue.
+"""
 
 import shlex
 import signal
@@ -17,77 +21,76 @@ from callboard.bus.nats.credentials import with_placeholders
 from callboard.bus.nats.server.data_directory import running_url
 from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.features.telemetry.exporters import open_exporters
-from callboard.features.telemetry.log_exporter import exporting_logs
-from callboard.runtime.hosting.code_loader import load
-from callboard.runtime.hosting.code_registration import register_bundle
 from callboard.runtime.settings.config import FILE_NAME, Config
-from callboard.runtime.worker.bootstrap import open_worker
 from callboard.runtime.worker.collector import settled_collector
-from callboard.runtime.worker.worker import Worker
-from callboard.service.client.connection import Connection, open_connection
+from callboard.service.client.connection import Connection, group_commits
 from callboard.service.operations.reach import join, reach
 from callboard.service.operations.results import compact
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.child_processes import (
     ChildProcess,
     ChildProcesses,
+    Kept,
     ProcessOptions,
     open_child_processes,
-    watch_parent,
 )
+from callboard.surfaces.cli.child_roles import run_cold_child, run_http_child, run_retention_child, run_worker_child
+from callboard.surfaces.cli.launching import Launched
 from callboard.surfaces.cli.output import say
 from callboard.surfaces.cli.page import note_page
-from callboard.surfaces.cli.process import stop_signals, worker_environment
-from callboard.surfaces.cli.reloading import host_kept, load_or_wait, register_code, reloading
+from callboard.surfaces.cli.process import stop_signals
 from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.views import program
 from callboard.surfaces.http.address import LOOPBACK, listening_nearby, url_of
 from callboard.surfaces.nats.micro_service import open_service
 
 
-async def run_workers(process_options: ProcessOptions, settings: Settings, server: EmbeddedServer | None = None) -> int:
+async def run_workers(
+    process_options: ProcessOptions, settings: Settings, launched: Launched, server: EmbeddedServer | None = None
+) -> int:
     """Run workers until a signal arrives and all of them are drained; return the exit code.
 
-    ``server`` is the embedded server over the data directory, if this process runs it already.
+    ``launched`` is the process of the first worker, and ``server`` the embedded server over the data directory, if this
+    process runs it already.
 
-    :raises OperatorError: if the server or a worker cannot work
+    :raises OperatorError: if the server cannot work
     """
+    config, is_stopped = process_options.config, False
     async with AsyncExitStack() as stack:
-        env = stack.enter_context(worker_environment(None, *process_options.folders))
-        bundles = [] if process_options.reloads else [load(one) for one in process_options.code]
-        if not process_options.reloads:
-            host_kept(process_options)
         signals = stack.enter_context(anyio.open_signal_receiver(*stop_signals()))
         name = "callboard worker" if process_options.joins else "callboard up"
         opening = (
-            reach(process_options.config, reads=False, name=name, refused_wait_s=None)
+            reach(config, reads=False, name=name, refused_wait_s=None)
             if process_options.joins
-            else join(process_options.config, name=name, say=partial(say, err=True), server=server)
+            else join(config, name=name, say=partial(say, err=True), server=server)
         )
         connection = await stack.enter_async_context(opening)
         await stack.enter_async_context(open_exporters(connection))
-        worker = None if process_options.reloads else await stack.enter_async_context(open_worker(connection, env))
-        for bundle in bundles:
-            await register_bundle(connection, bundle)
-        await stack.enter_async_context(open_service(connection))
         children = await stack.enter_async_context(open_child_processes())
-        for number in range(2 if worker is not None else 1, process_options.config.worker_processes() + 1):
-            options = replace(_child_options(connection, process_options), registers=number == 1)
-            children.keep(ChildProcess(f"worker-{number}", run_worker_child, options))
         if process_options.reloads:
+            from callboard.surfaces.cli.reloading import reloading
+
             await stack.enter_async_context(
                 reloading(process_options.code, partial(children.restart, run_worker_child))
             )
-        if process_options.config.retention:
-            children.keep(ChildProcess("retention", run_retention_child, _child_options(connection, process_options)))
-        if process_options.config.cold is not None:
-            children.keep(ChildProcess("cold", run_cold_child, _child_options(connection, process_options)))
+        options = _child_options(connection, process_options)
+        first = children.keep(ChildProcess("worker-1", run_worker_child, replace(options, registers=True)), launched)
+        await stack.enter_async_context(open_service(connection))
+        is_stopped = await _is_stopped_before(first, signals)
+        if first.refused is not None:
+            return first.refused
+        for number in range(2, config.worker_processes() + 1):
+            children.keep(ChildProcess(f"worker-{number}", run_worker_child, options))
+        if config.retention:
+            children.keep(ChildProcess("retention", run_retention_child, options))
+        if config.cold is not None:
+            children.keep(ChildProcess("cold", run_cold_child, options))
         page = None if process_options.joins else await _serve_http(stack, children, connection, process_options)
         stack.enter_context(settled_collector())
-        _print_addresses(connection, settings, page, process_options)
-        async for _first in signals:
-            break
-        drained = await _drain_all(worker, children, process_options, settings, signals)
+        if not is_stopped:
+            _print_addresses(connection, settings, page, process_options)
+            await anext(signals)
+        drained = await _drain_all(children, process_options, settings, signals)
     if settings.as_json:
         say(compact({"stopped": True, "drained": drained}))
     else:
@@ -95,12 +98,31 @@ async def run_workers(process_options: ProcessOptions, settings: Settings, serve
     return exits.OK if drained else exits.INTERRUPTED
 
 
+async def _is_stopped_before(first: Kept, signals: AsyncIterator[signal.Signals]) -> bool:
+    """Wait until a child has started; return whether a signal has arrived before that."""
+    is_stopped = False
+    async with anyio.create_task_group() as tasks:
+
+        async def wait_started() -> None:
+            await first.started.wait()
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(wait_started)
+        await anext(signals)
+        is_stopped = True
+        tasks.cancel_scope.cancel()
+    return is_stopped
+
+
 def _child_options(connection: Connection, process_options: ProcessOptions) -> ProcessOptions:
     """Return the options of a child process: it connects to the same server."""
-    config = connection.config.absolute()
-    return replace(
-        process_options, config=config.at(connection.server.url) if connection.server is not None else config
-    )
+    config, server = connection.config.absolute(), connection.server
+    if server is None:
+        return replace(process_options, config=config)
+    config = config.at(server.url)
+    if group_commits(connection.config, server):
+        config = config.model_copy(update={"group_commit": "on"})
+    return replace(process_options, config=config, server_up_at=server.up_at)
 
 
 async def _serve_http(
@@ -138,75 +160,26 @@ def _token_of(config: Config) -> SecretStr | None:
     return SecretStr(token) if token else None
 
 
-async def run_http_child(process_options: ProcessOptions) -> None:
-    """Run as the child process that serves HTTP."""
-    from callboard.surfaces.cli.http import serve_http_child
-
-    await serve_http_child(process_options)
-
-
-async def run_cold_child(process_options: ProcessOptions) -> None:
-    """Run as the child process that moves runs to cold storage."""
-    from callboard.surfaces.cli.cold import attend_cold
-
-    await attend_cold(process_options)
-
-
-async def run_retention_child(process_options: ProcessOptions) -> None:
-    """Run as the child process that applies the retention rules."""
-    from callboard.surfaces.cli.removal import attend_retention
-
-    await attend_retention(process_options)
-
-
-async def run_worker_child(process_options: ProcessOptions) -> None:
-    """Run as a child process that is a worker, until SIGTERM, and drain; or until the parent exits."""
-    async with AsyncExitStack() as stack:
-        env = stack.enter_context(worker_environment(None, *process_options.folders))
-        signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGTERM))
-        await stack.enter_async_context(watch_parent())
-        bundles = await load_or_wait(process_options, signals)
-        if bundles is None:
-            return
-        connection = await stack.enter_async_context(
-            open_connection(process_options.config, "callboard worker", gaps_expected=True)
-        )
-        stack.enter_context(exporting_logs(process_options.config.otel))
-        worker = await stack.enter_async_context(open_worker(connection, env))
-        if process_options.registers:
-            await register_code(connection, process_options.code, bundles)
-        stack.enter_context(settled_collector())
-        async for _first in signals:
-            break
-        await worker.drain(process_options.drain_wait_s)
-
-
 async def _drain_all(
-    worker: Worker | None,
     children: ChildProcesses,
     process_options: ProcessOptions,
     settings: Settings,
     signals: AsyncIterator[signal.Signals],
 ) -> bool:
-    """Drain this worker and the child processes, unless a second signal arrives; return whether they were drained."""
+    """Drain the child processes, unless a second signal arrives; return whether they were drained."""
     if not settings.as_json:
-        runs = "" if worker is None else f"{worker.active} run{'s' if worker.active != 1 else ''} here, "
-        say(f"Stopping: {runs}at most {process_options.drain_wait_s:g} s; interrupt again to stop at once.", err=True)
+        say(f"Stopping: at most {process_options.drain_wait_s:g} s; interrupt again to stop at once.", err=True)
     drained = False
 
     async def drain(scope: anyio.CancelScope) -> None:
         nonlocal drained
-        async with anyio.create_task_group() as both:
-            both.start_soon(children.stop)
-            if worker is not None:
-                both.start_soon(worker.drain, process_options.drain_wait_s)
+        await children.stop(process_options.drain_wait_s)
         drained = True
         scope.cancel()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(drain, tasks.cancel_scope)
-        async for _second in signals:
-            break
+        await anext(signals)
         tasks.cancel_scope.cancel()
     return drained
 

@@ -1,10 +1,11 @@
-"""The child processes of one command: workers share the runs, all are started anew, and go when it goes."""
+"""The child processes of one command: they perform the runs, are started anew if they die, and go when it goes."""
 
 import json
 import os
 import select
 import signal
 import subprocess
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import count
@@ -13,11 +14,14 @@ from typing import Any
 
 import httpx
 import pytest
+from anyio.lowlevel import checkpoint
 
 from callboard.runtime.settings.config import WORKERS_MAX, load
-from callboard.surfaces.cli import exits
+from callboard.surfaces.cli import child_processes, exits
+from callboard.surfaces.cli.child_processes import BEAT, READY, ChildProcess, ProcessOptions, open_child_processes
+from callboard.surfaces.cli.launching import Launched
 from callboard.surfaces.http.address import AddressUnusable, listening, listening_nearby
-from tests.support.cli_stage import Place
+from tests.support.cli_stage import Place, shown_url
 
 
 @pytest.fixture
@@ -27,19 +31,19 @@ def place(tmp_path: Path) -> Place:
 
 @contextmanager
 def up(place: Place) -> Generator[tuple[subprocess.Popen[str], int]]:
-    """`callboard up` with another worker as its child; with that one's process id."""
+    """`callboard up` with two workers; with the process id of the first one."""
     with place.process("up", "--json", "--workers", "2", env={"CALLBOARD_LOG_FORMAT": "json"}) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["data_dir"]
-        yield process, logged(process, "child process was started")["pid"]
+        yield process, logged(process, "child process was started", "worker-1")["pid"]
 
 
-def logged(process: subprocess.Popen[str], event: str) -> dict[str, Any]:
-    """Read the log up to a line."""
+def logged(process: subprocess.Popen[str], event: str, name: str | None = None) -> dict[str, Any]:
+    """Read the log up to a line, about the child of that name."""
     assert process.stderr is not None
     for line in process.stderr:
         said = json.loads(line) if line.startswith("{") else {}
-        if said.get("event") == event:
+        if said.get("event") == event and name in (None, said.get("name")):
             return said
     raise AssertionError(f"the log ended without {event!r}")
 
@@ -82,11 +86,89 @@ def test_one_that_dies_is_started_anew_and_goes_with_the_command(place: Place) -
     with up(place) as (process, child):
         os.kill(child, signal.SIGKILL)
         assert logged(process, "child process died")["returncode"] == -signal.SIGKILL
-        anew = logged(process, "child process was started")["pid"]
+        anew = logged(process, "child process was started", "worker-1")["pid"]
         assert anew != child
         process.kill()
         process.wait()
         wait_until_gone(anew)
+
+
+CRASHING = """\
+import os
+from pathlib import Path
+from callboard import step, workflow
+
+with Path("imported_by").open("a") as file:
+    print(os.getpid(), file=file)
+
+@step
+def dies() -> int: os._exit(3)
+
+@workflow
+async def crashing() -> int: return await dies()
+
+@workflow
+async def sound() -> int: return 1
+"""
+
+
+def test_code_that_ends_its_process_ends_no_more_than_one_worker(place: Place) -> None:
+    file = place.write("crashing_code.py", CRASHING)
+    with place.process("up", "--json", "--code", file, env={"CALLBOARD_LOG_FORMAT": "json"}) as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        place.told("start", "crashing", "--run-id", "r1")
+        died = logged(process, "child process died")
+        assert (died["name"], died["returncode"]) == ("worker-1", 3)
+        place.told("start", "sound", "--run-id", "r2")
+        assert place.here("watch", "r2").exit_code == exits.OK
+        assert url == shown_url(place.folder / ".callboard")
+        assert str(process.pid) not in (place.folder / "imported_by").read_text().split()
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+        assert process.returncode == exits.OK
+
+
+def test_code_that_cannot_be_loaded_is_refused_at_the_start(place: Place) -> None:
+    done = place.call("up", "--code", "nothing_there.py")
+    assert done.returncode == exits.FAILED
+    assert done.stderr.count("error python.code_missing") == 1
+
+
+def sleeping(first_report: bytes) -> Launched:
+    """Start a process that reports once and then never again."""
+    reports, reporting = os.pipe()
+    given, options = os.pipe()
+    program = f"import os, time; os.write({reporting}, {first_report!r}); time.sleep(600)"
+    process = subprocess.Popen([sys.executable, "-c", program], stdin=given, pass_fds=(reporting,))
+    os.close(given)
+    os.close(reporting)
+    return Launched(process, options, reports)
+
+
+async def _perform_nothing(_options: ProcessOptions) -> None:
+    """Never called, since the process runs something else."""
+
+
+async def test_a_child_whose_loop_stands_still_is_killed_and_started_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    launched = sleeping(READY + BEAT)
+    again: list[Launched] = []
+    monkeypatch.setattr(child_processes, "LOOK_S", 0.001)
+
+    def launch_again(_name: str, _listener: int | None) -> Launched:
+        again.append(sleeping(BEAT))
+        return again[0]
+
+    monkeypatch.setattr(child_processes, "launch", launch_again)
+    options = ProcessOptions(load(env={}), (), 0.0, joins=True)
+    async with open_child_processes() as children:
+        kept = children.keep(ChildProcess("worker-1", _perform_nothing, options), launched)
+        await kept.started.wait()
+        while not again:
+            await checkpoint()
+    assert launched.process.wait() == again[0].process.wait() == -signal.SIGKILL
 
 
 def test_http_is_served_by_a_child_and_nobody_is_refused_when_that_dies(place: Place) -> None:
@@ -95,8 +177,7 @@ def test_http_is_served_by_a_child_and_nobody_is_refused_when_that_dies(place: P
         assert process.stdout is not None
         page, token = json.loads(process.stdout.readline())["page"].split("/#token=")
         bearer = {"Authorization": f"Bearer {token}"}
-        serving = logged(process, "child process was started")
-        assert serving["name"] == "http"
+        serving = logged(process, "child process was started", "http")
         place.told("start", *place.one({"text": "x"}), "--run-id", "seen")
         with httpx.Client(base_url=page, timeout=60, headers=bearer) as asking:
             assert asking.get("/api/default/runs/seen/result?wait_s=60").json()["status"] == "completed"

@@ -296,6 +296,17 @@ def running_url(data_dir: str | Path) -> str | None:
     return store.url(port) if server and port != -1 else None
 
 
+def running_ports(data_dir: str | Path) -> Ports | None:
+    """Return the ports of the server that the lock file of a data directory names; None if it names none."""
+    store = ServerStore(Path(data_dir).absolute() / "nats")
+    try:
+        with (store.home / "LOCK").open("rb") as file:
+            server = _holders(file.fileno())[1]
+    except OSError:
+        return None
+    return store.ports_of(server) if server is not None else None
+
+
 @contextlib.contextmanager
 def standing_by(data_dir: str | Path) -> Generator[None]:
     """Register this process, for the block, as one that will start the server of a data directory when it ends."""

@@ -8,13 +8,14 @@ one needs a restart.
 
 import os
 import signal
+from pathlib import Path
 
 import anyio
 import structlog
 from anyio import to_thread
 
 from callboard.bus.errors import StoreFull, StoreUnusable
-from callboard.bus.nats.server.data_directory import ServerStore
+from callboard.bus.nats.server.data_directory import ServerStore, running_ports
 from callboard.bus.nats.server.program import Usage, usage
 
 log = structlog.get_logger(__name__)
@@ -37,6 +38,13 @@ GAINED_BYTES = 4 * 1024 * 1024
 
 CANNOT_WRITE = "write error"
 """Part of the health message of a server that had a write error."""
+
+
+async def running_usage(data_dir: str | Path) -> Usage | None:
+    """Return the size of the store of a data directory, whose server any process runs, and its maximum; None if no
+    server reports them."""
+    ports = running_ports(data_dir)
+    return await usage(ports.monitoring_port) if ports is not None else None
 
 
 class ServerRoom:
