@@ -644,7 +644,10 @@ class HumanAsked(Intent, frozen=True):
 
 
 class HumanAnswered(Fact, frozen=True):
-    """A person answered the open question ``interaction`` (an effect key). ``k`` is the answer's number, from 1."""
+    """A person answered the open question ``interaction`` (an effect key). ``k`` is the answer's number, from 1.
+
+    ``roles`` are those that the person has according to the door that authenticated the answer.
+    """
 
     type = "human.answered"
     interaction: str
@@ -653,6 +656,7 @@ class HumanAnswered(Fact, frozen=True):
     response_data: JSON = None
     by: str | None = None
     channel: str | None = None
+    roles: list[str] = []
 
 
 class HumanClosed(Outcome, frozen=True):

@@ -104,13 +104,14 @@ class Resumed(Struct, frozen=True):
 
 
 class Answered(Struct, frozen=True):
-    """The k-th answer to a question, from 1."""
+    """The k-th answer to a question, from 1. ``roles`` are those that an authenticated person has."""
 
     k: int
     user_response: JSON
     response_data: JSON
     by: str | None
     channel: str | None
+    roles: tuple[str, ...] = ()
 
 
 class SignalArrived(Struct, frozen=True):
@@ -187,6 +188,9 @@ class Task(Protocol[V]):
     def settled(self) -> Settled[V] | None: ...
 
 
+COUNTED = "counted_answer"
+"""The member of the data of ``node.progress`` with the number of an answer that counts, of a question that needs more."""
+
 NOT_UNDERSTOOD = "human.not_understood"
 """The code of the warning that an answer does not fit its question."""
 
@@ -201,8 +205,13 @@ class Question(Protocol):
     def not_understood(self, reason: str) -> None:
         """Reject the last answer with a reason for the person who gave it; the question stays open.
 
-        Answers are taken one after the other. Each is accepted by `close`, rejected here, or no longer needed.
+        Answers are taken one after the other. Each is accepted by `close` or `counted`, rejected here, or no longer
+        needed.
         """
+        ...
+
+    def counted(self, k: int, message: str) -> None:
+        """Accept the k-th answer as one of several that the question needs; the question stays open."""
         ...
 
     def close(self, outcome: Literal["answered", "timeout", "cancelled"], k: int | None, label: str | None) -> None:

@@ -15,6 +15,11 @@ class Field(Struct, frozen=True):
 
     Any of the keys in ``instead`` satisfies the requirement too. A ``granted`` field comes from the connected account
     and may be omitted. ``options``, ``min`` and ``max`` are shown to authors, and not enforced.
+
+    ``effect`` says whether a configuration is ``used``, a ``text`` for people, or has no effect (``none``). A control
+    without effect is ``refused`` where it is set. ``reads`` are the only members of an object that are used;
+    ``refused`` are members of an object, or values, that are refused; ``actual`` are values that describe what happens
+    anyway. ``advice`` says what to do instead.
     """
 
     type: ValueType
@@ -25,6 +30,11 @@ class Field(Struct, frozen=True):
     max: float | None = None
     instead: tuple[str, ...] = ()
     granted: bool = False
+    effect: Literal["used", "text", "none", "refused"] = "used"
+    reads: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    actual: tuple[str, ...] = ()
+    advice: str = ""
 
 
 class NodeSpec(Struct, frozen=True):

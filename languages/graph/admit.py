@@ -7,8 +7,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from callboard.bus.commands import Scheduled, StartRun
 from callboard.bus.events import Outline, OutlineEdge, OutlineNode, Problem
 from callboard.languages.graph.document import RESULT
+from callboard.languages.graph.no_effect import NO_EFFECT
 from callboard.languages.graph.rules import LATEST
-from callboard.languages.graph.runners.agent import OF_TRIGGER
+from callboard.languages.graph.runners.agent import OF_TRIGGER, PICTURES
 from callboard.languages.graph.tools import referenced_variables
 from callboard.languages.graph.topology import Graph
 from callboard.languages.graph.turn_parameters import wanted_parameters
@@ -85,8 +86,22 @@ def admit(definition: Definition[Graph], start: StartRun) -> Plan[Graph] | list[
             environment=sorted(referenced_variables([*graph.nodes.values(), *graph.attached.values()])),
             parameters=wanted_parameters(graph.nodes.values()),
         ),
-        warnings=(*definition.warnings, *_warn_of_plain_input(graph, options, given)),
+        warnings=(
+            *definition.warnings,
+            *_warn_of_plain_input(graph, options, given),
+            *_warn_of_pictures(graph, given),
+        ),
+        objections=graph.objections,
     )
+
+
+def _warn_of_pictures(graph: Graph, given: JSON) -> list[Problem]:
+    """Warn if the input brings pictures for an agent, since no agent sends them to its model."""
+    agents = [node.id for node in graph.nodes.values() if node.type == "AI_AGENT"]
+    if not agents or not isinstance(given, dict) or not given.get(PICTURES):
+        return []
+    message = f"`{PICTURES}` has no effect: the agents ({', '.join(agents)}) do not send pictures to their models"
+    return [Problem(NO_EFFECT, message, f"input.{PICTURES}", severity="warning")]
 
 
 def _warn_of_plain_input(graph: Graph, options: Options, given: JSON) -> list[Problem]:

@@ -2,13 +2,14 @@
 
 from typing import Any
 
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from callboard.bus.events import Problem
 from callboard.languages.graph.document import RESULT, Node, Workflow
 from callboard.languages.graph.node_specs import spec_of
 from callboard.languages.graph.topology import Graph, GraphNode, Wire
-from callboard.languages.graph.validate import check_beyond_shape, coerce_configurations
+from callboard.languages.graph.validate import check_beyond_shape, coerce_configurations, find_objections
 from callboard.languages.language import Definition
 from callboard.languages.problems import Location, Tree, from_pydantic, kind_of
 from callboard.languages.source_text import read_document
@@ -36,6 +37,7 @@ def parse(source: str) -> Definition[Graph] | list[Problem]:
     if any(problem.severity == "error" for problem in problems):
         return _in_order(problems)
     graph = _graph(document)
+    graph = replace(graph, objections=tuple(_in_order(list(find_objections(tree, graph)))))
     return Definition("graph", graph.id, source, canonical(tree.value), graph, tuple(_in_order(problems)))
 
 

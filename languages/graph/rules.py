@@ -59,5 +59,14 @@ LAST_CALLS = 18
 """The tools that a model requests in the last turn of an agent are called. An agent that ends before its model is done
 gets a warning."""
 
-LATEST = 18
+REVIEW_CONTROLS = 19
+"""Reviewers, their roles, a consensus, evidence and a score that passes are demanded of the answers of people."""
+
+REPEATED_LOOKS = 20
+"""A WAIT looks at its condition repeatedly, and can leave out the data or refuse to be cancelled."""
+
+NAMED_KEYS = 21
+"""A node warns of configurations that have no effect, and an agent of pictures that are not sent."""
+
+LATEST = 21
 """The generation of newly admitted runs."""

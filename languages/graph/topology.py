@@ -9,6 +9,7 @@ from functools import cached_property
 
 from msgspec import Struct, field
 
+from callboard.bus.events import Problem
 from callboard.languages.node_types import NodeSpec
 from callboard.lib.json_types import JSON
 
@@ -57,7 +58,10 @@ class Wire(Struct, frozen=True):
 
 
 class Graph(Struct, frozen=True, dict=True):
-    """A valid graph. ``nodes`` are in the document's order; ``attached`` are the nodes that agents have."""
+    """A valid graph. ``nodes`` are in the document's order; ``attached`` are the nodes that agents have.
+
+    ``objections`` refuse a new start, and are ignored when a run that was started before is replayed.
+    """
 
     id: str
     name: str
@@ -69,6 +73,7 @@ class Graph(Struct, frozen=True, dict=True):
     triggers: tuple[str, ...]
     variables: dict[str, JSON]
     description: str = ""
+    objections: tuple[Problem, ...] = ()
 
     @cached_property
     def outgoing(self) -> dict[str, list[Wire]]:

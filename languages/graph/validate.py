@@ -3,7 +3,7 @@
 They work on the plain value of the document, so their problems are reported together with those of its shape.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from msgspec.structs import replace
@@ -13,6 +13,8 @@ from callboard.languages.approvals.member import MEMBER, find_faults
 from callboard.languages.graph.coercion import UNFIT, coerce, unwrap, unwrap_by_type
 from callboard.languages.graph.expression_syntax import ExpressionInvalid
 from callboard.languages.graph.expression_syntax import parse as parse_expression
+from callboard.languages.graph.human.review import CONTROLS, review_of
+from callboard.languages.graph.no_effect import NO_EFFECT, UNENFORCED, describe, find_ineffective
 from callboard.languages.graph.node_specs import (
     ENGINE_FIELDS,
     NODE_TYPES,
@@ -25,6 +27,7 @@ from callboard.languages.graph.node_specs import (
 from callboard.languages.graph.topology import Graph, GraphNode, cycle_of
 from callboard.languages.node_types import ValueType
 from callboard.languages.problems import Location, Tree, hint_at, kind_of
+from callboard.lib.canonical_json import canonical
 from callboard.lib.json_types import JSON
 
 CONDITIONS = ("condition_expression", "expression", "predicate_expression", "loop_condition", "wait_condition")
@@ -110,6 +113,34 @@ def _check_configuration(tree: Tree, at: Location, node: dict[str, Any], spec: N
         if field is not None and coerce(unwrap(value, field.type), field.type) is UNFIT:
             message = f"{invalid}: {key} is {kind_of(unwrap(value, field.type))}, not a value of type {field.type}"
             yield tree.problem("BAD_CONFIGURATION", message, (*where, key), expected=field.type)
+    found = [one for one in find_ineffective(spec, str(node.get("type")), configurations) if not one.refused]
+    if found:
+        message = f"node {node.get('name')} ({node.get('type')}.{node.get('subtype')}): {describe(found)}"
+        yield tree.problem(NO_EFFECT, message, (*where, found[0].name.partition(".")[0]), warning=True)
+
+
+def find_objections(tree: Tree, graph: Graph) -> Iterator[Problem]:
+    """Yield what refuses a new start of a graph: controls that nothing enforces, and reviews that cannot be held.
+
+    Runs that were started before continue: they are decided by the rules of their time.
+    """
+    for index, written in _objects(tree.value.get("nodes")):
+        node = graph.nodes.get(written["id"]) or graph.attached[written["id"]]
+        where = ("nodes", index, "configurations")
+        for one in find_ineffective(node.spec, node.type, node.given):
+            if one.refused:
+                advice = f"; {one.advice}" if one.advice else ""
+                message = f"node {node.name}: {one.name} is not implemented, so nothing would enforce it{advice}"
+                place = (*where, one.name.partition(".")[0])
+                yield tree.problem(UNENFORCED, message, place, expected=f"a node without {one.name}")
+        if node.type == "HUMAN_IN_THE_LOOP" and not _has_templates(node, CONTROLS):
+            for fault in review_of(node)[1]:
+                yield tree.problem("BAD_CONFIGURATION", f"node {node.name}: {fault}", where, expected="a review")
+
+
+def _has_templates(node: GraphNode, names: Iterable[str]) -> bool:
+    """Whether some configurations contain templates, whose values only a run knows."""
+    return any(b"{{" in canonical(node.configurations.get(name)) for name in names)
 
 
 def _conditions(tree: Tree, at: Location, configurations: dict[str, Any], loosely: bool) -> Iterator[Problem]:

@@ -4,20 +4,21 @@ import sys
 from collections.abc import Awaitable
 from functools import partial
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from callboard.bus.effects import Failure
 from callboard.languages.computation import compute
 from callboard.languages.graph.agenda import Agenda, Delivery, Items, Task, Value
+from callboard.languages.graph.no_effect import INEFFECTIVE, describe, find_ineffective
 from callboard.languages.graph.output_shape import Ports, find_refusal, payload_along, shape_ports
 from callboard.languages.graph.records import CANCELED, EXCEPTION, REFUSAL, Execution, Record
-from callboard.languages.graph.rules import BOUNDED_WORK, OWN_ERROR_CODES
+from callboard.languages.graph.rules import BOUNDED_WORK, NAMED_KEYS, OWN_ERROR_CODES
 from callboard.languages.graph.runners.catalog import runner_of
 from callboard.languages.graph.runners.code import convert
 from callboard.languages.graph.times import after
 from callboard.languages.graph.topology import Graph, GraphNode
-from callboard.languages.graph.work import AskHuman, Await, Context, Delay, NodeFailed, Outcome, Outputs, Work, number
+from callboard.languages.graph.work import Await, Context, Delay, NodeFailed, Outcome, Outputs, Suspend, Work, number
 from callboard.languages.language import Cancelled, Expired, Instant, Node, Ok, SignalArrived, Stage
 from callboard.languages.nesting_depth import VALUE_DEPTH_MAX, nests_deeper
 from callboard.lib.json_types import JSON
@@ -44,6 +45,8 @@ class Visitor(Struct, frozen=True):
     agenda: Agenda
     context: Context
     execution: Execution
+    warned: set[str] = field(default_factory=set[str])
+    """The nodes whose configurations without effect have been warned of."""
 
     async def visit(self, task: Task) -> Failure | None:
         """Run a node and pass its deliveries on; return its failure, None if it completed."""
@@ -62,6 +65,7 @@ class Visitor(Struct, frozen=True):
             retries_max=_retries(node_spec),
         )
         self.execution.begin(record)
+        self._warn_of_ineffective(node_spec, node)
         run = _Run(self, node_spec, task, node, record)
         try:
             deliveries = await run.deliveries()
@@ -83,6 +87,19 @@ class Visitor(Struct, frozen=True):
         self.context.remember(node_spec, record.output_data)
         await self._hand_on(task, node, deliveries)
         return None
+
+    def _warn_of_ineffective(self, spec: GraphNode, node: Node) -> None:
+        """Warn, at the first visit, of configurations of the node and of the nodes attached to it."""
+        if self.stage.info.rules < NAMED_KEYS or spec.id in self.warned:
+            return
+        self.warned.add(spec.id)
+        attached = (self.graph.attached[name] for name in spec.attached if name in self.graph.attached)
+        for one in (spec, *attached):
+            if found := find_ineffective(one.spec, one.type, one.given):
+                whose = "" if one is spec else f" of {one.id}"
+                node.warn(
+                    INEFFECTIVE, f"in the configurations{whose}, {describe(found)}", [each.name for each in found]
+                )
 
     async def _hand_on(self, task: Task, node: Node, deliveries: dict[int, Delivery]) -> None:
         for wire in self.graph.outgoing[task.node]:
@@ -204,7 +221,7 @@ class _Run(Struct):
             await self.node.sleep("backoff", after(self.visitor.stage.now(), delay), "retry")
         self.record.status = "RUNNING"
 
-    async def _wait_as_asked(self, outcome: Delay | Await | AskHuman) -> Outputs | Failure:
+    async def _wait_as_asked(self, outcome: Delay | Await | Suspend) -> Outputs | Failure:
         """Wait as the runner asked; the node's timeout does not bound the wait."""
         self.record.status = "WAITING_INPUT"
         stage, start = self.visitor.stage, self.visitor.stage.now()
@@ -214,9 +231,9 @@ class _Run(Struct):
                 return then(start, stage.now())
             case Await():
                 return await self._wait_for_signal(outcome, start)
-            case AskHuman(ask):
+            case Suspend(wait):
                 try:
-                    return await ask()
+                    return await wait()
                 except NodeFailed as failed:
                     return self._exception(failed)
 

@@ -99,16 +99,16 @@ class Await(Struct, frozen=True):
     expired: Callable[[Instant, Instant], Outputs]
 
 
-class AskHuman(Struct, frozen=True):
-    """Wait for a person; ``ask`` asks the question and returns the outputs.
+class Suspend(Struct, frozen=True):
+    """Wait for a person, or as ``wait`` does it; it returns the outputs.
 
     If it raises ``NodeFailed``, the node fails without a retry, since a question is not asked again.
     """
 
-    ask: Callable[[], Awaitable[Outputs]]
+    wait: Callable[[], Awaitable[Outputs]]
 
 
-Outcome = Outputs | Delay | Await | AskHuman
+Outcome = Outputs | Delay | Await | Suspend
 
 
 _OWN: Any = object()

@@ -14,6 +14,7 @@ from callboard.bus.events import Event, NodeOutcome, Payload, TimerPurpose
 from callboard.bus.paths import again_slot, effect_key, last_id
 from callboard.bus.work import TurnWork, Work
 from callboard.languages.language import (
+    COUNTED,
     NOT_UNDERSTOOD,
     Answered,
     Ask,
@@ -250,6 +251,9 @@ class AskedQuestion:
 
     def not_understood(self, reason: str) -> None:
         self._node.warn(NOT_UNDERSTOOD, reason)
+
+    def counted(self, k: int, message: str) -> None:
+        self._node.progress(message, data={COUNTED: k, "interaction": self._key})
 
     def close(self, outcome: Literal["answered", "timeout", "cancelled"], k: int | None, label: str | None) -> None:
         self._asks.close_question(self._key, ev.HumanClosed(outcome=outcome, k=k, label=label))

@@ -65,7 +65,14 @@ class OpenQuestion(Struct):
     def deliver(self, answered: ev.HumanAnswered) -> None:
         self.count = max(self.count, answered.k)
         self.answers.append(
-            Answered(answered.k, answered.user_response, answered.response_data, answered.by, answered.channel)
+            Answered(
+                answered.k,
+                answered.user_response,
+                answered.response_data,
+                answered.by,
+                answered.channel,
+                tuple(answered.roles),
+            )
         )
         wait, self.wait = self.wait, None
         if wait is not None:

@@ -15,7 +15,7 @@ from callboard.bus.errors import CallboardError, LogUnreadable
 from callboard.bus.events import Event
 from callboard.bus.log.port import Recorded, whole
 from callboard.bus.log.successors import successor_of
-from callboard.languages.language import NOT_UNDERSTOOD
+from callboard.languages.language import COUNTED, NOT_UNDERSTOOD
 from callboard.projections.projection import known_payload
 from callboard.runtime.admission.tells import DIVERGED_REMEDY
 from callboard.runtime.admission.verdicts import Verdict
@@ -26,7 +26,14 @@ SETTLE_WAIT_S = 5.0
 
 
 DECISIVE = frozenset(
-    {ev.HumanClosed.type, ev.EffectCancelled.type, ev.NodeWarning.type, ev.RunDiverged.type, ev.RunEnd.type}
+    {
+        ev.HumanClosed.type,
+        ev.EffectCancelled.type,
+        ev.NodeWarning.type,
+        ev.NodeProgress.type,
+        ev.RunDiverged.type,
+        ev.RunEnd.type,
+    }
 )
 """Types of events that may decide the effect of a command, besides the event that names it as its cause."""
 
@@ -165,8 +172,8 @@ class Settling:
         assert self._answer is not None
         key, n = self._answer.interaction, self.recorded.n
         asked = max((event.n for event in events if _asks(event, key)), default=0)
-        refused = sum(1 for event in events if asked < event.n < n and _refuses(event, key))
-        self._ahead = self._answer.k - 1 - refused
+        decided = sum(1 for event in events if asked < event.n < n and (_refuses(event, key) or _counts(event, key)))
+        self._ahead = self._answer.k - 1 - decided
 
     def apply(self, event: Event) -> None:
         """Take an event.
@@ -199,6 +206,11 @@ class Settling:
             case ev.HumanClosed(outcome=outcome, k=k) if event.key == answer.interaction:
                 how = f"answer {k} was taken" if outcome == "answered" else _CLOSED[outcome]
                 raise NotTaken("answer.late", f"{answer.interaction}: {how} before it", self.run)
+            case ev.NodeProgress() if (k := _counts(event, answer.interaction)) is not None:
+                if k == answer.k:
+                    self.settled = True
+                elif self._ahead:
+                    self._ahead -= 1
             case ev.EffectCancelled() if event.key == answer.interaction:
                 raise NotTaken("answer.late", f"{answer.interaction}: {_CLOSED['cancelled']} before it", self.run)
             case ev.NodeWarning(reason=reason) if _refuses(event, answer.interaction):
@@ -215,6 +227,17 @@ _CLOSED = {"timeout": "the question had timed out", "cancelled": "the question w
 
 def _asks(event: Event, interaction: str) -> bool:
     return event.type == ev.HumanAsked.type and event.key == interaction
+
+
+def _counts(event: Event, interaction: str) -> int | None:
+    """Return the number of the answer that an event counts as one of several to this question; None if it does not."""
+    payload = known_payload(event) if event.type == ev.NodeProgress.type else None
+    match payload:
+        case ev.NodeProgress(data={"interaction": key, **data}) if key == interaction:
+            k = data.get(COUNTED)
+            return k if isinstance(k, int) else None
+        case _:
+            return None
 
 
 def _refuses(event: Event, interaction: str) -> bool:

@@ -148,6 +148,7 @@ ADDED: dict[str, dict[str, Any]] = {
         "difference": ev.Difference("a#1.1!step", "effect.call {}", "triage.py:3 f", "timer.set {}", "triage.py:4 f"),
     },
     "child.end": {"warnings": WARNED, "models": [MODEL]},
+    "human.answered": {"roles": ["cfo"]},
 }
 """Members that payloads have got since their golden lines were written."""
 

@@ -12,7 +12,8 @@ from callboard.languages.graph.coercion import coerce
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.human.forms import schema_of
 from callboard.languages.graph.human.interaction import Interaction
-from callboard.languages.graph.human.labels import CONFIRMED, REJECTED, TEXTS, UNRELATED
+from callboard.languages.graph.human.labels import TEXTS
+from callboard.languages.graph.human.ports import CONFIRMED, REJECTED, UNRELATED
 from callboard.languages.json_schema import violations
 from callboard.lib.json_types import JSON
 
@@ -46,7 +47,9 @@ Reading = Decided | FreeText | Unfit
 
 
 def read(interaction: Interaction, response: JSON) -> Reading:
-    """Read an answer; ``response`` has all its members."""
+    """Read an answer; ``response`` has all its members. Its evidence is not part of the decision."""
+    if interaction.review.evidence and isinstance(response, Mapping) and interaction.type != "input":
+        response = {name: value for name, value in response.items() if name != "evidence"}
     match interaction.type:
         case "input":
             return _check_form(interaction, response)

@@ -22,7 +22,9 @@ from callboard.languages.graph.human.decisions import (
 )
 from callboard.languages.graph.human.forms import schema_of
 from callboard.languages.graph.human.interaction import Interaction, interaction_of
-from callboard.languages.graph.human.labels import CONFIRMED, REJECTED, TIMEOUT, label_of
+from callboard.languages.graph.human.labels import label_of
+from callboard.languages.graph.human.ports import CONFIRMED, REJECTED, TIMEOUT
+from callboard.languages.graph.human.review import Tally
 from callboard.languages.graph.human.relevance import (
     FACTORS,
     FILTERED,
@@ -35,7 +37,7 @@ from callboard.languages.graph.human.relevance import (
 )
 from callboard.languages.graph.rules import EXACT_ANSWERS, INTERACTION_IDS
 from callboard.languages.graph.times import after, iso, ms, seconds_between
-from callboard.languages.graph.work import AskHuman, NodeFailed, Outcome, Outputs, Work
+from callboard.languages.graph.work import NodeFailed, Outcome, Outputs, Suspend, Work
 from callboard.languages.language import Answered, Ask, Failed, Instant, Ok, Question
 from callboard.lib.json_types import JSON
 
@@ -148,7 +150,9 @@ async def ask(work: Work, interaction: Interaction) -> Outputs:
     key = node.key("ask")
     async with node.question("ask", _question(interaction, due)) as question:
         beside = [stage.spawn(one) for one in _open_activities(work, interaction, asked_at, key)]
-        raced = await stage.within(due, _answer(work, interaction, question, asked_at), node=node, slot="expiry")
+        tally = Tally(interaction.review)
+        answers = _answer(work, interaction, question, asked_at, tally)
+        raced = await stage.within(due, answers, node=node, slot="expiry")
         answered, label = raced.value if isinstance(raced, Ok) else (None, TIMEOUT)
         if answered is None:
             question.close("timeout", None, TIMEOUT)
@@ -162,7 +166,11 @@ async def ask(work: Work, interaction: Interaction) -> Outputs:
     id = interaction_id(stage.info.execution_id, key) if work.rules >= INTERACTION_IDS else key
     if answered is None:
         return _handle_expiry(work, interaction, id, asked_at)
-    return _outputs(work, interaction, label, answered.user_response, _all_members(answered), id, asked_at)
+    response = _all_members(answered)
+    if interaction.review.names_people:
+        own = response if isinstance(response, dict) else {}
+        response = {**own, "reviews": list(tally.votes.values())}
+    return _outputs(work, interaction, label, answered.user_response, response, id, asked_at)
 
 
 def _question(interaction: Interaction, due: Instant) -> Ask:
@@ -178,20 +186,37 @@ def _question(interaction: Interaction, due: Instant) -> Ask:
     )
 
 
-async def _answer(work: Work, interaction: Interaction, question: Question, asked_at: Instant) -> tuple[Answered, str]:
-    """Wait for an answer that counts, and return it with its label. Record of every other why it does not count."""
+async def _answer(
+    work: Work, interaction: Interaction, question: Question, asked_at: Instant, tally: Tally
+) -> tuple[Answered, str]:
+    """Wait for the answer that decides, and return it with its label.
+
+    Record of every other that it counts, or why it does not.
+    """
     if work.rules < EXACT_ANSWERS:
         answered = await _relevant_answer(work, interaction, question, asked_at)
         return answered, label_of(interaction, _all_members(answered))
     while True:
         answered = await question.answer()
-        found = read(interaction, _all_members(answered))
-        if isinstance(found, FreeText):
-            found = await classify(work, interaction, answered, asked_at)
+        found = await _read_answer(work, interaction, answered, asked_at)
         if isinstance(found, Decided):
-            return answered, found.label
+            if tally.take(answered, found.label):
+                return answered, found.label
+            question.counted(answered.k, f"answer {answered.k} of {answered.by} counts: {tally.missing}")
+            continue
         reasons = found.reasons if isinstance(found, Unfit) else ()
         question.not_understood(f"answer {answered.k} does not count: {'; '.join(reasons)}")
+
+
+async def _read_answer(work: Work, interaction: Interaction, answered: Answered, asked_at: Instant) -> Reading:
+    """Read an answer; a model classifies free text, but only of a person whose answer can count."""
+    response = _all_members(answered)
+    if faults := interaction.review.find_faults(answered, response):
+        return Unfit(tuple(faults))
+    found = read(interaction, response)
+    if isinstance(found, FreeText):
+        found = await classify(work, interaction, answered, asked_at)
+    return Decided(interaction.review.label_by_score(response, found.label)) if isinstance(found, Decided) else found
 
 
 async def _relevant_answer(work: Work, interaction: Interaction, question: Question, asked_at: Instant) -> Answered:
@@ -311,4 +336,4 @@ def _details(interaction: Interaction, response: JSON, asked_at: Instant) -> dic
 
 async def human(work: Work) -> Outcome:
     """HUMAN_IN_THE_LOOP: check the configuration like any work, then ask while the execution waits."""
-    return AskHuman(partial(ask, work, await work.compute(interaction_of)))
+    return Suspend(partial(ask, work, await work.compute(interaction_of)))

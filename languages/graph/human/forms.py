@@ -20,6 +20,9 @@ _TYPES = {
 
 def schema_of(interaction: Interaction) -> JSON:
     """Return the JSON Schema of a response: an object with the requested fields, or one of the options."""
+    review = interaction.review
+    if interaction.type == "review" and (review.evidence or review.score is not None):
+        return _review_schema(interaction)
     fields = interaction.request_data.get("input_fields")
     named = [one for one in fields if isinstance(one, dict) and isinstance(one.get("name"), str)] if fields else []
     if not named:
@@ -31,6 +34,20 @@ def schema_of(interaction: Interaction) -> JSON:
     if required := [one["name"] for one in named if one.get("required")]:
         found["required"] = required
     return found
+
+
+def _review_schema(interaction: Interaction) -> JSON:
+    """Return the schema of an answer that has to bring evidence or a score."""
+    review = interaction.review
+    properties: dict[str, JSON] = {"action": answer_schema(interaction.options), "comment": {"type": "string"}}
+    required = ["action"]
+    if review.score is not None:
+        properties["score"] = {"type": "number", "minimum": review.score[0], "maximum": review.score[1]}
+        required = ["score"]
+    if review.evidence:
+        properties["evidence"] = {"type": "string", "title": "Evidence"}
+        required.append("evidence")
+    return {"type": "object", "properties": properties, "required": required}
 
 
 def _field(field: Mapping[str, Any]) -> JSON:

@@ -3,9 +3,11 @@
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from callboard.languages.graph.expressions import text_of
-from callboard.languages.graph.rules import CONTENT_MEMBERS, OWN_TOKENS
+from callboard.languages.graph.human.review import CONTROLS, Review, review_of
+from callboard.languages.graph.rules import CONTENT_MEMBERS, OWN_TOKENS, REVIEW_CONTROLS
 from callboard.languages.graph.templates import is_placeholder
 from callboard.languages.graph.work import NodeFailed, Work, number
 from callboard.lib.json_types import JSON
@@ -62,6 +64,7 @@ class Interaction(Struct, frozen=True):
     analysis_model: str | None
     analysis_prompt: str
     confirms: bool
+    review: Review
 
 
 def interaction_of(work: Work) -> Interaction:
@@ -81,6 +84,7 @@ def interaction_of(work: Work) -> Interaction:
     default = work.setting("default_response")
     if default is not None and not isinstance(default, dict):
         errors.append("default_response is no object")
+    review = _review(work, errors)
     if errors:
         message = f"invalid_configuration: {'; '.join(errors)}"
         details = {"error_code": "invalid_configuration", "validation_errors": errors}
@@ -99,13 +103,25 @@ def interaction_of(work: Work) -> Interaction:
         timeout_action=action,
         options=options if type in ("approval", "selection", "review") else [],
         default_response=dict(default) if isinstance(default, dict) else {},
-        request_data=_request_data(work, type, text, listed, timeout_s),
+        request_data=_request_data(work, type, text, listed, timeout_s, review),
         channel_config=_channel_config(work),
         responses=_responses(work),
         analysis_model=_text_or_none(work.spec.configurations.get("ai_analysis_model")),
         analysis_prompt=work.text("custom_analysis_prompt", "response_analysis_prompt"),
         confirms=work.setting("auto_reply_enabled") is not False,
+        review=review,
     )
+
+
+def _review(work: Work, errors: list[str]) -> Review:
+    """Return the conditions of the node's review; none in runs that were admitted before `REVIEW_CONTROLS`."""
+    if work.rules < REVIEW_CONTROLS:
+        return Review()
+    given = work.spec.configurations
+    rendered = {name: work.render(given[name]) for name in CONTROLS if name in given}
+    review, faults = review_of(replace(work.spec, configurations={**given, **rendered}))
+    errors += faults
+    return review
 
 
 def _own_type(work: Work) -> str:
@@ -180,7 +196,7 @@ def _content(work: Work) -> dict[str, JSON]:
 
 
 def _request_data(
-    work: Work, type: str, message: str, listed: dict[str, list[JSON]], timeout_s: float
+    work: Work, type: str, message: str, listed: dict[str, list[JSON]], timeout_s: float, review: Review
 ) -> dict[str, JSON]:
     fields = [one for one in listed["input_fields"] if isinstance(one, dict)]
     data: dict[str, JSON] = {
@@ -191,6 +207,15 @@ def _request_data(
         "timeout_seconds": timeout_s,
         "required_fields": [one["name"] for one in fields if one.get("required") and one.get("name")],
     }
+    if work.rules >= REVIEW_CONTROLS and (kind := work.spec.configurations.get("review_type")):
+        data["review_type"] = kind
+    if review.names_people:
+        data |= {"reviewers": list(review.reviewers), "reviewer_roles": list(review.roles)}
+        data["approvals"] = review.approvals
+    if review.evidence:
+        data["require_evidence"] = True
+    if review.score is not None:
+        data["score"] = dict(zip(("min", "max", "passing"), review.score, strict=True))
     match type:
         case "input":
             data["input_fields"] = listed["input_fields"]

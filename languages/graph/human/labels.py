@@ -1,14 +1,12 @@
-"""Labels of answers, and the reading of words in runs that were admitted before `EXACT_ANSWERS`. Pure."""
+"""The reading of words in runs that were admitted before `EXACT_ANSWERS`. Pure."""
 
 import re
 from collections.abc import Mapping
 
 from callboard.languages.graph.coercion import UNFIT, coerce
 from callboard.languages.graph.human.interaction import Interaction
+from callboard.languages.graph.human.ports import CONFIRMED, REJECTED, UNRELATED
 from callboard.lib.json_types import JSON
-
-CONFIRMED, REJECTED, UNRELATED, TIMEOUT = "confirmed", "rejected", "unrelated", "timeout"
-"""The labels, which are also the names of the node's ports."""
 
 _NEGATIVE = re.compile(r"\b(not approved|reject|rejected|no|n|decline)\b", re.IGNORECASE)
 _POSITIVE = re.compile(r"\b(approve|approved|yes|y|ok|sounds good|looks good)\b", re.IGNORECASE)

@@ -12,7 +12,8 @@ from callboard.languages.approvals.member import MEMBER, read_terms
 from callboard.languages.approvals.terms import ANY, Terms
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.memory import Remembered, model_of, recall, remember
-from callboard.languages.graph.rules import LAST_CALLS, LASTING_SETTINGS, TURN_PARAMETERS
+from callboard.languages.graph.no_effect import INEFFECTIVE
+from callboard.languages.graph.rules import LAST_CALLS, LASTING_SETTINGS, NAMED_KEYS, TURN_PARAMETERS
 from callboard.languages.graph.tools import Served, resolve_tools
 from callboard.languages.graph.turn_parameters import settings_of, turn_parameters
 from callboard.languages.graph.work import Meter, NodeFailed, Outputs, Work, failed_effect, number, result
@@ -27,6 +28,9 @@ TURNS_MAX = 5
 OF_INPUT = ("user_prompt", "message", "user_message", "user_input", "input", "query", "text", "content")
 OF_TRIGGER = ("message", "user_message", "user_input", "text", "content")
 """The members of the input, and of the trigger's data, that may hold the user's message."""
+
+PICTURES = "images"
+"""The member of the input that the tables of agents declare for pictures, which are not sent to a model."""
 
 UNOPENED = "graph.tools"
 """The code of the warning that a node's tools are not available."""
@@ -43,6 +47,8 @@ OUT_OF_TURNS, CUT_SHORT = "graph.max_iterations", "graph.cut_short"
 async def agent(work: Work) -> Outputs:
     """AI_AGENT: a model answers the user's message with the tools and memories that are attached to the node."""
     said = await work.compute(user_message)
+    if work.rules >= NAMED_KEYS and work.input_member(PICTURES):
+        work.node.warn(INEFFECTIVE, f"`{PICTURES}` of the input is not sent to the model", [PICTURES])
     meter = Meter()
     work = replace(work, spend=meter.wrap(work.spend))
     attached = [work.context.graph.attached[name] for name in work.spec.attached if name in work.context.graph.attached]

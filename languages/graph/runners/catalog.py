@@ -11,7 +11,6 @@ from callboard.languages.graph.runners.control_flow import (
     merge,
     split,
     timeout,
-    wait,
     while_loop,
 )
 from callboard.languages.graph.runners.external import external, memory, tool
@@ -20,6 +19,7 @@ from callboard.languages.graph.runners.item_filter import filter_items
 from callboard.languages.graph.runners.passthrough import passthrough, trigger
 from callboard.languages.graph.runners.sort_order import sort
 from callboard.languages.graph.runners.transformation import transform
+from callboard.languages.graph.runners.waiting import wait
 from callboard.languages.graph.topology import GraphNode
 from callboard.languages.graph.work import Runner
 

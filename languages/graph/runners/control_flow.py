@@ -1,7 +1,7 @@
 """Runners that control the flow of a graph.
 
 IF, SPLIT and MERGE choose and join branches. LOOP, WHILE and FOR_EACH fan out; they determine all rounds before the
-first of them runs. WAIT, DELAY and TIMEOUT wait.
+first of them runs. DELAY and TIMEOUT wait.
 """
 
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from callboard.languages.graph.rules import INCLUSIVE_RANGES
 from callboard.languages.graph.runners.passthrough import passthrough
 from callboard.languages.graph.times import iso, seconds_between
 from callboard.languages.graph.topology import ITERATION
-from callboard.languages.graph.work import Await, Delay, NodeFailed, Outcome, Outputs, Work, number, result
+from callboard.languages.graph.work import Delay, NodeFailed, Outcome, Outputs, Work, number, result
 from callboard.languages.language import Instant
 from callboard.lib.canonical_json import canonical
 from callboard.lib.json_types import JSON
@@ -200,58 +200,6 @@ def _seconds(given: dict[str, JSON]) -> float | None:
         if given.get(name) is not None:
             return number(given[name]) * unit
     return None
-
-
-async def wait(work: Work) -> Outcome:
-    """WAIT: continue if the condition holds at once; else wait for a signal whose name is the node's id."""
-    condition = work.setting("wait_condition")
-    attempts = 1 if condition else 0
-    now = work.stage.now()
-    if isinstance(condition, str) and await work.compute(_is_met, condition):
-        return _run_pause(work, ["completed"], now, now, attempts, met=True)
-    if (event := work.input_member("trigger_event")) is not None:
-        return _run_pause(work, ["completed"], now, now, attempts, met=True, data=event)
-    if work.input_member("cancel_signal"):
-        return _run_pause(work, ["cancelled"], now, now, attempts, cancelled=True)
-    return Await(
-        work.spec.id,
-        number(work.setting("timeout_seconds")) or None,
-        lambda data, start, end: _run_pause(work, ["completed", RESULT], start, end, attempts, met=True, data=data),
-        lambda start, end: _run_pause(work, ["timeout", RESULT], start, end, attempts, expired=True),
-    )
-
-
-def _is_met(work: Work, condition: str) -> bool:
-    """Whether a condition holds; one that is not an expression does not."""
-    try:
-        return work.holds(condition)
-    except NodeFailed:
-        return False
-
-
-def _run_pause(
-    work: Work,
-    ports: list[str],
-    start: Instant,
-    end: Instant,
-    attempts: int,
-    *,
-    met: bool = False,
-    expired: bool = False,
-    cancelled: bool = False,
-    data: JSON = None,
-) -> Outputs:
-    account = {
-        "condition_met": met,
-        "wait_duration_seconds": seconds_between(start, end),
-        "attempts_made": attempts,
-        "wait_start_time": iso(start),
-        "wait_end_time": iso(end),
-        "timeout_occurred": expired,
-        "was_cancelled": cancelled,
-    }
-    payload = {"data": work.inputs.get(RESULT), "wait_result": account, "trigger_data": {} if data is None else data}
-    return Outputs(dict.fromkeys(ports, payload))
 
 
 async def timeout(work: Work) -> Outcome:

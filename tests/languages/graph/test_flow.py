@@ -5,7 +5,19 @@ from typing import Any
 import pytest
 
 from callboard.actors.carrier import Job
-from tests.support.graphs import Performance, answers, condition, flow, graph, node, perform, step, webhook
+from callboard.testing.virtual_time import BEGINNING
+from tests.support.graphs import (
+    Performance,
+    answers,
+    check_deaths,
+    condition,
+    flow,
+    graph,
+    node,
+    perform,
+    step,
+    webhook,
+)
 from tests.support.simulation import World
 
 
@@ -308,6 +320,55 @@ def test_wait_times_out() -> None:
     assert found["wait_result"]["condition_met"] is False
     assert found["wait_result"]["wait_duration_seconds"] == 90
     assert done.out("w") == found
+
+
+@pytest.mark.parametrize(
+    ("settings", "attempts", "seconds"),
+    [
+        ({"timeout_seconds": 20}, 4, 20),
+        ({"timeout_seconds": 20, "check_interval_seconds": 8}, 3, 20),
+        ({"timeout_seconds": 20, "max_attempts": 3}, 3, 10),
+        (
+            {"timeout_seconds": 20, "check_interval_seconds": 2, "exponential_backoff": True, "backoff_multiplier": 2},
+            4,
+            20,
+        ),
+        ({"timeout_seconds": 0, "max_attempts": 2}, 2, 5),
+    ],
+)
+@pytest.mark.parametrize("condition", ["$json.go", "now() < 0", "some day"])
+def test_wait_looks_at_its_condition_until_the_time_or_the_attempts_run_out(
+    condition: str, settings: dict[str, Any], attempts: int, seconds: float
+) -> None:
+    done = alone(waiting(wait_condition=condition, **settings), {"go": False})
+    found = done.out("w", "timeout")["wait_result"]
+    assert (found["attempts_made"], found["wait_duration_seconds"]) == (attempts, seconds)
+    assert found["condition_met"] is False
+    assert found["timeout_occurred"] is (seconds == 20)
+
+
+def test_wait_goes_on_when_its_condition_holds_later() -> None:
+    """Each look is a timer of the run, so its outcome is the same in a replay and after a crash."""
+    condition = "now() >= $json.at"
+    at = int(BEGINNING.timestamp() * 1000) + 12_000
+    done = check_deaths(
+        graph([waiting(wait_condition=condition), step("on")], "w.completed -> on"), {"at": at}, start_from_node="w"
+    )
+    assert done.sequence == ["w", "on"]
+    found = done.out("w", "completed")["wait_result"]
+    assert (found["attempts_made"], found["wait_duration_seconds"], found["condition_met"]) == (4, 15, True)
+
+
+def test_wait_sees_what_nodes_beside_it_put_out() -> None:
+    nodes = [webhook(), waiting(wait_condition='$node["d"].result.data'), flow("d", "DELAY", duration_seconds=7)]
+    done = perform(graph(nodes, "t -> w", "t -> d"), {"body": 1}, parallel=True)
+    assert done.out("w")["wait_result"]["wait_duration_seconds"] == 10
+
+
+def test_a_wait_can_leave_out_its_data_and_refuse_to_be_cancelled() -> None:
+    own = waiting(pass_through_data=False, cancellable=False, timeout_seconds=60)
+    done = alone(own, {"cancel_signal": True})
+    assert done.out("w", "timeout")["data"] == {}
 
 
 def test_timeout() -> None:

@@ -1,0 +1,172 @@
+"""Reviews: who may answer, with which role, how many people have to approve, evidence, and a score that passes."""
+
+from typing import Any
+
+import pytest
+
+from callboard.bus.commands import DefinitionSource, StartRun
+from callboard.languages.graph import admit
+from callboard.languages.graph.language import LANGUAGE
+from callboard.languages.graph.rules import REVIEW_CONTROLS
+from callboard.languages.language import Plan
+from tests.support.graphs import Performance, graph, node, parsed, perform, step, webhook
+
+ASK = "h#1.1!ask"
+
+PORTS = ("confirmed", "rejected", "unrelated", "timeout")
+
+
+def review(*answers: dict[str, Any], **configurations: Any) -> Performance:
+    """Perform a run with a review and answers to it; after the last one the question may still be open."""
+    own = node("h", "HUMAN_IN_THE_LOOP", "MANUAL_REVIEW", interaction_type="review", message="Pay?", **configurations)
+    written = graph([webhook(), own, *map(step, PORTS)], "t -> h", *(f"h.{port} -> {port}" for port in PORTS))
+    commands = [("answer", {"interaction": ASK, **one}) for one in answers]
+    return perform(written, {"body": {}}, commands=commands)
+
+
+def by(name: str | None, response: Any = "approve", **more: Any) -> dict[str, Any]:
+    return {"user_response": response, **({"by": name} if name else {}), **more}
+
+
+def decided(done: Performance) -> tuple[int, str]:
+    [closed] = done.of_type("human.closed")
+    return closed.k, closed.label
+
+
+def refusals(done: Performance) -> list[str]:
+    return [one.reason for one in done.of_type("node.warning") if one.code == "human.not_understood"]
+
+
+def test_a_consensus_needs_the_approval_of_every_reviewer() -> None:
+    answers = [by("ada"), by("ada"), by("eve"), by("bob", {"approved": True, "comment": "fine"})]
+    done = review(*answers, reviewers=["ada", "bob"], consensus_required=True)
+    assert decided(done) == (4, "confirmed")
+    assert done.sequence == ["t", "h", "confirmed"]
+    [refused] = refusals(done)
+    assert "eve is none of the reviewers (ada, bob)" in refused
+    counted = [one.message for one in done.of_type("node.progress")]
+    assert counted == ["answer 1 of ada counts: 1 of 2 approvals; waiting for bob"] + [
+        "answer 2 of ada counts: 1 of 2 approvals; waiting for bob"
+    ]
+    assert [one["by"] for one in done.out("h")["reviews"]] == ["ada", "bob"]
+    assert done.out("h")["comment"] == "fine"
+
+
+def test_a_consensus_without_listed_reviewers_needs_two_people() -> None:
+    done = review(by(None), by("ada"), by("user:ada"), by("Bob"), consensus_required=True)
+    assert decided(done) == (4, "confirmed")
+    [refused] = refusals(done)
+    assert "send `by` with it" in refused
+
+
+def test_one_rejection_decides_a_consensus() -> None:
+    done = review(by("ada"), by("bob", "reject"), reviewers=["ada", "bob", "cyd"], consensus_required=True)
+    assert decided(done) == (2, "rejected")
+
+
+def test_a_reviewer_who_answers_again_changes_the_vote() -> None:
+    done = review(by("ada"), by("ada", "reject"), reviewers=["ada", "bob"], consensus_required=True)
+    assert decided(done) == (2, "rejected")
+
+
+def test_only_the_listed_reviewers_may_answer() -> None:
+    listed = [{"id": "user:ada"}, {"name": "Bob", "email": "bob@example.com"}]
+    done = review(by(None), by("eve"), by("ada"), by("user:bob"), reviewers=listed)
+    assert decided(done) == (4, "confirmed")
+    assert len(refusals(done)) == 3
+
+
+def test_a_role_that_nothing_proves_is_refused_with_the_remedy() -> None:
+    done = review(by("cfo"), by("user:ada"), reviewer_roles=["cfo"], timeout_seconds=60, timeout_action="continue")
+    assert decided(done)[1] == "timeout"
+    for reason in refusals(done):
+        assert "has the role cfo" in reason
+        assert "callboard keys add --role" in reason
+
+
+@pytest.mark.parametrize("nothing", ["approve", True, {"approved": True}, {"approved": True, "evidence": "  "}])
+def test_an_answer_without_the_required_evidence_does_not_count(nothing: Any) -> None:
+    done = review(by("ada", nothing), by("ada", {"approved": True, "evidence": "report 7"}), require_evidence=True)
+    assert decided(done) == (2, "confirmed")
+    assert "evidence is missing" in refusals(done)[0]
+    assert done.out("h")["evidence"] == "report 7"
+
+
+def test_evidence_is_no_decision() -> None:
+    done = review(
+        by("ada", {"evidence": "approve"}), by("ada", {"action": "reject", "evidence": "x"}), require_evidence=True
+    )
+    assert decided(done) == (2, "rejected")
+    assert done.of_type("model.call") == []
+
+
+def test_the_question_says_what_an_answer_needs() -> None:
+    done = review(reviewers=["ada"], consensus_required=True, require_evidence=True, timeout_action="continue")
+    [asked] = done.of_type("human.asked")
+    assert asked.request_data["reviewers"] == ["ada"]
+    assert asked.request_data["approvals"] == 1
+    assert asked.schema["required"] == ["action", "evidence"]
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        ({"score": 3}, "confirmed"),
+        ({"score": 2.5}, "rejected"),
+        (4, "confirmed"),
+        ({"approved": True, "score": 1}, "rejected"),
+    ],
+)
+def test_a_score_below_the_threshold_rejects(response: Any, expected: str) -> None:
+    done = review(by("ada", "approve"), by("ada", {"score": 9}), by("ada", response), scoring_system="numeric_scale")
+    assert decided(done) == (3, expected)
+    assert all("a number from 1 to 5" in reason for reason in refusals(done))
+
+
+@pytest.mark.parametrize(
+    ("configurations", "reason"),
+    [
+        ({"scoring_system": "letter_grade"}, "only pass_fail and numeric_scale are implemented"),
+        ({"passing_threshold": 4}, "passing_threshold hold only with scoring_system: numeric_scale"),
+        ({"scoring_system": "numeric_scale", "passing_threshold": 40}, "not from 1 to 5"),
+        ({"reviewers": [7]}, "reviewers is not a list of names"),
+        ({"reviewer_roles": [7]}, "reviewer_roles is not a list of texts"),
+    ],
+)
+def test_a_review_that_cannot_be_enforced_is_refused_at_the_start(configurations: dict[str, Any], reason: str) -> None:
+    own = node("h", "HUMAN_IN_THE_LOOP", "MANUAL_REVIEW", interaction_type="review", message="Pay?", **configurations)
+    plan = LANGUAGE.admit(parsed(graph([own], triggers=[])), StartRun(DefinitionSource("graph")))
+    assert isinstance(plan, Plan)
+    [problem] = plan.objections
+    assert (problem.code, problem.severity, problem.where) == ("BAD_CONFIGURATION", "error", "nodes[0].configurations")
+    assert reason in problem.message
+
+
+def test_a_review_with_unfit_values_of_templates_fails_before_it_asks() -> None:
+    own = node(
+        "h",
+        "HUMAN_IN_THE_LOOP",
+        "MANUAL_REVIEW",
+        interaction_type="review",
+        message="Pay?",
+        reviewers=["{{ $json.x }}"],
+    )
+    done = perform(graph([own], triggers=[]), {}, start_from_node="h")
+    assert done.record("h")["error"]["error_code"] == "invalid_configuration"
+    assert done.of_type("human.asked") == []
+
+
+def test_a_review_by_the_table_needs_evidence_unless_the_node_says_otherwise() -> None:
+    table = {"review_type": "legal_review", "review_title": "Pay?", "review_description": "Pay?", "review_criteria": []}
+    own = node("h", "HUMAN_IN_THE_LOOP", "MANUAL_REVIEW", reviewers=["ada"], **table)
+    commands = [
+        ("answer", {"interaction": ASK, **by("ada", one)}) for one in ("approve", {"approved": True, "evidence": "x"})
+    ]
+    done = perform(graph([webhook(), own], "t -> h"), {"body": {}}, commands=commands)
+    assert decided(done) == (2, "confirmed")
+
+
+def test_runs_from_before_the_rule_are_decided_by_the_first_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admit, "LATEST", REVIEW_CONTROLS - 1)
+    done = review(by(None), reviewers=["ada"], consensus_required=True, require_evidence=True, reviewer_roles=["cfo"])
+    assert decided(done) == (1, "confirmed")
