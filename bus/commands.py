@@ -190,7 +190,8 @@ class Resume(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
 
 class Answer(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Answer the open question ``interaction`` (the effect key that ``human.asked`` carries). If only one question is
-    open, ``interaction`` may be left out."""
+    open, ``interaction`` may be left out. ``voucher`` proves the roles of the person; `callboard http` adds it.
+    """
 
     interaction: str = ""
     id: str | None = None
@@ -198,6 +199,7 @@ class Answer(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
     user_response: JSON = None
     response_data: JSON = None
     channel: str | None = None
+    voucher: str = ""
 
 
 class Signal(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -189,7 +189,7 @@ class Task(Protocol[V]):
 
 
 COUNTED = "counted_answer"
-"""The member of the data of ``node.progress`` with the number of an answer that counts, of a question that needs more."""
+"""The member of the data of ``node.progress`` with the number of an answer that counts; the question needs more."""
 
 NOT_UNDERSTOOD = "human.not_understood"
 """The code of the warning that an answer does not fit its question."""

@@ -16,8 +16,8 @@ class Field(Struct, frozen=True):
     Any of the keys in ``instead`` satisfies the requirement too. A ``granted`` field comes from the connected account
     and may be omitted. ``options``, ``min`` and ``max`` are shown to authors, and not enforced.
 
-    ``effect`` says whether a configuration is ``used``, a ``text`` for people, or has no effect (``none``). A control
-    without effect is ``refused`` where it is set. ``reads`` are the only members of an object that are used;
+    ``effect`` is empty if a configuration is read; else it is a ``text`` for people, or has no effect (``none``). A
+    control without effect is ``refused`` where it is set. ``reads`` are the only members of an object that are used;
     ``refused`` are members of an object, or values, that are refused; ``actual`` are values that describe what happens
     anyway. ``advice`` says what to do instead.
     """
@@ -30,7 +30,7 @@ class Field(Struct, frozen=True):
     max: float | None = None
     instead: tuple[str, ...] = ()
     granted: bool = False
-    effect: Literal["used", "text", "none", "refused"] = "used"
+    effect: Literal["", "text", "none", "refused"] = ""
     reads: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     actual: tuple[str, ...] = ()

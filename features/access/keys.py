@@ -40,10 +40,11 @@ class ApiKey(Struct, frozen=True, omit_defaults=True):
     scopes: list[Scope]
     created_at: dt.datetime
     expires_at: dt.datetime | None = None
+    roles: list[str] = []
 
     @property
     def subject(self) -> Subject:
-        return Subject(f"key:{self.name}", frozenset(self.scopes))
+        return Subject(f"key:{self.name}", frozenset(self.scopes), roles=frozenset(self.roles))
 
 
 class KeyExists(CallboardError):
@@ -70,7 +71,12 @@ class Keys:
         self._some = False
 
     async def add(
-        self, name: str, scopes: Sequence[Scope], now: dt.datetime, expires_at: dt.datetime | None = None
+        self,
+        name: str,
+        scopes: Sequence[Scope],
+        now: dt.datetime,
+        expires_at: dt.datetime | None = None,
+        roles: Sequence[str] = (),
     ) -> tuple[str, ApiKey]:
         """Create a key; return its secret text, which cannot be shown again, and the stored key.
 
@@ -78,7 +84,7 @@ class Keys:
         :raises StoreSilent: if the store does not answer
         """
         id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
-        key = ApiKey(id, name, _hash(secret), list(scopes), now, expires_at)
+        key = ApiKey(id, name, _hash(secret), list(scopes), now, expires_at, list(roles))
         if not await self._names.add(id.encode(), name):
             raise KeyExists(name)
         await self._store.put(msgspec.json.encode(key), id)

@@ -7,20 +7,17 @@ not stored. It is valid while its question is open, for at most `LINK_DAYS_MAX`;
 import base64
 import binascii
 import datetime as dt
-import hmac
-import secrets
-from hashlib import sha256
 
 import msgspec
 import structlog
 from msgspec import Struct
 
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.features.access.store import DeskStore, StoreSilent
+from callboard.features.access.signing import SigningKey
+from callboard.features.access.store import StoreSilent
 
 LINK_DAYS_MAX = 30
 LINK_CHARS_MAX = 2_048
-KEY_BYTES = 32
 
 logger = structlog.get_logger(__name__)
 
@@ -50,9 +47,8 @@ class Links:
     """Makes and reads the links of one tenant."""
 
     def __init__(self, log: JetStreamLog, tenant: str, replicas: int = 1) -> None:
-        self._store = DeskStore(log, tenant, "links", replicas)
+        self._key = SigningKey(log, tenant, replicas, _PURPOSE)
         self._tenant = tenant
-        self._key: bytes | None = None
 
     async def made(self, run: str, key: str, by: str, now: dt.datetime, until: dt.datetime | None = None) -> str:
         """Return the last part of a link's address; ``until`` is the deadline of its question.
@@ -62,7 +58,7 @@ class Links:
         longest = now + dt.timedelta(days=LINK_DAYS_MAX)
         end = int(min(until or longest, longest).timestamp())
         said = msgspec.json.encode(Link(self._tenant, run, key, by, end))
-        return f"{_text(said)}.{_text(await self._signature(said))}"
+        return f"{_text(said)}.{_text(await self._key.sign(said))}"
 
     async def read(self, text: str, now: dt.datetime) -> Link:
         """Read the link in the last part of a request's address.
@@ -77,7 +73,7 @@ class Links:
             body, brought = _bytes(said), _bytes(signature)
         except (binascii.Error, ValueError):
             raise BadLink from None
-        if not hmac.compare_digest(brought, await self._signature(body)):
+        if not await self._key.has_signed(body, brought):
             raise BadLink
         link = msgspec.json.decode(body, type=Link)
         if link.tenant != self._tenant:
@@ -85,16 +81,6 @@ class Links:
         if now.timestamp() >= link.until:
             raise BadLink(late=True)
         return link
-
-    async def _signature(self, said: bytes) -> bytes:
-        if self._key is None:
-            if (kept := await self._store.get("key")) is None:
-                # Several processes may create the key at the same moment: the first one is kept.
-                await self._store.add(secrets.token_bytes(KEY_BYTES), "key")
-                kept = await self._store.get("key")
-            assert kept is not None
-            self._key = kept
-        return hmac.digest(self._key, _PURPOSE + said, sha256)
 
 
 class Addresses:

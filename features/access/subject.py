@@ -15,12 +15,14 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 class Subject(Struct, frozen=True):
     """An authenticated caller: the ``name`` recorded in the log, empty for an anonymous caller, and the scopes.
 
-    With ``speaks_for_others``, the caller's commands may name another person as their author.
+    With ``speaks_for_others``, the caller's commands may name another person as their author. ``roles`` are what
+    questions of runs may demand of the person who answers.
     """
 
     name: str
     scopes: frozenset[str]
     speaks_for_others: bool = False
+    roles: frozenset[str] = frozenset()
 
     def may(self, scope: str) -> bool:
         """Whether the caller has this scope."""

@@ -96,7 +96,8 @@ class Tokens:
             raise TokenRefused(f"the token is not for the tenant {self._tenant!r}")
         given = _words(claims.get(settings.scopes_claim))
         scopes = scopes_of([one.removeprefix(SCOPE_PREFIX) for one in given if one.startswith(SCOPE_PREFIX)])
-        return Subject(f"user:{name}", frozenset(scopes))
+        roles = _words(claims.get(settings.roles_claim)) if settings.roles_claim else []
+        return Subject(f"user:{name}", frozenset(scopes), roles=frozenset(roles))
 
     async def _key(self, kid: str) -> jwt.PyJWK:
         async with self._fetching:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 
 from callboard.languages.graph.coercion import UNFIT, coerce, unwrap
-from callboard.languages.graph.node_specs import NODE_TYPES, Field, NodeSpec, node_type
+from callboard.languages.graph.node_specs import ENGINE_FIELDS, NODE_TYPES, Field, NodeSpec, node_type
 from callboard.languages.graph.templates import is_placeholder
 from callboard.lib.canonical_json import canonical
 from callboard.lib.json_types import JSON
@@ -54,14 +54,16 @@ def _field(spec: NodeSpec | None, type: str, key: str) -> Field | None:
     """Return the declaration of a configuration: that of the subtype, else one without effect of another subtype."""
     if spec is not None and key in spec.configurations:
         return spec.configurations[key]
+    if key in ENGINE_FIELDS:
+        return ENGINE_FIELDS[key]
     others = node_type(type).subtypes.values() if type in NODE_TYPES else ()
     declared = [other.configurations[key] for other in others if key in other.configurations]
-    unused = all(field.effect != "used" or field.reads for field in declared)
+    unused = all(field.effect != "" or field.reads for field in declared)
     return declared[0] if declared and unused else None
 
 
 def _of_key(field: Field | None, key: str, value: JSON) -> Iterator[Ineffective]:
-    if field is None or (field.effect in ("used", "text") and not field.reads):
+    if field is None or (field.effect in ("", "text") and not field.reads):
         return
     given = coerce(unwrap(value, field.type), field.type)
     if given is UNFIT or given in _EMPTY or is_placeholder(given) or given == field.default or given in field.actual:

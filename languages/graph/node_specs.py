@@ -38,7 +38,7 @@ _FOLDER = files("callboard.languages.graph") / "spec_files"
 TEMPLATE_DEFAULTS: dict[str, Field] = {
     "timeout": Field("number", default=420, min=1, max=1000),
     "retry_attempts": Field("integer", default=3, min=0, max=10),
-    "enabled": Field("boolean", default=True),
+    "enabled": Field("boolean", default=True, effect="refused", advice="remove the node, or its connections"),
 }
 """Configurations that every subtype has besides those of its table."""
 

@@ -20,7 +20,7 @@ from callboard.runtime.admission.command_routing import ADMISSION
 from callboard.runtime.admission.refusals import record_refusal
 from callboard.runtime.admission.start_message import decode_start
 from callboard.runtime.admission.starts import Starts
-from callboard.runtime.admission.tells import Tells
+from callboard.runtime.admission.tells import Tells, Vouched
 from callboard.runtime.admission.verdicts import Verdict, fit_message
 
 log = structlog.get_logger(__name__)
@@ -39,9 +39,11 @@ UNKNOWN_RUN_RETRY_MAX_S = 1.0
 class Admission:
     """Admits the messages that arrive at one worker."""
 
-    def __init__(self, log: JetStreamLog, outbox: Outbox, starts: Starts, outgoing: TenantRequests) -> None:
+    def __init__(
+        self, log: JetStreamLog, outbox: Outbox, starts: Starts, outgoing: TenantRequests, vouched: Vouched
+    ) -> None:
         self.starts = starts
-        self._tells = Tells(log, ADMISSION)
+        self._tells = Tells(log, ADMISSION, vouched)
         self._outgoing = outgoing
         self._log = log
         self._outbox = outbox

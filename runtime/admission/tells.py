@@ -3,14 +3,14 @@
 A tell to an unknown run waits until the starts before it have been admitted.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
 import msgspec
 
 from callboard.bus import events as ev
-from callboard.bus.commands import ROUTING_BYTES, TELLS
+from callboard.bus.commands import ROUTING_BYTES, TELLS, Answer
 from callboard.bus.errors import KeyMissing, LogUnreadable
 from callboard.bus.events import Event, Problem
 from callboard.bus.log.encryption import Key, encryptable
@@ -46,12 +46,21 @@ KEY_DELIVERIES_MAX = 60
 """Number of deliveries, over about a minute, before a command to a run whose key is missing is refused."""
 
 
-class Tells:
-    """Admits commands to runs. ``consumer`` is the name of the consumer that delivers starts and tells."""
+Vouched = Callable[[RunRef, Answer], Awaitable[bool]]
+"""Says whether the voucher of an answer to a run is valid; raises `NoAnswer` if the key for it cannot be read now."""
 
-    def __init__(self, log: JetStreamLog, consumer: str) -> None:
+
+class Tells:
+    """Admits commands to runs.
+
+    ``consumer`` is the name of the consumer that delivers starts and tells. ``vouched`` says whether the voucher of an
+    answer is valid.
+    """
+
+    def __init__(self, log: JetStreamLog, consumer: str, vouched: Vouched) -> None:
         self._log = log
         self._consumer = consumer
+        self._vouched = vouched
 
     async def admit(self, ref: RunRef, verb: str, delivery: Delivery) -> Verdict | None:
         """Route a tell or refuse it; None if it must be tried again because its run may still start or lacks its key.
@@ -121,6 +130,7 @@ class Tells:
         If the run has ended and another one continues it, return that one: the tell is for it.
         """
         problems = self._find_problems(verb, delivery, last.key)
+        problems = problems or await self._check_voucher(ref, verb, delivery)
         if problems:
             return Verdict("rejected", ref.run, problems=problems)
         id, ended = id_in(delivery.data), last.event.type == ev.RunEnd.type
@@ -146,6 +156,17 @@ class Tells:
         note = Note(delivery.sequence, "" if last.key is not None or last.encrypted else digest_of(delivery.data))
         on_its_way = await route_tell(self._log, ref, verb, _body(delivery, last), delivery, note, named)
         return _verdict_on(on_its_way, delivery, _obstacle_warnings(verb, last))
+
+    async def _check_voucher(self, ref: RunRef, verb: str, delivery: Delivery) -> list[Problem]:
+        """Return the problem of an answer whose voucher is not valid: roles that nothing proves are never recorded.
+
+        :raises NoAnswer: if the key for it cannot be read now
+        """
+        tell = decode_json(delivery.data or b"{}", type=TELLS[verb])
+        if not isinstance(tell, Answer) or not tell.voucher or await self._vouched(ref, tell):
+            return []
+        message = "the voucher is not valid for this answer to this run"
+        return [Problem("tell.voucher", message, "voucher", expected="no voucher: `callboard http` adds it")]
 
     def _find_problems(self, verb: str, delivery: Delivery, key: Key | None) -> list[Problem]:
         largest = self._log.nc.max_payload - ROUTING_BYTES

@@ -13,6 +13,7 @@ from callboard.bus import events as ev
 from callboard.bus.commands import TELLS, Answer, Cancel, Kill, Pause, Resume, Signal, Tell
 from callboard.bus.effects import Failure
 from callboard.bus.events import Payload
+from callboard.bus.vouchers import read_roles
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.runtime.interpreter.stage import Stage
@@ -183,6 +184,7 @@ def _answer_question(
         response_data=answer.response_data,
         by=answer.by,
         channel=answer.channel,
+        roles=read_roles(answer),
     )
     return [Reaction(answered)]
 

@@ -18,7 +18,8 @@ class OidcSettings(BaseModel):
     """The identity provider. ``jwks_url`` is the address of its keys; by default, its discovery document names it.
 
     ``subject_claim`` has a person's name for the log, ``scopes_claim`` scopes such as ``callboard:read``, and
-    ``tenants_claim``, if it is set, the tenants for which a token is valid.
+    ``tenants_claim``, if it is set, the tenants for which a token is valid. ``roles_claim``, if it is set, has the
+    person's roles, which questions may demand of the person who answers.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -29,6 +30,7 @@ class OidcSettings(BaseModel):
     subject_claim: Claim = "sub"
     scopes_claim: Claim = "scope"
     tenants_claim: str = ""
+    roles_claim: str = ""
 
     def __str__(self) -> str:
         return f"{self.issuer} for {self.audience}"

@@ -42,6 +42,7 @@ from callboard.bus.subjects import RunRef
 from callboard.features.access.credentials import Wallet
 from callboard.features.access.keyring import keyring_of
 from callboard.features.access.links import Addresses
+from callboard.features.access.vouchers import is_vouched
 from callboard.languages.language import Language, Plan
 from callboard.lib.installed import version
 from callboard.lib.json_types import JSON
@@ -118,7 +119,7 @@ class Services:
             allowances=self.allowances,
             outgoing=self.outgoing,
         )
-        self.admission = Admission(log, outbox, self.children, self.outgoing)
+        self.admission = Admission(log, outbox, self.children, self.outgoing, partial(is_vouched, log, config.replicas))
         self.arrivals = StoredTells(log)
         self._config = config
         self._nc = nc

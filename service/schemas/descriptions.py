@@ -120,6 +120,7 @@ _TELLS = {
     "step": "Whether to pause again at the next node.",
     "interaction": "The key of the question that is answered.",
     "channel": "The channel through which the answer came.",
+    "voucher": "The proof of the roles of the person; `callboard http` adds it.",
     "name": "The name of the signal.",
     "data": "The data of the signal.",
     "user_response": "The answer, as text or as JSON.",

@@ -37,10 +37,17 @@ def keys() -> None:
     help="A scope of the key; may be repeated.  [default: read]",
 )
 @click.option(
+    "--role",
+    "roles",
+    metavar="NAME",
+    multiple=True,
+    help="A role that questions of runs may demand of the person who answers; may be repeated.",
+)
+@click.option(
     "--expires", metavar="DURATION", type=Duration(), help="How long it is valid; default: until it is removed."
 )
 @settings_options
-def add(name: str, scopes: tuple[str, ...], expires: float | None, settings: Settings) -> None:
+def add(name: str, scopes: tuple[str, ...], roles: tuple[str, ...], expires: float | None, settings: Settings) -> None:
     """Make a key, and print it.
 
     \b
@@ -48,13 +55,13 @@ def add(name: str, scopes: tuple[str, ...], expires: float | None, settings: Set
     """
     import anyio
 
-    anyio.run(add_key, name, scopes or ("read",), expires, load_config(settings), settings)
+    anyio.run(add_key, name, scopes or ("read",), roles, expires, load_config(settings), settings)
 
 
 @keys.command("list", epilog=exits.EXIT_CODES)
 @settings_options
 def list_(settings: Settings) -> None:
-    """List the keys: name, scopes, date and expiry."""
+    """List the keys: name, scopes, roles, date and expiry."""
     import anyio
 
     anyio.run(list_keys, load_config(settings), settings)
@@ -71,7 +78,12 @@ def remove(name: str, settings: Settings) -> None:
 
 
 async def add_key(
-    name: str, scopes: tuple[str, ...], expires_s: float | None, config: "Config", settings: Settings
+    name: str,
+    scopes: tuple[str, ...],
+    roles: tuple[str, ...],
+    expires_s: float | None,
+    config: "Config",
+    settings: Settings,
 ) -> None:
     """Make a key and print it.
 
@@ -91,7 +103,7 @@ async def add_key(
     until = now + dt.timedelta(seconds=expires_s) if expires_s is not None else None
     async with reach(config, reads=True, founds=True, name="callboard keys") as connection:
         keys = Keys(connection.log, config.tenant, config.replicas)
-        text, key = await keys.add(name, scopes_of(scopes), now, until)
+        text, key = await keys.add(name, scopes_of(scopes), now, until, roles)
     say(compact({"key": text, **_describe_key(key)}) if settings.as_json else text)
     if not settings.as_json:
         say("The key is shown only once. Store it now.", err=True)
@@ -114,7 +126,8 @@ async def list_keys(config: "Config", settings: Settings) -> None:
         return
     for key in found:
         until = f"until {local(key.expires_at)}" if key.expires_at is not None else ""
-        say(f"{key.name}  {', '.join(key.scopes)}  since {local(key.created_at)}  {until}".rstrip())
+        roles = f"  as {', '.join(key.roles)}" if key.roles else ""
+        say(f"{key.name}  {', '.join(key.scopes)}{roles}  since {local(key.created_at)}  {until}".rstrip())
 
 
 async def remove_key(name: str, config: "Config", settings: Settings) -> None:

@@ -164,6 +164,8 @@ def _describe_field(field: "Field") -> str:
     if field.default not in ("", 0, [], {}, None):
         value = msgspec.json.encode(field.default).decode()
         words.append(f"= {value if len(value) <= VALUE_CHARS_MAX else value[: VALUE_CHARS_MAX - 1] + '…'}")
+    if field.effect in ("none", "refused"):
+        words.append("no effect" if field.effect == "none" else "refused")
     return ", ".join(words)
 
 
@@ -188,4 +190,4 @@ def _field_object(field: "Field") -> dict[str, Any]:
     from msgspec.structs import asdict
 
     kept = ("type", "default")
-    return {name: one for name, one in asdict(field).items() if name in kept or one not in (None, False, ())}
+    return {name: one for name, one in asdict(field).items() if name in kept or one not in (None, False, (), "")}

@@ -14,6 +14,8 @@ from callboard.bus.events import Problem
 from callboard.bus.log.forks import origin_of
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
+from callboard.features.access.store import StoreSilent
+from callboard.features.access.vouchers import Vouchers, with_voucher
 from callboard.languages.problems import hint_at
 from callboard.projections.lists.questions import Question
 from callboard.projections.results import view_of
@@ -72,6 +74,7 @@ class Executions:
         self._operations = operations
         self._language = language
         self._client = Client(log, tenant)
+        self._vouchers = Vouchers(log, tenant)
         self._folding = Folding()
 
     # -- starts -------------------------------------------------------------------------------------------------------
@@ -143,7 +146,11 @@ class Executions:
         by = _signature_members(request)
         if question is not None:
             answer = {"interaction": question.key, "user_response": response, "channel": CHANNEL, **by}
-            await self._tell(run, "answer", answer)
+            try:
+                vouched = await with_voucher(self._vouchers, run, answer, subject_of(request).roles)
+            except StoreSilent as error:
+                raise ApiError(503, error.code, error.message, remedy=error.remedy) from None
+            await self._tell(run, "answer", vouched)
         else:
             await self._tell(run, "signal", {"name": await self._awaited_node(run, body), "data": response, **by})
         return told

@@ -22,7 +22,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
 from callboard.bus.tracecontext import read, within
+from callboard.features.access.store import StoreSilent
 from callboard.features.access.subject import Subject
+from callboard.features.access.vouchers import Vouchers, with_voucher
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.runtime.admission.large_starts import START_BYTES_MAX
@@ -189,6 +191,7 @@ class Front:
         self._operations = operations
         self._places = Places(REQUESTS_MAX)
         self._live = 0
+        self._vouchers = Vouchers(log, tenant)
         self.rings = Rings(log)
 
     def handler(self, route: Route) -> Callable[[Request], Awaitable[Response]]:
@@ -211,12 +214,31 @@ class Front:
         asked = route.build_request(
             path, request.query_params, _with_idempotency_key(route, request, await _body(route, request))
         )
-        asked = route.sign(asked, request.state.subject)
+        asked = await self._vouch(route, route.sign(asked, request.state.subject), request.state.subject)
         operation = self._operations[route.operation]
         found = await while_there(
             request, lambda: outcome(operation(self._tenant, asked)), 0.0 if route.method == "GET" else SAID_WAIT_S
         )
         return refusal(found) if isinstance(found, ApiError) else await fitting(request, found, route.status)
+
+    async def _vouch(self, route: Route, asked: dict[str, Any], subject: Subject) -> dict[str, Any]:
+        """Return a request in which an answer has the voucher of its author's roles.
+
+        :raises ApiError: if the store of keys does not answer
+        """
+        body = asked.get("body")
+        if (
+            route.operation != "tell"
+            or asked.get("verb") != "answer"
+            or not subject.roles
+            or not isinstance(body, dict)
+        ):
+            return asked
+        try:
+            vouched = await with_voucher(self._vouchers, str(asked["run_id"]), body, subject.roles)
+        except StoreSilent as error:
+            raise ApiError(503, error.code, error.message, remedy=error.remedy) from None
+        return {**asked, "body": vouched}
 
     async def live(self, request: Request) -> Response | Live:
         """Stream events as they are recorded: of one ``run``, one ``type`` (``run.>``) or one ``definition``, of

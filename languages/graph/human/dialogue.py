@@ -24,7 +24,6 @@ from callboard.languages.graph.human.forms import schema_of
 from callboard.languages.graph.human.interaction import Interaction, interaction_of
 from callboard.languages.graph.human.labels import label_of
 from callboard.languages.graph.human.ports import CONFIRMED, REJECTED, TIMEOUT
-from callboard.languages.graph.human.review import Tally
 from callboard.languages.graph.human.relevance import (
     FACTORS,
     FILTERED,
@@ -35,6 +34,7 @@ from callboard.languages.graph.human.relevance import (
     read_score,
     relevance,
 )
+from callboard.languages.graph.human.review import Tally
 from callboard.languages.graph.rules import EXACT_ANSWERS, INTERACTION_IDS
 from callboard.languages.graph.times import after, iso, ms, seconds_between
 from callboard.languages.graph.work import NodeFailed, Outcome, Outputs, Suspend, Work

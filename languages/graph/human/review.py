@@ -1,4 +1,4 @@
-"""Reviews: who may answer a question for people, what an answer has to bring, and how many people have to approve. Pure.
+"""Reviews: who may answer a question, what an answer has to bring, and how many people have to approve. Pure.
 
 Runs that were admitted before `REVIEW_CONTROLS` ignore these configurations.
 """

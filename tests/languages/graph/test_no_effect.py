@@ -101,7 +101,7 @@ def test_every_key_of_the_tables_is_read_or_declared_as_unread() -> None:
     unread = [
         f"{spec.type}.{spec.subtype}.{key}"
         for spec, key, field in tables()
-        if field.effect == "used" and not is_read(spec, key) and (spec.type, spec.subtype, key) not in BUILT_NAMES
+        if field.effect == "" and not is_read(spec, key) and (spec.type, spec.subtype, key) not in BUILT_NAMES
     ]
     assert not unread, "read these keys, or declare `effect: none` (a control: `refused`) in spec_files/"
 
@@ -127,6 +127,13 @@ def agent(subtype: str = "OPENAI_CHATGPT", **configurations: Any) -> dict[str, A
     return node("a", "AI_AGENT", subtype, **own)
 
 
+def person(subtype: str, **configurations: Any) -> dict[str, Any]:
+    return node("h", "HUMAN_IN_THE_LOOP", subtype, message="?", **configurations)
+
+
+SENT = {"action_type": "send_message", "server_id": "1"}
+
+
 def warnings_of(*nodes: dict[str, Any]) -> list[str]:
     found = parsed(graph([*nodes], triggers=[])).warnings
     return [one.message for one in found if one.code == "NO_EFFECT"]
@@ -136,14 +143,17 @@ def warnings_of(*nodes: dict[str, Any]) -> list[str]:
     ("own", "names"),
     [
         (agent(multimodal_config={"enable_vision": True, "max_images": 5}), "multimodal_config.enable_vision"),
-        (agent("ANTHROPIC_CLAUDE", output_processing={"output_schema": {"type": "object"}, "parse_json": True}), "output_processing.parse_json"),
+        (agent("ANTHROPIC_CLAUDE", output_processing={"parse_json": True}), "output_processing.parse_json"),
         (flow("l", "LOOP", loop_type="for_range", break_on_error=False), "break_on_error"),
         (flow("w", "WAIT", wait_type="webhook"), "wait_type"),
-        (node("d", "EXTERNAL_ACTION", "DISCORD_ACTION", action_type="send_message", server_id="1", retry_config={"max_retries": 9}), "retry_config.max_retries"),
-        (node("h", "HUMAN_IN_THE_LOOP", "MANUAL_REVIEW", message="?", allow_delegation=True), "allow_delegation"),
-        (node("h", "HUMAN_IN_THE_LOOP", "IN_APP_APPROVAL", message="?", priority_level="high"), "priority_level"),
+        (
+            node("d", "EXTERNAL_ACTION", "DISCORD_ACTION", **SENT, retry_config={"max_retries": 9}),
+            "retry_config.max_retries",
+        ),
+        (person("MANUAL_REVIEW", allow_delegation=True), "allow_delegation"),
+        (person("IN_APP_APPROVAL", priority_level="high"), "priority_level"),
     ],
-)  # fmt: skip
+)
 def test_a_configuration_without_effect_is_named(own: dict[str, Any], names: str) -> None:
     [message] = warnings_of(own)
     assert f"): {names} " in message
@@ -160,10 +170,10 @@ def test_a_configuration_without_effect_is_named(own: dict[str, Any], names: str
         webhook(auth_token=""),
         node("s", "TRIGGER", "SLACK", workspace_id="w", events=["message"], bot_token="{{$placeholder}}"),
         node("e", "TRIGGER", "EMAIL", email_provider="webhook", server_config={}, credentials={}),
-        node("x", "TOOL", "EMAIL_TOOL", timezone="UTC+1", tool_name="t", function_args={"zone": "{{ $config.timezone }}"}),
+        node("x", "TOOL", "EMAIL_TOOL", timezone="UTC+1", tool_name="t", args={"zone": "{{ $config.timezone }}"}),
         flow("i", "IF", condition_expression="true", timeout_seconds=7, threshold=3),
     ],
-)  # fmt: skip
+)
 def test_defaults_and_values_that_templates_read_are_not_reported(own: dict[str, Any]) -> None:
     assert warnings_of(own) == []
 
@@ -171,12 +181,13 @@ def test_defaults_and_values_that_templates_read_are_not_reported(own: dict[str,
 @pytest.mark.parametrize(
     ("own", "name", "advice"),
     [
-        (agent("ANTHROPIC_CLAUDE", safety_config={"pii_detection": True}), "safety_config.pii_detection", "system_prompt"),
+        (agent("ANTHROPIC_CLAUDE", safety_config={"pii_detection": True}), "safety_config.pii_detection", ""),
+        (webhook(enabled=False), "enabled", "remove the node"),
         (flow("w", "WAIT", wait_type="approval"), "wait_type", "HUMAN_IN_THE_LOOP"),
-        (node("h", "HUMAN_IN_THE_LOOP", "TELEGRAM_INTERACTION", message="?", target_users=["7"]), "target_users", "reviewers"),
-        (node("h", "HUMAN_IN_THE_LOOP", "IN_APP_APPROVAL", message="?", require_specific_response=True), "require_specific_response", "selection"),
+        (person("TELEGRAM_INTERACTION", target_users=["7"]), "target_users", "reviewers"),
+        (person("IN_APP_APPROVAL", allow_text_responses=False), "allow_text_responses", "selection"),
     ],
-)  # fmt: skip
+)
 def test_a_control_that_nothing_enforces_refuses_the_start(own: dict[str, Any], name: str, advice: str) -> None:
     definition = parsed(graph([own], triggers=[]))
     plan = LANGUAGE.admit(definition, StartRun(DefinitionSource("graph")))

@@ -15,6 +15,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from callboard.bus.commands import Answer
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import payload_of
 from callboard.features.access import keys as keys_module
@@ -22,6 +23,7 @@ from callboard.features.access.keys import KeyExists, Keys, KeyUnknown
 from callboard.features.access.rates import Rates
 from callboard.features.access.subject import NOBODY, OPERATOR, SCOPES, Subject
 from callboard.features.access.tokens import LEEWAY_S, ProviderSilent, TokenRefused, Tokens
+from callboard.features.access.vouchers import Vouchers
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.settings.config import load
 from callboard.runtime.settings.oidc_settings import OidcSettings
@@ -266,6 +268,48 @@ async def test_the_log_says_who_gave_a_command(connection: Connection) -> None:
         start = {"definition": {"name": "d"}}
         daily = {"name": "daily", "when": {"cron": "0 9 * * *"}, "start": start}
         assert (await door.ask(key, "POST", "/schedules", json=daily)).status_code == 200
+        tasks.cancel_scope.cancel()
+
+
+REVIEW = {
+    "metadata": {"id": "pay", "name": "pay", "created_by": "u"},
+    "nodes": [
+        {
+            "id": "h",
+            "name": "h",
+            "type": "HUMAN_IN_THE_LOOP",
+            "subtype": "MANUAL_REVIEW",
+            "configurations": {"interaction_type": "review", "message": "Pay?", "reviewer_roles": ["cfo"]},
+        }
+    ],
+}
+
+
+async def test_only_a_role_that_the_door_has_authenticated_answers_a_review(connection: Connection) -> None:
+    keys = Keys(connection.log, "acme")
+    plain, _ = await keys.add("clerk", ["answer"], now())
+    chief, _ = await keys.add("chief", ["answer"], now(), roles=["cfo"])
+    start = {"definition": {"source": json.dumps(REVIEW)}, "run_id": "pay-1"}
+    async with anyio.create_task_group() as tasks:
+        door = Door(connection, Access("0perator", keys=keys), tasks)
+        assert await door.code("0perator", "POST", "/runs", json=start) == (202, "")
+        with anyio.fail_after(PATIENCE_S):
+            async with connection.client.follow("pay-1", event_type="human.asked") as asked:
+                await anext(asked)
+        body = {"interaction": "h#1.1!ask", "user_response": "approve"}
+        path, wait = "/runs/pay-1/answer", {"wait_s": "20"}
+        for token, more in ((plain, {}), ("0perator", {"by": "key:chief"}), (chief, {"interaction": ""})):
+            found = await door.ask(token, "POST", path, json={**body, **more}, params=wait)
+            assert (found.status_code, found.json()["error"]["code"]) == (409, "answer.not_understood")
+            assert "has the role cfo" in found.json()["error"]["message"]
+        rejecting = Answer(**{**body, "user_response": "reject", "by": "key:chief"})
+        copied = await Vouchers(connection.log, "acme").made("pay-1", rejecting, ["cfo"])
+        for forged in ("x.y", copied, f"{copied[:-4]}AAAA"):
+            verdict = await connection.client.tell("pay-1", "answer", Answer(**body, by="key:chief", voucher=forged))
+            assert [problem.code for problem in verdict.problems] == ["tell.voucher"]
+        assert await door.code(chief, "POST", path, json=body, params=wait) == (202, "")
+        answered = [payload_of(one) for one in await connection.client.events("pay-1") if one.type == "human.answered"]
+        assert [(one.by, one.roles) for one in answered[-1:]] == [("key:chief", ["cfo"])]  # pyright: ignore[reportAttributeAccessIssue]
         tasks.cancel_scope.cancel()
 
 

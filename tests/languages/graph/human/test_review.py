@@ -45,9 +45,7 @@ def test_a_consensus_needs_the_approval_of_every_reviewer() -> None:
     [refused] = refusals(done)
     assert "eve is none of the reviewers (ada, bob)" in refused
     counted = [one.message for one in done.of_type("node.progress")]
-    assert counted == ["answer 1 of ada counts: 1 of 2 approvals; waiting for bob"] + [
-        "answer 2 of ada counts: 1 of 2 approvals; waiting for bob"
-    ]
+    assert counted == [f"answer {k} of ada counts: 1 of 2 approvals; waiting for bob" for k in (1, 2)]
     assert [one["by"] for one in done.out("h")["reviews"]] == ["ada", "bob"]
     assert done.out("h")["comment"] == "fine"
 
