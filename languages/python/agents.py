@@ -7,7 +7,7 @@ its own path. The calls of one turn run concurrently.
 import asyncio
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from msgspec import Struct
 
@@ -38,6 +38,9 @@ from callboard.languages.python.values import Codec, codec, plain_json
 from callboard.languages.python.workflows import InputMisfit, arguments_of, problems_of
 from callboard.lib.json_types import JSON
 from callboard.lib.text import encode_json
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
 
 T = TypeVar("T")
 
@@ -89,7 +92,7 @@ class Agent(Generic[T]):
         self,
         name: str = "agent",
         *,
-        output: type[T],
+        output: "TypeForm[T]",
         system: str = "",
         tools: Sequence[Step[..., Any] | Callable[..., Any]] = (),
         servers: Sequence[McpTools] = (),

@@ -1,6 +1,6 @@
 """Models in a workflow: one turn, whose answer is converted to a type."""
 
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from callboard.bus.effects import Failure, ModelRequest, user
 from callboard.languages.agent import read_structured_answer
@@ -12,12 +12,15 @@ from callboard.languages.python.runs import RunOnly
 from callboard.languages.python.values import codec
 from callboard.languages.python.workflows import problems_of
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+
 T = TypeVar("T")
 
 
 @overload
 async def generate(
-    prompt: str, output: type[T], *, model: str | None = None, system: str = "", temperature: float | None = None
+    prompt: str, output: "TypeForm[T]", *, model: str | None = None, system: str = "", temperature: float | None = None
 ) -> T: ...
 @overload
 async def generate(

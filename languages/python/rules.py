@@ -10,5 +10,8 @@ HELD_BY_PAUSES = 1
 SETS_HAVE_AN_ORDER = 2
 """The sets in values are written in one order, not in that of the hashes in the process."""
 
-LATEST = 2
+ONLY_ARGUMENTS = 3
+"""The input of a child run that is a workflow may be its only argument, also if that is no object."""
+
+LATEST = 3
 """The generation of newly admitted runs."""

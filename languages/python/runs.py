@@ -6,8 +6,8 @@ is a workflow is called directly. Operations that need a run raise `RunOnly`.
 
 import datetime as dt
 import logging
-from collections.abc import MutableMapping, Sequence
-from typing import Any, NoReturn, TypeVar, overload
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, overload
 from uuid import UUID
 
 from msgspec import Struct
@@ -18,6 +18,7 @@ from callboard.languages.python import outside
 from callboard.languages.python.errors import ChildFailed, ContinueAsNew
 from callboard.languages.python.hosted import Hosted, definition_of, find_hosted
 from callboard.languages.python.loop import WorkflowLoop, current_loop
+from callboard.languages.python.rules import ONLY_ARGUMENTS
 from callboard.languages.python.steps import seconds
 from callboard.languages.python.values import Codec, codec, order_sets, plain_json
 from callboard.languages.python.workflows import Workflow, problems_of
@@ -26,7 +27,12 @@ from callboard.lib.json_errors import JSON_ERRORS
 from callboard.lib.json_types import JSON
 from callboard.lib.text import without_addresses
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+
 T = TypeVar("T")
+R = TypeVar("R")
+P = ParamSpec("P")
 
 HOSTED = "hosted"
 """The key under which a loop keeps the workflow that it performs."""
@@ -35,6 +41,10 @@ STATE = "state"
 """The milestone of the progress events of `set_state`."""
 
 _SUFFIXES = (".json", ".yaml", ".yml", ".md")
+
+
+JsonOutput = str | int | float | bool | list[Any] | dict[str, Any] | None
+"""Types that are the same in JSON."""
 
 
 class RunOnly(RuntimeError):
@@ -103,21 +113,33 @@ def changed(id: str) -> bool:
     return passed[id]
 
 
+@overload
+def continue_as_new(workflow: Workflow[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> NoReturn: ...
+@overload
+def continue_as_new() -> NoReturn: ...
 def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:
     """End the run, and continue it as a new run of the same workflow with these arguments.
+
+    ``workflow`` is the run's own, so that a type checker knows the arguments. Code may also leave it out.
 
     Use it in loops without an end, and in long conversations, so that no log grows without limit. End and start are
     stored in one commit. The new run has the same definition, tags, limits, model and parent; it takes over the signals
     that were not awaited. Commands for the run go to the new one. Tasks, questions and child runs that are still open
     are cancelled. Outside of a workflow's run, the function is called again.
 
-    :raises TypeError, ValueError: if the workflow does not take these arguments, or one does not fit its type
+    :raises TypeError, ValueError: if the workflow does not take these arguments, or one does not fit its type; also if
+        ``workflow`` is another one
     :raises RunOnly: if a step calls it
     """
+    given = args[0] if args and isinstance(args[0], Workflow) else None
+    args = args if given is None else args[1:]
     loop = current_loop()
     if loop is None and WORK.get() is not None:
         raise RunOnly("continue_as_new is for workflows, and a step has called it: call it in the workflow instead")
     found: Hosted | None = loop.locals[HOSTED] if loop is not None else None
+    if given is not None and found is not None and given.entry != found.workflow.entry:
+        own = found.workflow.name
+        raise ValueError(f"a run continues as a run of its own workflow: continue_as_new({own}, …), not {given.name}")
     raise ContinueAsNew(args, kwargs, None if found is None else found.workflow.input_of(*args, **kwargs))
 
 
@@ -165,7 +187,7 @@ def set_state(value: Any) -> None:
 @overload
 async def ask(
     question: str,
-    answer: type[T],
+    answer: "TypeForm[T]",
     *,
     to: str | None = None,
     options: Sequence[Any] = (),
@@ -277,7 +299,7 @@ class _Answers(Struct, frozen=True):
 
 
 @overload
-async def signal(name: str, data: type[T], *, match: Any = None) -> T: ...
+async def signal(name: str, data: "TypeForm[T]", *, match: Any = None) -> T: ...
 @overload
 async def signal(name: str, data: None = None, *, match: Any = None) -> Any: ...
 async def signal(name: str, data: Any = None, *, match: Any = None) -> Any:
@@ -292,17 +314,34 @@ async def signal(name: str, data: Any = None, *, match: Any = None) -> Any:
     return reading.decode(arrived.data)
 
 
-class ChildRun(Struct, frozen=True):
+J = TypeVar("J", bound=JsonOutput)
+"""The type of a workflow's result that is the same in JSON."""
+
+
+class ChildRun(Struct, Generic[R], frozen=True):
     """A child run that has completed: its output, and its results in the form of its language."""
 
-    output: JSON
+    output: R
     results: JSON = None
 
 
-async def child(definition: "str | Workflow[..., Any]", input: Any = None, **start: Any) -> ChildRun:
+@overload
+async def child(definition: Workflow[[T], J], input: T | Mapping[str, Any], **start: Any) -> ChildRun[J]: ...
+@overload
+async def child(definition: Workflow[..., J], input: Mapping[str, Any] | None = None, **start: Any) -> ChildRun[J]: ...
+@overload
+async def child(definition: Workflow[[T], Any], input: T | Mapping[str, Any], **start: Any) -> ChildRun[Any]: ...
+@overload
+async def child(
+    definition: Workflow[..., Any], input: Mapping[str, Any] | None = None, **start: Any
+) -> ChildRun[Any]: ...
+@overload
+async def child(definition: str, input: Any = None, **start: Any) -> ChildRun[Any]: ...
+async def child(definition: "str | Workflow[..., Any]", input: Any = None, **start: Any) -> ChildRun[Any]:
     """Run another definition as a child run, and return its result.
 
     ``definition`` is a workflow, the name of a registered definition, or a file beside the code, in any language.
+    ``input`` is the input of its run; that of a workflow is an object with its parameters, or its only argument.
     ``start`` has further members of its start (`docs/reference/messages.md`).
 
     :raises ChildFailed: if it fails, is cancelled or expires
@@ -310,10 +349,14 @@ async def child(definition: "str | Workflow[..., Any]", input: Any = None, **sta
     loop = current_loop()
     if loop is None:
         if isinstance(definition, Workflow):
-            return ChildRun(await definition(**definition.arguments(plain_json(input))))
+            found = await definition(**definition.arguments(definition.input_for(plain_json(input))))
+            return ChildRun(definition.parameters.result.encode(found))
         raise RunOnly("child starts a run, which needs a worker: callboard run FILE.py:NAME")
     node = loop.place("child", loop.where())
-    asked = node.child("child", _resolve_definition(loop, definition), plain_json(input), **start)
+    given = plain_json(input)
+    if isinstance(definition, Workflow) and loop.stage.info.rules >= ONLY_ARGUMENTS:
+        given = definition.input_for(given)
+    asked = node.child("child", _resolve_definition(loop, definition), given, **start)
     end: End = await loop.effect(node, asked)
     if end.status != "completed":
         raise ChildFailed(end.status, end.error)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 from uuid import uuid4
 from weakref import WeakSet
 
@@ -159,6 +159,15 @@ class Attempts(Struct, frozen=True):
             attempt += 1
 
 
+class StepDecorator(Protocol):
+    """What `step` returns for settings: it makes a function a step, which returns what the function returns."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Step[P, R]: ...
+
+
 @overload
 def step(function: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
 @overload
@@ -172,7 +181,7 @@ def step(
     timeout: str | float | None = None,
     concurrency: int | None = None,
     process: bool = False,
-) -> Callable[[Callable[P, Any]], Step[P, Any]]: ...
+) -> StepDecorator: ...
 def step(
     function: Any = None,
     /,

@@ -384,7 +384,7 @@ def first_letters(file: str) -> str:
 async def counting_down(left: int, seen: list[str] | None = None) -> list[str]:
     seen = [*(seen or []), await noted(left)]
     if left > 0:
-        continue_as_new(left - 1, seen=seen)
+        continue_as_new(counting_down, left - 1, seen=seen)
     return seen
 
 
@@ -406,7 +406,7 @@ async def collecting(until: int, items: list[str] | None = None) -> list[str]:
         items.append(await signal("item", str))
     if len(items) < 10:
         await signal("go")
-        continue_as_new(until, items)
+        continue_as_new(collecting, until, items)
     return items
 
 
@@ -417,7 +417,7 @@ async def counting_signals(total: int, each: int, seen: list[int] | None = None)
     for _ in range(min(each, total - len(seen))):
         seen.append(await signal("item", int))
     if len(seen) < total:
-        continue_as_new(total, each, seen)
+        continue_as_new(counting_signals, total, each, seen)
     return seen
 
 
@@ -446,7 +446,7 @@ async def continuing_at_once(busy: bool, n: int = 0) -> None:
 @workflow
 async def sleeping(n: int = 0) -> int:
     if n < 2:
-        continue_as_new(n + 1)
+        continue_as_new(sleeping, n + 1)
     await asyncio.sleep(1000)
     return n
 
@@ -455,7 +455,7 @@ async def sleeping(n: int = 0) -> int:
 async def asking_model(left: int) -> str:
     said = await generate("Say something.")
     if left:
-        continue_as_new(left - 1)
+        continue_as_new(asking_model, left - 1)
     return said
 
 
@@ -469,14 +469,14 @@ async def continuing_when_cancelled() -> None:
     try:
         await asyncio.sleep(1000)
     finally:
-        continue_as_new()
+        continue_as_new(continuing_when_cancelled)
 
 
 @workflow
 async def continuing_on_signal(n: int = 0) -> int:
     if n == 0:
         await signal("go")
-        continue_as_new(n + 1)
+        continue_as_new(continuing_on_signal, n + 1)
     return n
 
 
@@ -493,6 +493,11 @@ def going_on() -> None:
 @workflow
 async def continuing_in_a_step() -> None:
     await going_on()
+
+
+@workflow
+async def continuing_another() -> None:
+    continue_as_new(sleeping, 3)
 
 
 @workflow

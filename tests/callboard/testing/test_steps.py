@@ -1,5 +1,6 @@
 """Scenarios of workflows in Python: steps are answered or called on request, and child runs are performed."""
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,18 @@ async def order(things: list[str]) -> list[str]:
 @workflow
 async def gather(until: int) -> list[str]:
     return (await child(collect, {"until": until})).output
+
+@dataclass
+class Label:
+    thing: str
+
+@workflow
+async def label(thing: str) -> Label:
+    return Label(thing)
+
+@workflow
+async def labels(thing: str) -> list:
+    return [(await child(label, thing)).output, (await child(label, {"thing": thing})).output]
 
 @workflow
 async def call(name: str) -> str:
@@ -170,6 +183,13 @@ def test_child_runs_are_performed(file: str) -> None:
         assert scenario.result.output == ["boxed, 7 g"]
         assert [events[-1].type for events in scenario.children.values()] == [ev.RunEnd.type] * 3
         scenario.crash_everywhere()
+
+
+def test_a_child_takes_its_only_argument_or_an_object_and_its_output_is_json_outside_of_a_run_too(file: str) -> None:
+    with Scenario() as scenario:
+        scenario.start(f"{file}:labels", input={"thing": "vase"})
+        assert scenario.result.output == [{"thing": "vase"}] * 2
+    assert asyncio.run(vars(sys.modules["parcels_to_test"])["labels"]("vase")) == [{"thing": "vase"}] * 2
 
 
 def test_children_of_a_cancelled_run_are_cancelled(file: str) -> None:

@@ -84,6 +84,13 @@ def test_a_step_cannot_continue_a_run(scenario: Scenario) -> None:
     assert "continue_as_new is for workflows, and a step has called it" in end.error.message
 
 
+def test_a_run_continues_as_a_run_of_its_own_workflow(scenario: Scenario) -> None:
+    scenario.start(plays.continuing_another)
+    end = end_of(scenario)
+    assert end.error is not None
+    assert "continue_as_new(continuing_another, …), not sleeping" in end.error.message
+
+
 async def test_outside_of_a_run_the_function_is_called_again() -> None:
     assert await plays.counting_down(2) == ["2", "1", "0"]
 

@@ -51,7 +51,7 @@ async def asking() -> list[str]:
 async def continuing(n: int = 0) -> int:
     await asyncio.sleep(5)
     if n < 1:
-        continue_as_new(n + 1)
+        continue_as_new(continuing, n + 1)
     return n
 
 
