@@ -25,7 +25,7 @@ KINDS = ("channel", "code", "memory", "prompt", "service")
 """Kinds of effects that reach external systems, and are therefore answered only from the script."""
 
 STEP = "step"
-"""The kind of the calls of steps, and the key of the answers to all that have none of their own."""
+"""The kind of the calls of steps, and the key of the answers to all other steps."""
 
 ALL_KINDS = (*KINDS, "provider", "source", STEP)
 

@@ -99,7 +99,7 @@ def main() -> None:
     """Answer one request."""
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what the code prints does not belong to the reply
+    os.dup2(2, 1)  # prints of the code do not belong to the reply
     sys.path[:] = request.path
     try:
         _host(request.modules)

@@ -51,7 +51,7 @@ def _list_tools(source: McpTools | NatsTools | ScriptedTools, servers: Mapping[s
 
 
 class _Functions(ScriptedTransport):
-    """Python functions, among them the steps that have a process of their own. They are answered for, or called
+    """Python functions, among them steps with a separate process. They are answered for, or called
     here."""
 
     def __init__(

@@ -77,11 +77,11 @@ class Workflow(Generic[P, R]):
         return {name: codecs[name].encode(value) for name, value in given.items()}
 
     def input_for(self, given: JSON) -> JSON:
-        """Return the input for which `arguments` returns the only argument ``given``; an object is the input already."""
+        """Return the input for which `arguments` returns the only argument ``given``; an object is an input already."""
         parameters = self.parameters
         if given is None or isinstance(given, dict) or parameters.whole is not None or len(parameters.codecs) != 1:
             return given
-        return {name: given for name in parameters.codecs}
+        return dict.fromkeys(parameters.codecs, given)
 
     def arguments(self, given: JSON) -> dict[str, Any]:
         """Return the arguments of the function for an input.

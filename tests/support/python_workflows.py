@@ -426,7 +426,7 @@ async def taking_commands(left: int, seen: list[str] | None = None) -> list[str]
     """Take a signal and an answer per run, and at last a signal."""
     seen = [*(seen or []), await signal("item", str), await ask("Go on?", str)]
     if left:
-        continue_as_new(left - 1, seen)
+        continue_as_new(taking_commands, left - 1, seen)
     return [*seen, await signal("last", str)]
 
 
@@ -440,7 +440,7 @@ async def continuing_at_once(busy: bool, n: int = 0) -> None:
     """Continue for ever."""
     if busy:
         await tick()
-    continue_as_new(busy, n + 1)
+    continue_as_new(continuing_at_once, busy, n + 1)
 
 
 @workflow
