@@ -1,0 +1,61 @@
+"""Members of documents: code reads each member that the models of a language accept, or the member is listed here."""
+
+import ast
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+import callboard
+
+ROOT = Path(callboard.__file__).parent
+
+FOLDERS = ("languages", "runtime", "service", "actors", "projections", "features", "surfaces", "bus")
+
+UNREAD = {
+    "workflow.Workflow.workflow_type": "a hint for pages; execution must not depend on it",
+    "workflow.Node.disallowed_tools": "tools that an agent runtime has built in; Callboard offers none",
+    "workflow.AutoFeedback.auto": "its only value is true, and the class says that it was given",
+    "graph.Options.skip_trigger_validation": "accepted without effect, as the language's page says",
+    "graph.Metadata.created_time": "for people",
+    "playbook.Options.top_p": "read by its name, as all parameters of a model",
+    "playbook.Options.top_k": "likewise",
+    "playbook.Options.frequency_penalty": "likewise",
+    "playbook.Options.presence_penalty": "likewise",
+    "playbook.Options.stop_sequences": "likewise",
+    "playbook.Options.safety_settings": "likewise",
+}
+"""Members that no code reads by their names, with the reason."""
+
+
+@cache
+def attributes() -> frozenset[str]:
+    """The names of all attributes that the code reads, also by patterns."""
+    found: set[str] = set()
+    for folder in FOLDERS:
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Attribute):
+                    found.add(node.attr)
+                elif isinstance(node, ast.MatchClass):
+                    found.update(node.kwd_attrs)
+    return frozenset(found)
+
+
+def members(language: str) -> Iterator[str]:
+    """The members of the models of a language, as ``language.Model.member``."""
+    base = f"callboard.languages.{language}"
+    for found in pkgutil.walk_packages(importlib.import_module(base).__path__, f"{base}."):
+        for name, model in vars(importlib.import_module(found.name)).items():
+            if isinstance(model, type) and issubclass(model, BaseModel) and model.__module__ == found.name:
+                yield from (f"{language}.{name}.{member}" for member in model.model_fields)
+
+
+@pytest.mark.parametrize("language", ["workflow", "flow", "playbook", "graph", "skills"])
+def test_every_member_is_read_or_listed(language: str) -> None:
+    unread = {one for one in members(language) if one.rpartition(".")[2] not in attributes()}
+    assert unread == {one for one in UNREAD if one.startswith(f"{language}.")}
