@@ -17,6 +17,7 @@ from callboard.bus.effects import Failure, Usage
 from callboard.bus.events import DefinitionRef, Event, ModelCall, NodeEnter, Outline, RunAccepted, RunEnd, RunStart
 from callboard.bus.prices import Cost, Prices, add_costs
 from callboard.lib.json_types import JSON
+from callboard.projections.comparison.stand_in_defaults import compared_model, stand_in
 from callboard.projections.projection import known_payload
 from callboard.projections.run.run_result import Results
 from callboard.projections.trace.text_renderings import effect_label
@@ -25,6 +26,10 @@ from callboard.projections.trace.tree import Effect, Node, Step
 
 _GIVEN_ELSEWHERE = frozenset({"definition", "name", "run_id", "fork", "files", "input", "arguments", "options"})
 """Members of a start message that an account reports separately, or that name the run or its origin."""
+
+
+_OF_STAND_INS, _OF_ENVIRONMENT = ("model", "script"), ("default_model", "models")
+"""Members of a start and of its environment that say who answers for the models, as ``stand_in`` does."""
 
 
 class Measure(Struct, frozen=True):
@@ -76,11 +81,14 @@ class Accounting:
     """Folds one run into an `Account` of the events after number ``after``.
 
     The account has the executions that were active after that event, with their later effects. It always includes the
-    start and the result of the run. ``prices`` defaults to the list prices.
+    start and the result of the run. ``prices`` defaults to the list prices. ``defaults`` are models that count as one,
+    if somebody else answered in the other run (`callboard.projections.comparison.stand_in_defaults`).
     """
 
-    def __init__(self, prices: Prices | None = None, after: int = 0) -> None:
+    def __init__(self, prices: Prices | None = None, after: int = 0, defaults: frozenset[str] = frozenset()) -> None:
         self._after = after
+        self._defaults = defaults
+        self._models: dict[str, str] = {}
         self._parted_at: dt.datetime | None = None
         self._inputs: dict[tuple[str, int], JSON] = {}
         self._trace = TraceFold(prices)
@@ -99,6 +107,8 @@ class Accounting:
                 self._accepted = accepted
             case RunStart() as start:
                 self._start = start
+            case ModelCall() as call if self._defaults:
+                self._models[event.key] = compared_model(call, self._defaults)
             case NodeEnter(input=given):
                 self._inputs[event.path, event.iteration] = given
             case RunEnd(output=output):
@@ -135,7 +145,11 @@ class Accounting:
 
     def _effects_after(self, node: Node) -> list[Effect]:
         """Return the effects of a node that are still open or ended after ``after``."""
-        return [effect for effect in node.effects if not 0 < effect.last_n <= self._after]
+        found = [effect for effect in node.effects if not 0 < effect.last_n <= self._after]
+        return [
+            msgspec.structs.replace(one, name=name) if (name := self._models.get(one.key)) is not None else one
+            for one in found
+        ]
 
     def _execution(self, node: Node) -> Execution:
         effects = self._effects_after(node)
@@ -171,11 +185,17 @@ class Accounting:
             others["variables"] = {str(n): values for n, values in forked.variables.items()}
         if self._start is None:
             return {name: message[name] for name in ("input", "arguments", "options") if name in message} | others
+        environment = msgspec.to_builtins(self._start.environment)
+        if self._defaults:
+            others = {name: value for name, value in others.items() if name not in _OF_STAND_INS}
+            who = stand_in(environment.get("stand_in", ""), environment.get("default_model", ""))
+            environment = {name: value for name, value in environment.items() if name not in _OF_ENVIRONMENT}
+            environment |= {"stand_in": who} if who else {}
         return {
             "input": self._start.input,
             "arguments": self._start.arguments,
             "options": self._start.options,
-            "environment": msgspec.to_builtins(self._start.environment),
+            "environment": environment,
             "breakpoints": self._accepted.breakpoints,
             "limits": self._accepted.limits,
             **others,

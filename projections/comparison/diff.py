@@ -20,9 +20,13 @@ from callboard.projections.comparison.account import Account, Accounting, Execut
 from callboard.projections.comparison.first_requests import Sight, first_sight
 from callboard.projections.comparison.json_differences import Difference, differences
 from callboard.projections.comparison.shared_events import Shared, find_shared
+from callboard.projections.comparison.stand_in_defaults import differing_defaults
 from callboard.projections.comparison.text_marks import Mark, Marker
 from callboard.projections.projection import fold
 from callboard.projections.trace.tree import Step
+
+STAND_IN = "/environment/stand_in"
+"""The place in the start that says who answered instead of the models. It is told, and does not count."""
 
 
 class Pair(Struct, frozen=True):
@@ -96,7 +100,7 @@ class Measures(Struct, frozen=True):
 
 
 class RunDiff(Struct, frozen=True, kw_only=True):
-    """The comparison of two runs. ``equal`` is true if only measures differ.
+    """The comparison of two runs. ``equal`` is true if only measures differ, or who answered for the models.
 
     ``shared`` describes the events that both runs have; they are not compared. ``sight`` is the first model turn whose
     request differs.
@@ -127,8 +131,9 @@ def compare_logs(left: Sequence[Event], right: Sequence[Event], prices: Prices |
     marker = Marker()
     common = find_shared(left, right, marker)
     after = common.n if common is not None else 0
-    one, other = (fold(Accounting(prices, after), side) for side in (left, right))
-    return compare(one, other, marker, common, first_sight(left, right, marker, after))
+    defaults = differing_defaults(left, right)
+    one, other = (fold(Accounting(prices, after, defaults), side) for side in (left, right))
+    return compare(one, other, marker, common, first_sight(left, right, marker, after, defaults))
 
 
 def compare(
@@ -150,10 +155,11 @@ def compare(
         "sight": sight,
     }
     replaced = common is not None and bool(common.replaced)
+    start_differs = any(one.pointer != STAND_IN for one in found["start"])
     return RunDiff(
         left=left.run,
         right=right.run,
-        equal=left.status == right.status and not any(found.values()) and not replaced,
+        equal=left.status == right.status and not any({**found, "start": start_differs}.values()) and not replaced,
         shared=common,
         path=ways,
         status=Pair(left.status, right.status),

@@ -131,6 +131,58 @@ def test_two_runs_that_did_the_same_are_equal_whatever_they_took() -> None:
     assert "equal" in diff_text(found)
 
 
+def rehearsed(
+    stand_in: str, default: str, model: str = "", *told: tuple[Payload, str, str], **start: Any
+) -> list[Event]:
+    """A run for whose models somebody answered; ``model`` is the model of its turn, by default the default one."""
+    provider = stand_in or default.partition(":")[0]
+    environment = Environment(default_model=default, stand_in=stand_in, models={} if stand_in else {"x": "x:1"})
+    return events(
+        (RunAccepted(DefinitionRef("workflow", "1", "", "x"), {"model": default, **start}, Outline()), "", ""),
+        (RunStart("x", environment=environment), "", ""),
+        (NodeEnter(node="a"), "a", ""),
+        (ModelCall("turn", model or default, "d", provider=provider), "a", "a#1.1!turn.1"),
+        (ModelResult(text="well"), "a", "a#1.1!turn.1"),
+        (NodeExit("ok", "well"), "a", ""),
+        (RunEnd("completed", "well"), "", ""),
+    )
+
+
+@pytest.mark.parametrize("named", ["", "anthropic:claude-1"])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (("", "anthropic:claude-2"), ("recorded", "recorded:r1")),
+        (("scripted", "scripted"), ("recorded", "recorded:r1")),
+        (("recorded", "recorded:r1"), ("recorded", "recorded:r2")),
+    ],
+)
+def test_who_answered_for_the_models_is_told_once_and_makes_no_difference(
+    left: tuple[str, str], right: tuple[str, str], named: str
+) -> None:
+    found = compared(rehearsed(*left, named, script={"turns": {}}), rehearsed(*right, named))
+    [told] = found.start
+    assert told.pointer == "/environment/stand_in"
+    assert told.right == right[1]
+    assert (found.nodes, found.models, found.sight) == ([], {}, None)
+    assert found.equal
+
+
+def test_another_named_model_is_a_difference_of_a_rehearsal_too() -> None:
+    found = compared(rehearsed("", "a:1", "a:2"), rehearsed("recorded", "recorded:r1", "a:3"))
+    assert set(found.models) == {"a:2", "a:3"}
+    assert found.sight is not None
+    assert not found.equal
+
+
+def test_another_script_is_a_difference() -> None:
+    found = compared(
+        rehearsed("scripted", "scripted", script={"a": 1}), rehearsed("scripted", "scripted", script={"a": 2})
+    )
+    assert [one.pointer for one in found.start] == ["/script/a"]
+    assert not found.equal
+
+
 def test_costs_are_told_and_make_no_difference() -> None:
     prices = Prices({"scripted": [Price(Decimal(1), Decimal(2))]})
     left, right = (run(*visit("a", 1, "b", tokens=tokens), *visit("b")) for tokens in (10_000, 20_000))
