@@ -252,7 +252,7 @@ class Carrier:
         members: dict[str, Any] = {name: getattr(reply, name) for name in ModelReply.__struct_fields__}
         members["provider"] = reply.provider or model.provider
         if isinstance(reply, ProviderReply):
-            members |= {"requests": reply.requests, "unmetered": reply.unmetered}
+            members |= {"requests": reply.requests, "unmetered": reply.unmetered, "thought": reply.thought}
         if isinstance(reply, HandedReply | ev.ModelResult):
             members |= {"native": reply.native}
         return ev.ModelResult(**members, model=model_name(call))

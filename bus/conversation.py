@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from callboard.bus.effects import Former, Message, Part, Recall, Text, ToolOutput, ToolSpec, ToolUse
 from callboard.bus.events import ModelCall, ModelResult, NodeExit, ToolResult
@@ -87,15 +88,19 @@ def request_of(spoken: Spoken, key: str, memory: Memory) -> Request:
     chain = [key]
     while (base := spoken.calls[chain[-1]].base) is not None:
         chain.append(base)
-    messages = [message for link in reversed(chain) for message in news_of(spoken, link, memory)]
+    asked = spoken.calls[key].provider
+    messages = [message for link in reversed(chain) for message in news_of(spoken, link, memory, asked)]
     call, first = spoken.calls[key], spoken.calls[chain[-1]]
     return Request(messages, call.system or first.system, call.tools or first.tools, call.schema or first.schema)
 
 
-def news_of(spoken: Spoken, key: str, memory: Memory) -> list[Message]:
-    """Return the messages that a turn adds to the previous one: the reply to the previous one, and the new messages."""
+def news_of(spoken: Spoken, key: str, memory: Memory, asked: str = "") -> list[Message]:
+    """Return the messages that a turn adds to the previous one: the reply to the previous one, and the new messages.
+
+    The reply has what its provider attached to it if the provider that is ``asked`` is the same, or is not known.
+    """
     call = spoken.calls[key]
-    messages = [reply_message(spoken.replies[call.base])] if call.base is not None else []
+    messages = [_returned(spoken.replies[call.base], asked)] if call.base is not None else []
     for message in call.messages:
         messages.append(Message(message.role, [_part(part, spoken, memory) for part in message.parts]))
     return messages
@@ -106,6 +111,16 @@ def reply_message(reply: ModelResult) -> Message:
     parts: list[Part] = [Text(reply.text)] if reply.text else []
     parts += reply.tool_calls
     return Message("assistant", parts or [Text("")])
+
+
+def _returned(reply: ModelResult, asked: str) -> Message:
+    """Return a reply as a message for the provider that is ``asked``."""
+    message = reply_message(reply)
+    if not (asked and reply.provider) or asked == reply.provider:
+        return replace(message, thought=reply.thought)
+    return replace(
+        message, parts=[replace(part, thought="") if isinstance(part, ToolUse) else part for part in message.parts]
+    )
 
 
 def _part(part: Part, spoken: Spoken, memory: Memory) -> Part:

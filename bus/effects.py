@@ -177,8 +177,8 @@ class ToolUse(Struct, frozen=True, tag="tool_use", omit_defaults=True):
     """A model's request to call a tool.
 
     ``fault`` says why the input that the model wrote cannot be parsed, if it cannot. The tool is then not called, and
-    the model gets the reason. ``thought`` is the model's reasoning before the call, signed or encrypted by its
-    provider. It is sent back to the provider unchanged, and is not meant to be read by anyone else.
+    the model gets the reason. ``thought`` is what the provider attached to the call and wants back, such as its signed
+    or encrypted reasoning. It is sent back to that provider, and is not meant to be read by anyone else.
     """
 
     id: str
@@ -204,11 +204,12 @@ class ToolOutput(Struct, frozen=True, tag="tool_output", omit_defaults=True):
 Part = Text | Recall | Former | ToolUse | ToolOutput
 
 
-class Message(Struct, frozen=True):
-    """One message of a conversation with a model."""
+class Message(Struct, frozen=True, omit_defaults=True):
+    """One message of a conversation with a model. ``thought`` is what the provider attached to it and wants back."""
 
     role: Literal["user", "assistant"]
     parts: list[Part]
+    thought: str = ""
 
 
 def user(text: str) -> Message:

@@ -529,6 +529,7 @@ class ModelResult(ModelReply, frozen=True, kw_only=True):
     With an ``error``, ``text`` is what the model had said by then, in its last try that said something. ``usage`` is
     that of all requests, and ``requests`` has that of each where several used anything. ``unmetered``: the provider
     reported no usage of the answer. ``native`` is the message of the library whose code has performed the turn.
+    ``thought`` is what the provider attached to the message, not to a call (`ToolUse`), and wants back.
     """
 
     type: ClassVar[str] = "model.result"
@@ -538,6 +539,7 @@ class ModelResult(ModelReply, frozen=True, kw_only=True):
     requests: list[Usage] = msgspec.field(default_factory=list)
     unmetered: bool = False
     native: JSON = None
+    thought: str = ""
 
 
 class ToolCall(Intent, frozen=True):

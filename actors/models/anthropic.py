@@ -5,23 +5,25 @@ and the failures of the model port for the exceptions of the SDK. An error insid
 is known by its type only.
 """
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from callboard.actors.models.anthropic_messages import DISPENSABLE, SCHEMA, THOUGHTS, request_of
-from callboard.actors.models.anthropic_thoughts import Thought, begun, seal_thoughts
+from callboard.actors.models.anthropic_blocks import API, Block, Said, open_block, seal_blocks
+from callboard.actors.models.anthropic_messages import DISPENSABLE, SCHEMA, request_of
 from callboard.actors.models.draft import Call, Draft
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, ProviderReply, unheard
+from callboard.actors.models.paused_turns import Course
 from callboard.actors.models.refusals import Refusals
 from callboard.actors.models.request_parts import Request, sent
-from callboard.actors.models.request_retries import RetryPolicy, Spending, TryFailed, with_retries
+from callboard.actors.models.request_retries import RetryPolicy, TryFailed, with_retries
 from callboard.actors.models.stream_reader import CONNECT_S, SILENCE_S, forget_headers, listen
 from callboard.actors.models.trouble import TOO_LONG, TRANSPORT, entry_of, try_failed
 from callboard.actors.models.turn_limits import Lane
 from callboard.bus import tracecontext
-from callboard.bus.effects import Failure, ModelReply, ToolUse, Usage
+from callboard.bus.effects import Failure, ModelReply, Usage
 from callboard.lib.json_types import JSON
 
 if TYPE_CHECKING:
@@ -102,10 +104,10 @@ class StreamFold:
 
     def __init__(self) -> None:
         self.draft = Draft()
-        self._blocks: dict[int, Call | Thought | None] = {}
-        """The open tool calls and thoughts by their index; None for a block of text."""
-        self._since: list[Thought | int] = []
-        """Thoughts since the last call, and the number of characters of text between them."""
+        self._blocks: dict[int, Call | Block | Said] = {}
+        """The open blocks by their index."""
+        self._since: list[Block | Said] = []
+        """The blocks since the last call."""
         self._counts: dict[str, int] = {}
         self._stop_details: JSON = None
 
@@ -165,59 +167,75 @@ class StreamFold:
                     raise self.draft.refusal(words, stop_details=self._stop_details)
                 case _:
                     raise self.draft.refusal(stop_details=self._stop_details)
+        if self.draft.is_paused and any(isinstance(one, Block) and not one.is_thinking for one in self._since):
+            # The text before the provider's own tools says what it is about to do.
+            for one in self._since:
+                if isinstance(one, Said):
+                    one.aside = True
+            self.draft.divide([], ["".join(one.pieces) for one in self._since if isinstance(one, Said)])
+        self.draft.thought = self._seal()
         return self.draft.reply(request)
 
+    def _seal(self, call: Mapping[str, JSON] | None = None) -> str:
+        try:
+            return seal_blocks(self._since, call)
+        except ValueError as error:
+            raise self.draft.bad(str(error), again=True) from error
+
     def _open(self, index: int, block: Mapping[str, JSON]) -> str | None:
+        before = self._blocks.get(index)
+        if isinstance(before, Call) and not (before.whole or before.input or (before.pieces and before.is_complete)):
+            raise self.draft.doubt(f"block {index} begins again before its call of {before.name} is complete")
         match block:
             case {"type": "text"}:
-                self._blocks[index] = None
+                said = self._blocks[index] = Said()
+                self._since.append(said)
+                if isinstance(citations := block.get("citations"), list):
+                    said.citations += citations
                 text = block.get("text")
-                return self._say(text) if isinstance(text, str) and text else None
+                return self._say(said, text) if isinstance(text, str) and text else None
             case {"type": "tool_use"}:
                 id, name = block.get("id"), block.get("name")
                 call = Call(
                     id if isinstance(id, str) else "",
                     name if isinstance(name, str) else "",
                     block.get("input"),
-                    seal_thoughts(self._since),
+                    self._seal(block),
                 )
                 self._since = []
                 self._blocks[index] = call
                 self.draft.calls.append(call)
                 return None
-            case _ if (thought := begun(block)) is not None:
-                self._blocks[index] = thought
-                self._since.append(thought)
+            case {"type": str()}:
+                other = self._blocks[index] = open_block(block)
+                self._since.append(other)
                 return None
             case _:
                 self._blocks.pop(index, None)
                 return None
 
-    def _say(self, piece: str) -> str:
-        if self._since and isinstance(self._since[-1], int):
-            self._since[-1] += len(piece)
-        else:
-            self._since.append(len(piece))
+    def _say(self, said: Said, piece: str) -> str:
+        said.pieces.append(piece)
         return self.draft.say(piece)
 
     def _add(self, index: int, delta: Mapping[str, JSON]) -> str | None:
-        match delta:
-            case {"type": "text_delta", "text": str(piece)}:
-                return self._say(piece) if self._blocks.get(index, delta) is None else ""
-            case {"type": "input_json_delta", "partial_json": str(piece)}:
-                call = self._blocks.get(index)
-                return self.draft.extend(call, piece) if isinstance(call, Call) else ""
-            case {"type": "thinking_delta", "thinking": str(piece)}:
-                return self._think(index, "thinking", piece)
-            case {"type": "signature_delta", "signature": str(piece)}:
-                return self._think(index, "signature", piece)
+        match self._blocks.get(index), delta:
+            case Said() as said, {"type": "text_delta", "text": str(piece)}:
+                return self._say(said, piece)
+            case Said() as said, {"type": "citations_delta", "citation": citation}:
+                said.citations.append(citation)
+                return None
+            case Call(whole=False) as call, {"type": "input_json_delta", "partial_json": str(piece)}:
+                return self.draft.extend(call, piece)
+            case Call() | None, {"type": "input_json_delta", "partial_json": str(piece)} if piece.strip():
+                raise self.draft.doubt(f"a piece of a call's input belongs to block {index}, which is no open call")
+            case Block() as other, _:
+                self.draft.grow(other.add(delta))
+                return None
+            case _, {"type": "text_delta" | "input_json_delta"}:
+                return ""
             case _:
                 return None
-
-    def _think(self, index: int, member: str, piece: str) -> None:
-        if isinstance(thought := self._blocks.get(index), Thought):
-            self.draft.grow(piece)
-            thought.add(member, piece)
 
     def _count(self, usage: object) -> None:
         """Store running totals: a later one replaces an earlier one. The API does not include cached tokens in
@@ -230,6 +248,9 @@ class StreamFold:
         fresh, output, written, read = (self._counts.get(name, 0) for name in _COUNTERS)
         self.draft.usage = Usage(fresh + written + read, output, cache_read_tokens=read, cache_write_tokens=written)
 
+
+_ABOUT_ATTACHMENTS = re.compile(r"thinking|signature|redacted|citation|caller|server_tool|encrypted|extra inputs", re.I)
+"""Finds errors about what is sent back, such as thinking that is bound to another conversation."""
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
 DEFAULT_JUDGE_MODEL = "claude-haiku-4-5"
@@ -262,7 +283,7 @@ class AnthropicModel:
         self.provider = provider
         self._retry = retry or RetryPolicy()
         self._lane = lane or Lane()
-        self._refusals = Refusals(DISPENSABLE, SCHEMA)
+        self._refusals = Refusals(DISPENSABLE, SCHEMA, _ABOUT_ATTACHMENTS)
         self._client = _client(api_key, auth_token, base_url, silence_s)
         # The SDK imports what a request needs when it is first touched, and a client is made in a thread.
         self._messages = self._client.messages
@@ -289,12 +310,12 @@ class AnthropicModel:
 
         :raises ModelFailed: if there is no usable reply
         """
-        without, spent = set[str](), Spending()
+        course = Course(turn, API)
         return await with_retries(
             self._retry,
-            lambda: self._try(turn, without, on_text, spent),
+            lambda: course.follow(lambda: self._request(course, on_text)),
             on_retry,
-            spent=spent,
+            spent=course.spent,
             lane=self._lane,
             model=turn.model,
         )
@@ -303,33 +324,19 @@ class AnthropicModel:
         """Close the client's connections."""
         await self._client.close()
 
-    async def _try(self, turn: ModelTurn, without: set[str], on_text: OnText, spent: Spending) -> ModelReply:
-        request = request_of(turn, without | self._refusals.of(turn.model))
+    async def _request(self, course: Course, on_text: OnText) -> ProviderReply:
+        turn, fold = course.turn, StreamFold()
+        course.begin(fold)
+        request = request_of(turn, course.without | self._refusals.of(turn.model))
         # The raw events, and not `messages.stream`: that one parses half a tool call as if it were complete, and
         # raises a bare ValueError if a model's JSON is broken.
         headers = {"Idempotency-Key": turn.idempotency_key, **tracecontext.headers()}
         stream = self._messages.create(**request.params, stream=True, extra_headers=headers)
         try:
-            reply = await listen(stream, StreamFold(), request, on_text, failure_of, spent)
+            reply = await listen(stream, fold, request, on_text, failure_of, course.spent)
         except TryFailed as refused:
-            learned = _without_thoughts(refused, turn, without)
-            if learned is refused:
-                learned = self._refusals.process_refusal(turn.model, refused, sent(request), without)
-            raise learned from refused
+            raise self._refusals.process_refusal(turn.model, refused, sent(request), course.without) from refused
         return msgspec.structs.replace(reply, provider=self.provider)
-
-
-def _without_thoughts(failed: TryFailed, turn: ModelTurn, without: set[str]) -> TryFailed:
-    """Remember to omit the thoughts of all calls if the API refuses them; the next try follows at once.
-
-    They are bound to the exact conversation before them, and a fork may have another beginning.
-    """
-    thought = any(isinstance(part, ToolUse) and part.thought for message in turn.messages for part in message.parts)
-    refused = failed.failure.code == "model.bad_request" and "thinking" in failed.failure.message
-    if not (thought and refused) or THOUGHTS in without:
-        return failed
-    without.add(THOUGHTS)
-    return TryFailed(failed.failure, again=True, after_s=0.0)
 
 
 def _client(api_key: str | None, auth_token: str | None, base_url: str | None, silence_s: float) -> "AsyncAnthropic":

@@ -6,14 +6,15 @@ Pure. The API is version 2026-10-21, described at platform.claude.com under "Mes
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from callboard.actors.models.anthropic_thoughts import told_again
+from callboard.actors.models.anthropic_blocks import THINKING, parts_of, with_blocks
+from callboard.actors.models.attachments import Attached, Placed, in_place
 from callboard.actors.models.call_ids import with_fit_ids
 from callboard.actors.models.model import ModelTurn
 from callboard.actors.models.request_parts import (
+    ATTACHED,
     Request,
     api_names,
     asked_schema,
-    in_order,
     input_of,
     passed_on,
     request,
@@ -26,9 +27,6 @@ from callboard.bus.effects import Message, Text, ToolOutput, ToolSpec, ToolUse
 
 OUTPUT_TOKENS = 16_384
 """Output tokens of a turn that sets no limit; the model's thinking counts among them."""
-
-THOUGHTS = "thoughts"
-"""The part of a conversation that can be omitted: what the model thought before its tool calls."""
 
 SCHEMA = "output_config"
 """The parameter with the schema of an answer."""
@@ -57,7 +55,7 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
     params: dict[str, Any] = {
         "model": turn.model,
         "max_tokens": turn.max_output_tokens or OUTPUT_TOKENS,
-        "messages": _messages(with_fit_ids(turn.messages), names, thoughts=THOUGHTS not in without),
+        "messages": _messages(with_fit_ids(turn.messages), names, attached=ATTACHED not in without),
     }
     if blocks := [{"type": "text", "text": text} for text in system_texts(turn, tell_schema=native is None)]:
         params["system"] = _mark_cached(blocks)
@@ -75,8 +73,9 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
 
 
 def _mark_cached(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mark the last block, so that everything up to it is kept in the provider's cache."""
-    return [*blocks[:-1], {**blocks[-1], "cache_control": _CACHE}]
+    """Mark the last block, so that everything up to it is kept in the provider's cache. Thinking cannot be marked."""
+    last = max((at for at, block in enumerate(blocks) if block.get("type") not in THINKING), default=None)
+    return [{**block, "cache_control": _CACHE} if at == last else block for at, block in enumerate(blocks)]
 
 
 def _tool(spec: ToolSpec, names: Mapping[str, str]) -> dict[str, Any]:
@@ -87,25 +86,25 @@ def _tool(spec: ToolSpec, names: Mapping[str, str]) -> dict[str, Any]:
     return tool
 
 
-def _messages(messages: Sequence[Message], names: Mapping[str, str], *, thoughts: bool) -> list[dict[str, Any]]:
+def _messages(messages: Sequence[Message], names: Mapping[str, str], *, attached: bool) -> list[dict[str, Any]]:
     """Return the messages with content; the API refuses empty ones."""
-    shaped = [(message.role, _content(message, names, thoughts=thoughts)) for message in messages]
-    return [{"role": role, "content": content} for role, content in shaped if content]
+    shaped = [(message.role, _content(message, names, attached=attached)) for message in messages]
+    return [{"role": role, "content": content} for role, content in shaped if not THINKING.keys() >= _types(content)]
 
 
-def _content(message: Message, names: Mapping[str, str], *, thoughts: bool) -> list[dict[str, Any]]:
-    content: list[dict[str, Any]] = []
-    for part in in_order(message):
-        if isinstance(part, ToolUse) and part.thought and thoughts:
-            texts = [block["text"] for block in content if block["type"] == "text"]
-            first = len(texts) == len(content)  # the text of a message precedes all of its calls
-            content = told_again(part, "".join(texts)) if first else content + told_again(part, "")
-        content.append(_block(part, names))
-    return content
+def _types(content: Sequence[Mapping[str, Any]]) -> set[str]:
+    return {block.get("type", "") for block in content}
 
 
-def _block(part: Text | ToolUse | ToolOutput, names: Mapping[str, str]) -> dict[str, Any]:
+def _content(message: Message, names: Mapping[str, str], *, attached: bool) -> list[dict[str, Any]]:
+    placed = in_place(message, parts_of if attached else lambda _thought: [])
+    return [{**_block(part, names), **more} for part, more in with_blocks(placed)]
+
+
+def _block(part: Placed, names: Mapping[str, str]) -> dict[str, Any]:
     match part:
+        case Attached(members):
+            return members
         case Text(text):
             return {"type": "text", "text": text}
         case ToolUse(id, tool):

@@ -4,9 +4,10 @@ Pure. A stream is not trusted: unknown events are ignored, as the APIs' rules fo
 be complete before they count.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import msgspec
 from msgspec import Struct, field
 
 from callboard.actors.models.answer_json import plain, read_json, read_whole
@@ -15,6 +16,7 @@ from callboard.actors.models.model import ProviderReply
 from callboard.actors.models.request_parts import Request
 from callboard.actors.models.request_retries import TryFailed
 from callboard.bus.effects import Failure, ToolUse, Usage
+from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_types import JSON
 from callboard.lib.text import normalise_json, normalise_text
 
@@ -23,6 +25,12 @@ REPLY_CHARS_MAX = 64 * 1024 * 1024
 
 CUT_OFF = frozenset({"max_tokens", "max_output_tokens", "length", "model_context_window_exceeded", "incomplete"})
 """Stop reasons that mean that an answer is unfinished."""
+
+PARTS_BETWEEN = "\n\n"
+"""What separates the messages of one answer."""
+
+PAUSED = frozenset({"pause_turn"})
+"""Stop reasons with which a provider wants its unfinished answer back, and then goes on."""
 
 SHOWN_CHARS_MAX = 200
 """How much of an unreadable input is shown to the model."""
@@ -39,6 +47,24 @@ class Call(Struct):
     pieces: list[str] = field(default_factory=list[str])
     whole: bool = False
 
+    @property
+    def raw(self) -> str:
+        """The pieces of the input, joined."""
+        return "".join(self.pieces)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the input so far is a JSON object, so that nothing can follow."""
+        if not self.pieces:
+            return self.input is not None
+        if not self.pieces[-1].rstrip().endswith(("}", '"')):
+            return False
+        try:
+            value = decode_json(self.raw)
+            return isinstance(decode_json(value) if isinstance(value, str) else value, dict)
+        except (msgspec.DecodeError, RecursionError):
+            return False
+
 
 class Draft:
     """The content of a stream so far. ``ended``: the reply is complete, whatever else the stream may bring."""
@@ -50,15 +76,41 @@ class Draft:
         self.usage = Usage()
         self.stop_reason = ""
         self.calls: list[Call] = []
+        self.thought = ""
+        """What the provider attached to the message and wants back, as it is recorded."""
+        self.commentary = False
+        """All text so far is commentary, after which the provider goes on."""
+        self._progress: list[str] = []
         self._text: list[str] = []
+        self._earlier = 0
         self._chars = 0
+
+    @property
+    def text(self) -> str:
+        """The text of the answer so far."""
+        return "".join(self._text)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the provider goes on with the answer once it gets it back."""
+        return not self.calls and (self.stop_reason in PAUSED or self.commentary)
+
+    def resume(self, text: str) -> None:
+        """Begin with the text of an answer that was paused."""
+        self._text = [text]
+        self._earlier = 1
+
+    def divide(self, answer: Sequence[str], aside: Sequence[str]) -> None:
+        """Divide the text of the stream: the parts of the answer, which a blank line separates, and progress."""
+        self._text[self._earlier :] = [PARTS_BETWEEN.join(text for text in answer if text)]
+        self._progress += aside
 
     def say(self, piece: str) -> str:
         """Add a piece of text, and return it.
 
         :raises TryFailed: ``model.bad_reply`` if the reply grows beyond `REPLY_CHARS_MAX`
         """
-        self.grow(piece)
+        self.grow(len(piece))
         self._text.append(piece)
         return piece
 
@@ -67,16 +119,16 @@ class Draft:
 
         :raises TryFailed: ``model.bad_reply`` if the reply grows beyond `REPLY_CHARS_MAX`
         """
-        self.grow(piece)
+        self.grow(len(piece))
         call.pieces.append(piece)
         return ""
 
-    def grow(self, piece: str) -> None:
+    def grow(self, chars: int) -> None:
         """Count characters that a stream has brought, whether they are text or not.
 
         :raises TryFailed: ``model.bad_reply`` if the reply grows beyond `REPLY_CHARS_MAX`
         """
-        self._chars += len(piece)
+        self._chars += chars
         if self._chars > REPLY_CHARS_MAX:
             raise self.bad(f"the reply is longer than {REPLY_CHARS_MAX} characters")
 
@@ -87,16 +139,19 @@ class Draft:
         """
         if not self.ended:
             raise self.bad("the stream ended before the message did", again=True)
-        text = normalise_text("".join(self._text))
+        text = normalise_text(self.text)
         ids = fresh_ids([normalise_text(call.id) for call in self.calls], request.mark)
         calls = [self._tool_use(call, id, request) for call, id in zip(self.calls, ids, strict=True)]
-        data = self._data(text, request) if request.structured and not calls else None
+        data = self._data(text, request) if request.structured and not calls and not self.is_paused else None
         if isinstance(data, dict) and data.get("choice") in request.choices:
             text = data["choice"]
         return ProviderReply(
             text=text,
             data=data,
             tool_calls=calls,
+            progress=normalise_text(PARTS_BETWEEN.join(piece for piece in self._progress if piece.strip())),
+            thought=normalise_text(self.thought),
+            paused=self.is_paused,
             usage=self.usage,
             stop_reason=normalise_text(self.stop_reason),
             response_id=normalise_text(self.id) if self.id is not None else None,
@@ -107,6 +162,10 @@ class Draft:
         """Return the failure of an unusable reply; ``again``: another try may succeed."""
         return TryFailed(Failure("model.bad_reply", message, details=self._details(), retryable=True), again=again)
 
+    def doubt(self, message: str) -> TryFailed:
+        """Return the failure of a stream that does not say to which call a piece of it belongs."""
+        return self.bad(f"the stream is ambiguous: {message}; no call is made", again=True)
+
     def refusal(self, message: str = "", **details: JSON) -> TryFailed:
         """Return the failure of a turn that the model, or its provider, refused to answer."""
         message = message or "the model refused to answer"
@@ -114,7 +173,7 @@ class Draft:
         return TryFailed(failure, again=False)
 
     def _tool_use(self, call: Call, id: str, request: Request) -> ToolUse:
-        raw = normalise_text("".join(call.pieces))
+        raw = normalise_text(call.raw)
         api_name = normalise_text(call.name)
         name = request.tools.get(api_name, api_name)
         if not call.whole and self.stop_reason in CUT_OFF:

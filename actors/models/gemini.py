@@ -12,14 +12,16 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
+from callboard.actors.models.attachments import seal
 from callboard.actors.models.draft import Call, Draft, count_of
 from callboard.actors.models.embedding_models import Embedded, EmbeddingRequest, embed_all, read_as
 from callboard.actors.models.error_bodies import said_in
-from callboard.actors.models.gemini_contents import DISPENSABLE, SCHEMA, request_of
+from callboard.actors.models.gemini_contents import API, DISPENSABLE, SCHEMA, request_of, seal_call
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, ProviderReply, unheard
+from callboard.actors.models.paused_turns import Course
 from callboard.actors.models.refusals import Refusals
-from callboard.actors.models.request_parts import Request
-from callboard.actors.models.request_retries import RetryPolicy, Spending, TryFailed, with_retries
+from callboard.actors.models.request_parts import Request, sent
+from callboard.actors.models.request_retries import RetryPolicy, TryFailed, with_retries
 from callboard.actors.models.stream_reader import CONNECT_S, SILENCE_S, listen, sdk
 from callboard.actors.models.trouble import TRANSPORT, code_of_status, entry_of, try_failed
 from callboard.actors.models.turn_limits import Lane
@@ -144,6 +146,8 @@ class ContentFold:
 
     def __init__(self) -> None:
         self.draft = Draft()
+        self._since: list[Any] = []
+        """The parts since the last call, as they are recorded."""
         self._blocked = ""
         self._words = ""
 
@@ -178,25 +182,27 @@ class ContentFold:
             raise self.draft.refusal(f"the answer was blocked: {reason}")
         if reason in MISTAKES:
             raise self.draft.bad(f"the model broke off: {reason}", again=True)
+        self.draft.thought = seal(API, self._since)
         return self.draft.reply(request)
 
     def _part(self, part: JSON) -> str | None:
         match part:
-            case {"thought": True}:
-                return None
-            case {"text": str(text)} if text:
-                return self.draft.say(text)
             case {"function_call": {"name": str(name), **call}}:
-                id, thought = call.get("id"), part.get("thought_signature")
-                made = Call(
-                    id if isinstance(id, str) else "",
-                    name,
-                    call.get("args"),
-                    thought if isinstance(thought, str) else "",
-                    whole=True,
-                )
+                id = call.get("id")
+                thought = seal_call(self._since, _signature(part))
+                made = Call(id if isinstance(id, str) else "", name, call.get("args"), thought, whole=True)
+                self._since = []
                 self.draft.calls.append(made)
                 return ""
+            case {"thought": True, **rest}:
+                if signature := _signature(part):
+                    self.draft.grow(len(signature))
+                    self._since.append({"thought": rest.get("text") or "", "signature": signature})
+                return None
+            case {"text": str(text)}:
+                signature = _signature(part)
+                self._since.append({"chars": len(text), "signature": signature} if signature else len(text))
+                return self.draft.say(text) if text else None
             case _:
                 return None
 
@@ -220,6 +226,14 @@ class ContentFold:
             )
 
 
+def _signature(part: JSON) -> str:
+    match part:
+        case {"thought_signature": str(signature)}:
+            return signature
+        case _:
+            return ""
+
+
 def _parts(candidate: Mapping[str, JSON]) -> list[JSON]:
     match candidate.get("content"):
         case {"parts": list() as parts}:
@@ -227,6 +241,9 @@ def _parts(candidate: Mapping[str, JSON]) -> list[JSON]:
         case _:
             return []
 
+
+_ABOUT_ATTACHMENTS = re.compile(r"signature", re.IGNORECASE)
+"""Finds errors about what is sent back."""
 
 DEFAULT_MODEL = "gemini-3.8-flash"
 DEFAULT_EMBEDDING = "gemini-embedding-001"
@@ -260,7 +277,7 @@ class GeminiModel:
         self.provider = provider
         self._retry = retry or RetryPolicy()
         self._lane = lane or Lane()
-        self._refusals = Refusals(DISPENSABLE, SCHEMA)
+        self._refusals = Refusals(DISPENSABLE, SCHEMA, _ABOUT_ATTACHMENTS)
         genai = sdk("google.genai", "gemini")
         httpx2 = sdk("httpx2", "gemini")
         # We pass our HTTP client, so that the SDK uses no other library that happens to be installed and whose timeouts
@@ -298,12 +315,12 @@ class GeminiModel:
 
         :raises ModelFailed: if there is no usable reply
         """
-        without, spent = set[str](), Spending()
+        course = Course(turn, API)
         return await with_retries(
             self._retry,
-            lambda: self._try(turn, without, on_text, spent),
+            lambda: course.follow(lambda: self._request(course, on_text)),
             on_retry,
-            spent=spent,
+            spent=course.spent,
             lane=self._lane,
             model=turn.model,
         )
@@ -325,13 +342,14 @@ class GeminiModel:
         await self._http.aclose()
         self._client.close()
 
-    async def _try(self, turn: ModelTurn, without: set[str], on_text: OnText, spent: Spending) -> ModelReply:
-        request = request_of(turn, without | self._refusals.of(turn.model))
+    async def _request(self, course: Course, on_text: OnText) -> ProviderReply:
+        turn, fold = course.turn, ContentFold()
+        course.begin(fold)
+        request = request_of(turn, course.without | self._refusals.of(turn.model))
         try:
-            reply = await listen(self._open_stream(request), ContentFold(), request, on_text, failure_of, spent)
+            reply = await listen(self._open_stream(request), fold, request, on_text, failure_of, course.spent)
         except TryFailed as refused:
-            sent = request.params["config"]
-            raise self._refusals.process_refusal(turn.model, refused, sent, without) from refused
+            raise self._refusals.process_refusal(turn.model, refused, sent(request), course.without) from refused
         return msgspec.structs.replace(reply, provider=self.provider)
 
     async def _open_stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterable[Any]]:

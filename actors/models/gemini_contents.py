@@ -2,17 +2,18 @@
 
 import binascii
 from base64 import b64decode
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from callboard.actors.models.attachments import Attached, Placed, in_place, seal, unseal
 from callboard.actors.models.call_ids import UNNAMED, with_fit_ids
 from callboard.actors.models.model import ModelTurn
 from callboard.actors.models.request_parts import (
+    ATTACHED,
     Request,
     api_names,
     asked_schema,
     error_text,
-    in_order,
     input_of,
     passed_on,
     request,
@@ -20,6 +21,8 @@ from callboard.actors.models.request_parts import (
 )
 from callboard.actors.models.schemas import GEMINI, native_schema
 from callboard.bus.effects import Message, Text, ToolOutput, ToolSpec, ToolUse
+
+API = "gemini"
 
 SCHEMA = "response_json_schema"
 """The parameter with the schema of an answer."""
@@ -65,7 +68,8 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
         config["safety_settings"] = [
             {"category": _category(name), "threshold": threshold} for name, threshold in settings.items()
         ]
-    params = {"model": turn.model, "contents": _contents(with_fit_ids(turn.messages), names), "config": config}
+    contents = _contents(with_fit_ids(turn.messages), names, attached=ATTACHED not in without)
+    params = {"model": turn.model, "contents": contents, "config": config}
     return request(turn, params, names)
 
 
@@ -83,35 +87,60 @@ def _tool(spec: ToolSpec, names: Mapping[str, str]) -> dict[str, Any]:
     return tool
 
 
-def _contents(messages: Sequence[Message], names: Mapping[str, str]) -> list[dict[str, Any]]:
+def _contents(messages: Sequence[Message], names: Mapping[str, str], *, attached: bool) -> list[dict[str, Any]]:
     contents: list[dict[str, Any]] = []
     called: dict[str, str] = {}
     for message in messages:
         called |= {part.id: names[part.tool] for part in message.parts if isinstance(part, ToolUse)}
-        if parts := [_part(part, names, called) for part in in_order(message)]:
+        placed = in_place(message, _parts_of if attached else lambda _thought: [])
+        if parts := list(_parts(placed, names, called, attached=attached)):
             contents.append({"role": _ROLES[message.role], "parts": parts})
     return contents
 
 
-def _part(part: Text | ToolUse | ToolOutput, names: Mapping[str, str], called: Mapping[str, str]) -> dict[str, Any]:
-    match part:
-        case Text(text):
-            return {"text": text}
-        case ToolUse(id, tool):
-            call = {"function_call": {**_id(id), "name": names[tool], "args": input_of(part)}}
-            return {**call, "thought_signature": signature} if (signature := _signature(part)) else call
-        case ToolOutput(id=id, output=output, error=error):
-            answer = {"output": output} if error is None else {"error": error_text(error)}
-            return {"function_response": {**_id(id), "name": called.get(id, id), "response": answer}}
+def _parts(
+    placed: Iterator[Placed], names: Mapping[str, str], called: Mapping[str, str], *, attached: bool
+) -> Iterator[dict[str, Any]]:
+    own = ""
+    for part in placed:
+        match part:
+            case Text(text):
+                if text.strip():
+                    yield {"text": text}
+            case Attached({"call": True, "signature": str(signature)}):
+                own = signature
+            case Attached({"thought": str(thought), **members}):
+                yield {"text": thought, "thought": True, **_signed(members.get("signature"))}
+            case Attached(members, text):
+                yield {"text": text, **_signed(members.get("signature"))}
+            case ToolUse(id, tool, thought=thought):
+                call = {"function_call": {**_id(id), "name": names[tool], "args": input_of(part)}}
+                yield {**call, **(_signed(own or thought) if attached else {})}
+                own = ""
+            case ToolOutput(id=id, output=output, error=error):
+                answer = {"output": output} if error is None else {"error": error_text(error)}
+                yield {"function_response": {**_id(id), "name": called.get(id, id), "response": answer}}
 
 
 def _id(id: str) -> dict[str, str]:
     return {} if id.startswith(UNNAMED) else {"id": id}
 
 
-def _signature(use: ToolUse) -> bytes:
-    """Return the signature that the model requires with its call: some refuse a conversation without it."""
+def seal_call(since: Sequence[Any], signature: str) -> str:
+    """Return what is recorded with a call: its signature alone, or with the signed parts since the previous call."""
+    if not any(isinstance(part, dict) for part in since):
+        return signature
+    return seal(API, [*since, {"call": True, "signature": signature}])
+
+
+def _parts_of(thought: str) -> list[Any]:
+    return unseal(API, thought)
+
+
+def _signed(signature: object) -> dict[str, bytes]:
+    """Return a part's signature, which some models require; a text that does not come from Gemini is none."""
     try:
-        return b64decode(use.thought, altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):  # a text that does not come from Gemini
-        return b""
+        found = b64decode(signature, altchars=b"-_", validate=True) if isinstance(signature, str) else b""
+    except (binascii.Error, ValueError):
+        found = b""
+    return {"thought_signature": found} if found else {}

@@ -58,18 +58,22 @@ class ModelTurn(Struct, frozen=True, kw_only=True):
     parameters: dict[str, JSON] = {}
 
 
-class ProviderReply(ModelReply, frozen=True):
-    """A reply of a provider. ``requests`` has the usage of each request, if several used anything; ``unmetered``: the
-    provider reported no usage of the answer."""
-
-    requests: list[Usage] = field(default_factory=list[Usage])
-    unmetered: bool = False
-
-
 class SpokenReply(ModelReply, frozen=True):
     """A reply with the text before the answer, if the adapter separates it from ``text``."""
 
     progress: str = ""
+
+
+class ProviderReply(SpokenReply, frozen=True):
+    """A reply of a provider. ``thought`` is what it attached to the message, not to a call (`ToolUse`), and wants back.
+    ``requests`` has the usage of each request, if several used anything; ``unmetered``: the
+    provider reported no usage of the answer. One that is ``paused`` is not the answer yet: the provider wants it back,
+    and goes on from there."""
+
+    requests: list[Usage] = field(default_factory=list[Usage])
+    unmetered: bool = False
+    thought: str = ""
+    paused: bool = False
 
 
 class ModelFailed(Exception):

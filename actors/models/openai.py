@@ -13,11 +13,13 @@ from msgspec import Struct
 
 from callboard.actors.models import openai_chat, openai_responses
 from callboard.actors.models.embedding_models import Embedded, EmbeddingRequest, embed_all, read_as
-from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
+from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, ProviderReply, unheard
 from callboard.actors.models.openai_errors import failure_of
+from callboard.actors.models.openai_response_fold import ResponseFold
+from callboard.actors.models.paused_turns import Course
 from callboard.actors.models.refusals import Refusals
 from callboard.actors.models.request_parts import sent
-from callboard.actors.models.request_retries import RetryPolicy, Spending, TryFailed, with_retries
+from callboard.actors.models.request_retries import RetryPolicy, TryFailed, with_retries
 from callboard.actors.models.stream_reader import CONNECT_S, NO_KEY, SILENCE_S, forget_headers, listen, sdk
 from callboard.actors.models.turn_limits import Lane
 from callboard.bus import tracecontext
@@ -97,7 +99,9 @@ class OpenAIModel:
         self._api = openai_chat if api == "chat" else openai_responses
         self._retry = retry or RetryPolicy()
         self._lane = lane or Lane()
-        self._refusals = Refusals(self._api.DISPENSABLE, self._api.SCHEMA)
+        self._refusals = Refusals(
+            self._api.DISPENSABLE, self._api.SCHEMA, self._api.ABOUT_ATTACHMENTS, by_model=api == "chat"
+        )
         openai = sdk("openai", "openai")
         self._client: Any = openai.AsyncOpenAI(
             api_key=api_key or NO_KEY,
@@ -126,12 +130,12 @@ class OpenAIModel:
 
         :raises ModelFailed: if there is no usable reply
         """
-        without, spent = set[str](), Spending()
+        course = Course(turn, self._api.SEALED_AS)
         return await with_retries(
             self._retry,
-            lambda: self._try(turn, without, on_text, spent),
+            lambda: course.follow(lambda: self._request(course, on_text)),
             on_retry,
-            spent=spent,
+            spent=course.spent,
             lane=self._lane,
             model=turn.model,
         )
@@ -151,13 +155,15 @@ class OpenAIModel:
         """Close the client's connections."""
         await self._client.close()
 
-    async def _try(self, turn: ModelTurn, without: set[str], on_text: OnText, spent: Spending) -> ModelReply:
-        request = self._api.request_of(turn, without | self._refusals.of(turn.model))
+    async def _request(self, course: Course, on_text: OnText) -> ProviderReply:
+        turn = course.turn
+        request = self._api.request_of(turn, course.without | self._refusals.of(turn.model))
         headers = {"Idempotency-Key": turn.idempotency_key, **tracecontext.headers()}
-        fold = openai_chat.ChatFold() if self._api is openai_chat else openai_responses.ResponseFold()
+        fold = openai_chat.ChatFold() if self._api is openai_chat else ResponseFold()
+        course.begin(fold)
         stream = self._endpoint.create(**request.params, stream=True, extra_headers=headers)
         try:
-            reply = await listen(stream, fold, request, on_text, failure_of, spent)
+            reply = await listen(stream, fold, request, on_text, failure_of, course.spent)
         except TryFailed as refused:
-            raise self._refusals.process_refusal(turn.model, refused, sent(request), without) from refused
+            raise self._refusals.process_refusal(turn.model, refused, sent(request), course.without) from refused
         return msgspec.structs.replace(reply, provider=self.provider)

@@ -4,13 +4,18 @@ Pure. Others offer this API as well, each with deviations: Azure, Ollama, vLLM, 
 of it, and parameters that only some servers accept can be omitted.
 """
 
+import re
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
+from callboard.actors.models.attachments import seal, unseal
 from callboard.actors.models.call_ids import with_fit_ids
-from callboard.actors.models.draft import Call, Draft, count_of
+from callboard.actors.models.chat_members import add_members, extra_members
+from callboard.actors.models.draft import Draft, count_of
 from callboard.actors.models.model import ModelTurn, ProviderReply
+from callboard.actors.models.openai_chat_calls import ChatCalls
 from callboard.actors.models.request_parts import (
+    ATTACHED,
     Request,
     api_names,
     asked_schema,
@@ -27,6 +32,9 @@ from callboard.actors.models.trouble import MESSAGE_CHARS_MAX
 from callboard.bus.effects import Message, Text, ToolOutput, ToolSpec, ToolUse, Usage
 from callboard.lib.canonical_json import canonical
 from callboard.lib.json_types import JSON
+
+SEALED_AS = "openai-chat"
+"""The name of this API in the log."""
 
 SCHEMA = "response_format"
 """The parameter with the schema of an answer."""
@@ -45,6 +53,27 @@ DISPENSABLE = frozenset({*PARAMETERS.values(), "max_tokens", "stream_options", S
 name, ``max_completion_tokens``; a schema is asked for in words."""
 
 
+ABOUT_ATTACHMENTS = re.compile(
+    r"reasoning|thinking|signature|extra_content|provider_specific|(?:extra|additional) (?:input|field|propert)",
+    re.IGNORECASE,
+)
+"""Finds errors about members of earlier messages that the API does not have."""
+
+REFUSALS = frozenset({"content_filter", "content_filtered", "sensitive", "guardrail_intervened", "refusal"})
+"""Reasons for which a message ended without an answer, because the model or the server refused it."""
+
+INTERRUPTED = frozenset({"error", "insufficient_system_resource", "network_error", "server_error", "abort"})
+"""Reasons for which servers break a message off; the next try may have an answer."""
+
+_OF_MESSAGE = frozenset(
+    {
+        *("role", "name", "content", "refusal", "tool_calls", "function_call", "audio", "images"),
+        *("annotations", "citations", "context", "content_filter_results", "content_filter_offsets", "executed_tools"),
+    }
+)
+"""Members of a message that are read here, or that no server wants back."""
+
+
 def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
     """Convert a turn to a request, ``without`` the parameters that the model refused.
 
@@ -53,7 +82,10 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
     native = None if SCHEMA in without else native_schema(asked_schema(turn), OPENAI)
     names = api_names(turn)
     messages = [{"role": "system", "content": text} for text in _system(turn, tell_schema=native is None)]
-    messages += [shaped for message in with_fit_ids(turn.messages) for shaped in _messages(message, names)]
+    attached = ATTACHED not in without
+    messages += [
+        shaped for message in with_fit_ids(turn.messages) for shaped in _messages(message, names, attached=attached)
+    ]
     params: dict[str, Any] = {"model": turn.model, "messages": messages}
     if "stream_options" not in without:
         params["stream_options"] = {"include_usage": True}
@@ -85,8 +117,9 @@ def _tool(spec: ToolSpec, names: Mapping[str, str]) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _messages(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]]:
+def _messages(message: Message, names: Mapping[str, str], *, attached: bool) -> list[dict[str, Any]]:
     """Return a message's texts and calls as one message, after one message for each tool's answer."""
+    own = _members(message.thought) if attached else {}
     shaped: list[dict[str, Any]] = []
     texts: list[str] = []
     calls: list[dict[str, Any]] = []
@@ -95,14 +128,32 @@ def _messages(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]
             case Text(text):
                 texts.append(text)
             case ToolUse(id, tool):
+                more = _members(part.thought) if attached else {}
                 function = {"name": names[tool], "arguments": canonical(input_of(part)).decode()}
-                calls.append({"id": id, "type": "function", "function": function})
+                function |= more.pop("function", {})
+                calls.append({**more, "id": id, "type": "function", "function": function})
             case ToolOutput(id=id):
                 shaped.append({"role": "tool", "tool_call_id": id, "content": tool_answer_text(part)})
     if texts or calls:
-        own: dict[str, Any] = {"role": message.role, "content": "\n\n".join(texts) or None}
-        shaped.append({**own, "tool_calls": calls} if calls else own)
+        text = "\n\n".join(texts)
+        chunks = own.pop("content", None)
+        content = [*chunks, *([{"type": "text", "text": text}] if text else [])] if chunks else text or None
+        told = {**own, "role": message.role, "content": content}
+        shaped.append({**told, "tool_calls": calls} if calls else told)
     return shaped
+
+
+def _members(thought: str) -> dict[str, Any]:
+    """Return the members that the provider attached to a message or a call."""
+    return next(iter(unseal(SEALED_AS, thought)), {})
+
+
+def _is_text(chunk: JSON) -> TypeGuard[dict[str, str]]:
+    match chunk:
+        case {"type": "text", "text": str()}:
+            return True
+        case _:
+            return False
 
 
 class ChatFold:
@@ -110,8 +161,9 @@ class ChatFold:
 
     def __init__(self) -> None:
         self.draft = Draft()
-        self._calls: dict[int, Call] = {}
-        """The newest call at each index."""
+        self._calls = ChatCalls(self.draft)
+        self._more: dict[str, Any] = {}
+        """The members that the provider attached to the message."""
         self._refusal = ""
 
     def whole(self, body: Mapping[str, JSON]) -> list[JSON] | None:
@@ -119,6 +171,11 @@ class ChatFold:
         match body:
             case {"choices": [{"message": {**message}, **choice}, *_]}:
                 ending = choice.get("finish_reason") or "stop"
+                calls = message.get("tool_calls")
+                if isinstance(calls, list):  # they are complete, and come in order
+                    message["tool_calls"] = [
+                        {**call, "index": place} for place, call in enumerate(calls) if isinstance(call, Mapping)
+                    ]
                 return [{**body, "choices": [{"index": 0, "delta": message, "finish_reason": ending}]}]
             case {"choices": list()}:
                 return [dict(body)]
@@ -145,44 +202,39 @@ class ChatFold:
 
     def reply(self, request: Request) -> ProviderReply:
         """Return the finished reply, as `callboard.actors.models.draft.Fold.reply`."""
-        if self.draft.ended and (self._refusal or self.draft.stop_reason == "content_filter"):
+        reason = self.draft.stop_reason.lower()
+        if self.draft.ended and (self._refusal or reason in REFUSALS):
             raise self.draft.refusal(self._refusal)
+        if reason in INTERRUPTED:
+            raise self.draft.bad(f"the server broke the message off: {reason}", again=True)
+        for call in self._calls.finish():
+            call.thought = seal(SEALED_AS, [call.more] if call.more else [])
+        self.draft.thought = seal(SEALED_AS, [self._more] if self._more else [])
         return self.draft.reply(request)
 
     def _delta(self, delta: Mapping[str, JSON]) -> str | None:
-        piece: str | None = None
         if isinstance(refusal := delta.get("refusal"), str):
             self._refusal = (self._refusal + refusal)[:MESSAGE_CHARS_MAX]
-        if isinstance(text := delta.get("content"), str) and text:
-            piece = self.draft.say(text)
+        piece = self._say(delta.get("content"))
+        self.draft.grow(add_members(self._more, extra_members(delta, _OF_MESSAGE)))
         calls = delta.get("tool_calls")
-        for position, call in enumerate(calls if isinstance(calls, list) else []):
-            if isinstance(call, Mapping):
-                self._call(position, call)
-                piece = piece or ""
+        if isinstance(calls, list) and calls:
+            self._calls.take(calls)
+            piece = piece or ""
         return piece
 
-    def _call(self, position: int, delta: Mapping[str, JSON]) -> None:
-        index, id, function = delta.get("index"), delta.get("id"), delta.get("function")
-        place = index if isinstance(index, int) else position
-        call = self._calls.get(place)
-        # Some servers give all calls the same index, so that only their ids differ.
-        if call is None or (isinstance(id, str) and id and call.id and id != call.id):
-            call = self._calls[place] = Call()
-            self.draft.calls.append(call)
-        if isinstance(id, str) and id:
-            call.id = id
-        if not isinstance(function, Mapping):
-            return
-        if isinstance(name := function.get("name"), str) and name:
-            call.name = name
-        match function.get("arguments"):
-            case str(piece):
-                self.draft.extend(call, piece)
-            case dict(whole):
-                call.input = whole
+    def _say(self, content: JSON) -> str | None:
+        """Add content: a text, or a list of chunks, of which those that are not text are sent back."""
+        match content:
+            case str(text) if text:
+                return self.draft.say(text)
+            case list():
+                said = [chunk["text"] for chunk in content if _is_text(chunk)]
+                rest = [chunk for chunk in content if not _is_text(chunk)]
+                self.draft.grow(add_members(self._more, {"content": rest} if rest else {}))
+                return self.draft.say("".join(said)) if said else None
             case _:
-                pass
+                return None
 
     def _about(self, chunk: Mapping[str, JSON]) -> None:
         id, model, usage = chunk.get("id"), chunk.get("model"), chunk.get("usage")

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Mapping
 from functools import cache
 
+from callboard.actors.models.request_parts import ATTACHED
 from callboard.actors.models.request_retries import TryFailed
 from callboard.bus.model_parameters import TEMPERATURE
 from callboard.lib.json_types import JSON
@@ -51,11 +52,18 @@ class Refusals:
     """The parameters that are omitted from the requests to each model of one provider.
 
     ``dispensable`` are the parameters that may be omitted, ``schema`` is the one with the schema of an answer.
+    ``attached`` finds errors about the attachments of earlier messages: they may belong to another conversation, such
+    as that before a fork, and are then omitted from the turn. With ``by_model``, a model that never accepts them gets
+    them in no further turn.
     """
 
-    def __init__(self, dispensable: Collection[str], schema: str) -> None:
+    def __init__(
+        self, dispensable: Collection[str], schema: str, attached: re.Pattern[str], *, by_model: bool = False
+    ) -> None:
         self._dispensable = dispensable
         self._schema = schema
+        self._attached = attached
+        self._attached_by_model = by_model
         self._by_model: dict[str, set[str]] = {}
 
     def of(self, model: str) -> set[str]:
@@ -68,9 +76,13 @@ class Refusals:
         if failed.failure.code not in _MAY_REFUSE:
             return failed
         details: Mapping[str, JSON] = failed.failure.details or {}
-        words, param = failed.failure.message, str(details.get("param") or "").partition(".")[0]
+        words, place = failed.failure.message, str(details.get("param") or "")
+        param = place.partition(".")[0]
         refused = self._find_parameter(param, words, [name for name in sent if name in self._dispensable])
-        if refused and _TOGETHER.search(words):
+        if not refused and self._refuses_attached(f"{place} {words}", failed, sent, without):
+            never = self._attached_by_model and _NEVER.search(words)
+            (self._by_model.setdefault(model, set()) if never else without).add(ATTACHED)
+        elif refused and _TOGETHER.search(words):
             without.add(refused)
         elif refused and (details.get("error_code") in NEVER_TAKEN or _NEVER.search(words)):
             self._by_model.setdefault(model, set()).add(refused)
@@ -81,6 +93,10 @@ class Refusals:
         again = TryFailed(failed.failure, again=True, after_s=0.0)
         again.usage = failed.usage
         return again
+
+    def _refuses_attached(self, words: str, failed: TryFailed, sent: Collection[str], without: Collection[str]) -> bool:
+        may = ATTACHED in sent and ATTACHED not in without and failed.failure.code == _REFUSED
+        return may and self._attached.search(words) is not None
 
     def _find_parameter(self, param: str, words: str, candidates: Collection[str]) -> str:
         """Return the parameter that an error is about, if it names one; empty otherwise."""

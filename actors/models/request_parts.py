@@ -17,6 +17,9 @@ from callboard.lib.json_types import JSON, JsonSchema
 
 TOOL_NAME_CHARS_MAX = 64
 
+ATTACHED = "attachments"
+"""The part of a request that can be omitted: what the provider attached to earlier messages and calls."""
+
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _FIRST = re.compile(r"[a-zA-Z_]")
 
@@ -24,9 +27,10 @@ _FIRST = re.compile(r"[a-zA-Z_]")
 class Request(Struct, frozen=True):
     """A request for the SDK. ``tools`` maps the names in the request back to ours; ``structured``: the text of the
     answer is read as JSON, ``array``: as an array; ``choices`` are the ids of a choice. ``mark`` distinguishes the
-    calls of this turn from those of others, if they need an id."""
+    calls of this turn from those of others, if they need an id. ``attached``: the conversation has attachments."""
 
     params: dict[str, Any]
+    attached: bool = False
     tools: Mapping[str, str] = field(default_factory=dict[str, str])
     structured: bool = False
     choices: frozenset[str] = frozenset()
@@ -39,12 +43,17 @@ def request(turn: ModelTurn, params: dict[str, Any], names: Mapping[str, str]) -
     schema = asked_schema(turn)
     return Request(
         params,
-        {api: ours for ours, api in names.items()},
+        attached=any(message.thought or any(_has_thought(part) for part in message.parts) for message in turn.messages),
+        tools={api: ours for ours, api in names.items()},
         structured=schema is not None,
         choices=frozenset(choice.id for choice in turn.choices),
         array=schema is not None and schema.get("type") == "array",
         mark=f"{digest(turn.key)[:8]}-",
     )
+
+
+def _has_thought(part: object) -> bool:
+    return isinstance(part, ToolUse) and bool(part.thought)
 
 
 def passed_on(turn: ModelTurn, known: Mapping[str, str], without: Collection[str] = ()) -> dict[str, Any]:
@@ -54,9 +63,10 @@ def passed_on(turn: ModelTurn, known: Mapping[str, str], without: Collection[str
     return {name: value for name, value in own.items() if name not in without}
 
 
-def sent(request: Request) -> frozenset[str]:
-    """Return the names of all parameters of a request."""
-    return frozenset({*request.params, *request.params.get("extra_body", {})})
+def sent(request: Request) -> set[str]:
+    """Return the names of all parameters of a request, and `ATTACHED` if it has attachments."""
+    attached = {ATTACHED} if request.attached else set[str]()
+    return attached.union(request.params, request.params.get("extra_body", {}), request.params.get("config", {}))
 
 
 def asked_schema(turn: ModelTurn) -> JsonSchema | None:

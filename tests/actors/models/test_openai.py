@@ -13,7 +13,7 @@ from callboard.actors.models import openai_errors
 from callboard.actors.models.model import ModelFailed, ModelTurn
 from callboard.actors.models.openai import DEFAULT_MODEL, Api, OpenAIModel
 from callboard.actors.models.openai_chat import ChatFold
-from callboard.actors.models.openai_responses import ResponseFold
+from callboard.actors.models.openai_response_fold import ResponseFold
 from callboard.actors.models.request_parts import Request
 from callboard.actors.models.request_retries import RetryPolicy, TryFailed
 from callboard.actors.models.trouble import entry_of

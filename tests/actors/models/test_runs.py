@@ -119,3 +119,21 @@ async def test_a_wait_beyond_the_policy_fails_the_turn_and_says_so(tmp_path: Pat
     assert result.error.details["retry_after_s"] == 3600
     assert "resume_at" not in result.error.details
     assert "model_wait_max_s" in result.error.message
+
+
+async def test_a_model_that_must_get_its_reasoning_back_can_use_tools(tmp_path: Path) -> None:
+    call = {"index": 0, "id": "c", "function": {"name": "look", "arguments": "{}"}, "extra_content": {"signed": "s"}}
+    pieces = [openai_api.chunk({"reasoning_content": text}) for text in ("I should ", "look.")]
+    asks = streaming([*pieces, openai_api.chunk({"tool_calls": [call]}), *openai_api.finish("tool_calls")])
+    skill = {"id": "s", "name": "S", "description": "Looks.", "category": "data", "config": {}}
+    tool = {"name": "look", "description": "Looks.", "input_schema": {"type": "object"}, "nats": "tools.look"}
+    options = {"skills": [{**skill, "tools": [tool]}]}
+    async with deployment(tmp_path) as place:
+        payloads = await run(
+            place, document({"a": {"skills": ["s"]}}), asks, openai_api.chatting("done"), model="chat", options=options
+        )
+        [sent] = [one for one in place[1].requests[1].body["messages"] if one["role"] == "assistant"]
+    assert [end.status for end in of(payloads, ev.RunEnd)] == ["completed"]
+    assert (sent["reasoning_content"], sent["tool_calls"][0]["extra_content"]) == ("I should look.", {"signed": "s"})
+    first, _ = of(payloads, ev.ModelResult)
+    assert ("I should look." in first.thought, "signed" in first.tool_calls[0].thought) == (True, True)
