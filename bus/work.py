@@ -4,14 +4,20 @@ It exists only in the process whose interpreter has asked for the effect, so it 
 crash the interpreter of the next worker asks for the effect again, and hands the function over again.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from callboard.bus.effects import ModelReply
+from callboard.bus.effects import Failure, ModelReply
 from callboard.lib.json_types import JSON
+
+NEEDS_PERSON = "step.needs_person"
+"""The code of a call in which code needs the answer of a person: nobody can be asked there."""
+
+Demand = Callable[[str, Mapping[str, Any]], bool]
+"""Takes the name of a tool and the arguments of a call; returns whether a person must decide about it."""
 
 
 class Work(Struct, frozen=True):
@@ -20,6 +26,7 @@ class Work(Struct, frozen=True):
     ``encode`` makes the JSON of what the function returns; it raises ValueError or TypeError if there is none.
     ``retryable`` says of an exception whether another attempt may help. ``first`` is the effect key of the first
     attempt: all attempts have the same idempotency key. ``note`` makes the JSON of an exception, as for `TurnWork`.
+    ``demands`` say which calls inside of this one need a person.
     """
 
     name: str
@@ -31,6 +38,7 @@ class Work(Struct, frozen=True):
     attempt: int = 1
     timeout_s: float | None = None
     note: Callable[[Exception], JSON] = lambda _error: None
+    demands: tuple[Demand, ...] = ()
 
 
 class TurnReply(ModelReply, frozen=True):
@@ -56,7 +64,8 @@ class TurnWork(Struct, frozen=True):
 class WorkContext(Struct, frozen=True):
     """What a function learns of the call that it is in.
 
-    ``idempotency_key`` is the same in all attempts, and whenever the call is executed again after a crash.
+    ``idempotency_key`` is the same in all attempts, and whenever the call is executed again after a crash. ``name`` is
+    that of the step. A call fails if its function, or code that this calls, has added to ``refused``.
     """
 
     run: str
@@ -64,6 +73,9 @@ class WorkContext(Struct, frozen=True):
     idempotency_key: str
     attempt: int
     report: Callable[[str], None]
+    name: str = ""
+    demands: tuple[Demand, ...] = ()
+    refused: list[Failure] = field(default_factory=list[Failure])
 
     def progress(self, message: str) -> None:
         """Report a line of progress to those who watch the run."""
@@ -71,4 +83,4 @@ class WorkContext(Struct, frozen=True):
 
 
 WORK: ContextVar[WorkContext | None] = ContextVar("work", default=None)
-"""The call that is being made, in the function that it calls."""
+"""The call that is being made, in the function that it calls, and in the tasks and threads that this starts."""

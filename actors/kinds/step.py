@@ -43,9 +43,8 @@ class Steps:
         work = job.work
         if not isinstance(work, Work):
             raise EffectFailed(Failure("step.unknown", "no function has come with this step", retryable=False))
-        context = WorkContext(
-            job.ref.run, job.event.path, digest(job.ref.run, work.first), work.attempt, job.report or _unheard
-        )
+        key, report = digest(job.ref.run, work.first), job.report or _unheard
+        context = WorkContext(job.ref.run, job.event.path, key, work.attempt, report, work.name, work.demands)
         token = WORK.set(context)
         returned: Any = None
         try:
@@ -57,9 +56,12 @@ class Steps:
             # A call of exit, for example, must not end the worker, with all its runs.
             if not is_foreign(error):
                 raise
-            raise _failure_of(work, error) from error
+            raise (EffectFailed(context.refused[0]) if context.refused else _failure_of(work, error)) from error
         finally:
             WORK.reset(token)
+        if context.refused:
+            # The code has caught the exception, or the agent of another library has told it to its model.
+            raise EffectFailed(context.refused[0])
         if scope.cancelled_caught:
             message = f"step {work.name} took longer than {work.timeout_s:g} s"
             raise EffectFailed(Failure("step.timeout", message, retryable=True))

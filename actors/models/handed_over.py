@@ -79,7 +79,9 @@ class _Attempt(Struct):
         :raises TryFailed: for any exception that it raises
         """
         self.number += 1
-        token = WORK.set(WorkContext(self.run, self.turn.path, self.turn.idempotency_key, self.number, _unheard))
+        key, name = self.turn.idempotency_key, self.turn.path
+        context = WorkContext(self.run, name, key, self.number, _unheard, name)
+        token = WORK.set(context)
         began = anyio.current_time()
         first_chunk_ms: float | None = None
 
@@ -92,7 +94,7 @@ class _Attempt(Struct):
         try:
             reply = await self.work.call(on_text)
         except Exception as error:
-            raise _failed(error, self.work.note) from error
+            raise (_refused(context) or _failed(error, self.work.note)) from error
         except BaseException as error:
             # Raised further it would end the worker, with all its runs.
             if not is_foreign(error):
@@ -101,9 +103,15 @@ class _Attempt(Struct):
             raise _failed(RuntimeError(f"the code has {did}"), self.work.note) from error
         finally:
             WORK.reset(token)
+        if (refused := _refused(context)) is not None:
+            raise refused
         members = {name: getattr(reply, name) for name in TurnReply.__struct_fields__}
         members["first_chunk_ms"] = first_chunk_ms
         return HandedReply(**members, unmetered=not reply.usage.tokens)
+
+
+def _refused(context: WorkContext) -> TryFailed | None:
+    return TryFailed(context.refused[0], again=False) if context.refused else None
 
 
 def _failed(error: Exception, note: Callable[[Exception], JSON]) -> TryFailed:

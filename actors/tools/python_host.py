@@ -19,6 +19,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
+from contextvars import copy_context
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -48,7 +49,9 @@ from callboard.actors.tools.python_signature import NotATool, ToolFunction, load
 from callboard.actors.tools.python_traceback import traceback_of
 from callboard.bus.effects import Failure
 from callboard.bus.tracecontext import TRACEPARENT, read, within
+from callboard.bus.work import WORK, WorkContext
 from callboard.lib.finite_json import NotFinite, encode_finite
+from callboard.lib.inherited import inherit
 from callboard.lib.set_order import write_sets_in_order
 from callboard.lib.text import normalise_json
 
@@ -196,6 +199,7 @@ class Host:
         function = self._load(call.tool)
         if isinstance(function, Refused):
             return function
+        output: Any = None
         context = ToolContext(
             config=MappingProxyType(self._setup.config),
             log=self._log.getChild(call.tool),
@@ -205,6 +209,8 @@ class Host:
             channel=self._channel,
             traceparent=call.traceparent,
         )
+        work = WorkContext(call.run, call.path, call.idempotency_key, 1, context.progress, call.tool)
+        token = WORK.set(work)
         try:
             try:
                 positional, named = function.bind(call.input, context)
@@ -213,10 +219,13 @@ class Host:
             with within(read({TRACEPARENT: call.traceparent})):
                 output = function.function(*positional, **named)
                 if inspect.isawaitable(output):
-                    output = self._runner.run(_wait(output))
+                    output = self._runner.run(_wait(output), context=copy_context())
         except BaseException as error:  # sys.exit in a tool is the tool's failure, not ours
-            return _failure_of("tool.failed", f"tool {call.tool} raised {describe_error(error)}", error)
-        return _encode_reply(call, output)
+            if not work.refused:
+                return _failure_of("tool.failed", f"tool {call.tool} raised {describe_error(error)}", error)
+        finally:
+            WORK.reset(token)
+        return Refused(work.refused[0]) if work.refused else _encode_reply(call, output)
 
 
 def _failure_of(code: str, message: str, error: BaseException) -> Refused:
@@ -284,6 +293,7 @@ def main() -> None:
     """Serve until the worker closes the pipe."""
     channel = Channel.take_over()
     faulthandler.enable()
+    inherit(WORK)
     inbox: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
     threading.Thread(target=_read_requests, args=(channel, inbox), daemon=True).start()
     host = Host(channel)

@@ -1,14 +1,15 @@
 """The SDK's `query` and client, which in a workflow perform a conversation of the run. Elsewhere they are the SDK's."""
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from typing import Any
 
 import claude_agent_sdk as sdk
 from claude_agent_sdk import ClaudeAgentOptions, Message, Transport
 
 from callboard.adapters.claude_agent.conversations import Conversation
-from callboard.languages.python.approvals import Approving, approvals_of
+from callboard.languages.python.approvals import Approve, Approving, approvals_of
+from callboard.languages.python.in_steps import refuse_in_step
 from callboard.languages.python.loop import current_loop
 
 NAME = "claude"
@@ -34,12 +35,14 @@ async def query(
     :raises TypeError: in a workflow, if the options continue a session that the run does not have
     """
     loop = current_loop()
+    approvals = approvals_of(approve)
     if loop is None:
+        _refuse_approvals(approvals, name)
         async for message in sdk.query(prompt=prompt, options=options, transport=transport):
             yield message
         return
     _refuse(transport)
-    conversation = Conversation(loop, options or ClaudeAgentOptions(), approvals_of(approve), name, loop.where())
+    conversation = Conversation(loop, options or ClaudeAgentOptions(), approvals, name, loop.where())
     try:
         async for said in _prompts(prompt):
             async for message in conversation.say(said):
@@ -68,6 +71,7 @@ class ClaudeSDKClient(sdk.ClaudeSDKClient):
     async def connect(self, prompt: str | AsyncIterable[dict[str, Any]] | None = None) -> None:
         loop = current_loop()
         if loop is None:
+            _refuse_approvals(self._approvals, self._name)
             await super().connect(prompt)
             return
         _refuse(self._custom_transport)
@@ -134,6 +138,12 @@ for _name in (
     *("get_mcp_status", "get_context_usage", "get_server_info"),
 ):
     setattr(ClaudeSDKClient, _name, _only_outside(_name))
+
+
+def _refuse_approvals(approvals: Sequence[Approve], name: str) -> None:
+    """Refuse to work in a step, if calls need approval."""
+    if approvals:
+        refuse_in_step(f"agent {name}", "has tools that need approval")
 
 
 def _refuse(transport: Transport | None) -> None:

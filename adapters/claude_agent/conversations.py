@@ -45,7 +45,7 @@ from callboard.bus.work import TurnReply, Work
 from callboard.languages.agent import Refusal
 from callboard.languages.approvals.question import Call
 from callboard.languages.language import Failed, Node, Ok
-from callboard.languages.python.approvals import Approve, decide
+from callboard.languages.python.approvals import Approve, decide, needs_decision
 from callboard.languages.python.errors import StepFailed
 from callboard.languages.python.loop import WorkflowLoop
 from callboard.languages.python.model_turns import ModelTurns, OnText
@@ -246,9 +246,7 @@ class Conversation:
         return await self._keeper.start(options, made, self._is_guarded)
 
     def _is_guarded(self, tool: str, arguments: Any) -> bool:
-        return any(
-            one.terms().cover(tool) and (one.when is None or one.when(tool, arguments)) for one in self._approvals
-        )
+        return needs_decision(self._approvals, tool, arguments)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 

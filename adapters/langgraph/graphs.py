@@ -20,14 +20,24 @@ from langgraph.pregel import Pregel
 
 from callboard.adapters.langgraph.greenlets import wait_for
 from callboard.adapters.langgraph.models import record_models
-from callboard.adapters.langgraph.questions import ask_in
-from callboard.adapters.langgraph.scopes import Place, Settings, current_place, graph_at, node_at
+from callboard.adapters.langgraph.questions import ask_in, refuse_questions
+from callboard.adapters.langgraph.scopes import (
+    Place,
+    Settings,
+    current_place,
+    graph_at,
+    inner_graph_at,
+    merged,
+    node_at,
+)
 from callboard.adapters.langgraph.tools import record_tools
 from callboard.adapters.langgraph.values import shown
 from callboard.adapters.langgraph.work import RecordedStore, perform_work
 from callboard.languages.python.approvals import Approving, approvals_of
 from callboard.languages.python.errors import NotInWorkflow
+from callboard.languages.python.in_steps import refuse_in_step
 from callboard.languages.python.loop import NumberedFuture, WorkflowLoop, current_loop
+from callboard.languages.python.rules import ALL_APPROVALS
 
 _log = logging.getLogger("callboard.langgraph")
 
@@ -69,8 +79,9 @@ def durable(
     :raises ValueError: if ``steps`` names what is not a node
     """
     given: Any = graph
+    earlier: Settings | None = None
     if isinstance(given, _Durable):
-        graph = given.callboard_graph
+        graph, earlier = given.callboard_graph, given.callboard_settings
     elif not isinstance(given, Pregel):
         expected = "a compiled graph: durable(builder.compile())"
         raise TypeError(f"durable got a {type(given).__name__}, and needs {expected}")
@@ -79,7 +90,7 @@ def durable(
         known = ", ".join(one for one in graph.nodes if not one.startswith("__"))
         raise ValueError(f"steps names {', '.join(sorted(unknown))}, but the nodes of the graph are {known}")
     settings = Settings(graph.get_name(), frozenset(steps), frozenset(inline), tuple(approvals_of(approve)), to)
-    return _make_durable(graph, settings)
+    return _make_durable(graph, settings, earlier)
 
 
 def _is_functional(graph: Any) -> bool:
@@ -90,6 +101,8 @@ class _Durable:
     """The methods that differ in the class of a durable graph."""
 
     callboard_settings: Settings
+    callboard_earlier: Settings | None
+    """Those of the durable graph of which it was made."""
     callboard_graph: Any
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -98,28 +111,32 @@ class _Durable:
         setattr(self.callboard_graph, name, value)
 
     def copy(self, update: dict[str, Any] | None = None) -> Any:
-        return _make_durable(self.callboard_graph.copy(update), self.callboard_settings)
+        return _make_durable(self.callboard_graph.copy(update), self.callboard_settings, self.callboard_earlier)
 
     async def astream(self, input: Any, config: Any = None, **given: Any) -> AsyncIterator[Any]:
         loop = current_loop()
         stream: AsyncGenerator[Any]
         if loop is None:
+            self._refuse_approvals()
             stream = self.callboard_graph.astream(input, config, **given)
         elif current_place() is not None:
             # A node of another durable graph.
             stream = _twin(loop, self.callboard_graph).astream(input, config, **given)
         else:
             stream = _relay(self, loop, input, config, given)
-        async with aclosing(stream):
-            async for chunk in stream:
-                yield chunk
+        with inner_graph_at(self.all_settings()):
+            async with aclosing(stream):
+                async for chunk in stream:
+                    yield chunk
 
     async def ainvoke(self, input: Any, config: Any = None, **given: Any) -> Any:
         loop = current_loop()
         if loop is None:
+            self._refuse_approvals()
             return await self.callboard_graph.ainvoke(input, config, **given)
         if current_place() is not None:
-            return await _twin(loop, self.callboard_graph).ainvoke(input, config, **given)
+            with inner_graph_at(self.all_settings()):
+                return await _twin(loop, self.callboard_graph).ainvoke(input, config, **given)
         return await _start(self, loop, lambda twin: twin.ainvoke(input, config, **given))
 
     def _state_of(self) -> Any:
@@ -129,13 +146,30 @@ class _Durable:
 
     def invoke(self, input: Any, config: Any = None, **given: Any) -> Any:
         self._check_waits("invoke", "ainvoke")
-        return self._state_of().invoke(input, config, **given)
+        with inner_graph_at(self.all_settings()):
+            return self._state_of().invoke(input, config, **given)
 
     def stream(self, input: Any, config: Any = None, **given: Any) -> Iterator[Any]:
         self._check_waits("stream", "astream")
-        return self._state_of().stream(input, config, **given)
+        return self._stream(input, config, given)
+
+    def _stream(self, input: Any, config: Any, given: dict[str, Any]) -> Iterator[Any]:
+        with inner_graph_at(self.all_settings()):
+            yield from self._state_of().stream(input, config, **given)
+
+    def all_settings(self) -> Settings:
+        """Return the settings, with those of the durable graph of which this one was made."""
+        earlier = self.callboard_earlier
+        return self.callboard_settings if earlier is None else merged(self.callboard_settings, earlier)
+
+    def _refuse_approvals(self) -> None:
+        """Refuse to run in a step, if the graph has tools that need approval."""
+        settings = self.all_settings()
+        if settings.approve:
+            refuse_in_step(f"graph {settings.graph}", "has tools that need approval")
 
     def _check_waits(self, name: str, other: str) -> None:
+        self._refuse_approvals()
         if current_loop() is not None and current_place() is None:
             graph = self.callboard_settings.graph
             raise NotInWorkflow(f"{graph}.{name} cannot wait in a workflow: use await {graph}.{other}(…)")
@@ -162,13 +196,13 @@ class _Durable:
 _CLASSES: dict[type, type] = {}
 
 
-def _make_durable(graph: Any, settings: Settings) -> Any:
+def _make_durable(graph: Any, settings: Settings, earlier: Settings | None) -> Any:
     kind: Any = type(graph)
     if kind not in _CLASSES:
         _CLASSES[kind] = type(kind.__name__, (_Durable, kind), {"__module__": kind.__module__})
     made: Any = object.__new__(_CLASSES[kind])
     made.__dict__.update(graph.__dict__)
-    made.__dict__.update(callboard_settings=settings, callboard_graph=graph)
+    made.__dict__.update(callboard_settings=settings, callboard_earlier=earlier, callboard_graph=graph)
     return made
 
 
@@ -177,7 +211,8 @@ def _make_durable(graph: Any, settings: Settings) -> Any:
 
 async def _start(graph: _Durable, loop: WorkflowLoop, call: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
     """Perform a call of the graph in a separate task, below which all tasks of LangGraph are."""
-    settings = graph.callboard_settings
+    rules = loop.stage.info.rules
+    settings = graph.all_settings() if rules >= ALL_APPROVALS else graph.callboard_settings
     twin = _twin(loop, graph.callboard_graph)
     name = "" if settings.graph == _UNNAMED else settings.graph
     with graph_at(loop, settings, name) as place:
@@ -480,6 +515,7 @@ def _run_coros_inside(coros: list[Any]) -> None:
             _log.warning("a callback of LangChain raised", exc_info=True)
 
 
+refuse_questions()
 record_models()
 record_tools()
 record_graphs()

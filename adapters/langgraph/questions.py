@@ -9,15 +9,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any
 
+from langchain_core.runnables.config import var_child_runnable_config
 from langgraph._internal._constants import CONF, CONFIG_KEY_SCRATCHPAD
+from langgraph._internal._scratchpad import PregelScratchpad
+from langgraph.errors import GraphInterrupt
 from langgraph.types import interrupt
 from pydantic import AfterValidator
 
 from callboard.adapters.langgraph.greenlets import wait_for
 from callboard.adapters.langgraph.scopes import Place
 from callboard.adapters.langgraph.values import shown
+from callboard.languages.python.in_steps import current_step, refuse_in_step
 from callboard.languages.python.runs import ask
 from callboard.languages.python.values import plain_json
+
+_init: Any = GraphInterrupt.__init__
 
 _TEXTS = ("question", "message", "prompt", "title", "description", "action", "task")
 """The members of an interrupt's value that may be its question."""
@@ -42,6 +48,28 @@ async def put_question(place: Place, value: Any, schema: Any = None) -> Any:
     more = None if isinstance(value, str) else data
     answer = await ask(question, _Anything if schema is None else schema, to=place.settings.to, data=more)
     return answer if schema is None else plain_json(answer)
+
+
+class StepScratchpad(PregelScratchpad):
+    """The scratchpad of the body of a step, in which the body itself asks."""
+
+
+def refuse_questions() -> None:
+    """Refuse interrupts of graphs that run in steps: their nodes cannot wait there. An interrupt of the body of a tool
+    is asked by the workflow."""
+    kind: Any = GraphInterrupt
+    kind.__init__ = _init_refusing
+
+
+def _init_refusing(self: Any, interrupts: Any = ()) -> None:
+    if current_step() is not None and not (interrupts and _is_of_step()):
+        refuse_in_step("the graph", "asks a person (interrupt)")
+    _init(self, interrupts)
+
+
+def _is_of_step() -> bool:
+    config: Any = var_child_runnable_config.get() or {}
+    return isinstance(config.get(CONF, {}).get(CONFIG_KEY_SCRATCHPAD), StepScratchpad)
 
 
 def ask_in(config: Any, place: Place) -> None:

@@ -4,12 +4,14 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from callboard.adapters.langgraph.greenlets import Carried
 from callboard.bus.paths import child, encode_id
 from callboard.languages.python.approvals import Approve
 from callboard.languages.python.loop import SCOPE, Scope, WorkflowLoop, current_loop
 from callboard.languages.python.model_turns import ModelTurns
+from callboard.languages.python.rules import ALL_APPROVALS
 
 
 class Settings(Struct, frozen=True):
@@ -20,6 +22,17 @@ class Settings(Struct, frozen=True):
     inline: frozenset[str] = frozenset()
     approve: tuple[Approve, ...] = ()
     to: str | None = None
+
+
+def merged(outer: Settings, inner: Settings) -> Settings:
+    """Return the settings of a durable graph in which also those of another one hold."""
+    return Settings(
+        outer.graph,
+        outer.steps | inner.steps,
+        outer.inline | inner.inline,
+        (*outer.approve, *(one for one in inner.approve if one not in outer.approve)),
+        inner.to or outer.to,
+    )
 
 
 class GraphCall(Struct):
@@ -77,6 +90,18 @@ def graph_at(loop: WorkflowLoop, settings: Settings, name: str) -> Generator[Pla
     place = Place(loop, call, loop.path(), name or "model", path)
     with _at(place, path):
         yield place
+
+
+@contextmanager
+def inner_graph_at(settings: Settings) -> Generator[None]:
+    """Enter a durable graph; if a node of another one calls it, its own settings hold there too."""
+    place = current_place()
+    if place is None or place.loop.stage.info.rules < ALL_APPROVALS:
+        yield
+        return
+    call = replace(place.call, settings=merged(place.settings, settings))
+    with _at(replace(place, call=call), place.path):
+        yield
 
 
 @contextmanager

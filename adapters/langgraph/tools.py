@@ -24,6 +24,7 @@ from callboard.languages.approvals.question import Call
 from callboard.languages.language import Ok
 from callboard.languages.python.approvals import decide
 from callboard.languages.python.errors import StepFailed
+from callboard.languages.python.in_steps import is_demanded, refuse_in_step
 
 _arun: Any = BaseTool.arun
 _run: Any = BaseTool.run
@@ -39,6 +40,8 @@ def record_tools() -> None:
 
 async def _call(self: Any, tool_input: Any, *args: Any, **given: Any) -> Any:
     place = current_place()
+    if place is None:
+        _refuse_demanded(self, tool_input)
     if place is None or isinstance(self, _Recorded):
         return await _arun(self, tool_input, *args, **given)
     call_id: str | None = given.get("tool_call_id")
@@ -57,8 +60,15 @@ async def _call(self: Any, tool_input: Any, *args: Any, **given: Any) -> Any:
 def _call_and_wait(self: Any, tool_input: Any, *args: Any, **given: Any) -> Any:
     place = current_place()
     if place is None:
+        _refuse_demanded(self, tool_input)
         return _run(self, tool_input, *args, **given)
     return wait_for(_call(self, tool_input, *args, **given), f"tool {self.name}")
+
+
+def _refuse_demanded(tool: Any, tool_input: Any) -> None:
+    """Refuse a call in a step, if the graph that has the step demands an approval of it."""
+    if is_demanded(tool.name, tool_input if isinstance(tool_input, dict) else {}):
+        refuse_in_step("the graph", f"calls {tool.name}, which needs approval,")
 
 
 async def _decide(place: Place, tool: Any, given: dict[str, Any], turn: str) -> Ok[Any] | Refusal:

@@ -13,16 +13,16 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import set_config_context
 from langchain_core.runnables.utils import coro_with_context
 from langgraph._internal._constants import CONF, CONFIG_KEY_RUNTIME, CONFIG_KEY_SCRATCHPAD, CONFIG_KEY_SEND
-from langgraph._internal._scratchpad import PregelScratchpad
 from langgraph.errors import GraphInterrupt
 from langgraph.store.base import BaseStore, Op, Result
 
 from callboard.adapters.langgraph.greenlets import wait_for
-from callboard.adapters.langgraph.questions import put_question
+from callboard.adapters.langgraph.questions import StepScratchpad, put_question
 from callboard.adapters.langgraph.scopes import Place, current_place
 from callboard.adapters.langgraph.values import decode, decode_error, encode, encode_error
 from callboard.bus.work import Work
 from callboard.languages.language import Failed
+from callboard.languages.python.approvals import demands_of
 from callboard.languages.python.errors import StepFailed
 from callboard.lib.json_types import JSON
 
@@ -83,6 +83,7 @@ async def _perform(
         retryable=lambda _error: False,
         first=node.key("step"),
         note=encode_error,
+        demands=demands_of(place.settings.approve),
     )
     outcome = await loop.effect(node, node.call("step", "step", asked, work=work))
     if isinstance(outcome, Failed):
@@ -109,7 +110,7 @@ def _prepare(config: RunnableConfig, answers: list[Any]) -> Prepared:
     inner: dict[str, Any] = {
         **conf,
         CONFIG_KEY_SEND: lambda _writes: None,
-        CONFIG_KEY_SCRATCHPAD: PregelScratchpad(
+        CONFIG_KEY_SCRATCHPAD: StepScratchpad(
             step=0,
             stop=0,
             call_counter=count().__next__,

@@ -4,7 +4,7 @@ The agent's own model makes the request, in the worker. In a workflow nothing bu
 also of one that is streamed: while it comes, its text goes to people who watch the run.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextvars import ContextVar, copy_context
 from typing import Any
 
@@ -30,11 +30,11 @@ from pydantic import TypeAdapter
 from callboard.adapters.openai_agents.conversations import continues, messages_of, specs_of
 from callboard.adapters.openai_agents.responses import events_of, from_completed, reply_of, response_of
 from callboard.adapters.openai_agents.run_contexts import in_context
-from callboard.adapters.openai_agents.tools import PLACE, Calls, make_durable
+from callboard.adapters.openai_agents.tools import PLACE, Calls, hosted_tools, make_durable
 from callboard.bus.effects import ModelRequest
 from callboard.bus.paths import child, encode_id
 from callboard.bus.work import TurnReply
-from callboard.languages.python.approvals import Approve
+from callboard.languages.python.approvals import Approve, check_hosted_tools
 from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.model_turns import ModelTurns, OnText
 from callboard.languages.python.values import plain_json
@@ -72,6 +72,7 @@ class DurableModel(Model):
         base: str = "",
         source: str = "",
         on_event: Callable[[TResponseStreamEvent], object] | None = None,
+        inline: Collection[str] = (),
     ) -> None:
         self._model = model
         self._provider = provider
@@ -79,6 +80,7 @@ class DurableModel(Model):
         self._base = base
         self._source = source
         self._on_event = on_event
+        self._inline = inline
 
     async def get_response(
         self,
@@ -167,6 +169,7 @@ class DurableModel(Model):
         assert loop is not None, "the configuration has this model in workflows only"
         agent = AGENT.get()
         name = agent.name if agent is not None else "agent"
+        check_hosted_tools(loop, self._approvals, name, hosted_tools(tools))
         model = self._resolve(agent)
         settings = self._settings(agent, model, settings)
         structured = output_schema is not None and not output_schema.is_plain_text()
@@ -201,7 +204,8 @@ class DurableModel(Model):
         response = response_of(result, result.native)
         conversation.items = [*items, *(plain_json(item) for item in response.to_input_items())]
         turns = conversation.turns
-        make_durable(tools, Calls(turns.node.path, self._source, name, turns.latest, self._approvals))
+        calls = Calls(turns.node.path, self._source, name, turns.latest, self._approvals, self._inline)
+        make_durable(tools, calls)
         return response
 
     def _conversation(self, loop: WorkflowLoop, name: str, items: list[JSON]) -> _Conversation:

@@ -1,9 +1,10 @@
 """The configuration of a run of the SDK: the one line that makes an agent durable."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from agents import (
+    FunctionTool,
     Model,
     ModelRetrySettings,
     ModelSettings,
@@ -13,8 +14,12 @@ from agents.items import TResponseStreamEvent
 from agents.run import CallModelData
 
 from callboard.adapters.openai_agents.models import AGENT, DurableModel
-from callboard.languages.python.approvals import Approve, Approving, approvals_of
+from callboard.languages.python.approvals import Approve, Approving, approvals_of, needs_decision
+from callboard.languages.python.in_steps import current_step, refuse_in_step
 from callboard.languages.python.loop import current_loop
+
+AS_TOOL = ", or by an agent that is a tool (as_tool)"
+"""A remedy for an agent in a step that needs a person."""
 
 _NO_RETRIES = ModelSettings(retry=ModelRetrySettings(max_retries=0))
 
@@ -22,6 +27,7 @@ _NO_RETRIES = ModelSettings(retry=ModelRetrySettings(max_retries=0))
 def callboard_run_config(
     *,
     approve: Approving = (),
+    inline: Collection[str] = (),
     on_event: Callable[[TResponseStreamEvent], object] | None = None,
     **settings: Any,
 ) -> RunConfig:
@@ -29,7 +35,8 @@ def callboard_run_config(
 
     ``Runner.run(agent, input, run_config=callboard_run_config())``: each request of the agent to a model, and each call
     of a tool, is an effect of the run. ``approve`` says which calls wait for the decision of a person, as for
-    `callboard.Agent`; those of tools with ``needs_approval`` do so too. ``on_event`` takes each
+    `callboard.Agent`; those of tools with ``needs_approval`` do so too. The functions of the tools in ``inline`` run in
+    the workflow, because they run other agents whose own turns and calls are to be recorded. ``on_event`` takes each
     event of a streamed response as it comes, in the worker; it is not called in a replay. ``settings`` are those of
     `RunConfig`. Outside of a workflow the configuration is one with these settings.
 
@@ -38,6 +45,7 @@ def callboard_run_config(
     loop = current_loop()
     config = CallboardRunConfig(**settings)
     config.approvals = approvals_of(approve)
+    config.inline = frozenset(inline)
     config.on_event = on_event
     if loop is not None:
         config.base = loop.path()
@@ -49,6 +57,7 @@ class CallboardRunConfig(RunConfig):
     """A `RunConfig` that differs in workflows: it has a durable model, no tracing, and no retries of the SDK."""
 
     approvals: Sequence[Approve] = ()
+    inline: Collection[str] = ()
     on_event: Callable[[TResponseStreamEvent], object] | None = None
     base = ""
     source = ""
@@ -58,7 +67,9 @@ class CallboardRunConfig(RunConfig):
         given = self._model
         if current_loop() is None or isinstance(given, DurableModel):
             return given
-        return DurableModel(given, self.model_provider, self.approvals, self.base, self.source, self.on_event)
+        return DurableModel(
+            given, self.model_provider, self.approvals, self.base, self.source, self.on_event, self.inline
+        )
 
     @model.setter
     def model(self, value: str | Model | None) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -85,11 +96,21 @@ class CallboardRunConfig(RunConfig):
 
     @property
     def call_model_input_filter(self) -> Any:
-        return self._filter if current_loop() is None else self._note_agent
+        if current_loop() is not None:
+            return self._note_agent
+        return self._filter if current_step() is None else self._check_tools
 
     @call_model_input_filter.setter
     def call_model_input_filter(self, value: Any) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         self._filter = value
+
+    def _check_tools(self, data: CallModelData[Any]) -> Any:
+        """Refuse tools that need approval in a step, and apply the filter of the settings. The calls of function tools
+        are checked by `in_steps`."""
+        for tool in data.agent.tools:
+            if not isinstance(tool, FunctionTool) and needs_decision(self.approvals, tool.name, {}):
+                refuse_in_step(f"agent {data.agent.name}", f"has the tool {tool.name}, which needs approval,", AS_TOOL)
+        return data.model_data if self._filter is None else self._filter(data)
 
     def _note_agent(self, data: CallModelData[Any]) -> Any:
         """Note the agent that asks next, and apply the filter of the settings."""

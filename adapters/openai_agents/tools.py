@@ -9,8 +9,9 @@ import asyncio
 import copy
 import inspect
 import typing
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextvars import ContextVar, copy_context
+from dataclasses import replace
 from typing import Any
 
 from agents import (
@@ -18,7 +19,10 @@ from agents import (
     ComputerTool,
     CustomTool,
     FunctionTool,
+    HostedMCPTool,
     LocalShellTool,
+    MCPToolApprovalFunctionResult,
+    MCPToolApprovalRequest,
     ShellTool,
     Tool,
     ToolErrorFormatterArgs,
@@ -38,7 +42,7 @@ from callboard.bus.work import Work
 from callboard.languages.agent import Refusal
 from callboard.languages.approvals.question import Call
 from callboard.languages.language import Failed, Node, Ok
-from callboard.languages.python.approvals import Approve, decide
+from callboard.languages.python.approvals import Approve, decide, demands_of
 from callboard.languages.python.errors import StepFailed
 from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.values import NoJsonForm, codec, plain_json
@@ -56,13 +60,25 @@ PLACE: ContextVar[str] = ContextVar("place", default="")
 
 class Calls(Struct, frozen=True):
     """The calls of one turn of an agent: the path below which they are recorded, the place in the code, the name of the
-    agent, the key of the turn, and the terms on which a person decides about them."""
+    agent, the key of the turn, the terms on which a person decides about them, and the tools that run in the workflow.
+    """
 
     above: str
     source: str
     agent: str
     turn: str
     approvals: Sequence[Approve]
+    inline: Collection[str] = ()
+
+
+def hosted_tools(tools: Sequence[Tool]) -> list[str]:
+    """Return the names of the tools that the provider calls without asking for consent."""
+    return [one.name for one in tools if not isinstance(one, FunctionTool) and not _asks(one)]
+
+
+def _asks(tool: Tool) -> bool:
+    given: Any = tool.tool_config if isinstance(tool, HostedMCPTool) else {"require_approval": "never"}
+    return given.get("require_approval") != "never"
 
 
 def make_durable(tools: list[Tool], calls: Calls) -> None:
@@ -73,6 +89,8 @@ def make_durable(tools: list[Tool], calls: Calls) -> None:
     for index, tool in enumerate(tools):
         if isinstance(tool, FunctionTool):
             tools[index] = _Durable(tool, calls).as_tool()
+        elif isinstance(tool, HostedMCPTool) and tool.on_approval_request is None:
+            tools[index] = replace(tool, on_approval_request=_Hosted(calls).decide)
         elif isinstance(tool, ComputerTool | LocalShellTool | ApplyPatchTool | CustomTool) or (
             isinstance(tool, ShellTool) and tool.executor is not None
         ):
@@ -99,14 +117,15 @@ class _Durable(Struct, frozen=True):
         loop = current_loop()
         assert loop is not None, "durable tools are made for one workflow"
         node = loop.place(self.tool.name, self.calls.source, above=self.calls.above)
-        given = _parse(arguments)
+        given = parse(arguments)
         decided = await self._decide(loop, node, context, given)
         if isinstance(decided, Refusal):
             return await self._refused(context, decided)
         if decided.value != given:
             given, arguments = decided.value, canonical(decided.value).decode()
         origin = get_function_tool_origin(self.tool)
-        if origin is not None and origin.type is not ToolOriginType.FUNCTION:
+        is_agent = origin is not None and origin.type is not ToolOriginType.FUNCTION
+        if is_agent or self.tool.name in self.calls.inline:
             token = PLACE.set(node.path)
             try:
                 return await self.tool.on_invoke_tool(context, arguments)
@@ -120,7 +139,7 @@ class _Durable(Struct, frozen=True):
         """Return the arguments with which the call may be made, or why it must not be made."""
         calls, tool = self.calls, self.tool
         terms = list(calls.approvals)
-        if await _needs_approval(tool, context, given):
+        if await needs_approval(tool, context, given):
             terms.append(Approve(tools=[tool.name]))
         spec = ToolSpec(tool.name, tool.description, tool.params_json_schema)
         call = Call(spec, given, f"agent {calls.agent}", calls.above, calls.turn)
@@ -169,6 +188,7 @@ class _Durable(Struct, frozen=True):
             encode=plain_json,
             retryable=lambda _error: False,
             first=node.key("step"),
+            demands=demands_of(self.calls.approvals),
         )
         request: JSON = {"step": self.tool.name, "arguments": given}
         outcome = await loop.effect(node, node.call("step", "step", request, work=work))
@@ -184,7 +204,30 @@ class _Durable(Struct, frozen=True):
         return outputs.decode(recorded)
 
 
-async def _needs_approval(tool: FunctionTool, context: ToolContext[Any], given: JSON) -> bool:
+class _Hosted(Struct, frozen=True):
+    """The tools of an MCP server that the provider calls. It asks about calls that need consent."""
+
+    calls: Calls
+
+    async def decide(self, request: MCPToolApprovalRequest) -> MCPToolApprovalFunctionResult:
+        """Have a person decide about a call.
+
+        :raises StepFailed: if the agent fails for it
+        """
+        loop = current_loop()
+        assert loop is not None, "durable tools are made for one workflow"
+        asked, calls = request.data, self.calls
+        node = loop.place(asked.name, calls.source, above=calls.above)
+        call = Call(ToolSpec(asked.name), parse(asked.arguments), f"agent {calls.agent}", calls.above, calls.turn)
+        decided = await decide(loop, node, "tool.1.0", call, [*calls.approvals, Approve(tools=[asked.name])])
+        if isinstance(decided, Ok):
+            return {"approve": True}
+        if decided.final:
+            raise StepFailed(decided.error)
+        return {"approve": False, "reason": decided.error.message}
+
+
+async def needs_approval(tool: FunctionTool, context: ToolContext[Any], given: JSON) -> bool:
     """Return whether a tool itself asks for consent. If it decides by the arguments, those that cannot be read need
     it."""
     policy = tool.needs_approval
@@ -194,7 +237,8 @@ async def _needs_approval(tool: FunctionTool, context: ToolContext[Any], given: 
     return bool(await needed) if inspect.isawaitable(needed) else bool(needed)
 
 
-def _parse(arguments: str) -> JSON:
+def parse(arguments: str) -> JSON:
+    """Return the arguments of a call; as text, if they are not JSON."""
     try:
         return decode_json(arguments) if arguments.strip() else {}
     except JSON_ERRORS:

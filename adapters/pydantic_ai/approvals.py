@@ -16,15 +16,10 @@ from callboard.adapters.pydantic_ai.operations import AgentRun
 from callboard.bus.effects import ToolSpec
 from callboard.languages.approvals.question import Call
 from callboard.languages.language import Ok
-from callboard.languages.python.approvals import Approve, decide
+from callboard.languages.python.approvals import Approve, decide, needs_decision
 from callboard.languages.python.errors import ModelFailed
 
 Decision = ToolApproved | ToolDenied
-
-
-def needs_decision(approvals: Sequence[Approve], tool: str, arguments: dict[str, Any]) -> bool:
-    """Return whether a person must decide about a call."""
-    return any(one.terms().cover(tool) and (one.when is None or one.when(tool, arguments)) for one in approvals)
 
 
 def ask_early(run: AgentRun, ctx: RunContext[Any], approvals: Sequence[Approve]) -> None:

@@ -50,10 +50,11 @@ from pydantic_ai.toolsets import (
     WrapperToolset,
 )
 
-from callboard.adapters.pydantic_ai.approvals import ask_early, ask_with, decide_all, needs_decision, withdraw
+from callboard.adapters.pydantic_ai.approvals import ask_early, ask_with, decide_all, withdraw
 from callboard.adapters.pydantic_ai.operations import ON_TEXT, PLACE, AgentRun, Operations, Place, path_at
 from callboard.bus.paths import child, encode_id
-from callboard.languages.python.approvals import Approving, approvals_of
+from callboard.languages.python.approvals import Approve, Approving, approvals_of, needs_decision
+from callboard.languages.python.in_steps import current_step, is_demanded, refuse_in_step
 from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.model_turns import ModelTurns, OnText
 from callboard.languages.python.runs import RunOnly, uuid4
@@ -119,7 +120,7 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
         name: str | None = None,
     ) -> None:
         super().__init__(models=models, event_stream_handler=event_stream_handler, name=name)
-        self.approve = approvals_of(approve)
+        self.approve: Sequence[Approve] = approvals_of(approve)
         self.inline = frozenset(inline)
         self.stream = stream
         self._operations = Operations(self)
@@ -247,7 +248,7 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
     def get_wrapper_toolset(self, toolset: AbstractToolset[AgentDepsT]) -> AbstractToolset[AgentDepsT] | None:
         loop = current_loop()
         if loop is None:
-            return None
+            return None if current_step() is None else _CallsInStep(toolset, self)
         # The task is still that of the caller.
         return _Calls(toolset.visit_and_replace(self._make_durable), self, loop.path(), loop.where())
 
@@ -280,9 +281,15 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
         self, ctx: RunContext[AgentDepsT], *, requests: DeferredToolRequests
     ) -> DeferredToolResults | None:
         loop = current_loop()
+        if loop is None and requests.approvals and _decides_alone(ctx):
+            self.refuse_in_step(", ".join(one.tool_name for one in requests.approvals))
         if loop is None or not requests.approvals:
             return None
         return requests.build_results(approvals=await decide_all(self.run_of(ctx), ctx, requests, self.approve))
+
+    def refuse_in_step(self, tool: str) -> None:
+        """Refuse a call that needs approval, if the agent works in a step."""
+        refuse_in_step(f"agent {self.name}", f"calls {tool}, which needs approval,")
 
     # -- streams ------------------------------------------------------------------------------------------------------
 
@@ -362,6 +369,20 @@ class _Calls(WrapperToolset[AgentDepsT]):
             raise
         finally:
             PLACE.reset(token)
+
+
+@dataclass
+class _CallsInStep(WrapperToolset[AgentDepsT]):
+    """All tools of an agent in a step: those that need approval are not called."""
+
+    durability: Durable[AgentDepsT]
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
+    ) -> Any:
+        if needs_decision(self.durability.approve, name, tool_args) or is_demanded(name, tool_args):
+            self.durability.refuse_in_step(name)
+        return await super().call_tool(name, tool_args, ctx, tool)
 
 
 class DurableAgent(WrapperAgent[AgentDepsT, OutputDataT]):

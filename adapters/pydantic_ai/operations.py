@@ -50,6 +50,7 @@ from callboard.bus.effects import ToolSpec
 from callboard.bus.events import ModelResult
 from callboard.bus.work import WORK, TurnReply, Work
 from callboard.languages.language import Failed, Node, Ok
+from callboard.languages.python.approvals import Approve, check_hosted_tools
 from callboard.languages.python.errors import ModelFailed
 from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.model_turns import ModelTurns, OnText
@@ -58,6 +59,9 @@ from callboard.languages.python.values import order_sets, plain_json
 from callboard.lib.json_types import JSON
 
 T = TypeVar("T")
+
+TOOL_SEARCH = "tool_search"
+"""The tool by which a model finds other tools. It is exempt from approval."""
 
 METADATA = "callboard"
 """The key of a tool's settings in its metadata."""
@@ -132,6 +136,8 @@ class AgentRun(Struct):
 
 class Engine(Protocol):
     """What operations need of the capability."""
+
+    approve: Sequence[Approve]
 
     def run_of(self, ctx: RunContext[Any]) -> AgentRun: ...
     def model_of(self, model_id: str | None, ctx: RunContext[Any]) -> Model: ...
@@ -235,6 +241,8 @@ class Operation(BoundDurableOperation[Any, Any, Any]):
         :raises Exception: the SDK's exception, or `ModelFailed`, if the model does not answer
         """
         run = self._engine.run_of(params.run_context)
+        hosted = [one.kind for one in parameters.native_tools if one.kind != TOOL_SEARCH]
+        check_hosted_tools(run.loop, self._engine.approve, run.agent, hosted)
         model = self._engine.model_of(params.model_id, params.run_context)
         wanted = request_of(name_of(model), messages, settings, parameters)
         run.tools = wanted.tools

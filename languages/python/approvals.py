@@ -1,16 +1,19 @@
 """Approvals in Python: which calls of an agent's tools wait for the decision of a person."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from callboard.bus.work import Demand
 from callboard.languages.agent import Refusal
 from callboard.languages.approvals.desk import desk_of
 from callboard.languages.approvals.question import Call
 from callboard.languages.approvals.terms import ANY, Messenger, Terms
 from callboard.languages.language import Node, Ok
 from callboard.languages.python.loop import WorkflowLoop
+from callboard.languages.python.rules import ALL_APPROVALS
 from callboard.languages.python.steps import seconds
 from callboard.languages.python.values import plain_json
 from callboard.lib.json_types import JSON
@@ -83,16 +86,41 @@ def named_tools(approvals: Sequence[Approve]) -> set[str]:
     return {name for one in approvals for name in one.tools} - {ANY}
 
 
+def needs_decision(approvals: Sequence[Approve], tool: str, arguments: Mapping[str, Any]) -> bool:
+    """Return whether a person must decide about a call."""
+    return any(_covers(one, tool, arguments) for one in approvals)
+
+
+def check_hosted_tools(loop: WorkflowLoop, approvals: Sequence[Approve], agent: str, tools: Iterable[str]) -> None:
+    """Check that no tool needs approval that the provider of a model calls itself, within its turn.
+
+    :raises TypeError: if one does
+    """
+    if loop.stage.info.rules < ALL_APPROVALS:
+        return
+    for tool in tools:
+        if any(one.terms().cover(tool) and one.when is None for one in approvals):
+            raise TypeError(
+                f"approve covers {tool} of agent {agent}, but the provider of the model calls it, so no person can be "
+                "asked before: leave the tool out, or name in approve only tools that the worker calls"
+            )
+
+
+def demands_of(approvals: Sequence[Approve]) -> tuple[Demand, ...]:
+    """Return the terms in the form in which steps have them, for the calls that are made inside of a step."""
+    return (partial(needs_decision, tuple(approvals)),) if approvals else ()
+
+
+def _covers(approve: Approve, tool: str, arguments: Mapping[str, Any]) -> bool:
+    return approve.terms().cover(tool) and (approve.when is None or approve.when(tool, dict(arguments)))
+
+
 async def decide(
     loop: WorkflowLoop, node: Node, slot: str, call: Call, approvals: Sequence[Approve]
 ) -> Ok[JSON] | Refusal:
     """Return the arguments with which a call may be made, or why it must not be made; ask a person if necessary."""
     arguments: Mapping[str, Any] = call.arguments if isinstance(call.arguments, dict) else {}
-    needed = [
-        one.terms()
-        for one in approvals
-        if one.terms().cover(call.tool.name) and (one.when is None or one.when(call.tool.name, dict(arguments)))
-    ]
+    needed = [one.terms() for one in approvals if _covers(one, call.tool.name, arguments)]
     if not needed:
         return Ok(call.arguments)
     return await loop.effect(node, desk_of(loop.stage).decide(node, slot, call, needed))

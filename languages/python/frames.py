@@ -7,31 +7,36 @@ import asyncio
 import contextlib
 from types import FrameType, TracebackType
 
-_HERE = __file__.rpartition("/")[0]
+_HERE = __file__.rpartition("/languages/")[0]
 _OWN = (
     f"{_HERE}/",
-    f"{_HERE.rpartition('/languages/')[0]}/adapters/",
     f"{asyncio.__file__.rpartition('/')[0]}/",
     contextlib.__file__,
     "<frozen",
 )
-"""The folders and files of code that does not belong to a workflow: this package, adapters and the standard library."""
+"""The folders and files of code that does not belong to a workflow: Callboard and the standard library."""
+
+_INSTALLED = ("/site-packages/", "/dist-packages/")
+"""Folders of installed packages. An environment may lie in the folder of the bundle."""
 
 
 def is_own(file: str) -> bool:
-    """Return whether a file belongs to this package, to an adapter or to asyncio."""
+    """Return whether a file belongs to Callboard or to asyncio."""
     return file.startswith(_OWN)
 
 
+def is_in_bundle(root: str, file: str) -> bool:
+    """Return whether a file belongs to the bundle at ``root``."""
+    if not file.startswith(root) or is_own(file):
+        return False
+    return not any(folder in file[len(root.rstrip("/")) :] for folder in _INSTALLED)
+
+
 def where(root: str, frame: FrameType | None) -> str:
-    """Return the place of a frame: the innermost one in the bundle at ``root``, else outside of this package."""
-    found: FrameType | None = None
+    """Return the place of the innermost frame in the bundle at ``root``; empty if there is none."""
     while frame is not None:
-        file = frame.f_code.co_filename
-        if not is_own(file):
-            if file.startswith(root):
-                return place(root, frame)
-            found = found or frame
+        if is_in_bundle(root, frame.f_code.co_filename):
+            return place(root, frame)
         frame = frame.f_back
     return ""
 
@@ -51,9 +56,7 @@ def raised_at(root: str, error: BaseException) -> list[str]:
     places: list[str] = []
     traceback: TracebackType | None = error.__traceback__
     while traceback is not None:
-        if traceback.tb_frame.f_code.co_filename.startswith(root or "/"):
-            file = traceback.tb_frame.f_code.co_filename
-            if not is_own(file):
-                places.append(place(root, traceback.tb_frame, traceback.tb_lineno))
+        if is_in_bundle(root or "/", traceback.tb_frame.f_code.co_filename):
+            places.append(place(root, traceback.tb_frame, traceback.tb_lineno))
         traceback = traceback.tb_next
     return places

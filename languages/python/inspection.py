@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from callboard.languages.inspection import Awaited, InspectedTask, Place
-from callboard.languages.python.frames import is_own, short
+from callboard.languages.python.frames import is_in_bundle, is_own, short
 from callboard.languages.python.loop import WorkflowLoop
 
 _DEPTH_MAX = 1_000
@@ -65,7 +65,7 @@ class WorkflowInspection:
 
     def _place(self, frame: FrameType, line: int, instruction: int) -> Place:
         file = _file(frame)
-        in_bundle = bool(self._root) and file.startswith(self._root)
+        in_bundle = bool(self._root) and is_in_bundle(self._root, file)
         return Place(frame, short(self._root, file), line, instruction, in_bundle)
 
     def _awaited(self, frames: list[FrameType], waited: Any) -> Awaited | None:

@@ -25,7 +25,8 @@ from msgspec import Struct
 
 from callboard.bus.effects import Failure
 from callboard.bus.paths import child, encode_id
-from callboard.languages.language import Cancelled, Collection, Node, Ok, Settled, Stage, Task
+from callboard.bus.work import NEEDS_PERSON
+from callboard.languages.language import Cancelled, Collection, Failed, Node, Ok, Settled, Stage, Task
 from callboard.languages.python.addresses import Addresses
 from callboard.languages.python.errors import NotInWorkflow, WorkflowFault
 from callboard.languages.python.frames import is_own
@@ -257,6 +258,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._awaited[future] = node
 
         def done(settled: Settled[Any]) -> None:
+            outcome: object = settled.value if isinstance(settled, Ok) else None
+            if isinstance(outcome, Failed):
+                self.end_if_person_needed(outcome.error)
             if not future.done():
                 future.set_result(settled.value) if isinstance(settled, Ok) else future.cancel()
 
@@ -266,6 +270,12 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         except asyncio.CancelledError:
             self.abandon(task)
             raise
+
+    def end_if_person_needed(self, failure: Failure) -> None:
+        """End the run if a call has failed because it needs a person. An agent would tell its model of it, and go
+        on."""
+        if failure.code == NEEDS_PERSON:
+            self.fault = self.fault or WorkflowFault(failure)
 
     def path(self) -> str:
         """Return the path below which effects are: that of the scope, else that of the current task."""

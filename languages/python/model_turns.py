@@ -76,6 +76,7 @@ class ModelTurns:
         if isinstance(outcome, Failed):
             # The next turn does not continue from a turn without a reply.
             self._first = None
+            self._loop.end_if_person_needed(outcome.error)
             raise ModelFailed(outcome.error)
         result = outcome.value
         assert isinstance(result, ModelResult)

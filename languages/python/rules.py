@@ -13,5 +13,9 @@ SETS_HAVE_AN_ORDER = 2
 ONLY_ARGUMENTS = 3
 """The input of a child run that is a workflow may be its only argument, also if that is no object."""
 
-LATEST = 3
+ALL_APPROVALS = 4
+"""Each of several settings of a graph or an agent that demand an approval holds. Before, a durable graph that another
+one called had the settings of that one only, and calls of tools that a provider makes were not asked about."""
+
+LATEST = 4
 """The generation of newly admitted runs."""

@@ -17,6 +17,7 @@ from callboard.languages.language import Ask, End, Expired, Instant, Node, Ok, S
 from callboard.languages.python import outside
 from callboard.languages.python.errors import ChildFailed, ContinueAsNew
 from callboard.languages.python.hosted import Hosted, definition_of, find_hosted
+from callboard.languages.python.in_steps import refuse_in_step
 from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.rules import ONLY_ARGUMENTS
 from callboard.languages.python.steps import seconds
@@ -227,6 +228,7 @@ async def ask(
     reading = _Answers(codec(Any if answer is None else answer), list(order_sets(options)))
     loop = current_loop()
     if loop is None:
+        refuse_in_step("the code", f"asks {question!r}")
         return reading.read(outside.answer(question))
     shown = {**({"to": to} if to is not None else {}), **({} if data is None else {"data": plain_json(data)})}
     due = None if timeout is None else loop.stage.now() + dt.timedelta(seconds=seconds(timeout, "timeout"))

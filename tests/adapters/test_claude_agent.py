@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from callboard.bus.effects import Usage
+from callboard.bus.work import NEEDS_PERSON
 from callboard.testing import Scenario
 from tests.support.claude_agent_cli import Block, Cli, text, use
 from tests.support.late_modules import LateModule
@@ -276,3 +277,15 @@ def test_a_script_stands_in_for_the_program(cli: Cli) -> None:
             "ended": [["success", "Scripted."]],
         }
     assert cli.started == []
+
+
+@pytest.mark.parametrize("how", ["query", "client"])
+def test_an_agent_with_approvals_is_refused_in_a_tool_of_another(scenario: Scenario, cli: Cli, how: str) -> None:
+    plays.INNER[:] = [how]
+    cli.model = lambda messages: [text("Done.")] if results(messages) else [use("d1", "mcp__office__delegate")]
+    scenario.start(plays.delegating)
+    error = scenario.result.error
+    assert error is not None
+    assert (scenario.result.status, error.code) == ("failed", NEEDS_PERSON)
+    assert "agent clerk has tools that need approval in the step mcp__office__delegate" in error.message
+    assert len(cli.started) == 1

@@ -154,3 +154,25 @@ async def offline(url: str, cwd: str) -> dict[str, Any]:
     }
     options = replace(OPTIONS, env=env, cwd=cwd, setting_sources=[], tools=["Bash"])
     return await told(query(prompt="Build it.", options=options, approve=APPROVE))
+
+
+INNER: list[str] = []
+"""How the tool `delegate` asks another agent."""
+
+
+@tool("delegate", "Have another agent do it.", {})
+async def delegate(_given: dict[str, Any]) -> dict[str, Any]:
+    with suppress(Exception):
+        if INNER == ["client"]:
+            async with ClaudeSDKClient(approve=["Bash"], name="clerk") as client:
+                await client.query("Build it.")
+        else:
+            await told(query(prompt="Build it.", approve=["Bash"], name="clerk"))
+    return {"content": [{"type": "text", "text": "built"}]}
+
+
+@workflow
+async def delegating() -> dict[str, Any]:
+    servers = {"office": create_sdk_mcp_server("office", tools=[delegate])}
+    options = ClaudeAgentOptions(mcp_servers=servers, allowed_tools=["mcp__office__delegate"])  # type: ignore[arg-type]
+    return await told(query(prompt="Build it.", options=options))

@@ -20,6 +20,7 @@ from callboard.actors.tools.stderr import PRINTED_CHARS_MAX
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus.effects import Failure, PythonTools, ToolSpec
 from callboard.bus.tracecontext import sent_as, within
+from callboard.bus.work import NEEDS_PERSON
 from callboard.lib.redaction import Redaction
 from tests.support import forks
 from tests.support.patience import is_gone, until
@@ -452,3 +453,10 @@ async def test_halves_of_characters_are_joined_or_replaced_wherever_a_tool_says_
     assert caught.value.failure.details["traceback"].endswith("ValueError: raised �")
     assert progress == ["progress �"] * 4
     assert [log["message"] for log in logs if log["event"] == "tool.log"] == ["logged �"] * 4
+
+
+@in_a_fork
+async def test_a_call_that_needs_a_person_fails() -> None:
+    failed = await failure("asks_a_person")
+    assert failed.code == NEEDS_PERSON
+    assert "agent clerk calls pay in the step asks_a_person" in failed.message
