@@ -231,6 +231,10 @@ class Collection(Protocol):
         ...
 
 
+Alike = Callable[[Any, Any], bool]
+"""Returns whether a recorded payload, of an event of the same type, counts as the requested one, which differs."""
+
+
 class Node(Protocol):
     """One execution of a node, from its enter to its exit. It builds the keys of all effects.
 
@@ -251,6 +255,11 @@ class Node(Protocol):
 
         It is stored with the intent, and not compared in a replay.
         """
+        ...
+
+    def compares_by(self, alike: Alike | None) -> None:
+        """Set how a replay compares requests and facts of this node that differ from the recorded ones; None: as
+        different. It must be pure."""
         ...
 
     def key(self, slot: str) -> str:

@@ -31,6 +31,7 @@ from callboard.languages.patience import patient_turn
 from callboard.languages.python.approvals import Approving, approvals_of, decide, named_tools
 from callboard.languages.python.errors import ModelFailed, StepFailed
 from callboard.languages.python.in_steps import refuse_in_step
+from callboard.languages.python.likeness import turns_alike
 from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.runs import RunOnly
 from callboard.languages.python.sessions import Session
@@ -154,6 +155,7 @@ class Agent(Generic[T]):
                 refuse_in_step(f"agent {self.name}", "has tools that need approval")
             raise RunOnly(f"agent {self.name} needs a run: callboard run FILE.py:NAME --model MODEL")
         node = loop.place(self.name, loop.where())
+        node.compares_by(turns_alike)
         said = [] if session is None else _conversation(await session.items())
         answer = await self._converse(loop, node, [*said, user(prompt)])
         if session is not None:

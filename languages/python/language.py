@@ -15,6 +15,7 @@ from callboard.languages.python.errors import ChildFailed, ContinueAsNew, ModelF
 from callboard.languages.python.frames import raised_at, where
 from callboard.languages.python.hosted import HOSTING, Hosted, Named, find_hosted
 from callboard.languages.python.inspection import WorkflowInspection
+from callboard.languages.python.likeness import alike_in_type
 from callboard.languages.python.loop import WorkflowLoop
 from callboard.languages.python.rules import HELD_BY_PAUSES, LATEST
 from callboard.languages.python.workflows import InputMisfit, Workflow
@@ -143,6 +144,7 @@ async def perform(found: Hosted, given: Any, stage: Stage) -> End:
     if error is not None:
         return End("failed", error=failure_of(error, root))
     output = performed.task.result()
+    stage.root.compares_by(alike_in_type(found.workflow.parameters.result, "output"))
     if performed.cancelled is not None:
         stage.root.warn("python.cancel_swallowed", "the workflow has caught its cancellation, and returned")
         return End("cancelled", output, error=performed.cancelled.cause)

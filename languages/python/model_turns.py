@@ -17,6 +17,7 @@ from callboard.bus.work import TurnReply, TurnWork
 from callboard.languages.language import Failed
 from callboard.languages.patience import patient_turn
 from callboard.languages.python.errors import ModelFailed
+from callboard.languages.python.likeness import turns_alike
 from callboard.languages.python.loop import current_loop
 from callboard.languages.python.runs import RunOnly
 from callboard.lib.json_types import JSON
@@ -39,6 +40,7 @@ class ModelTurns:
             raise RunOnly(f"the model turns of {name} need a run: callboard run FILE.py:NAME")
         self._loop = loop
         self.node = loop.place(name, source or loop.where(), above=above)
+        self.node.compares_by(turns_alike)
         self.count = 0
         """How many turns were asked for."""
         self._first: ModelRequest | None = None

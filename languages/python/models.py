@@ -7,6 +7,7 @@ from callboard.languages.agent import read_structured_answer
 from callboard.languages.language import Failed
 from callboard.languages.patience import patient_turn
 from callboard.languages.python.errors import ModelFailed
+from callboard.languages.python.likeness import turns_alike
 from callboard.languages.python.loop import current_loop
 from callboard.languages.python.runs import RunOnly
 from callboard.languages.python.values import codec
@@ -47,6 +48,7 @@ async def generate(
         temperature=temperature,
     )
     node = loop.place("generate", loop.where())
+    node.compares_by(turns_alike)
     _slot, outcome = await loop.effect(node, patient_turn(node, "turn.1", request))
     if isinstance(outcome, Failed):
         raise ModelFailed(outcome.error)

@@ -18,6 +18,7 @@ from callboard.languages.python import outside
 from callboard.languages.python.errors import ChildFailed, ContinueAsNew
 from callboard.languages.python.hosted import Hosted, definition_of, find_hosted
 from callboard.languages.python.in_steps import refuse_in_step
+from callboard.languages.python.likeness import alike_in_input, alike_in_value
 from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.rules import ONLY_ARGUMENTS
 from callboard.languages.python.steps import seconds
@@ -179,6 +180,7 @@ def set_state(value: Any) -> None:
     loop = current_loop()
     found = plain_json(value)
     if loop is not None:
+        loop.stage.root.compares_by(alike_in_value(value, "data"))
         loop.stage.root.progress("state", milestone=STATE, data=found)
 
 
@@ -243,6 +245,7 @@ async def ask(
         refuses=reading.refusal,
     )
     node = loop.place("ask", loop.where())
+    node.compares_by(alike_in_value(data, "request_data", "data"))
     came = await loop.effect(node, _put_question(loop.stage, node, asked, due))
     if came is None:
         raise TimeoutError(f"nobody has answered in time: {question}")
@@ -355,6 +358,10 @@ async def child(definition: "str | Workflow[..., Any]", input: Any = None, **sta
             return ChildRun(definition.parameters.result.encode(found))
         raise RunOnly("child starts a run, which needs a worker: callboard run FILE.py:NAME")
     node = loop.place("child", loop.where())
+    if isinstance(definition, Workflow):
+        node.compares_by(alike_in_input(definition.parameters))
+    else:
+        node.compares_by(alike_in_value(input, "input"))
     given = plain_json(input)
     if isinstance(definition, Workflow) and loop.stage.info.rules >= ONLY_ARGUMENTS:
         given = definition.input_for(given)

@@ -20,6 +20,7 @@ from callboard.bus.effects import PythonTools
 from callboard.bus.work import WORK, Work, WorkContext
 from callboard.languages.language import Failed, Node, Ok
 from callboard.languages.python.errors import StepFailed
+from callboard.languages.python.likeness import alike_in_arguments
 from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.values import parameters_of
 from callboard.lib.durations import DURATION, seconds_of
@@ -90,6 +91,7 @@ class Step(Generic[P, R]):
             except (ValueError, TypeError) as error:
                 raise TypeError(f"step {self.name}: its argument {name} does not fit: {error}") from error
         node = loop.place(self.name, source)
+        node.compares_by(alike_in_arguments(self.parameters))
         async with AsyncExitStack() as stack:
             if self.concurrency is not None:
                 await stack.enter_async_context(loop.locals.setdefault(self, asyncio.Semaphore(self.concurrency)))

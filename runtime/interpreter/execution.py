@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from callboard.bus import events as ev
 from callboard.bus.effects import ToolSource
-from callboard.languages.language import Instant
+from callboard.languages.language import Alike, Instant
 
 
 @dataclass(slots=True, eq=False)
@@ -12,7 +12,8 @@ class Execution:
     """One node execution, or a place that is not a node: its address and its conversation with models.
 
     ``calls`` and ``replies`` are its model turns and ``outputs`` its tool results, by effect key; ``toolboxes`` are its
-    open toolboxes. ``source`` is the place in the code that requests its next effect.
+    open toolboxes. ``source`` is the place in the code that requests its next effect, and ``alike`` compares requests
+    in a replay.
     """
 
     path: str
@@ -22,6 +23,7 @@ class Execution:
     kind: str = "node"
     attempt: int = 1
     source: str = ""
+    alike: Alike | None = None
     calls: dict[str, ev.ModelCall] = field(default_factory=dict[str, ev.ModelCall])
     replies: dict[str, ev.ModelResult] = field(default_factory=dict[str, ev.ModelResult])
     outputs: dict[str, ev.ToolResult] = field(default_factory=dict[str, ev.ToolResult])

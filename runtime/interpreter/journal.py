@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from callboard.bus.errors import ReplayDiverged
 from callboard.bus.events import TYPES, Difference, Event, RunEnd, RunFailed
 from callboard.bus.subjects import RunRef
+from callboard.languages.language import Alike
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.text import without_addresses, without_order
 
@@ -128,12 +129,16 @@ class Journal:
             self._new = event
         return event
 
-    def verify(self, recorded: Event, event_type: str, payload: bytes, source: str = "") -> None:
-        """Check that the requested event, at ``source`` in the code if known, equals the recorded one.
+    def verify(
+        self, recorded: Event, event_type: str, payload: bytes, source: str = "", alike: Alike | None = None
+    ) -> None:
+        """Check that the requested event, at ``source`` in the code if known, equals the recorded one, or is ``alike``.
 
         :raises ReplayDiverged: if type or payload differ; its message shows both events
         """
         same = bytes(recorded.payload) == payload or _ends_alike(recorded, payload)
+        if not same and alike is not None and recorded.type == event_type:
+            same = alike(decode_json(bytes(recorded.payload)), decode_json(payload))
         if recorded.type != event_type or not same:
             stated = payload if recorded.type == event_type else None
             self.raise_divergence(

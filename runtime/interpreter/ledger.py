@@ -9,7 +9,7 @@ from typing import NoReturn, Protocol
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, Payload
-from callboard.languages.language import Instant
+from callboard.languages.language import Alike, Instant
 from callboard.projections.run.warnings import WarnedFold
 from callboard.runtime.interpreter.computation import call_on_run_thread
 from callboard.runtime.interpreter.driver import Driver
@@ -60,7 +60,9 @@ class Ledger:
         """Whether the log holds later events than the one that is being delivered."""
         self.warned = WarnedFold()
 
-    def state(self, payload: Payload, path: str, iteration: int, attempt: int) -> Event:
+    def state(
+        self, payload: Payload, path: str, iteration: int, attempt: int, alike: Alike | None = None
+    ) -> Event:
         """State a fact; return its event, recorded and verified or new."""
         self._driver.check_alive()
         self.warned.apply(path, payload)
@@ -68,7 +70,7 @@ class Ledger:
         recorded = self._journal.take_fact((payload.type, path, iteration, attempt, ""))
         if recorded is None:
             return self._journal.note_new(self._sink.write(payload.type, sealed, path, iteration, attempt, "", ""))
-        self._journal.verify(recorded, payload.type, sealed)
+        self._journal.verify(recorded, payload.type, sealed, alike=alike)
         return recorded
 
     def announce(self, node: Execution, key: str, intent: Payload) -> Event:
@@ -79,7 +81,7 @@ class Ledger:
         recorded = self._journal.intent(key)
         if recorded is not None:
             # A diverging intent stays in the journal, so that `close_unrequested` can close it when the run ends.
-            self._journal.verify(recorded, intent.type, sealed, node.source)
+            self._journal.verify(recorded, intent.type, sealed, node.source, node.alike)
             return self._journal.take_intent(key) or recorded
         return self._recorded_or_new(None, node, key, intent.type, sealed)
 

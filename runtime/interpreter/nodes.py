@@ -16,6 +16,7 @@ from callboard.bus.work import TurnWork, Work
 from callboard.languages.language import (
     COUNTED,
     NOT_UNDERSTOOD,
+    Alike,
     Answered,
     Ask,
     End,
@@ -54,6 +55,9 @@ class StageNode(Execution):
     def asked_at(self, source: str) -> None:
         self.source = source
 
+    def compares_by(self, alike: Alike | None) -> None:
+        self.alike = alike
+
     # facts
 
     def exit(
@@ -85,7 +89,7 @@ class StageNode(Execution):
         self._state(ev.NodeWarning(node=self.name, code=code, reason=reason, fields=list(fields)))
 
     def _state(self, payload: Payload) -> Event:
-        return self._asks.ledger.state(payload, self.path, self.iteration, self.attempt)
+        return self._asks.ledger.state(payload, self.path, self.iteration, self.attempt, self.alike)
 
     # synchronous readings
 

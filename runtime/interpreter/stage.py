@@ -182,7 +182,7 @@ class Stage:
 
     def state_of_run(self, payload: Payload) -> Event:
         """State a fact of the run as a whole."""
-        return self.ledger.state(payload, "", 0, 0)
+        return self.ledger.state(payload, "", 0, 0, self._root.alike)
 
     def abandon_everything(self, cause: Failure, outcome: NodeOutcome) -> None:
         """Close every open intent and leave every open node, without asking the interpreter."""

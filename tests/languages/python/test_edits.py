@@ -245,3 +245,133 @@ def test_a_failed_run_is_replayed_by_code_whose_lines_have_moved(deploy: Callabl
         deploy(WITH_CHILDREN.replace("ValueError(item)", other))
         with pytest.raises(ReplayDiverged, match=r"run\.failed"):
             replay_events(ref, events, read_admission(events[0], language), {})
+
+
+WITH_A_MODEL = """
+from typing import Any, NotRequired, TypedDict
+from dataclasses import dataclass, field
+from msgspec import Struct
+from pydantic import BaseModel, Field
+from callboard import Agent, ask, child, generate, set_state, step, workflow
+
+class M(BaseModel):
+    x: int
+
+@dataclass
+class D:
+    x: int
+
+class S(Struct):
+    x: int
+
+class T(TypedDict):
+    x: int
+
+@step
+async def m(one: M, many: list[M], d: D, s: S, t: T) -> M:
+    return one
+
+@workflow
+async def inner(m: M) -> None:
+    return None
+
+@workflow
+async def order(item: str) -> M:
+    await ask("Before?", bool)
+    found = await m(M(x=1), [M(x=1), M(x=2)], D(1), S(1), {"x": 1})
+    set_state(M(x=1))
+    await ask("One?", bool, data=M(x=3))
+    await child(inner, M(x=1))
+    await ask("Two?", bool)
+    return M(x=found.x)
+"""
+
+OPTIONAL = {
+    "class M(BaseModel):\n    x: int": "\n    note: str | None = None\n    tags: list[str] = Field(default_factory=list)",
+    "class D:\n    x: int": "\n    n: int = 0",
+    "class S(Struct):\n    x: int": "\n    n: int = 0",
+    "class T(TypedDict):\n    x: int": "\n    n: NotRequired[int]",
+}
+
+
+def with_optional_fields(source: str) -> str:
+    for text, more in OPTIONAL.items():
+        source = source.replace(text, text + more)
+    return source.replace("t: T) -> M", "t: T, extra: str | None = None) -> M")
+
+
+@pytest.mark.parametrize("answers", [1, 2])
+@pytest.mark.parametrize("back", [False, True], ids=["added", "removed"])
+def test_a_run_continues_if_requests_differ_only_by_a_default(
+    answers: int, back: bool, deploy: Callable[[str], str]
+) -> None:
+    """Fields with defaults are added, or the code goes back to a version without them."""
+    before, after = WITH_A_MODEL, with_optional_fields(WITH_A_MODEL)
+    if back:
+        # Without the old type nothing says what else the default of a removed field was.
+        before = after = after.replace("Field(default_factory=list)", "None").replace("list[str] =", "list[str] | None =")
+        before, after = before.replace("n: int = 0", "n: int | None = None"), WITH_A_MODEL
+    with Scenario(call_steps=True) as run:
+        run.start(source=deploy(before), input={"item": "tea"})
+        for _ in range(answers):
+            run.answer(True)
+        deploy(after)
+        run.answer(True)
+        if answers == 1:
+            run.answer(True)
+        assert run.result.status == "completed", run.result.error
+        assert [event.type for event in run.events].count(ev.RunAdopted.type) == 1
+        replay_events(RunRef("default", "run-1"), run.events, read_admission(run.events[0], language), {})
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("m(M(x=1),", "m(M(x=2),"),
+        ("D(1)", "D(2)"),
+        ("M(x=3)", "M(x=4)"),
+        ("m(M(x=1), [M(x=1), M(x=2)]", "m(M(x=1, note='new'), [M(x=1), M(x=2)]"),
+        ("m(M(x=1), [M(x=1), M(x=2)]", "m(M(x=1), [M(x=1), M(x=2), M(x=3)]"),
+    ],
+)
+def test_a_run_waits_if_an_optional_field_has_another_value(
+    before: str, after: str, deploy: Callable[[str], str]
+) -> None:
+    with Scenario(call_steps=True) as run:
+        run.start(source=deploy(WITH_A_MODEL), input={"item": "tea"})
+        run.answer(True)
+        deploy(with_optional_fields(WITH_A_MODEL).replace(before, after))
+        with pytest.raises(ReplayDiverged):
+            run.answer(True)
+
+
+WITH_A_TURN = """
+from pydantic import BaseModel
+from callboard import Agent, ask, generate, step, workflow
+
+class M(BaseModel):
+    x: int
+
+@step
+async def look(at: M) -> int:
+    return at.x
+
+@workflow
+async def order(item: str) -> int:
+    found = await generate("What?", M)
+    answer = await Agent("clerk", tools=[look], output=M).run("Go.")
+    await ask("One?", bool)
+    return found.x + answer.output.x
+"""
+
+
+def test_a_run_continues_if_the_type_of_a_models_answer_has_a_new_optional_field(deploy: Callable[[str], str]) -> None:
+    turns = {
+        "generate": [{"text": '{"x": 1}'}],
+        "clerk": [{"tool_calls": [{"tool": "look", "input": {"at": {"x": 1}}}]}, {"text": '{"x": 2}'}],
+    }
+    with Scenario(call_steps=True) as run:
+        run.start(source=deploy(WITH_A_TURN), input={"item": "tea"}, script={"turns": turns})
+        deploy(WITH_A_TURN.replace("    x: int", "    x: int\n    note: str | None = None\n    n: int = 0"))
+        run.answer(True)
+        assert run.result.output == 3, run.result.error
