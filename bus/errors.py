@@ -34,6 +34,7 @@ from typing import Any
 from callboard.bus.effects import Failure
 from callboard.bus.events import Difference, Event, Problem
 from callboard.bus.subjects import RunRef
+from callboard.lib.text import around_difference
 
 
 class CallboardError(Exception):
@@ -338,8 +339,9 @@ class ReplayDiverged(CallboardError):
     """
 
     def __init__(self, ref: RunRef, n: int, difference: Difference, stated: bytes | None = None) -> None:
-        recorded = _request_at(difference.recorded, difference.recorded_at)
-        asked = _request_at(difference.requested or "nothing", difference.requested_at)
+        asks = difference.requested or "nothing"
+        recorded = _request_at(around_difference(difference.recorded, asks), difference.recorded_at)
+        asked = _request_at(around_difference(asks, difference.recorded), difference.requested_at)
         super().__init__(
             "replay.diverged",
             f"event {n} records {recorded}, and this replay asks for {asked}",

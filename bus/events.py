@@ -272,7 +272,7 @@ class RunDiverged(Fact, frozen=True):
 
     ``n`` is the first event that differs in the replay, 0 if the run's start is no longer accepted. If the run's
     definition is code, ``entry`` names it, and ``digest`` is that of the sources which this worker has; it is empty if
-    the worker has none.
+    the worker has none. ``performed`` is that of the sources with which the run was performed until then.
     """
 
     type = "run.diverged"
@@ -284,6 +284,7 @@ class RunDiverged(Fact, frozen=True):
     entry: str = ""
     digest: str = ""
     difference: Difference | None = None
+    performed: str = ""
 
     @property
     def status(self) -> Literal["diverged", "waiting:code"]:

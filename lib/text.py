@@ -77,6 +77,22 @@ def without_order(text: str) -> str:
     return _BRACES.sub(lambda found: "{" + ", ".join(sorted(found[1].split(", "))) + "}", text)
 
 
+_HEAD_CHARS, _BEFORE_CHARS, _SHOWN_CHARS = 80, 40, 240
+"""How many characters `around_difference` shows: at the beginning, before the difference, and in all."""
+
+
+def around_difference(text: str, other: str) -> str:
+    """Return a text, shortened to its beginning and what is around the first difference from another text."""
+    if len(text) <= _SHOWN_CHARS:
+        return text
+    same = next((at for at, (one, two) in enumerate(zip(text, other, strict=False)) if one != two), len(other))
+    start = same - _BEFORE_CHARS
+    if start <= _HEAD_CHARS:
+        return f"{text[:_SHOWN_CHARS]}…"
+    end = start + _SHOWN_CHARS - _HEAD_CHARS
+    return f"{text[:_HEAD_CHARS]}…{text[start:end]}{'…' if end < len(text) else ''}"
+
+
 class Joiner:
     """Repairs a text that arrives in pieces: the first half of a pair is kept until the piece with the second half."""
 

@@ -318,6 +318,7 @@ def _divergence(event: Event, diverged: RunDiverged) -> Failure:
         "since": event.time.isoformat(),
         "entry": diverged.entry,
         "digest": diverged.digest,
+        "performed": diverged.performed,
         "difference": msgspec.to_builtins(diverged.difference),
     }
     kept = ("n", "worker", "version", "since")

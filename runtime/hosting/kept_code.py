@@ -32,7 +32,7 @@ async def unpack_code(connection: Connection, name: str, digest: str, folder: Pa
         "python.code_not_kept",
         f"no sources of {name!r} with the code {digest} are kept; kept are: {', '.join(kept) or 'none'}",
         f"{name}@{digest}",
-        "Name a digest that is kept, or host the code from a folder that has it.",
+        "Name one that is kept (`callboard show RUN` has that of a run), or host the code from a folder that has it.",
     )
 
 

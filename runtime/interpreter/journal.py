@@ -52,6 +52,9 @@ class Journal:
         self._outcomes: dict[str, Event] = {}
         self._diverged: ReplayDiverged | None = None
         self._new: Event | None = None
+        self._ahead: list[tuple[Event, str]] = []
+        """Recorded intents that the replay has requested before their place in the log, with the places in the code."""
+        self._missed: ReplayDiverged | None = None
         for event in events:
             self._index(event)
 
@@ -95,12 +98,29 @@ class Journal:
         """The recorded intent of a key, if the replay has not requested it yet."""
         return self._intents.get(key)
 
-    def take_intent(self, key: str) -> Event | None:
-        """Return, and remove, the recorded intent of a key."""
+    def take_intent(self, key: str, source: str = "") -> Event | None:
+        """Return, and remove, the recorded intent of a key; ``source`` is the place in the code that requests it."""
         event = self._intents.pop(key, None)
         if event is not None:
+            self._ahead.append((event, source))
             self._note_requested(event)
         return event
+
+    def note_delivery(self, outcome: Event) -> None:
+        """Note that an outcome is delivered, whose intent the replay must have requested by now.
+
+        If it has not, its requests are in another order, and this is the first difference.
+        """
+        self._ahead = [(event, source) for event, source in self._ahead if event.n > outcome.n]
+        missed = self._intents.get(outcome.key) if outcome.key else None
+        if missed is None or self._missed is not None or self._diverged is not None:
+            return
+        new = [] if self._new is None else [(self._new, self._new.source)]
+        for event, source in [*new, *self._ahead]:
+            requested = show_request(event.type, bytes(event.payload), event.key or event.path)
+            self._missed = ReplayDiverged(self._ref, missed.n, _difference(missed, requested, source))
+            return
+        self._missed = ReplayDiverged(self._ref, missed.n, _difference(missed))
 
     def has_reached(self, place: int) -> bool:
         """Whether the replay has requested every event up to a place."""
@@ -125,7 +145,7 @@ class Journal:
 
         The first one in a replay shows which event the definition requests in place of the recorded one.
         """
-        if self._new is None and (self._intents or self._facts):
+        if self._new is None and (self._intents or self._facts) and TYPES[event.type].kind != "outcome":
             self._new = event
         return event
 
@@ -169,8 +189,10 @@ class Journal:
             raise self._diverged
         left = [*self._intents.values(), *(event for facts in self._facts.values() for event in facts)]
         left = [event for event in left if event.type not in besides]
-        if left:
-            first = min(left, key=lambda event: event.n)
+        first = min(left, key=lambda event: event.n, default=None)
+        if self._missed is not None and (first is None or self._missed.n <= first.n):
+            raise self._missed
+        if first is not None:
             if self._new is None:
                 raise ReplayDiverged(self._ref, first.n, _difference(first))
             requested = show_request(self._new.type, bytes(self._new.payload), self._new.key or self._new.path)

@@ -55,14 +55,13 @@ class Ledger:
         self._sink = sink
         self._driver = driver
         self._used: set[str] = set()
+        self.seal = sink.seal
         self.usage = UsageFold()
         self.replaying = False
         """Whether the log holds later events than the one that is being delivered."""
         self.warned = WarnedFold()
 
-    def state(
-        self, payload: Payload, path: str, iteration: int, attempt: int, alike: Alike | None = None
-    ) -> Event:
+    def state(self, payload: Payload, path: str, iteration: int, attempt: int, alike: Alike | None = None) -> Event:
         """State a fact; return its event, recorded and verified or new."""
         self._driver.check_alive()
         self.warned.apply(path, payload)
@@ -82,7 +81,7 @@ class Ledger:
         if recorded is not None:
             # A diverging intent stays in the journal, so that `close_unrequested` can close it when the run ends.
             self._journal.verify(recorded, intent.type, sealed, node.source, node.alike)
-            return self._journal.take_intent(key) or recorded
+            return self._journal.take_intent(key, node.source) or recorded
         return self._recorded_or_new(None, node, key, intent.type, sealed)
 
     def recorded_intent(self, key: str) -> Event | None:

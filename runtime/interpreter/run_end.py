@@ -5,8 +5,11 @@ Emits: run.failed, run.end
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure
+from callboard.bus.errors import ReplayDiverged
 from callboard.languages.language import End, Ok, Unwound
 from callboard.runtime.interpreter.journal import show_request
 from callboard.runtime.interpreter.stage import Stage
@@ -52,8 +55,33 @@ def conclude_diverged(stage: Stage, failure: Failure) -> None:
     _state(stage, End("failed", error=failure))
 
 
+def verify_replayed(stage: Stage, *, ends: bool = False) -> None:
+    """Check that a replay has reached every recorded event. If it ``ends``, its last events are not stated yet.
+
+    :raises ReplayDiverged: if it has not; if it has requested nothing else but has ended, that is the difference
+    """
+    try:
+        stage.ledger.verify_replayed(ends=ends)
+    except ReplayDiverged as error:
+        settled = stage.main.settled if stage.main is not None else None
+        if error.difference.requested or not isinstance(settled, Ok):
+            raise
+        end: End = settled.value
+        details = end.error.details if end.error is not None and isinstance(end.error.details, dict) else {}
+        places = details.get("at")
+        difference = replace(
+            error.difference,
+            requested=show_end(stage.ledger.seal, end),
+            requested_at=str(places[-1]) if isinstance(places, list) and places else "",
+        )
+        raise ReplayDiverged(error.ref, error.n, difference) from None
+
+
 def show_end(seal: Callable[[ev.Payload], bytes], end: End) -> str:
     """Show an end as the request that would record it, with secrets replaced by ``seal``."""
+    if end.status == "failed" and end.error is not None:
+        failed = ev.RunFailed(replace(end.error, details=None))
+        return show_request(failed.type, seal(failed), "the end of the run")
     ended = ev.RunEnd(end.status, end.output, end.results, end.error)
     return show_request(ended.type, seal(ended), "the end of the run")
 

@@ -133,6 +133,8 @@ class Stage:
             self.ledger.warned.apply(event.path, ev.payload_of(event), self._child_of(event))
         if self.killed is not None or kind is None or (kind.kind != "outcome" and event.type not in DELIVERED_FACTS):
             return
+        if kind.kind == "outcome":
+            self._journal.note_delivery(event)
         self.asks.now = event.time
         if self._parting is not None and self._journal.has_reached(self._parting.forked.n):
             self._part(self._parting)

@@ -9,6 +9,7 @@ Emits: run.diverged
 """
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from msgspec.structs import replace
 
@@ -22,7 +23,7 @@ from callboard.lib.installed import version
 from callboard.runtime.interpreter.code import adopted_digest, code_of, hosted_digest
 from callboard.runtime.interpreter.journal import show_request
 from callboard.runtime.interpreter.replay import Admitted, build_stage, replay
-from callboard.runtime.interpreter.run_end import show_end
+from callboard.runtime.interpreter.run_end import show_end, verify_replayed
 from callboard.runtime.run.activation import Services
 from callboard.runtime.run.log import RunLog, events_of
 from callboard.runtime.run.replay_observer import Observer
@@ -40,7 +41,7 @@ async def verify(services: Services, ref: RunRef, events: Sequence[Event]) -> No
     stage, started = build_stage(admission, ref, events, Observer(ref, events[-1], services.secrets(admission)))
     try:
         replay(stage, admission, started, events)
-        stage.ledger.verify_replayed()
+        verify_replayed(stage)
     finally:
         stage.driver.drop()
 
@@ -54,7 +55,7 @@ def verify_end(services: Services, admission: Admitted, ref: RunRef, events: Seq
     stage, started = build_stage(admission, ref, events, observer)
     try:
         replay(stage, admission, started, events)
-        stage.ledger.verify_replayed()
+        verify_replayed(stage)
         settled = stage.main.settled if stage.main is not None else None
         again = settled.value if isinstance(settled, Ok) else None
         if again == end and not observer.beyond:
@@ -70,22 +71,37 @@ def verify_end(services: Services, admission: Admitted, ref: RunRef, events: Seq
         stage.driver.drop()
 
 
-async def record_divergence(log: EventLog, services: Services, ref: RunRef, error: CallboardError) -> None:
-    """Record why this version cannot continue a run, unless the log says so already.
+async def record_divergence(log: EventLog, services: Services, ref: RunRef, error: CallboardError) -> bool:
+    """Record why this version cannot continue a run, unless the log says so already of this version or this code.
+
+    Returns whether it was recorded.
 
     :raises RunLost: if another worker has appended to the run
     :raises LogUnavailable: if the log does not answer
     """
     recorded = await log.read(ref)
-    if not recorded or not recorded[-1].readable or recorded[-1].event.type in (*ev.AT_REST, ev.RunDiverged.type):
-        return
+    if not recorded or not recorded[-1].readable or recorded[-1].event.type in ev.AT_REST:
+        return False
+    events = events_of(recorded)
+    code = code_of(events)
+    hosted = "" if code is None else hosted_digest(code)
+    if hosted in _digests_told(events):
+        return False
     runlog = RunLog(log, ref, writer=services.worker)
     runlog.continue_from(recorded, behind=max(item.sequence for item in recorded))
     runlog.epoch += 1
     diverged = ev.RunDiverged(error.code, error.message, 0, services.worker, version("callboard"))
     if isinstance(error, ReplayDiverged):
         diverged = replace(diverged, n=error.n, difference=error.difference)
-    if (code := code_of(events_of(recorded))) is not None:
-        diverged = replace(diverged, entry=code.entry, digest=hosted_digest(code))
+    if code is not None:
+        diverged = replace(diverged, entry=code.entry, digest=hosted, performed=code.digest)
     runlog.state(diverged)
     await runlog.append_queued()
+    return True
+
+
+def _digests_told(events: Sequence[Event]) -> set[str]:
+    """Return the digests of the code that cannot continue the run according to the last events of its log."""
+    told = takewhile(lambda event: event.type == ev.RunDiverged.type, reversed(events))
+    payloads = [ev.payload_of(event) for event in told]
+    return {payload.digest for payload in payloads if isinstance(payload, ev.RunDiverged)}

@@ -34,7 +34,7 @@ from callboard.lib.foreign_errors import is_foreign
 from callboard.projections.run.span_ids import ids_of
 from callboard.runtime.interpreter.computation import Computation
 from callboard.runtime.interpreter.replay import Admitted, build_stage, deliver_in_pieces, replay_in_pieces, start_of
-from callboard.runtime.interpreter.run_end import conclude, conclude_diverged, conclude_failed
+from callboard.runtime.interpreter.run_end import conclude, conclude_diverged, conclude_failed, verify_replayed
 from callboard.runtime.run.activation import Activation, Command
 from callboard.runtime.run.budget import Budget
 from callboard.runtime.run.child_budgets import ChildBudgets
@@ -80,6 +80,9 @@ class RunLoop:
         self._ending: LoopEnding | None = None
         self._released = False
         self._long = False
+        claims = [event for event in events if event.type == ev.RunClaimed.type]
+        self._performed_here = len(claims) < 2 or _worker_of(claims[-2]) == active.services.worker
+        """Whether what the log records was performed by this process, as far as the run got last."""
         self._drop_interpreter: Callable[[], None] | None = None
         self._tasks = Supervisor(self._task_failed)
         services, runlog, accepted = active.services, active.runlog, admission.accepted
@@ -165,6 +168,7 @@ class RunLoop:
         # While the run is active, its log is not needed in memory.
         self._events.clear()
         self._verify_replayed()
+        self._performed_here = True
 
     async def _begin_turn(self, pieces: Iterator[Computation | None]) -> None:
         """Run the interpreter up to the last event. If that takes long, a new run is stored before."""
@@ -368,7 +372,7 @@ class RunLoop:
             if self._active.stage.is_unfinished:
                 return  # More pieces of a new run's first turn follow.
             if self._admission.plan.diverged and self._settled() is not None:
-                self._active.stage.ledger.verify_replayed(ends=True)
+                verify_replayed(self._active.stage, ends=True)
             self._active.closing = conclude(self._active.stage)
         except ReplayDiverged as error:
             self._end_diverged(error)
@@ -383,17 +387,19 @@ class RunLoop:
         """Check that a replay has reached every recorded event."""
         if not self._active.closing:
             try:
-                self._active.stage.ledger.verify_replayed()
+                verify_replayed(self._active.stage)
             except ReplayDiverged as error:
                 self._end_diverged(error)
 
     def _end_diverged(self, error: ReplayDiverged) -> None:
-        """End the run if its definition itself is nondeterministic.
+        """End the run if its code has behaved differently twice in this process, where each run is replayed to find
+        that out: in development and in tests. A run that is worth something waits for code that follows its log.
 
-        :raises ReplayDiverged: if another version may be able to replay the run
+        :raises ReplayDiverged: if the run waits
         """
         code = self._admission.plan.diverged
-        if not code or self._active.closing:
+        tests = self._active.services.always_replay and self._performed_here
+        if not code or not tests or self._active.closing:
             raise error
         log.error("a definition behaves differently in a replay", run=self._active.ref.run, why=str(error))
         details = {"event": error.n, **msgspec.to_builtins(error.difference)}
@@ -404,6 +410,12 @@ class RunLoop:
     def _task_failed(self, name: str, error: Exception) -> None:
         log.error("actor failed", run=self._active.ref.run, actor=name, exc_info=error)
         self._flight.lost(name, error)
+
+
+def _worker_of(claim: Event) -> str:
+    payload = ev.payload_of(claim)
+    assert isinstance(payload, ev.RunClaimed)
+    return payload.worker
 
 
 class LiveSink:

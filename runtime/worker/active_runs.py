@@ -303,9 +303,10 @@ class ActiveRuns:
     async def _record_divergence(self, ref: RunRef, hosted: _Hosted, error: CallboardError) -> None:
         """Record that this version cannot continue the run. Its command is redelivered after a growing pause."""
         self.counts.divergences += isinstance(error, ReplayDiverged)
-        logger.error("run cannot be performed by this version", code=error.code, error=str(error))
         try:
-            await record_divergence(self._log, self._services, ref, error)
+            # Each redelivery of the command tries again, and would log the same again.
+            if await record_divergence(self._log, self._services, ref, error):
+                logger.error("run cannot be performed by this version", code=error.code, error=str(error))
         except (CallboardError, NoAnswer) as unrecorded:
             logger.warning("divergence could not be recorded", error=str(unrecorded))
         hosted.give_back(backoff_s(hosted.deliveries, CRASHED_RETRY_S, CRASHED_RETRY_MAX_S))

@@ -143,9 +143,12 @@ def say_state(events: "Sequence[Event]", settings: Settings) -> None:
 
 def state_object(events: "Sequence[Event]", config: "Config") -> dict[str, Any]:
     """Return the state of a run after these events, for JSON."""
+    from callboard.runtime.interpreter.code import code_of
     from callboard.service.operations.results import path_of, result_object, result_of
 
-    return {**result_object(result_of(events, config.price_table())), "path": path_of(events)}
+    code = code_of(events)
+    named = {} if code is None else {"code": {"entry": code.entry, "digest": code.digest}}
+    return {**result_object(result_of(events, config.price_table())), **named, "path": path_of(events)}
 
 
 def state_text(events: "Sequence[Event]", config: "Config", settings: Settings, *, full: bool) -> str:
@@ -173,8 +176,10 @@ def state_of(events: "Sequence[Event]", language: str) -> Any:
 def _standing(result: "RunResult", events: "Sequence[Event]", settings: Settings, *, full: bool) -> str:
     from callboard.bus.events import payload_of
     from callboard.bus.prices import dollars
+    from callboard.runtime.interpreter.code import code_of
     from callboard.service.operations.narration import local, short
     from callboard.service.operations.results import path_of
+    from callboard.surfaces.cli.divergence_text import code_line, divergence_lines
     from callboard.surfaces.cli.views import (
         COLOURS,
         cause_lines,
@@ -194,6 +199,7 @@ def _standing(result: "RunResult", events: "Sequence[Event]", settings: Settings
         f"run         {result.run}",
         f"status      {status} {elapsed_text(result)}".rstrip(),
         f"definition  {_definition(result, events)}",
+        *code_line(code_of(events)),
         *([f"origin      {origin_text(result)}"] if result.origin else []),
         *([f"continues   {result.continues}"] if result.continues else []),
         *([f"continued   as {result.continued_as}"] if result.continued_as else []),
@@ -206,6 +212,7 @@ def _standing(result: "RunResult", events: "Sequence[Event]", settings: Settings
         lines.append(f"usage       {usage}")
     if result.cost and not result.cost.usd:
         lines.append(f"cost        {dollars(result.cost)}")
+    lines += divergence_lines(result, events, settings)
     lines += [f"{'' if place else 'error':<12}{line}" for place, line in enumerate(cause_lines(result.cause))]
     output = result.output if result.status == "completed" else None
     if output is not None and not full:

@@ -152,6 +152,7 @@ ADDED: dict[str, dict[str, Any]] = {
         "entry": "triage:triage",
         "digest": "ab" * 32,
         "difference": ev.Difference("a#1.1!step", "effect.call {}", "triage.py:3 f", "timer.set {}", "triage.py:4 f"),
+        "performed": "cd" * 32,
     },
     "child.end": {"warnings": WARNED, "models": [MODEL]},
     "human.answered": {"roles": ["cfo"]},

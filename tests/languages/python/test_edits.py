@@ -247,6 +247,45 @@ def test_a_failed_run_is_replayed_by_code_whose_lines_have_moved(deploy: Callabl
             replay_events(ref, events, read_admission(events[0], language), {})
 
 
+FIRST_DIFFERENCES = {
+    "swap two steps": ("effect.call at weigh", "effect.call at label", "edited_order.py:33"),
+    "add a step in the middle": ("effect.call at label", "effect.call at pack", "edited_order.py:34"),
+    "remove a step": ("effect.call at label", "Two?", "edited_order.py:35"),
+    "change an argument": ("effect.call at weigh", '"size":4', "edited_order.py:33"),
+    "raise": ("effect.call at weigh", "KeyError: 'the reason'", "edited_order.py:33 order"),
+}
+
+
+@pytest.mark.parametrize("name", FIRST_DIFFERENCES)
+def test_the_first_difference_is_where_the_code_leaves_the_log(name: str, deploy: Callable[[str], str]) -> None:
+    recorded, requested, place = FIRST_DIFFERENCES[name]
+    raising = ORDER.replace("    weight = await weigh(size)", "    raise KeyError('the reason')\n    weight = 0")
+    with Scenario(call_steps=True) as run:
+        run.start(source=deploy(ORDER), input={"item": "tea"})
+        for step in STEPS[:2]:
+            step(run)
+        deploy(raising if name == "raise" else edited(name))
+        with pytest.raises(ReplayDiverged) as raised:
+            STEPS[2](run)
+    difference = raised.value.difference
+    assert difference.recorded.startswith(recorded)
+    assert requested in (difference.requested or "nothing")
+    assert difference.requested_at.startswith(place)
+    assert requested in raised.value.message
+    assert len(raised.value.message) < 800
+
+
+def test_the_message_of_a_difference_in_a_long_request_has_the_difference(deploy: Callable[[str], str]) -> None:
+    source = ORDER.replace("weigh(size)", "weigh(int('1' * 400))")
+    with Scenario(call_steps=True) as run:
+        run.start(source=deploy(source), input={"item": "tea"})
+        run.answer(True)
+        deploy(source.replace("'1' * 400", "'1' * 399 + '7'"))
+        with pytest.raises(ReplayDiverged, match=r"and this replay.*117") as raised:
+            run.answer(True)
+    assert len(raised.value.message) < 800
+
+
 WITH_A_MODEL = """
 from typing import Any, NotRequired, TypedDict
 from dataclasses import dataclass, field
@@ -287,7 +326,7 @@ async def order(item: str) -> M:
 """
 
 OPTIONAL = {
-    "class M(BaseModel):\n    x: int": "\n    note: str | None = None\n    tags: list[str] = Field(default_factory=list)",
+    "class M(BaseModel):\n    x: int": "\n    note: str | None = None\n    tags: list[str] = Field([])",
     "class D:\n    x: int": "\n    n: int = 0",
     "class S(Struct):\n    x: int": "\n    n: int = 0",
     "class T(TypedDict):\n    x: int": "\n    n: NotRequired[int]",
@@ -309,7 +348,7 @@ def test_a_run_continues_if_requests_differ_only_by_a_default(
     before, after = WITH_A_MODEL, with_optional_fields(WITH_A_MODEL)
     if back:
         # Without the old type nothing says what else the default of a removed field was.
-        before = after = after.replace("Field(default_factory=list)", "None").replace("list[str] =", "list[str] | None =")
+        before = after.replace("list[str] = Field([])", "str | None = None")
         before, after = before.replace("n: int = 0", "n: int | None = None"), WITH_A_MODEL
     with Scenario(call_steps=True) as run:
         run.start(source=deploy(before), input={"item": "tea"})

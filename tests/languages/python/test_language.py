@@ -3,13 +3,15 @@
 import asyncio
 import gc
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from callboard import Failure, NotTaken, RequestRefused, ask, step, workflow
 from callboard.bus import events as ev
+from callboard.bus.errors import ReplayDiverged
 from callboard.testing import Scenario
 from callboard.testing.checks import check_log
 from tests.support import python_workflows as plays
@@ -247,6 +249,50 @@ def test_code_that_does_otherwise_fails_at_once_by_name(scenario: Scenario) -> N
     assert "python_workflows.py:" in error.message
     assert scenario.carried_out == []
     check_log(scenario.events)
+
+
+MACHINE = ["one"]
+"""What the code below depends on besides the log."""
+
+
+@workflow
+async def depending() -> str:
+    await plays.size(MACHINE[0])
+    await ask("Go?", bool)
+    return MACHINE[0]
+
+
+def test_a_run_that_differs_in_another_process_waits_and_continues_when_it_does_not(scenario: Scenario) -> None:
+    scenario.start(depending)
+    before = scenario.events
+    with _machine("two"):
+        _move_to_another_worker(scenario)
+        with pytest.raises(ReplayDiverged) as raised:
+            scenario.answer(True)
+    assert '"url":"two"' in raised.value.difference.requested
+    assert [event.type for event in scenario.events[len(before) :]] == ["run.claimed"]
+    scenario.answer(True)
+    assert scenario.result.output == "one"
+
+
+def test_a_run_that_differs_where_it_was_performed_fails_in_development(scenario: Scenario) -> None:
+    scenario.start(depending)
+    with _machine("two"):
+        scenario.answer(True)
+    error = scenario.result.error
+    assert error is not None
+    assert error.code == "python.nondeterministic"
+
+
+@contextmanager
+def _machine(value: str) -> Generator[None]:
+    MACHINE[0] = value
+    yield
+    MACHINE[0] = "one"
+
+
+def _move_to_another_worker(scenario: Scenario) -> None:
+    scenario._services.worker = "another"  # pyright: ignore[reportPrivateUsage]
 
 
 def test_code_that_leaves_out_what_it_did_fails_likewise(scenario: Scenario) -> None:
