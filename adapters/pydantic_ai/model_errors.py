@@ -3,7 +3,13 @@
 from typing import Any
 
 from pydantic_ai import exceptions
-from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior, UserError
+from pydantic_ai.exceptions import (
+    ConcurrencyLimitExceeded,
+    ModelAPIError,
+    ModelHTTPError,
+    UnexpectedModelBehavior,
+    UserError,
+)
 from pydantic_core import to_jsonable_python
 
 from callboard.languages.python.errors import ModelFailed
@@ -72,7 +78,7 @@ def _make(noted: dict[str, Any]) -> Exception | None:
 def _is_public(kind: type) -> bool:
     """Whether a class is an exception of the SDK that can be made from its message."""
     return kind.__module__ == exceptions.__name__ and issubclass(
-        kind, ModelAPIError | UnexpectedModelBehavior | UserError
+        kind, ModelAPIError | UnexpectedModelBehavior | UserError | ConcurrencyLimitExceeded
     )
 
 

@@ -42,6 +42,7 @@ from pydantic_ai.toolsets.function import FunctionToolsetTool
 from pydantic_ai.usage import RunUsage
 from pydantic_core import to_jsonable_python
 
+from callboard.adapters.pydantic_ai import limits
 from callboard.adapters.pydantic_ai.messages import name_of, reply_of, request_of, response_of
 from callboard.adapters.pydantic_ai.model_errors import make_error, note
 from callboard.adapters.pydantic_ai.sessions import Sessions
@@ -251,8 +252,9 @@ class Operation(BoundDurableOperation[Any, Any, Any]):
 
         async def ask(on_text: OnText) -> TurnReply:
             ON_TEXT.set(on_text)
-            with durable_unit_scope():
-                return reply_of(await self._engine.handler_of(self._operation)(params))
+            async with limits.request_of(params.run_context.agent):
+                with durable_unit_scope():
+                    return reply_of(await self._engine.handler_of(self._operation)(params))
 
         def call(on_text: OnText) -> Coroutine[Any, Any, TurnReply]:
             return _in_context(variables, lambda: ask(on_text))

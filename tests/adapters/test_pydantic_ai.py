@@ -269,3 +269,22 @@ def test_an_agent_without_a_model_or_a_name_is_made_durable() -> None:
     durable = adapter.Durable
     assert durable.from_agent(sdk.Agent(capabilities=[durable()])) is not None
     assert adapter.durable(sdk.Agent("test")).durability.name == ""
+
+
+def test_the_limit_of_an_agent_bounds_its_requests(scenario: Scenario) -> None:
+    plays.AT_ONCE[:] = [0, 0]
+    scenario.start(plays.gathered)
+    scenario.advance(seconds=10)
+    assert scenario.result.output == 4
+    assert plays.AT_ONCE == [0, 2]
+
+
+def test_runs_that_share_the_limit_of_an_agent_do_not_wait_for_each_other(scenario: Scenario) -> None:
+    scenario.start(plays.limited_payment)
+    with Scenario(call_steps=True, own_models=True) as other:
+        other.start(plays.limited_payment)
+        assert (scenario.result.status, other.result.status) == ("waiting:human", "waiting:human")
+        other.answer(True)
+        assert other.result.status == "completed"
+    scenario.answer(True)
+    assert scenario.result.status == "completed"

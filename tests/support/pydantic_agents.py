@@ -720,3 +720,37 @@ async def exploding() -> str:
         return (await fragile.run("x")).output
     except StepFailed as failed:
         return "it broke" if "it broke" in str(failed) else str(failed)
+
+
+# -- a limit of concurrent runs ----------------------------------------------------------------------------------------
+
+AT_ONCE: list[int] = [0, 0]
+"""How many requests are being made, and the most that were."""
+
+
+async def answer_slowly(_messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
+    AT_ONCE[0] += 1
+    AT_ONCE[1] = max(AT_ONCE)
+    await asyncio.sleep(1)
+    AT_ONCE[0] -= 1
+    return ModelResponse(parts=[TextPart("Yes.")])
+
+
+bounded = Agent(FunctionModel(answer_slowly), name="bounded", max_concurrency=2, capabilities=[Durable()])
+limited_clerk = Agent(TestModel(), name="clerk", max_concurrency=1, capabilities=[Durable(approve=["limited_pay"])])
+
+
+@limited_clerk.tool_plain
+def limited_pay() -> str:
+    """Pay."""
+    return "paid"
+
+
+@workflow
+async def gathered() -> int:
+    return len(await asyncio.gather(*(bounded.run(f"Question {i}") for i in range(4))))
+
+
+@workflow
+async def limited_payment() -> str:
+    return (await limited_clerk.run("Pay.")).output
