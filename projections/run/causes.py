@@ -69,7 +69,7 @@ class Causes:
     def apply(self, event: Event, payload: Payload) -> None:
         match payload:
             case NodeExit(outcome="failed", error=Failure() as error):
-                self._leaves(event.path, _key(error))
+                self._leaves(event.path, failure_key(error))
             case Route(edge=str(edge)) if edge.startswith("catch.") and event.path in self._left:
                 known = self._known.get(self._left.pop(event.path))
                 if known is not None:
@@ -84,7 +84,7 @@ class Causes:
         """
         self._left[path] = failure
         known = self._known.get(failure)
-        if known is not None and (known.caught or _is_below(known.place, path)):
+        if known is not None and (known.caught or is_below(known.place, path)):
             known.caught = ""
             return
         self._known[failure] = _Known(path)
@@ -100,9 +100,9 @@ class Causes:
 
         The place of a failure ``within`` a dispatch is in that dispatch, even if other dispatches had an equal failure.
         """
-        known = self._known.get(_key(error), _Known(""))
+        known = self._known.get(failure_key(error), _Known(""))
         place = error.path or known.place
-        if within and not _is_below(place, within):
+        if within and not is_below(place, within):
             place = within
         causes: list[Cause] = []
         more = 0
@@ -130,9 +130,9 @@ class Causes:
         groups = list(alike.values())
         told: list[Cause] = []
         for group in groups[:DISPATCHES_MAX]:
-            known = self._known.get(_key(group[0][1]), _Known("")).place
+            known = self._known.get(failure_key(group[0][1]), _Known("")).place
             ways = [f"{place}[{index}]" for index, _ in group] if place else [""]
-            within = next((way for way in ways if _is_below(known, way)), ways[0])
+            within = next((way for way in ways if is_below(known, way)), ways[0])
             cause = self._describe(group[0][1], levels, within)
             told.append(msgspec.structs.replace(cause, caught="", dispatches=[index for index, _ in group]))
         return told, sum(len(group) for group in groups[DISPATCHES_MAX:])
@@ -155,7 +155,7 @@ def brief(error: Failure, line: Callable[[str], str] = lambda text: " ".join(tex
     return told
 
 
-def _key(error: Failure) -> bytes:
+def failure_key(error: Failure) -> bytes:
     """Return the identity of a failure, equal in all the events that record it."""
     chain: list[Any] = []
     link: Failure | None = error
@@ -181,6 +181,6 @@ def _detail(error: Failure, name: str) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _is_below(path: str, above: str) -> bool:
+def is_below(path: str, above: str) -> bool:
     """Return whether ``path`` equals ``above`` or lies inside it."""
     return bool(above) and path.startswith(above) and path[len(above) : len(above) + 1] in ("", "/", "[", ":", ".")

@@ -33,6 +33,7 @@ from callboard.lib.json_types import JSON
 from callboard.projections.projection import known_payload
 from callboard.projections.run.causes import Cause, Causes
 from callboard.projections.run.charges import model_of
+from callboard.projections.run.failures import FailureFold, RunFailures
 from callboard.projections.run.fork_parting import PartingFold
 from callboard.projections.run.intents import Opened
 from callboard.projections.run.span_ids import ids_of
@@ -67,9 +68,10 @@ class OpenEffect(Struct, frozen=True, omit_defaults=True):
 class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The result of a run.
 
-    ``cause`` is its error with the failures that led to it, and their places. ``warnings`` are those of its admission,
-    its nodes and its child runs, without duplicates, and a warning if the log has lost events. ``trace_id`` is the
-    trace of its spans.
+    ``cause`` is its error with the failures that led to it, and their places. ``failures`` has the event in which the
+    failure arose that ended the run, and counts the steps that failed; None if nothing failed. ``warnings`` are those
+    of its admission, its nodes and its child runs, without duplicates, and a warning if the log has lost events.
+    ``trace_id`` is the trace of its spans.
 
     A fork names its ``origin``; ``parted_at`` is the last event that they share. The times of its acceptance and start,
     and its usage, are those after that event. The times of its nodes are those of the run that executed them.
@@ -95,6 +97,7 @@ class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
     results: JSON = None
     error: Failure | None = None
     cause: Cause | None = None
+    failures: RunFailures | None = None
     warnings: list[Warned] = []
     usage: Usage = Usage()
     usage_by_path: dict[str, Usage] = {}
@@ -147,6 +150,7 @@ class Results:
         self._bills_by_path: dict[str, Bill] = {}
         self._bills_by_model: dict[str, Bill] = {}
         self._causes = Causes()
+        self._failures = FailureFold()
         self._warned = WarnedFold()
 
     def apply(self, event: Event) -> None:
@@ -160,6 +164,7 @@ class Results:
         self._apply_run(event, payload)
         self._apply_node(event, payload)
         self._causes.apply(event, payload)
+        self._failures.apply(event, payload)
         self._warned.apply(event.path, payload, _child_of(closed))
         match payload:
             case ModelResult():
@@ -175,6 +180,7 @@ class Results:
     def view(self) -> RunResult:
         parting = self._parting.parting
         status = self._status.status
+        failures = self._failures.view()
         bill = sum(self._bills_by_path.values(), Bill())
         return msgspec.structs.replace(
             self._head,
@@ -187,6 +193,7 @@ class Results:
             status=status,
             error=self._divergence if status in ("diverged", "waiting:code") else self._head.error,
             cause=self._causes.of(self._head.error) if self._head.error else None,
+            failures=failures if failures != RunFailures() else None,
             warnings=[*self._missing.warnings(), *self._warned.view()],
             usage=self._usage,
             usage_by_path=dict(self._by_path),

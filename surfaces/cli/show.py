@@ -185,6 +185,7 @@ def _standing(result: "RunResult", events: "Sequence[Event]", settings: Settings
         cause_lines,
         cut_lines,
         elapsed_text,
+        failed_steps_text,
         node_lines,
         open_line,
         origin_text,
@@ -214,6 +215,10 @@ def _standing(result: "RunResult", events: "Sequence[Event]", settings: Settings
         lines.append(f"cost        {dollars(result.cost)}")
     lines += divergence_lines(result, events, settings)
     lines += [f"{'' if place else 'error':<12}{line}" for place, line in enumerate(cause_lines(result.cause))]
+    if result.failures is not None and result.failures.ended_at:
+        lines.append(f"failed at   event {result.failures.ended_at}")
+    if failed := failed_steps_text(result):
+        lines.append(f"steps       {failed}")
     output = result.output if result.status == "completed" else None
     if output is not None and not full:
         lines.append(f"output      {short(output)}")

@@ -58,6 +58,8 @@ def summary_text(result: RunResult, events: Sequence[Event], whole: str) -> str:
     lines += [f"  continues {result.continues}"] if result.continues else []
     lines += [f"  continued as {result.continued_as}"] if result.continued_as else []
     lines += [f"  {line}" for line in cause_lines(result.cause)]
+    if failed := failed_steps_text(result):
+        lines += [f"  steps: {failed}"]
     if result.warnings:
         lines += ["", "Warnings:", *warning_lines(result)]
     if taken := path_of(events):
@@ -67,6 +69,17 @@ def summary_text(result: RunResult, events: Sequence[Event], whole: str) -> str:
     elif result.output is not None:
         lines += ["", f"Output: {short(result.output)}", *cut_lines(result, whole, result.output)]
     return "\n".join(lines)
+
+
+def failed_steps_text(result: RunResult) -> str:
+    """Say how many steps failed of a run that has completed, and where the first is; empty if none did."""
+    steps = result.failures.steps if result.failures is not None else None
+    if result.status != "completed" or steps is None:
+        return ""
+    where = f"{steps.path} (event {steps.n})"
+    if steps.count == 1:
+        return f"1 failed and was caught: {where}"
+    return f"{steps.count} failed and were caught, first {where}"
 
 
 def cut_lines(result: RunResult, whole: str, output: Any = None) -> list[str]:

@@ -18,15 +18,18 @@ from msgspec import Struct
 
 from callboard.bus.errors import CallboardError, LogUnreadable
 from callboard.bus.events import (
+    EffectCall,
     Event,
     ForkedFrom,
     ModelCall,
     ModelResult,
+    NodeProgress,
     RunAccepted,
     RunClaimed,
     RunDiverged,
     RunEnd,
     RunQuarantined,
+    ToolCall,
     payload_of,
 )
 from callboard.bus.log.damage import require_sound
@@ -40,7 +43,8 @@ from callboard.projections.drawing.diagram import Direction
 from callboard.projections.drawing.executed import diagram_of
 from callboard.projections.drawing.geometry import Geometry, geometry, outline_hash
 from callboard.projections.drawing.svg import svg
-from callboard.projections.projection import fold
+from callboard.projections.projection import fold, known_payload
+from callboard.projections.run.failures import FailureFold, RunFailures
 from callboard.projections.run.run_result import Results
 from callboard.projections.spans.jaeger import jaeger
 from callboard.projections.spans.spans import SpanFold
@@ -67,6 +71,7 @@ from callboard.surfaces.http.shapes import (
     OneGraph,
     OneMoment,
     OnePiece,
+    OneRun,
     OneValue,
     Origin,
     TwoRuns,
@@ -75,6 +80,10 @@ from callboard.surfaces.http.workers import WorkerList, Workers
 
 _ENDING = frozenset({RunClaimed.type, RunDiverged.type, RunEnd.type, RunQuarantined.type})
 """Types of events that may be the end of a run. A claim is among them because it ends a divergence."""
+
+
+_WITHOUT_FAILURES = frozenset({one.type for one in (EffectCall, ModelCall, ToolCall, RunAccepted, NodeProgress)})
+"""Types of events that may be large, and do not say what failed."""
 
 
 class _Definition(Struct, frozen=True):
@@ -135,6 +144,14 @@ def read_ending(rows: Sequence[Row]) -> Ending | None:
             successor = payload.successor.run if payload.successor is not None else None
             return Ending(code, message, len(payload.warnings), successor)
     return None
+
+
+def _failures(events: Sequence[Event]) -> RunFailures:
+    failures = FailureFold()
+    for event in events:
+        if event.type not in _WITHOUT_FAILURES and (payload := known_payload(event)) is not None:
+            failures.apply(event, payload)
+    return failures.view()
 
 
 FOLDS_AT_ONCE = 2
@@ -221,6 +238,11 @@ class Readings(Provider):
         async with history.folding:
             frame = await self._run_in_thread(history.keyframes.at, history.events, count)
         return At(last=last, **msgspec.structs.asdict(await self._run_in_thread(frame.view)))
+
+    async def failures(self, tenant: str, asked: OneRun) -> RunFailures:
+        """Return where the failure arose that ended a run, and how many of its steps failed."""
+        history = await self._histories.of(asked.run_id)
+        return await self._run_in_thread(_failures, list(history.events))
 
     async def replay(self, tenant: str, asked: OneMoment) -> Replayed:
         """Replay a run's events up to one of them: verify them, and return the effects that are open after that one."""

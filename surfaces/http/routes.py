@@ -132,6 +132,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", f"{_RUN}/at/{{n}}", "at", {}),
     Route("GET", f"{_RUN}/replay/{{n}}", "replay", {}),
     Route("GET", f"{_RUN}/stacks/{{n}}", "stacks", {}),
+    Route("GET", f"{_RUN}/failures", "failures", {}),
     Route("GET", f"{_RUN}/partial/{{n}}", "partial_answer", {}),
     Route("GET", f"{_RUN}/seen/{{key}}", "model_input", {}),
     Route("GET", f"{_RUN}/blob/{{sha256}}", "blob", {}, media="application/json"),

@@ -34,6 +34,12 @@ class OneMoment(Struct, frozen=True, forbid_unknown_fields=True):
     n: int
 
 
+class OneRun(Struct, frozen=True, forbid_unknown_fields=True):
+    """For ``failures``: the run."""
+
+    run_id: str
+
+
 class OneCall(Struct, frozen=True, forbid_unknown_fields=True):
     """For ``model_input``: the effect key of a call to a model."""
 

@@ -12,6 +12,7 @@ from callboard.lib.json_types import JSON
 from callboard.projections.lists.questions import Question
 from callboard.projections.lists.runs import RunRow
 from callboard.projections.run.causes import Cause
+from callboard.projections.run.failures import RunFailures
 
 
 class Workflow(Struct, frozen=True, omit_defaults=True):
@@ -82,7 +83,8 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     ``output`` is its final value, ``results`` the result in the form of its language's specification. Until the run
     has ended, ``nodes`` has the result of each node. ``path`` lists the nodes that it passed. ``cause`` is the error
-    with its causes and their places. ``continued_as`` is the run that continues this one.
+    with its causes and their places. ``failures`` has the event in which the failure arose that ended the run, and
+    counts the steps that failed. ``continued_as`` is the run that continues this one.
     """
 
     run_id: str
@@ -94,6 +96,7 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
     results: JSON = None
     error: Failure | None = None
     cause: Cause | None = None
+    failures: RunFailures | None = None
     usage: Usage = Usage()
     path: list[str] = []
     nodes: list[NodeResult] = []

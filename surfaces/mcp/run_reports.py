@@ -42,6 +42,7 @@ def run_of(events: Sequence[Event]) -> Run:
         results=result.results,
         error=result.error,
         cause=result.cause,
+        failures=result.failures,
         warnings=[Problem(one.code, one.reason, one.where or one.path, severity="warning") for one in result.warnings],
         usage=result.usage,
         path=path_of(events),

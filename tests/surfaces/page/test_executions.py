@@ -4,7 +4,8 @@ import re
 
 from playwright.async_api import Locator, Page, expect
 
-from callboard.bus.events import Parent, RunEnd
+from callboard.bus.effects import Failure
+from callboard.bus.events import EffectCall, EffectResult, Parent, RunEnd, TimerFired, TimerSet
 from tests.support.event_logs import Log
 from tests.support.page_stage import FAILED, Stage, asked, fan_out, put
 from tests.support.page_stage import browser as browser  # the fixtures
@@ -66,6 +67,43 @@ async def test_a_fan_out_is_one_row_and_opens_into_a_table(stage: Stage) -> None
     await expect(page.locator(".inspector-head")).to_contain_text("score[41]#1")
     await page.go_back()
     await expect(lines).to_have_count(4)
+
+
+async def test_tries_of_an_item_are_one_item(stage: Stage) -> None:
+    log = Log("tried").started(language="python")
+    for item in range(ITEMS):
+        path = f"task[{item}]/score"
+        for k in (1, 2) if item in FAILED else (1,):
+            slot = "step" if k == 1 else f"step.{k}"
+            error = (
+                Failure("step.failed", f"step score raised ValueError: no body in {item}") if item in FAILED else None
+            )
+            if k > 1:
+                log.add(TimerSet(log.time, "retry"), path, 1, 1, f"backoff.{k - 1}")
+                log.add(TimerFired(log.time), path, 1, 1, f"backoff.{k - 1}")
+            request = {"step": "score", "arguments": {"model": "the same for all of them", "n": item}}
+            log.add(EffectCall("step", "score", request), path, 1, 1, slot)
+            log.add(EffectResult(None if error else item, error), path, 1, 1, slot)
+    page = await shown(stage, log.ended(output=ITEMS))
+    lines = page.locator(".span-row.list-row")
+    await expect(lines).to_have_count(2)
+    await expect(lines.nth(1)).to_contain_text(f"{ITEMS} × score, {len(FAILED)} failed")
+    await lines.nth(1).click()
+    table = page.locator(".waterfall .executions")
+    await expect(table.locator(".list")).to_have_attribute("aria-rowcount", str(ITEMS))
+    await table.get_by_label("failed only").check()
+    first = table.locator(".list-row[aria-rowindex='1']")
+    item = min(FAILED)
+    await expect(first.locator(".c0")).to_have_text(str(item))
+    await expect(first.locator(".c1")).to_have_text(f'{{"n":{item}}}')
+    await expect(first.locator(".c2")).to_contain_text("2 tries")
+    await expect(first.locator(".c3")).to_have_text("500 ms")
+    await expect(first.locator(".c5")).to_have_text(f"ValueError: no body in {item}")
+    # A try that is selected elsewhere has its own row, and its item is marked.
+    last = max(event.n for event in log.events if event.path == f"task[{item}]/score")
+    await page.goto(stage.url(f"runs/tried?at={last}"))
+    await expect(lines.nth(2)).to_contain_text(f"{item}, try 2")
+    await expect(table.locator(".list-row[aria-selected=true] .c0")).to_have_text(str(item))
 
 
 async def test_what_is_selected_by_an_address_or_a_search_is_found_in_its_table(stage: Stage) -> None:

@@ -1,12 +1,19 @@
 """The outcome of a run, with which its view opens, in a real browser."""
 
+import pytest
 from playwright.async_api import expect
 
-from tests.support.page_stage import ASKING, LOOP, Stage
+from callboard.bus.effects import Failure
+from callboard.bus.events import ChildEnd, ChildStart, EffectCall, EffectResult, HumanAsked, RunEnd, RunFailed
+from tests.support.event_logs import Log
+from tests.support.page_stage import ASKING, LOOP, Stage, put
 from tests.support.page_stage import browser as browser  # the fixtures
 from tests.support.page_stage import deployment as deployment
 from tests.support.page_stage import furnish as furnish
 from tests.support.page_stage import stage as stage
+
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+"""A picture."""
 
 CLOSES = {"turns": {"a": [{"text": "one"}], "c": [{"text": "Closed the ticket."}]}, "routes": {"a": ["c"]}}
 
@@ -46,3 +53,77 @@ async def test_a_run_that_waits_is_answered_where_it_opens(stage: Stage) -> None
     await expect(outcome).to_contain_text("South")
     await expect(outcome.get_by_role("button", name="Answer")).to_have_count(0)
     stage.open.discard("opens-asking")
+
+
+def perform_step(log: Log, path: str, *errors: str) -> int:
+    """Perform a step in Python, with an error or none for each try; return the last event."""
+    for k, message in enumerate(errors, 1):
+        slot = "step" if k == 1 else f"step.{k}"
+        log.add(EffectCall("step", path, {"step": path, "arguments": {}}), path, 1, 1, slot)
+        log.add(EffectResult(None, Failure("step.failed", message) if message else None), path, 1, 1, slot)
+    return len(log.events)
+
+
+async def test_a_failed_run_leads_to_the_failure_that_ended_it(stage: Stage) -> None:
+    log = Log("recovered").started(language="python")
+    perform_step(log, "fetch", "busy", "")
+    n = perform_step(log, "save", "disk is read-only")
+    error = Failure("step.failed", "StepFailed", previous=Failure("step.failed", "disk is read-only"))
+    log.add(RunFailed(error))
+    log.add(RunEnd("failed", error=error))
+    await put(stage.connection.log, log.run, log.events)
+    page = await stage.browser.page(stage.url("runs/recovered"))
+    inspector = page.get_by_role("region", name="Inspector")
+    # Where nobody has chosen, that failure is shown, too.
+    await expect(inspector).to_contain_text(f"n={n - 1} to n={n}")
+    await page.locator(".list-row", has_text="fetch").first.click()
+    await expect(inspector).not_to_contain_text(f"n={n - 1} to n={n}")
+    await page.get_by_role("button", name="Show where").click()
+    await expect(page.locator(".inspector-head")).to_contain_text(f"n={n}")
+    await expect(inspector).to_contain_text("disk is read-only")
+
+
+async def test_a_run_that_completed_counts_the_steps_that_were_caught(stage: Stage) -> None:
+    log = Log("caught").started(language="python")
+    perform_step(log, "fetch", "busy", "")
+    n = perform_step(log, "save", "disk is read-only", "disk is read-only")
+    log.add(ChildStart({"name": "other"}, "child-1"), "child", 1, 1, "child")
+    log.add(ChildEnd("failed", error=Failure("step.failed", "no")), "child", 1, 1, "child")
+    log.ended("done")
+    await put(stage.connection.log, log.run, log.events)
+    page = await stage.browser.page(stage.url("runs/caught"))
+    outcome = page.get_by_role("region", name="Outcome")
+    await expect(outcome).to_contain_text("2 steps failed")
+    await expect(outcome).to_contain_text("save and 1 more")
+    await expect(outcome).to_contain_text("done")
+    await outcome.get_by_role("button", name="Show where").click()
+    await expect(page.locator(".inspector-head")).to_contain_text(f"n={n}")
+
+
+async def test_pictures_in_members_and_lists_are_shown(stage: Stage) -> None:
+    log = Log("pictures").started(language="python")
+    mcp = {"type": "image", "mimeType": "image/png", "data": DOT}
+    address = f"data:image/png;base64,{DOT}"
+    log.ended({"title": "Tickets", "chart": address, "more": [address], "deep": {"within": [{"of": mcp}]}})
+    await put(stage.connection.log, log.run, log.events)
+    page = await stage.browser.page(stage.url("runs/pictures"))
+    outcome = page.get_by_role("region", name="Outcome")
+    await expect(outcome.locator("img")).to_have_count(3)
+    await expect(outcome).not_to_contain_text(DOT[:40])
+    await outcome.get_by_role("button", name="JSON").click()
+    await expect(outcome.locator("img")).to_have_count(0)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1024, 700), (1280, 800), (1024, 420)])
+async def test_the_panes_are_usable_beside_a_long_question(stage: Stage, width: int, height: int) -> None:
+    run = f"asks-{width}-{height}"
+    log = Log(run).started(language="python")
+    log.add(HumanAsked("Ship it?", options=["yes", "no"], request_data={"plan": "line\n\n" * 40}), "ask", 1, 1, "ask")
+    await put(stage.connection.log, log.run, log.events)
+    page = await stage.browser.page(stage.url(f"runs/{run}"), width=width, height=height)
+    await expect(page.locator(".outcome.asks")).to_be_visible()
+    for pane in ("spans", "inspector", "graph", "events"):
+        box = await page.locator(f"section[data-pane={pane}]").bounding_box()
+        assert box is not None
+        assert box["height"] > 100
+        assert box["width"] > 100

@@ -292,7 +292,8 @@ async def test_what_to_do_stands_behind_the_code_of_an_error(stage: Stage) -> No
     page = await stage.browser.page(stage.url("runs/nowhere"))
     await expect(page.locator(".failure code")).to_have_text("run.unknown")
     await expect(page.locator(".failure p")).not_to_be_empty()
-    await stage.start("remedied", {**LOOP, "script": {"turns": {"a": [{"error": {"code": "refused"}}]}}})
+    script = {"turns": {"a": [{"error": {"code": "refused"}}], "c": [{"text": "closed"}]}, "routes": {"a": ["c"]}}
+    await stage.start("remedied", {**LOOP, "script": script})
     await page.goto(stage.url("runs/remedied?tab=error"))
     told = page.locator(".inspector .wrong .remedy").first
     await expect(told).to_have_text(f"What to do: {remedies()['model.refused']}")

@@ -33,6 +33,8 @@ export function added(one, other) {
  * @property {Span[]} members of a fan-out: the same for each item, in the order in which they began
  * @property {Map<string, number>|null} counts of a fan-out: how many of its members there were of each outcome, as it was looked at last
  * @property {Span|null} fan the fan-out that it is a member of
+ * @property {Span|null} item of a repeated try and of the wait before it, the first try
+ * @property {Span[]} tries of a first try, the repeated ones and the waits before them
  */
 
 /** @type {Record<string, Span['kind']>} */
@@ -47,6 +49,8 @@ const CLOSES = {
   'human.closed': 'human', 'signal.received': 'signal', 'child.end': 'child', 'run.resumed': 'pause',
 }
 
+/** The end of the key of a try of a step, or of the wait before it, from the second try on. */
+const TRY = /!(step|backoff)\.\d+$/
 /** The type of what stands for an event that cannot be had. */
 export const LOST = 'unreadable'
 /** How many siblings that differ in their index only are shown as one. */
@@ -77,6 +81,8 @@ export class Run {
     this.byPattern = new Map()
     /** @type {Map<string, Span>} what siblings that differ in their index only are members of, by their parent, kind and path */
     this.fans = new Map()
+    /** @type {Map<string, Span>} first tries of steps that are in a fan-out, by their key */
+    this.firstTries = new Map()
     /** Of the drawing the ids of its nodes. @type {string[]} */
     this.ids = []
     /** @type {Map<string, string>} by path, what of the drawing stands for it */
@@ -89,8 +95,6 @@ export class Run {
     this.about = []
     /** @type {Map<string, number>} how many open ones have the run stand how */
     this.standing = new Map()
-    /** @type {Span|null} of the nodes that have failed the innermost, of several the one that failed first */
-    this.deepest = null
     /** What was last looked up of the drawing. @type {{at: string, found: Map<string, {status: string, times: number}>}} */
     this.seen = {at: '', found: new Map()}
     /** @type {[number, string][]} from which event on it stood how */
@@ -192,7 +196,6 @@ export class Run {
         const node = this.nodes.get(`${row.path}#${row.iteration}`)
         if (node) {
           Object.assign(node, {n1: row.n, t1: row.time, outcome: row.outcome})
-          if (row.outcome === 'failed' && node.depth > (this.deepest?.depth ?? 0)) this.deepest = node
           const going = (this.going.get(row.path) ?? []).filter((one) => one !== node)
           if (going.length) this.going.set(row.path, going)
           else this.going.delete(row.path)
@@ -233,7 +236,9 @@ export class Run {
     const name = row.name || kind
     const one = span(kind, row.path, row.iteration, name, row.key, row.n, row.time)
     if (row.outcome === 'caller') one.outcome = 'caller'
-    this.put(one, this.owner(row))
+    const first = TRY.test(row.key) ? this.firstTries.get(row.key.replace(TRY, '!step')) : undefined
+    this.put(one, this.owner(row), first)
+    if (one.fan && row.key.endsWith('!step')) this.firstTries.set(row.key, one)
     this.about[row.n] = one
     const at = `${kind} ${row.key}`, other = this.open.get(at)
     if (other) this.stands(other, -1)
@@ -275,11 +280,19 @@ export class Run {
     for (const kind of Object.values(INTENTS)) this.close(row, kind)
   }
 
-  /** @param {Span} one @param {Span} parent */
-  put(one, parent) {
+  /** @param {Span} one @param {Span} parent @param {Span} [first] of a repeated try, or the wait before it, the first try */
+  put(one, parent, first) {
     one.parent = parent
     one.depth = parent.depth + 1
     parent.children.push(one)
+    if (first) {
+      // An item of a fan-out is one member of it, however often it is tried.
+      one.item = first
+      one.fan = first.fan
+      if (first.tries === NONE) first.tries = []
+      first.tries.push(one)
+      return
+    }
     // Most paths have no index behind that of their parent.
     if (one.path.indexOf('[', parent.path.length) < 0) return
     const pattern = parent.path + patternOf(one.path.slice(parent.path.length))
@@ -306,13 +319,22 @@ export class Run {
     return {node, members: node ? this.begun({members: this.byPattern.get(patternOf(node.path)) ?? [node]}, n) : []}
   }
 
+  /**
+   * The last try of an item that had begun behind an event, or the wait before the next one.
+   * @param {Span} first the first try, or what is tried once only
+   * @param {number} n
+   */
+  lastTry(first, n) {
+    return first.tries.findLast((one) => one.n0 <= n && (one.kind !== 'timer' || one.n1 > n)) ?? first
+  }
+
   /** Have a fan-out say how its members stood behind an event: from the first start to the last end. @param {Span} fan @param {number} n */
   survey(fan, n) {
     /** @type {Map<string, number>} */
     const counts = new Map()
     let n1 = 0, t1 = 0
-    for (const one of this.begun(fan, n)) {
-      const outcome = this.outcomeAt(one, n)
+    for (const member of this.begun(fan, n)) {
+      const one = this.lastTry(member, n), outcome = this.outcomeAt(one, n)
       counts.set(outcome, (counts.get(outcome) ?? 0) + 1)
       n1 = Math.max(n1, one.n1)
       t1 = Math.max(t1, one.t1)
@@ -556,7 +578,7 @@ const waiting = (how = '') => (how.startsWith('waiting') ? how : '')
 function span(kind, path, iteration, name, key, n, time) {
   return {
     id: `${n}`, kind, path, iteration, name, key, n0: n, n1: Infinity, t0: time, t1: Infinity,
-    outcome: '', tokens: 0, cost: null, depth: 0, retries: 0, children: [], parent: null, members: NONE, counts: null, fan: null,
+    outcome: '', tokens: 0, cost: null, depth: 0, retries: 0, children: [], parent: null, members: NONE, counts: null, fan: null, item: null, tries: NONE,
   }
 }
 

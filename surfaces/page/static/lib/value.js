@@ -7,6 +7,8 @@ import {exactly, read} from './numbers.js'
 
 const TEXT_MAX = 2_000
 const ITEMS_MAX = 100
+/** In how many values inside of one a file is looked for, which has the value open. */
+const LOOKED_MAX = 500
 /** What is shown of a text or a list before one asks for more. */
 const CODE_CHARS = 20_000
 /** Within so many characters it shows whether a text is code. */
@@ -14,7 +16,8 @@ const CODE_CHARS = 20_000
 const CODE = /^Traceback \(most recent call last\):|^ +(File "|at )|^( {2,}|\t)\S.*\n\1\s*\S/m
 
 /**
- * @typedef {{open?: number, run?: string, leaf?: (text: string) => HTMLElement}} How `open`: how many levels are open; `leaf`: how a text in it is shown
+ * @typedef {{is: (value: any) => boolean, show: (value: any) => HTMLElement}} Files what values are files, and how they are shown
+ * @typedef {{open?: number, run?: string, leaf?: (text: string) => HTMLElement, files?: Files}} How `open`: how many levels are open; `leaf`: how a text in it is shown
  */
 
 /**
@@ -23,7 +26,8 @@ const CODE = /^Traceback \(most recent call last\):|^ +(File "|at )|^( {2,}|\t)\
  * @returns {HTMLElement}
  */
 export function tree(value, how = {}) {
-  const {open = 2, run = '', leaf = text} = how
+  const {open = 2, run = '', leaf = text, files} = how
+  if (files?.is(value)) return files.show(value)
   if (typeof value === 'string') return leaf(value)
   const exact = exactly(value)
   if (exact !== null) return h('code', {class: 'json number'}, exact)
@@ -50,16 +54,28 @@ function more(list, entries, from, how) {
 
 /** @param {string} name @param {any} value @param {How} how */
 function member(name, value, how) {
-  const {open = 0} = how
-  const plain = value === null || typeof value !== 'object' || exactly(value) !== null || isBlob(value) || !Object.keys(value).length
+  const {open = 0, files} = how
+  const plain = value === null || typeof value !== 'object' || files?.is(value) || exactly(value) !== null || isBlob(value) || !Object.keys(value).length
   if (plain) return h('div', {}, h('dt', {}, name), h('dd', {}, tree(value, {...how, open: 0})))
   const inner = h('div', {class: 'inner'})
-  const details = h('details', {open: open > 0, ontoggle: () => {
+  const opened = open > 0 || (files !== undefined && holds(value, files))
+  const details = h('details', {open: opened, ontoggle: () => {
     if (details.open && !inner.hasChildNodes()) inner.append(tree(value, {...how, open: open - 1}))
   }}, h('summary', {}, h('span', {class: 'json-name'}, name), h('span', {class: 'soft'}, ` ${summary(value)}`)))
-  if (open > 0) inner.append(tree(value, {...how, open: open - 1}))
+  if (opened) inner.append(tree(value, {...how, open: open - 1}))
   details.append(inner)
   return h('div', {class: 'deep'}, h('dt', {class: 'heard'}, name), h('dd', {}, details))
+}
+
+/** Whether a file is inside of a value, which is looked at up to a bound. @param {any} value @param {Files} files */
+function holds(value, files) {
+  const left = [value]
+  for (let looked = 0; left.length && looked < LOOKED_MAX; looked++) {
+    const one = left.shift()
+    if (files.is(one)) return true
+    if (one !== null && typeof one === 'object') left.push(...Object.values(one).slice(0, ITEMS_MAX))
+  }
+  return false
 }
 
 /** @param {any} value */

@@ -76,7 +76,7 @@ function shown(value, how) {
   if (value !== null && typeof value === 'object') {
     if (chosen === 'text') return h('pre', {class: 'source'}, text(JSON.stringify(value, null, 2)))
     const leaf = chosen === 'markdown' || (chosen === 'auto' && as === 'markdown') ? inside : undefined
-    return tree(value, {open, run, leaf})
+    return tree(value, {open, run, leaf, files: chosen === 'json' ? undefined : FILES})
   }
   return tree(value, {open, run})
 }
@@ -114,6 +114,9 @@ function further(rest) {
 }
 
 /** @typedef {{name: string, type: string, data: string, size: number}} File `data` in base64 */
+
+/** @type {import('./value.js').Files} */
+const FILES = {is: (value) => fileIn(value) !== null, show: (value) => picture(/** @type {File} */ (fileIn(value)))}
 
 /** The file that a value has in itself. @param {any} value @returns {File|null} */
 function fileIn(value) {

@@ -3,7 +3,7 @@
 import {fill, h} from '../lib/dom.js'
 import {dollars, duration, grouped, short} from '../lib/format.js'
 import {cell, List, row as line} from '../lib/list.js'
-import {foremost, placeOf} from '../lib/run.js'
+import {added, foremost, placeOf} from '../lib/run.js'
 import {chip, look} from '../lib/status.js'
 import {isBlob} from '../lib/value.js'
 
@@ -16,8 +16,10 @@ const ROW_PX = 26
 const REST_MS = 100
 const INPUT_MAX = 160
 const INPUTS_KEPT_MAX = 2_000
+/** What the errors of all items of a step in Python begin with. */
+const STEP_RAISED = /^step \S+ raised /
 /** Columns by which rows are sorted, and whether the greatest comes first. @type {[string, boolean|null][]} */
-const COLUMNS = [['Index', false], ['Input', null], ['Outcome', false], ['Duration', true], ['Cost', true]]
+const COLUMNS = [['Index', false], ['Input', null], ['Outcome', false], ['Duration', true], ['Cost', true], ['Error', null]]
 
 /** Whether something has gone wrong. @param {string} outcome */
 const wrong = (outcome) => look(outcome)[0] === 'failed'
@@ -33,8 +35,14 @@ export class Executions {
     this.of = null
     /** @type {Span[]} */
     this.rows = []
-    /** What is asked for of each, by the event that began it. @type {Map<number, string>} */
+    /** What each was given, by the event that began it; null while it is asked for. @type {Map<number, {value: any}|null>} */
     this.inputs = new Map()
+    /** The members by which inputs differ from the first one that was read. @type {Set<string>} */
+    this.differing = new Set()
+    /** @type {any} the first input */
+    this.sample = undefined
+    /** With what each has failed, by the event that ended it. @type {Map<number, string>} */
+    this.errors = new Map()
     this.by = 'Index'
     this.down = false
     this.shown = ''
@@ -76,7 +84,7 @@ export class Executions {
     }
     if (!this.list) this.build()
     if (other) {
-      this.inputs.clear()
+      this.forget()
       this.failed.checked = false
     }
     const {run, n, name, members, chosen} = of
@@ -104,12 +112,15 @@ export class Executions {
       if (word === by) this.head.children[i].setAttribute('aria-sort', down ? 'descending' : 'ascending')
       else this.head.children[i].removeAttribute('aria-sort')
     })
-    const found = this.failed.checked ? members.filter((one) => wrong(run.outcomeAt(one, n))) : members
+    const outcomeOf = (/** @type {Span} */ one) => run.outcomeAt(run.lastTry(one, n), n)
+    const failed = members.filter((one) => wrong(outcomeOf(one)))
+    this.element.classList.toggle('errs', failed.length > 0)
+    const found = this.failed.checked ? failed : members
     this.counted.textContent = found.length === members.length ? '' : grouped(found.length)
     /** @type {Record<string, (one: Span) => number[]>} */
     const keys = {
-      Index: placeOf, Outcome: (one) => [foremost(run.outcomeAt(one, n))],
-      Duration: (one) => [run.lasted(one, n, until)], Cost: (one) => [one.cost?.usd ?? 0],
+      Index: placeOf, Outcome: (one) => [foremost(outcomeOf(one))],
+      Duration: (one) => [this.lasted(one)], Cost: (one) => [costOf(one)?.usd ?? 0],
     }
     const placed = found.map((one) => ({one, key: keys[by](one)})).sort((a, b) => (down ? compared(b.key, a.key) : compared(a.key, b.key)) || a.one.n0 - b.one.n0)
     this.rows = placed.map(({one}) => one)
@@ -117,11 +128,50 @@ export class Executions {
 
   /** @param {number} index */
   row(index) {
-    const {run, n, until} = /** @type {Executed} */ (this.of)
-    const one = this.rows[index], input = this.inputs.get(one.n0) ?? ''
+    const {run, n} = /** @type {Executed} */ (this.of)
+    const one = this.rows[index], input = this.inputOf(one), last = run.lastTry(one, n), cost = costOf(one)
+    const tries = 1 + one.tries.filter((each) => each.kind !== 'timer' && each.n0 <= n).length
+    const error = this.errors.get(last.n1) ?? ''
     return line('execution-row', [
-      numbered(one), cell({title: input, dir: 'auto'}, input), chip(run.outcomeAt(one, n)), duration(run.lasted(one, n, until) / 1000), one.cost ? dollars(one.cost) : '',
+      numbered(one), cell({title: input, dir: 'auto'}, input),
+      tries > 1 ? h('span', {}, chip(run.outcomeAt(last, n)), h('span', {class: 'soft'}, ` ${tries} tries`)) : chip(run.outcomeAt(last, n)),
+      duration(this.lasted(one) / 1000), cost ? dollars(cost) : '', cell({title: error, dir: 'auto'}, error),
     ])
+  }
+
+  /** How long an item has taken, with all of its tries. @param {Span} one */
+  lasted(one) {
+    const {run, n, until} = /** @type {Executed} */ (this.of)
+    const {n1, t1} = run.lastTry(one, n)
+    return run.lasted(one.tries.length ? {...one, n1, t1} : one, n, until)
+  }
+
+  /** What an item was given, in one line: of objects the members that are not the same for all. @param {Span} one */
+  inputOf(one) {
+    const value = this.inputs.get(one.n0)?.value
+    if (value === null || value === undefined) return ''
+    if (isBlob(value)) return '…'
+    const shown = this.differing.size && isObject(value) ? Object.fromEntries(Object.entries(value).filter(([name]) => this.differing.has(name))) : value
+    return short(typeof shown === 'string' ? shown : JSON.stringify(shown), INPUT_MAX)
+  }
+
+  /** Take what one was given. @param {number} n @param {any} value @returns {boolean} whether all are shown differently now */
+  learn(n, value) {
+    this.inputs.set(n, {value})
+    if (!isObject(value)) return false
+    this.sample ??= value
+    const before = this.differing.size
+    for (const name of new Set([...Object.keys(this.sample), ...Object.keys(value)])) {
+      if (!this.differing.has(name) && JSON.stringify(value[name]) !== JSON.stringify(this.sample[name])) this.differing.add(name)
+    }
+    return this.differing.size > before
+  }
+
+  forget() {
+    this.inputs.clear()
+    this.errors.clear()
+    this.differing.clear()
+    this.sample = undefined
   }
 
   /** Time goes on for what is open. @param {number} until */
@@ -129,7 +179,7 @@ export class Executions {
     if (!this.of) return
     const {n} = this.of
     this.of.until = until
-    this.list.renew([...this.list.made.keys()].filter((index) => (this.rows[index]?.n1 ?? 0) > n))
+    this.list.renew([...this.list.made.keys()].filter((index) => this.rows[index] && this.of?.run.lastTry(this.rows[index], n).n1 > n))
   }
 
   rest() {
@@ -139,17 +189,25 @@ export class Executions {
 
   /** Ask for the inputs of what is seen. */
   ask() {
-    const {of, inputs} = this
+    const {of, inputs, errors} = this
     if (!of) return
-    if (inputs.size > INPUTS_KEPT_MAX) inputs.clear()
+    if (inputs.size > INPUTS_KEPT_MAX) this.forget()
+    const {run, n: until} = of
     for (const index of this.list.made.keys()) {
-      const n = this.rows[index]?.n0
-      if (!n || inputs.has(n)) continue
-      inputs.set(n, '')
-      this.given.event(n).then((event) => {
-        inputs.set(n, inputOf(event.payload ?? {}))
-        this.list.renew([...this.list.made.keys()].filter((index) => this.rows[index]?.n0 === n))
-      }, () => inputs.delete(n))
+      const one = this.rows[index]
+      if (!one) continue
+      const renew = (/** @type {boolean} */ all) => this.list.renew([...this.list.made.keys()].filter((index) => all || this.rows[index] === one))
+      if (!inputs.has(one.n0)) {
+        inputs.set(one.n0, null)
+        this.given.event(one.n0).then((event) => renew(this.learn(one.n0, givenTo(event.payload ?? {}))), () => inputs.delete(one.n0))
+      }
+      const last = run.lastTry(one, until)
+      if (last.n1 > until || !wrong(last.outcome) || errors.has(last.n1)) continue
+      errors.set(last.n1, '')
+      this.given.event(last.n1).then((event) => {
+        errors.set(last.n1, errorOf(event.payload ?? {}))
+        renew(false)
+      }, () => errors.delete(last.n1))
     }
   }
 
@@ -171,10 +229,19 @@ export function numbered(one) {
   return place && one.iteration > 1 ? `${place} #${one.iteration}` : place || `#${one.iteration}`
 }
 
-/** What something was given, in one line. @param {any} payload of the event that began it */
-function inputOf({input, request, child, question}) {
-  const value = input ?? request ?? question ?? child
-  if (value === null || value === undefined) return ''
-  if (isBlob(value)) return '…'
-  return short(typeof value === 'string' ? value : JSON.stringify(value), INPUT_MAX)
+/** What something was given: of a step its arguments. @param {any} payload of the event that began it */
+function givenTo({input, request, child, question}) {
+  return input ?? (request?.step && request.arguments ? request.arguments : request) ?? question ?? child
 }
+
+/** With what something has failed, in one line. @param {any} payload of the event that ended it */
+function errorOf({error, value}) {
+  const {code = '', message} = error ?? value?.result ?? {}
+  return short(String(message ?? '').replace(STEP_RAISED, '') || code, INPUT_MAX)
+}
+
+/** @param {any} value */
+const isObject = (value) => typeof value === 'object' && value !== null && !Array.isArray(value) && !isBlob(value)
+
+/** What all tries of an item have cost. @param {Span} one */
+const costOf = (one) => one.tries.reduce((sum, {cost}) => (cost ? added(sum, cost) : sum), one.cost)

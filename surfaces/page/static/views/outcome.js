@@ -10,7 +10,7 @@ import {failure, remedy} from './parts.js'
 import {Question} from './question.js'
 
 /** @typedef {import('../lib/run.js').Run} Run */
-/** @typedef {{id: string, run: Run, loaded: boolean, event: (n: number) => Promise<any>}} Looked `event`: an event with its content, by its number */
+/** @typedef {{id: string, run: Run, loaded: boolean, failures: import('./run.js').Failures|null, event: (n: number) => Promise<any>}} Looked `event`: an event with its content, by its number */
 
 const SAID_MAX = 600
 const TREE_LEVELS = 1
@@ -30,6 +30,10 @@ export class Outcome {
     this.words = h('pre', {class: 'speaking-end', dir: 'auto'})
     this.speaks = h('section', {hidden: true}, h('h2', {}, 'Answer so far'), this.words)
     this.turn = 0
+    /** @type {import('./run.js').Failures|null} */
+    this.found = null
+    this.completed = false
+    this.failed = h('section', {class: 'wrong', hidden: true})
   }
 
   /** Ask for nothing more. */
@@ -46,11 +50,12 @@ export class Outcome {
 
   /** @param {Looked} looked */
   show(looked) {
-    const {run, loaded} = looked
+    const {run, loaded, failures} = looked
     // What a run has come to is known once all of its events have been read.
     if (!loaded || !run.last) return
     const asked = readsOnly ? undefined : [...run.open.values()].find((one) => one.kind === 'human')
     const ended = run.ended || over(run.statusAt(run.last))
+    if (ended) this.caught(failures)
     const shown = ended ? `ended ${run.root.n1}` : asked ? `asked ${asked.key} ${asked.n0}` : 'running'
     if (shown === this.shown) return
     this.shown = shown
@@ -58,6 +63,16 @@ export class Outcome {
     this.question?.close(true)
     this.question = undefined
     this.fill(looked, asked?.key ?? '', ended)
+  }
+
+  /** Say how many steps failed and were caught, once that is known. @param {import('./run.js').Failures|null} found */
+  caught(found) {
+    this.found = found
+    const {count = 0, path = ''} = found?.steps ?? {}
+    this.failed.hidden = !this.completed || !count
+    if (this.failed.hidden || this.failed.dataset.said === `${count} ${path}`) return
+    this.failed.dataset.said = `${count} ${path}`
+    fill(this.failed, h('h2', {}, `${some(count, 'step')} failed`), h('p', {}, h('code', {}, path), count > 1 ? ` and ${count - 1} more` : null), h('p', {}, h('button', {onclick: () => this.given.failed()}, 'Show where')))
   }
 
   /** Show the end of what a model says at the moment, while the run goes on. @param {string} said */
@@ -74,7 +89,7 @@ export class Outcome {
       const [accepted, last, question] = await Promise.all([event(1), ended ? event(run.ended ? run.root.n1 : run.last) : null, key ? this.asked(id, key) : null])
       if (turn !== this.turn) return
       this.question = question ?? undefined
-      fill(this.main, question ? question.elements : last ? this.ending(id, last, run) : [going(), this.speaks])
+      fill(this.main, question ? question.elements : last ? this.ending(id, last) : [going(), this.speaks])
       fill(this.started, given(id, accepted))
     } catch (error) {
       if (turn !== this.turn) return
@@ -93,15 +108,16 @@ export class Outcome {
     return new Question(one, age, {answered: (question) => question.close(true), refused: () => false})
   }
 
-  /** @param {string} id @param {any} last the event that ended it @param {Run} run */
-  ending(id, {payload}, run) {
+  /** @param {string} id @param {any} last the event that ended it */
+  ending(id, {payload}) {
     const {error, output, results, status, code, message, successor} = payload ?? {}
     const wrong = error ?? (code ? {code, message} : null)
     const value = output ?? results
     if (successor) return [h('section', {}, h('h2', {}, 'Output'), h('p', {class: 'soft'}, 'The run continues as ', h('a', {href: to(['runs', successor.run])}, successor.run), '.'))]
-    const failed = wrong ? [] : [...run.nodes.values()].filter((one) => one.outcome === 'failed')
+    this.completed = status === 'completed'
+    this.caught(this.found)
     return [
-      failed.length ? h('section', {class: 'wrong'}, h('h2', {}, `${some(failed.length, 'step')} failed`), h('p', {}, h('code', {}, failed[0].path), failed.length > 1 ? ` and ${failed.length - 1} more` : null), h('p', {}, h('button', {onclick: () => this.given.failed()}, 'Show where'))) : null,
+      this.failed,
       wrong ? h('section', {class: 'wrong'},
         h('h2', {}, 'Error'),
         h('p', {}, h('code', {class: 'code'}, wrong.code)),

@@ -19,7 +19,13 @@ import {beside, forking, verbs} from './verbs.js'
 import {Waterfall} from './waterfall.js'
 
 /** @typedef {import('../lib/rows.js').Row} Row */
+/**
+ * What has failed of a run: the event of the failure that ended it, and the steps that failed, the first with its event.
+ * @typedef {{ended_at?: number, steps?: {count?: number, path?: string, n?: number}}} Failures
+ */
 
+/** @type {Failures} */
+const NOTHING = {}
 const EVENTS_PX = 26
 /** As many as are asked for with the document (`shell.py`). */
 const FIRST_ROWS = 499
@@ -95,6 +101,8 @@ export class RunView extends HTMLElement {
     this.sifted = 0
     /** @type {import('../lib/rows.js').Ending|null} */
     this.ending = null
+    /** @type {Failures|null} what has failed, once it has ended */
+    this.failures = null
     this.language = ''
     /** @type {HTMLElement[]|undefined} */
     this.origin = undefined
@@ -150,7 +158,7 @@ export class RunView extends HTMLElement {
     this.waterfall = new Waterfall({chosen: (span) => this.choose(span.n0), opened: (span) => span.kind === 'child' && go(to(['runs', span.name])), event})
     this.inspector = new Inspector({tab: (tab) => this.look({tab}), event: (n) => this.choose(n), fork: (place) => forking(id, place)})
     this.outcome = new Outcome({failed: () => {
-      this.nextFailure()
+      this.showFailure()
       this.turn('inspector')
     }})
     this.list = new List({
@@ -220,6 +228,7 @@ export class RunView extends HTMLElement {
         this.missed()
         // Without a live stream this is its last state.
         this.loaded = !index.more || !index.count
+        if (this.loaded) this.lookUp()
         // Data that arrives at once is drawn at once; later data together with earlier.
         if (this.list.count) waiting = setTimeout(() => this.asked(), WAITED_MS)
         else this.draw()
@@ -343,6 +352,7 @@ export class RunView extends HTMLElement {
   /** Draw new events; after the end, stop following. */
   come() {
     this.missed()
+    this.lookUp()
     const ended = over(this.run.statusAt(this.run.last))
     for (const n of this.saying.keys()) if (ended || (n <= this.run.last && this.run.spanOf(n)?.n1 !== Infinity)) this.saying.delete(n)
     if (this.run.ended) {
@@ -420,6 +430,24 @@ export class RunView extends HTMLElement {
     if (row) this.choose(row.n)
   }
 
+  /** Ask what has failed, if the run has ended. */
+  async lookUp() {
+    const {signal} = /** @type {AbortController} */ (this.aborted)
+    if (this.failures || !over(this.run.statusAt(this.run.last))) return
+    this.failures = NOTHING
+    // Without an answer, failures are found by `e`.
+    this.failures = await get(['runs', /** @type {string} */ (this.run_id), 'failures'], {}, signal).catch(() => NOTHING)
+    if (!signal.aborted) this.asked()
+  }
+
+  /** Select the failure that ended the run, or else the first that was caught. */
+  showFailure() {
+    const {ended_at: ended, steps} = this.failures ?? NOTHING
+    const n = ended || steps?.n
+    if (n) this.choose(n, 'error')
+    else this.nextFailure()
+  }
+
   nextFailure() {
     const n = this.chosen ?? 0
     const found = this.run.failures.find((one) => one > n) ?? this.run.failures[0]
@@ -490,7 +518,7 @@ export class RunView extends HTMLElement {
   /** What the outcome is made of. */
   summary() {
     const id = /** @type {string} */ (this.run_id), {run, loaded} = this
-    return {id, run, loaded, event: (/** @type {number} */ n) => this.inspector.event({id, run}, n)}
+    return {id, run, loaded, failures: this.failures, event: (/** @type {number} */ n) => this.inspector.event({id, run}, n)}
   }
 
   /** What is looked at where nobody has chosen: the first failure, else what is going on, else the whole run. */
@@ -499,9 +527,8 @@ export class RunView extends HTMLElement {
     // A run that is still loading is incomplete.
     if (!this.loaded) return 1
     if (run.final === 'failed' || run.final === 'expired') {
-      const {deepest} = run
-      const effect = deepest?.children.find((one) => one.outcome === 'failed')
-      if (deepest) return (effect ?? deepest).n0
+      const {ended_at: ended} = this.failures ?? NOTHING
+      if (ended) return run.spanOf(ended)?.n0 || 1
       // A node may have ended before its edge is taken.
       const last = run.failures.findLast((n) => run.spanOf(n)?.kind !== 'run')
       return (last && run.spanOf(last)?.n0) || 1
@@ -537,7 +564,7 @@ export class RunView extends HTMLElement {
         t0 ? h('time', {class: 'soft', datetime: new Date(t0).toISOString()}, instant(t0)) : null,
         ending?.warnings ? h('span', {class: 'soft'}, some(ending.warnings, 'warning')) : null,
         ending?.continued_as ? h('span', {}, 'continued as ', h('a', {href: to(['runs', ending.continued_as])}, ending.continued_as)) : null),
-      ending?.code ? h('p', {class: 'why'}, h('code', {class: 'code'}, ending.code), ' ', ending.message.slice(0, 300), ' ', h('button', {class: 'quiet', onclick: () => this.nextFailure()}, 'where?')) : null,
+      ending?.code ? h('p', {class: 'why'}, h('code', {class: 'code'}, ending.code), ' ', ending.message.slice(0, 300), ' ', h('button', {class: 'quiet', onclick: () => this.showFailure()}, 'where?')) : null,
     )
   }
 

@@ -87,7 +87,7 @@ export class Waterfall {
     if (anew) this.list.set(this.lines.length, {active})
     else if (active !== this.list.active) this.list.mark(active)
     const {fan: listed} = this
-    this.table.show(listed && {run, n, name: listed.name, members: run.begun(listed, n), chosen: looked.find((one) => one.fan === listed) ?? null, until: this.until()})
+    this.table.show(listed && {run, n, name: listed.name, members: run.begun(listed, n), chosen: itemOf(looked.find((one) => one.fan === listed)), until: this.until()})
   }
 
   /** @param {Span} one */
@@ -141,7 +141,8 @@ export class Waterfall {
       : h('span', {class: 'fold'})
     const status = run.outcomeAt(one, this.n)
     const slot = one.kind === 'model' ? h('span', {class: 'soft'}, ` ${one.key.slice(one.key.lastIndexOf('!') + 1)}`) : null
-    const many = run.fanOf(one, this.n) ? h('span', {class: 'soft'}, ` ${numbered(one)}`) : one.kind === 'node' && (run.byPath.get(one.path)?.length ?? 0) > 1 ? h('span', {class: 'soft'}, ` #${one.iteration}`) : null
+    const tried = one.item && one.kind !== 'timer' ? `, try ${one.key.slice(one.key.lastIndexOf('.') + 1)}` : ''
+    const many = run.fanOf(one, this.n) ? h('span', {class: 'soft'}, ` ${numbered(one)}${tried}`) : one.kind === 'node' && (run.byPath.get(one.path)?.length ?? 0) > 1 ? h('span', {class: 'soft'}, ` #${one.iteration}`) : null
     const kind = one.kind in NAMES ? h('span', {class: 'kind'}, NAMES[one.kind]) : null
     const name = h('span', {role: 'gridcell', class: 'c0 span-name'}, toggle, chip(status, {small: true}), kind, h('span', {class: 'named', title: one.name}, fan ? `${grouped(run.begun(one, this.n).length)} × ` : null, one.name || one.path || 'run', many, slot, fan ? said(one) : null))
     const depth = one.depth + run.membersAround(one, this.n).length
@@ -300,3 +301,6 @@ function palette(element) {
   const found = Object.fromEntries(names.map((name) => [name.replace('-bar', ''), style.getPropertyValue(`--${name}`).trim()]))
   return {...found, font: style.fontFamily}
 }
+
+/** The item that a try is of. @param {Span} [one] */
+const itemOf = (one) => one?.item ?? one ?? null
