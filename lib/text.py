@@ -121,3 +121,21 @@ def encode_json(value: Any, enc_hook: Callable[[Any], Any] | None = None) -> byt
     except UnicodeEncodeError:
         plain = msgspec.to_builtins(value, str_keys=True, enc_hook=enc_hook)
         return msgspec.json.encode(normalise_json(plain))
+
+
+LINE_CHARS_MAX = 1_000
+"""A longer line of printed output or of a traceback is left out: a cut line could show part of a secret."""
+
+
+def last_lines(text: str, chars_max: int) -> str:
+    """Return as many of the last lines of a text as fit; a line with an ellipsis replaces the earlier ones."""
+    kept: list[str] = []
+    room = chars_max
+    for line in reversed(text.rstrip().split("\n")):
+        line = line if len(line) <= LINE_CHARS_MAX else f"… (a line of {len(line)} characters)"
+        room -= len(line) + 1
+        if room < 0:
+            kept.append("…")
+            break
+        kept.append(line)
+    return "\n".join(reversed(kept))

@@ -13,9 +13,6 @@ from callboard.lib.text import normalise_json, normalise_text
 MESSAGE_CHARS_MAX = 2000
 """Maximum length of a foreign error's text in a failure, and so in the log."""
 
-LINE_CHARS_MAX = 1_000
-"""A longer line of printed output or of a traceback is left out: a cut line could show part of a secret."""
-
 FAULTS_MAX = 5
 """Maximum number of places that a validation error names."""
 
@@ -29,20 +26,6 @@ SAID_CHARS_MAX = 200
 def shorten(text: str, chars_max: int = MESSAGE_CHARS_MAX) -> str:
     """Cut a text at a length, saying how much was left out."""
     return text if len(text) <= chars_max else f"{text[:chars_max]}… ({len(text) - chars_max} more characters)"
-
-
-def last_lines(text: str, chars_max: int) -> str:
-    """Return as many of the last lines of a text as fit; a line with an ellipsis replaces the earlier ones."""
-    kept: list[str] = []
-    room = chars_max
-    for line in reversed(text.rstrip().split("\n")):
-        line = line if len(line) <= LINE_CHARS_MAX else f"… (a line of {len(line)} characters)"
-        room -= len(line) + 1
-        if room < 0:
-            kept.append("…")
-            break
-        kept.append(line)
-    return "\n".join(reversed(kept))
 
 
 def with_printed(failure: Failure, printed: str) -> Failure:

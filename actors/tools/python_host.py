@@ -235,7 +235,7 @@ def _failure_of(code: str, message: str, error: BaseException) -> Refused:
         with suppress(Exception):
             stream.flush()
     own = traceback_of(error)
-    details = {"traceback": own} if own else None
+    details: dict[str, Any] = {"type": type(error).__name__, **({"traceback": own} if own else {})}
     return Refused(Failure(code, shorten(message), details=details), traceback.format_exc())
 
 

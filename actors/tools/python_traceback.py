@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 from traceback import StackSummary, TracebackException
 
-from callboard.actors.tools.failures import last_lines
+from callboard.lib.text import last_lines
 
 TRACEBACK_CHARS_MAX = 4_000
 """Maximum length of a traceback in a failure: its end is kept."""

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from callboard.actors.tools.failures import last_lines
+from callboard.lib.text import last_lines
 
 LINE_BYTES_MAX = 8192
 """A longer line is logged in pieces."""

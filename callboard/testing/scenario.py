@@ -23,6 +23,7 @@ from callboard.projections.run.run_result import RunResult
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.run.activation import Command
 from callboard.runtime.run.actor import RunActor
+from callboard.runtime.settings.logs import configure_for_client
 from callboard.service.client.errors import UsageInvalid
 from callboard.service.operations.results import result_of
 from callboard.service.operations.settlement import NotTaken
@@ -90,6 +91,7 @@ class Scenario:
             prices=prices,
             own_models=own_models,
         )
+        configure_for_client()
         self._runner = asyncio.Runner(loop_factory=VirtualLoop)
         self._log = CrashingLog()
         self._clock = VirtualClock()

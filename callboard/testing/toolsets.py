@@ -7,10 +7,11 @@ from typing import Any
 
 from callboard.actors.carrier import EffectFailed
 from callboard.actors.tools.failures import describe_error, tool_failed
-from callboard.actors.tools.python_signature import load_function
+from callboard.actors.tools.python_signature import ToolFunction, load_function
 from callboard.actors.tools.scripted import ScriptedTransport
 from callboard.actors.tools.tool import Opens, ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus.effects import Failure, McpTools, NatsTools, PythonTools, ScriptedTools, ToolSource, ToolSpec
+from callboard.bus.work import WORK, WorkContext
 from callboard.lib.finite_json import encode_finite
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_types import JSON
@@ -71,12 +72,28 @@ class _Functions(ScriptedTransport):
             if self._answering.scripts_step(tool, self._script) or not self._calls:
                 found = await self._answering.answer_step(tool, context.idempotency_key, input, self._script)
             else:
-                positional, named = self._functions[tool].bind(encode_json(input), context)
-                found = self._functions[tool].function(*positional, **named)
-                found = await found if inspect.isawaitable(found) else found
+                found = await self._call_function(self._functions[tool], input, context)
             return decode_json(encode_finite(found, lambda model: model.model_dump(mode="json")))
         except EffectFailed as failed:
             raise ToolFailed(failed.failure) from failed
         except Exception as error:
             raised = f"tool {tool} raised {describe_error(error)}"
             raise tool_failed("tool.failed", raised, {"type": type(error).__name__}) from error
+
+    async def _call_function(self, tool: ToolFunction, input: JSON, context: ToolCallContext) -> Any:
+        found: Any = None
+        positional, named = tool.bind(encode_json(input), context)
+        # The function may be a step.
+        work = WorkContext(context.run, context.path, context.idempotency_key, 1, context.on_progress, tool.spec.name)
+        token = WORK.set(work)
+        try:
+            found = tool.function(*positional, **named)
+            found = await found if inspect.isawaitable(found) else found
+        except Exception:
+            if not work.refused:
+                raise
+        finally:
+            WORK.reset(token)
+        if work.refused:
+            raise EffectFailed(work.refused[0])
+        return found

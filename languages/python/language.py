@@ -11,8 +11,9 @@ from callboard.bus.events import Outline, OutlineNode, Problem
 from callboard.languages.hosting import CODE_UNKNOWN
 from callboard.languages.language import RULES, Continuation, Definition, End, Needs, Plan, Stage
 from callboard.languages.problems import Tree, kind_of
-from callboard.languages.python.errors import ChildFailed, ContinueAsNew, ModelFailed, StepFailed, WorkflowFault
-from callboard.languages.python.frames import raised_at, where
+from callboard.languages.python.errors import ContinueAsNew, WorkflowFault
+from callboard.languages.python.failures import failure_of
+from callboard.languages.python.frames import where
 from callboard.languages.python.hosted import HOSTING, Hosted, Named, find_hosted
 from callboard.languages.python.inspection import WorkflowInspection
 from callboard.languages.python.likeness import alike_in_type
@@ -142,7 +143,7 @@ async def perform(found: Hosted, given: Any, stage: Stage) -> End:
     if isinstance(error, BadOutput):
         return End("failed", error=Failure("python.bad_output", without_addresses(str(error))))
     if error is not None:
-        return End("failed", error=failure_of(error, root))
+        return End("failed", error=failure_of(error, found.code))
     output = performed.task.result()
     stage.root.compares_by(alike_in_type(found.workflow.parameters.result, "output"))
     if performed.cancelled is not None:
@@ -169,21 +170,6 @@ def _continuation_in(error: BaseException) -> ContinueAsNew | None:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error if isinstance(error, ContinueAsNew) else None
-
-
-def failure_of(error: BaseException, root: str) -> Failure:
-    """Return the failure that the log records for an exception that has ended a workflow."""
-    at = raised_at(root, error)
-    details: dict[str, Any] = {"type": type(error).__name__, **({"at": at} if at else {})}
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-        at = raised_at(root, error) or at
-    place = f" ({at[-1]})" if at else ""
-    previous = error.failure if isinstance(error, StepFailed | ChildFailed | ModelFailed) else None
-    own = getattr(error, "code", None)
-    code = own if isinstance(own, str) and own else "python.failed"
-    message = without_addresses(f"{type(error).__name__}: {error}{place}")
-    return Failure(code, message, details=details, previous=previous)
 
 
 LANGUAGE = PythonLanguage()

@@ -16,6 +16,7 @@ from callboard.bus.work import WORK
 from callboard.languages.language import Ask, End, Expired, Instant, Node, Ok, Stage
 from callboard.languages.python import outside
 from callboard.languages.python.errors import ChildFailed, ContinueAsNew
+from callboard.languages.python.failures import failure_of
 from callboard.languages.python.hosted import Hosted, definition_of, find_hosted
 from callboard.languages.python.in_steps import refuse_in_step
 from callboard.languages.python.likeness import alike_in_input, alike_in_value
@@ -354,7 +355,10 @@ async def child(definition: "str | Workflow[..., Any]", input: Any = None, **sta
     loop = current_loop()
     if loop is None:
         if isinstance(definition, Workflow):
-            found = await definition(**definition.arguments(definition.input_for(plain_json(input))))
+            try:
+                found = await definition(**definition.arguments(definition.input_for(plain_json(input))))
+            except Exception as error:
+                raise ChildFailed("failed", failure_of(error)) from error
             return ChildRun(definition.parameters.result.encode(found))
         raise RunOnly("child starts a run, which needs a worker: callboard run FILE.py:NAME")
     node = loop.place("child", loop.where())

@@ -1,6 +1,6 @@
 """Steps: functions whose calls are effects. In a workflow a call is made by the run's worker, and recorded once.
 
-Outside of a workflow a step calls its function directly; one that is not a coroutine function runs on a thread.
+Outside of a workflow a step calls its function once, directly; one that is not a coroutine function runs on a thread.
 """
 
 import asyncio
@@ -8,7 +8,8 @@ import datetime as dt
 import inspect
 import re
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from contextvars import ContextVar
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 from uuid import uuid4
@@ -16,7 +17,7 @@ from weakref import WeakSet
 
 from msgspec import Struct
 
-from callboard.bus.effects import PythonTools
+from callboard.bus.effects import Failure, PythonTools
 from callboard.bus.work import WORK, Work, WorkContext
 from callboard.languages.language import Failed, Node, Ok
 from callboard.languages.python.errors import StepFailed
@@ -36,6 +37,10 @@ BACKOFF_MAX_S = 60.0
 RETRIES_MAX = 1_000
 
 SETTINGS = ("retries", "backoff", "retry_on", "timeout", "concurrency", "process")
+
+
+_CALLED_PLAINLY: ContextVar[bool] = ContextVar("called_plainly", default=False)
+"""Whether the function of a step is being called outside of a run."""
 
 
 class Step(Generic[P, R]):
@@ -78,9 +83,25 @@ class Step(Generic[P, R]):
         return self._in_workflow(loop, bound, loop.where())
 
     async def _plainly(self, bound: inspect.BoundArguments) -> R:
-        if self.is_coroutine:
-            return await self.function(*bound.args, **bound.kwargs)
-        return await asyncio.to_thread(self.function, *bound.args, **bound.kwargs)
+        """Call the function outside of a workflow.
+
+        :raises StepFailed: if it fails, as in a workflow; for another step that calls it, it raises its own exception
+        """
+        within = WORK.get() is not None or _CALLED_PLAINLY.get()
+        token = _CALLED_PLAINLY.set(True)
+        try:
+            if self.is_coroutine:
+                return await self.function(*bound.args, **bound.kwargs)
+            return await asyncio.to_thread(self.function, *bound.args, **bound.kwargs)
+        except Exception as error:
+            if within:
+                raise
+            kind = type(error).__name__
+            message = f"step {self.name} raised {kind}: {error}"
+            raise StepFailed(Failure("step.failed", message, details={"type": kind})) from error
+        finally:
+            with suppress(ValueError):  # the garbage collector closes a coroutine in another context
+                _CALLED_PLAINLY.reset(token)
 
     async def _in_workflow(self, loop: WorkflowLoop, bound: inspect.BoundArguments, source: str) -> R:
         codecs = self.parameters.codecs

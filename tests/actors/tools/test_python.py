@@ -265,7 +265,8 @@ async def test_an_exception_is_a_failure_with_the_traceback_of_the_tool_and_the_
     assert first == "Traceback (most recent call last):"
     assert re.fullmatch(rf'  File "{FIXTURES}/functions.py", line \d+, in fails', place)
     assert last == "ValueError: cannot do that with 6 letters"
-    assert set(failure.details) == {"traceback"}
+    assert set(failure.details) == {"type", "traceback"}
+    assert failure.details["type"] == "ValueError"
     logged = next(log["traceback"] for log in logs if log["event"] == "tool.failed")
     assert "python_host.py" in logged
 
