@@ -1,7 +1,8 @@
 """The HTTP server, which shuts down in an orderly way when its task is cancelled.
 
 The protocol of a connection has two bounds that uvicorn lacks: the time for the head of a request, and the number of
-connections. So clients that send nothing cannot lock out others.
+connections. So clients that send nothing cannot lock out others. And it refuses a request whose end a proxy before it
+may see at another place, so that nothing is taken for a further request that was a part of the body for the proxy.
 """
 
 import asyncio
@@ -44,12 +45,32 @@ def connections_max() -> int:
     return max(1, min(CONNECTIONS_MAX, int(descriptors * DESCRIPTORS_SHARE)))
 
 
+class _UnambiguousConnection(h11.Connection):
+    """Reads requests, and refuses one with both lengths, or with chunks in HTTP/1.0 (RFC 9112, 6.1).
+
+    h11 reads the chunks then, and a proxy may count the bytes.
+    """
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = {name for name, _value in event.headers}
+            old = event.http_version < b"1.1"
+            if b"transfer-encoding" in names and (old or b"content-length" in names):
+                raise h11.RemoteProtocolError("the length of the body is ambiguous")
+        return event
+
+
 class BoundedProtocol(H11Protocol):
     """One connection. It is closed if there are too many, or if the head of a request does not arrive in time."""
 
     head_wait_s = HEAD_WAIT_S
     _logged_at = 0.0
     _head_timer: asyncio.TimerHandle | None = None
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.conn = _UnambiguousConnection(h11.SERVER)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

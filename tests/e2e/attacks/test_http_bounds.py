@@ -1,6 +1,7 @@
 """Clients that open connections and send next to nothing keep no others out."""
 
 import json
+import re
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -58,6 +59,29 @@ async def test_a_head_that_does_not_come_ends_its_connection(sent: bytes, monkey
         with anyio.fail_after(PATIENCE_S):
             await until_closed(stream)
         await stream.aclose()
+        assert await answered(port)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked",
+        "HTTP/1.1\r\nHost: x\r\ntransfer-encoding: chunked\r\ncontent-length: 4",
+        "HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked",
+        "HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nContent-Length: 5",
+    ],
+)
+async def test_a_request_of_ambiguous_length_is_refused_and_what_follows_it_is_not_read(head: str) -> None:
+    follows = "0\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n"
+    async with served() as port:
+        stream = await anyio.connect_tcp("127.0.0.1", port)
+        await stream.send(f"GET / HTTP/1.1\r\nHost: x\r\n\r\nPOST / {head}\r\n\r\n{follows}".encode())
+        found = b""
+        with anyio.fail_after(PATIENCE_S), suppress(anyio.EndOfStream):
+            while True:
+                found += await stream.receive()
+        await stream.aclose()
+        assert re.findall(rb"HTTP/1.1 (\d+)", found) == [b"200", b"400"]
         assert await answered(port)
 
 
