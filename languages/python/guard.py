@@ -20,8 +20,10 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import Any, NoReturn
 
+from callboard.languages.python import waiting
 from callboard.languages.python.errors import NotInWorkflow
 from callboard.languages.python.loop import WorkflowLoop, current_loop
+from callboard.languages.python.rules import SAME_IN_ALL_PYTHONS
 
 REFUSED = {
     "open": "opens a file",
@@ -79,6 +81,7 @@ def install() -> None:
     _replace_clocks()
     _replace_chance()
     _replace(asyncio, "as_completed", _make_as_completed(asyncio.as_completed))
+    _replace(asyncio, "wait_for", _make_wait_for(asyncio.wait_for))
     # It would set the loop of the worker's thread to one that ends with the run.
     _replace(asyncio, "set_event_loop", lambda _loop, _given: None)
     # ``gather`` makes its future itself, without its loop.
@@ -223,11 +226,20 @@ def _make_as_completed(original: Callable[..., Any]) -> Callable[..., Any]:
     """Make a form of ``asyncio.as_completed`` that starts coroutines in their order; the original starts a set."""
 
     def start_in_order(loop: WorkflowLoop, fs: Iterable[Any], **more: Any) -> Any:
+        if loop.rules >= SAME_IN_ALL_PYTHONS:
+            return waiting.as_completed(fs, **more)
         if not asyncio.isfuture(fs) and not asyncio.iscoroutine(fs):
             fs = [asyncio.ensure_future(one, loop=loop) for one in dict.fromkeys(fs)]
         return original(fs, **more)
 
     return start_in_order
+
+
+def _make_wait_for(original: Callable[..., Any]) -> Callable[..., Any]:
+    def wait(loop: WorkflowLoop, *args: Any, **named: Any) -> Any:
+        return (waiting.wait_for if loop.rules >= SAME_IN_ALL_PYTHONS else original)(*args, **named)
+
+    return wait
 
 
 class _Drawn(random.Random):

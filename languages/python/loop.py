@@ -30,7 +30,7 @@ from callboard.languages.language import Cancelled, Collection, Failed, Node, Ok
 from callboard.languages.python.addresses import Addresses
 from callboard.languages.python.errors import NotInWorkflow, WorkflowFault
 from callboard.languages.python.frames import is_own
-from callboard.languages.python.rules import LATEST
+from callboard.languages.python.rules import LATEST, SAME_IN_ALL_PYTHONS
 from callboard.lib.foreign_errors import is_foreign
 
 T = TypeVar("T")
@@ -49,6 +49,9 @@ DRAWN_BITS = 52
 
 CLOSES_MAX = 1_000
 """How often a dropped coroutine is closed that awaits again instead of ending."""
+
+CLOSING = "closing"
+"""The path of the tasks that close generators which the workflow has left."""
 
 _LOOPS = count(1)
 
@@ -425,7 +428,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def _finalize(self, generator: Any) -> None:
         self._generators.discard(generator)
         if not self._dead:
-            self.create_task(generator.aclose())
+            # When it happens may depend on the garbage collector.
+            path = CLOSING if self.rules >= SAME_IN_ALL_PYTHONS else None
+            self.create_task(generator.aclose(), path=path)
 
     # -- the interface for asyncio and anyio ---------------------------------------------------------------------------
 
@@ -495,10 +500,12 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         if self._dead:
             # It never begins.
             coro.close()
-        default = self.addresses.next_default_name()
+        counts = path != CLOSING
+        default = self.addresses.next_default_name() if counts else CLOSING
         parent = asyncio.current_task(self)
         name = default if name is None else str(name)
-        task = NumberedTask(coro, number=self.next_number(), loop=self, name=name, context=context, **more)
+        number = self.next_number() if counts else 0
+        task = NumberedTask(coro, number=number, loop=self, name=name, context=context, **more)
         self.addresses.add(task, parent, default, path)
         self._tasks.add(task)
         return task

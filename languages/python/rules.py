@@ -17,5 +17,9 @@ ALL_APPROVALS = 4
 """Each of several settings of a graph or an agent that demand an approval holds. Before, a durable graph that another
 one called had the settings of that one only, and calls of tools that a provider makes were not asked about."""
 
-LATEST = 4
+SAME_IN_ALL_PYTHONS = 5
+"""Tasks and timers have addresses that do not depend on how a version of asyncio is built: `waiting` has the functions
+that differ, and the tasks that close generators are not numbered among those of the workflow."""
+
+LATEST = 5
 """The generation of newly admitted runs."""
