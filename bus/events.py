@@ -324,7 +324,8 @@ class Environment(Struct, frozen=True, omit_defaults=True):
     ``default_model`` is an exact name. ``models`` contains an exact name for each provider. ``stand_in`` is the model
     that answers instead of all of them. ``skills`` says for each requirement of skills whether it is available.
     ``lacking`` lists the environment variables that are not set, by the name of what needs them. ``providers`` contains
-    the contracts of providers that are not built in, by URI. ``runtime`` contains versions.
+    the contracts of providers that are not built in, by URI. ``runtime`` contains versions. ``prefixes`` are the
+    beginnings of names of models that identify their provider; in older logs there are none, and names are as given.
     """
 
     runtime: dict[str, str] = {}
@@ -335,6 +336,7 @@ class Environment(Struct, frozen=True, omit_defaults=True):
     lacking: dict[str, list[str]] = {}
     offline: bool = False
     providers: dict[str, JSON] = {}
+    prefixes: dict[str, str] = {}
 
 
 class RunStart(Fact, frozen=True):

@@ -20,7 +20,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from callboard.bus.effects import ModelUsage, Usage, model_usage
+from callboard.bus.effects import LONG_TOKENS, ModelUsage, Usage, model_usage
+from callboard.bus.model_names import PREFIXES, exact_name
 
 PICO = 10**12
 """The number of units in a dollar; costs are added in these units."""
@@ -28,8 +29,11 @@ PICO = 10**12
 _PER_TOKEN = PICO // 10**6
 """A price of one dollar per million tokens, in units per token."""
 
-_SNAPSHOT = re.compile(r"-20\d\d-?[01]\d-?[0-3]\d$")
-"""The date at the end of a model's name."""
+_SNAPSHOT = re.compile(r"(?:[-@]20\d\d-?[01]\d-?[0-3]\d|[-@]latest)$")
+"""The date, or the word, at the end of the name of a model's snapshot."""
+
+_MODEL = re.compile(r"[^\s:/]+(?::\S+)?")
+"""The name of a model in a table, or a pattern of names."""
 
 _ALWAYS = dt.date(1, 1, 1)
 
@@ -114,6 +118,7 @@ class Prices:
 
     def price(self, model: str, at: dt.datetime, over: int = 0) -> Price | None:
         """Return the price of a model at an instant, for inputs of more than ``over`` tokens; None if it is unknown."""
+        model = exact_name(model)
         for rows in self._of(model):
             day = at.astimezone(dt.UTC).date()
             held = [row for row in rows if (row.since or _ALWAYS) <= day and row.over <= over]
@@ -124,7 +129,7 @@ class Prices:
     @property
     def digest(self) -> str:
         """A digest of the table's content."""
-        rows = msgspec.json.encode(self._rows, order="sorted")
+        rows = b"exact names " + msgspec.json.encode(self._rows, order="sorted")
         return sha256(rows + (self._behind.digest.encode() if self._behind is not None else b"")).hexdigest()[:12]
 
     def _of(self, model: str) -> Iterator[Sequence[Price]]:
@@ -155,13 +160,22 @@ class Prices:
 def read_prices(table: Mapping[str, Any]) -> tuple[dict[str, list[Price]], dict[str, str]]:
     """Read a table from a configuration: for each model a row, several rows, or one number for input and output.
 
-    Return the table, and the problems by their place.
+    Return the table by the exact names of models, and the problems by their place.
     """
     found: dict[str, list[Price]] = {}
     wrong: dict[str, str] = {}
-    for model, given in table.items():
+    for name, given in table.items():
+        model = exact_name(name)
+        if not _MODEL.fullmatch(model):
+            wrong[name] = (
+                f"is not the name of a model, which is `provider:model` or begins with {' or '.join(PREFIXES)}"
+            )
+        if model in found:
+            wrong[name] = f"is given twice: it is the same model as {model}"
+        if given == []:
+            wrong[name] = "has no price"
         for index, row in enumerate(given if isinstance(given, list) else [given]):
-            where = f"{model}[{index}]" if isinstance(given, list) else model
+            where = f"{name}[{index}]" if isinstance(given, list) else name
             flat = isinstance(row, int | float | str | Decimal) and not isinstance(row, bool)
             try:
                 price = msgspec.convert({"input": row, "output": row} if flat else row, Price, strict=False)
@@ -171,6 +185,11 @@ def read_prices(table: Mapping[str, Any]) -> tuple[dict[str, list[Price]], dict[
             amounts = [price.input, price.output, price.cache_read or Decimal(), price.cache_write or Decimal()]
             if any(_exact(amount) is None for amount in amounts):
                 wrong[where] = f"expected a price from 0 to {DOLLARS_MAX} with at most 6 decimals"
+            if price.over not in (0, *LONG_TOKENS):
+                sizes = ", ".join(map(str, sorted(LONG_TOKENS)))
+                wrong[where] = f"`over` is one of {sizes}, the sizes by which usage is counted; it is {price.over}"
+            if any((price.since, price.over) == (other.since, other.over) for other in found.get(model, [])):
+                wrong[where] = "has the same `since` and `over` as another price of this model"
             found.setdefault(model, []).append(price)
     return found, wrong
 

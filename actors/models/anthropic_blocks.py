@@ -36,7 +36,7 @@ class Block(Struct):
         return self.members["type"] in THINKING
 
     def add(self, delta: Mapping[str, JSON]) -> int:
-        """Add a delta; return the number of its characters. A text goes on the text of the same name."""
+        """Add a delta; return the number of its characters. A text is appended to the text of the same name."""
         chars = 0
         for name, piece in delta.items():
             if name == "type" or piece is None:

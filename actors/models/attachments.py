@@ -1,9 +1,9 @@
-"""Attachments: what a provider adds to a message or a call besides its text and input, and wants to get back. Pure.
+"""Attachments: data that a provider adds to a message or a call, and that the next request must contain. Pure.
 
 Examples are signed or encrypted thinking, the phase of a message, and results of the provider's own tools. They are
 recorded with the turn as one text (``thought``), a JSON object with the API and a list of parts in the order of the
-answer. A number stands for that many characters of the answer's text, which the log has anyway; so does the member
-``chars`` of a part. Older logs have the list alone.
+answer. A number counts characters of the answer's text, which the log has anyway; so does the member ``chars`` of a
+part. Older logs have the list alone.
 """
 
 from collections import deque
@@ -97,7 +97,7 @@ def _length(parts: Sequence[Any]) -> int:
 
 
 def continue_reply(earlier: ProviderReply, reply: ProviderReply, api: str) -> ProviderReply:
-    """Return the reply of a turn that was paused and then went on; the text of ``reply`` has that of ``earlier``."""
+    """Return the reply of a turn that continued after a pause; the text of ``reply`` has that of ``earlier``."""
     before = unseal(api, earlier.thought)
     progress = "\n\n".join(text for text in (earlier.progress, reply.progress) if text)
     if not reply.tool_calls:

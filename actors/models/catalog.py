@@ -33,6 +33,7 @@ from callboard.actors.models.stream_reader import NO_KEY
 from callboard.actors.models.turn_limits import Lane, Lanes
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event
+from callboard.bus.model_names import PREFIXES, exact_name
 
 
 class Means(Struct, frozen=True):
@@ -45,7 +46,7 @@ class Means(Struct, frozen=True):
 
 
 class Provider(Struct, frozen=True):
-    """A provider of models: how it is opened, its default model, and the prefixes of its models' names.
+    """A provider of models: how it is opened, and its default model.
 
     ``default`` is empty if there is none, and so is ``embedding``, its default for embeddings. ``keys`` are the
     variables of the environment that hold its secrets, ``variables`` patterns of all that it reads there. ``extra`` is
@@ -56,7 +57,6 @@ class Provider(Struct, frozen=True):
 
     open: Callable[[Means], Model]
     default: str
-    prefixes: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     extra: str = ""
@@ -109,7 +109,6 @@ PROVIDERS: Mapping[str, Provider] = {
     "anthropic": Provider(
         _anthropic,
         anthropic.DEFAULT_MODEL,
-        prefixes=("claude-",),
         keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
         variables=("ANTHROPIC_*",),
         parameters=frozenset(anthropic_messages.PARAMETERS),
@@ -117,7 +116,6 @@ PROVIDERS: Mapping[str, Provider] = {
     "openai": Provider(
         _openai,
         openai.DEFAULT_MODEL,
-        prefixes=("gpt-",),
         keys=("OPENAI_API_KEY",),
         variables=("OPENAI_*",),
         extra="openai",
@@ -128,7 +126,6 @@ PROVIDERS: Mapping[str, Provider] = {
     "gemini": Provider(
         _gemini,
         gemini.DEFAULT_MODEL,
-        prefixes=("gemini-",),
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         variables=("GEMINI_*", "GOOGLE_API_KEY", "GOOGLE_GEMINI_*", "GOOGLE_GENAI_*"),
         extra="gemini",
@@ -187,12 +184,12 @@ def resolve(spec: str, providers: Providers = PROVIDERS) -> tuple[str, str]:
     :raises ModelFailed: ``model.unknown``, listing the known names
     """
     name, colon, model = spec.strip().partition(":")
-    if name in providers and (model or (not colon and providers[name].default)):
-        return name, model or providers[name].default
-    for provider, entry in providers.items():
-        if not colon and entry.prefixes and name.startswith(entry.prefixes):
-            return provider, name
-    prefixes = [f"{prefix}…" for entry in providers.values() for prefix in entry.prefixes]
+    if not colon and name in providers and providers[name].default:
+        return name, providers[name].default
+    provider, _, model = exact_name(spec).partition(":")
+    if model and provider in providers:
+        return provider, model
+    prefixes = [f"{prefix}…" for prefix in PREFIXES]
     names = [
         f"{provider}[:<model>]" if entry.default else f"{provider}:<model>" for provider, entry in providers.items()
     ]

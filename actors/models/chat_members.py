@@ -51,7 +51,7 @@ def _comes_in_pieces(name: str, *, below: bool) -> bool:
 
 
 def _add_item(items: list[Any], new: Any) -> int:
-    """Add an item to a list: to the one that it goes on with, or as another."""
+    """Add an item to a list: to the one that it continues, or as another."""
     if isinstance(new, dict):
         old = next((item for item in reversed(items) if _goes_on(item, new, is_last=item is items[-1])), None)
         if old is not None:
@@ -62,7 +62,7 @@ def _add_item(items: list[Any], new: Any) -> int:
 
 
 def _goes_on(old: Any, new: Mapping[str, Any], *, is_last: bool) -> bool:
-    """Return whether an item goes on with an older one: that of the same index and type, or else the last one, if it
+    """Return whether an item continues an older one: that of the same index and type, or else the last one, if it
     has a text and no signature yet."""
     if not isinstance(old, dict) or new.get("type", old.get("type")) != old.get("type"):
         return False

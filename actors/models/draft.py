@@ -30,7 +30,7 @@ PARTS_BETWEEN = "\n\n"
 """What separates the messages of one answer."""
 
 PAUSED = frozenset({"pause_turn"})
-"""Stop reasons with which a provider wants its unfinished answer back, and then goes on."""
+"""Stop reasons with which a provider asks for its unfinished answer, to continue it."""
 
 SHOWN_CHARS_MAX = 200
 """How much of an unreadable input is shown to the model."""
@@ -77,9 +77,9 @@ class Draft:
         self.stop_reason = ""
         self.calls: list[Call] = []
         self.thought = ""
-        """What the provider attached to the message and wants back, as it is recorded."""
+        """The attachments of the message, as they are recorded."""
         self.commentary = False
-        """All text so far is commentary, after which the provider goes on."""
+        """All text so far is commentary, which the provider will continue with an answer."""
         self._progress: list[str] = []
         self._text: list[str] = []
         self._earlier = 0
@@ -92,7 +92,7 @@ class Draft:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the provider goes on with the answer once it gets it back."""
+        """Whether the provider continues the answer when it is sent back."""
         return not self.calls and (self.stop_reason in PAUSED or self.commentary)
 
     def resume(self, text: str) -> None:

@@ -127,7 +127,7 @@ def _id(id: str) -> dict[str, str]:
 
 
 def seal_call(since: Sequence[Any], signature: str) -> str:
-    """Return what is recorded with a call: its signature alone, or with the signed parts since the previous call."""
+    """Return the recorded text of a call: its signature alone, or with the signed parts since the previous call."""
     if not any(isinstance(part, dict) for part in since):
         return signature
     return seal(API, [*since, {"call": True, "signature": signature}])
@@ -138,7 +138,7 @@ def _parts_of(thought: str) -> list[Any]:
 
 
 def _signed(signature: object) -> dict[str, bytes]:
-    """Return a part's signature, which some models require; a text that does not come from Gemini is none."""
+    """Return a part's signature, which some models require; nothing for a text that does not come from Gemini."""
     try:
         found = b64decode(signature, altchars=b"-_", validate=True) if isinstance(signature, str) else b""
     except (binascii.Error, ValueError):

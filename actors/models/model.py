@@ -67,8 +67,8 @@ class SpokenReply(ModelReply, frozen=True):
 class ProviderReply(SpokenReply, frozen=True):
     """A reply of a provider. ``thought`` is what it attached to the message, not to a call (`ToolUse`), and wants back.
     ``requests`` has the usage of each request, if several used anything; ``unmetered``: the
-    provider reported no usage of the answer. One that is ``paused`` is not the answer yet: the provider wants it back,
-    and goes on from there."""
+    provider reported no usage of the answer. A ``paused`` one is unfinished: the provider continues it when it is sent
+    back."""
 
     requests: list[Usage] = field(default_factory=list[Usage])
     unmetered: bool = False

@@ -27,7 +27,7 @@ class ChatCall(Call):
     """How often its name has come."""
     ids: set[str] = field(default_factory=set[str])
     is_sure: bool = True
-    """The call is one of its own, even if no input comes for it."""
+    """Whether it is a separate call, even if no input comes for it."""
     more: dict[str, Any] = field(default_factory=dict[str, Any])
     """Members that the provider attached to the call, those of ``function`` under that name."""
 

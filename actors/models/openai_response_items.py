@@ -1,7 +1,7 @@
 """The items of a response of OpenAI's Responses API, as they are recorded and sent back. Pure.
 
 The provider stores nothing (``store`` is false), so it needs its thinking back with the tools' answers, encrypted; the
-``phase`` of each message; and the items of its own tools.
+``phase`` of each message; and the items of the tools that it runs itself.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
-"""Paused turns: a provider may stop before its answer is complete, to go on once it gets back what it has said so far.
+"""Paused turns: a provider may stop before its answer is complete, and continue when the answer so far is sent back.
 
-Claude does so while it uses tools of its own (``pause_turn``), and OpenAI's newer models may end with a commentary. All
+Claude does so while its provider runs tools (``pause_turn``), and OpenAI's newer models may end with a commentary. All
 requests together are one turn: its text is that of the answer, and what was said before a pause is progress.
 """
 
@@ -19,7 +19,7 @@ PAUSES_MAX = 16
 
 
 class Course:
-    """The course of one turn: the ``turn`` with the answer so far, what is omitted from its requests, its usage.
+    """The course of one turn: the ``turn`` with the answer so far, the omitted parts of its requests, its usage.
 
     A try that fails is begun again after the last pause. ``api`` is the name under which the adapter seals attachments.
     """

@@ -23,6 +23,7 @@ from callboard.bus import events as ev
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Environment, Event
 from callboard.bus.log.payloads import INLINE_BYTES_MAX
+from callboard.bus.model_names import PREFIXES
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.subjects import RunRef
 from callboard.bus.work import Work
@@ -128,6 +129,7 @@ class Services:
         return Environment(
             default_model="scripted",
             stand_in="" if self.own_models else "scripted",
+            prefixes=dict(PREFIXES),
             skills={what: what not in lacking for what in plan.needs.skills},
             lacking=lacking,
             offline="source" not in self.effects_scripted or bool(plan.options.get("offline", False)),

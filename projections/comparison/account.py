@@ -185,7 +185,8 @@ class Accounting:
             others["variables"] = {str(n): values for n, values in forked.variables.items()}
         if self._start is None:
             return {name: message[name] for name in ("input", "arguments", "options") if name in message} | others
-        environment = msgspec.to_builtins(self._start.environment)
+        # The prefixes say how names of models are read; the names themselves are compared with the turns.
+        environment = msgspec.to_builtins(msgspec.structs.replace(self._start.environment, prefixes={}))
         if self._defaults:
             others = {name: value for name, value in others.items() if name not in _OF_STAND_INS}
             who = stand_in(environment.get("stand_in", ""), environment.get("default_model", ""))

@@ -7,6 +7,7 @@ models of both runs count as one.
 from collections.abc import Sequence
 
 from callboard.bus.events import Event, ModelCall, RunAccepted, RunStart
+from callboard.bus.model_names import exact_name
 from callboard.bus.stand_ins import stands_in
 from callboard.projections.projection import known_payload
 
@@ -27,7 +28,7 @@ def stand_in(kind: str, default: str) -> str:
 
 def compared_model(call: ModelCall, defaults: frozenset[str]) -> str:
     """Return the model of a turn as it is compared: the one that the definition names, or the default one."""
-    return DEFAULT if call.model in defaults else call.model
+    return DEFAULT if call.model in defaults else exact_name(call.model)
 
 
 def _who_answered(events: Sequence[Event]) -> tuple[str, str]:

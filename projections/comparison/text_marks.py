@@ -122,7 +122,7 @@ def _changed(removed: str, added: str) -> tuple[Mark, Mark]:
 
 
 def _joined(marks: Iterable[Mark]) -> list[Mark]:
-    """Join equal stretches, and between them what is removed and what is added; leave out empty stretches."""
+    """Join equal stretches, and between them the removed and the added ones; leave out empty stretches."""
     found: list[Mark] = []
     for _, group in groupby((mark for mark in marks if mark.text), lambda mark: mark.kind == "equal"):
         stretches = list(group)

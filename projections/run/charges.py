@@ -2,6 +2,7 @@
 
 from callboard.bus.effects import ModelUsage, parts, used_by
 from callboard.bus.events import ChildEnd, EffectResult, Event, ModelCall, ModelResult, Payload
+from callboard.bus.model_names import exact_name
 from callboard.bus.prices import Cost, Prices, list_prices
 from callboard.bus.stand_ins import model_name
 from callboard.projections.projection import known_payload
@@ -47,4 +48,4 @@ def model_of(result: ModelResult, closed: Opened | None) -> str:
     """Return the model of a turn, or the stand-in that answered for it."""
     if closed and isinstance(closed.payload, ModelCall):
         return model_name(closed.payload)
-    return result.model or result.response_model or ""
+    return exact_name(result.model or result.response_model or "")

@@ -26,7 +26,13 @@ PROVIDER = "provider"
 def provider_model(call: ModelCall) -> str:
     """Return the model's name at its provider, as OpenTelemetry expects it. A stand-in keeps its own name."""
     name = model_name(call)
-    return name.partition(":")[0] if stands_in(name) else name.removeprefix(f"{call.provider}:")
+    return name.partition(":")[0] if stands_in(name) else name.removeprefix(f"{provider_of(call)}:")
+
+
+def provider_of(call: ModelCall) -> str:
+    """Return the provider of a model call; empty if its model's name does not say it."""
+    provider, colon, _ = model_name(call).partition(":")
+    return call.provider or (provider if colon else "")
 
 
 def kind_and_name(payload: Payload) -> tuple[str, str]:

@@ -27,10 +27,11 @@ from callboard.bus.events import (
     RunParked,
     ToolCall,
 )
+from callboard.bus.model_names import exact_name
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.stand_ins import model_name
 from callboard.projections.projection import known_payload
-from callboard.projections.run.effects import external_outcome, kind_and_name, outcome_of, provider_model
+from callboard.projections.run.effects import external_outcome, kind_and_name, outcome_of, provider_model, provider_of
 from callboard.projections.run.intents import Opened, OpenIntents
 from callboard.projections.spans import semconv
 from callboard.projections.trace.node_tree import Place
@@ -153,10 +154,10 @@ class Metrics:
         duration_s = (event.time - closed.event.time).total_seconds()
         labels: Labels
         match closed.payload:
-            case ModelCall(provider=provider) as call:
+            case ModelCall() as call:
                 replied = payload if isinstance(payload, ModelResult) else None
                 labels = {semconv.OPERATION_NAME: semconv.CHAT, semconv.REQUEST_MODEL: provider_model(call)}
-                if name := (replied.provider if replied else "") or provider:
+                if name := (replied.provider if replied else "") or provider_of(call):
                     labels[semconv.PROVIDER_NAME] = semconv.provider_name(name)
                 if replied:
                     self._count_tokens(replied.usage, labels)
@@ -186,7 +187,7 @@ class Metrics:
     def _count_unannounced(self, run: _Run, event: Event, payload: Payload) -> None:
         """Count the usage of an outcome whose intent this fold has not seen: it is older, or of a fork's origin."""
         if isinstance(payload, ModelResult | EffectResult) and payload.model:
-            name, _, model = payload.model.partition(":")
+            name, _, model = exact_name(payload.model).partition(":")
             operation = semconv.CHAT if isinstance(payload, ModelResult) else semconv.EMBEDDINGS
             labels: Labels = {semconv.OPERATION_NAME: operation, semconv.REQUEST_MODEL: model or name}
             self._count_tokens(payload.usage, {**labels, semconv.PROVIDER_NAME: semconv.provider_name(name)})

@@ -27,7 +27,7 @@ from callboard.bus.events import (
     ToolCall,
 )
 from callboard.lib.json_types import JSON
-from callboard.projections.run.effects import provider_model
+from callboard.projections.run.effects import provider_model, provider_of
 from callboard.projections.spans import semconv
 from callboard.projections.spans.span import Attribute, SpanKind
 from callboard.projections.spans.span_effects import Catalogue, effect_outcome, effect_span
@@ -93,7 +93,7 @@ def agent_attributes(call: ModelCall, name: Attribute, title: Attribute | None) 
         semconv.OPERATION_NAME: semconv.INVOKE_AGENT,
         semconv.AGENT_NAME: name,
         semconv.AGENT_DESCRIPTION: title,
-        semconv.PROVIDER_NAME: semconv.provider_name(call.provider),
+        semconv.PROVIDER_NAME: semconv.provider_name(provider_of(call)),
         semconv.REQUEST_MODEL: provider_model(call),
     }
 
@@ -101,7 +101,7 @@ def agent_attributes(call: ModelCall, name: Attribute, title: Attribute | None) 
 def _chat(call: ModelCall) -> dict[str, Attribute | None]:
     return {
         semconv.OPERATION_NAME: semconv.CHAT,
-        semconv.PROVIDER_NAME: semconv.provider_name(call.provider),
+        semconv.PROVIDER_NAME: semconv.provider_name(provider_of(call)),
         semconv.REQUEST_MODEL: provider_model(call),
         semconv.REQUEST_MAX_TOKENS: call.max_output_tokens,
         semconv.REQUEST_TEMPERATURE: call.temperature,

@@ -16,6 +16,7 @@ from callboard.bus.conversation import Memory
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, ForkedFrom, Payload
 from callboard.bus.log.successors import SUCCESSOR_KEY
+from callboard.bus.model_names import exact_name
 from callboard.bus.work import TurnWork, Work
 from callboard.languages.language import Ask, Instant, RunInfo
 from callboard.lib.json_types import JSON
@@ -128,7 +129,9 @@ class Asks:
         elif self._forked is not None and self._forked.default_model:
             default, stand_in = self._forked.default_model, self._forked.stand_in
         model = named or default
-        return environment.models.get(model, model), stand_in
+        if not environment.prefixes:  # an older log, which records the name as it is given
+            return environment.models.get(model, model), stand_in
+        return environment.models.get(model.strip()) or exact_name(model, environment.prefixes), stand_in
 
     def _as_recorded(self, key: str, intent: Payload) -> Payload:
         """Return an intent as a replay compares it. The start of a child whose definition is code names the sources

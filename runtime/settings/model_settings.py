@@ -12,7 +12,9 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter
 
 from callboard.actors.models.catalog import API, PROVIDERS, Endpoint
+from callboard.bus.model_names import exact_name
 from callboard.bus.prices import read_prices
+from callboard.bus.stand_ins import STAND_INS
 from callboard.features.budgets.allowances import Allowance
 from callboard.runtime.settings.tables import DEFERRED, Reading, Table
 
@@ -70,6 +72,9 @@ def _read_prices(given: Any, reading: Reading) -> dict[str, Any] | None:
     table = reading.validate(_PRICE_SHAPE, given)
     for place, why in read_prices(table or {})[1].items():
         reading.wrong(why, place)
+    for name in table or {}:
+        if not (":" in exact_name(name) or "*" in name or name in STAND_INS):
+            reading.wrong("is not the name of a model: name its provider too, as `provider:model`", name)
     return None if reading.problems else table
 
 

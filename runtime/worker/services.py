@@ -33,6 +33,7 @@ from callboard.bus import events as ev
 from callboard.bus import tracecontext
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Environment, Event, Problem
+from callboard.bus.model_names import PREFIXES
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.queue import Outbox
 from callboard.bus.nats.stream import bucket_of
@@ -230,6 +231,7 @@ class Services:
             runtime=self._runtime,
             default_model=exact(spec, known) if spec else "",
             models={name: exact(name, known) for name in names},
+            prefixes=dict(PREFIXES),
             stand_in=stand_in if stand_in in STAND_INS else "",
             skills={what: what not in lacking for what in needs.skills},
             lacking=lacking,

@@ -112,6 +112,29 @@ def test_what_is_no_price_is_refused(row: Any) -> None:
     assert list(read_prices({"x": row})[1]) == ["x[0]" if isinstance(row, list) else "x"]
 
 
+@pytest.mark.parametrize("suffix", ["", "-20251001", "@20251001", "-2025-10-01", "-latest"])
+def test_a_model_has_one_price_under_all_its_names(suffix: str) -> None:
+    name = f"claude-haiku-4-5{suffix}"
+    assert usd(name, Usage(1_000_000)) == usd(f"anthropic:{name}", Usage(1_000_000)) == 1
+    for key in ("claude-haiku-4-5", "anthropic:claude-haiku-4-5", "claude-haiku-*"):
+        assert usd(name, Usage(1_000_000), table=prices(**{key: 7})) == 7
+
+
+@pytest.mark.parametrize(
+    ("table", "places"),
+    [
+        ({"openai:x": {"input": 1, "output": 1, "over": 12345}}, ["openai:x"]),
+        ({"openai:x": [{"input": 1, "output": 1}, {"input": 2, "output": 2}]}, ["openai:x[1]"]),
+        ({"openai:x": []}, ["openai:x"]),
+        ({"claude-x": 1, "anthropic:claude-x": 2}, ["anthropic:claude-x"]),
+        ({"anthropic/claude-x": 1, "": 1, "a b": 1, ":x": 1}, ["anthropic/claude-x", "", "a b", ":x"]),
+        ({"openrouter:anthropic/claude-x": 1, "*": 1, "openai:x*": {"input": 1, "output": 1, "over": 100_000}}, []),
+    ],
+)
+def test_a_row_that_never_applies_is_refused(table: dict[str, Any], places: list[str]) -> None:
+    assert list(read_prices(table)[1]) == places
+
+
 def test_the_setting_is_a_table_or_its_json(tmp_path: Any) -> None:
     file = tmp_path / "callboard.toml"
     file.write_text('[prices]\nscripted = 1.00\n"openai:gpt-5" = [{since = 2026-12-01, input = 1, output = 2}]\n')
@@ -120,7 +143,7 @@ def test_the_setting_is_a_table_or_its_json(tmp_path: Any) -> None:
     assert json.loads(json.dumps(config.values()["prices"]))["scripted"] == 1.0
     given = load(env={"CALLBOARD_PRICES": '{"scripted": 2}'}, cwd=tmp_path / "elsewhere")
     assert usd("scripted", Usage(10, 90), table=given.price_table()) == 0.0002
-    for wrong in ("[1]", "{", '{"scripted": -1}'):
+    for wrong in ("[1]", "{", '{"scripted": -1}', '{"local": 1}'):
         with pytest.raises(ConfigInvalid, match="problem") as caught:
             load(env={"CALLBOARD_PRICES": wrong}, cwd=tmp_path / "elsewhere")
         assert "prices" in str(caught.value.problems[0])

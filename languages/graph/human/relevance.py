@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 
 from callboard.bus.effects import Failure, ModelReply, ModelRequest, user
+from callboard.bus.model_names import exact_name
 from callboard.languages.agent import find_json
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.human.interaction import Interaction
@@ -89,6 +90,9 @@ def model_of(work: Work, interaction: Interaction) -> str | None:
     named = interaction.analysis_model
     if named is None:
         return None if work.stage.info.environment.default_model else "openai:gpt-5-mini"
+    environment = work.stage.info.environment
+    if environment.prefixes:  # runs of older versions took every name without a provider for one of OpenAI
+        named = exact_name(environment.models.get(named, named), environment.prefixes)
     return named if ":" in named else f"openai:{named}"
 
 

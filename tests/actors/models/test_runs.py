@@ -28,14 +28,15 @@ SCHEMA = {
 
 @asynccontextmanager
 async def deployment(folder: Path, **settings: Any) -> AsyncGenerator[tuple[Connection, ModelApi]]:
-    """A worker whose endpoints ``claude`` and ``chat`` are one server."""
+    """A worker whose endpoints ``claude`` and ``chat``, and whose provider ``anthropic``, are one server."""
     async with model_api() as server:
         endpoints = {
             "claude": {"api": "anthropic", "base_url": server.url, "key": "k", "model": "m"},
             "chat": {"api": "openai-chat", "base_url": f"{server.url}/v1", "key": "k", "model": "m"},
         }
         config = load({"data_dir": folder, "sync": "100ms", "endpoints": endpoints, **settings}, env={}, cwd=folder)
-        async with open_connection(config) as connection, open_worker(connection, {}):
+        env = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.url}
+        async with open_connection(config) as connection, open_worker(connection, env):
             yield connection, server
 
 
@@ -137,3 +138,17 @@ async def test_a_model_that_must_get_its_reasoning_back_can_use_tools(tmp_path: 
     assert (sent["reasoning_content"], sent["tool_calls"][0]["extra_content"]) == ("I should look.", {"signed": "s"})
     first, _ = of(payloads, ev.ModelResult)
     assert ("I should look." in first.thought, "signed" in first.tool_calls[0].thought) == (True, True)
+
+
+async def test_a_model_has_one_name_and_one_price_however_a_definition_names_it(tmp_path: Path) -> None:
+    names = ["claude-haiku-4-5", "anthropic:claude-haiku-4-5", " claude-haiku-4-5 "]
+    raw = document({id: {"model": name} for id, name in zip("abc", names, strict=True)}, [("a", "b"), ("b", "c")])
+    async with deployment(tmp_path) as place:
+        answers = [messages_api.saying("done") for _ in names]
+        payloads = await run(place, raw, *answers, model="claude-haiku-4-5", limits={"usd": 1})
+    [start], [end] = of(payloads, ev.RunStart), of(payloads, ev.RunEnd)
+    exact = "anthropic:claude-haiku-4-5"
+    assert (start.environment.default_model, end.status) == (exact, "completed")
+    assert [(call.model, call.provider) for call in of(payloads, ev.ModelCall)] == [(exact, "anthropic")] * 3
+    assert {result.model for result in of(payloads, ev.ModelResult)} == {one.model for one in end.models} == {exact}
+    assert of(payloads, ev.RunPaused) == []

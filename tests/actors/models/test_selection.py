@@ -71,8 +71,8 @@ async def test_a_scripted_run_asks_nobody(tmp_path: Path) -> None:
         await ended(connection, start("first", "scripted", script=SCRIPT))
         await ended(connection, start("again", "recorded:first"))
         for run, said, name in (
-            ("first", "the script answers for claude-that-nobody-pays-for", "scripted"),
-            ("again", "an earlier run answers for claude-that-nobody-pays-for", "recorded"),
+            ("first", "the script answers for anthropic:claude-that-nobody-pays-for", "scripted"),
+            ("again", "an earlier run answers for anthropic:claude-that-nobody-pays-for", "recorded"),
         ):
             events = await connection.client.events(run)
             calls = [(event, call) for event in events if isinstance(call := ev.payload_of(event), ev.ModelCall)]
