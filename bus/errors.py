@@ -21,6 +21,7 @@
     │   └── ConfigInvalid        config.invalid        the configuration, with every problem at once
     ├── LogUnavailable           log.unavailable       the log gave no answer for too long; try again
     ├── LogUnreadable            log.unreadable        a run's log contains a message that is not an event of the run
+    ├── LogNewer                 log.newer             a run's log has an event that only a newer version knows
     ├── KeyMissing               key.missing           the key of an encrypted run is currently not available
     ├── RunLost                  run.lost              another writer has appended to the run; this one stops
     └── ReplayDiverged           replay.diverged       the run's log contains another request than the replay makes
@@ -302,6 +303,22 @@ class LogUnreadable(CallboardError):
         self.sequence = sequence
         self.subject = subject
         self.reason = reason
+
+
+class LogNewer(CallboardError):
+    """A run's log contains an event that this version does not know: its type, or a value in it. ``version`` is that of
+    the worker that recorded it, empty if that is unknown."""
+
+    CODE = "log.newer"
+
+    def __init__(self, ref: RunRef, n: int, event_type: str, reason: str, *, version: str, own: str) -> None:
+        newer = f"Callboard {version}" if version and version != own else "a newer version of Callboard"
+        super().__init__(
+            self.CODE,
+            f"event {n} ({event_type}) was recorded by {newer}, and Callboard {own} does not know it: {reason}",
+            ref.run,
+            f"Run a worker of {newer}. The run then continues automatically.",
+        )
 
 
 class KeyMissing(CallboardError):

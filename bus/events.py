@@ -20,6 +20,10 @@ from callboard.lib.text import encode_json
 
 SCHEMA_VERSION = 1
 
+FORMAT = 1
+"""The number of this vocabulary. It is raised with each new event type, effect kind and value of a member, since older
+versions cannot perform runs that have them."""
+
 Kind = Literal["fact", "intent", "outcome"]
 
 
@@ -221,11 +225,13 @@ class RunRejected(Fact, frozen=True):
 
 
 class RunClaimed(Fact, frozen=True):
-    """A worker took over the run. Every later event has this epoch, until the next claim."""
+    """A worker took over the run. Every later event has this epoch, until the next claim. ``version`` is that of the
+    worker's Callboard."""
 
     type = "run.claimed"
     worker: str
     epoch: int
+    version: str = ""
 
 
 class RunParked(Fact, frozen=True):
@@ -771,6 +777,10 @@ Payload = (
 
 TYPES: dict[str, type[Payload]] = {payload.type: payload for payload in get_args(Payload)}
 """Every event type by its name."""
+
+NEWER = "log.newer"
+"""The type of the event that represents one whose payload only a newer version knows. Such an event is never
+appended."""
 
 AT_REST = frozenset({RunEnd.type, RunQuarantined.type})
 """Events after which a run does nothing unless a command reaches it."""

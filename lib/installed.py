@@ -26,6 +26,12 @@ def version(package: str) -> str:
     return _version(package, _folders())
 
 
+@cache
+def own_version() -> str:
+    """Return the version of Callboard, as of the first call."""
+    return version("callboard")
+
+
 def _folders() -> tuple[str, ...]:
     """Return the folders of the import path that hold packages; an archive may."""
     folders = [folder or os.getcwd() for folder in sys.path]

@@ -15,14 +15,25 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from callboard.bus.errors import KeyMissing, LogUnavailable, LogUnreadable, RunLost, StoreFull
-from callboard.bus.events import SCHEMA_VERSION, TYPES, Event, decode_event, decode_payload, encode_event
+from callboard.bus.errors import KeyMissing, LogNewer, LogUnavailable, LogUnreadable, RunLost, StoreFull
+from callboard.bus.events import (
+    NEWER,
+    SCHEMA_VERSION,
+    TYPES,
+    Event,
+    RunClaimed,
+    decode_event,
+    decode_payload,
+    encode_event,
+    payload_of,
+)
 from callboard.bus.log import payloads
 from callboard.bus.log.damage import UNREADABLE, Unreadable
 from callboard.bus.log.encryption import Key, KeyRing, Lack, Undecipherable, is_encrypted, key_of
 from callboard.bus.log.private_logging import omit_content
 from callboard.bus.subjects import RunRef
 from callboard.lib.backoff import backoff_s
+from callboard.lib.installed import own_version
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
 
@@ -62,7 +73,9 @@ class Recorded(Struct, frozen=True):
     ``moved`` means that the event has an earlier time than its bytes, like a fork's first event before the shared ones.
 
     Clients that may publish to a run's subjects can store anything there. A message that is not an event has the type
-    `UNREADABLE`, the number 0 and an `Unreadable` as its payload, so that readers of many runs can skip it.
+    `UNREADABLE`, the number 0 and an `Unreadable` as its payload, so that readers of many runs can skip it. An event
+    whose payload does not fit its type was recorded by another version: it has the type `NEWER` and a `Newer` as its
+    payload, and readers skip it like an event of an unknown type.
     """
 
     sequence: int
@@ -89,9 +102,9 @@ def decode_recorded(subject: str, sequence: int, ref: RunRef, id: str, data: byt
     """Decode a message from the subjects of a run's events."""
     try:
         event = decode_event(data)
-        if not event.blobs and event.type in TYPES:
+        if not event.blobs:
             # A payload with large values is checked later, when they are put back in.
-            decode_payload(event.type, event.payload)
+            event = _known(event, id)
     except JSON_ERRORS as error:
         event = _unreadable(subject, sequence, ref, str(error))
     return Recorded(sequence, ref, id, data, event, encrypted=is_encrypted(event.payload))
@@ -109,12 +122,38 @@ async def decrypt_event(keys: KeyRing, item: Recorded) -> Recorded:
         if isinstance(key, Lack):
             return replace(item, missing=key is Lack.MISSING)
         payload = Raw(key.decrypted_payload(event.type, event.n, bytes(event.payload)))
-        if not event.blobs and event.type in TYPES:
-            decode_payload(event.type, payload)
+        decrypted = msgspec.structs.replace(event, payload=payload)
+        if not event.blobs:
+            decrypted = _known(decrypted, item.id)
     except (*JSON_ERRORS, Undecipherable) as error:
         event = _unreadable(event.type, item.sequence, item.ref, str(error))
         return replace(item, event=event, encrypted=False)
-    return replace(item, event=msgspec.structs.replace(event, payload=payload), key=key, encrypted=False)
+    return replace(item, event=decrypted, key=key, encrypted=False)
+
+
+class Newer(Struct, frozen=True):
+    """The payload of a `NEWER` event: the type of the event that it represents, and what this version does not know."""
+
+    type: str
+    reason: str
+
+
+def _known(event: Event, id: str) -> Event:
+    """Return an event, or the one that represents it if this version does not know a value in it.
+
+    Only writers of events mark them with an ``id``. A message without one is no event if its payload is malformed.
+
+    :raises msgspec.DecodeError: if the payload is malformed
+    """
+    if event.type in TYPES:
+        try:
+            decode_payload(event.type, event.payload)
+        except msgspec.ValidationError as error:
+            if not id:
+                raise
+            payload = msgspec.json.encode(Newer(event.type, str(error)))
+            return msgspec.structs.replace(event, type=NEWER, payload=Raw(payload))
+    return event
 
 
 def _unreadable(subject: str, sequence: int, ref: RunRef, reason: str, n: int = 0) -> Event:
@@ -160,10 +199,13 @@ def readable(items: Sequence[Recorded]) -> Sequence[Recorded]:
     """Return a run's events if all messages are events, beginning with the first one and without a gap.
 
     :raises LogUnreadable: names the first message that is not an event, or that follows a gap
+    :raises LogNewer: names the first event that this version does not know
     :raises KeyMissing: if they are encrypted, and the key is currently not available
     """
     before = 0
     for item in items:
+        if item.event.type not in TYPES and item.readable:
+            raise _newer_error(item, items)
         if not item.readable:
             raise unreadable(item)
         if item.encrypted:
@@ -174,6 +216,18 @@ def readable(items: Sequence[Recorded]) -> Sequence[Recorded]:
             raise LogUnreadable(item.ref, item.sequence, subject, reason)
         before = item.event.n
     return items
+
+
+def _newer_error(item: Recorded, items: Sequence[Recorded]) -> LogNewer:
+    """Return the error for an event that this version does not know, among all events of its run."""
+    event = item.event
+    found = Newer(event.type, "an unknown type of event")
+    if event.type == NEWER:
+        found = decode_json(event.payload, type=Newer)
+    claims = [payload_of(one.event) for one in items if one.event.type == RunClaimed.type and one.ref == item.ref]
+    by = next((one for one in claims if isinstance(one, RunClaimed) and one.epoch == event.epoch), None)
+    version = by.version if by is not None else ""
+    return LogNewer(item.ref, event.n, found.type, found.reason, version=version, own=own_version())
 
 
 def _locked_error(item: Recorded) -> KeyMissing | LogUnreadable:
@@ -510,11 +564,9 @@ async def whole(log: Reading, recorded: Recorded) -> Event:
         return _without_payload(recorded, f"its large value {error.args[0]} is missing")
     payload = msgspec.Raw(payloads.join(bytes(event.payload), blobs))
     try:
-        if event.type in TYPES:
-            decode_payload(event.type, payload)
+        return _known(msgspec.structs.replace(event, payload=payload), recorded.id)
     except JSON_ERRORS as error:
         return _without_payload(recorded, str(error))
-    return msgspec.structs.replace(event, payload=payload)
 
 
 def _without_payload(recorded: Recorded, reason: str) -> Event:

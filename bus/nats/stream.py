@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from callboard.bus.errors import StreamBounded, StreamMismatch
+from callboard.bus.events import FORMAT
 from callboard.bus.nats.commit import no_room
 from callboard.bus.nats.jetstream_api import api
 from callboard.bus.nats.requests import Requests
@@ -26,6 +27,7 @@ UNBOUNDED: Mapping[str, int] = {"max_bytes": -1, "max_msgs": -1, "max_msgs_per_s
 
 _EXISTS_OTHERWISE = 10058
 _PARTITIONS = "callboard_partitions"
+_FORMAT = "callboard_format"
 
 
 def stream_of(subjects: Subjects) -> str:
@@ -77,7 +79,7 @@ async def ensure_stream(
         "allow_msg_schedules": True,
         "allow_msg_ttl": True,
         "allow_rollup_hdrs": True,
-        "metadata": {_PARTITIONS: str(partitions)},
+        "metadata": {_PARTITIONS: str(partitions), _FORMAT: str(FORMAT)},
     }
     answer = await api(requests, f"STREAM.CREATE.{name}", wanted)
     if answer.get("error", {}).get("err_code") == _EXISTS_OTHERWISE:
@@ -90,6 +92,7 @@ async def ensure_stream(
     if ours and any(config.get(member) != value for member, value in wanted.items() if member != "metadata"):
         config = _usable(name, await api(requests, f"STREAM.UPDATE.{name}", {**wanted, "metadata": config["metadata"]}))
         log.warning("the configuration of the stream was corrected", stream=name)
+    config = await _note_format(requests, name, config)
     if bounds := bounds_of(config):
         raise StreamBounded(name, bounds)
     if missing := sorted(set(wanted["subjects"]) - set(config.get("subjects") or ())):
@@ -97,6 +100,26 @@ async def ensure_stream(
         remedy = f"nats stream edit {name} --subjects with them added"
         log.warning("the stream lacks subjects; messages on them are not stored", missing=missing, remedy=remedy)
     return answer["created"]
+
+
+async def _note_format(requests: Requests, name: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Note the number of this version's vocabulary in the stream; warn if a newer version has worked on it.
+
+    Return the stream's configuration.
+    """
+    found = config.get("metadata", {}).get(_FORMAT, "0")
+    stored = int(found) if found.isascii() and found.isdigit() else 0
+    if stored > FORMAT:
+        remedy = "Update Callboard here. Runs with events that this version does not know wait for a newer worker."
+        log.warning("a newer version has worked on this store", stream=name, format=stored, own=FORMAT, remedy=remedy)
+    if stored >= FORMAT:
+        return config
+    wanted = {**config, "metadata": {**config["metadata"], _FORMAT: str(FORMAT)}}
+    answer = await api(requests, f"STREAM.UPDATE.{name}", wanted)
+    if "error" in answer:
+        log.warning("the stream does not say which version wrote it", stream=name, error=answer["error"])
+        return config
+    return answer["config"]
 
 
 def _usable(name: str, answer: Mapping[str, Any]) -> dict[str, Any]:

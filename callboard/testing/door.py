@@ -15,7 +15,7 @@ from callboard.languages.registry import code_language, hosting, language
 from callboard.lib.text import encode_json
 from callboard.runtime.admission.first_events import accepted_event, definition_token, last_of_each_kind
 from callboard.runtime.admission.start_message import Examined, decode_start, examine, examine_object
-from callboard.runtime.admission.successors import read_predecessor
+from callboard.runtime.admission.successors import complete_successor
 from callboard.service.client.errors import RequestRefused
 from callboard.start_options import Message, Startable, start_message
 from callboard.testing.services import Services
@@ -60,7 +60,7 @@ def accept_child(
 async def accept_successor(services: Services, log: Reading, body: bytes) -> tuple[RunRef, Admission] | list[Problem]:
     """Admit the run that continues a child run."""
     document = decode_start(body)
-    completed = document if isinstance(document, list) else await read_predecessor(log, TENANT, document)
+    completed = document if isinstance(document, list) else await complete_successor(log, TENANT, document)
     if isinstance(completed, list):
         return completed
     message, inherited = completed

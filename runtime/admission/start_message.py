@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from callboard.bus import events as ev
 from callboard.bus.commands import Limits, StartRun
 from callboard.bus.events import Problem
-from callboard.bus.log.successors import Stop
 from callboard.bus.subjects import TOKEN_BYTES_MAX, token
 from callboard.bus.tracecontext import TraceContext
 from callboard.lib.json_decoder import decode_json
@@ -101,10 +100,9 @@ class _Start(BaseModel):
 
 
 class Inherited(Struct, frozen=True):
-    """What a successor takes over besides the members of its start message. ``stop`` has stopped its chain."""
+    """What a successor takes over besides the members of its start message."""
 
     continues: ev.Continues
-    stop: Stop | None
     parent: ev.Parent | None
     trace: TraceContext | None
 

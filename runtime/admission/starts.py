@@ -34,6 +34,7 @@ from callboard.features.budgets.allowances import Allowances
 from callboard.languages.hosting import CODE_UNKNOWN
 from callboard.languages.language import STRICT, Plan
 from callboard.projections.run.span_ids import SpanIds, effect_address
+from callboard.runtime.admission.chains import find_stop
 from callboard.runtime.admission.child_continuation import concerns_only_fork, restart_warning, start_attempts
 from callboard.runtime.admission.command_routing import pass_on, route
 from callboard.runtime.admission.definitions import Definitions
@@ -193,21 +194,22 @@ class Starts:
         at_once = delivery.deliveries == 1 and age.total_seconds() < AT_ONCE_S
         call = _Call(f"start-{delivery.sequence}", delivery.headers.get(WORKER_HEADER, ""), at_once)
         if delivery.deliveries > 1 and (before := await self._find_earlier_verdict(ref, delivery.sequence)) is not None:
-            return await self._activate(ref, await self._stopped(ref.tenant, document, call), before)
+            if isinstance(document, dict) and CONTINUES in document:
+                completed = await complete_successor(self._log, ref.tenant, document)
+                call = call if isinstance(completed, list) else await self._stopped(ref.tenant, completed[1], call)
+            return await self._activate(ref, call, before)
         examined = await self._examine(ref.tenant, document, delivery.data)
-        if examined.inherited is not None and examined.inherited.stop is not None:
-            call = msgspec.structs.replace(call, at_once=False, stop=examined.inherited.stop)
+        if examined.inherited is not None:
+            call = await self._stopped(ref.tenant, examined.inherited, call)
         before = await find_admitted(self._log, ref, delivery.sequence, examined.problems) if secret else None
         if before is not None:
             return before if before.duplicate else await self._activate(ref, call, before)
         return await self._admit_run(ref, examined, call, tracecontext.read(delivery.headers), delivery.sequence)
 
-    async def _stopped(self, tenant: str, document: dict[str, Any] | list[Problem], call: _Call) -> _Call:
-        """Return the command that activates a run, which is the one that has stopped its chain, if there is one."""
-        if isinstance(document, list) or CONTINUES not in document:
-            return call
-        completed = await complete_successor(self._log, tenant, document)
-        return call if isinstance(completed, list) else msgspec.structs.replace(call, stop=completed[1].stop)
+    async def _stopped(self, tenant: str, inherited: Inherited, call: _Call) -> _Call:
+        """Return the command that activates a successor: the one that has stopped its chain, if there is one."""
+        stop = await find_stop(self._log, RunRef(tenant, inherited.continues.first))
+        return call if stop is None else msgspec.structs.replace(call, at_once=False, stop=stop)
 
     async def _find_earlier_verdict(self, ref: RunRef, sequence: int) -> Verdict | None:
         """Return the verdict of a start that a worker has admitted without answering it; None if it was not admitted.

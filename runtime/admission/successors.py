@@ -12,10 +12,9 @@ from callboard.bus.effects import ModelUsage, Tally, Usage
 from callboard.bus.events import Problem
 from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.log.port import Reading, Recorded, whole
-from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef, is_name
 from callboard.bus.tracecontext import TraceContext
-from callboard.runtime.admission.chains import find_stop, first_named
+from callboard.runtime.admission.chains import first_named
 from callboard.runtime.admission.forks import start_like
 from callboard.runtime.admission.start_message import CONTINUES, Inherited
 
@@ -26,24 +25,9 @@ T = TypeVar("T", ev.RunAccepted, ev.RunEnd)
 
 
 async def complete_successor(
-    log: JetStreamLog, tenant: str, document: dict[str, Any]
-) -> tuple[dict[str, Any], Inherited] | list[Problem]:
-    """Return the complete start message of a successor, and its inheritance; or why it is none.
-
-    :raises NoAnswer: if the log does not answer
-    """
-    found = await read_predecessor(log, tenant, document)
-    if isinstance(found, list):
-        return found
-    message, inherited = found
-    stop = await find_stop(log, RunRef(tenant, inherited.continues.first))
-    return message, msgspec.structs.replace(inherited, stop=stop)
-
-
-async def read_predecessor(
     log: Reading, tenant: str, document: dict[str, Any]
 ) -> tuple[dict[str, Any], Inherited] | list[Problem]:
-    """Return the same as `complete_successor`, but without a stop of the chain.
+    """Return the complete start message of a successor, and its inheritance; or why it is none.
 
     :raises NoAnswer: if the log does not answer
     """
@@ -73,7 +57,6 @@ async def read_predecessor(
             first=first,
             idle=0 if performed else idle + 1,
         ),
-        None,
         accepted.parent,
         TraceContext(trace.traceparent, trace.tracestate) if trace is not None and trace.traceparent else None,
     )
@@ -85,7 +68,7 @@ async def parent_of(log: Reading, tenant: str, document: dict[str, Any]) -> ev.P
 
     :raises NoAnswer: if the log does not answer
     """
-    completed = await read_predecessor(log, tenant, document) if CONTINUES in document else []
+    completed = await complete_successor(log, tenant, document) if CONTINUES in document else []
     return None if isinstance(completed, list) else completed[1].parent
 
 

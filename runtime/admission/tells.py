@@ -11,7 +11,7 @@ import msgspec
 
 from callboard.bus import events as ev
 from callboard.bus.commands import ROUTING_BYTES, TELLS, Answer
-from callboard.bus.errors import KeyMissing, LogUnreadable
+from callboard.bus.errors import KeyMissing, LogNewer, LogUnreadable
 from callboard.bus.events import Event, Problem
 from callboard.bus.log.encryption import Key, encryptable
 from callboard.bus.log.port import Recorded, unreadable
@@ -41,6 +41,8 @@ from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.run.inbox import ENDING
 
 DIVERGED_REMEDY = "Run a worker of the version that recorded the run, or end the run with `callboard cancel`."
+
+NEWER_REMEDY = "Run a worker of a newer version, or end the run without clean-up with `callboard kill`."
 
 KEY_DELIVERIES_MAX = 60
 """Number of deliveries, over about a minute, before a command to a run whose key is missing is refused."""
@@ -229,8 +231,11 @@ def _obstacle_warnings(verb: str, last: Recorded) -> list[Problem]:
     """Return a warning if the run's state prevents it from following a routed command."""
     if not last.readable and verb != "kill":
         return [msgspec.structs.replace(illegible_problem(unreadable(last).reason), severity="warning")]
-    if last.event.type == ev.RunDiverged.type and verb not in ENDING:
-        return [_divergence_warning(last.event)]
+    if last.event.type == ev.RunDiverged.type:
+        warning = _divergence_warning(last.event)
+        # A run that only a newer version knows is not cancelled by this one, since that may need clean-up.
+        ends = ("kill",) if warning.code == LogNewer.CODE else ENDING
+        return [warning] if verb not in ends else []
     return []
 
 
@@ -243,12 +248,17 @@ def _quarantine_problem(last: Recorded) -> Problem:
     return illegible_problem("the run's log cannot be read")
 
 
+def divergence_remedy(code: str) -> str:
+    """Return what to do about a run that no worker can continue for this reason."""
+    return NEWER_REMEDY if code == LogNewer.CODE else DIVERGED_REMEDY
+
+
 def _divergence_warning(event: Event) -> Problem:
     """Return the warning that a command waits for a worker that can replay its run."""
     found = ev.payload_of(event)
     assert isinstance(found, ev.RunDiverged)
-    message = f"the run has diverged, so the command waits: {found.code}: {found.message}"
-    return Problem(found.code, message, "run", expected=DIVERGED_REMEDY, severity="warning")
+    message = f"the command waits, because no worker can continue the run: {found.code}: {found.message}"
+    return Problem(found.code, message, "run", expected=divergence_remedy(found.code), severity="warning")
 
 
 def illegible_problem(why: str) -> Problem:

@@ -18,6 +18,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import OutboundBufferLimitError
 
+from callboard.bus.events import FORMAT
 from callboard.bus.nats.connection import RECONNECT_PAUSE_S
 from callboard.bus.nats.requests import NO_RESPONDERS
 from callboard.runtime.cluster.code_hosts import CodeHosts
@@ -74,6 +75,9 @@ class Beat(msgspec.Struct, frozen=True):
     code: dict[str, list[str]] = {}
     """The entry points of the code that it was given, with their `short_code` digests."""
 
+    format: int = 0
+    """The number of the vocabulary that it knows; 0 for older versions."""
+
 
 def _nothing() -> None:
     return None
@@ -97,7 +101,8 @@ class Membership:
         """``store`` identifies the stream of this worker; workers on another stream are not members."""
         self._hosts = hosts or CodeHosts(worker, dict)
         self.code_changed = False
-        """Whether another worker has reported other code than before. Whoever acts on it resets it."""
+        """Whether another worker has reported other code, or another version, than before. Whoever acts on it resets
+        it."""
         self._nc = nc
         self._store = store
         self._strangers: set[str] = set()
@@ -107,6 +112,7 @@ class Membership:
         self._load = load
         self._heard: dict[str, float] = {}
         self._leaving: set[str] = set()
+        self._newer: set[str] = set()
         self._guest = guest
         self._guests = {worker} if guest else set[str]()
         self._word = "here"
@@ -122,6 +128,10 @@ class Membership:
     def guests(self) -> set[str]:
         """All known guests."""
         return self._guests
+
+    def newer(self) -> set[str]:
+        """The other workers that know a newer vocabulary and accept work."""
+        return self._newer & self.live()
 
     def leaving(self) -> set[str]:
         """The workers that accept no more work and finish the runs they have."""
@@ -182,7 +192,7 @@ class Membership:
             await self._nc.publish(self._subject, msgspec.json.encode(self._beat(word)))
 
     def _beat(self, word: str) -> Beat:
-        return Beat(self._worker, word, self._guest, self._load(), self._store, self._hosts.mine())
+        return Beat(self._worker, word, self._guest, self._load(), self._store, self._hosts.mine(), FORMAT)
 
     async def _take(self, message: Msg) -> None:
         beat = msgspec.json.decode(message.data, type=Beat)
@@ -196,6 +206,7 @@ class Membership:
         if beat.word == "bye":
             self._leaving.discard(beat.worker)
             self._guests.discard(beat.worker)
+            self._newer.discard(beat.worker)
             self._hosts.forget(beat.worker)
             if self._heard.pop(beat.worker, None) is not None:
                 self._changed()
@@ -207,7 +218,10 @@ class Membership:
             self._leaving.add(beat.worker)
             known = False
         self._heard[beat.worker] = anyio.current_time()
-        if self._hosts.report(beat.worker, beat.code):
+        is_newer = beat.format > FORMAT and beat.worker not in self._newer
+        if is_newer:
+            self._newer.add(beat.worker)
+        if self._hosts.report(beat.worker, beat.code) or is_newer:
             self.code_changed = True
             known = False
         if beat.word == "hello":
@@ -239,6 +253,7 @@ class Membership:
             del self._heard[worker]
             self._leaving.discard(worker)
             self._guests.discard(worker)
+            self._newer.discard(worker)
             self._hosts.forget(worker)
         if lost:
             self._changed()

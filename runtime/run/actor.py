@@ -26,6 +26,7 @@ from callboard.bus.log.port import (
     unreadable,
 )
 from callboard.bus.subjects import RunRef
+from callboard.lib.installed import own_version
 from callboard.runtime.interpreter.code import adopted_digest, code_of
 from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.run.activation import Activation, Command, Services
@@ -270,7 +271,7 @@ class RunActor:
 
     def _state_claim(self) -> Event:
         self._runlog.epoch += 1
-        return self._runlog.state(ev.RunClaimed(worker=self._services.worker, epoch=self._runlog.epoch))
+        return self._runlog.state(ev.RunClaimed(self._services.worker, self._runlog.epoch, own_version()))
 
     async def _begin(self, events: list[Event], new: NewRun | None) -> RunLoop:
         """Admit the run again, and return its loop. Adds the events that a run or its new code begins with."""

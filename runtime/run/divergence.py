@@ -14,12 +14,12 @@ from itertools import takewhile
 from msgspec.structs import replace
 
 from callboard.bus import events as ev
-from callboard.bus.errors import CallboardError, ReplayDiverged
+from callboard.bus.errors import CallboardError, LogNewer, ReplayDiverged
 from callboard.bus.events import Difference, Event
 from callboard.bus.log.port import EventLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Ok
-from callboard.lib.installed import version
+from callboard.lib.installed import own_version
 from callboard.runtime.interpreter.code import adopted_digest, code_of, hosted_digest
 from callboard.runtime.interpreter.journal import show_request
 from callboard.runtime.interpreter.replay import Admitted, build_stage, replay
@@ -83,14 +83,14 @@ async def record_divergence(log: EventLog, services: Services, ref: RunRef, erro
     if not recorded or not recorded[-1].readable or recorded[-1].event.type in ev.AT_REST:
         return False
     events = events_of(recorded)
-    code = code_of(events)
+    code = None if isinstance(error, LogNewer) else code_of(events)
     hosted = "" if code is None else hosted_digest(code)
     if hosted in _digests_told(events):
         return False
     runlog = RunLog(log, ref, writer=services.worker)
     runlog.continue_from(recorded, behind=max(item.sequence for item in recorded))
     runlog.epoch += 1
-    diverged = ev.RunDiverged(error.code, error.message, 0, services.worker, version("callboard"))
+    diverged = ev.RunDiverged(error.code, error.message, 0, services.worker, own_version())
     if isinstance(error, ReplayDiverged):
         diverged = replace(diverged, n=error.n, difference=error.difference)
     if code is not None:

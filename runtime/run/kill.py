@@ -23,6 +23,7 @@ from callboard.bus.log.port import EventLog, Recorded, RunMessage, guard_of, who
 from callboard.bus.log.successors import find_newest, successor_of
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import STRICT
+from callboard.lib.installed import own_version
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.lib.json_types import JSON
@@ -117,7 +118,7 @@ async def end_killed(log: EventLog, services: Services, ref: RunRef, command: Co
     runlog.keep_secret(await _secrets(log, services, recorded[0]))
     runlog.continue_from(recorded, behind=guard_of(stored, await log.last(ref)))
     runlog.epoch += 1
-    runlog.state(ev.RunClaimed(worker=services.worker, epoch=runlog.epoch))
+    runlog.state(ev.RunClaimed(services.worker, runlog.epoch, own_version()))
     # From now on no other worker performs the run, and no further child of it can be started.
     await runlog.append_queued()
     if killed is None and command is not None:

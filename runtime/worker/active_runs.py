@@ -1,6 +1,6 @@
 """Active runs: hosts a worker's run actors, limits their number and keeps their activating commands unacknowledged."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 import anyio
@@ -12,6 +12,7 @@ from callboard.actors.actor import Restart, Supervisor
 from callboard.bus.errors import (
     CallboardError,
     KeyMissing,
+    LogNewer,
     LogUnavailable,
     LogUnreadable,
     ReplayDiverged,
@@ -86,6 +87,10 @@ class Router(Protocol):
 
     def refuse(self, ref: RunRef, verb: str, code: str, message: str) -> None:
         """Publish that a command had no effect."""
+        ...
+
+    def pass_to_newer(self, deliveries: Sequence[Delivery]) -> bool:
+        """Pass commands on to a worker of a newer version; return whether there is one."""
         ...
 
 
@@ -289,6 +294,8 @@ class ActiveRuns:
             hosted.give_back(error.delay_s)
         except (LogUnreadable, KeepsCrashing) as error:
             return await self._quarantine(ref, hosted, error)
+        except LogNewer as error:
+            await self._record_divergence(ref, hosted, error, elsewhere=True)
         except CallboardError as error:
             await self._record_divergence(ref, hosted, error)
         except Exception as error:
@@ -300,8 +307,13 @@ class ActiveRuns:
             hosted.give_back(backoff_s(hosted.deliveries, CRASHED_RETRY_S, CRASHED_RETRY_MAX_S))
         return None
 
-    async def _record_divergence(self, ref: RunRef, hosted: _Hosted, error: CallboardError) -> None:
-        """Record that this version cannot continue the run. Its command is redelivered after a growing pause."""
+    async def _record_divergence(
+        self, ref: RunRef, hosted: _Hosted, error: CallboardError, *, elsewhere: bool = False
+    ) -> None:
+        """Record that this version cannot continue the run. Its command is redelivered after a growing pause.
+
+        If a newer version may continue the run ``elsewhere``, its worker gets the command at once, if there is one.
+        """
         self.counts.divergences += isinstance(error, ReplayDiverged)
         try:
             # Each redelivery of the command tries again, and would log the same again.
@@ -309,6 +321,8 @@ class ActiveRuns:
                 logger.error("run cannot be performed by this version", code=error.code, error=str(error))
         except (CallboardError, NoAnswer) as unrecorded:
             logger.warning("divergence could not be recorded", error=str(unrecorded))
+        if elsewhere and self._router.pass_to_newer(hosted.held):
+            return
         hosted.give_back(backoff_s(hosted.deliveries, CRASHED_RETRY_S, CRASHED_RETRY_MAX_S))
 
     async def _quarantine(self, ref: RunRef, hosted: _Hosted, error: CallboardError) -> Ending | None:

@@ -118,6 +118,10 @@ class Assignment:
         """The other workers that keep the runs that they have taken."""
         return self._membership.guests() & self.others()
 
+    def newer(self) -> set[str]:
+        """The other workers of a newer version that accept work."""
+        return self._membership.newer()
+
     # -- who has which code -------------------------------------------------------------------------------------------
 
     @property

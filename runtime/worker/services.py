@@ -45,7 +45,7 @@ from callboard.features.access.keyring import keyring_of
 from callboard.features.access.links import Addresses
 from callboard.features.access.vouchers import is_vouched
 from callboard.languages.language import Language, Plan
-from callboard.lib.installed import version
+from callboard.lib.installed import own_version
 from callboard.lib.json_types import JSON
 from callboard.lib.redaction import Redaction
 from callboard.runtime.admission.admission import Admission
@@ -145,7 +145,7 @@ class Services:
         self._addresses = Addresses(log, config.http_url, config.replicas)
         self._wallet = Wallet(log, partial(keyring_of, config), config.replicas, {**config.oauth})
         self._fetch = FetchRules(tokens=config.fetch_tokens())
-        self._runtime = {"callboard": version("callboard"), "python": platform.python_version()}
+        self._runtime = {"callboard": own_version(), "python": platform.python_version()}
 
     def language(self, name: str) -> Language[Any]:
         return self.definitions.language(name)

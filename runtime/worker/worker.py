@@ -6,7 +6,7 @@ Consumes: start, alarm, cancel, kill, pause, resume, answer, signal
 Emits: command.refused
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from math import inf
 
 import anyio
@@ -446,6 +446,12 @@ class Worker:
             delivery.nak(LEAVING_RETRY_S)
             return
         self._outbox.send(self._log.subjects.worker(worker, "tell"), delivery.data, headers_of(delivery))
+
+    def pass_to_newer(self, deliveries: Sequence[Delivery]) -> bool:
+        worker = min(self._assignment.newer(), default="")
+        for delivery in deliveries if worker else ():
+            self._outbox.send(self._log.subjects.worker(worker, "tell"), delivery.data, headers_of(delivery))
+        return bool(worker)
 
     def _parse_forwarded(self, message: Msg) -> Delivery | None:
         try:

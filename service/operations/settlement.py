@@ -11,13 +11,13 @@ from msgspec import Struct
 
 from callboard.bus import events as ev
 from callboard.bus.commands import TOLD_HEADER, Tell
-from callboard.bus.errors import CallboardError, LogUnreadable
+from callboard.bus.errors import CallboardError, LogNewer, LogUnreadable
 from callboard.bus.events import Event
 from callboard.bus.log.port import Recorded, whole
 from callboard.bus.log.successors import successor_of
 from callboard.languages.language import COUNTED, NOT_UNDERSTOOD
 from callboard.projections.projection import known_payload
-from callboard.runtime.admission.tells import DIVERGED_REMEDY
+from callboard.runtime.admission.tells import divergence_remedy
 from callboard.runtime.admission.verdicts import Verdict
 from callboard.service.client.client import VERDICT_WAIT_S, Client
 
@@ -38,7 +38,7 @@ DECISIVE = frozenset(
 """Types of events that may decide the effect of a command, besides the event that names it as its cause."""
 
 
-OBSTACLES = frozenset({"replay.diverged", "replay.not_admitted", LogUnreadable.CODE})
+OBSTACLES = frozenset({"replay.diverged", "replay.not_admitted", LogNewer.CODE, LogUnreadable.CODE})
 """Codes of warnings which say that the run cannot carry out commands at present."""
 
 
@@ -192,7 +192,7 @@ class Settling:
             self.settled = self._answer is None
         elif isinstance(payload, ev.RunDiverged):
             message = f"the run has diverged, so the command waits: {payload.message}"
-            raise NotTaken(payload.code, message, self.run, DIVERGED_REMEDY)
+            raise NotTaken(payload.code, message, self.run, divergence_remedy(payload.code))
         elif isinstance(payload, ev.RunEnd):
             if payload.successor is not None:
                 self.successor = payload.successor.run

@@ -126,8 +126,9 @@ ADDED: dict[str, dict[str, Any]] = {
         "trace": ev.Traced("5703e", "acme", "00-0af7-b7ad-01", "a=1"),
         "tags": {"customer": "acme"},
         "encryption_key": "ada",
-        "continues": ev.Continues("r0", [ev.CarriedSignal("go", 1, "ada")], USAGE, [MODEL]),
+        "continues": ev.Continues("r0", [ev.CarriedSignal("go", 1, "ada")], USAGE, [MODEL], "first", 2),
     },
+    "run.claimed": {"version": "0.1.0"},
     "run.start": {"tallies": True},
     "model.result": {
         "model": "anthropic:claude-1",

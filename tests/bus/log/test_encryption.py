@@ -420,6 +420,9 @@ class Posted:
     def refuse(self, ref: RunRef, verb: str, code: str, message: str) -> None:
         raise AssertionError(message)
 
+    def pass_to_newer(self, deliveries: Sequence[Delivery]) -> bool:
+        raise AssertionError(deliveries)
+
 
 def saying(words: str) -> Callable[[Stage], Awaitable[End]]:
     async def play(stage: Stage) -> End:

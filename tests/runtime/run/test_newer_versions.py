@@ -1,0 +1,217 @@
+"""Mixed versions: a run that a newer version has performed waits for a worker of that version, and loses nothing."""
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+import anyio
+import anyio.lowlevel
+import msgspec
+import pytest
+
+from callboard.actors.carrier import Job
+from callboard.bus import events as ev
+from callboard.bus.errors import LogNewer
+from callboard.bus.events import Event
+from callboard.bus.log.damage import MissingEvents
+from callboard.bus.log.memory import MemoryLog
+from callboard.bus.log.port import decode_recorded, readable
+from callboard.bus.nats.queue import Delivery
+from callboard.bus.subjects import RunRef
+from callboard.languages.language import Ask, End, Ok, Stage
+from callboard.lib.json_types import JSON
+from callboard.projections.projection import fold
+from callboard.projections.run.run_result import Results
+from callboard.runtime.interpreter.stage import Stage as PerformedStage
+from callboard.runtime.run.log import read_run
+from callboard.runtime.worker.active_runs import ActiveRuns
+from tests.support.run_harness import RunHarness, types
+
+Difference = Literal["kind", "type", "member"]
+
+
+class NodeDreamt(ev.Fact, frozen=True):
+    """An event that only the newer version has."""
+
+    type = "node.dreamt"
+
+
+class NewerEffectCall(ev.EffectCall, frozen=True):
+    """An effect of a kind that only the newer version has."""
+
+    kind_: str = msgspec.field(name="kind")  # type: ignore[assignment] # pyright: ignore
+
+
+class NewerNodeExit(ev.NodeExit, frozen=True):
+    mood: str = ""
+
+
+NEWER: dict[Difference, type[ev.Payload]] = {"kind": NewerEffectCall, "type": NodeDreamt, "member": NewerNodeExit}  # pyright: ignore
+
+
+@contextmanager
+def newer_version(harness: RunHarness, difference: Difference) -> Generator[None]:
+    """Know what the newer version knows."""
+    payload, decoders = NEWER[difference], ev._payload_decoders  # pyright: ignore[reportPrivateUsage]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(ev.TYPES, payload.type, payload)
+        patch.setitem(decoders, payload.type, msgspec.json.Decoder(payload))
+        decode_again(harness)
+        yield
+    decode_again(harness)
+
+
+def decode_again(harness: RunHarness) -> None:
+    """Read the log as a process of this version does; the log in memory decodes an event when it is stored."""
+    assert isinstance(harness.log, MemoryLog)
+    for ref, items in harness.log._runs.items():  # pyright: ignore[reportPrivateUsage]
+        items[:] = [decode_recorded(one.event.type, one.sequence, ref, one.id, one.data) for one in items]
+
+
+def play_of(difference: Difference) -> Callable[[Stage], object]:
+    """A run of the newer version: it performs what that version has, and asks a person."""
+
+    async def dreams(stage: Stage) -> End:
+        node = stage.enter("a")
+        if difference == "kind":
+            await node.call("x", "future", {"q": 1})  # pyright: ignore[reportArgumentType]
+        if difference == "type":
+            assert isinstance(stage, PerformedStage)
+            stage.state_of_run(NodeDreamt())  # pyright: ignore[reportArgumentType]
+        if difference == "member":
+            inner = stage.enter("b")
+            inner.exit("ok")
+        async with node.question("ask", Ask("Go on?")) as question:
+            answered = await question.answer()
+            question.close("answered", answered.k, None)
+        again = await node.call("y", "http", {"q": 2})
+        node.exit("ok")
+        return End("completed", again.value if isinstance(again, Ok) else None)
+
+    return dreams
+
+
+async def carry_future(job: Job, request: JSON) -> tuple[JSON, JSON]:
+    return {"future": request}, None
+
+
+@dataclass
+class OtherWorkers:
+    """`callboard.runtime.worker.active_runs.Router` of a worker; ``newer`` says whether there is a newer one."""
+
+    newer: bool = False
+    passed: list[int] = field(default_factory=list[int])
+    answered: list[bytes] = field(default_factory=list[bytes])
+
+    def take(self, delivery: Delivery) -> None:
+        raise AssertionError(delivery)
+
+    def seek_home(self, ref: RunRef, delivery: Delivery, verb: str) -> None:
+        raise AssertionError(delivery)
+
+    def refuse(self, ref: RunRef, verb: str, code: str, message: str) -> None:
+        raise AssertionError(code)
+
+    def pass_to_newer(self, deliveries: Sequence[Delivery]) -> bool:
+        self.passed += [one.sequence for one in deliveries if self.newer]
+        return self.newer
+
+    def delivery(self, sequence: int, body: bytes) -> Delivery:
+        return Delivery("cb.cmd", body, {}, sequence, 1, 0, "", lambda _reply, said: self.answered.append(said))
+
+
+async def perform(harness: RunHarness, others: OtherWorkers, ref: RunRef, delivery: Delivery, verb: str) -> list[Event]:
+    """Have a worker receive a command; return the events of its run when it has it no more."""
+    runs = ActiveRuns(harness.log, harness, others, ack_wait_s=60, runs_active_max=1)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(runs.run)
+        runs.activate(ref, delivery, verb)
+        while ref in runs:
+            await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+    return await harness.events(ref)
+
+
+async def open_run(difference: Difference) -> tuple[RunHarness, RunRef]:
+    """A run that the newer version has performed up to its question."""
+    harness = RunHarness({"p": play_of(difference)}, kinds={"future": carry_future})  # pyright: ignore
+    ref = await harness.accept("p")
+    with newer_version(harness, difference):
+        assert await harness.perform(ref) == "parked"
+        if difference == "member":
+            exits = [event for event in await harness.events(ref) if event.type == "node.exit"]
+            assert exits
+    return harness, ref
+
+
+ANSWER = msgspec.json.encode({"interaction": "a#1.1!ask", "user_response": "yes"})
+
+
+@pytest.mark.parametrize("difference", ["kind", "type"])
+async def test_a_run_with_an_unknown_event_waits_for_a_newer_worker(difference: Difference) -> None:
+    harness, ref = await open_run(difference)
+    others = OtherWorkers()
+    events = await perform(harness, others, ref, others.delivery(5000, ANSWER), "answer")
+    assert types(events)[-1] == "run.diverged"
+    diverged = ev.payload_of(events[-1])
+    assert isinstance(diverged, ev.RunDiverged)
+    assert diverged.code == LogNewer.CODE
+    assert "Run a worker of" not in diverged.message
+    assert len(others.answered) == 1
+    assert others.answered[0].startswith(b"-NAK"), "the command is delivered again later"
+    missing = MissingEvents()
+    for event in events:
+        missing.apply(event)
+    assert missing.warnings() == [], "what this version does not know is not damage"
+    assert fold(Results(), events).status == "diverged"
+    # Another try adds nothing to the log.
+    assert await perform(harness, others, ref, others.delivery(5000, ANSWER), "answer") == events
+    with newer_version(harness, difference):
+        events = await perform(harness, others, ref, others.delivery(5000, ANSWER), "answer")
+        end = ev.payload_of(events[-1])
+    assert isinstance(end, ev.RunEnd)
+    assert (end.status, end.output) == ("completed", {"echo": {"q": 2}})
+    assert sum(event.cause == 5000 for event in events) == 1
+
+
+@pytest.mark.parametrize("difference", ["kind", "type"])
+async def test_a_newer_worker_gets_the_command_at_once(difference: Difference) -> None:
+    harness, ref = await open_run(difference)
+    others = OtherWorkers(newer=True)
+    await perform(harness, others, ref, others.delivery(5000, ANSWER), "answer")
+    assert others.passed == [5000]
+    assert others.answered == []
+
+
+async def test_an_unknown_member_is_ignored() -> None:
+    harness, ref = await open_run("member")
+    others = OtherWorkers()
+    events = await perform(harness, others, ref, others.delivery(5000, ANSWER), "answer")
+    end = ev.payload_of(events[-1])
+    assert isinstance(end, ev.RunEnd)
+    assert end.status == "completed"
+
+
+async def test_a_run_with_an_unknown_event_can_be_killed() -> None:
+    harness, ref = await open_run("kind")
+    others = OtherWorkers()
+    events = await perform(harness, others, ref, others.delivery(5000, b"{}"), "kill")
+    end = ev.payload_of(events[-1])
+    assert isinstance(end, ev.RunEnd)
+    assert end.status == "cancelled"
+
+
+async def test_the_error_names_the_version_that_is_needed() -> None:
+    harness, ref = await open_run("kind")
+    recorded = await read_run(harness.log, ref)
+    claims = [place for place, item in enumerate(recorded) if item.event.type == "run.claimed"]
+    for place in claims:
+        claim = ev.payload_of(recorded[place].event)
+        assert isinstance(claim, ev.RunClaimed)
+        newer = msgspec.Raw(ev.encode_payload(msgspec.structs.replace(claim, version="9.1.0")))
+        event = msgspec.structs.replace(recorded[place].event, payload=newer)
+        recorded[place] = msgspec.structs.replace(recorded[place], event=event)
+    with pytest.raises(LogNewer, match=r"effect\.call.* was recorded by Callboard 9\.1\.0") as found:
+        readable(recorded)
+    assert found.value.remedy == "Run a worker of Callboard 9.1.0. The run then continues automatically."
