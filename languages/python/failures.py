@@ -6,7 +6,7 @@ from typing import Any
 from callboard.bus.effects import Failure
 from callboard.languages.hosting import Code
 from callboard.languages.python.errors import ChildFailed, ModelFailed, StepFailed
-from callboard.languages.python.frames import is_own, raised_at, short
+from callboard.languages.python.frames import is_in_bundle, raised_at, short
 from callboard.lib.text import last_lines, without_addresses
 
 TRACEBACK_CHARS_MAX = 4_000
@@ -48,7 +48,7 @@ def _keep_own_frames(told: TracebackException, root: str, sources: dict[str, lis
     frames: list[FrameSummary] = []
     for frame in told.stack:
         name, n = short(root, frame.filename), frame.lineno or 0
-        if not root or not frame.filename.startswith(root) or is_own(frame.filename):
+        if not root or not is_in_bundle(root, frame.filename):
             continue
         lines = sources.get(name, [])
         line = lines[n - 1].strip() if 0 < n <= len(lines) else ""

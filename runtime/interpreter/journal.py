@@ -211,30 +211,36 @@ def is_actors_own(event: Event) -> bool:
 def _ends_alike(recorded: Event, payload: bytes) -> bool:
     """Whether two ends of a run differ only in what depends on the process or on an edit that has moved lines.
 
-    These are the lines of code at which the run failed, and in the message the addresses of objects and the order of
-    sets.
+    These are the lines of code at which the run failed, its traceback, and in the message the addresses of objects and
+    the order of sets.
     """
     if recorded.type not in (RunFailed.type, RunEnd.type):
         return False
     before, now = decode_json(bytes(recorded.payload)), decode_json(payload)
     if not isinstance(before, dict) or not isinstance(now, dict) or not before.get("error") or not now.get("error"):
         return False
-    return {**before, "error": _comparable(before["error"])} == {**now, "error": _comparable(now["error"])}
+    return {**before, "error": comparable_failure(before["error"])} == {
+        **now,
+        "error": comparable_failure(now["error"]),
+    }
 
 
-def _comparable(failure: Any) -> Any:
-    """Return the record of a failure without the places in its code, which are `details.at` and the last one in the
-    message, without addresses, and with sorted sets."""
+def comparable_failure(failure: Any) -> Any:
+    """Return the record of a failure without the places in its code, which are in `details.at`, `details.traceback` and
+    at the end of the message, without addresses, and with sorted sets."""
     if not isinstance(failure, dict):
         return failure
     kept = {**failure}
     details = kept.get("details")
     message = str(kept.get("message", ""))
-    if isinstance(details, dict) and isinstance(details.get("at"), list):
-        for place in details["at"]:
+    if isinstance(details, dict):
+        places = details["at"] if isinstance(details.get("at"), list) else []
+        for place in places:
             message = message.removesuffix(f" ({place})")
-        kept["details"] = {name: value for name, value in details.items() if name != "at"}
-    return {**kept, "message": without_order(without_addresses(message)), "previous": _comparable(kept.get("previous"))}
+        left_out = ("at", "traceback") if places else ("traceback",)
+        kept["details"] = {name: value for name, value in details.items() if name not in left_out}
+    previous = comparable_failure(kept.get("previous"))
+    return {**kept, "message": without_order(without_addresses(message)), "previous": previous}
 
 
 def _address(event: Event) -> FactAddress:

@@ -5,13 +5,14 @@ Emits: run.failed, run.end
 
 from collections.abc import Callable
 
+import msgspec
 from msgspec.structs import replace
 
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.errors import ReplayDiverged
 from callboard.languages.language import End, Ok, Unwound
-from callboard.runtime.interpreter.journal import show_request
+from callboard.runtime.interpreter.journal import comparable_failure, show_request
 from callboard.runtime.interpreter.stage import Stage
 
 IDLE_MAX = 100
@@ -75,6 +76,13 @@ def verify_replayed(stage: Stage, *, ends: bool = False) -> None:
             requested_at=str(places[-1]) if isinstance(places, list) and places else "",
         )
         raise ReplayDiverged(error.ref, error.n, difference) from None
+
+
+def ends_alike(end: End, again: End) -> bool:
+    """Return whether two ends of a run differ at most in the tracebacks of their failures. A library may write an id
+    into its exceptions that is another one in a replay."""
+    failures = [comparable_failure(msgspec.to_builtins(one.error)) for one in (end, again)]
+    return failures[0] == failures[1] and replace(end, error=None) == replace(again, error=None)
 
 
 def show_end(seal: Callable[[ev.Payload], bytes], end: End) -> str:

@@ -23,7 +23,7 @@ from callboard.lib.installed import own_version
 from callboard.runtime.interpreter.code import adopted_digest, code_of, hosted_digest
 from callboard.runtime.interpreter.journal import show_request
 from callboard.runtime.interpreter.replay import Admitted, build_stage, replay
-from callboard.runtime.interpreter.run_end import show_end, verify_replayed
+from callboard.runtime.interpreter.run_end import ends_alike, show_end, verify_replayed
 from callboard.runtime.run.activation import Services
 from callboard.runtime.run.log import RunLog, events_of
 from callboard.runtime.run.replay_observer import Observer
@@ -58,7 +58,7 @@ def verify_end(services: Services, admission: Admitted, ref: RunRef, events: Seq
         verify_replayed(stage)
         settled = stage.main.settled if stage.main is not None else None
         again = settled.value if isinstance(settled, Ok) else None
-        if again == end and not observer.beyond:
+        if again is not None and ends_alike(end, again) and not observer.beyond:
             return
         if observer.beyond:
             first = observer.beyond[0]

@@ -1,6 +1,7 @@
 """The failure of a run keeps what its exception has: members of groups, notes, causes, and the lines of the code."""
 
 import asyncio
+from itertools import count
 
 import pytest
 
@@ -49,6 +50,16 @@ async def wait_and_refuse() -> None:
         raise LookupError("while it was cancelled") from None
 
 
+COUNTED = count()
+
+
+@workflow
+async def numbered() -> None:
+    error = ValueError("the message")
+    error.add_note(f"a number that is another one in each replay: {next(COUNTED)}")
+    raise error
+
+
 @workflow
 async def long() -> None:
     raise ValueError("x" * 3_000) from ValueError("y" * 3_000)
@@ -75,6 +86,14 @@ def test_a_failed_run_keeps_all_of_its_exception(play: object, told: list[str]) 
         traceback = error.details["traceback"]
         assert [one for one in told if one not in traceback] == []
         assert str(ROOT) not in traceback, "files have their names in the code"
+        scenario.crash_everywhere()
+
+
+def test_a_note_that_is_another_one_in_a_replay_is_no_difference() -> None:
+    with Scenario() as scenario:
+        scenario.start(numbered)
+        assert scenario.result.error is not None
+        assert scenario.result.error.code == "python.failed"
         scenario.crash_everywhere()
 
 
