@@ -13,7 +13,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from callboard.languages.language import Ask, Cancelled, End, Failed, Node, Ok, Settled, Stage
+from callboard.languages.language import Ask, Cancelled, Continuation, End, Failed, Node, Ok, Settled, Stage
 from callboard.lib.json_types import JSON
 from tests.support import family_interpreters as deployments
 from tests.support.run_harness import Interpreter, PlayLanguage
@@ -109,11 +109,25 @@ async def gated(stage: Stage) -> End:
     return End("completed", "through")
 
 
+async def links(stage: Stage) -> End:
+    """Take signals, some per run, and perform an effect with each; continue as a new run until all have come."""
+    given: dict[str, Any] = stage.info.input
+    taken: list[JSON] = given.get("taken", [])
+    for i in range(given["each"]):
+        with entered(stage, f"take[{i}]") as node:
+            arrived = await node.signal("item", "item")
+            taken = [*taken, await effect(node, "do", value=arrived.data)]
+    if len(taken) < given["total"]:
+        return End("completed", continuation=Continuation({**given, "taken": taken}))
+    return End("completed", taken)
+
+
 INTERPRETERS: Mapping[str, Interpreter] = {
     "waits": waits,
     "unwinds": unwinds,
     "steps": steps,
     "gated": gated,
+    "links": links,
     **deployments.INTERPRETERS,
 }
 

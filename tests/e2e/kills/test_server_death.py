@@ -7,8 +7,9 @@ import anyio
 import pytest
 
 from callboard.bus import events as ev
-from callboard.bus.commands import Cancel
+from callboard.bus.commands import Cancel, Signal
 from callboard.bus.log.port import Recorded
+from callboard.bus.log.successors import successor_of
 from callboard.service.client.client import Client
 from tests.support.worker_interpreters import play
 from tests.support.worker_processes import (
@@ -17,6 +18,7 @@ from tests.support.worker_processes import (
     check_run,
     end_payload,
     open_fleet,
+    say,
     say_start,
     until,
     until_end,
@@ -24,6 +26,10 @@ from tests.support.worker_processes import (
 
 RUNS = 50
 DEATHS = 4
+
+CHAINS = 4
+SIGNALS = 12
+"""Number of chains, and of the signals that each of them takes, three in each of its runs."""
 
 
 async def outlive(fleet: Fleet, client: Client, deaths: int, outcomes_between: int) -> None:
@@ -54,8 +60,19 @@ async def test_the_server_dies_under_load(sync: str, group_commit: str, tmp_path
         async def follow(run_id: str) -> None:
             ended[run_id] = await until_end(client, run_id)
 
+        chains = [f"chain-{i}" for i in range(CHAINS)]
+        taken: dict[str, list[Recorded]] = {}
+
+        async def send_signals(run_id: str) -> None:
+            for n in range(SIGNALS):
+                await say(client, run_id, "signal", Signal("item", data=n))
+            taken[run_id] = await follow_chain(client, run_id)
+
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(outlive, fleet, client, DEATHS, RUNS)
+            for run_id in chains:
+                await say_start(client, play("links", run_id, {"each": 3, "total": SIGNALS}))
+                tasks.start_soon(send_signals, run_id)
             for run_id in runs:
                 await say_start(client, play("steps", run_id, {"count": 6, "each": {"after": 0.1}}))
                 tasks.start_soon(follow, run_id)
@@ -64,7 +81,22 @@ async def test_the_server_dies_under_load(sync: str, group_commit: str, tmp_path
             assert end_payload(recorded).output == list(range(6))
             carried = [one.key for one in fleet.carried(run_id)]
             assert len(carried) == len(set(carried)), "a server's death is no reason to carry out anything again"
+        for recorded in taken.values():
+            # A signal may be passed on while the next one is routed to the newest run: their order may change.
+            assert sorted(end_payload(recorded).output) == list(range(SIGNALS))
+            causes = [item.event.cause for item in recorded if item.event.cause and item.event.n > 1]
+            assert len(causes) == len(set(causes)) == SIGNALS
         assert all(worker.status is None for worker in fleet.workers.values())
+
+
+async def follow_chain(client: Client, run_id: str) -> list[Recorded]:
+    """Follow a run, and those that continue it, to the end of the last one; return their events."""
+    found: list[Recorded] = []
+    following: str | None = run_id
+    while following is not None:
+        found += await until_end(client, following)
+        following = successor_of(found[-1].event)
+    return found
 
 
 async def test_parked_runs_wake_after_the_server_died(tmp_path: Path) -> None:
