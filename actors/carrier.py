@@ -22,7 +22,7 @@ from callboard.actors.tools import lent
 from callboard.actors.tools.failures import shorten
 from callboard.actors.tools.tool import INPUT_REQUIRED, ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus import events as ev
-from callboard.bus.effects import Failure, McpTools, ModelReply, ToolSource, ToolSpec, Usage
+from callboard.bus.effects import Failure, McpTools, ModelReply, ToolboxRecord, ToolSource, ToolSpec, Usage
 from callboard.bus.events import Event, Payload
 from callboard.bus.stand_ins import STAND_INS, model_name
 from callboard.bus.subjects import RunRef
@@ -73,7 +73,7 @@ class Job(Struct, frozen=True):
     node: str = ""
     ordinal: int = 0
     turn: ModelTurn | None = None
-    toolboxes: Mapping[str, list[ToolSource]] = field(default_factory=dict[str, list[ToolSource]])
+    toolboxes: Mapping[str, ToolboxRecord] = field(default_factory=dict[str, ToolboxRecord])
     spent: Spent = field(default_factory=Spent)
     span: TraceContext | None = None
     """The effect's own span, which whoever is asked for it may go on from."""
@@ -99,7 +99,9 @@ class OpenToolbox(Protocol):
     @property
     def warnings(self) -> Sequence[tuple[str, str]]: ...
 
-    async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON: ...
+    async def call(
+        self, tool: str, input: JSON, context: ToolCallContext, *, server: str = "", alias: str = ""
+    ) -> JSON: ...
 
 
 class Sessions(Protocol):
@@ -109,8 +111,13 @@ class Sessions(Protocol):
         """Open a toolbox."""
         ...
 
-    async def serving(self, tool: str, toolboxes: Mapping[str, list[ToolSource]]) -> OpenToolbox:
-        """Return the open toolbox that has a tool, opening those that are not open in this process."""
+    async def serving(self, tool: str, server: str, toolboxes: Mapping[str, ToolboxRecord]) -> OpenToolbox:
+        """Return the open toolbox that has a tool, of a server if that is named, opening those that are not open in
+        this process."""
+        ...
+
+    async def changed(self, toolboxes: Mapping[str, ToolboxRecord]) -> Mapping[str, OpenToolbox]:
+        """Return the open toolboxes whose tools are others than those that the log has."""
         ...
 
 
@@ -281,15 +288,20 @@ class Carrier:
             state=call.state,
             earlier=call.earlier,
         )
+        tool, server = (call.own_name, call.server) if call.own_name else (call.tool, "")
+        found: dict[str, Any] = {}
         try:
-            toolbox = await sessions.serving(call.tool, job.toolboxes)
-            output = await toolbox.call(call.tool, call.input, context)
+            toolbox = await sessions.serving(tool, server, job.toolboxes)
+            found["output"] = await toolbox.call(tool, call.input, context, server=server, alias=call.tool)
         except ToolFailed as error:
             failure = error.failure
-            if failure.code == INPUT_REQUIRED and failure.details is not None:
-                return ev.ToolResult(node=call.node, tool=call.tool, tries=tries, asks=failure.details)
-            return ev.ToolResult(node=call.node, tool=call.tool, error=failure, tries=tries)
-        return ev.ToolResult(node=call.node, tool=call.tool, output=output, tries=tries)
+            is_asking = failure.code == INPUT_REQUIRED and failure.details is not None
+            found |= {"asks": failure.details} if is_asking else {"error": failure}
+        changed = await sessions.changed(job.toolboxes)
+        for code, reason in {warning: None for one in changed.values() for warning in one.warnings}:
+            reporter.warn(job.node, code, reason)
+        listings = {key: list(one.specs) for key, one in changed.items()}
+        return ev.ToolResult(node=call.node, tool=call.tool, tries=tries, listings=listings, **found)
 
     async def _effect(self, job: Job, call: ev.EffectCall, sessions: Sessions, reporter: Reporter) -> ev.EffectResult:
         try:
@@ -299,7 +311,8 @@ class Carrier:
                 lent.check(self.tools.lending, sources)
                 reporter.lent(job.node, self.tools.lending.lent(sources))
             if call.kind_ == "toolbox":
-                listed = await sessions.listing(job.key, job.toolboxes.get(job.key, sources))
+                record = job.toolboxes.get(job.key)
+                listed = await sessions.listing(job.key, sources if record is None else record.sources)
                 for code, reason in listed.warnings:
                     reporter.warn(job.node, code, reason)
                 return ev.EffectResult(value=msgspec.to_builtins(listed.specs))

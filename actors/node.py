@@ -148,7 +148,7 @@ class NodeActor:
     async def _carry_out(self, job: Job) -> Payload:
         if isinstance(job.intent, ev.ToolCall):
             # A call that waits for its turn does not count among the effects that the worker carries out at once.
-            async with self._turns.turn(job.intent.tool, job.toolboxes):
+            async with self._turns.turn(job.intent, job.toolboxes):
                 return await self._admit_and_carry_out(job)
         return await self._admit_and_carry_out(job)
 

@@ -4,17 +4,18 @@ MCP sessions and process pools must be closed by the task that opened them, whil
 one keeper task per toolbox opens it, waits, and closes it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import anyio
+import msgspec
 import structlog
 
 from callboard.actors.carrier import Carrier
 from callboard.actors.tools.run_scoped_servers import Spawn, Standing
 from callboard.actors.tools.tool import ToolFailed
 from callboard.actors.tools.toolbox import Toolbox, open_toolbox
-from callboard.bus.effects import Failure, ToolSource
+from callboard.bus.effects import Failure, ToolboxRecord, ToolSource, ToolSpec
 from callboard.bus.errors import unexpected_failure
 
 log = structlog.get_logger(__name__)
@@ -29,6 +30,8 @@ class _Keeper:
         self.scope = anyio.CancelScope()
         self.toolbox: Toolbox | None = None
         self.failure: ToolFailed | None = None
+        self.recorded: Sequence[ToolSpec] | None = None
+        """The tools as this process has last had them recorded."""
 
 
 class Toolboxes:
@@ -46,22 +49,40 @@ class Toolboxes:
 
         :raises ToolFailed: if one of its sources cannot be opened
         """
-        return await self._open_toolbox(key, sources)
+        toolbox = await self._open_toolbox(key, sources)
+        if (keeper := self._keepers.get(key)) is not None:
+            keeper.recorded = toolbox.specs
+        return toolbox
 
-    async def serving(self, tool: str, toolboxes: Mapping[str, list[ToolSource]]) -> Toolbox:
+    async def serving(self, tool: str, server: str, toolboxes: Mapping[str, ToolboxRecord]) -> Toolbox:
         """Return the toolbox that has a tool; toolboxes of a worker that is gone are opened again.
 
         :raises ToolFailed: if no toolbox of the node has the tool, or one cannot be opened
         """
         offered: list[str] = []
-        for key, sources in toolboxes.items():
-            toolbox = await self._open_toolbox(key, sources)
-            names = [spec.name for spec in toolbox.specs]
-            if tool in names:
+        for key, record in toolboxes.items():
+            toolbox = await self._open_toolbox(key, record.sources)
+            if toolbox.has(tool, server):
                 return toolbox
-            offered += names
+            offered += [spec.name for spec in toolbox.specs]
         there_is = f"this node has {', '.join(offered)}" if offered else "this node has no tools"
-        raise ToolFailed(Failure(code="tool.unknown", message=f"tool {tool!r} not found: {there_is}"))
+        where = f" at server {server}" if server else ""
+        raise ToolFailed(Failure(code="tool.unknown", message=f"tool {tool!r} not found{where}: {there_is}"))
+
+    async def changed(self, toolboxes: Mapping[str, ToolboxRecord]) -> Mapping[str, Toolbox]:
+        """Return the open toolboxes whose tools are others than those that the log has."""
+        found: dict[str, Toolbox] = {}
+        for key, record in toolboxes.items():
+            keeper = self._keepers.get(key)
+            if keeper is None or (toolbox := keeper.toolbox) is None:
+                continue
+            await toolbox.renew()
+            # After a takeover another process has had them recorded.
+            before = record.specs if keeper.recorded is None else keeper.recorded
+            keeper.recorded = toolbox.specs
+            if before is not toolbox.specs and _encode(before) != _encode(toolbox.specs):
+                found[key] = toolbox
+        return found
 
     def close(self, key: str) -> None:
         keeper = self._keepers.pop(key, None)
@@ -108,3 +129,7 @@ class Toolboxes:
         finally:
             keeper.toolbox = None
             keeper.settled.set()
+
+
+def _encode(specs: Sequence[ToolSpec] | None) -> bytes:
+    return msgspec.json.encode(specs)

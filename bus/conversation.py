@@ -75,7 +75,7 @@ class Memory:
 
 class Request(Struct, frozen=True):
     """The complete request of a turn. A turn that continues others takes system, tools and schema from the first one
-    unless it has its own."""
+    unless it has its own, or tools from the last one before it that is ``retooled``."""
 
     messages: list[Message]
     system: str
@@ -91,7 +91,8 @@ def request_of(spoken: Spoken, key: str, memory: Memory) -> Request:
     asked = spoken.calls[key].provider
     messages = [message for link in reversed(chain) for message in news_of(spoken, link, memory, asked)]
     call, first = spoken.calls[key], spoken.calls[chain[-1]]
-    return Request(messages, call.system or first.system, call.tools or first.tools, call.schema or first.schema)
+    standing = next((spoken.calls[link] for link in chain if spoken.calls[link].retooled), first)
+    return Request(messages, call.system or first.system, call.tools or standing.tools, call.schema or first.schema)
 
 
 def news_of(spoken: Spoken, key: str, memory: Memory, asked: str = "") -> list[Message]:

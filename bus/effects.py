@@ -221,12 +221,16 @@ def user(text: str) -> Message:
 
 
 class ToolSpec(Struct, frozen=True, omit_defaults=True):
-    """A tool as a model sees it, with the transport that serves it (``server``, empty if not the worker)."""
+    """A tool as a model sees it, with the transport that serves it (``server``, empty if not the worker).
+
+    ``own_name`` is the name by which an MCP server knows the tool; it is empty for all other tools, and in older logs.
+    """
 
     name: str
     description: str = ""
     input_schema: JsonSchema = {}
     server: str = ""
+    own_name: str = ""
 
 
 class Choice(Struct, frozen=True):
@@ -243,7 +247,8 @@ class ModelRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """An interpreter's request for one model turn.
 
     ``base`` is the effect key of the turn that this one continues: ``messages`` are then only the new ones, and
-    ``system``, ``tools`` and ``schema`` are inherited. ``model`` None means the run's default. ``parameters`` are
+    ``system``, ``tools`` and ``schema`` are inherited. With ``retooled`` the ``tools`` are not inherited: they are all
+    that this turn and those that continue it have. ``model`` None means the run's default. ``parameters`` are
     further settings of the turn, named as in `callboard.bus.model_parameters`.
     """
 
@@ -259,6 +264,7 @@ class ModelRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
     max_output_tokens: int | None = None
     temperature: float | None = None
     parameters: dict[str, JSON] = {}
+    retooled: bool = False
 
 
 class ModelReply(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -336,10 +342,6 @@ class McpTools(Struct, frozen=True, tag="mcp", omit_defaults=True):
     allow: list[str] | None = None
     deny: list[str] = []
 
-    def passes(self, tool: str) -> bool:
-        """Return whether a tool may be offered."""
-        return (self.allow is None or tool in self.allow) and tool not in self.deny
-
     def as_recorded(self) -> "McpTools":
         """Return the source as it is recorded in the log."""
         return msgspec.structs.replace(self, allow=None, deny=[])
@@ -362,3 +364,10 @@ class ScriptedTools(Struct, frozen=True, tag="scripted", omit_defaults=True):
 
 
 ToolSource = PythonTools | McpTools | NatsTools | ScriptedTools
+
+
+class ToolboxRecord(Struct, frozen=True):
+    """An open toolbox as the log has it. ``specs`` is None until its tools are listed."""
+
+    sources: list[ToolSource]
+    specs: list[ToolSpec] | None = None

@@ -513,7 +513,8 @@ class NodeWarning(Fact, frozen=True):
 
 
 class ModelCall(Intent, frozen=True):
-    """A request to a model. It records only the messages since ``base``; ``digest`` covers the whole request."""
+    """A request to a model. It records only the messages since ``base``; ``digest`` covers the whole request. With
+    ``retooled`` the ``tools`` replace those of ``base``, also for the turns that continue this one."""
 
     type = "model.call"
     purpose: Purpose
@@ -530,6 +531,7 @@ class ModelCall(Intent, frozen=True):
     max_output_tokens: int | None = None
     temperature: float | None = None
     parameters: dict[str, JSON] = {}
+    retooled: bool = False
 
 
 class ModelResult(ModelReply, frozen=True, kw_only=True):
@@ -555,7 +557,8 @@ class ToolCall(Intent, frozen=True):
     """A tool is called by the worker, or (``via`` caller) by a client outside the runtime, which sends the answer.
 
     A call that a tool answered with ``asks`` is repeated with the ``responses`` of a person and the tool's ``state``.
-    ``earlier`` contains the responses of earlier repetitions.
+    ``earlier`` contains the responses of earlier repetitions. ``own_name`` is the name by which the MCP server
+    ``server`` knows the tool; it is empty for all other tools.
     """
 
     type = "tool.call"
@@ -568,11 +571,13 @@ class ToolCall(Intent, frozen=True):
     responses: JSON = None
     state: str | None = None
     earlier: list[JSON] = []
+    own_name: str = ""
 
 
 class ToolResult(Outcome, frozen=True):
     """The outcome of a call. ``asks`` contains the tool's questions to a person and the tool's state. The tool is then
-    called again with that state and the ``responses``."""
+    called again with that state and the ``responses``. ``listings`` has the new tools of the node's toolboxes whose
+    tools have changed, by the key of the toolbox."""
 
     type = "tool.result"
     node: str
@@ -581,6 +586,7 @@ class ToolResult(Outcome, frozen=True):
     error: Failure | None = None
     tries: int = 1
     asks: JSON = None
+    listings: dict[str, list[ToolSpec]] = {}
 
 
 EffectKind = Literal["source", "http", "provider", "service", "code", "memory", "channel", "prompt", "toolbox", "step"]

@@ -6,7 +6,7 @@ log holds them, so content is stored once.
 """
 
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from msgspec import Struct, field
@@ -67,6 +67,17 @@ class Policy(Struct, frozen=True):
     consent: Consent | None = None
 
 
+class Offer(Struct, frozen=True):
+    """The tools that a model may call, and the policy for their calls."""
+
+    tools: list[ToolSpec]
+    policy: Policy
+
+
+Renew = Callable[[], Offer]
+"""Returns what the model may call now: a server may change its tools with any call."""
+
+
 class Called(Struct, frozen=True):
     """A tool call that a model requested, and its result. ``key`` is empty if the call was refused before it began.
 
@@ -98,14 +109,17 @@ class Conversation(Struct, frozen=True):
     error: Failure | None = None
 
 
-async def converse(stage: Stage, node: Node, request: ModelRequest, policy: Policy) -> Conversation:
+async def converse(
+    stage: Stage, node: Node, request: ModelRequest, policy: Policy, renew: Renew | None = None
+) -> Conversation:
     """Let a model work with tools until it answers, fails, or has used up its turns.
 
     The tool calls of one turn run concurrently. Those of the last turn are made only with ``policy.last_calls``,
-    because no turn reads their answers.
+    because no turn reads their answers. If ``renew`` returns other tools after the calls of a turn, the next turn has
+    these.
     """
     said = Conversation()
-    offered = {tool.name: tool for tool in request.tools}
+    tools = request.tools
     for turn in range(1, policy.turns_max + 1):
         slot, outcome = await patient_turn(node, f"turn.{turn}", request)
         said = replace(said, turns=turn)
@@ -120,6 +134,7 @@ async def converse(stage: Stage, node: Node, request: ModelRequest, policy: Poli
             return said
         if turn == policy.turns_max and not policy.last_calls:
             break
+        offered = {tool.name: tool for tool in tools}
         made = await _call_all(stage, node, turn, reply.tool_calls, offered, policy, node.key(slot))
         said = replace(said, calls=[*said.calls, *made])
         if (final := next((call.error for call in made if call.final), None)) is not None:
@@ -127,6 +142,11 @@ async def converse(stage: Stage, node: Node, request: ModelRequest, policy: Poli
         if turn == policy.turns_max:
             break
         told = Message("user", [call.to_output() for call in made])
+        before = tools
+        if renew is not None:
+            offer = renew()
+            tools, policy = offer.tools, offer.policy
+        retooled = tools != before
         request = ModelRequest(
             purpose=request.purpose,
             model=request.model,
@@ -135,6 +155,8 @@ async def converse(stage: Stage, node: Node, request: ModelRequest, policy: Poli
             max_output_tokens=request.max_output_tokens if policy.lasting else None,
             temperature=request.temperature if policy.lasting else None,
             parameters=request.parameters if policy.lasting else {},
+            tools=tools if retooled else [],
+            retooled=retooled,
         )
     return replace(said, error=_out_of_turns(policy.turns_max, said.reply))
 
@@ -205,7 +227,8 @@ async def _call(
                 use = replace(use, input=arguments)
             case Refusal(error, final):
                 return Called(use, error=error, final=final)
-    match await node.tool(slot, use.tool, use.input, id=use.id):
+    server = spec.server if spec.own_name else ""
+    match await node.tool(slot, use.tool, use.input, id=use.id, server=server, own_name=spec.own_name):
         case Ok(output):
             return Called(use, node.key(slot), output=output)
         case Failed(error):

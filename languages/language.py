@@ -235,6 +235,18 @@ Alike = Callable[[Any, Any], bool]
 """Returns whether a recorded payload, of an event of the same type, counts as the requested one, which differs."""
 
 
+class Toolbox(Protocol):
+    """Tools that are open during a block."""
+
+    @property
+    def specs(self) -> list[ToolSpec]:
+        """The tools as the log has them now: a server may change its tools with any call."""
+        ...
+
+    async def __aenter__(self) -> Ok[list[ToolSpec]] | Failed: ...
+    async def __aexit__(self, *_: object) -> None: ...
+
+
 class Node(Protocol):
     """One execution of a node, from its enter to its exit. It builds the keys of all effects.
 
@@ -316,16 +328,20 @@ class Node(Protocol):
         *,
         id: str = "",
         server: str = "",
+        own_name: str = "",
         via: Literal["worker", "caller"] = "worker",
     ) -> Ok[JSON] | Failed:
-        """Call a tool of this node's toolbox, or (``via`` caller) have the caller of the run answer the call."""
+        """Call a tool of this node's toolbox, or (``via`` caller) have the caller of the run answer the call.
+
+        A tool with an ``own_name`` is the one that the MCP server ``server`` knows by it, whatever its name here.
+        """
         ...
 
     async def call(self, slot: str, kind: EffectKind, request: JSON, *, work: Work | None = None) -> Ok[JSON] | Failed:
         """Request an effect of another kind; ``work`` is the function that a ``step`` calls."""
         ...
 
-    def toolbox(self, sources: Sequence[ToolSource]) -> AbstractAsyncContextManager[Ok[list[ToolSpec]] | Failed]:
+    def toolbox(self, sources: Sequence[ToolSource]) -> Toolbox:
         """Open these tools until the block ends. The list of tools is recorded; sessions live in the node's actor."""
         ...
 

@@ -14,9 +14,11 @@ from callboard.bus.effects import (
     NatsTools,
     PythonTools,
     ScriptedTools,
+    ToolboxRecord,
     ToolLimits,
     ToolSource,
 )
+from callboard.bus.events import ToolCall
 from callboard.lib.durations import seconds_of
 from callboard.lib.json_types import JSON
 
@@ -87,16 +89,19 @@ class Turns:
         self._gates: dict[tuple[str, str, int], anyio.Semaphore] = {}
 
     @asynccontextmanager
-    async def turn(self, tool: str, toolboxes: Mapping[str, Sequence[ToolSource]]) -> AsyncGenerator[None]:
+    async def turn(self, call: ToolCall, toolboxes: Mapping[str, ToolboxRecord]) -> AsyncGenerator[None]:
         """Wait until one more call of a tool may begin, and hold its place for the length of the block."""
-        gate = self._gate(tool, [source for sources in toolboxes.values() for source in sources])
+        gate = self._gate(call, [source for record in toolboxes.values() for source in record.sources])
         if gate is None:
             yield
             return
         async with gate:
             yield
 
-    def _gate(self, tool: str, sources: Sequence[ToolSource]) -> anyio.Semaphore | None:
+    def _gate(self, call: ToolCall, sources: Sequence[ToolSource]) -> anyio.Semaphore | None:
+        tool = call.own_name or call.tool
+        if call.own_name:
+            sources = [source for source in sources if isinstance(source, McpTools) and source.name == call.server]
         source = next((source for source in sources if tool in source.limits), None)
         concurrency = None if source is None else limits_of(source, tool).concurrency
         if source is None or concurrency is None:

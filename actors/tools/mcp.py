@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import structlog
 
 from callboard.actors.tools.failures import (
     bounded_details,
@@ -21,7 +22,7 @@ from callboard.actors.tools.failures import (
     tool_failed,
     with_printed,
 )
-from callboard.actors.tools.mcp_connecting import Heard, connect, list_tools, unavailable
+from callboard.actors.tools.mcp_connecting import Heard, connect, list_tools, listen, tells_changes, unavailable
 from callboard.actors.tools.mcp_http_answers import TOO_LARGE, is_lost, unread
 from callboard.actors.tools.mcp_results import output_of, text_of, without_binary
 from callboard.actors.tools.tool import (
@@ -47,6 +48,14 @@ if TYPE_CHECKING:
     from callboard.actors.tools.mcp_exchange import InputRequired
 
 
+NOTICE_S = 0.05
+"""How long after an answer a server that tells changes of its tools may take to tell that the call has changed them."""
+
+LOST = (anyio.ClosedResourceError, anyio.BrokenResourceError)
+"""The errors of a session whose streams are closed."""
+
+_log: Any = structlog.get_logger("callboard.tools.mcp")
+
 IDEMPOTENCY_META = "callboard/idempotency-key"
 """The member of a call's ``_meta`` that carries the idempotency key."""
 
@@ -69,8 +78,14 @@ async def open_mcp(source: McpTools, environment: ToolEnvironment) -> AsyncGener
     with anyio.CancelScope(deadline=anyio.current_time() + timeout_s) as opening:
         try:
             await import_beside("mcp")  # takes about a second
+            from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
             async with AsyncExitStack() as stack:
                 client = await connect(stack, source, environment, heard)
+                if tells_changes(client) and client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                    background = await stack.enter_async_context(anyio.create_task_group())
+                    stack.callback(background.cancel_scope.cancel)
+                    background.start_soon(listen, client)
                 tools = await list_tools(client)
                 transport = McpTransport(source, client, tools, heard, timeout_s, environment.keep)
                 await heard.since(0)  # output during the start belongs to no call
@@ -143,9 +158,10 @@ class McpTransport:
     def __init__(
         self, source: McpTools, client: "Client", tools: "list[Tool]", heard: Heard, timeout_s: float, keep: Keep
     ) -> None:
-        self.specs = [ToolSpec(tool.name, tool.description or "", dict(tool.input_schema)) for tool in tools]
-        self.warnings = [(code, tool, f"MCP server {source.name}: {reason}") for code, tool, reason in heard.warnings]
-        self._tasks_only = {tool.name for tool in tools if tool.execution and tool.execution.task_support == "required"}
+        self._take_tools(tools)
+        self._notices = 0
+        """The number of notices that the list of tools takes into account."""
+        self._refreshing = anyio.Lock()
         self._keep = keep
         self.open = True
         self._heard = heard
@@ -156,6 +172,33 @@ class McpTransport:
         self._states: set[str] = set()
         """States with which this session has asked for input."""
 
+    def _take_tools(self, tools: "list[Tool]") -> None:
+        self.specs = [ToolSpec(tool.name, tool.description or "", dict(tool.input_schema)) for tool in tools]
+        self._tasks_only = {tool.name for tool in tools if tool.execution and tool.execution.task_support == "required"}
+
+    @property
+    def warnings(self) -> list[tuple[str, str, str]]:
+        found = [(code, tool, f"{self._who}: {reason}") for code, tool, reason in self._heard.warnings]
+        return list(dict.fromkeys(found))
+
+    async def refresh(self) -> None:
+        """List the tools again if the server has said that they have changed. If that fails, the tools stay as they
+        were, and the next call tries again."""
+        from mcp import MCPError
+
+        async with self._refreshing:
+            notices = self._heard.notices
+            if notices == self._notices or self._is_over:
+                return
+            try:
+                with anyio.fail_after(self._timeout_s):
+                    tools = await list_tools(self._client, again=True)
+            except (TimeoutError, MCPError, ValueError, RuntimeError, *LOST) as error:
+                _log.warning("tool.server.unlisted", server=self._source.name, error=describe_error(error))
+                return
+            self._notices = notices
+            self._take_tools(tools)
+
     async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
         """Call a tool of the server. The text that the server prints during the call becomes part of a failure.
 
@@ -163,9 +206,12 @@ class McpTransport:
         :raises ToolFailed: ``tool.failed`` if the server says so, ``tool.timeout``, ``tool.crashed`` if the server is
             gone, ``tool.bad_output`` if the answer cannot be read or does not fit the tool's own output schema
         """
-        position = self._heard.position
+        position, notices = self._heard.position, self._heard.notices
         try:
-            return await self._call_tool(tool, input, context)
+            output = await self._call_tool(tool, input, context)
+            if tells_changes(self._client):
+                await self._heard.wait_for_notice(notices, NOTICE_S)
+            return output
         except SessionForgotten:
             raise
         except ToolFailed as failed:
@@ -189,7 +235,7 @@ class McpTransport:
             raise tool_failed("tool.timeout", message, {"timeout_s": timeout_s}) from None
         except MCPError as error:
             raise await self._failure_of_error(tool, error, context) from error
-        except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
+        except LOST as error:
             raise self._lost_server(tool, describe_error(error)) from error
         except (RuntimeError, ValueError) as error:  # the SDK's checks of a result against schema and protocol
             if not self.open:

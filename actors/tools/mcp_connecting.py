@@ -63,12 +63,27 @@ class Heard:
         self.http = HttpState(self.bytes_max)
         self.warnings: list[tuple[str, str, str]] = []
         self.exchange: Exchange | None = None
+        self.notices = 0
+        """How often the server has said that its tools have changed."""
+        self._noticed = anyio.Event()
         self._redact = redact
 
     @property
     def is_over(self) -> bool:
         """Return whether the session has ended: its pipes are closed, or the server no longer knows it."""
         return self.http.is_over or (self.exchange is not None and self.exchange.is_over)
+
+    def notice(self) -> None:
+        """Record that the server's tools have changed."""
+        self.notices += 1
+        self._noticed.set()
+        self._noticed = anyio.Event()
+
+    async def wait_for_notice(self, notices: int, seconds: float) -> None:
+        """Wait until there are more than a number of notices, for a time at most."""
+        with anyio.move_on_after(seconds):
+            while self.notices <= notices and not self.is_over:
+                await self._noticed.wait()
 
     @property
     def position(self) -> int:
@@ -118,7 +133,7 @@ async def connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnvi
     :raises ToolFailed: if the source names no server, or one that it may not use
     """
     from mcp import Client
-    from mcp_types import Implementation
+    from mcp_types import Implementation, ToolListChangedNotification
 
     from callboard.actors.tools.mcp_exchange import Exchange, exchange_through
     from callboard.actors.tools.mcp_tasks import Tasks
@@ -126,6 +141,8 @@ async def connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnvi
     async def heed(message: object) -> None:
         if isinstance(message, Exception):
             heard.garbage += 1
+        elif isinstance(message, ToolListChangedNotification):
+            heard.notice()
 
     discover_s = min(DISCOVER_S, environment.seconds(source) * DISCOVER_SHARE)
     exchange = heard.exchange = Exchange(
@@ -183,11 +200,40 @@ async def _transport(stack: AsyncExitStack, source: McpTools, environment: ToolE
     return streamable_http_client(source.url, http_client=http)
 
 
-async def list_tools(client: "Client") -> "list[Tool]":
+def tells_changes(client: "Client") -> bool:
+    """Return whether a server says that it tells when its tools change."""
+    tools = client.server_capabilities.tools
+    return tools is not None and bool(tools.list_changed)
+
+
+async def listen(client: "Client") -> None:
+    """Ask a server for notices that its tools have changed: protocol 2026-07-28 sends them only on request.
+
+    The client's handler of messages takes them.
+    """
+    from mcp import MCPError
+    from mcp.client.subscriptions import SubscriptionLost
+
+    from callboard.actors.tools.mcp_exchange import CLOSED
+
+    try:
+        async with client.listen(tools_list_changed=True) as changes:
+            async for _ in changes:
+                pass
+    except (MCPError, SubscriptionLost, TimeoutError, RuntimeError, *CLOSED) as error:
+        # The session goes on without notices.
+        _log.info("tool.server.silent", error=str(error))
+
+
+async def list_tools(client: "Client", *, again: bool = False) -> "list[Tool]":
+    """Return the tools of a server; ``again`` if they may have changed since they were listed.
+
+    :raises ValueError: if the list has too many pages
+    """
     found: list[Tool] = []
     cursor: str | None = None
     for _ in range(LIST_PAGES_MAX):
-        page = await client.list_tools(cursor=cursor)
+        page = await client.list_tools(cursor=cursor, cache_mode="refresh" if again else "use")
         found += page.tools
         cursor = page.next_cursor
         if cursor is None:

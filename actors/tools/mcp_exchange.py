@@ -148,7 +148,10 @@ DISCOVER = "server/discover"
 INITIALIZE = "initialize"
 CANCELLED = "notifications/cancelled"
 
-_CLOSED = (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError)
+LISTEN = "subscriptions/listen"
+"""A request without an answer until the session ends: no answer that cannot be assigned is its answer."""
+
+CLOSED = (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError)
 
 
 class UnreadableAnswer(NamedTuple):
@@ -194,7 +197,8 @@ class Exchange:
         if message.method == INITIALIZE and message.params:
             # In the older protocols the server asks in the middle of a call, and no call can wait for a person.
             message.params["capabilities"].pop("elicitation", None)
-        self._open[str(message.id)] = message.id, message.method
+        if message.method != LISTEN:
+            self._open[str(message.id)] = message.id, message.method
         if message.method == DISCOVER and not self.has_ignored_discover:
             self._discover = message.id, anyio.current_time() + self._discover_s
             if self.waiting is not None:
@@ -308,7 +312,7 @@ class Incoming:
             try:
                 with anyio.CancelScope(deadline=exchange.deadline) as exchange.waiting:
                     item = await self._stream.receive()
-            except _CLOSED:
+            except CLOSED:
                 exchange.is_over = True
                 raise
             finally:
@@ -350,12 +354,12 @@ class Outgoing:
         self._exchange.sent(item.message)
         try:
             await self._stream.send(item)
-        except _CLOSED:
+        except CLOSED:
             self._exchange.is_over = True
             raise
 
     async def aclose(self) -> None:
-        with suppress(*_CLOSED):
+        with suppress(*CLOSED):
             await self._stream.aclose()
 
     async def __aenter__(self) -> Self:

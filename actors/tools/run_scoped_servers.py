@@ -17,8 +17,15 @@ from msgspec.structs import replace
 
 from callboard.actors.tools.failures import tool_failed
 from callboard.actors.tools.held import Held, open_source, server_of
-from callboard.actors.tools.tool import SessionForgotten, ToolCallContext, ToolEnvironment, ToolFailed, ToolTransport
-from callboard.bus.effects import McpTools, ToolSource
+from callboard.actors.tools.tool import (
+    ChangingTransport,
+    SessionForgotten,
+    ToolCallContext,
+    ToolEnvironment,
+    ToolFailed,
+    ToolTransport,
+)
+from callboard.bus.effects import McpTools, ToolSource, ToolSpec
 from callboard.lib.canonical_json import canonical
 from callboard.lib.json_types import JSON
 
@@ -107,6 +114,11 @@ class Standing:
                 raise
         raise AssertionError("the last session returns or raises")
 
+    def transport_of(self, source: McpTools) -> ToolTransport | None:
+        """Return the transport of a source's open session, if it has one."""
+        session = self._sessions.get(_identity(source))
+        return None if session is None else session.held.transport
+
     def close(self) -> None:
         """Close all sessions."""
         for session in self._sessions.values():
@@ -138,22 +150,39 @@ class Standing:
 
 
 class _Lent:
-    """A shared source as a node sees it; its list of tools is that of the moment when the node was entered."""
+    """A source as a node sees it."""
 
     def __init__(
         self, standing: Standing, source: McpTools, environment: ToolEnvironment, transport: ToolTransport
     ) -> None:
-        self.specs = transport.specs
-        self.warnings = transport.warnings
         self._standing = standing
         self._source = source
         self._environment = environment
+        self._last = transport
+
+    @property
+    def specs(self) -> list[ToolSpec]:
+        return self._transport().specs
+
+    @property
+    def warnings(self) -> list[tuple[str, str, str]]:
+        return self._transport().warnings
+
+    async def refresh(self) -> None:
+        transport = self._transport()
+        if isinstance(transport, ChangingTransport):
+            await transport.refresh()
 
     async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
         if context.timeout_s is None:
             # Another node may have opened it with another timeout.
             context = replace(context, timeout_s=self._environment.seconds(self._source))
         return await self._standing.call(self._source, self._environment, tool, input, context)
+
+    def _transport(self) -> ToolTransport:
+        """Return the transport of the present session, or that of the last one if there is none."""
+        self._last = self._standing.transport_of(self._source) or self._last
+        return self._last
 
 
 def _identity(source: McpTools) -> bytes:

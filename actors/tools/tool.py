@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
@@ -107,14 +107,25 @@ class ToolTransport(Protocol):
     ``warnings`` lists faults of its tools: code, name of the tool if it has one, and text.
     """
 
-    specs: list[ToolSpec]
-    warnings: list[tuple[str, str, str]]
+    @property
+    def specs(self) -> list[ToolSpec]: ...
+    @property
+    def warnings(self) -> list[tuple[str, str, str]]: ...
 
     async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
         """Call a tool with input that fits its schema.
 
         :raises ToolFailed: if there is no usable output
         """
+        ...
+
+
+@runtime_checkable
+class ChangingTransport(ToolTransport, Protocol):
+    """A source whose tools may change while it is open."""
+
+    async def refresh(self) -> None:
+        """List the tools again if the server says that they have changed; ``specs`` is then another list."""
         ...
 
 

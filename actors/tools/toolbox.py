@@ -1,7 +1,7 @@
 """The toolbox of a node: its tools from all sources; the input and output of each call are checked."""
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -17,8 +17,16 @@ from callboard.actors.tools.limits import call_with_retries, limits_of, with_tim
 from callboard.actors.tools.oddities import ADAPTED, LEFT_OUT, top_combinators
 from callboard.actors.tools.run_scoped_servers import Standing, is_of_the_run, is_reached_over_http
 from callboard.actors.tools.scripted import scripted_answer, scripts
-from callboard.actors.tools.tool import Opens, ToolCallContext, ToolEnvironment, ToolFailed, ToolTransport
+from callboard.actors.tools.tool import (
+    ChangingTransport,
+    Opens,
+    ToolCallContext,
+    ToolEnvironment,
+    ToolFailed,
+    ToolTransport,
+)
 from callboard.bus.effects import McpTools, ToolSource, ToolSpec
+from callboard.bus.tool_names import passes
 from callboard.lib.finite_json import NotFinite, encode_finite
 from callboard.lib.json_schema import check as checking
 from callboard.lib.json_schema.violation_messages import violation_message
@@ -55,7 +63,7 @@ async def open_toolbox(
                 tasks.start_soon(one.hold, environment, closing)
             for one in held:
                 await one.settled.wait()
-            yield _assemble(held, environment)
+            yield Toolbox(held, environment)
         except Exception as error:  # carried past the task group, which would wrap it
             failure = error
         closing.set()
@@ -83,31 +91,67 @@ class Toolbox:
     ``warnings`` has the codes and texts of the faults of tools that servers list.
     """
 
-    def __init__(
-        self,
-        tools: Mapping[str, "_Tool"],
-        environment: ToolEnvironment,
-        warnings: Sequence[tuple[str, str]],
-        named_only: Sequence[ToolSpec],
-    ) -> None:
-        self.specs: list[ToolSpec] = [*(tool.spec for tool in tools.values()), *named_only]
-        self.warnings = warnings
-        self._tools = tools
+    def __init__(self, held: Sequence[Held], environment: ToolEnvironment) -> None:
+        self._held = held
         self._environment = environment
+        self._listed = self._listings()
+        self._tools, self.specs, self.warnings = _assemble(held)
 
-    async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
+    async def renew(self) -> None:
+        """List the tools of servers again that say that their tools have changed.
+
+        If the tools cannot be offered together any longer, they stay as they were.
+        """
+        for one in self._held:
+            if isinstance(one.transport, ChangingTransport):
+                await one.transport.refresh()
+        listed = self._listings()
+        if all(one is other for one, other in zip(listed, self._listed, strict=True)):
+            return
+        self._listed = listed
+        try:
+            self._tools, self.specs, self.warnings = _assemble(self._held)
+        except ToolFailed as failed:
+            _log.warning("tool.list.unusable", error=failed.failure.message)
+
+    def _listings(self) -> list[list[ToolSpec] | None]:
+        return [one.transport.specs if one.transport is not None else None for one in self._held]
+
+    def has(self, tool: str, server: str = "") -> bool:
+        """Return whether there is a tool, or whether a server has it; also one that may not be offered."""
+        return any(spec.name == tool and server in ("", spec.server) for spec in self.specs)
+
+    def _find(self, tool: str, server: str) -> "_Tool":
+        """Return a tool. One of an MCP server may share its name with others; then its server tells them apart.
+
+        :raises ToolFailed: ``tool.unknown``
+        """
+        found = [one for one in self._tools if one.spec.name == tool and server in ("", one.spec.server)]
+        found = [one for one in found if not one.spec.own_name] or found
+        if len(found) == 1:
+            return found[0]
+        if found:
+            owners = ", ".join(one.spec.server for one in found)
+            raise tool_failed("tool.unknown", f"several servers have a tool {tool}, and the call names none: {owners}")
+        known = ", ".join(sorted({one.spec.name for one in self._tools})) or "none"
+        where = f" at server {server}" if server else ""
+        raise tool_failed("tool.unknown", f"tool {tool} not found{where}; the tools here: {known}")
+
+    async def call(
+        self, tool: str, input: JSON, context: ToolCallContext, *, server: str = "", alias: str = ""
+    ) -> JSON:
         """Call a tool: check the input against its schema, have the script or the transport answer, check the output.
+
+        ``server`` says whose tool it is. ``alias`` is another name of it, by which a script may know it.
 
         :raises ToolFailed: if there is no usable output
         """
-        if tool not in self._tools:
-            known = ", ".join(sorted(self._tools)) or "none"
-            raise tool_failed("tool.unknown", f"tool {tool} not found; the tools here: {known}")
-        entry = self._tools[tool]
+        entry = self._find(tool, server)
+        scripted = next((name for name in (alias, tool) if name and scripts(name, self._environment.script)), None)
         try:
             entry.check(input)
-            if scripts(tool, self._environment.script):
-                output = scripted_answer(tool, self._environment.script, context)
+            if scripted is not None:
+                output = scripted_answer(scripted, self._environment.script, context)
             else:
                 limited = with_timeout(limits_of(entry.source, tool), context)
                 again = partial(entry.transport.call, tool, input, limited)
@@ -170,7 +214,11 @@ def _brief(message: str) -> str:
     return shorten(message, PROBLEM_CHARS_MAX)
 
 
-def _assemble(held: Sequence[Held], environment: ToolEnvironment) -> Toolbox:
+def _assemble(held: Sequence[Held]) -> tuple[list[_Tool], list[ToolSpec], list[tuple[str, str]]]:
+    """Return the tools of all sources, their specifications with those that may not be offered, and warnings.
+
+    :raises ToolFailed: if a source is not open, or tools cannot be told apart
+    """
     failures = [one.failure for one in held if one.failure is not None]
     if len(failures) == 1:
         raise ToolFailed(failures[0])
@@ -178,29 +226,38 @@ def _assemble(held: Sequence[Held], environment: ToolEnvironment) -> Toolbox:
         details = [{"code": failure.code, "message": failure.message} for failure in failures]
         raise tool_failed(failures[0].code, "; ".join(failure.message for failure in failures), details)
     warnings = [warning for one in held for warning in _warnings(one)]
-    named_only = [spec for one in held for spec in _list_filtered(one)]
-    served = [(spec, one) for one in held if one.transport is not None for spec in _usable(one, warnings)]
-    counts = Counter(spec.name for spec, _ in served)
-    for name in counts:
-        if counts[name] > 1:
-            owners = ", ".join(server_of(one.source) for spec, one in served if spec.name == name)
+    tools = [tool for one in held for tool in _tools_of(one, warnings)]
+    # Tools of servers with different names can be told apart.
+    counts = Counter((tool.spec.server if tool.spec.own_name else "", tool.spec.name) for tool in tools)
+    for (_, name), count in counts.items():
+        if count > 1:
+            owners = ", ".join(tool.spec.server for tool in tools if tool.spec.name == name)
             message = f"more than one tool is named {name} (from {owners}); a node's tools need different names"
             raise tool_failed("tool.unavailable", message)
-    tools: dict[str, _Tool] = {}
-    for spec, one in served:
-        assert one.transport is not None
-        named = msgspec.structs.replace(spec, server=server_of(one.source))
+    filtered = [spec for one in held for spec in _list_filtered(one)]
+    return tools, [*(tool.spec for tool in tools), *filtered], warnings
+
+
+def _tools_of(one: Held, warnings: list[tuple[str, str]]) -> Iterable[_Tool]:
+    """Yield the usable tools of a source.
+
+    :raises ToolFailed: if a tool's schema is not a JSON Schema, unless it is that of an MCP server
+    """
+    if one.transport is None:
+        return
+    server, is_mcp = server_of(one.source), isinstance(one.source, McpTools)
+    for spec in _usable(one, warnings):
+        named = msgspec.structs.replace(spec, server=server, own_name=spec.name if is_mcp else "")
         if fault := _fault(named):
             raise tool_failed("tool.unavailable", fault)
-        tools[spec.name] = _Tool(named, one.source, one.transport)
-    return Toolbox(tools, environment, warnings, named_only)
+        yield _Tool(named, one.source, one.transport)
 
 
 def _warnings(one: Held) -> list[tuple[str, str]]:
     """Return what is odd about the tools of a source that may be offered."""
     found = one.transport.warnings if one.transport is not None else []
     return [
-        (code, text) for code, tool, text in found if not isinstance(one.source, McpTools) or one.source.passes(tool)
+        (code, text) for code, tool, text in found if not isinstance(one.source, McpTools) or passes(one.source, tool)
     ]
 
 
@@ -211,7 +268,8 @@ def _list_filtered(one: Held) -> list[ToolSpec]:
     if one.transport is None or not isinstance(source, McpTools):
         return []
     listed = [spec.name for spec in one.transport.specs] + [tool for _code, tool, _text in one.transport.warnings]
-    return [ToolSpec(name, server=source.name) for name in dict.fromkeys(listed) if name and not source.passes(name)]
+    filtered = [name for name in dict.fromkeys(listed) if name and not passes(source, name)]
+    return [ToolSpec(name, server=source.name, own_name=name) for name in filtered]
 
 
 def _usable(one: Held, warnings: list[tuple[str, str]]) -> list[ToolSpec]:
@@ -223,7 +281,7 @@ def _usable(one: Held, warnings: list[tuple[str, str]]) -> list[ToolSpec]:
     usable: dict[str, ToolSpec] = {}
     for spec in one.transport.specs:
         who = f"MCP server {one.source.name}: tool {spec.name}"
-        if not one.source.passes(spec.name):
+        if not passes(one.source, spec.name):
             continue
         if spec.name in usable:
             warnings.append((LEFT_OUT, f"{who} is listed twice; the first one is used"))

@@ -12,7 +12,7 @@ from mcp.types import Tool as MCPTool
 from msgspec import Struct
 
 from callboard.bus.effects import McpTools, ToolSpec
-from callboard.languages.language import Failed, Node
+from callboard.languages.language import Failed, Node, Toolbox
 from callboard.languages.python.errors import StepFailed
 from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.lib.canonical_json import canonical
@@ -20,12 +20,15 @@ from callboard.lib.json_types import JSON
 
 
 class _Open(Struct):
-    """A server that is open in a run: its node, the block in which its toolbox is open, and its tools."""
+    """A server that is open in a run: its node, and the toolbox with its tools as the log has them now."""
 
     node: Node
-    toolbox: Any
-    specs: Mapping[str, ToolSpec]
+    toolbox: Toolbox
     count: int = 0
+
+    @property
+    def specs(self) -> Mapping[str, ToolSpec]:
+        return {one.name: one for one in self.toolbox.specs}
 
 
 class CallboardMCPServer(MCPServer):
@@ -99,9 +102,11 @@ class CallboardMCPServer(MCPServer):
             return await self._plain().call_tool(tool_name, arguments, meta)
         opened = await self._opened(loop)
         opened.count += 1
-        spec = opened.specs[tool_name]
+        # A server may have withdrawn the tool since the SDK has listed it; the worker then says so.
+        spec = opened.specs.get(tool_name, ToolSpec(tool_name, server=self.name))
         node = opened.node
-        call = node.tool(f"tool.{opened.count}", tool_name, arguments or {}, server=spec.server)
+        slot = f"tool.{opened.count}"
+        call = node.tool(slot, tool_name, arguments or {}, server=spec.server, own_name=spec.own_name)
         outcome = await loop.effect(node, call)
         if isinstance(outcome, Failed):
             return CallToolResult(content=[TextContent(type="text", text=outcome.error.message)], is_error=True)
@@ -122,7 +127,7 @@ class CallboardMCPServer(MCPServer):
         listed = await loop.effect(node, toolbox.__aenter__())
         if isinstance(listed, Failed):
             raise StepFailed(listed.error)
-        opened = _Open(node, toolbox, {one.name: one for one in listed.value})
+        opened = _Open(node, toolbox)
         loop.locals[self] = opened
         return opened
 

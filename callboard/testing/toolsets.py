@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from callboard.actors.carrier import EffectFailed
@@ -19,7 +20,8 @@ from callboard.lib.text import encode_json
 from callboard.testing.answers import UNSCRIPTED, Answering
 
 Listing = Sequence[ToolSpec] | Callable[[McpTools], Sequence[ToolSpec]]
-"""The tools of an MCP server, or a function that returns them for the server's source."""
+"""The tools of an MCP server, or a function that returns them for the server's source. The function is called again
+after each call of a tool, because a server may change its tools."""
 
 
 def scripting(servers: Mapping[str, Listing], answering: Answering, *, call_steps: bool) -> Opens:
@@ -35,9 +37,26 @@ def scripting(servers: Mapping[str, Listing], answering: Answering, *, call_step
             specs = _list_tools(source, servers)
         except EffectFailed as failed:
             raise ToolFailed(failed.failure) from failed
-        yield ScriptedTransport(specs, environment.script)
+        if isinstance(source, McpTools) and callable(listing := servers[source.name]):
+            yield _Changing(specs, environment.script, partial(listing, source))
+        else:
+            yield ScriptedTransport(specs, environment.script)
 
     return opens
+
+
+class _Changing(ScriptedTransport):
+    """An open source whose tools a function returns."""
+
+    def __init__(
+        self, specs: list[ToolSpec], script: Mapping[str, Any], listing: Callable[[], Sequence[ToolSpec]]
+    ) -> None:
+        super().__init__(specs, script)
+        self._listing = listing
+
+    async def refresh(self) -> None:
+        now = list(self._listing())
+        self.specs = self.specs if now == self.specs else now
 
 
 def _list_tools(source: McpTools | NatsTools | ScriptedTools, servers: Mapping[str, Listing]) -> list[ToolSpec]:

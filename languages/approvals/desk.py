@@ -64,7 +64,7 @@ class Desk:
 
     async def _needs(self, node: Node, terms: Terms, call: Call) -> bool:
         try:
-            return await compute(self._stage, lambda: terms.need(call.tool.name, call.arguments))
+            return await compute(self._stage, lambda: terms.need(call.tool, call.arguments))
         except NoValue as error:
             reason = f"the condition for calls of {call.tool.name} has no value, so a person decides: {error}"
             node.warn(BROKEN_TERMS, reason)
@@ -118,7 +118,7 @@ class Desk:
 
 def _identity(call: Call) -> tuple[str, str]:
     """Return what tells tools apart: servers may have different tools of one name."""
-    return call.tool.server, call.tool.name
+    return call.tool.server, call.tool.own_name or call.tool.name
 
 
 def desk_of(stage: Stage) -> Desk:

@@ -5,6 +5,8 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from callboard.bus.effects import ToolSpec
+from callboard.bus.tool_names import names_of
 from callboard.lib.json_types import JSON
 
 OnExpiry = Literal["reject", "fail"]
@@ -41,13 +43,17 @@ class Terms(Struct, frozen=True):
     to: str = ""
     messenger: Messenger | None = None
 
-    def cover(self, tool: str) -> bool:
-        """Return whether these terms are for a tool."""
-        return tool in self.tools or ANY in self.tools
+    def cover(self, *names: str) -> bool:
+        """Return whether these terms are for a tool, which may have several names."""
+        return ANY in self.tools or not self.tools.isdisjoint(names)
 
-    def need(self, tool: str, arguments: JSON) -> bool:
-        """Return whether a person must decide about a call.
+    def need(self, tool: ToolSpec, arguments: JSON) -> bool:
+        """Return whether a person must decide about a call. A condition is evaluated with the name under which the tool
+        is offered, and with its server's own name.
 
         :raises NoValue: if ``when`` raises it; its other exceptions propagate too
         """
-        return self.cover(tool) and (self.when is None or self.when(tool, arguments))
+        when = self.when
+        if when is None or not self.cover(*names_of(tool)):
+            return self.cover(*names_of(tool))
+        return any(when(name, arguments) for name in dict.fromkeys([tool.name, tool.own_name or tool.name]))

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from callboard.bus.effects import McpTools, ScriptedTools, ToolSource, ToolSpec
+from callboard.bus.tool_names import names_of
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.templates import is_placeholder
 from callboard.languages.graph.topology import GraphNode
@@ -35,8 +36,13 @@ class Served(Struct, frozen=True):
 
     def select_offered(self, listing: list[ToolSpec]) -> list[ToolSpec]:
         """Return the tools of a server that the node lists; all of them if the server has none that it lists."""
-        known = [tool for tool in listing if tool.name in self.names]
+        known = [tool for tool in listing if not names_of(tool).isdisjoint(self.names)]
         return known or listing
+
+    @property
+    def server_url(self) -> str:
+        """The URL of the node's MCP server; empty if it needs none."""
+        return next((source.url for source in self.sources if isinstance(source, McpTools)), "")
 
     def has(self, tool: ToolSpec) -> bool:
         """Return whether one of the sources has a tool."""

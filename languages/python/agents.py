@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from callboard.bus.effects import (
     Failure,
@@ -24,9 +25,10 @@ from callboard.bus.effects import (
     ToolUse,
     user,
 )
+from callboard.bus.tool_names import names_of
 from callboard.languages.agent import CUT_SHORT, Refusal, read_structured_answer
 from callboard.languages.approvals.question import Call
-from callboard.languages.language import Failed, Node, Ok
+from callboard.languages.language import Failed, Node, Ok, Toolbox
 from callboard.languages.patience import patient_turn
 from callboard.languages.python.approvals import Approving, approvals_of, decide, named_tools
 from callboard.languages.python.errors import ModelFailed, StepFailed
@@ -38,6 +40,7 @@ from callboard.languages.python.sessions import Session
 from callboard.languages.python.steps import Step, step
 from callboard.languages.python.values import Codec, codec, plain_json
 from callboard.languages.python.workflows import InputMisfit, arguments_of, problems_of
+from callboard.languages.tool_names import DistinctTools
 from callboard.lib.json_types import JSON
 from callboard.lib.text import encode_json
 
@@ -147,7 +150,7 @@ class Agent(Generic[T]):
         :raises ModelFailed: if the model does not answer, its answer does not fit the type, it needs more turns, or
             nobody decides about a call in time and the terms say that the agent then fails
         :raises StepFailed: if a server cannot be opened
-        :raises ValueError: if a server has a tool of the same name as a step, or ``approve`` names no tool
+        :raises ValueError: if ``approve`` names no tool
         """
         loop = current_loop()
         if loop is None:
@@ -166,23 +169,26 @@ class Agent(Generic[T]):
     async def _converse(self, loop: WorkflowLoop, node: Node, messages: list[Message]) -> Answer[T]:
         """Let the model continue a conversation, while the servers are open."""
         if not self.servers:
-            return await self._work(loop, node, messages, {})
+            return await self._work(loop, node, messages, None)
         toolbox = node.toolbox(self.servers)
         listed = await loop.effect(node, toolbox.__aenter__())
         try:
             if isinstance(listed, Failed):
                 raise StepFailed(listed.error)
-            return await self._work(loop, node, messages, {one.name: one for one in listed.value})
+            return await self._work(loop, node, messages, toolbox)
         finally:
             await toolbox.__aexit__(None, None, None)
 
     async def _work(
-        self, loop: WorkflowLoop, node: Node, messages: list[Message], served: Mapping[str, ToolSpec]
+        self, loop: WorkflowLoop, node: Node, messages: list[Message], toolbox: Toolbox | None
     ) -> Answer[T]:
-        """Let the model work with the steps and the ``served`` tools, which servers have."""
+        """Let the model work with the steps and the tools of the toolbox, which servers have."""
+        names = DistinctTools(node, self.tools.keys())
+        served = _served(names, toolbox)
         if twice := ", ".join(sorted(served.keys() & self.tools.keys())):
+            # In older logs, whose lists do not say by which name a server knows a tool.
             raise ValueError(f"agent {self.name} has a step and a server with a tool of the name {twice}")
-        self._check_approved({**self.tools, **served})
+        self._check_approved({*self.tools, *(name for one in served.values() for name in names_of(one))})
         steps = {name: _spec(tool) for name, tool in self.tools.items()}
         request = ModelRequest(
             model=self.model,
@@ -196,18 +202,11 @@ class Agent(Generic[T]):
         for turn in range(1, self.turns + 1):
             slot, reply = await self._turn(loop, node, turn, request)
             if reply.tool_calls:
-                place = _Place(loop, node, turn, node.key(slot), {**steps, **served})
-                calls = (
-                    self._call_served(place, i, use, served[use.tool])
-                    if use.tool in served
-                    else self._call(place, i, use)
-                    for i, use in enumerate(reply.tool_calls)
-                )
-                answers = await asyncio.gather(*calls)
-                if (final := next((one.error for one in answers if isinstance(one, Refusal)), None)) is not None:
-                    raise ModelFailed(final)
-                told: list[Part] = [one for one in answers if isinstance(one, ToolOutput)]
+                told = await self._call_all(loop, node, turn, slot, reply.tool_calls, steps, served)
                 request = self._next(node.key(slot), Message("user", told))
+                if (now := _served(names, toolbox)) != served:
+                    served = now
+                    request = replace(request, tools=[*steps.values(), *served.values()], retooled=True)
                 continue
             try:
                 return Answer(self._read(reply), reply.text, turn)
@@ -220,6 +219,30 @@ class Agent(Generic[T]):
                 request = self._next(node.key(slot), user(f"The answer does not fit: {problems}. Correct it."))
         message = f"agent {self.name} has used its {self.turns} turns without an answer"
         raise ModelFailed(Failure("agent.max_turns", message))
+
+    async def _call_all(
+        self,
+        loop: WorkflowLoop,
+        node: Node,
+        turn: int,
+        slot: str,
+        uses: list[ToolUse],
+        steps: Mapping[str, ToolSpec],
+        served: Mapping[str, ToolSpec],
+    ) -> list[Part]:
+        """Make the calls that a turn requested, concurrently; return their answers.
+
+        :raises ModelFailed: if nobody decided about a call in time, and the terms say that the agent then fails
+        """
+        place = _Place(loop, node, turn, node.key(slot), {**steps, **served})
+        calls = (
+            self._call_served(place, i, use, served[use.tool]) if use.tool in served else self._call(place, i, use)
+            for i, use in enumerate(uses)
+        )
+        answers = await asyncio.gather(*calls)
+        if (final := next((one.error for one in answers if isinstance(one, Refusal)), None)) is not None:
+            raise ModelFailed(final)
+        return [one for one in answers if isinstance(one, ToolOutput)]
 
     def _check_approved(self, tools: Collection[str]) -> None:
         """Check that every tool that needs consent exists; a misspelled name would leave a tool unprotected.
@@ -257,7 +280,8 @@ class Agent(Generic[T]):
             case Ok(arguments):
                 pass
         node, slot = place.node, place.slot(i)
-        await place.loop.effect(node, node.tool(slot, use.tool, arguments, id=use.id, server=spec.server))
+        call = node.tool(slot, use.tool, arguments, id=use.id, server=spec.server, own_name=spec.own_name)
+        await place.loop.effect(node, call)
         return ToolOutput(use.id, of=node.key(slot))
 
     async def _call(self, place: "_Place", i: int, use: ToolUse) -> ToolOutput | Refusal:
@@ -315,6 +339,11 @@ def _conversation(items: Sequence[JSON]) -> list[Message]:
             case _:
                 continue
     return found
+
+
+def _served(names: DistinctTools, toolbox: Toolbox | None) -> dict[str, ToolSpec]:
+    """Return the tools that servers have now, by the name under which the model is offered them."""
+    return {} if toolbox is None else {one.name: one for one in names.name(toolbox.specs)}
 
 
 def _spec(tool: Step[..., Any]) -> ToolSpec:

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from callboard.bus.effects import ToolSpec
+from callboard.bus.tool_names import names_of
 from callboard.bus.work import Demand
 from callboard.languages.agent import Refusal
 from callboard.languages.approvals.desk import desk_of
@@ -88,7 +90,7 @@ def named_tools(approvals: Sequence[Approve]) -> set[str]:
 
 def needs_decision(approvals: Sequence[Approve], tool: str, arguments: Mapping[str, Any]) -> bool:
     """Return whether a person must decide about a call."""
-    return any(_covers(one, tool, arguments) for one in approvals)
+    return any(_covers(one, ToolSpec(tool), arguments) for one in approvals)
 
 
 def check_hosted_tools(loop: WorkflowLoop, approvals: Sequence[Approve], agent: str, tools: Iterable[str]) -> None:
@@ -111,8 +113,12 @@ def demands_of(approvals: Sequence[Approve]) -> tuple[Demand, ...]:
     return (partial(needs_decision, tuple(approvals)),) if approvals else ()
 
 
-def _covers(approve: Approve, tool: str, arguments: Mapping[str, Any]) -> bool:
-    return approve.terms().cover(tool) and (approve.when is None or approve.when(tool, dict(arguments)))
+def _covers(approve: Approve, tool: ToolSpec, arguments: Mapping[str, Any]) -> bool:
+    """Return whether terms need a decision about a call, with the tool's name here or its server's own."""
+    when = approve.when
+    if when is None or not approve.terms().cover(*names_of(tool)):
+        return approve.terms().cover(*names_of(tool))
+    return any(when(name, dict(arguments)) for name in dict.fromkeys([tool.name, tool.own_name or tool.name]))
 
 
 async def decide(
@@ -120,7 +126,7 @@ async def decide(
 ) -> Ok[JSON] | Refusal:
     """Return the arguments with which a call may be made, or why it must not be made; ask a person if necessary."""
     arguments: Mapping[str, Any] = call.arguments if isinstance(call.arguments, dict) else {}
-    needed = [one.terms() for one in approvals if _covers(one, call.tool.name, arguments)]
+    needed = [one.terms() for one in approvals if _covers(one, call.tool, arguments)]
     if not needed:
         return Ok(call.arguments)
     return await loop.effect(node, desk_of(loop.stage).decide(node, slot, call, needed))

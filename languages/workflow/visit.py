@@ -3,7 +3,7 @@
 The tools of a node are the sources of its skills' tools, and the tools that the model may call.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -19,13 +19,15 @@ from callboard.bus.effects import (
     ToolSpec,
 )
 from callboard.bus.paths import encode_id
-from callboard.languages.agent import Policy, converse
+from callboard.bus.tool_names import names_of
+from callboard.languages.agent import Offer, Policy, converse
 from callboard.languages.approvals.desk import make_consent
 from callboard.languages.approvals.member import read_terms
 from callboard.languages.approvals.terms import ANY, Terms
 from callboard.languages.computation import compute
-from callboard.languages.language import Cancelled, Failed, Node, Stage
+from callboard.languages.language import Cancelled, Failed, Node, Stage, Toolbox
 from callboard.languages.skills.skill import McpServer, Skill, SkillTool, config_variables
+from callboard.languages.tool_names import DistinctTools
 from callboard.languages.workflow import document as doc
 from callboard.languages.workflow.document import ToolFilter
 from callboard.languages.workflow.evaluation import evaluate, feedback
@@ -36,7 +38,7 @@ from callboard.languages.workflow.usage import Layers, instruction_field
 from callboard.lib.durations import seconds_of
 
 
-class Offer(Struct, frozen=True):
+class Selection(Struct, frozen=True):
     """The tools that a model may call at a node, with warnings about them.
 
     ``declared`` names the tools whose declared schema may differ from the one with which their transport checks input.
@@ -60,7 +62,7 @@ def tool_sources(
     taken: set[str] = set()
     sources: list[ToolSource] = []
     for skill in skills:
-        tools = [tool for tool in skill.tools if tool.name not in taken and _passes(tool.name, allowed)]
+        tools = [tool for tool in skill.tools if tool.name not in taken and _passes([tool.name], allowed)]
         taken |= {tool.name for tool in tools}
         sources += _tool_sources(tools, config.get(skill.id, {}))
         if skill.mcp:
@@ -105,27 +107,33 @@ def _spec(tool: SkillTool) -> ToolSpec:
     return ToolSpec(tool.name, tool.description, tool.input_schema)
 
 
-def offer(listed: Sequence[ToolSpec], skills: Sequence[Skill], allowed: ToolFilter | None) -> Offer:
+def select(
+    listed: Sequence[ToolSpec],
+    skills: Sequence[Skill],
+    allowed: ToolFilter | None,
+    names: DistinctTools,
+) -> Selection:
     """Select the tools in a toolbox that a model may call: filtered, each name once, as the skills describe them."""
     declarations = {tool.name: tool for skill in reversed(skills) for tool in skill.tools}
     tools: dict[str, ToolSpec] = {}
     doubled: list[str] = []
     own_schema: set[str] = set()
-    for spec in listed:
+    passing = [spec for spec in listed if _passes(names_of(spec), allowed)]
+    for spec in names.name(passing):
         if spec.name in tools:
             doubled.append(spec.name)
-        elif _passes(spec.name, allowed):
-            declared = declarations.get(spec.name)
+        else:
+            declared = None if spec.own_name else declarations.get(spec.name)
             if declared and declared.python:
                 own_schema.add(spec.name)
                 spec = replace(spec, description=declared.description, input_schema=declared.input_schema)
             tools[spec.name] = spec
-    names = {spec.name for spec in listed} | set(declarations)
-    warnings = [*_find_doubled(doubled), *_find_unmatched(names, allowed)]
+    known = {name for spec in listed for name in names_of(spec)} | set(declarations)
+    warnings = [*_find_doubled(doubled), *_find_unmatched(known, allowed)]
     if allowed is None:
         # A filter may have removed a tool that needs approval.
-        warnings += _find_unprotected(skills, names)
-    return Offer(list(tools.values()), frozenset(own_schema), warnings, list(_terms(skills, list(tools.values()))))
+        warnings += _find_unprotected(skills, known)
+    return Selection(list(tools.values()), frozenset(own_schema), warnings, list(_terms(skills, list(tools.values()))))
 
 
 def _terms(skills: Sequence[Skill], tools: Sequence[ToolSpec]) -> Iterable[Terms]:
@@ -134,10 +142,11 @@ def _terms(skills: Sequence[Skill], tools: Sequence[ToolSpec]) -> Iterable[Terms
     declarations = {tool.name: tool for skill in reversed(skills) for tool in skill.tools}
     for tool in tools:
         server = servers.get(tool.server)
-        if (declared := declarations.get(tool.name)) is not None:
+        declared = None if tool.own_name else declarations.get(tool.name)
+        if declared is not None:
             yield from read_terms(declared.approve, tool.name)
         elif server is not None:
-            given = (one for one in read_terms(server.approve) if one.cover(tool.name))
+            given = (one for one in read_terms(server.approve) if one.cover(*names_of(tool)))
             yield from (replace(one, tools=frozenset({tool.name})) for one in given)
 
 
@@ -148,10 +157,12 @@ def _find_unprotected(skills: Sequence[Skill], names: set[str]) -> Iterable[tupl
         yield "APPROVAL_UNMATCHED", f"`approve` names tools that nothing offers: {', '.join(unknown)}", unknown
 
 
-def _passes(name: str, allowed: ToolFilter | None) -> bool:
+def _passes(names: Collection[str], allowed: ToolFilter | None) -> bool:
+    """Return whether a filter lets a tool with these names pass."""
     if allowed is None:
         return True
-    return (allowed.allow is None or name in allowed.allow) and name not in (allowed.deny or [])
+    is_allowed = allowed.allow is None or any(name in allowed.allow for name in names)
+    return is_allowed and not any(name in (allowed.deny or []) for name in names)
 
 
 def _find_doubled(names: list[str]) -> Iterable[tuple[str, str, list[str]]]:
@@ -242,11 +253,12 @@ class _Visit(Struct, frozen=True):
         instruction = instruction_of(self.node_id, self.spec, skills, self.setting.layers, base)
         sources = tool_sources(skills, self._environments(skills), self.spec.tools)
         if not sources:
-            return await self._attempts(instruction, self._make_offer(offer([], skills, self.spec.tools)))
-        async with self.node.toolbox(sources) as opened:
+            return await self._attempts(instruction, _Tools(self, skills))
+        toolbox = self.node.toolbox(sources)
+        async with toolbox as opened:
             if isinstance(opened, Failed):
                 return self._soften(make_failed({}, opened.error), gated=False)
-            return await self._attempts(instruction, self._make_offer(offer(opened.value, skills, self.spec.tools)))
+            return await self._attempts(instruction, _Tools(self, skills, toolbox))
 
     def _skills(self) -> list[Skill]:
         """Return the node's skills that exist and are available, in its order, each once."""
@@ -267,17 +279,12 @@ class _Visit(Struct, frozen=True):
         config, missing = self.setting.config, self.setting.missing
         return {skill.id: config_variables(skill, config, missing) for skill in skills}
 
-    def _make_offer(self, offered: Offer) -> Offer:
-        for code, reason, names in offered.warnings:
-            self.node.warn(code, reason, names)
-        return offered
-
-    async def _attempts(self, instruction: str, offered: Offer) -> Result:
+    async def _attempts(self, instruction: str, tools: "_Tools") -> Result:
         """Attempt, evaluate, and retry with feedback, until the node passes or its retries are used up."""
         retries_max = self.spec.retry.max if self.spec.retry else 0
         prompt = instruction
         for retries in range(retries_max + 1):
-            result = await self._attempt(prompt, offered, gated=retries > 0)
+            result = await self._attempt(prompt, tools, gated=retries > 0)
             if not result.failing or retries == retries_max:
                 return result
             preamble = await feedback(self.node, self.spec, self._model, instruction, result)
@@ -286,17 +293,16 @@ class _Visit(Struct, frozen=True):
             prompt = f"{preamble}{SEPARATOR}{instruction}"
         raise AssertionError("the last attempt returns")
 
-    async def _attempt(self, instruction: str, offered: Offer, *, gated: bool) -> Result:
+    async def _attempt(self, instruction: str, tools: "_Tools", *, gated: bool) -> Result:
+        offer = tools.offer()
         request = ModelRequest(
             model=self._model,
             system=SYSTEM,
             messages=[task_message(instruction, self.setting.given, self.context.last)],
-            tools=offered.tools,
+            tools=offer.tools,
             schema=self.spec.output,
         )
-        consent = make_consent(self.stage, offered.terms, f"node {self.node_id}")
-        policy = Policy(self.spec.max_turns or MAX_TURNS, offered.declared, consent=consent)
-        said = await converse(self.stage, self.node, request, policy)
+        said = await converse(self.stage, self.node, request, offer.policy, tools.offer)
         result = await compute(self.stage, lambda: capture(self.spec, said))
         if result.status == "failed":
             return self._soften(result, gated=gated)
@@ -313,3 +319,36 @@ class _Visit(Struct, frozen=True):
     @property
     def _model(self) -> str | None:
         return self.spec.model or self.setting.document.model
+
+
+NO_TOOLS: Sequence[ToolSpec] = ()
+
+
+class _Tools:
+    """The tools of a visit, as its toolbox has them at the moment."""
+
+    def __init__(self, visit: _Visit, skills: Sequence[Skill], toolbox: Toolbox | None = None) -> None:
+        self._visit = visit
+        self._skills = skills
+        self._toolbox = toolbox
+        self._listed: Sequence[ToolSpec] | None = None
+        self._offer = Offer([], Policy(1))
+        self._names = DistinctTools(visit.node)
+        self._warned: list[tuple[str, str, list[str]]] = []
+        self.offer()
+
+    def offer(self) -> Offer:
+        """Return what the model may call now; each warning about it is given once."""
+        listed = self._toolbox.specs if self._toolbox is not None else NO_TOOLS
+        if listed is self._listed:
+            return self._offer
+        visit, self._listed = self._visit, listed
+        selection = select(listed, self._skills, visit.spec.tools, self._names)
+        for warning in selection.warnings:
+            if warning not in self._warned:
+                self._warned.append(warning)
+                visit.node.warn(*warning)
+        consent = make_consent(visit.stage, selection.terms, f"node {visit.node_id}")
+        policy = Policy(visit.spec.max_turns or MAX_TURNS, selection.declared, consent=consent)
+        self._offer = Offer(selection.tools, policy)
+        return self._offer

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from callboard.bus import events as ev
-from callboard.bus.effects import ToolSource
+from callboard.bus.effects import ToolboxRecord
 from callboard.languages.language import Alike, Instant
 
 
@@ -27,4 +27,4 @@ class Execution:
     calls: dict[str, ev.ModelCall] = field(default_factory=dict[str, ev.ModelCall])
     replies: dict[str, ev.ModelResult] = field(default_factory=dict[str, ev.ModelResult])
     outputs: dict[str, ev.ToolResult] = field(default_factory=dict[str, ev.ToolResult])
-    toolboxes: dict[str, list[ToolSource]] = field(default_factory=dict[str, list[ToolSource]])
+    toolboxes: dict[str, ToolboxRecord] = field(default_factory=dict[str, ToolboxRecord])

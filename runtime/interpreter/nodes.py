@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from callboard.bus import events as ev
-from callboard.bus.effects import Failure, McpTools, ModelReply, ModelRequest, ToolSource, ToolSpec
+from callboard.bus.effects import Failure, McpTools, ModelReply, ModelRequest, ToolboxRecord, ToolSource, ToolSpec
 from callboard.bus.events import Event, NodeOutcome, Payload, TimerPurpose
 from callboard.bus.paths import again_slot, effect_key, last_id
 from callboard.bus.work import TurnWork, Work
@@ -127,6 +127,7 @@ class StageNode(Execution):
             max_output_tokens=request.max_output_tokens,
             temperature=request.temperature,
             parameters=request.parameters,
+            retooled=request.retooled,
         )
         self.calls[key] = call
         of = f"{request.purpose} {request.evaluator or ''}"
@@ -145,19 +146,27 @@ class StageNode(Execution):
         *,
         id: str = "",
         server: str = "",
+        own_name: str = "",
         via: Literal["worker", "caller"] = "worker",
     ) -> Ok[JSON] | Failed:
-        call = ev.ToolCall(node=self.name, tool=tool, input=input, id=id, server=server, via=via)
+        call = ev.ToolCall(node=self.name, tool=tool, input=input, id=id, server=server, via=via, own_name=own_name)
         ordinal = self._asks.ordinal(f"tool {tool}")
         outcome: ev.ToolResult = await self._asks.effect(self, self.key(slot), call, ordinal)
+        self._keep_listings(outcome)
         while outcome.asks is not None:
             earlier = [*call.earlier, *([] if call.responses is None else [call.responses])]
             round = len(earlier) + 1
             responses = await elicit_responses(self, f"{slot}.ask.{round}", tool, outcome.asks)
             call = msgspec.structs.replace(call, responses=responses, state=outcome.asks.get("state"), earlier=earlier)
             outcome = await self._asks.effect(self, self.key(again_slot(slot, round)), call, ordinal)
+            self._keep_listings(outcome)
         self.outputs[self.key(slot)] = outcome
         return Ok(outcome.output) if outcome.error is None else Failed(outcome.error)
+
+    def _keep_listings(self, outcome: ev.ToolResult) -> None:
+        for key, specs in outcome.listings.items():
+            if key in self.toolboxes:
+                self.toolboxes[key] = ToolboxRecord(self.toolboxes[key].sources, specs)
 
     async def call(
         self, slot: str, kind: ev.EffectKind, request: JSON, *, work: Work | None = None
@@ -201,14 +210,23 @@ class ToolboxBlock:
         self._key = node.key(slot)
 
     async def __aenter__(self) -> Ok[list[ToolSpec]] | Failed:
-        self._node.toolboxes[self._key] = self._sources
+        self._node.toolboxes[self._key] = ToolboxRecord(self._sources)
         try:
             recorded = [one.as_recorded() if isinstance(one, McpTools) else one for one in self._sources]
             listed = await self._node.call(self._slot, "toolbox", msgspec.to_builtins(recorded))
         except BaseException:
             await self.__aexit__()
             raise
-        return Ok(msgspec.convert(listed.value, list[ToolSpec])) if isinstance(listed, Ok) else listed
+        if isinstance(listed, Failed):
+            return listed
+        specs = msgspec.convert(listed.value, list[ToolSpec])
+        self._node.toolboxes[self._key] = ToolboxRecord(self._sources, specs)
+        return Ok(specs)
+
+    @property
+    def specs(self) -> list[ToolSpec]:
+        record = self._node.toolboxes.get(self._key)
+        return [] if record is None or record.specs is None else record.specs
 
     async def __aexit__(self, *_: object) -> None:
         self._node.toolboxes.pop(self._key, None)

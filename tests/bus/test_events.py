@@ -140,9 +140,14 @@ ADDED: dict[str, dict[str, Any]] = {
     "run.rejected": {"cause": 7, "schedule": "nightly"},
     "run.resumed": {"step": True},
     "cancel.requested": {"code": "budget"},
-    "model.call": {"parameters": {"top_p": 0.9}},
-    "tool.call": {"responses": {"r": {"action": "accept"}}, "state": "s", "earlier": [{"q": {"action": "accept"}}]},
-    "tool.result": {"asks": {"requests": {}, "state": "s"}},
+    "model.call": {"parameters": {"top_p": 0.9}, "retooled": True},
+    "tool.call": {
+        "responses": {"r": {"action": "accept"}},
+        "state": "s",
+        "earlier": [{"q": {"action": "accept"}}],
+        "own_name": "find",
+    },
+    "tool.result": {"asks": {"requests": {}, "state": "s"}, "listings": {"a#1.1!toolbox": [TOOL]}},
     "effect.result": {"model": "openai:text-embedding-3-small", "requests": [USAGE], "unmetered": True},
     "run.end": {
         "warnings": WARNED,

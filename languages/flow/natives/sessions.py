@@ -26,7 +26,7 @@ from callboard.bus.effects import (
 from callboard.bus.model_parameters import given_parameters
 from callboard.bus.paths import last_id
 from callboard.bus.work import TurnWork
-from callboard.languages.agent import Conversation, Policy, Refusal, converse, read_structured_answer
+from callboard.languages.agent import Conversation, Offer, Policy, Refusal, converse, read_structured_answer
 from callboard.languages.approvals.desk import desk_of, make_consent
 from callboard.languages.approvals.member import MEMBER, read_terms
 from callboard.languages.approvals.question import Call
@@ -37,7 +37,8 @@ from callboard.languages.flow.frame import aspect, duration_of, outcome_of
 from callboard.languages.flow.result import as_failure, is_success, success
 from callboard.languages.flow.rules import LASTING_SETTINGS
 from callboard.languages.json_schema import schema_fault, violations
-from callboard.languages.language import Cancelled, Failed, Node, Ok
+from callboard.languages.language import Cancelled, Failed, Node, Ok, Toolbox
+from callboard.languages.tool_names import DistinctTools
 from callboard.lib.json_types import JSON
 
 Session = Callable[[Dispatch, Node], Awaitable[Reply]]
@@ -109,12 +110,18 @@ async def _converse(request: Dispatch, node: Node) -> Reply:
         return Reply(wrong)
     sources = tool_sources(request.arguments.get("tools", []))
     async with AsyncExitStack() as stack:
-        tools: list[ToolSpec] = []
+        toolbox: Toolbox | None = None
         if sources:
-            opened = await stack.enter_async_context(node.toolbox(sources))
+            toolbox = node.toolbox(sources)
+            opened = await stack.enter_async_context(toolbox)
             if isinstance(opened, Failed):
                 return Reply(translate_failure(request, opened.error, {}, "ToolsUnavailable"))
-            tools = opened.value
+        names = DistinctTools(node)
+
+        def tools_now() -> list[ToolSpec]:
+            return names.name(toolbox.specs if toolbox is not None else [])
+
+        tools = tools_now()
         turns_max: int = request.arguments.get("max_turns", TURNS_WITH_TOOLS if tools else 1)
         metered = Metered(node)
         asked = _to_request(request.arguments, request.input, tools)
@@ -122,7 +129,13 @@ async def _converse(request: Dispatch, node: Node) -> Reply:
             request.stage, read_terms(request.arguments.get(MEMBER)), f"step {last_id(request.node.path)}"
         )
         policy = Policy(turns_max, lasting=request.stage.info.rules >= LASTING_SETTINGS, consent=consent)
-        said = await converse(request.stage, cast(Node, metered), asked, policy)
+        said = await converse(
+            request.stage,
+            cast(Node, metered),
+            asked,
+            policy,
+            lambda: Offer(tools_now(), policy),
+        )
     return await compute(request.stage, lambda: _conversation_to_reply(request, said, metered.usage))
 
 

@@ -1,12 +1,15 @@
 """The runner of AI_AGENT: it reads the memory, opens the tools, lets a model work, and writes the memory."""
 
 from contextlib import AsyncExitStack
+from itertools import islice
+from operator import is_
 from typing import Any
 
 from msgspec.structs import replace
 
 from callboard.bus.effects import ModelRequest, ToolSpec, Usage, user
-from callboard.languages.agent import Called, Conversation, Policy, converse
+from callboard.bus.tool_names import names_of
+from callboard.languages.agent import Called, Conversation, Offer, Policy, converse
 from callboard.languages.approvals.desk import make_consent
 from callboard.languages.approvals.member import MEMBER, read_terms
 from callboard.languages.approvals.terms import ANY, Terms
@@ -17,7 +20,8 @@ from callboard.languages.graph.rules import LAST_CALLS, LASTING_SETTINGS, NAMED_
 from callboard.languages.graph.tools import Served, resolve_tools
 from callboard.languages.graph.turn_parameters import settings_of, turn_parameters
 from callboard.languages.graph.work import Meter, NodeFailed, Outputs, Work, failed_effect, number, result
-from callboard.languages.language import Failed
+from callboard.languages.language import Failed, Toolbox
+from callboard.languages.tool_names import DistinctTools
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.lib.json_types import JSON
@@ -56,14 +60,11 @@ async def agent(work: Work) -> Outputs:
     tools = [resolve_tools(one, work.context) for one in attached if one.type == "TOOL"]
     remembered = await recall(work, memories, said)
     async with AsyncExitStack() as stack:
-        offered = await _open_tools(work, stack, tools)
+        opened = await _open_tools(work, stack, tools)
+        offer = _Tools(work, opened).offer
+        offered = offer().tools
         request = await work.compute(_request, said, remembered, offered)
-        since = work.rules
-        consent = make_consent(work.stage, _terms(work, tools, offered), f"agent {work.spec.name or work.spec.id}")
-        policy = Policy(
-            _turns_max(work), lasting=since >= LASTING_SETTINGS, last_calls=since >= LAST_CALLS, consent=consent
-        )
-        talk = await converse(work.stage, work.metered_node, request, policy)
+        talk = await converse(work.stage, work.metered_node, request, offer().policy, offer)
     if work.rules >= LAST_CALLS:
         _warn_of_early_end(work, talk)
     made, details = _outputs(work, talk, meter.usage)
@@ -135,23 +136,19 @@ def _turns_max(work: Work) -> int:
     return max(1, int(work.number("max_tool_iterations", otherwise=TURNS_MAX)))
 
 
-def _terms(work: Work, tools: list[Served], offered: list[ToolSpec]) -> list[Terms]:
-    """Return which calls need approval: what the nodes of the tools say, and what the agent says itself."""
-    owners = {tool.name: one for one in reversed(tools) for tool in offered if one.has(tool)}
+def _terms(tools: list[tuple[Served, list[ToolSpec]]], own: list[Terms]) -> list[Terms]:
+    """Return which calls need approval: what the nodes of the tools say, and what the agent says itself (``own``)."""
     found: list[Terms] = []
-    for name, one in owners.items():
-        given = (terms for terms in read_terms(one.node.given.get(MEMBER)) if terms.cover(name))
-        found += [replace(terms, tools=frozenset({name})) for terms in given]
-    own = read_terms(work.spec.given.get(MEMBER))
-    named = {name for terms in own for name in terms.tools} - {ANY} - {tool.name for tool in offered}
-    if named:
-        work.node.warn(UNAPPROVED, f"`approve` names tools that the agent does not have: {', '.join(sorted(named))}")
+    for one, offered in tools:
+        for tool in offered:
+            given = (terms for terms in read_terms(one.node.given.get(MEMBER)) if terms.cover(*names_of(tool)))
+            found += [replace(terms, tools=frozenset({tool.name})) for terms in given]
     return [*found, *own]
 
 
-async def _open_tools(work: Work, stack: AsyncExitStack, tools: list[Served]) -> list[ToolSpec]:
-    """Open the sources of the tools; return the tools, each name once. The node listed first takes precedence."""
-    offered: dict[str, ToolSpec] = {}
+async def _open_tools(work: Work, stack: AsyncExitStack, tools: list[Served]) -> list[tuple[Served, Toolbox]]:
+    """Open the sources of the tools; return those that could be opened."""
+    found: list[tuple[Served, Toolbox]] = []
     for one in tools:
         toolbox = work.node.toolbox(one.sources)
         opened = await toolbox.__aenter__()
@@ -160,9 +157,62 @@ async def _open_tools(work: Work, stack: AsyncExitStack, tools: list[Served]) ->
             work.node.warn(UNOPENED, f"the tools of {one.node.id} cannot be had: {opened.error.message}", [one.node.id])
             continue
         stack.push_async_exit(toolbox)
-        for tool in one.select_offered(opened.value):
-            offered.setdefault(tool.name, tool)
-    return list(offered.values())
+        found.append((one, toolbox))
+    return found
+
+
+class _Tools:
+    """The tools of an agent, as its toolboxes have them at the moment."""
+
+    def __init__(self, work: Work, opened: list[tuple[Served, Toolbox]]) -> None:
+        self._work = work
+        self._opened = opened
+        self._names = DistinctTools(work.node)
+        self._listed: list[list[ToolSpec]] | None = None
+        self._offer = Offer([], Policy(1))
+
+    def offer(self) -> Offer:
+        """Return what the model may call now. Of tools with one name, that of the node listed first counts, unless they
+        are those of servers."""
+        listed = [toolbox.specs for _one, toolbox in self._opened]
+        if self._listed is not None and all(map(is_, listed, self._listed)):
+            return self._offer
+        is_first, self._listed = self._listed is None, listed
+        selected = self._select(listed)
+        named = iter(self._names.name([tool for tools in selected for tool in tools]))
+        offered: dict[str, ToolSpec] = {}
+        owned: list[tuple[Served, list[ToolSpec]]] = []
+        for (one, _toolbox), tools in zip(self._opened, selected, strict=True):
+            mine = [tool for tool in islice(named, len(tools)) if offered.setdefault(tool.name, tool) is tool]
+            owned.append((one, [tool for tool in mine if one.has(tool)]))
+        self._offer = Offer(list(offered.values()), self._policy(owned, list(offered.values()), warns=is_first))
+        return self._offer
+
+    def _select(self, listed: list[list[ToolSpec]]) -> list[list[ToolSpec]]:
+        """Return the tools that each node offers. Of nodes with the same server, the one listed first has a tool."""
+        selected: list[list[ToolSpec]] = []
+        seen: set[tuple[str, str]] = set()
+        for (one, _toolbox), specs in zip(self._opened, listed, strict=True):
+            url = one.server_url
+            tools = [
+                tool for tool in one.select_offered(specs) if not tool.own_name or (url, tool.own_name) not in seen
+            ]
+            seen |= {(url, tool.own_name) for tool in tools}
+            selected.append(tools)
+        return selected
+
+    def _policy(self, owned: list[tuple[Served, list[ToolSpec]]], offered: list[ToolSpec], *, warns: bool) -> Policy:
+        work, since = self._work, self._work.rules
+        own = read_terms(work.spec.given.get(MEMBER))
+        known = {name for tool in offered for name in names_of(tool)}
+        unknown = {name for terms in own for name in terms.tools} - {ANY} - known
+        if unknown and warns:
+            named = ", ".join(sorted(unknown))
+            work.node.warn(UNAPPROVED, f"`approve` names tools that the agent does not have: {named}")
+        consent = make_consent(work.stage, _terms(owned, own), f"agent {work.spec.name or work.spec.id}")
+        return Policy(
+            _turns_max(work), lasting=since >= LASTING_SETTINGS, last_calls=since >= LAST_CALLS, consent=consent
+        )
 
 
 # -- the outputs -------------------------------------------------------------------------------------------------------

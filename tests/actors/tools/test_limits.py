@@ -26,6 +26,7 @@ from callboard.bus.effects import (
     NatsTools,
     PythonTools,
     ScriptedTools,
+    ToolboxRecord,
     ToolLimits,
     ToolSource,
     ToolSpec,
@@ -164,10 +165,13 @@ async def test_what_comes_out_the_same_is_not_tried_again(answer: JSON) -> None:
     assert len(there.asked) == 1
 
 
-@pytest.mark.parametrize(("scope", "calls"), [("node", 1), ("run", 3)])
+@pytest.mark.parametrize(
+    ("server", "calls"),
+    [({"command": ["desk"]}, 1), ({"command": ["desk"], "scope": "run"}, 3), ({"url": "http://desk"}, 3)],
+)
 @pytest.mark.usefixtures("at_once")
-async def test_a_server_that_is_gone_for_the_node_is_not_asked_again(scope: Any, calls: int) -> None:
-    source = McpTools("desk", ["desk"], scope=scope, limits={"look": ToolLimits(retries=2)})
+async def test_a_server_that_is_gone_for_the_node_is_not_asked_again(server: dict[str, Any], calls: int) -> None:
+    source = McpTools("desk", **server, limits={"look": ToolLimits(retries=2)})
     made = 0
 
     async def call() -> JSON:
@@ -209,7 +213,8 @@ class Stage:
 
 
 def job(key: str, tool: str, *sources: ToolSource) -> Any:
-    return SimpleNamespace(key=key, intent=ev.ToolCall(node="A", tool=tool), toolboxes={"a#1.1!toolbox": list(sources)})
+    toolboxes = {"a#1.1!toolbox": ToolboxRecord(list(sources))}
+    return SimpleNamespace(key=key, intent=ev.ToolCall(node="A", tool=tool), toolboxes=toolboxes)
 
 
 async def test_calls_of_a_bounded_tool_wait_for_their_turn_and_take_up_no_place() -> None:

@@ -268,6 +268,48 @@ async def test_a_tool_that_requires_tasks_of_the_old_protocol_is_refused_with_a_
     assert "as a task of protocol 2025-11-25" in caught.value.failure.message
 
 
+# -- lists that change --------------------------------------------------------------------------------------------
+
+
+def changing(when: str) -> McpTools:
+    return McpTools(name="desk", command=program("mcp_changing_server.py", when), timeout_s=60.0)
+
+
+@pytest.mark.parametrize("when", ["before", "after", "modern"])
+async def test_tools_are_listed_again_when_the_server_says_that_they_have_changed(when: str) -> None:
+    async with open_mcp(changing(when), ENVIRONMENT) as transport:
+        before = transport.specs
+        await transport.refresh()
+        assert transport.specs is before
+        for tool, expected in (("enable", ["enable", "disable", "echo"]), ("disable", ["enable", "disable"])):
+            assert await call(transport, tool) == f"did {tool}"
+            await transport.refresh()
+            assert [spec.name for spec in transport.specs] == expected
+
+
+async def test_tools_stay_as_they_were_if_they_cannot_be_listed_again() -> None:
+    with capture_logs() as logs:
+        async with open_mcp(changing("broken"), ENVIRONMENT) as transport:
+            await call(transport, "enable")
+            await transport.refresh()
+            assert [spec.name for spec in transport.specs] == ["enable", "disable"]
+    assert "tool.server.unlisted" in [line["event"] for line in logs]
+
+
+async def test_a_toolbox_has_the_tools_of_its_servers_at_the_moment() -> None:
+    async with open_toolbox([changing("before")], ENVIRONMENT) as toolbox:
+        assert not toolbox.has("echo")
+        await toolbox.call("enable", {}, ToolCallContext("r1", "a", "key-1"))
+        await toolbox.renew()
+        assert toolbox.has("echo", "desk")
+        assert await toolbox.call("echo", {}, ToolCallContext("r1", "a", "key-2")) == "did echo"
+        await toolbox.call("disable", {}, ToolCallContext("r1", "a", "key-3"))
+        await toolbox.renew()
+        with pytest.raises(ToolFailed) as caught:
+            await toolbox.call("echo", {}, ToolCallContext("r1", "a", "key-4"))
+        assert caught.value.failure.message == "tool echo not found; the tools here: disable, enable"
+
+
 # -- streamable HTTP ----------------------------------------------------------------------------------------------
 
 

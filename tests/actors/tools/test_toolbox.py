@@ -1,13 +1,16 @@
 """The toolbox: sources under one roof, checks on the way in and out, scripts in front of transports."""
 
 import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 import pytest
 from structlog.testing import capture_logs
 
-from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
+from callboard.actors.tools.scripted import ScriptedTransport
+from callboard.actors.tools.tool import Opens, ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.actors.tools.toolbox import PROBLEMS_MAX, Toolbox, open_toolbox
 from callboard.bus.effects import Failure, McpTools, NatsTools, PythonTools, ScriptedTools, ToolSource, ToolSpec
 from tests.support.places import TESTS
@@ -31,6 +34,16 @@ ORDER = ToolSpec(
 
 def environment(tools: dict[str, Any] | None = None, **more: Any) -> ToolEnvironment:
     return ToolEnvironment(env=dict(os.environ), script={"tools": tools} if tools is not None else {}, **more)
+
+
+def serving(servers: dict[str, list[ToolSpec]]) -> Opens:
+    """Open sources without connections: MCP servers with these tools, and scripted tools."""
+
+    @asynccontextmanager
+    async def opens(source: Any, given: ToolEnvironment) -> AsyncGenerator[ScriptedTransport]:
+        yield ScriptedTransport(servers[source.name] if isinstance(source, McpTools) else source.tools, given.script)
+
+    return opens
 
 
 async def call(toolbox: Toolbox, tool: str, input: Any = None, ordinal: int = 0, path: str = "a") -> Any:
@@ -81,6 +94,42 @@ async def test_a_name_that_two_sources_have_is_refused(functions: PythonTools) -
     found = await opening_failure(functions, ScriptedTools([ToolSpec("add")]))
     assert found.code == "tool.unavailable"
     assert "more than one tool is named add (from python, script)" in found.message
+
+
+async def test_tools_of_one_name_are_told_apart_by_their_servers() -> None:
+    sources: list[ToolSource] = [
+        ScriptedTools([ToolSpec("search")]),
+        McpTools("hub", url="https://hub.test"),
+        McpTools("line", url="https://line.test"),
+    ]
+    served = {name: [ToolSpec("search"), ToolSpec("own" if name == "hub" else "other")] for name in ("hub", "line")}
+    answers = {"search": [{"output": "plain"}], "line_search": [{"output": "of line"}], "own": [{"output": "own"}]}
+    async with open_toolbox(sources, environment(answers, opens=serving(served))) as toolbox:
+        context = ToolCallContext("r1", "a", "key-1")
+        assert [(spec.name, spec.server, spec.own_name) for spec in toolbox.specs] == [
+            ("search", "script", ""),
+            ("search", "hub", "search"),
+            ("own", "hub", "own"),
+            ("search", "line", "search"),
+            ("other", "line", "other"),
+        ]
+        assert await call(toolbox, "search") == "plain"
+        assert await toolbox.call("search", {}, context, server="line", alias="line_search") == "of line"
+        assert await call(toolbox, "own") == "own"
+        with pytest.raises(ToolFailed) as caught:
+            await toolbox.call("own", {}, context, server="line")
+        assert caught.value.failure.message == "tool own not found at server line; the tools here: other, own, search"
+    async with open_toolbox(sources[1:], environment(answers, opens=serving(served))) as toolbox:
+        found = await call_failure(toolbox, "search")
+    assert found.message == "several servers have a tool search, and the call names none: hub, line"
+
+
+async def test_two_servers_of_one_name_are_refused_if_they_have_a_tool_of_one_name() -> None:
+    twice = [McpTools("hub", url=f"https://{host}.test") for host in "ab"]
+    with pytest.raises(ToolFailed) as caught:
+        async with open_toolbox(twice, environment(opens=serving({"hub": [ToolSpec("search")]}))):
+            pytest.fail("opened")
+    assert "more than one tool is named search (from hub, hub)" in caught.value.failure.message
 
 
 async def test_all_sources_that_cannot_be_opened_are_told(functions: PythonTools) -> None:
