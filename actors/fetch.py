@@ -14,6 +14,7 @@ import anyio
 from callboard.actors.lending.addresses import AddressRefused, checked_addresses
 from callboard.actors.trust import trusted_context
 from callboard.bus import tracecontext
+from callboard.lib.text_bytes import plain_text
 
 if TYPE_CHECKING:
     import httpx
@@ -160,4 +161,4 @@ async def _text(response: "httpx.Response", url: str, bytes_max: int) -> str:
         codecs.lookup(charset)
     except LookupError:
         charset = "utf-8"
-    return content.decode(charset, "replace").removeprefix("\ufeff")
+    return plain_text(content.decode(charset, "replace"))

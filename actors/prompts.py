@@ -23,6 +23,7 @@ from callboard.actors.tools.tool import ToolEnvironment
 from callboard.bus.effects import Failure, McpTools
 from callboard.lib.folders import LeadsOutside, path_below
 from callboard.lib.json_types import JSON
+from callboard.lib.text_bytes import NotText, read_text
 
 PROMPT_BYTES_MAX = 1024 * 1024
 """Maximum size of a prompt."""
@@ -79,11 +80,13 @@ class Prompts(Struct, frozen=True):
                     continue  # a pipe might never end
                 if found.st_size > PROMPT_BYTES_MAX:
                     raise _failure("prompt.unreadable", f"{path.name} has more than {PROMPT_BYTES_MAX} bytes")
-                return real.read_text(encoding="utf-8-sig")
+                return read_text(real)
             except FileNotFoundError:
                 continue
             except LeadsOutside as error:
                 raise _failure("prompt.unreadable", f"{path.name} leads out of its folder by a link") from error
+            except NotText as error:
+                raise _failure("prompt.unreadable", f"{path.name} cannot be read: {error}") from error
             except (OSError, ValueError, RuntimeError) as error:
                 raise _failure("prompt.unreadable", f"{path.name} cannot be read: {type(error).__name__}") from error
         where = f"{len(self.folders)} folders of prompts" if self.folders else "no folder of prompts"

@@ -21,6 +21,7 @@ from callboard.actors.fetch import FetchFailed, FetchRules, fetch_text
 from callboard.bus.effects import Failure
 from callboard.lib.folders import LeadsOutside, path_below
 from callboard.lib.json_types import JSON
+from callboard.lib.text_bytes import NotText, decode_text, plain_text
 
 HASH_CHARS = 16
 """How many characters of the sha256, in hex, identify a content."""
@@ -124,7 +125,7 @@ async def _read(value: str, files: Mapping[str, str], base_dir: Path | None, byt
     wanted = posixpath.normpath(value)
     for name, text in files.items():
         if posixpath.normpath(name) == wanted:
-            return text.removeprefix("\ufeff"), posixpath.join("/", wanted)
+            return plain_text(text), posixpath.join("/", wanted)
     if base_dir is None:
         brought = f"the start message brought {', '.join(sorted(files)) or 'none'}"
         raise _failure("SOURCE_FILE_NOT_FOUND", f"file {value} not found; {brought}, and this worker reads no folder")
@@ -149,9 +150,9 @@ def _read_below(value: str, base_dir: Path, bytes_max: int) -> tuple[str, str]:
     if len(content) > bytes_max:
         raise _failure("SOURCE_TOO_LARGE", f"the file {value} has more than {bytes_max} bytes")
     try:
-        return content.decode("utf-8-sig"), str(path)
-    except UnicodeDecodeError as error:
-        raise _failure("SOURCE_FILE_READ_FAILED", f"the file {value} is not UTF-8 text: {error}") from error
+        return decode_text(content), str(path)
+    except NotText as error:
+        raise _failure("SOURCE_FILE_READ_FAILED", f"the file {value} cannot be read: {error}") from error
 
 
 async def _fetch(url: str, rules: SourceRules) -> str:

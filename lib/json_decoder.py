@@ -12,6 +12,7 @@ from typing import Any, TypeVar, overload
 import msgspec
 
 from callboard.lib.text import normalise_text
+from callboard.lib.text_bytes import BOM, other_encoding
 
 T = TypeVar("T")
 
@@ -66,6 +67,8 @@ def decode_json(data: bytes | bytearray | str | memoryview | msgspec.Raw, *, typ
     except msgspec.ValidationError:
         raise
     except (msgspec.DecodeError, UnicodeError) as error:
+        if isinstance(data, bytes | bytearray) and (encoding := other_encoding(bytes(data))):
+            raise msgspec.DecodeError(f"the text is {encoding}, not UTF-8") from error
         text = _repaired_json(data)
         if text is not None:
             return decode(text)
@@ -75,13 +78,15 @@ def decode_json(data: bytes | bytearray | str | memoryview | msgspec.Raw, *, typ
 
 
 def _repaired_json(data: bytes | bytearray | str | memoryview | msgspec.Raw) -> str | None:
-    """Return a JSON text without halves of surrogate pairs, literal or escaped; None if it contains none, or if its
-    bytes are not text."""
+    """Return a JSON text without its byte order mark and without halves of surrogate pairs, literal or escaped.
+
+    None if it contains none of these, or if its bytes are not text.
+    """
     try:
         text = data if isinstance(data, str) else bytes(data).decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
         return None
-    made = normalise_text(_ESCAPE.sub(_whole_escape, text))
+    made = normalise_text(_ESCAPE.sub(_whole_escape, text.removeprefix(BOM)))
     return None if made == text else made
 
 

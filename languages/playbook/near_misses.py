@@ -20,6 +20,7 @@ from callboard.languages.playbook.sections import Line, Section, sections
 from callboard.languages.problems import did_you_mean, hint_at, hints_within
 from callboard.languages.variables import REFERENCE, find_references
 from callboard.lib.json_types import JSON
+from callboard.lib.text_bytes import plain_text
 
 _LIKE = re.compile(r"```\s*(if|elif|else\s*if|elsif|else|end\s*if|fi|end)\b\s*(.*?)\s*(?:```)?\s*", re.IGNORECASE)
 """A line that is or resembles a marker: its word and its condition."""
@@ -215,7 +216,7 @@ def near_fence(line: Line) -> bool:
 
 
 def _headings(source: str, title: str) -> Iterator[Problem]:
-    lines = source.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    lines = plain_text(source).split("\n")
     for line in _outside_fences(_short(Line(number, text) for number, text in enumerate(lines, 1))):
         if not line.text.lstrip().startswith("#") or heading(line.text, 1) == title:
             continue

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct, field
 
 from callboard.languages.playbook.patterns import ARTIFACTS, INPUTS, STEP, SYSTEM, heading
+from callboard.lib.text_bytes import plain_text
 
 Kind = Literal["system", "inputs", "artifacts", "step", "unknown"]
 
@@ -63,7 +64,7 @@ def join_lines(lines: list[Line]) -> str:
 
 def _lines(text: str) -> list[str]:
     # Not `str.splitlines`, which ends lines at more than line ends.
-    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return plain_text(text).split("\n")
 
 
 def _section(headed: str, line: int) -> Section:

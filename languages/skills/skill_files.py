@@ -18,6 +18,7 @@ from callboard.languages.problems import Tree, format_location, from_pydantic
 from callboard.languages.skills.near_misses import UNFILLED, server_near_misses
 from callboard.languages.skills.skill import CATEGORIES, ConfigField, McpServer, Skill, skill_id_fault
 from callboard.languages.yaml12 import read_yaml
+from callboard.lib.text_bytes import plain_text
 
 FOLDERS = (".sweny/skills", ".claude/skills", ".agents/skills", ".gemini/skills")
 """The folders of skill files, the highest rank first."""
@@ -67,7 +68,7 @@ def discover(files: Mapping[str, str]) -> tuple[list[Skill], list[Problem]]:
 
 def read_skill_file(text: str, path: str) -> tuple[Skill | None, list[Problem]]:
     """Read a ``SKILL.md``; return the skill, None if the file is invalid, and warnings whose ``where`` is the path."""
-    match = _FRONT_MATTER.match(text.removeprefix("\ufeff"))
+    match = _FRONT_MATTER.match(plain_text(text))
     if match is None:
         return None, [_warning("INVALID_SKILL_FILE", "has no front matter", path, "--- YAML --- and a text")]
     tree = read_yaml(match[1])

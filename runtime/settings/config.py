@@ -25,6 +25,7 @@ from callboard.bus.log.payloads import INLINE_BYTES_MAX
 from callboard.bus.nats.credentials import Credentials, without_secrets
 from callboard.bus.prices import Prices, list_prices, read_prices
 from callboard.features.budgets.allowances import Allowance, Allowances
+from callboard.lib.text_bytes import NotText, argument_text, read_text
 from callboard.runtime.settings.cold_settings import COLD, ColdRule
 from callboard.runtime.settings.cores import cores
 from callboard.runtime.settings.fetch_auth import FALLBACKS, FETCH_AUTH
@@ -358,7 +359,7 @@ def load(
     problems: list[Problem] = []
     said: dict[str, tuple[Any, str]] = {
         **_from_file(Path(cwd or "."), file, problems),
-        **_from_env(env),
+        **_from_env(env, problems),
         **_settings_of_caller(flags or {}, problems, lambda name: f"--{name.replace('_', '-')}"),
         **_settings_of_caller(arguments or {}, problems, lambda name: f"{name}="),
     }
@@ -435,7 +436,7 @@ def _from_context(said: Values, env: Mapping[str, str], problems: list[Problem])
 def _from_file(cwd: Path, given: str | Path | None, problems: list[Problem]) -> Values:
     path = cwd / (given or FILE_NAME)
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(read_text(path))
     except FileNotFoundError:
         if given is not None:
             problems.append(Problem("config.file", "the file does not exist", str(path)))
@@ -466,9 +467,16 @@ def _flat(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _from_env(env: Mapping[str, str]) -> Values:
+def _from_env(env: Mapping[str, str], problems: list[Problem]) -> Values:
     names = {name: f"{ENV_PREFIX}{name.upper()}" for name in Config.model_fields}
-    return {name: (env[variable], variable) for name, variable in names.items() if env.get(variable)}
+    found: Values = {}
+    for name, variable in names.items():
+        if text := env.get(variable):
+            try:
+                found[name] = (argument_text(text), variable)
+            except NotText as error:
+                problems.append(Problem("config.invalid", str(error), variable))
+    return found
 
 
 def _settings_of_caller(settings: Mapping[str, Any], problems: list[Problem], written: Callable[[str], str]) -> Values:

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from callboard.bus.events import Problem
+from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
+from callboard.lib.text_bytes import NotText, read_text
 
 URL = "nats://127.0.0.1:4222"
 """Default address of the tool for a context without one."""
@@ -40,10 +40,10 @@ def read_context(given: str, env: Mapping[str, str], source: str) -> tuple[dict[
     if path is None:
         return {}, [_problem(f"invalid name of a context: {given!r}", source)]
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        found = decode_json(read_text(path), type=dict[str, Any])
     except FileNotFoundError:
         return {}, [_problem(f"{path} does not exist", source)]
-    except (OSError, *JSON_ERRORS) as error:
+    except (OSError, NotText, *JSON_ERRORS) as error:
         return {}, [_problem(f"{path} cannot be read: {error}", source)]
     if wanting := [name for name in NEEDED if found.get(name)]:
         return {}, [_problem(f"{path} has {', '.join(wanting)}, which Callboard does not support", source)]
@@ -52,8 +52,8 @@ def read_context(given: str, env: Mapping[str, str], source: str) -> tuple[dict[
     settings: dict[str, Any] = {SETTINGS[name]: value for name, value in members.items() if name in SETTINGS}
     if "nkey" in members:
         try:
-            settings["nats_nkey_seed"] = Path(members["nkey"]).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
+            settings["nats_nkey_seed"] = read_text(Path(members["nkey"])).strip()
+        except (OSError, NotText) as error:
             return {}, [_problem(f"the nkey of {path} cannot be read: {error}", source)]
     return {"nats_url": URL, **settings}, []
 

@@ -31,6 +31,7 @@ from callboard.languages.skills.skill_files import FOLDERS, read_skill_file, unu
 from callboard.languages.source_text import read_document
 from callboard.languages.yaml12 import read_yaml
 from callboard.lib.folders import LeadsOutside, path_below
+from callboard.lib.text_bytes import NotText, read_text
 from callboard.runtime.admission.definitions import give_name
 from callboard.service.client.errors import RequestRefused
 from callboard.service.files.local_files import document_of, why
@@ -125,7 +126,7 @@ class _Bundling(Struct):
             self.permit(path, str(file))
             name = file.relative_to(folder).as_posix()
             try:
-                found[name] = path_below(folder, name).read_text(encoding="utf-8-sig")
+                found[name] = read_text(path_below(folder, name))
             except LeadsOutside:
                 self._warn_of_link(name, folder)
             except (OSError, ValueError, RuntimeError):
@@ -165,13 +166,13 @@ class _Bundling(Struct):
         self.permit(path, name)
         folder = path.absolute().parent
         try:
-            return _resolve_name(folder, name).read_text(encoding="utf-8-sig")
+            return read_text(_resolve_name(folder, name))
         except LeadsOutside:
             expected = "a file in this folder, or the path of the linked file itself"
             self._report(at, "SOURCE_FILE_OUTSIDE_ROOT", f"{name} is a link to a file outside of {folder}", expected)
         except FileNotFoundError:
             self._report(at, "SOURCE_FILE_NOT_FOUND", f"there is no file {name} in {folder}")
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, NotText) as error:
             self._report(at, "SOURCE_FILE_READ_FAILED", f"{name} cannot be read: {why(error)}")
         except (ValueError, RuntimeError) as error:
             self._report(at, "SOURCE_FILE_READ_FAILED", f"{name} cannot be read: {error}")
@@ -318,7 +319,7 @@ def _read(path: Path, project: Path) -> str | Problem:
         if not stat.S_ISREG(found.st_mode) or found.st_size > FILE_BYTES_MAX:
             message = "is not a regular file of acceptable size"
             return _warning("INVALID_SKILL_FILE", message, name, f"a text file of at most {FILE_BYTES_MAX} bytes")
-        return real.read_text(encoding="utf-8-sig")
+        return read_text(real)
     except LeadsOutside:
         return _warning("INVALID_SKILL_FILE", "is a link to a file outside of the project", name)
     except (OSError, ValueError, RuntimeError) as error:

@@ -1,5 +1,6 @@
 """Event files: reads runs that were exported as events, one per line, and stores them in a log for display."""
 
+import codecs
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def read_runs(path: Path) -> Mapping[str, Sequence[Event]]:
     """
     runs: dict[str, list[Event]] = {}
     try:
-        lines = path.read_bytes().splitlines()
+        lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines()
     except OSError as error:
         raise NoEventFile(str(path), f"the file cannot be read: {error.strerror}") from error
     for number, line in enumerate(lines, 1):

@@ -6,6 +6,7 @@ from typing import Any
 from callboard.bus.errors import CallboardError
 from callboard.languages.problems import Tree, kind_of
 from callboard.languages.source_text import read_document
+from callboard.lib.text_bytes import NotText, read_text
 from callboard.service.client.errors import RequestRefused
 
 
@@ -15,14 +16,12 @@ def text_of(path: Path) -> str:
     :raises CallboardError: ``file.unreadable``
     """
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        what = "the file cannot be read" if isinstance(error, OSError) else "the file is not text in UTF-8"
-        message = f"{what}: {why(error)}"
-        raise CallboardError("file.unreadable", message, str(path)) from error
+        return read_text(path)
+    except (OSError, NotText) as error:
+        raise CallboardError("file.unreadable", f"the file cannot be read: {why(error)}", str(path)) from error
 
 
-def why(error: OSError | UnicodeDecodeError) -> str:
+def why(error: OSError | NotText) -> str:
     """Return the reason why a file cannot be read, without its name, which the message already contains."""
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
 

@@ -18,6 +18,7 @@ from callboard.languages.problems import Tree, kind_of
 from callboard.languages.registry import about, authoring, parse_definition
 from callboard.languages.source_text import read_document
 from callboard.languages.triggers import Begun
+from callboard.lib.text_bytes import NotText, argument_text, decode_text, read_text
 from callboard.runtime.admission.definitions import give_name
 from callboard.runtime.hosting.code_loader import definition_of
 from callboard.runtime.hosting.names import split_code_name
@@ -173,7 +174,11 @@ def _with_values(request: StartRequest) -> Any:
         return given
     if not isinstance(given, dict | None):
         raise UsageInvalid(f"needs an object as input, but the input is {kind_of(given)}", "--value")
-    return {**(given or {}), **request.values}
+    try:
+        values = {argument_text(name): argument_text(text) for name, text in request.values.items()}
+    except NotText as error:
+        raise UsageInvalid(str(error), "--value") from error
+    return {**(given or {}), **values}
 
 
 def _complete_input(request: StartRequest, definition: Definition[Any], ask: AskInputs | None) -> Any:
@@ -233,13 +238,18 @@ def input_of(given: str | None, option: str = "--input") -> Any:
         raise UsageInvalid(f"{where} {error}", option) from error
 
 
+def _stdin_bytes() -> bytes:
+    """Read standard input; a program may have replaced it by a stream of text."""
+    binary = getattr(sys.stdin, "buffer", None)
+    return binary.read() if binary is not None else sys.stdin.read().encode("utf-8", "surrogateescape")
+
+
 def _input_text(given: str, option: str) -> tuple[str, str]:
     """Return the source of the value's text, for messages, and the text."""
-    if given == STDIN:
-        return "stdin", sys.stdin.read()
-    if not given.startswith("@"):
-        return "the value", given
+    where = "stdin" if given == STDIN else given[1:] if given.startswith("@") else "the value"
     try:
-        return given[1:], Path(given[1:]).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageInvalid(f"{given[1:]} cannot be read: {why(error)}", option) from error
+        if given == STDIN:
+            return where, decode_text(_stdin_bytes())
+        return where, read_text(Path(where)) if given.startswith("@") else argument_text(given)
+    except (OSError, NotText) as error:
+        raise UsageInvalid(f"{where} cannot be read: {why(error)}", option) from error

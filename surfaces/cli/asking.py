@@ -17,6 +17,7 @@ from msgspec import Struct, field
 
 from callboard.bus.events import HumanAsked
 from callboard.lib.json_types import JSON
+from callboard.lib.text_bytes import NotText, decode_text
 from callboard.projections.lists.question_data import data_lines
 from callboard.surfaces.cli.output import say, style
 
@@ -67,15 +68,19 @@ class Terminal:
             if not read:
                 raise NobodyThere
             return read.rstrip("\r\n")
-        while b"\n" not in self._pending:
-            more = self._read(stop)
-            if not more and self._pending:
-                break
-            if not more:
-                raise NobodyThere
-            self._pending += more
-        line, _, self._pending = self._pending.partition(b"\n")
-        return line.decode(errors="replace").rstrip("\r")
+        while True:
+            while b"\n" not in self._pending:
+                more = self._read(stop)
+                if not more and self._pending:
+                    break
+                if not more:
+                    raise NobodyThere
+                self._pending += more
+            line, _, self._pending = self._pending.partition(b"\n")
+            try:
+                return decode_text(line).rstrip("\n")
+            except NotText as error:
+                self.say(f"The line was not read: {error}. Enter it again.")
 
     def choose(self, options: Sequence[str], stop: threading.Event) -> int:
         """Let the user choose an option with the arrow keys or by number; return its index.

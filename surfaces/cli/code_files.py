@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from callboard.lib.text_bytes import NotText, read_text
 from callboard.service.files.start_request import StartRequest
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.output import problem_text, say, style, verdict_text
@@ -78,8 +79,8 @@ def _say_unloaded(problem: "Problem", file: str, *, as_json: bool) -> None:
         return
     place = problem.where or file
     try:
-        source = Path(place).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+        source = read_text(Path(place))
+    except (OSError, NotText):
         source = ""  # the problem is shown without the line
     say(problem_text(msgspec.structs.replace(problem, where=""), place, source))
     say(verdict_text(file, code_language(), [problem]))

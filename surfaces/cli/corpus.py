@@ -19,6 +19,7 @@ from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem, RunEnd, payload_of
 from callboard.bus.log.port import whole
 from callboard.languages.authoring import Conformance
+from callboard.lib.text_bytes import NotText, read_text
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.service.client.client import NoVerdict
@@ -123,8 +124,8 @@ def _read_json(file: Path) -> Any:
 
 def _read_text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_text(file)
+    except (OSError, NotText) as error:
         raise CorpusUnreadable(f"the file cannot be read: {error}", file) from error
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from callboard.lib.text_bytes import NotText, read_text
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.output import problem_text, say, style
 from callboard.surfaces.cli.settings import json_option
@@ -111,8 +112,8 @@ def _skill_files(folder: Path) -> "tuple[dict[str, str], list[Problem]]":
         for path in sorted((folder / place).glob("*/SKILL.md")):
             name = path.relative_to(folder).as_posix()
             try:
-                files[name] = path.read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
+                files[name] = read_text(path)
+            except (OSError, NotText) as error:
                 message = f"cannot be read: {error}"
                 problems.append(Problem("INVALID_SKILL_FILE", message, name, severity="warning"))
     return files, problems

@@ -157,12 +157,16 @@ def _parse_values(variables: tuple[str, ...]) -> dict[str, Any]:
 def _parse_value(text: str) -> Any:
     """Read a word of the command line as JSON, or else as a text.
 
-    :raises click.BadParameter: if the value is nested too deeply
+    :raises click.BadParameter: if the value is nested too deeply, or is not UTF-8
     """
+    from callboard.lib.text_bytes import NotText, argument_text
     from callboard.service.files.json_values import NotJson, TooDeep, json_of
 
     try:
+        text = argument_text(text)
         return json_of(text)
+    except NotText as error:
+        raise click.BadParameter(str(error)) from error
     except TooDeep as error:
         raise click.BadParameter(f"the value {error}") from error
     except NotJson:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from callboard.lib.text_bytes import NotText, read_text
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.output import say
 from callboard.surfaces.cli.settings import Settings, load_config, settings_options
@@ -113,7 +114,9 @@ def read_accounts(file: Path) -> "Accounts":
     from callboard.bus.nats.accounts import read
 
     try:
-        return read(file.read_text(encoding="utf-8"), str(file))
+        return read(read_text(file), str(file))
+    except NotText as error:
+        raise _unusable(str(error), str(file), "Restore the file.") from error
     except OSError as error:
         raise _unusable(error.strerror or str(error), str(file), "Run `callboard tenant add` first.") from error
 

@@ -60,7 +60,7 @@ def test_a_given_file_must_exist_and_be_toml(tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid, match="line 1"):
         load(env={}, cwd=tmp_path, file="other.toml")
     (tmp_path / "other.toml").write_bytes(b"\xff")
-    with pytest.raises(ConfigInvalid, match="utf-8"):
+    with pytest.raises(ConfigInvalid, match="not UTF-8"):
         load(env={}, cwd=tmp_path, file="other.toml")
 
 
