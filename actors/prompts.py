@@ -23,7 +23,7 @@ from callboard.actors.tools.tool import ToolEnvironment
 from callboard.bus.effects import Failure, McpTools
 from callboard.lib.folders import LeadsOutside, path_below
 from callboard.lib.json_types import JSON
-from callboard.lib.text_bytes import NotText, read_text
+from callboard.lib.text_bytes import NotText, read_text, without_nul
 
 PROMPT_BYTES_MAX = 1024 * 1024
 """Maximum size of a prompt."""
@@ -80,7 +80,7 @@ class Prompts(Struct, frozen=True):
                     continue  # a pipe might never end
                 if found.st_size > PROMPT_BYTES_MAX:
                     raise _failure("prompt.unreadable", f"{path.name} has more than {PROMPT_BYTES_MAX} bytes")
-                return read_text(real)
+                return without_nul(read_text(real))
             except FileNotFoundError:
                 continue
             except LeadsOutside as error:

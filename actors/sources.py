@@ -21,7 +21,7 @@ from callboard.actors.fetch import FetchFailed, FetchRules, fetch_text
 from callboard.bus.effects import Failure
 from callboard.lib.folders import LeadsOutside, path_below
 from callboard.lib.json_types import JSON
-from callboard.lib.text_bytes import NotText, decode_text, plain_text
+from callboard.lib.text_bytes import NotText, decode_text, plain_text, without_nul
 
 HASH_CHARS = 16
 """How many characters of the sha256, in hex, identify a content."""
@@ -125,7 +125,7 @@ async def _read(value: str, files: Mapping[str, str], base_dir: Path | None, byt
     wanted = posixpath.normpath(value)
     for name, text in files.items():
         if posixpath.normpath(name) == wanted:
-            return plain_text(text), posixpath.join("/", wanted)
+            return _without_nul(plain_text(text), value), posixpath.join("/", wanted)
     if base_dir is None:
         brought = f"the start message brought {', '.join(sorted(files)) or 'none'}"
         raise _failure("SOURCE_FILE_NOT_FOUND", f"file {value} not found; {brought}, and this worker reads no folder")
@@ -150,9 +150,17 @@ def _read_below(value: str, base_dir: Path, bytes_max: int) -> tuple[str, str]:
     if len(content) > bytes_max:
         raise _failure("SOURCE_TOO_LARGE", f"the file {value} has more than {bytes_max} bytes")
     try:
-        return decode_text(content), str(path)
+        text = decode_text(content)
     except NotText as error:
         raise _failure("SOURCE_FILE_READ_FAILED", f"the file {value} cannot be read: {error}") from error
+    return _without_nul(text, value), str(path)
+
+
+def _without_nul(text: str, name: str) -> str:
+    try:
+        return without_nul(text)
+    except NotText as error:
+        raise _failure("SOURCE_FILE_READ_FAILED", f"the file {name} cannot be read: {error}") from error
 
 
 async def _fetch(url: str, rules: SourceRules) -> str:

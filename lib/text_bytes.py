@@ -1,7 +1,7 @@
 """Texts from files, standard input and arguments: UTF-8, in the same way at every door.
 
-A byte order mark at the beginning is not part of a text, and every line ends with ``\\n``. Bytes that are not UTF-8,
-and NUL, are refused with the line: the file is in another encoding, or not a text.
+A byte order mark at the beginning is not part of a text, and every line ends with ``\\n``. Bytes that are not UTF-8 are
+refused with the line.
 """
 
 import codecs
@@ -36,10 +36,18 @@ def decode_text(data: bytes) -> str:
         raise NotText(
             f"the text is not UTF-8: byte 0x{data[error.start]:02x} in line {line}; save it as UTF-8"
         ) from None
+    return plain_text(text)
+
+
+def without_nul(text: str) -> str:
+    """Return a text for people or models. The parsers of documents refuse NUL themselves.
+
+    :raises NotText: if it contains NUL
+    """
     if (place := text.find("\0")) >= 0:
         line = text.count("\n", 0, place) + 1
         raise NotText(f"NUL in line {line}: this is not text, or text in UTF-16; save it as UTF-8")
-    return plain_text(text)
+    return text
 
 
 def other_encoding(data: bytes) -> str:

@@ -81,8 +81,8 @@ class Accounting:
     """Folds one run into an `Account` of the events after number ``after``.
 
     The account has the executions that were active after that event, with their later effects. It always includes the
-    start and the result of the run. ``prices`` defaults to the list prices. ``defaults`` are models that count as one,
-    if somebody else answered in the other run (`callboard.projections.comparison.stand_in_defaults`).
+    start and the result of the run. ``prices`` defaults to the list prices. ``defaults`` are models that count as one
+    (`callboard.projections.comparison.stand_in_defaults`).
     """
 
     def __init__(self, prices: Prices | None = None, after: int = 0, defaults: frozenset[str] = frozenset()) -> None:

@@ -26,7 +26,7 @@ from callboard.projections.projection import fold
 from callboard.projections.trace.tree import Step
 
 STAND_IN = "/environment/stand_in"
-"""The place in the start that says who answered instead of the models. It is told, and does not count."""
+"""The place in the start with the replacement of the models. It is reported, and does not count."""
 
 
 class Pair(Struct, frozen=True):
@@ -100,7 +100,7 @@ class Measures(Struct, frozen=True):
 
 
 class RunDiff(Struct, frozen=True, kw_only=True):
-    """The comparison of two runs. ``equal`` is true if only measures differ, or who answered for the models.
+    """The comparison of two runs. ``equal`` is true if only measures and the replacement of models differ.
 
     ``shared`` describes the events that both runs have; they are not compared. ``sight`` is the first model turn whose
     request differs.

@@ -1,7 +1,7 @@
-"""Who answered for the models of two runs. If it was somebody else, as in a rehearsal, that is one fact of the start.
+"""The comparison of runs of which at least one was rehearsed: a script or a recorded run replaced its models.
 
-It is no difference of the nodes and turns: they are compared by the models that the definition names. The default
-models of both runs count as one.
+A different replacement is one fact of the start. The nodes and turns are compared by the models that the definition
+names, and the default models of both runs count as one.
 """
 
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ DEFAULT = "by default"
 
 
 def differing_defaults(left: Sequence[Event], right: Sequence[Event]) -> frozenset[str]:
-    """Return the default models of two runs if different stand-ins, or a stand-in and models, answered in them."""
-    one, other = _who_answered(left), _who_answered(right)
+    """Return the default models of two runs if their models were replaced in different ways; else an empty set."""
+    one, other = _replacement(left), _replacement(right)
     return frozenset({one[1], other[1]} - {""}) if stand_in(*one) != stand_in(*other) else frozenset()
 
 
 def stand_in(kind: str, default: str) -> str:
-    """Return who answered instead of the models: the name of a recorded run, or the kind; empty if nobody did."""
+    """Return the name of the replacement: that of a recorded run, or its kind; empty without one."""
     return default if kind and stands_in(default) else kind
 
 
@@ -31,8 +31,8 @@ def compared_model(call: ModelCall, defaults: frozenset[str]) -> str:
     return DEFAULT if call.model in defaults else exact_name(call.model)
 
 
-def _who_answered(events: Sequence[Event]) -> tuple[str, str]:
-    """Return the stand-in of a run, empty if the models answered themselves, and its default model."""
+def _replacement(events: Sequence[Event]) -> tuple[str, str]:
+    """Return the kind of the replacement of a run's models, empty without one, and its default model."""
     for event in events:
         match known_payload(event) if event.type in (RunAccepted.type, RunStart.type) else None:
             case RunAccepted(forked_from=forked) if forked is not None and forked.default_model:

@@ -15,7 +15,7 @@ from callboard.actors.sources import resolve
 from callboard.bus.errors import ConfigInvalid
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
-from callboard.lib.text_bytes import NotText, argument_text, decode_text
+from callboard.lib.text_bytes import argument_text, decode_text
 from callboard.runtime.settings.config import load
 from callboard.service.files.local_files import text_of
 from callboard.service.files.start_messages import input_of
@@ -43,8 +43,6 @@ def by_source(data: bytes, folder: Path, _patch: pytest.MonkeyPatch) -> str:
 
 
 def by_argument(data: bytes, _folder: Path, _patch: pytest.MonkeyPatch) -> str:
-    if b"\0" in data:
-        raise NotText("NUL")  # no operating system passes it on
     return argument_text(data.decode("utf-8", "surrogateescape"))
 
 
@@ -72,10 +70,9 @@ def test_marks_and_line_ends_make_no_difference(
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (TEXT.encode("utf-16"), "UTF-16, not UTF-8|NUL"),
-        (codecs.BOM_UTF32_LE + TEXT.encode("utf-32-le"), "UTF-32, not UTF-8|NUL"),
+        (TEXT.encode("utf-16"), "UTF-16, not UTF-8"),
+        (codecs.BOM_UTF32_LE + TEXT.encode("utf-32-le"), "UTF-32, not UTF-8"),
         (b"a\nb\xff", r"byte 0xff in line 2"),
-        (b"a\nb\nc\0", "NUL"),
     ],
 )
 def test_what_is_not_text_in_utf_8_is_refused_with_the_reason(
@@ -184,6 +181,15 @@ def test_files_of_users_are_read_in_one_way() -> None:
         if "/templates/" not in name and ".read_text(" in path.read_text(encoding="utf-8")
     }
     assert found <= OWN_FILES.keys(), "read files of users by `callboard.lib.text_bytes.read_text`"
+
+
+@pytest.mark.parametrize("door", [by_prompt, by_source])
+def test_texts_for_models_contain_no_nul(door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for data in (b"a\nb\0", "a\nb".encode("utf-16-le")):
+        with pytest.raises(Exception, match="NUL in line"):
+            door(data, tmp_path, monkeypatch)
+    with pytest.raises(Exception, match="NUL in line 1"):
+        anyio.run(resolve, {"file": "a.md"}, {"a.md": "a\0"}, None)
 
 
 def test_a_text_with_lone_carriage_returns_has_lines() -> None:
