@@ -6,6 +6,7 @@ the manifest. A reader therefore detects a truncated or modified file before it 
 """
 
 import datetime as dt
+import re
 import secrets
 import zipfile
 import zlib
@@ -273,11 +274,20 @@ class Archive:
                     digest.update(line)
                     digest.update(body)
                     count += 1
+                    self._check_subject(run, head.subject, count)
                     yield Copied(head.sequence, head.subject, head.time, head.headers, body[:-1])
         except (*_DAMAGE, *JSON_ERRORS) as error:
             raise ArchiveInvalid(self.path, f"run {run.run} is damaged: {_why(error)}") from error
         if digest.hexdigest() != run.sha256 or count != run.messages:
             raise ArchiveInvalid(self.path, f"run {run.run} was changed after it was written: its digest differs")
+
+    def _check_subject(self, run: ArchivedRun, subject: str, place: int) -> None:
+        """Refuse a message that does not belong to a run: it would be stored where no purge of the run removes it."""
+        prefix, name = self._subjects.prefix, f"{token(run.tenant)}.{token(run.run)}"
+        event, value = (rf"{re.escape(f'{prefix}.{family}.{name}')}\." for family in ("run", "blob"))
+        if re.fullmatch(rf"{event}[^.*>\s]+\.[a-z.]+|{value}[0-9a-f]+\.\d+", subject) is None:
+            what = f"message {place} of run {run.run} is neither an event nor a large value of the run: {subject}"
+            raise ArchiveInvalid(self.path, what)
 
     def is_event(self, message: Copied) -> bool:
         """Return whether a message is an event of a run, as opposed to a piece of a large value."""

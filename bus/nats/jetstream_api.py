@@ -5,7 +5,7 @@ not answered it in time.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import anyio
 import msgspec
@@ -14,7 +14,7 @@ from nats.errors import Error as NatsError
 
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.client import NO_LEADER, Line
-from callboard.bus.nats.requests import REQUEST_TIMEOUT_S, Lost, Requests, Silent
+from callboard.bus.nats.requests import REQUEST_TIMEOUT_S, Lost, Silent
 
 T = TypeVar("T")
 
@@ -55,7 +55,18 @@ async def again(ask: Callable[[], Awaitable[T]]) -> T:
         await anyio.sleep(LOSS_PAUSE_S)
 
 
-async def api(requests: Requests, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
+class Asking(Protocol):
+    """The part of `Requests` that `api` uses."""
+
+    @property
+    def nc(self) -> Line: ...
+
+    async def request(
+        self, subject: str, data: bytes, headers: dict[str, str] | None = None, *, hurry: bool = False
+    ) -> bytes: ...
+
+
+async def api(requests: Asking, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
     """Send a request to the JetStream API and return its answer; an error is part of the answer.
 
     :raises NoAnswer: if no answer came

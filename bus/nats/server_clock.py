@@ -2,13 +2,15 @@
 
 A deadline can outlive the worker that set it, and the server fires the alarms of parked runs. So the times of events
 are those of the server's clock, even if a worker's clock is wrong. A process measures the difference when it connects
-and then every few seconds. A difference below `IGNORED_S` is ignored.
+and then every few seconds. A difference below `IGNORED_S` is ignored. An answer that took longer than
+`ROUND_TRIP_MAX_S` says little about the clocks, so it changes nothing.
 """
 
 import datetime as dt
 from collections.abc import Mapping
 from typing import Any
 
+import anyio
 import msgspec
 
 from callboard.bus.nats.jetstream_api import api
@@ -16,6 +18,30 @@ from callboard.bus.nats.requests import Requests
 
 IGNORED_S = 0.25
 """Smaller differences are ignored, because they are similar to the duration of a request."""
+
+
+ROUND_TRIP_MAX_S = 2 * IGNORED_S
+"""Longest round trip of a measurement. The server reads its clock at an unknown moment of it, so the error is up to
+half of it."""
+
+
+class _TimedRequests:
+    """Requests that are timed one by one: `again` may repeat one for a long time, while a leader is elected."""
+
+    def __init__(self, requests: Requests) -> None:
+        self.nc = requests.nc
+        self._requests = requests
+        self.middle = local_now()
+        self.round_trip_s = 0.0
+
+    async def request(
+        self, subject: str, data: bytes, headers: dict[str, str] | None = None, *, hurry: bool = False
+    ) -> bytes:
+        began, asked = anyio.current_time(), local_now()
+        answer = await self._requests.request(subject, data, headers, hurry=hurry)
+        self.round_trip_s = anyio.current_time() - began
+        self.middle = asked + dt.timedelta(seconds=self.round_trip_s / 2)
+        return answer
 
 
 def local_now() -> dt.datetime:
@@ -39,10 +65,10 @@ class ServerClock:
 
         :raises NoAnswer: if no answer came
         """
-        asked = local_now()
-        answer = await api(requests, f"STREAM.INFO.{stream}", {})
-        if "ts" in answer:
-            self._compare(answer, asked + (local_now() - asked) / 2)
+        timed = _TimedRequests(requests)
+        answer = await api(timed, f"STREAM.INFO.{stream}", {})
+        if "ts" in answer and timed.round_trip_s <= ROUND_TRIP_MAX_S:
+            self._compare(answer, timed.middle)
         return answer
 
     def _compare(self, answer: Mapping[str, Any], middle: dt.datetime) -> None:

@@ -4,6 +4,7 @@ import json
 import zipfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -179,6 +180,41 @@ async def test_a_member_that_somebody_put_in_its_place_is_noticed(archived: Path
         new.comment = old.comment
     with pytest.raises(ArchiveInvalid, match="digest differs"):
         _contents(forged)
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "$KV.CB_DESK.links.default.key",
+        "cb.run.default.another.stepped.node.enter",
+        "cb.run.other.{run}.stepped.node.enter",
+        "cb.run.default.{run}.stepped.node.*",
+        "cb.blob.default.{run}.key",
+        "cb.cmd.0.default.{run}.kill",
+        "",
+    ],
+)
+async def test_a_message_that_does_not_belong_to_its_run_is_refused(
+    archived: Path, tmp_path: Path, subject: str
+) -> None:
+    """All digests of the archive are right."""
+    forged = tmp_path / "forged.callboard"
+    with zipfile.ZipFile(archived) as old, zipfile.ZipFile(forged, "w") as new:
+        manifest = json.loads(old.read("manifest.json"))
+        for run in manifest["runs"]:
+            first, rest = old.read(f"runs/{run['run']}").split(b"\n", 1)
+            head = {**json.loads(first), "subject": subject.format(run=run["run"])}
+            body = json.dumps(head).encode() + b"\n" + rest
+            run["sha256"] = sha256(body).hexdigest()
+            new.writestr(f"runs/{run['run']}", body)
+        text = json.dumps(manifest).encode()
+        new.writestr("manifest.json", text)
+        new.comment = sha256(text).hexdigest().encode()
+    async with standing(tmp_path / "two") as there:
+        opened = Archive(forged)
+        with pytest.raises(ArchiveInvalid, match=r"message 1 of run .* is neither an event nor a large value"):
+            await import_runs(there.log, "default", opened, opened.runs, quietly)
+        assert await there.log.last_sequence() == 0
 
 
 async def test_of_several_runs_one_has_to_be_named(tmp_path: Path) -> None:
