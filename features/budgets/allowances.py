@@ -8,6 +8,7 @@ the windows.
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from math import isfinite
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
@@ -18,6 +19,10 @@ from callboard.bus.events import EffectResult, Event, ModelResult
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import direct_get
 from callboard.bus.prices import PICO, Bill, Cost, Prices, dollars
+from callboard.bus.subjects import is_name
+
+LIMITS = ("tokens", "usd", "turns")
+"""The members of an allowance that limit something."""
 
 Per = Literal["hour", "day", "month"]
 
@@ -36,6 +41,22 @@ class Allowance(Struct, frozen=True, forbid_unknown_fields=True):
     usd: Annotated[float, Meta(gt=0)] | None = None
     turns: Annotated[int, Meta(ge=1)] | None = None
     then: Literal["refuse", "pause"] = "refuse"
+
+
+def read_allowance(name: str, given: object) -> Allowance:
+    """Return the allowance that a configuration gives for a tenant, or ``tenant/definition``.
+
+    :raises ValueError: if the name or the allowance is invalid
+    """
+    parts = name.split("/")
+    if len(parts) > 2 or not all(part and is_name(part) and part == part.strip() for part in parts):
+        raise ValueError("the name is neither that of a tenant nor `tenant/definition`, without further slashes")
+    found = msgspec.convert(given, Allowance)
+    if all(getattr(found, limit) is None for limit in LIMITS):
+        raise ValueError(f"limits nothing: give at least one of {', '.join(LIMITS)}")
+    if found.usd is not None and not isfinite(found.usd):
+        raise ValueError("`usd` is not a finite number")
+    return found
 
 
 class Exhausted(NamedTuple):

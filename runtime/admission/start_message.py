@@ -32,6 +32,9 @@ TAG_NAME_CHARS_MAX = 64
 TAG_CHARS_MAX = 256
 """Limits of the tags of a run, and of its attributes: their number, and the lengths of names and values."""
 
+SECONDS_MAX = 100 * 366 * 86_400.0
+"""Highest limit of seconds; times that far away cannot always be computed."""
+
 _TAG = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
@@ -264,7 +267,7 @@ def _member(member: str, name: str) -> str:
 
 
 def _check_limits(limits: Any) -> list[Problem]:
-    """Refuse unknown limits and limits with invalid values."""
+    """Refuse unknown limits, limits with invalid values, and limits that limit nothing."""
     if not isinstance(limits, dict):
         return []
     known = Limits.__struct_fields__
@@ -276,7 +279,16 @@ def _check_limits(limits: Any) -> list[Problem]:
             message = re.sub(r" - at `.*`$", "", str(error)) if name in known else "unknown limit"
             expected = f"one of {', '.join(known)}; limits of a language are options of the start"
             problems.append(Problem("start.limit", message, f"limits.{name}", expected=expected))
-    return problems
+    if problems or not limits:
+        return problems
+    if all(value is None for name, value in limits.items() if name != "then"):
+        expected = f"one of {', '.join(name for name in known if name != 'then')}"
+        return [Problem("start.limit", "nothing is limited", "limits", expected=expected)]
+    if (limits.get("seconds") or 0) > SECONDS_MAX:
+        return [
+            Problem("start.limit", "longer than 100 years", "limits.seconds", expected=f"at most {SECONDS_MAX:.0f}")
+        ]
+    return []
 
 
 def _problem(location: tuple[int | str, ...], kind: str, message: str) -> Problem:

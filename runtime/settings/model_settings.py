@@ -8,14 +8,14 @@ tenant or a definition together. In the environment, ``CALLBOARD_ENDPOINTS``, ``
 
 from typing import Annotated, Any
 
-import msgspec
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, TypeAdapter
 
 from callboard.actors.models.catalog import API, PROVIDERS, Endpoint
 from callboard.bus.model_names import exact_name
 from callboard.bus.prices import read_prices
 from callboard.bus.stand_ins import STAND_INS
-from callboard.features.budgets.allowances import Allowance
+from callboard.features.budgets.allowances import read_allowance
+from callboard.runtime.settings.rule_settings import checked_address
 from callboard.runtime.settings.tables import DEFERRED, Reading, Table
 
 
@@ -25,9 +25,9 @@ class EndpointSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     api: API
-    base_url: Annotated[str, Field(pattern=r"^https?://[^\s@]+$")]
+    base_url: Annotated[str, Field(pattern=r"^https?://[^\s@]+$"), AfterValidator(checked_address)]
     key: SecretStr = SecretStr("")
-    model: str = ""
+    model: Annotated[str, Field(pattern=r"^\S*$")] = ""
 
     def endpoint(self) -> Endpoint:
         """Return the endpoint for the catalog of models."""
@@ -44,8 +44,11 @@ _ENDPOINT_SHAPE = TypeAdapter(dict[Name, EndpointSettings], config=DEFERRED)
 
 def _read_endpoints(given: Any, reading: Reading) -> dict[str, EndpointSettings] | None:
     found = reading.validate(_ENDPOINT_SHAPE, reading.with_secrets(given, "key", "is used without a key"))
-    for name in sorted((found or {}).keys() & PROVIDERS.keys()):
-        reading.wrong("is the name of a provider; choose another one", name)
+    for name, endpoint in sorted((found or {}).items()):
+        if name in PROVIDERS:
+            reading.wrong("is the name of a provider; choose another one", name)
+        if endpoint.model.startswith(f"{name}:"):
+            reading.wrong("begins with the name of the endpoint; give the name of the model alone", name, "model")
     return found
 
 
@@ -54,7 +57,9 @@ ENDPOINTS = Table(
 )
 
 
-_TURNS_SHAPE = TypeAdapter(dict[str, Annotated[int, Field(ge=1)]], config=DEFERRED)
+_TURNS_SHAPE = TypeAdapter(
+    dict[Annotated[str, Field(pattern=r"^[^\s:/]+$")], Annotated[int, Field(ge=1, strict=True)]], config=DEFERRED
+)
 
 
 def _read_turns(given: Any, reading: Reading) -> dict[str, int] | None:
@@ -70,9 +75,10 @@ _PRICE_SHAPE = TypeAdapter(dict[str, Any], config=DEFERRED)
 def _read_prices(given: Any, reading: Reading) -> dict[str, Any] | None:
     """Return the table as it was given; None if it is invalid."""
     table = reading.validate(_PRICE_SHAPE, given)
-    for place, why in read_prices(table or {})[1].items():
+    wrong = read_prices(table or {})[1]
+    for place, why in wrong.items():
         reading.wrong(why, place)
-    for name in table or {}:
+    for name in (table or {}).keys() - wrong.keys():
         if not (":" in exact_name(name) or "*" in name or name in STAND_INS):
             reading.wrong("is not the name of a model: name its provider too, as `provider:model`", name)
     return None if reading.problems else table
@@ -93,8 +99,8 @@ def _read_budgets(given: Any, reading: Reading) -> dict[str, dict[str, Any]] | N
     table = reading.validate(_BUDGET_SHAPE, given)
     for name, one in (table or {}).items():
         try:
-            msgspec.convert(one, Allowance, strict=False)
-        except msgspec.ValidationError as error:
+            read_allowance(name, one)
+        except ValueError as error:  # also that of msgspec
             reading.wrong(str(error), name)
     return None if reading.problems else table
 

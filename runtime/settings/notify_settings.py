@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, model_validator
 
 from callboard.lib.durations import seconds_of
-from callboard.runtime.settings.rule_settings import RULES_MAX, Duration, Question, RuleName, Several
+from callboard.runtime.settings.rule_settings import RULES_MAX, Duration, Question, RuleName, Several, checked_address
 from callboard.runtime.settings.tables import DEFERRED, Reading, Table
 
 SECRET_CHARS_MIN = 8
@@ -31,11 +31,11 @@ class NotifyRule(BaseModel):
     on: Annotated[tuple[On, ...], Field(min_length=1), Several]
     longer_than: Duration | None = None
     where: Question = ""
-    tenant: str | None = Field(None, min_length=1)
+    tenant: str | None = Field(None, pattern=r"\S")
     webhook: SecretStr | None = None
     secret: SecretStr | None = None
     slack: SecretStr | None = None
-    slack_channel: str | None = Field(None, min_length=1)
+    slack_channel: str | None = Field(None, pattern=r"\S")
     email: Annotated[tuple[Annotated[str, Field(pattern=r"^[^\s@]+@[^\s@]+$")], ...], Several] = ()
 
     @model_validator(mode="after")
@@ -51,8 +51,8 @@ class NotifyRule(BaseModel):
         if self.secret is not None and self.webhook is None:
             raise ValueError("secret requires a webhook")
         for name, address in (("webhook", self.webhook), ("slack", self.slack)):
-            if address is not None and not _is_address(address.get_secret_value()):
-                raise ValueError(f"{name} must begin with https:// or http://")
+            if address is not None and (given := address.get_secret_value()):
+                _check_address(name, given)
         if self.secret is not None and 0 < len(self.secret.get_secret_value()) < SECRET_CHARS_MIN:
             raise ValueError(f"secret has fewer than {SECRET_CHARS_MIN} characters")
         return self
@@ -77,8 +77,13 @@ class NotifyRule(BaseModel):
         return f"{', '.join(self.on)}{wait} to {self.to}"
 
 
-def _is_address(text: str) -> bool:
-    return not text or text.startswith(("https://", "http://"))
+def _check_address(name: str, given: str) -> None:
+    if not given.startswith(("https://", "http://")):
+        raise ValueError(f"{name} must begin with https:// or http://")
+    try:
+        checked_address(given)
+    except ValueError as error:
+        raise ValueError(f"{name} {error}") from None
 
 
 _SHAPE = TypeAdapter(Annotated[dict[RuleName, NotifyRule], Field(max_length=RULES_MAX)], config=DEFERRED)

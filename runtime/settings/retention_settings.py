@@ -13,7 +13,7 @@ AGE_MIN_S = 1.0
 """Shortest age: a run that has just ended is likely to be read."""
 
 Status = Literal["completed", "failed", "cancelled", "expired"]
-Word = Annotated[str, Field(min_length=1)]
+Word = Annotated[str, Field(pattern=r"\S")]
 
 
 class RetentionRule(BaseModel):

@@ -3,11 +3,12 @@
 import datetime as dt
 import re
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
-from callboard.lib.durations import DURATION
+from callboard.lib.durations import DURATION, seconds_of
 from callboard.projections.lists.runs import STATUSES
 from callboard.projections.lists.where import Where, WhereInvalid, where
 
@@ -35,7 +36,37 @@ RuleName = Annotated[
         _RULE_NAME, "the name of a rule", "which has lower-case letters, digits, _ and -, and at most 40 of them"
     ),
 ]
-Duration = Annotated[str, Field(pattern=DURATION), _check_form(DURATION, "a duration", "such as 90s, 12h or 30d")]
+DURATION_MAX_S = 100 * 366 * 86_400.0
+"""Longest duration of a rule; times that far away cannot always be computed."""
+
+
+def _check_length(duration: str) -> str:
+    if seconds_of(duration) > DURATION_MAX_S:
+        raise ValueError(f"{duration} is longer than 100 years")
+    return duration
+
+
+Duration = Annotated[
+    str,
+    Field(pattern=DURATION),
+    _check_form(DURATION, "a duration", "such as 90s, 12h or 30d"),
+    AfterValidator(_check_length),
+]
+
+
+def checked_address(address: str) -> str:
+    """Return an address with http or https.
+
+    :raises ValueError: if it has no host, or an invalid port; the message does not repeat the address
+    """
+    try:
+        found = urlsplit(address)
+        valid = found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ValueError("is not an address, such as https://example.com/path")
+    return address
 
 
 def question(text: str) -> Where:

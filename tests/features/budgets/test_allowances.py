@@ -65,7 +65,14 @@ def test_what_runs_use_counts_for_their_tenant_and_their_definition() -> None:
     assert tenant.sums == "$0.0010 of $0.001 per month"
 
 
-@pytest.mark.parametrize("wrong", ["[]", '{"a": {"per": "week"}}', '{"a": {"usd": 0}}', '{"a": {"coins": 3}}'])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *("[]", '{"a": {"per": "week"}}', '{"a": {"usd": 0}}', '{"a": {"coins": 3}}'),
+        *('{"a": {}}', '{"a": {"per": "day", "then": "pause"}}', '{"a": {"tokens": "5"}}', '{"a": {"turns": true}}'),
+        *(f'{{"{name}": {{"usd": 1}}}}' for name in ("", "/", "a/", "/b", "a//b", "a/b/c", " a", "a/ b", "x" * 200)),
+    ],
+)
 def test_what_is_no_budget_is_refused(wrong: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid) as caught:
         load(env={"CALLBOARD_BUDGETS": wrong}, cwd=tmp_path)

@@ -110,6 +110,22 @@ def test_under_a_limit_of_money_no_turn_of_unknown_price_goes_unnoticed(scenario
     scenario.crash_everywhere()
 
 
+@pytest.mark.parametrize(
+    ("limits", "place"),
+    [
+        ({"then": "cancel"}, "limits"),
+        ({"usd": None, "then": "pause"}, "limits"),
+        ({"seconds": 1e300}, "limits.seconds"),
+        ({"seconds": 3e9}, ""),
+        ({}, ""),
+    ],
+)
+def test_limits_that_limit_nothing_are_refused(limits: dict[str, Any], place: str) -> None:
+    message = {"definition": {"source": STEPS}, "limits": limits}
+    problems = examine(msgspec.json.encode(message)).problems
+    assert [one.where for one in problems if one.code == "start.limit"] == ([place] if place else [])
+
+
 def test_what_nobody_would_keep_is_refused() -> None:
     limits = {"tokens": 0, "seconds": "soon", "then": "explode", "wishes": 3}
     message = {"definition": {"source": STEPS}, "limits": limits}

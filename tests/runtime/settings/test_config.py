@@ -177,3 +177,28 @@ def test_the_form_of_durations_and_names_of_rules_is_described(tmp_path: Path) -
         "notify.y.longer_than: 'soon' is not a duration, such as 90s, 12h or 30d",
         "cold.after: 'x' is not a duration, such as 90s, 12h or 30d",
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("[budgets.a]\nusd = inf", "budgets.a"),
+        ('[model_turns_max]\n"anthropic:claude-x" = 1', "model_turns_max.anthropic:claude-x"),
+        ("[model_turns_max]\nanthropic = true", "model_turns_max.anthropic"),
+        ('[endpoints.e]\napi = "openai"\nbase_url = "http://:1/v1"', "endpoints.e.base_url"),
+        ('[endpoints.e]\napi = "openai"\nbase_url = "http://x:99999"', "endpoints.e.base_url"),
+        ('[endpoints.e]\napi = "openai"\nbase_url = "http://x"\nmodel = "e:m"', "endpoints.e.model"),
+        ('[endpoints.e]\napi = "openai"\nbase_url = "http://x"\nmodel = "a b"', "endpoints.e.model"),
+        ('[retention.r]\nage = "999999d"', "retention.r.age"),
+        ('[retention.r]\nage = "1d"\ntenant = " "', "retention.r.tenant"),
+        ('[notify.n]\non = "failed"\nwebhook = "https://"', "notify.n"),
+        ('[notify.n]\non = "failed"\nslack_channel = " "', "notify.n.slack_channel"),
+        ('[prices]\n"openai:x" = {input = 1, output = 1, over = 12345}', "prices.openai:x"),
+        ('[prices]\n"anthropic/claude-x" = 1', "prices.anthropic/claude-x"),
+    ],
+)
+def test_a_setting_that_can_have_no_effect_is_refused_with_its_place(text: str, place: str, tmp_path: Path) -> None:
+    (tmp_path / "callboard.toml").write_text(text)
+    with pytest.raises(ConfigInvalid) as caught:
+        load(env={}, cwd=tmp_path)
+    assert [problem.message.partition(": ")[0].startswith(place) for problem in caught.value.problems] == [True]
