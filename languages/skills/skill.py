@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from callboard.bus.effects import TOOL_CONCURRENCY_MAX, TOOL_RETRIES_MAX, ToolLimits
 from callboard.languages.approvals.member import ONE_TOOL, SEVERAL_TOOLS, check_member
@@ -114,15 +114,31 @@ class Limits(Part):
         return ToolLimits(timeout=self.timeout, retries=self.retries or 0, concurrency=self.concurrency)
 
 
+SERVER_MAPS = ("mcpServers", "servers")
+"""The members of files of other programs that hold MCP servers by name."""
+
+ServerType = Literal["stdio", "http", "streamable-http", "streamableHttp"]
+SERVER_TYPES: tuple[ServerType, ...] = ("stdio", "http", "streamable-http", "streamableHttp")
+
+
+def _server_type(value: Any) -> Any:
+    if value == "sse":
+        remedy = "type: http, with the URL at which the server offers streamable HTTP, in most cases /mcp"
+        raise complaint("SCHEMA", "'sse' is the transport of protocol 2024-11-05, which is not supported", remedy)
+    if value not in (*SERVER_TYPES, None):
+        raise complaint("SCHEMA", f"{value!r} is not allowed", f"one of {', '.join(SERVER_TYPES)}")
+    return value
+
+
 class McpServer(Part):
-    """An MCP server (McpServerConfig).
+    """An MCP server (McpServerConfig). A map of one server, as other programs have it (``mcpServers``), is one too.
 
     ``env`` maps names of environment variables to descriptions of them; headers may refer to them as ``${NAME}``. In
     addition to the specification, ``timeout`` bounds each call, ``limits`` has different limits by tool, ``scope`` says
     whether the server runs for a node's execution or for the whole run, and ``approve`` which calls need approval.
     """
 
-    type: Maybe[Literal["stdio", "http"]] = None
+    type: Maybe[Annotated[ServerType, BeforeValidator(_server_type)]] = None
     command: Maybe[Unfilled] = None
     args: list[Unfilled] = Field(default_factory=list[str])
     url: Maybe[Unfilled] = None
@@ -133,15 +149,31 @@ class McpServer(Part):
     scope: Maybe[Annotated[Literal["node", "run"], one_of("node", "run")]] = None
     approve: Maybe[ApproveSeveral] = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _only_server(cls, given: Any) -> Any:
+        name = next((name for name in SERVER_MAPS if isinstance(given, dict) and name in given), None)
+        if name is None:
+            return given
+        servers = given[name]
+        if len(given) > 1 or not isinstance(servers, dict) or len(servers) != 1:
+            many = f"{name} with {', '.join(servers)}" if isinstance(servers, dict) and servers else name
+            raise complaint("SCHEMA", f"has {many}, where one server is expected", "one server for each skill")
+        return next(iter(servers.values()))
+
     @model_validator(mode="after")
     def _somewhere(self) -> "McpServer":
         if not (self.command or self.url):
             raise complaint("SCHEMA", "does not name a server", "a command (stdio) or a url (http)")
-        wanted = {"stdio": self.command, "http": self.url}
-        if self.type and not wanted[self.type]:
-            missing = "command" if self.type == "stdio" else "url"
+        missing = "command" if self.type == "stdio" else "url"
+        if self.type and not getattr(self, missing):
             raise complaint("SCHEMA", f"has the type {self.type!r} but no {missing}", f"a {missing}")
         return self
+
+    @property
+    def is_program(self) -> bool:
+        """Whether the server is a program that is started, and not one that is reached over HTTP."""
+        return bool(self.command) and self.type in (None, "stdio")
 
 
 class InlineSkill(Part):

@@ -15,6 +15,7 @@ from callboard.languages.language import RULES, Definition, Plan
 from callboard.languages.parts import Part, Whole, complaint
 from callboard.languages.problems import Location, Tree, format_location, from_pydantic, hint_at
 from callboard.languages.skills.near_misses import UNFILLED, server_near_misses
+from callboard.languages.skills.server_files import discover_servers
 from callboard.languages.skills.skill import (
     Skill,
     Variable,
@@ -79,7 +80,9 @@ def admit(definition: Definition[Workflow], start: StartRun) -> Plan[Workflow] |
     if problems:
         return problems
     custom, warnings = discover(start.files)
-    skills = merge_skills(options.skills, custom, document.skills)
+    listed = {name for node in document.nodes.values() for name in node.skills}
+    servers, ignored = discover_servers(start.files, listed - set(document.skills))
+    skills = merge_skills(options.skills, custom, {**servers, **document.skills})
     shipped = shipped_for(document, options.skills, custom)
 
     def shortfalls(environment: Environment) -> list[Problem]:
@@ -95,6 +98,7 @@ def admit(definition: Definition[Workflow], start: StartRun) -> Plan[Workflow] |
         warnings=(
             *definition.warnings,
             *warnings,
+            *ignored,
             *unknown_inputs(document.inputs, given),
             *shortfalls(anywhere(shipped)),
             *_server_warnings(options.skills),

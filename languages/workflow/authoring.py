@@ -50,7 +50,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "timeout": "How long a call may take: `30s`, `2m`.",
     "retries": "How often a failed call is repeated.",
     "concurrency": "How many calls may be under way at once.",
-    "McpServer.type": "`stdio` runs a program, `http` asks a URL.",
+    "McpServer.type": "`stdio` runs a program; `http`, which `streamable-http` means too, asks a URL.",
     "command": "The program to run.",
     "args": "The arguments of the program.",
     "McpServer.url": "The address of the server.",

@@ -88,7 +88,7 @@ def _limits(tools: Iterable[SkillTool]) -> dict[str, ToolLimits]:
 
 
 def _mcp(skill_id: str, server: McpServer, allowed: ToolFilter | None) -> McpTools:
-    command = [server.command, *server.args] if server.command and server.type != "http" else []
+    command = [server.command, *server.args] if server.command and server.is_program else []
     return McpTools(
         name=skill_id,
         command=command,

@@ -27,6 +27,7 @@ from callboard.languages.authoring import Authoring
 from callboard.languages.language import Definition
 from callboard.languages.problems import Tree, format_location
 from callboard.languages.registry import authoring, parse_definition
+from callboard.languages.skills.server_files import SERVER_FILES, kept_servers, read_server_file
 from callboard.languages.skills.skill_files import FOLDERS, read_skill_file, unused_files
 from callboard.languages.source_text import read_document
 from callboard.languages.yaml12 import read_yaml
@@ -287,7 +288,30 @@ def skill_files(project: Path, wanted: Collection[str], *, commands: bool = Fals
         found.files[name] = text
         if beside := _beside(path):
             found.warnings.append(msgspec.structs.replace(unused_files(beside, name), where=name))
+    _add_servers(found, project, set(wanted) - taken.keys(), commands=commands)
     return found
+
+
+def _add_servers(found: "SkillFiles", project: Path, wanted: Collection[str], *, commands: bool) -> None:
+    """Add the wanted MCP servers of the project's files for other programs, without the other servers in them."""
+    for name in SERVER_FILES:
+        if not (project / name).exists():
+            continue
+        text = _read(project / name, project)
+        if not isinstance(text, str):
+            found.warnings.append(text)
+            continue
+        servers, problems = read_server_file(text, name, wanted)
+        found.warnings.extend(problems)
+        for server, skill in list(servers.items()):
+            if skill.mcp is not None and skill.mcp.is_program and not commands:
+                message = f"the MCP server {server} ({skill.mcp.command}) is left out: a file of a project may not name"
+                expected = "--skill-commands, if you trust this project"
+                found.warnings.append(_warning("SKILL_COMMAND", f"{message} programs to run", name, expected))
+                del servers[server]
+        if servers:
+            found.files[name] = msgspec.json.encode(kept_servers(servers)).decode()
+            wanted = set(wanted) - servers.keys()
 
 
 def _candidates(project: Path) -> Iterator[Path]:

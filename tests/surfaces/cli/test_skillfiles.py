@@ -291,3 +291,22 @@ def test_no_link_beside_a_definition_leads_out_unseen(tmp_path: Path) -> None:
     (place.folder / "skills.yaml").symlink_to(secret)
     with pytest.raises(CallboardError, match="leads out of"):
         prepare(StartRequest(str(place.folder / "w.yaml")))
+
+
+# -- files of other programs ------------------------------------------------------------------------------------------
+
+
+def test_servers_in_files_of_other_programs_are_sent_without_secrets_and_without_other_servers(place: Place) -> None:
+    desk = {"type": "streamableHttp", "url": "https://desk.test/mcp", "headers": {"X-Key": "${env:DESK_KEY}"}}
+    review = {"command": "npx", "args": ["review"], "env": {"REVIEW_KEY": "s3cret-0123456789-abc"}}
+    servers = {"desk": {**desk, "disabled": True}, "review": review, "other": {"url": "https://other.test"}}
+    (place.folder / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    found = order_of(place)
+    assert json.loads(found.message["files"][".mcp.json"]) == {
+        "mcpServers": {"desk": {**desk, "headers": {"X-Key": "${DESK_KEY}"}}}
+    }
+    assert codes(found) == [("SERVER_FIELD_IGNORED", ".mcp.json"), ("SKILL_COMMAND", ".mcp.json")]
+    trusted = order_of(place, skill_commands=True)
+    sent = json.loads(trusted.message["files"][".mcp.json"])["mcpServers"]
+    assert sent["review"] == {**review, "env": {"REVIEW_KEY": "the worker's variable REVIEW_KEY"}}
+    assert "s3cret" not in json.dumps(trusted.message)
