@@ -570,6 +570,11 @@ class RunIndex:
         """Return the rows of all runs, the newest first."""
         return self.select(Both(()), self.runs_max)
 
+    def open_rows(self) -> list[RunRow]:
+        """Return the rows of the runs that have not ended, the newest first, without the number of their child runs."""
+        sql = "SELECT state FROM runs CROSS JOIN states USING (place) WHERE ended IS NULL ORDER BY place DESC"
+        return [_decode(state).row for (state,) in self._query(sql, [])]
+
     def at_work(self) -> list[str]:
         """Return the ids of the runs in progress, whose exact status is only in their own events."""
         return [run for (run,) in self._query("SELECT run FROM runs WHERE at_work", [])]

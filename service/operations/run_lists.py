@@ -154,6 +154,10 @@ class Listings:
         """Return a row for every run of the tenant, newest first. Raises as `page`."""
         return await self._ask(tenant, Both(()), RunIndex.rows)
 
+    async def open_rows(self, tenant: str) -> list[RunRow]:
+        """Return a row for every run of the tenant that has not ended, newest first. Raises as `page`."""
+        return await self._ask(tenant, Both(()), RunIndex.open_rows)
+
     async def counts(self, tenant: str) -> dict[RowStatus, int]:
         """Return the number of runs of each status; the statuses of runs at work are coarse. Raises as `page`."""
         return await self._ask(tenant, Both(()), RunIndex.counts)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from callboard.projections.run.waits import Wait
     from callboard.runtime.settings.config import Config
     from callboard.service.client.connection import Connection
+    from callboard.service.operations.requests import QuestionList
     from callboard.service.operations.run_lists import Listings
 
 
@@ -50,7 +51,10 @@ HERE = "http://127.0.0.1:8723"
 """The default address of `callboard http`."""
 
 ASK_WAIT_S = 5.0
-"""How long a running server may take to list the open questions."""
+"""How long a worker may take to list the open questions."""
+
+READS_AT_ONCE = 8
+"""Runs whose events are read at the same time."""
 
 _STAND = frozenset({"paused", "waiting", "waiting:human", "waiting:tool", "waiting:signal", "running"})
 """Statuses of runs that may wait for something other than an answer; only the events of a running run show it."""
@@ -82,25 +86,44 @@ class Item(NamedTuple):
 
 async def list_inbox(config: "Config", settings: Settings, kind: str | None, limit: int, by: str | None) -> None:
     """Print the inbox, the oldest entries first; with links for ``by``, unless that is None."""
+    from callboard.lib.concurrency import side_by_side
     from callboard.projections.lists.questions import Question
+    from callboard.projections.lists.runs import RunRow
     from callboard.projections.projection import fold
     from callboard.projections.run.waits import Wait, Waits
     from callboard.service.client.client import UnknownRun
     from callboard.service.operations.reach import reach
+    from callboard.service.operations.requests import QuestionList
     from callboard.service.operations.results import compact
     from callboard.service.operations.run_listing import listings
 
+    rows: dict[str, RunRow] = {}
+    asked: QuestionList | None = None
+
     async with reach(config, reads=True, name="callboard inbox") as connection, listings(connection) as runs:
-        rows = {row.run: row for row in await runs.rows(config.tenant)}
-        questions = await _load_questions(connection, runs)
-        keys = {(one.run, one.key) for one in questions}
-        others = [row for row in rows.values() if kind != "question" and _may_wait(row, keys)]
-        waits: list[Question | Wait] = [*questions] if kind in (None, "question") else []
-        for row in others[:limit]:
+
+        async def load_rows() -> None:
+            rows.update((row.run, row) for row in await runs.open_rows(config.tenant))
+
+        async def load_questions() -> None:
+            nonlocal asked
+            asked = await _ask_worker(connection)
+
+        async def load_waits(row: RunRow) -> list[Wait]:
             try:
-                waits += fold(Waits(), await connection.client.events(row.run))
+                return fold(Waits(), await connection.client.events(row.run))
             except UnknownRun:
-                continue  # the run was purged after it was listed
+                return []  # the run was purged after it was listed
+
+        # Without an index, here and at the worker, both have to read the log first.
+        await side_by_side([load_rows, load_questions], lambda load: load(), READS_AT_ONCE)
+        if asked is None:
+            asked = await _read_questions(connection, runs)
+        keys = {(one.run, one.key) for one in asked.questions}
+        others = [row for row in rows.values() if kind != "question" and _may_wait(row, keys)]
+        waits: list[Question | Wait] = [*asked.questions] if kind in (None, "question") else []
+        for found in await side_by_side(others[:limit], load_waits, READS_AT_ONCE):
+            waits += found
         items = sorted(
             (
                 Item(one, rows[one.run].definition, rows[one.run].language)
@@ -115,12 +138,14 @@ async def list_inbox(config: "Config", settings: Settings, kind: str | None, lim
         return
     texts = ["\n  ".join([item_text(item, settings), *_link_item(links, item).values()]) for item in items]
     say("\n\n".join(texts) if items else "Nothing is waiting.")
+    if asked.more and kind in (None, "question"):
+        say(f"{asked.count - len(asked.questions)} more questions are open; these are the oldest.", err=True)
     if len(others) > limit:
         say(f"{len(others) - limit} more runs may wait for something; see --limit.", err=True)
 
 
-async def _load_questions(connection: "Connection", runs: "Listings") -> "list[Question]":
-    """Return the open questions: from a running server's verb ``questions``, or else from the lists of runs."""
+async def _ask_worker(connection: "Connection") -> "QuestionList | None":
+    """Return the oldest open questions from a worker's verb ``questions``; None if no worker answers in time."""
     import msgspec
     from nats.errors import NoRespondersError
     from nats.errors import TimeoutError as NatsTimeout
@@ -135,8 +160,17 @@ async def _load_questions(connection: "Connection", runs: "Listings") -> "list[Q
         answer = await connection.log.nc.request(
             connection.log.subjects.api(tenant, "questions"), wanted, timeout=ASK_WAIT_S
         )
-        return msgspec.json.decode(answer.data, type=QuestionList).questions
-    return (await runs.questions(tenant))[:QUESTIONS_MAX]
+        return msgspec.json.decode(answer.data, type=QuestionList)
+    return None
+
+
+async def _read_questions(connection: "Connection", runs: "Listings") -> "QuestionList":
+    """Return the oldest open questions from the log."""
+    from callboard.service.operations.operations import QUESTIONS_MAX
+    from callboard.service.operations.requests import QuestionList
+
+    found = await runs.questions(connection.config.tenant)
+    return QuestionList(found[:QUESTIONS_MAX], len(found) > QUESTIONS_MAX, len(found))
 
 
 async def _make_links(
@@ -158,15 +192,15 @@ def _link_item(links: dict[tuple[str, str], str], item: Item) -> dict[str, str]:
 
 
 def _may_wait(row: "RunRow", questions: Collection[tuple[str, str]]) -> bool:
-    """Whether a run may wait for something other than an answer; ``questions`` are pairs of run and key."""
+    """Whether a run may wait for something other than an answer; ``questions`` are pairs of run and key, not of all
+    questions if there are many."""
     if row.status not in _STAND or row.started_at is None:
         return False
-    others = [
-        key
-        for key in row.awaits
-        if (row.run, key) not in questions and key.rpartition("!")[2].rpartition(".")[2] not in _COMPANIONS
-    ]
-    return bool(others) if row.status == "waiting:human" else True
+    if row.status != "waiting:human":
+        return True
+    awaited = [key for key in row.awaits if key.rpartition("!")[2].rpartition(".")[2] not in _COMPANIONS]
+    # One of them is a question, even if that is not among the given ones.
+    return len(awaited) > max(1, sum((row.run, key) in questions for key in awaited))
 
 
 def item_text(item: Item, settings: Settings) -> str:

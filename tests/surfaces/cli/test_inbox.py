@@ -1,0 +1,78 @@
+"""``callboard inbox`` with more questions than it lists: only runs that may wait for something else are read."""
+
+import datetime as dt
+from pathlib import Path
+
+import pytest
+
+from callboard.bus.events import Event, HumanAsked, RunParked, RunPaused, SignalAwaited
+from callboard.runtime.settings.config import load
+from callboard.service.client.client import Client
+from callboard.service.client.connection import open_connection
+from callboard.service.operations import operations
+from callboard.surfaces.cli.inbox import list_inbox
+from callboard.surfaces.cli.settings import Settings
+from tests.support.event_logs import Log
+from tests.support.page_stage import put
+
+ASK, SIGNAL, GATE = "bake#1.1!ask", "bake#1.1!signal", "bake#1.1!gate.after"
+
+
+def begun(run: str, second: int) -> Log:
+    log = Log(run)
+    log.time += dt.timedelta(seconds=second)
+    log.started()
+    log.enter("bake")
+    return log
+
+
+def asking(run: str, second: int, *, signalled: bool = False) -> Log:
+    """A run that waits for an answer, and perhaps for a signal besides."""
+    log = begun(run, second)
+    log.add(HumanAsked(f"May {run}?"), "bake", 1, 1, "ask")
+    if signalled:
+        log.add(SignalAwaited("go"), "bake", 1, 1, "signal")
+    log.add(RunParked([ASK, SIGNAL] if signalled else [ASK], status="waiting:human"))
+    return log
+
+
+def paused(run: str, second: int) -> Log:
+    log = begun(run, second)
+    log.add(RunPaused("breakpoint", "bake"), "bake", 1, 1, "gate.after")
+    log.add(RunParked([GATE], status="paused"))
+    return log
+
+
+async def test_only_runs_that_may_wait_otherwise_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(operations, "QUESTIONS_MAX", 2)
+    read: list[str] = []
+    reading = Client.events
+
+    async def events(client: Client, run: str) -> list[Event]:
+        read.append(run)
+        return await reading(client, run)
+
+    monkeypatch.setattr(Client, "events", events)
+    config = load({"data_dir": tmp_path / "data", "tenant": "acme", "sync": "100ms"}, env={}, cwd=tmp_path)
+    logs = [asking(f"asks-{number}", number) for number in range(4)]
+    logs += [asking("asks-and-waits", 8, signalled=True), paused("rests", 9), begun("ended", 10).ended()]
+    async with open_connection(config, "test") as connection:
+        for log in logs:
+            await put(connection.log, log.run, log.events)
+    await list_inbox(config, Settings(), None, 200, None)
+    listed, said = capsys.readouterr()
+    assert sorted(read) == ["asks-and-waits", "rests"]
+    assert [line.split()[0] for line in listed.splitlines() if line and not line.startswith(" ")] == [
+        "asks-0",
+        "asks-1",
+        "asks-and-waits",
+        "rests",
+    ]
+    assert "signal go" in listed
+    assert "3 more questions are open" in said
+    await list_inbox(config, Settings(), "pause", 200, None)
+    listed, said = capsys.readouterr()
+    assert listed.startswith("rests")
+    assert said == ""
