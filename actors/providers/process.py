@@ -4,10 +4,8 @@ It is off unless the worker's operator allows commands or images (`callboard.act
 the call ends, all processes that the program has started are killed, and the folder is removed.
 """
 
-import shutil
 import time
 from contextlib import suppress
-from tempfile import mkdtemp
 from typing import Any
 
 import anyio
@@ -21,6 +19,7 @@ from callboard.actors.providers.process_rules import ProcessRules, allows
 from callboard.actors.providers.provider import Answer, Request, failure, success
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
+from callboard.lib.temporary_folders import TemporaryFolder
 
 PROCESS = "mwl:provider.call/callboard/process/v1"
 PREFIX = "Provider.Call.Process"
@@ -135,7 +134,7 @@ def _not_allowed(message: str, setting: str, allowed: Any) -> _Refused:
 
 async def _run(run: _Run) -> int:
     """Run a program to its end; return its exit code, or minus the number of the signal that ended it."""
-    folder = await anyio.to_thread.run_sync(lambda: mkdtemp(prefix="callboard-"))
+    folder = await anyio.to_thread.run_sync(TemporaryFolder)
     child: Program | None = None
     try:
         if run.removal is not None:
@@ -143,7 +142,7 @@ async def _run(run: _Run) -> int:
             await anyio.run_process(run.removal, check=False, env=run.env)
         # A cancelled spawn would leak the process.
         with anyio.CancelScope(shield=True):
-            child = await Program.start(run.argv, env=run.env, cwd=folder)
+            child = await Program.start(run.argv, env=run.env, cwd=folder.path)
         assert child is not None, "a shielded spawn either raises or returns"
         return await _converse(child, run)
     finally:
@@ -151,7 +150,7 @@ async def _run(run: _Run) -> int:
             if child is not None:
                 await _end_program(child, run)
             # The folder may be large by now, and contain files that we may not remove.
-            await anyio.to_thread.run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
+            await anyio.to_thread.run_sync(folder.remove)
 
 
 async def _converse(child: Program, run: _Run) -> int:

@@ -5,7 +5,6 @@ The layout is that of the specification's ``tests/conformance``: a folder per ca
 root flow takes any, ``arguments.json``.
 """
 
-import tempfile
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -19,6 +18,7 @@ from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem, RunEnd, payload_of
 from callboard.bus.log.port import whole
 from callboard.languages.authoring import Conformance
+from callboard.lib.temporary_folders import temporary_folder
 from callboard.lib.text_bytes import NotText, read_text
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.bootstrap import open_worker
@@ -174,8 +174,8 @@ async def perform_cases(cases: Sequence[Case], claim: Claim, config: Config, kep
     """Run every scenario; return the outcomes by ``case/scenario``."""
     async with AsyncExitStack() as stack:
         if not kept:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="callboard-"))
-            config = config.model_copy(update={"data_dir": Path(folder), "nats_url": None})
+            folder = stack.enter_context(temporary_folder())
+            config = config.model_copy(update={"data_dir": folder, "nats_url": None})
         connection = await stack.enter_async_context(open_connection(config, "callboard conformance"))
         await stack.enter_async_context(open_worker(connection))
         return await run_cases(connection, claim, cases)

@@ -6,7 +6,6 @@ summary that PLAYBOOK.md's native runner appends to a job: the artifact, a table
 
 import os
 import re
-import tempfile
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -29,6 +28,7 @@ from callboard.bus.nats.server.data_directory import is_stood_by
 from callboard.bus.subjects import RunRef
 from callboard.bus.tracecontext import read, within
 from callboard.features.telemetry.exporters import open_exporters
+from callboard.lib.temporary_folders import temporary_folder
 from callboard.projections.projection import known_payload
 from callboard.projections.results import view_of
 from callboard.projections.results.view import StepRow, View
@@ -174,8 +174,8 @@ async def run_here(local: LocalRun) -> int:
     temporary = str(config.data_dir) == TEMPORARY
     async with AsyncExitStack() as stack:
         if temporary:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="callboard-"))
-            config = config.model_copy(update={"data_dir": Path(folder)})
+            folder = stack.enter_context(temporary_folder())
+            config = config.model_copy(update={"data_dir": folder})
         config = config.absolute()
         env = stack.enter_context(worker_environment(local.workdir, prepared.folder))
         with importing(WORKER):

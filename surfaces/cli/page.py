@@ -48,12 +48,11 @@ async def serve_file(config: "Config", settings: Settings, file: str, host: str,
 
     :raises OperatorError: if the file has no events, or the address cannot be served
     """
-    from tempfile import TemporaryDirectory
-
     import anyio
 
     from callboard.bus.nats.archive import Archive
     from callboard.features.access.subject import READER
+    from callboard.lib.temporary_folders import temporary_folder
     from callboard.runtime.admission.definitions import Definitions
     from callboard.service.client.connection import open_connection
     from callboard.service.files.event_files import read_runs, store
@@ -80,11 +79,11 @@ async def serve_file(config: "Config", settings: Settings, file: str, host: str,
     kept = Archive(path) if path.suffix == ARCHIVE else read_runs(path)
     runs = [one.run for one in kept.runs] if isinstance(kept, Archive) else list(kept)
     with (
-        TemporaryDirectory(prefix="callboard-page-") as folder,
+        temporary_folder() as folder,
         anyio.open_signal_receiver(*stop_signals()) as signals,
         listening(host, port, "http") as bound,
     ):
-        alone = config.model_copy(update={"data_dir": Path(folder), "nats_url": None, "sync": "1s"})
+        alone = config.model_copy(update={"data_dir": folder, "nats_url": None, "sync": "1s"})
         async with open_connection(alone, NAME) as connection, anyio.create_task_group() as tasks:
             if isinstance(kept, Archive):
                 await import_for_display(connection.log, config.tenant, kept)

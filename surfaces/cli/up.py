@@ -1,8 +1,7 @@
 """``callboard up`` and ``callboard worker``: keep a worker running, with its own server or at another one."""
 
 import math
-import tempfile
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -150,6 +149,7 @@ def _run_workers(
 
         import anyio
 
+        from callboard.lib.temporary_folders import temporary_folder
         from callboard.runtime.hosting.names import split_kept_name
         from callboard.surfaces.cli.child_processes import ProcessOptions, perform_child
 
@@ -158,9 +158,9 @@ def _run_workers(
         today = tuple(one for one in code[1] if split_kept_name(one) is None)
         with (
             forked(lambda reporting: perform_child(reporting, WORKER_PROCESS)) as launched,
-            tempfile.TemporaryDirectory(prefix="callboard-code-") as home,
+            temporary_folder() if wanted else nullcontext() as home,
         ):
-            kept = anyio.run(_unpack, wanted, Path(home), config) if wanted else ()
+            kept = anyio.run(_unpack, wanted, home, config) if home is not None else ()
             options = ProcessOptions(
                 config, folders, drain_wait, joins, code=today, kept=kept, reloads=reloads, settings=settings
             )

@@ -8,11 +8,11 @@ removes the link when it starts, and we create it again. Without such a file sys
 
 import contextlib
 import os
-import shutil
-import tempfile
 from pathlib import Path
 
 import structlog
+
+from callboard.lib.temporary_folders import TemporaryFolder
 
 log = structlog.get_logger(__name__)
 
@@ -22,8 +22,6 @@ MEMORY = Path("/dev/shm")
 ACCOUNT = "$G"
 """The account of a server without configured accounts."""
 
-_PREFIX = "callboard-batches-"
-
 
 class MemoryStaging:
     """The staging folder of one stream of the server with the store ``home``."""
@@ -32,7 +30,7 @@ class MemoryStaging:
         self._streams = home / "jetstream" / ACCOUNT / "streams"
         self._memory = memory
         self._stream: str | None = None
-        self._folder: Path | None = None
+        self._folder: TemporaryFolder | None = None
 
     def stage(self, stream: str) -> bool:
         """Stage the batches of a stream in memory from now on; return whether that is possible."""
@@ -62,19 +60,11 @@ class MemoryStaging:
     def _in_memory(self) -> Path | None:
         """Return our folder in memory, created if necessary; None if that is not possible."""
         if self._folder is None and self._memory.is_dir() and os.access(self._memory, os.W_OK):
-            self._remove_left()
-            self._folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=self._memory))
-        return self._folder
-
-    def _remove_left(self) -> None:
-        """Remove the folders of processes that crashed."""
-        for left in self._memory.glob(f"{_PREFIX}*"):
-            pid = left.name.removeprefix(_PREFIX).partition("-")[0]
-            if pid.isdigit() and left.stat().st_uid == os.getuid() and not Path(f"/proc/{pid}").exists():
-                shutil.rmtree(left, ignore_errors=True)
+            self._folder = TemporaryFolder(self._memory)
+        return self._folder.path if self._folder is not None else None
 
     def remove(self) -> None:
         """Remove the folder in memory after the server has ended."""
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.remove()
             self._folder = None

@@ -69,23 +69,6 @@ def test_a_batch_under_way_is_left_alone(tmp_path: Path) -> None:
     assert list(memory.iterdir()) == []
 
 
-def test_what_others_left_in_memory_is_removed(tmp_path: Path) -> None:
-    memory = tmp_path / "memory"
-    memory.mkdir()
-    pids_max = int(Path("/proc/sys/kernel/pid_max").read_text())
-    (memory / f"callboard-batches-{pids_max + 1}-gone").mkdir()
-    (memory / "callboard-batches-1-stands").mkdir()
-    (memory / "others").mkdir()
-    (tmp_path / "jetstream" / "$G" / "streams" / "S").mkdir(parents=True)
-    staging = MemoryStaging(tmp_path, memory)
-    assert staging.stage("S")
-    left = sorted(path.name for path in memory.iterdir())
-    assert left[0] == "callboard-batches-1-stands"
-    assert left[-1] == "others"
-    assert len(left) == 3
-    staging.remove()
-
-
 def test_a_refused_batch_tells_where_it_was_staged() -> None:
     assert is_cheap(single_s=0.000_2, batch_s=0.000_7)
     assert not is_cheap(single_s=0.000_2, batch_s=0.006_5)

@@ -1,0 +1,58 @@
+"""Temporary folders: those of processes that were killed are removed, and those in use are not."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from callboard.lib import temporary_folders
+from callboard.lib.temporary_folders import TemporaryFolder, temporary_folder
+
+
+def kill_owner(parent: Path) -> None:
+    """Have a process create a folder and be killed."""
+    pid = os.fork()
+    if pid == 0:
+        TemporaryFolder(parent)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def test_the_folder_of_a_killed_process_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    kill_owner(tmp_path)
+    [left] = tmp_path.iterdir()
+    (left / "file").write_text("x")
+    own = TemporaryFolder(tmp_path)
+    assert list(tmp_path.iterdir()) == [own.path]
+    own.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_in_use_and_those_of_others_stay(tmp_path: Path) -> None:
+    used = TemporaryFolder(tmp_path)
+    (tmp_path / "callboard-work").mkdir()
+    (tmp_path / "callboard-temporary-note").write_text("a file")
+    elsewhere = tmp_path / "callboard-work" / "data"
+    elsewhere.mkdir()
+    (tmp_path / "callboard-temporary-link").symlink_to(elsewhere, target_is_directory=True)
+    again = TemporaryFolder(tmp_path)
+    names = {one.name for one in tmp_path.iterdir()}
+    assert names == {
+        used.path.name,
+        again.path.name,
+        "callboard-work",
+        "callboard-temporary-note",
+        "callboard-temporary-link",
+    }
+    assert elsewhere.is_dir()
+    for one in (used, again):
+        one.remove()
+
+
+def test_a_block_has_a_folder_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(temporary_folders.tempfile, "tempdir", str(tmp_path))
+    with temporary_folder() as folder:
+        assert folder.parent == tmp_path
+        (folder / "file").write_text("x")
+    assert list(tmp_path.iterdir()) == []
