@@ -18,6 +18,8 @@ from callboard.lib.text import encode_json
 _PLAIN = frozenset({str, int, float, bool, type(None), bytes})
 """Types of values that contain no others."""
 
+SETS = (set, frozenset)
+
 EncodeHook = Callable[[Any], Any]
 
 
@@ -32,20 +34,20 @@ def _key(element: JSON) -> tuple[int, float, bytes]:
     return 1, 0, msgspec.json.encode(element)
 
 
-def contains_set(value: Any) -> bool:
-    """Return whether a value contains a set, in containers or in objects with fields at any depth."""
-    left, seen = [value], set[int]()
+def contains(value: Any, types: tuple[type, ...]) -> bool:
+    """Return whether a value contains one of these types, in containers or in objects with fields at any depth."""
+    left, seen, plain = [value], set[int](), _PLAIN.difference(types)
     while left:
         one = left.pop()
-        if isinstance(one, set | frozenset):
+        if isinstance(one, types):
             return True
         members: Any = _members(one)
         # In this way members without others within, which are the most, are passed over in C.
-        if _PLAIN.issuperset(map(type, members)):
+        if plain.issuperset(map(type, members)):
             continue
         if id(one) not in seen:
             seen.add(id(one))
-            left += [member for member in members if type(member) not in _PLAIN]
+            left += [member for member in members if type(member) not in plain]
     return False
 
 
@@ -54,11 +56,11 @@ def write_sets_in_order(value: Any, enc_hook: EncodeHook | None = None) -> Any:
 
     Objects with such fields are copied, except pydantic models, which ``enc_hook`` has to convert.
     """
-    return _replace(value, enc_hook) if contains_set(value) else value
+    return _replace(value, enc_hook) if contains(value, SETS) else value
 
 
 def _replace(value: Any, enc_hook: EncodeHook | None) -> Any:
-    if type(value) in _PLAIN or not contains_set(value):
+    if type(value) in _PLAIN or not contains(value, SETS):
         return value
     match value:
         case set() | frozenset():
@@ -71,10 +73,11 @@ def _replace(value: Any, enc_hook: EncodeHook | None) -> Any:
         case _ if _is_model(value):
             return enc_hook(value) if enc_hook is not None else value
         case _:
-            return _copy_with_fields(value, {name: _replace(one, enc_hook) for name, one in _fields(value)})
+            return copy_with(value, {name: _replace(one, enc_hook) for name, one in fields_of(value)})
 
 
-def _copy_with_fields(value: Any, fields: dict[str, Any]) -> Any:
+def copy_with(value: Any, fields: dict[str, Any]) -> Any:
+    """Return a copy of an object with other values of its fields."""
     if not fields:
         return value
     copied = copy(value)
@@ -87,10 +90,10 @@ def _copy_with_fields(value: Any, fields: dict[str, Any]) -> Any:
 def _members(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
-    return value if isinstance(value, list | tuple) else [one for _name, one in _fields(value)]
+    return value if isinstance(value, list | tuple) else [one for _name, one in fields_of(value)]
 
 
-def _fields(value: Any) -> Iterable[tuple[str, Any]]:
+def fields_of(value: Any) -> Iterable[tuple[str, Any]]:
     """Return the fields of a struct, of a dataclass, of an object of attrs or of a pydantic model."""
     if isinstance(value, type):
         return ()

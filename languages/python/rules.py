@@ -21,5 +21,8 @@ SAME_IN_ALL_PYTHONS = 5
 """Tasks and timers have addresses that do not depend on how a version of asyncio is built: `waiting` has the functions
 that differ, and the tasks that close generators are not numbered among those of the workflow."""
 
-LATEST = 5
+BYTES_HAVE_A_FORM = 6
+"""Bytes are written in base64, behind `values.BYTES`, instead of as text."""
+
+LATEST = 6
 """The generation of newly admitted runs."""

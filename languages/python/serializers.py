@@ -1,12 +1,15 @@
-"""Serializers of pydantic types that write sets in one order, so that equal values have equal text in every process."""
+"""Serializers of pydantic types that write sets in one order, so that equal values have equal text in every process,
+and bytes in base64, so that bytes that are no text can be written."""
 
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from callboard.languages.python.loop import current_loop
-from callboard.languages.python.rules import SETS_HAVE_AN_ORDER
-from callboard.lib.set_order import sort_json, write_sets_in_order
+from callboard.languages.python.rules import BYTES_HAVE_A_FORM, SETS_HAVE_AN_ORDER
+from callboard.lib.json_types import JSON
+from callboard.lib.set_order import contains, copy_with, fields_of, sort_json, write_sets_in_order
 
 _SET_LIKE = frozenset({"set", "frozenset", "generator"})
 """Types of schemas of which a value may be a set. That of an ``Iterable`` is called generator."""
@@ -15,14 +18,79 @@ _WITHOUT_SCHEMAS = frozenset({"metadata", "default", "config", "cls", "expected"
 """Members of a schema that are no schemas of values."""
 
 
+BYTES = "data:;base64,"
+"""The beginning of the JSON of bytes, which their base64 follows. Any other text is that of the bytes in UTF-8."""
+
+
 def orders_sets() -> bool:
     """Return whether sets are written in their order: in all runs except those that began before there was one."""
     loop = current_loop()
     return loop is None or loop.rules >= SETS_HAVE_AN_ORDER
 
 
+def has_bytes(schema: Any) -> bool:
+    """Return whether values of a core schema may contain bytes."""
+    if isinstance(schema, list | tuple):
+        return any(has_bytes(one) for one in schema)  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(schema, Mapping):
+        return False
+    members: Mapping[str, Any] = schema
+    if members.get("type") == "bytes":
+        return True
+    return any(has_bytes(one) for name, one in members.items() if name not in _WITHOUT_SCHEMAS)
+
+
+def writes_bytes() -> bool:
+    """Return whether bytes are written in base64: in all runs except those that began before they were."""
+    loop = current_loop()
+    return loop is None or loop.rules >= BYTES_HAVE_A_FORM
+
+
+def mark_bytes(value: Any) -> Any:
+    """Return a value of any type with texts of `BYTES` in place of bytes, at any depth outside of pydantic models."""
+    return _mark(value) if writes_bytes() and contains(value, (bytes,)) else value
+
+
+def _mark(value: Any) -> Any:
+    match value:
+        case bytes():
+            return f"{BYTES}{b64encode(value).decode()}"
+        case dict():
+            return {key: _mark(member) for key, member in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return type(value)(_mark(member) for member in value) if type(value) in _CONTAINERS else value
+        case _ if hasattr(value, "model_dump") or not contains(value, (bytes,)):
+            return value
+        case _:
+            return copy_with(value, {name: _mark(member) for name, member in fields_of(value)})
+
+
+_CONTAINERS = (list, tuple, set, frozenset)
+
+
+def read_bytes(value: JSON) -> Any:
+    """Return the JSON of a type that has bytes, with these as bytes, at any depth.
+
+    :raises ValueError: if the base64 of one is invalid
+    """
+    if isinstance(value, str) and value.startswith(BYTES):
+        return b64decode(value[len(BYTES) :], validate=True)
+    if isinstance(value, dict):
+        return {name: read_bytes(one) for name, one in value.items()}
+    return [read_bytes(one) for one in value] if isinstance(value, list) else value
+
+
+def texts_of_bytes(value: JSON) -> list[str]:
+    """Return the texts in a JSON value that are read as bytes, in order."""
+    if isinstance(value, str):
+        return [value] if value.startswith(BYTES) else []
+    members = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return sorted(text for one in members for text in texts_of_bytes(one))
+
+
 def find_serializer(schema: Any, dump: Callable[[Any], Any]) -> Any:
-    """Return a serializer of a core schema that writes sets in order; None if its values contain no sets.
+    """Return a serializer of a core schema that writes sets in order, and bytes in base64; None if its values contain
+    neither.
 
     ``dump`` converts pydantic models within values of any type.
     """
@@ -87,6 +155,8 @@ class _Rewriting:
             return {}
         if kind == "any":
             return {"serialization": self._any}
+        if kind == "bytes":
+            return {"serialization": _IN_BASE64}
         return {"serialization": _SORTED} if kind in _SET_LIKE else {}
 
 
@@ -101,6 +171,13 @@ def _sort(value: Any, write: Callable[[Any], Any]) -> Any:
 
 
 _SORTED = {"type": "function-wrap", "function": _sort}
+
+
+def _write_bytes(value: Any, write: Callable[[Any], Any]) -> Any:
+    return _mark(value) if isinstance(value, bytes) and writes_bytes() else write(value)
+
+
+_IN_BASE64 = {"type": "function-wrap", "function": _write_bytes, "when_used": "json"}
 
 
 @lru_cache(1024)

@@ -13,12 +13,22 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from callboard.languages.python.serializers import find_serializer, orders_sets, serializer_of
+from callboard.languages.python.serializers import (
+    BYTES,
+    find_serializer,
+    has_bytes,
+    mark_bytes,
+    orders_sets,
+    read_bytes,
+    serializer_of,
+    texts_of_bytes,
+)
 from callboard.lib.finite_json import NotFinite, encode_finite
 from callboard.lib.foreign_errors import is_foreign
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_types import JSON, JsonSchema
 from callboard.lib.set_order import write_sets_in_order
+from callboard.lib.text import encode_json
 
 
 class NoJsonForm(TypeError):
@@ -42,7 +52,7 @@ def plain_json(value: Any) -> JSON:
     """
     if value is None or isinstance(value, str | bool):
         return value
-    return _to_json(order_sets(value))
+    return _to_json(order_sets(mark_bytes(value)))
 
 
 def order_sets(value: Any, fallback: Callable[[Any], Any] | None = None) -> Any:
@@ -106,12 +116,22 @@ def _codec(annotation: Any) -> Codec:
     serializer = find_serializer(adapter.core_schema, _dump)
     write = adapter.dump_python if serializer is None else serializer.to_python
 
+    with_bytes = has_bytes(adapter.core_schema)
+
+    def decode(value: JSON) -> Any:
+        return adapter.validate_python(read_bytes(value) if with_bytes else value)
+
+    def dump(value: Any) -> JSON:
+        return _to_json(write(value, mode="json", by_alias=True, warnings="none"))
+
     def encode(value: Any) -> JSON:
-        found = _to_json(write(value, mode="json", by_alias=True, warnings="none"))
-        adapter.validate_python(found)  # so that the recorded value can be read back
+        found = dump(value)
+        again = decode(found)  # so that the recorded value can be read back
+        if with_bytes and texts_of_bytes(found) != texts_of_bytes(dump(again)):
+            raise ValueError(f"a text begins with {BYTES}, and would be read back as bytes")
         return found
 
-    return Codec(_contained(encode), _contained(adapter.validate_python), schema)
+    return Codec(_contained(encode), _contained(decode), schema)
 
 
 _cached_codec = cache(_codec)
@@ -143,11 +163,14 @@ def _of_msgspec(annotation: Any) -> Codec:
         named = getattr(annotation, "__name__", None) or str(annotation)
         raise NoJsonForm(f"{named} has no form in JSON") from error
 
+    with_bytes = b'"contentEncoding":"base64"' in encode_json(schema)
+
     def decode(value: JSON) -> Any:
-        return msgspec.convert(value, annotation, str_keys=True)
+        # These types have their own base64, and that of values which were written without their type.
+        return msgspec.convert(read_bytes(value) if with_bytes else value, annotation, str_keys=True)
 
     def encode(value: Any) -> JSON:
-        found = plain_json(value)
+        found = _to_json(order_sets(value))
         decode(found)
         return found
 
