@@ -39,6 +39,11 @@ TICKS_AT_ONCE = 16
 LOOK_AGAIN_S = 5.0
 """How soon to check again whether the previous run has ended."""
 
+CANCEL_PATIENCE_S = 3.0
+CANCEL_LOOK_S = 0.1
+"""How long a due time waits for the previous run, which it has cancelled, before the clock is set to look again; and
+how often the keeper looks meanwhile."""
+
 RETRY_S = 1.0
 RETRY_MAX_S = 60.0
 """The first and the longest pause before a failed tick is delivered again."""
@@ -133,7 +138,7 @@ class Keeper:
         return [*queued, *(passed[-count:] if count else [])], following
 
     async def _is_free(self, tenant: str, schedule: Schedule, last: str, begun: bool) -> bool:
-        """Whether another run may start; with overlap ``cancel``, cancel a previous run that has not ended.
+        """Whether another run may start; with overlap ``cancel``, cancel a previous run, and wait shortly for its end.
 
         ``begun`` says that the previous run was started just now: its log may still be empty.
         """
@@ -150,6 +155,17 @@ class Keeper:
             cancel = Cancel(id=f"{schedule.name}-overlap", by=f"schedule {schedule.name}", reason="schedule.overlap")
             subject = self._log.subjects.tell(RunRef(tenant, last), "cancel")
             await self._log.publish(Message(subject, msgspec.json.encode(cancel), {}))
+            return await self._ends_soon(RunRef(tenant, last))
+        return False
+
+    async def _ends_soon(self, ref: RunRef) -> bool:
+        """Wait shortly for the end of a run that has been cancelled; return whether it ended."""
+        with anyio.move_on_after(CANCEL_PATIENCE_S):
+            while True:
+                await anyio.sleep(CANCEL_LOOK_S)
+                _newest, event = await find_newest_run(self._log, ref)
+                if event is not None and event.event.type in ev.AT_REST:
+                    return True
         return False
 
     async def _look_again(self, tenant: str, kept: Kept, tick: Tick) -> None:

@@ -31,6 +31,7 @@ from callboard.features.schedules.schedule import Schedule, Tick, check
 from callboard.features.schedules.store import Kept, ScheduleStore
 from callboard.languages.hosting import CODE_UNKNOWN
 from callboard.lib.json_errors import JSON_ERRORS
+from callboard.projections.projection import known_payload
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.first_events import last_of_each_kind
 from callboard.runtime.admission.refusals import refusal_of_start
@@ -69,6 +70,8 @@ class ScheduleChanged(CallboardError):
 class ScheduleRow(Struct, frozen=True, omit_defaults=True):
     """A schedule as shown to callers: ``next`` is its next due time, ``last`` the run that it started last.
 
+    ``waiting`` is a due time that has passed, whose run starts when the previous one has ended.
+
     ``last_status`` and ``last_problems`` are the status of that run, and why its start was rejected. ``skipped`` is how
     many due times in a row, up to the last, were skipped because a previous run had not ended. ``warnings`` are for the
     caller that adds the schedule.
@@ -81,6 +84,7 @@ class ScheduleRow(Struct, frozen=True, omit_defaults=True):
     catch_up: int
     paused: bool = False
     next: dt.datetime | None = None
+    waiting: dt.datetime | None = None
     last: str = ""
     last_status: str = ""
     last_problems: list[Problem] = []
@@ -186,7 +190,8 @@ class Schedules:
     async def _row(self, kept: Kept) -> ScheduleRow:
         schedule, tick = kept.schedule, kept.tick
         standing = not schedule.paused and not schedule.removed
-        due = tick.due if tick is not None else schedule.when.after(self._now())
+        waiting = tick.due if standing and tick is not None and tick.queued else None
+        due = tick.due if tick is not None and waiting is None else schedule.when.after(self._now())
         last = tick.last if tick is not None else schedule.last
         status, problems = await self._outcome(last) if last else ("", [])
         return ScheduleRow(
@@ -197,6 +202,7 @@ class Schedules:
             schedule.catch_up,
             schedule.paused,
             due if standing else None,
+            waiting,
             last,
             status,
             problems,
@@ -208,7 +214,7 @@ class Schedules:
         ref, found = await find_newest_run(self._log, RunRef(self._tenant, run))
         if found is None:
             return await self._not_begun(ref)
-        payload = ev.payload_of(found.event) if found.readable else None
+        payload = known_payload(found.event) if found.readable else None
         match payload:
             case ev.RunEnd():
                 return payload.status, []

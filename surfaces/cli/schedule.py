@@ -1,6 +1,5 @@
 """``callboard schedule``: runs that are started at scheduled times."""
 
-import datetime as dt
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -284,7 +283,7 @@ async def show_schedule(name: str, config: "Config", settings: Settings) -> None
         f"definition  {row.definition}",
         f"overlap     {row.overlap}",
         f"catch-up    {row.catch_up}",
-        f"next        {_next_text(row.next)}",
+        f"next        {_next_text(row)}",
         f"last run    {_last_text(row)}",
         *skipped,
     ]
@@ -321,7 +320,7 @@ async def change_schedule(verb: str, name: str, config: "Config", settings: Sett
 
 def _schedule_table(rows: "list[ScheduleRow]") -> str:
     cells = [("NAME", "WHEN", "DEFINITION", "NEXT", "LAST RUN")]
-    cells += [(row.name, row.when, row.definition, _next_text(row.next), _last_text(row)) for row in rows]
+    cells += [(row.name, row.when, row.definition, _next_text(row), _last_text(row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
     return "\n".join(line.rstrip() for line in lines)
@@ -336,10 +335,12 @@ def _rejections(rows: "list[ScheduleRow]") -> list[str]:
     return lines
 
 
-def _next_text(due: dt.datetime | None) -> str:
+def _next_text(row: "ScheduleRow") -> str:
     from callboard.service.operations.narration import local
 
-    return local(due) if due is not None else "paused"
+    if row.next is None:
+        return "paused"
+    return local(row.next) if row.waiting is None else f"{local(row.next)}; {local(row.waiting)} waits"
 
 
 def _last_text(row: "ScheduleRow") -> str:

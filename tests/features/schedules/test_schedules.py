@@ -263,6 +263,47 @@ async def test_a_run_before_that_stands_still_for_good_is_in_nobodys_way(
         assert await bench.started() == ["12"]
 
 
+async def test_a_run_starts_at_once_when_the_one_that_it_cancels_has_ended(log: JetStreamLog) -> None:
+    cancelled = log.subjects.tell(RunRef("acme", BEFORE), "cancel")
+    async with keeping(log, hour(12)) as bench, anyio.create_task_group() as tasks:
+        await bench.add(hourly(overlap="cancel"))
+        await bench.at_work(BEFORE)
+
+        async def end_when_cancelled() -> None:
+            while not await bench.said(cancelled):  # noqa: ASYNC110  nobody tells
+                await anyio.sleep(0.01)
+            event = {
+                "type": "run.end",
+                "run": BEFORE,
+                "n": 2,
+                "epoch": 1,
+                "v": 1,
+                "time": NOW,
+                "path": "",
+                "definition": "d",
+            }
+            data = msgspec.json.encode({**event, "payload": {"status": "cancelled"}})
+            last = await log.last(RunRef("acme", BEFORE))
+            assert last is not None
+            await log.put(RunRef("acme", BEFORE), [Entry(2, 1, "run.end", "d", "w.1.2", data)], last.sequence)
+
+        tasks.start_soon(end_when_cancelled)
+        await bench.tick(hour(12), last=BEFORE)
+        tick = await bench.clock()
+        assert (tick.due, tick.queued) == (hour(13), False)
+        assert await bench.started() == ["12"]
+
+
+async def test_a_due_time_that_waits_is_shown_beside_the_next_one(log: JetStreamLog) -> None:
+    async with keeping(log, hour(12)) as bench:
+        await bench.add(hourly(overlap="queue"))
+        await bench.at_work(BEFORE)
+        await bench.tick(hour(12), last=BEFORE)
+        await bench.clock()
+        (row,) = await bench.schedules.rows()
+        assert (row.next, row.waiting) == (hour(13), hour(12))
+
+
 @pytest.mark.parametrize("overlap", ["queue", "cancel"])
 async def test_what_waits_for_the_run_before_is_not_missed_however_long_that_takes(
     log: JetStreamLog, overlap: Overlap
