@@ -19,7 +19,7 @@ class Shown:
             self._for_many.setdefault(_INDEX.sub("[]", one), []).append(one)
 
     def id_of(self, path: str, *names: str) -> str | None:
-        """Return the node that represents a path, else the one with one of the names; None if there is none."""
+        """Return the node that represents a path, else the one with one of the names; None without one."""
         if path in self._ids:
             return path
         for one in self._for_many.get(_INDEX.sub("[]", path), []):

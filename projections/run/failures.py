@@ -54,7 +54,7 @@ class RunFailures(Struct, frozen=True, omit_defaults=True):
 
 
 class _Origin(Struct, frozen=True):
-    """Where a failure arose: the event, and the path of what failed."""
+    """Where a failure arose: the event, and the path of the node or effect."""
 
     n: int
     path: str
@@ -121,7 +121,7 @@ class FailureFold:
         slot = event.key.rpartition("!")[2]
         step = _TRY.fullmatch(slot) is not None
         if isinstance(payload, ToolResult) and not step:
-            # The model that called the tool is told of its failure.
+            # The model that called the tool gets its failure as the result.
             return
         key = event.path, event.iteration, "step" if step else slot.partition(".")[0]
         self._steps.pop(key, None)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     Labels = dict[str, str | int | float | bool]
 
 EXTERNAL: frozenset[EffectKind] = frozenset({"channel", "http", "provider", "service", "source"})
-"""The kinds of effects that ask somebody else's system, beside the turns of models."""
+"""The kinds of effects that ask an external system, beside the turns of models."""
 
 RUNS_MAX = 100_000
 """The maximum number of runs in memory. The oldest is forgotten first and then counts as not active."""
