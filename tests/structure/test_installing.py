@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,7 +26,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (shared / "made").exists():
             _copy_checkout(shared / "checkout")
-            _install(shared / "checkout", shared / "site")
+            with _without_links(shared / "checkout"):
+                _install(shared / "checkout", shared / "site")
             (shared / "made").touch()
     return shared
 
@@ -32,10 +35,28 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _copy_checkout(checkout: Path) -> None:
     """Copy the checkout, so that what building leaves behind is not left in it."""
     checkout.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, checkout)
     for name in FOLDERS:
         shutil.copytree(ROOT / name, checkout / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    # What an earlier build left, of a module that exists no more.
+    stale = checkout / "build" / "lib" / "callboard" / "bus" / "gone.py"
+    stale.parent.mkdir(parents=True)
+    stale.write_text("")
+
+
+@contextmanager
+def _without_links(checkout: Path) -> Generator[None]:
+    """Replace the links by files, as a checkout without support for links, or an unpacked archive, has them."""
+    links = {path: path.readlink() for path in (checkout / "callboard").iterdir() if path.is_symlink()}
+    assert links
+    for path, target in links.items():
+        path.unlink()
+        path.write_text(str(target))
+    yield
+    for path, target in links.items():
+        path.unlink()
+        path.symlink_to(target)
 
 
 def _install(checkout: Path, target: Path) -> None:
