@@ -68,7 +68,7 @@ def _goes_on(old: Any, new: Mapping[str, Any], *, is_last: bool) -> bool:
         return False
     if new.get("id") and old.get("id") and new["id"] != old["id"]:
         return False
-    if "index" in new or "index" in old:
+    if new.get("index") is not None or old.get("index") is not None:
         return new.get("index") == old.get("index")
     return is_last and not old.get("signature") and any(name in old for name in ("text", "thinking", "summary"))
 

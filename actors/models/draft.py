@@ -26,6 +26,9 @@ REPLY_CHARS_MAX = 64 * 1024 * 1024
 CUT_OFF = frozenset({"max_tokens", "max_output_tokens", "length", "model_context_window_exceeded", "incomplete"})
 """Stop reasons that mean that an answer is unfinished."""
 
+CALLING = frozenset({"tool_calls", "tool_use", "function_call"})
+"""Stop reasons that mean that the reply has calls."""
+
 PARTS_BETWEEN = "\n\n"
 """What separates the messages of one answer."""
 
@@ -140,6 +143,8 @@ class Draft:
         if not self.ended:
             raise self.bad("the stream ended before the message did", again=True)
         text = normalise_text(self.text)
+        if self.stop_reason in CALLING and not (self.calls or text.strip()):
+            raise self.bad(f"the reply ended with {self.stop_reason}, but it has neither a call nor a text", again=True)
         ids = fresh_ids([normalise_text(call.id) for call in self.calls], request.mark)
         calls = [self._tool_use(call, id, request) for call, id in zip(self.calls, ids, strict=True)]
         data = self._data(text, request) if request.structured and not calls and not self.is_paused else None

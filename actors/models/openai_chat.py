@@ -218,8 +218,8 @@ class ChatFold:
         piece = self._say(delta.get("content"))
         self.draft.grow(add_members(self._more, extra_members(delta, _OF_MESSAGE)))
         calls = delta.get("tool_calls")
-        if isinstance(calls, list) and calls:
-            self._calls.take(calls)
+        if calls:
+            self._calls.take(calls if isinstance(calls, list) else [calls])
             piece = piece or ""
         return piece
 

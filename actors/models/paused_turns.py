@@ -9,13 +9,16 @@ from collections.abc import Awaitable, Callable
 from msgspec.structs import replace
 
 from callboard.actors.models.attachments import continue_reply
-from callboard.actors.models.draft import Fold
+from callboard.actors.models.draft import PAUSED, Fold
 from callboard.actors.models.model import ModelTurn, ProviderReply
 from callboard.actors.models.request_retries import Spending, TryFailed
 from callboard.bus.effects import Failure, Message, Part, Text
 
 PAUSES_MAX = 16
 """How often a turn may be paused."""
+
+COMMENTARIES_MAX = 3
+"""How often a turn continues after a commentary. If there is no answer then, the commentary is the answer."""
 
 
 class Course:
@@ -42,9 +45,12 @@ class Course:
             reply = await request()
             if self._earlier is not None:
                 reply = continue_reply(self._earlier, reply, self._api)
-            if not reply.paused:
+            comments = self._ends_with_commentary(reply)
+            if not (reply.paused or comments):
                 return reply
             self._pauses += 1
+            if comments and (not reply.paused or self._pauses > COMMENTARIES_MAX):
+                return replace(reply, text=reply.progress, progress="", thought="", paused=False)
             if self._pauses > PAUSES_MAX:
                 message = f"the provider has paused the turn {self._pauses} times without an answer"
                 raise TryFailed(Failure("model.bad_reply", message, retryable=False), again=False)
@@ -52,6 +58,13 @@ class Course:
             said: list[Part] = [Text(reply.text)]
             self.turn = replace(self.turn, messages=[*self._messages, Message("assistant", said, reply.thought)])
             self.spent.begin()
+
+    def _ends_with_commentary(self, reply: ProviderReply) -> bool:
+        """Whether the provider has given a commentary, and no answer after it."""
+        if reply.paused:
+            return reply.stop_reason not in PAUSED
+        commented = self._earlier is not None and self._earlier.stop_reason not in PAUSED
+        return commented and not (reply.text or reply.tool_calls)
 
     def begin(self, fold: Fold) -> None:
         """Prepare the reader of the next request's stream."""

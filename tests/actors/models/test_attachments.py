@@ -12,7 +12,7 @@ from callboard.actors.models.catalog import API
 from callboard.actors.models.gemini import GeminiModel
 from callboard.actors.models.model import Model, ModelFailed, ModelTurn, ProviderReply
 from callboard.actors.models.openai import OpenAIModel
-from callboard.actors.models.paused_turns import PAUSES_MAX
+from callboard.actors.models.paused_turns import COMMENTARIES_MAX, PAUSES_MAX
 from callboard.actors.models.request_retries import RetryPolicy
 from callboard.bus.effects import Message, Text, ToolOutput, ToolSpec, user
 from tests.support import gemini_api, messages_api, openai_api
@@ -283,6 +283,18 @@ async def test_a_response_that_is_only_a_commentary_goes_on() -> None:
     assert server.requests[1].body["input"][1:] == commentary
     final = [told("rs_2"), {"role": "assistant", "content": "It is 5.", "phase": "final_answer"}]
     assert server.requests[2].body["input"][1:-1] == [*commentary, *final]
+
+
+async def test_a_commentary_is_the_answer_if_no_other_follows() -> None:
+    only = streaming([*created(), *message(0, "I sum up.", "commentary"), *completed()])
+    nothing = streaming([*created(), *completed()])
+    for answers, said in (([only, nothing], 1), ([only] * (COMMENTARIES_MAX + 1), COMMENTARIES_MAX + 1)):
+        async with provider("openai", *answers, DONE["openai"]) as (model, server):
+            reply = await ask(model, a_turn())
+            await ask(model, going_on(reply))
+        text = "\n\n".join(["I sum up."] * said)
+        assert (reply.text, reply.progress, reply.tries) == (text, "", len(answers))
+        assert server.requests[-1].body["input"][1] == {"role": "assistant", "content": text}
 
 
 async def test_items_of_the_providers_own_tools_and_members_of_calls_are_sent_back() -> None:

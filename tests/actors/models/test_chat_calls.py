@@ -26,7 +26,8 @@ def piece(name: str = "", arguments: Any = None, **more: Any) -> dict[str, Any]:
 def made(*chunks: Any) -> Made:
     """The calls that a stream makes: each chunk is one piece, or several."""
     fold = ChatFold()
-    for one in [*(chunk({"tool_calls": one if isinstance(one, list) else [one]}) for one in chunks), *finish()[:-1]]:
+    deltas = [one if "tool_calls" in one else {"tool_calls": one if isinstance(one, list) else [one]} for one in chunks]
+    for one in [*map(chunk, deltas), *finish("tool_calls")[:-1]]:
         fold.take(one)
     return [(call.tool, (call.fault and "fault") or call.input) for call in fold.reply(Request({})).tool_calls]
 
@@ -102,6 +103,7 @@ CLEAR: dict[str, tuple[list[Any], Made]] = {
         [piece("read", '{"x":"a', index=0), piece("", " ", index=0), piece("", 'b"}', index=0)],
         [("read", {"x": "a b"})],
     ),
+    "a call that is not in a list": ([{"tool_calls": piece("read", X)}], READ_WRITE[:1]),
     "an input that is an array": ([piece("read", [1], index=0)], [("read", "fault")]),
 }
 
@@ -121,6 +123,7 @@ DOUBTFUL: dict[str, list[Any]] = {
     "an object behind a text": [piece("read", X[:3], index=0), piece("", {"x": 1}, index=0)],
     "a name again, without an input": [piece("read", X, index=0), piece("read", "", index=0)],
     "no name": [piece("", X, index=0)],
+    "no call": [],
 }
 
 
