@@ -14,6 +14,7 @@
     │   ├── ServerTooOld         server.too_old        the server lacks features of JetStream that are needed
     │   ├── ClockSkewed          clock.skewed          this machine's clock differs too much from the server's
     │   ├── JetStreamDisabled    jetstream.disabled    a NATS server, but without JetStream for this account
+    │   ├── JetStreamSilent      jetstream.silent      JetStream does not answer, or has no leader
     │   ├── CredentialsRefused   auth.refused          the server does not accept the credentials
     │   ├── PermissionDenied     auth.denied           this user may not publish or subscribe to a subject
     │   ├── StreamMismatch       stream.mismatch       the stream was made for another configuration
@@ -199,6 +200,18 @@ class JetStreamDisabled(OperatorError):
             remedy = "Name the domain of the server that has JetStream in nats_domain (`nats account info` shows it)."
         super().__init__("jetstream.disabled", f"JetStream is not available: {reason}", url, remedy)
         self.reason = reason
+
+
+class JetStreamSilent(OperatorError):
+    """The server answers, but its JetStream does not, or has no leader."""
+
+    def __init__(self, url: str, waited_s: float, *, in_cluster: bool) -> None:
+        message = f"JetStream has not answered for {waited_s:g} s, although the server does"
+        remedy = "Look in the server's log, and restart the server."
+        if in_cluster:
+            message += ": the cluster has no leader, or its leader hangs"
+            remedy = "Find the leader with `nats server report jetstream`, and restart its server."
+        super().__init__("jetstream.silent", message, url, remedy)
 
 
 class CredentialsRefused(OperatorError):

@@ -25,6 +25,7 @@ from callboard.bus.errors import (
     CallboardError,
     CredentialsRefused,
     JetStreamDisabled,
+    JetStreamSilent,
     PermissionDenied,
     ServerTooOld,
     ServerUnreachable,
@@ -182,6 +183,7 @@ async def connect(
     :raises CredentialsRefused: if the server does not accept the credentials, or its certificate is not trusted
     :raises ServerTooOld: if the server is older than `SERVER_VERSION_MIN`
     :raises JetStreamDisabled: if JetStream is not available to this account
+    :raises JetStreamSilent: if JetStream does not answer, or its cluster has no leader
     :raises PermissionDenied: if the account may not request JetStream's info
     """
     credentials = credentials or Credentials()
@@ -319,9 +321,9 @@ async def _probe(client: Line, shown: str, watch: ConnectionWatch) -> None:
     found = (version.major, version.minor, version.patch)
     if found < SERVER_VERSION_MIN:
         raise ServerTooOld(shown, ".".join(map(str, found)), ".".join(map(str, SERVER_VERSION_MIN)))
-    problem: CallboardError = _jetstream_disabled(client, shown, "JetStream does not answer")
     # Whether its leader is being elected, only a cluster can say, and only once that is over.
     patience_s = LEADER_WAIT_S if client.in_cluster else PROBE_WAIT_S
+    problem: CallboardError = JetStreamSilent(shown, patience_s, in_cluster=client.in_cluster)
     with anyio.CancelScope(deadline=anyio.current_time() + patience_s) as waiting:
         watch.while_waiting = waiting
         while True:
@@ -337,8 +339,8 @@ async def _probe(client: Line, shown: str, watch: ConnectionWatch) -> None:
             error = msgspec.json.decode(answer.data).get("error")
             if error is None:
                 return
-            problem = _jetstream_disabled(client, shown, error.get("description", "unknown"))
             if error.get("err_code") not in NO_LEADER:
+                problem = _jetstream_disabled(client, shown, error.get("description", "unknown"))
                 break
             await anyio.sleep(PROBE_PAUSE_S)
     denial = watch.info_denied()

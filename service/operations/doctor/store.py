@@ -54,12 +54,19 @@ async def _quota(connection: Connection) -> Finding:
         answer = await api(connection.log.requests, "INFO", {})
         used, most = answer.get("storage", 0), answer.get("limits", {}).get("max_storage", -1)
     if most <= 0:
-        return ok(AREA, "store-room", f"the store holds {used} bytes, and has no quota")
+        return ok(AREA, "store-room", f"the store holds {used} bytes, and {_describe_no_quota(connection)}")
     share = used / most
     if share < FULL_SHARE:
         return ok(AREA, "store-room", f"the store holds {used} of {most} bytes ({share:.0%})")
     message = f"the store holds {used} of {most} bytes ({share:.0%})"
     return Finding(AREA, "store-room", "warning", message, "Purge runs that have ended, or give the store more room.")
+
+
+def _describe_no_quota(connection: Connection) -> str:
+    if connection.server is not None:
+        return "has no quota"
+    # No answer of JetStream to an account has the limits of the server.
+    return "the account has no quota; the limit of the server (`max_file_store`) and its disk are not visible here"
 
 
 def _durability(connection: Connection, stream: Mapping[str, Any]) -> Finding:

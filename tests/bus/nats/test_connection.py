@@ -12,14 +12,18 @@ from typing import Any
 import anyio
 import anyio.abc
 import pytest
+from nats.errors import TimeoutError as NatsTimeoutError
 
 from callboard.bus.errors import (
     CredentialsRefused,
     JetStreamDisabled,
+    JetStreamSilent,
     PermissionDenied,
     ServerTooOld,
     ServerUnreachable,
 )
+from callboard.bus.nats import connection
+from callboard.bus.nats.client import Line
 from callboard.bus.nats.connection import (
     SERVER_VERSION_MIN,
     ConnectionWatch,
@@ -155,6 +159,27 @@ async def test_no_jetstream_for_this_account(tmp_path: Path) -> None:
     async with nats_server(tmp_path, "accounts { A { users: [{user: ada, password: pw}] } }") as url:
         with pytest.raises(JetStreamDisabled, match="not enabled for account"):
             await connect(url, name="t", credentials=ADA)
+
+
+@pytest.mark.parametrize("in_cluster", [False, True])
+async def test_a_jetstream_that_hangs_is_not_called_disabled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_cluster: bool
+) -> None:
+    """The server answers everything but requests to JetStream."""
+
+    async def hang(*_args: object, **_names: object) -> None:
+        await anyio.sleep(0.01)
+        raise NatsTimeoutError
+
+    for wait in ("PROBE_WAIT_S", "LEADER_WAIT_S"):
+        monkeypatch.setattr(connection, wait, 0.05)
+    monkeypatch.setattr(Line, "in_cluster", property(lambda _: in_cluster))
+    monkeypatch.setattr(Line, "request", hang)
+    async with nats_server(tmp_path) as url:
+        with pytest.raises(JetStreamSilent, match="has not answered") as caught:
+            await connect(url, name="t")
+    assert ("its leader hangs" in str(caught.value)) == in_cluster
+    assert "restart" in caught.value.remedy
 
 
 async def test_wrong_password_is_told_at_once(tmp_path: Path) -> None:
