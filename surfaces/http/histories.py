@@ -24,6 +24,7 @@ from callboard.bus.subjects import RunRef
 from callboard.projections.drawing.state_at import Standings
 from callboard.projections.projection import known_payload
 from callboard.projections.run.charges import Charges
+from callboard.projections.run.failures import RunFailures
 from callboard.projections.trace.columns import Row
 from callboard.projections.trace.keyframes import Keyframes
 from callboard.service.client.client import UnknownRun, unknown_run
@@ -70,6 +71,8 @@ class History:
         self.rows: list[Row] = []
         self.keyframes = Keyframes(partial(Standings, self._prices))
         self._charges = Charges(self._prices)
+        self.failures: tuple[int, RunFailures] | None = None
+        """The failures up to an event, if they have been asked for."""
         self.size = 0
         self._after = 0
 

@@ -242,7 +242,12 @@ class Readings(Provider):
     async def failures(self, tenant: str, asked: OneRun) -> RunFailures:
         """Return where the failure arose that ended a run, and how many of its steps failed."""
         history = await self._histories.of(asked.run_id)
-        return await self._run_in_thread(_failures, list(history.events))
+        known = history.failures
+        if known is None or known[0] != history.last:
+            events = list(history.events)
+            known = events[-1].n, await self._run_in_thread(_failures, events)
+            history.failures = known
+        return known[1]
 
     async def replay(self, tenant: str, asked: OneMoment) -> Replayed:
         """Replay a run's events up to one of them: verify them, and return the effects that are open after that one."""

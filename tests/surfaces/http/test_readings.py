@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 
 from callboard.actors.models.model import ModelTurn
 from callboard.actors.models.scripted import ScriptedModel
+from callboard.bus.effects import Failure
 from callboard.bus.events import (
     DefinitionRef,
     Outline,
@@ -20,6 +21,7 @@ from callboard.bus.events import (
     Parent,
     RunAccepted,
     RunEnd,
+    RunFailed,
     RunQuarantined,
     Warned,
 )
@@ -247,6 +249,23 @@ async def test_how_a_run_stood_behind_an_event(client: httpx.AsyncClient, two: s
         assert (await client.get(f"/runs/{two}/at/{n}")).status_code == 404
 
 
+async def test_failures_are_counted_as_far_as_the_run_has_come(deployment: Deployment) -> None:
+    client, connection = deployment
+    log = Log("fails-later").started()
+    last = await put(connection.log, log.run, log.events)
+    assert await got(client, f"/runs/{log.run}/failures") == {}
+    known = len(log.events)
+    log.enter("bake")
+    log.exit("bake", outcome="failed")
+    n = len(log.events)
+    error = Failure("workflow.node_failed", "failed nodes: bake", previous=Failure("node.broke", "bake broke"))
+    log.add(RunFailed(error))
+    log.add(RunEnd("failed", error=error))
+    await put(connection.log, log.run, log.events[known:], last)
+    steps = {"count": 1, "path": "bake", "n": n}
+    assert await got(client, f"/runs/{log.run}/failures") == {"ended_at": n, "steps": steps}
+
+
 async def test_a_replay_says_what_the_interpreter_waits_for(client: httpx.AsyncClient, two: str) -> None:
     events = await events_of(client, two)
     call = next(event for event in events if event["type"] == "model.call" and event["path"] == "b")
@@ -361,7 +380,7 @@ async def test_large_answers_are_compressed(client: httpx.AsyncClient, two: str)
     assert packed.content == plain.content
 
 
-@pytest.mark.parametrize("path", ["graph", "index", "at/1", "replay/1", "stacks/1", "seen/a", "export.svg"])
+@pytest.mark.parametrize("path", ["graph", "index", "at/1", "failures", "replay/1", "stacks/1", "seen/a", "export.svg"])
 async def test_of_a_run_that_is_none_there_is_nothing(client: httpx.AsyncClient, path: str) -> None:
     response = await client.get(f"/runs/nix/{path}")
     assert (response.status_code, response.json()["error"]["code"]) == (404, "run.unknown")
