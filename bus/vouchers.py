@@ -27,8 +27,8 @@ class Voucher(Struct, frozen=True, array_like=True):
 
 
 def digest_of(answer: Answer) -> str:
-    """Return the digest of an answer without its voucher."""
-    members = msgspec.to_builtins(msgspec.structs.replace(answer, voucher=""))
+    """Return the digest of an answer without its voucher, and without the id of its request."""
+    members = msgspec.to_builtins(msgspec.structs.replace(answer, voucher="", id=None))
     return sha256(canonical(members)).hexdigest()
 
 

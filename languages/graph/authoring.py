@@ -32,8 +32,8 @@ DESCRIPTIONS: Mapping[str, str] = {
     "type": "The type of the node, such as TRIGGER, AI_AGENT, FLOW or HUMAN_IN_THE_LOOP.",
     "subtype": "What kind of that type it is, such as WEBHOOK or IF.",
     "configurations": "The settings of the node, by its type and subtype.",
-    "input_params": "Defaults of the input.",
-    "output_params": "Defaults of the output.",
+    "input_params": "Accepted without effect: the table of the node's subtype declares the input.",
+    "output_params": "The output of a node whose subtype has no table; else the table declares it.",
     "attached_nodes": "The TOOL and MEMORY nodes that an AI_AGENT uses, by id.",
 }
 

@@ -20,6 +20,7 @@ from callboard.bus.events import Event, Problem
 from callboard.bus.log.port import whole
 from callboard.bus.log.successors import successor_of
 from callboard.bus.subjects import RunRef
+from callboard.features.access.vouchers import Vouchers, with_voucher
 from callboard.languages.language import Definition, Plan
 from callboard.languages.registry import authoring, language, parse_definition
 from callboard.lib.json_types import JSON
@@ -67,6 +68,7 @@ class Awaiting:
 
     def __init__(self, connection: Connection) -> None:
         self._client = connection.client
+        self._vouchers = Vouchers(connection.log, connection.config.tenant, connection.config.replicas)
 
     async def run(self, run_id: str, wait_s: float, caller: Caller) -> answers.Run:
         """Wait for a run's end, put its questions to the person at the client, and return the run's state.
@@ -141,7 +143,8 @@ class Awaiting:
         """Send the person's answer to the run; if the question has been answered already, the first answer counts."""
         answer = {"interaction": question.key, "user_response": response, "by": caller.known_as(), "channel": "mcp"}
         with suppress(CallboardError):
-            await send_command(self._client, question.run, "answer", answer)
+            vouched = await with_voucher(self._vouchers, question.run, answer, caller.subject.roles)
+            await send_command(self._client, question.run, "answer", vouched)
 
     async def questions(self, run_id: str) -> Sequence[Question]:
         """Return the open questions of a run.
@@ -168,6 +171,7 @@ class Tools:
         self._operations = Operations(connection.log, Definitions(), listings)
         self._tenant = connection.config.tenant
         self.awaiting = Awaiting(connection)
+        self._vouchers = Vouchers(connection.log, connection.config.tenant, connection.config.replicas)
 
     # -- definitions --------------------------------------------------------------------------------------------------
 
@@ -328,7 +332,10 @@ class Tools:
         return await self._tell_run(asked.run_id, "cancel", caller, by=asked.by, id=asked.id, reason=asked.reason)
 
     async def _tell_run(self, run_id: str, verb: str, caller: Caller, *, by: str | None, **fields: Any) -> answers.Told:
-        found = await send_command(self._connection.client, run_id, verb, {"by": caller.known_as(by), **fields})
+        body = {"by": caller.known_as(by), **fields}
+        if verb == "answer":
+            body = await with_voucher(self._vouchers, run_id, body, caller.subject.roles)
+        found = await send_command(self._connection.client, run_id, verb, body)
         recorded = found.recorded.n if found.recorded is not None else None
         question = await answered_question(self._connection.client, run_id, found)
         return answers.Told(run_id, verb, verdict_of(found), recorded, reception_text(found, verb, question))

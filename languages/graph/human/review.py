@@ -23,8 +23,10 @@ CONTROLS = (
     "scoring_system",
     "score_range",
     "passing_threshold",
+    "timeout_action",
+    "default_response",
 )
-"""The configurations that a review consists of."""
+"""The configurations that the conditions of a review consist of."""
 
 NUMERIC, PASS_FAIL = "numeric_scale", "pass_fail"
 
@@ -156,7 +158,19 @@ def review_of(node: GraphNode) -> tuple[Review, list[str]]:
     roles = _texts(node, "reviewer_roles", errors)
     consensus = _truth(node, "consensus_required")
     approvals = (len(set(map(_person, reviewers))) or PEOPLE_MIN) if consensus else 1
-    return Review(reviewers, roles, approvals, _truth(node, "require_evidence"), _score(node, errors)), errors
+    review = Review(reviewers, roles, approvals, _truth(node, "require_evidence"), _score(node, errors))
+    if review != Review() and node.setting("timeout_action") == "default_response" and not _rejects(node):
+        errors.append(
+            "default_response would decide without the conditions of the review; set `approved: false` in it, or "
+            "timeout_action: fail"
+        )
+    return review, errors
+
+
+def _rejects(node: GraphNode) -> bool:
+    """Whether the response that counts after the timeout rejects explicitly."""
+    given = node.setting("default_response")
+    return isinstance(given, Mapping) and coerce(given.get("approved"), "boolean") is False
 
 
 def _given(node: GraphNode, name: str) -> JSON:

@@ -155,7 +155,8 @@ class Door:
 
     def __init__(self, connection: Connection, access: Access, tasks: Any) -> None:
         operations = Operations(connection.log, Definitions(), Listings(connection.log, tasks)).operations()
-        app = http_app(connection.log, "acme", operations, access=access)
+        engine = engine_routes(connection.log, "acme", operations)
+        app = http_app(connection.log, "acme", operations, access=access, more=engine)
         base = "http://localhost/api/acme"
         self._client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=base, timeout=PATIENCE_S)
 
@@ -310,6 +311,24 @@ async def test_only_a_role_that_the_door_has_authenticated_answers_a_review(conn
         assert await door.code(chief, "POST", path, json=body, params=wait) == (202, "")
         answered = [payload_of(one) for one in await connection.client.events("pay-1") if one.type == "human.answered"]
         assert [(one.by, one.roles) for one in answered[-1:]] == [("key:chief", ["cfo"])]  # pyright: ignore[reportAttributeAccessIssue]
+        tasks.cancel_scope.cancel()
+
+
+async def test_the_engine_proves_roles_too(connection: Connection) -> None:
+    keys = Keys(connection.log, "acme")
+    plain, _ = await keys.add("aide", ["answer"], now())
+    chief, _ = await keys.add("head", ["answer"], now(), roles=["cfo"])
+    async with anyio.create_task_group() as tasks:
+        door = Door(connection, Access("0perator", keys=keys), tasks)
+        start = {"definition": {"source": json.dumps(REVIEW)}, "run_id": "pay-2"}
+        assert await door.code("0perator", "POST", "/runs", json=start) == (202, "")
+        with anyio.fail_after(PATIENCE_S):
+            async with connection.client.follow("pay-2", event_type="human.asked") as asked:
+                await anext(asked)
+        resume = {"node_id": "h", "user_response": {"approved": True}}
+        for token, status in ((plain, 409), (chief, 200)):
+            found = await door.ask(token, "POST", "http://localhost/v2/executions/pay-2/resume", json=resume)
+            assert found.status_code == status, found.text
         tasks.cancel_scope.cancel()
 
 

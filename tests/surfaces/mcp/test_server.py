@@ -30,6 +30,7 @@ from callboard.surfaces.mcp.stdio import LINE_BYTES_MAX
 from tests.support.cli_stage import INPUT, ONE_NODE, SCRIPT, TRIAGE, Place
 from tests.support.flows import call, flow, returned
 from tests.support.forks import callboard
+from tests.support.graphs import graph, node
 from tests.support.identity import ISSUER, Provider
 from tests.support.mcp_stage import QUICK, SLOW, answer, client_of, refusal, serving
 
@@ -394,7 +395,7 @@ def identity_provider() -> Generator[tuple[str, Provider]]:
 def guarded(place: Place) -> Generator[tuple[str, Provider]]:
     """A server that takes the token s3cret, and those of a provider; its address."""
     with identity_provider() as (keys, provider):
-        oidc = {"issuer": ISSUER, "audience": "callboard", "jwks_url": keys}
+        oidc = {"issuer": ISSUER, "audience": "callboard", "jwks_url": keys, "roles_claim": "groups"}
         env = {"CALLBOARD_MCP_TOKEN": "s3cret", "CALLBOARD_OIDC": json.dumps(oidc)}
         with place.process("mcp", "--http", "127.0.0.1:0", "--json", env=env) as process:
             assert process.stdout is not None
@@ -472,7 +473,23 @@ async def test_who_may_not_answer_is_not_asked_and_answers_nothing(tmp_path: Pat
                 assert "http.scope" in str(result.content)
             run = await answer(operator, "get_run", run_id="asks")
             assert [one["question"] for one in run["waits_for"]] == ["Which?"]
+            await check_roles(operator, url, provider)
     assert heard == []
+
+
+async def check_roles(operator: Client, url: str, provider: Provider) -> None:
+    """Check that a question that demands a role is answered only with a token that has it."""
+    own = {"interaction_type": "review", "message": "Pay?", "reviewer_roles": ["cfo"]}
+    review = node("h", "HUMAN_IN_THE_LOOP", "MANUAL_REVIEW", **own)
+    await answer(operator, "start_workflow", source=json.dumps(graph([review], triggers=[])), run_id="pay")
+    await answer(operator, "watch_run", run_id="pay", types=["human.asked"], wait_s=60)
+    given = {"run_id": "pay", "interaction": "h#1.1!ask", "response": "approve"}
+    assert (await refusal(operator, "answer_question", **given, by="user:ada"))["code"] == "answer.not_understood"
+    scope = "callboard:read callboard:answer"
+    async with speaking(url, provider.token(scope=scope, groups=["staff", "cfo"])) as chief:
+        await answer(chief, "answer_question", **given)
+        page = await answer(chief, "watch_run", run_id="pay", types=["human.answered"], detail="full", wait_s=60)
+    assert [one["event"]["payload"].get("roles") for one in page["events"]] == [None, ["cfo", "staff"]]
 
 
 @asynccontextmanager

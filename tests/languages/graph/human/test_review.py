@@ -57,6 +57,12 @@ def test_a_consensus_without_listed_reviewers_needs_two_people() -> None:
     assert "send `by` with it" in refused
 
 
+def test_a_review_is_rejected_by_default_after_the_timeout() -> None:
+    default = {"timeout_action": "default_response", "default_response": {"approved": False}, "timeout_seconds": 60}
+    done = review(by("ada"), reviewers=["ada", "bob"], consensus_required=True, **default)
+    assert done.sequence == ["t", "h", "rejected"]
+
+
 def test_one_rejection_decides_a_consensus() -> None:
     done = review(by("ada"), by("bob", "reject"), reviewers=["ada", "bob", "cyd"], consensus_required=True)
     assert decided(done) == (2, "rejected")
@@ -129,6 +135,7 @@ def test_a_score_below_the_threshold_rejects(response: Any, expected: str) -> No
         ({"scoring_system": "numeric_scale", "passing_threshold": 40}, "not from 1 to 5"),
         ({"reviewers": [7]}, "reviewers is not a list of names"),
         ({"reviewer_roles": [7]}, "reviewer_roles is not a list of texts"),
+        ({"reviewers": ["ada"], "timeout_action": "default_response"}, "default_response would decide"),
     ],
 )
 def test_a_review_that_cannot_be_enforced_is_refused_at_the_start(configurations: dict[str, Any], reason: str) -> None:
