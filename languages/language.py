@@ -362,7 +362,7 @@ class Stage(Protocol):
 
     @property
     def replaying(self) -> bool:
-        """Whether the run is being replayed from its log."""
+        """Whether the run is being replayed from its log, or observed in a replay that records nothing."""
         ...
 
     inspection: Inspection | None

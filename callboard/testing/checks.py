@@ -68,6 +68,8 @@ def check_log(events: Sequence[Event]) -> None:
 class RefusingSink:
     """A sink for replays of finished logs, which rejects every append."""
 
+    observes = True
+
     def __init__(self, at: dt.datetime = BEGINNING) -> None:
         self._at = at
 

@@ -30,6 +30,7 @@ from callboard.languages.language import Cancelled, Collection, Failed, Node, Ok
 from callboard.languages.python.addresses import Addresses
 from callboard.languages.python.errors import NotInWorkflow, WorkflowFault
 from callboard.languages.python.frames import is_own
+from callboard.languages.python.output import printing
 from callboard.languages.python.rules import LATEST, SAME_IN_ALL_PYTHONS
 from callboard.lib.foreign_errors import is_foreign
 
@@ -386,7 +387,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def _run_slice(self) -> None:
         """Run at most `SLICE_MAX` ready callbacks."""
-        with self.enter():
+        with self.enter(), printing(self._prints):
             for _ in range(SLICE_MAX):
                 if not self._ready or self.fault is not None:
                     break
@@ -424,6 +425,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             events._set_running_loop(outer)  # pyright: ignore
             if outer is not None and task is not None:
                 tasks._enter_task(outer, task)  # pyright: ignore
+
+    def _prints(self) -> bool | None:
+        """Return whether prints are shown; None in code that is not of this loop."""
+        return not self._stage.replaying if events._get_running_loop() is self else None  # pyright: ignore
 
     def _finalize(self, generator: Any) -> None:
         self._generators.discard(generator)

@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -74,14 +74,17 @@ def load_kept(target: str, folder: Path) -> Bundle:
 def load(target: str, folder: Path | None = None) -> Bundle:
     """Load a module, a file or a folder, and host what definitions can name in it.
 
+    Prints of the code go to stderr, because stdout belongs to this program.
+
     :raises CallboardError: ``python.code_missing``, ``python.import_failed``, ``python.no_workflow``
     """
     hosting().prepare()
     here = folder or Path.cwd()
     path = _path_of(target, here)
-    if path is None:
-        return _of_module(target, here)
-    return _of_folder(path) if path.is_dir() else _of_file(path)
+    with redirect_stdout(sys.stderr):
+        if path is None:
+            return _of_module(target, here)
+        return _of_folder(path) if path.is_dir() else _of_file(path)
 
 
 def find_sources(target: str, folder: Path | None = None) -> list[Path]:

@@ -21,6 +21,9 @@ from callboard.runtime.interpreter.usage import UsageFold
 class Sink(Protocol):
     """Receives the events that are not in the log yet."""
 
+    observes: bool
+    """Whether the events are only looked at, and never recorded: the code has been performed before."""
+
     def seal(self, payload: Payload, /) -> bytes:
         """Encode a payload in its recorded form, with secrets replaced."""
         ...
@@ -56,6 +59,7 @@ class Ledger:
         self._driver = driver
         self._used: set[str] = set()
         self.seal = sink.seal
+        self.observed = sink.observes
         self.usage = UsageFold()
         self.replaying = False
         """Whether the log holds later events than the one that is being delivered."""

@@ -232,7 +232,7 @@ class Stage:
 
     @property
     def replaying(self) -> bool:
-        return self.ledger.replaying
+        return self.ledger.replaying or self.ledger.observed
 
     def place(self, path: str, node: str = "") -> StageNode:
         iteration = self._iterations.get(path, 0) + 1

@@ -16,6 +16,8 @@ class Observer:
     replaced in the log, so that requested events are compared with the recorded ones in the same form.
     """
 
+    observes = True
+
     def __init__(self, ref: RunRef, last: Event, secrets: Mapping[str, str] | None = None) -> None:
         self.beyond: list[Event] = []
         self._runlog = RunLog(MemoryLog(), ref, writer="observer", clock=lambda: last.time)

@@ -421,6 +421,8 @@ def _worker_of(claim: Event) -> str:
 class LiveSink:
     """The ledger's `Sink` of an active run: numbers stated events, which the run's loop appends."""
 
+    observes = False
+
     def __init__(self, runlog: RunLog, flight: InFlight) -> None:
         self._flight = flight
         # Called for every event, so the methods are bound directly.

@@ -1,7 +1,8 @@
 """Stdout and stderr of this program, and how it behaves when they can no longer be written.
 
 A loss of stderr is ignored. If the reader of a stdout pipe exits, the command ends quietly. Any other loss of stdout is
-an error, because the result of the command is written nowhere else.
+an error, because the result of the command is written nowhere else. Prints of steps, which this program performs for
+others, go to stderr.
 """
 
 import errno
@@ -21,7 +22,7 @@ class StdoutLost(OSError):
 
 def guard() -> None:
     """From now on, raise a loss of stdout at the next output, and ignore a loss of stderr."""
-    sys.stdout = _wrap_outlet(sys.stdout, _Outlet(_open_file(sys.stdout), patient=False))
+    sys.stdout = _wrap_outlet(sys.stdout, _Outlet(_open_file(sys.stdout), patient=False), _Stdout)
     sys.stderr = _wrap_outlet(sys.stderr, _Outlet(_open_file(sys.stderr), patient=True))
 
 
@@ -57,7 +58,7 @@ def _replace_stream(name: str) -> "Generator[_Outlet | None]":
         yield None
         return
     outlet = _Outlet(file, patient=True)
-    instead = _wrap_outlet(before, outlet)
+    instead = _wrap_outlet(before, outlet, _Stdout if name == "stdout" else io.TextIOWrapper)
     setattr(sys, name, instead)
     try:
         yield outlet
@@ -81,12 +82,22 @@ def _is_ours(stream: Any) -> bool:
     return isinstance(getattr(getattr(stream, "buffer", None), "raw", None), _Outlet)
 
 
-def _wrap_outlet(stream: Any, outlet: "_Outlet") -> io.TextIOWrapper:
+class _Stdout(io.TextIOWrapper):
+    """Stdout of this program. A step that it performs writes to stderr instead."""
+
+    def write(self, text: str, /) -> int:
+        work = sys.modules.get("callboard.bus.work")  # a light command has no steps, and does not import it
+        if work is not None and work.WORK.get() is not None:
+            return sys.stderr.write(text)
+        return super().write(text)
+
+
+def _wrap_outlet(stream: Any, outlet: "_Outlet", kind: type[io.TextIOWrapper] = io.TextIOWrapper) -> io.TextIOWrapper:
     """Return a text stream over an outlet, like ``stream``; characters outside its encoding are escaped."""
     encoding, errors = (stream.encoding, stream.errors) if stream is not None else ("utf-8", "strict")
     spelled = "backslashreplace" if errors == "strict" else errors
     at_once = stream is None or stream.line_buffering
-    return io.TextIOWrapper(io.BufferedWriter(outlet), encoding, spelled, line_buffering=at_once)
+    return kind(io.BufferedWriter(outlet), encoding, spelled, line_buffering=at_once)
 
 
 class _Outlet(io.RawIOBase):

@@ -121,3 +121,36 @@ def test_runs_are_performed_by_the_workers_that_have_their_code(place: Place) ->
                 assert place.here("watch", run, "--until", "run.end").exit_code == exits.OK
         found = [status_of(place, run) for run in RUNS]
         assert {(one["status"], one["output"]) for one in found} == {("completed", True)}
+
+
+TALKING = """
+from callboard import step, workflow
+
+print("imported")
+
+@step
+async def look(n: int) -> int:
+    print("step on the loop")
+    return n
+
+@step
+def look_on_a_thread(n: int) -> int:
+    print("step on a thread")
+    return n
+
+@workflow
+async def talk() -> int:
+    print("workflow")
+    return await look(1) + await look_on_a_thread(2)
+"""
+
+
+def test_prints_of_code_are_not_in_the_json_of_a_command(place: Place) -> None:
+    file = place.write("talking.py", TALKING)
+    done = place.call("run", file, "--run-id", "r1", "--json")
+    assert json.loads(done.stdout)["output"] == 3
+    for printed in ("imported", "workflow", "step on the loop", "step on a thread"):
+        assert done.stderr.splitlines().count(printed) == 1
+    replayed = place.call("replay", "r1", "--code", file, "--json")
+    assert json.loads(replayed.stdout)["run"] == "r1"
+    assert "workflow" not in replayed.stderr.splitlines()
