@@ -53,7 +53,8 @@ class Authoring(Struct, frozen=True):
     Files and children: ``files`` takes a document and a run's input and returns the paths of files that the document
     names, by field. ``beside`` returns patterns of files that are sent with a start if they exist. ``children`` returns
     the paths, by field, of definitions that run as children. ``skills_beside`` says that a list of skills may be
-    stored beside the definition; ``skills`` returns the ids of the skills that a document uses.
+    stored beside the definition; ``skills`` returns the ids of the skills that a document uses, and
+    ``skills_defined`` of those for which it needs no file.
 
     Starts: ``options`` is the model of a start's options (None: no options). ``misfits`` returns what is wrong with the
     arguments of a start. ``dry_runs`` says that a start may ask for a dry run. ``of_start`` are the codes of warnings
@@ -77,6 +78,7 @@ class Authoring(Struct, frozen=True):
     options: type[BaseModel] | None = None
     about: Callable[[Any], About] = lambda _document: About()
     skills: Callable[[Any], frozenset[str]] = lambda _document: frozenset()
+    skills_defined: Callable[[Any], frozenset[str]] = lambda _document: frozenset()
     misfits: Callable[[Any, dict[str, Any]], list[Problem]] = lambda _document, _arguments: []
     beside: Callable[[Any, Any], list[str]] = lambda _document, _input: []
     of_start: frozenset[str] = frozenset()

@@ -177,16 +177,24 @@ class McpServer(Part):
 
 
 class InlineSkill(Part):
-    """A skill in a workflow (SkillDefinition); its name defaults to its key."""
+    """A skill in a workflow (SkillDefinition); its name defaults to its key.
+
+    Beyond the specification, ``optional`` says that nodes run without the skill if its file cannot be used.
+    """
 
     name: Maybe[str] = None
     description: Maybe[str] = None
     instruction: Maybe[str] = None
     mcp: Maybe[McpServer] = None
+    optional: Maybe[bool] = None
+
+    @property
+    def offers_something(self) -> bool:
+        return bool(self.instruction) or self.mcp is not None
 
     @model_validator(mode="after")
     def _offers_something(self) -> "InlineSkill":
-        if not self.instruction and self.mcp is None:
+        if not self.offers_something and not self.optional:
             raise complaint("INVALID_INLINE_SKILL", "offers nothing", "an instruction or an mcp server")
         return self
 
@@ -270,7 +278,8 @@ def merge_skills(
             seen.add(skill.id)
             skills[skill.id] = _override(skills.get(skill.id), skill)
     for skill_id, definition in inline.items():
-        skills.setdefault(skill_id, from_inline(skill_id, definition))
+        if definition.offers_something:
+            skills.setdefault(skill_id, from_inline(skill_id, definition))
     return skills
 
 

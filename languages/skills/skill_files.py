@@ -2,14 +2,18 @@
 
 Files come with the start message, and their folder determines their rank (specification, *Skills: Multi-Harness
 Discovery*). An invalid file is ignored with a warning, since it must not stop a run that does not need it.
+
+Many files are no valid YAML, above all because a description has ``: `` in it. Other agents read them nevertheless: the
+values of top-level fields that cannot be read are taken literally, up to the end of the line, with a warning.
 """
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from posixpath import basename, dirname, normpath
 from typing import Any
 
+import msgspec
 from pydantic import Field, ValidationError
 
 from callboard.bus.events import Problem
@@ -18,7 +22,7 @@ from callboard.languages.problems import Tree, format_location, from_pydantic
 from callboard.languages.skills.near_misses import UNFILLED, server_near_misses
 from callboard.languages.skills.skill import CATEGORIES, ConfigField, McpServer, Skill, skill_id_fault
 from callboard.languages.yaml12 import read_yaml
-from callboard.lib.text_bytes import plain_text
+from callboard.lib.text import encode_json
 
 FOLDERS = (".sweny/skills", ".claude/skills", ".agents/skills", ".gemini/skills")
 """The folders of skill files, the highest rank first."""
@@ -38,6 +42,23 @@ _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?)(?:^|\r?\n)---[ \t]*(?:\r?\n|\Z)
 class _FrontMatter(Part):
     config: dict[str, ConfigField] = Field(default_factory=dict[str, ConfigField])
     mcp: McpServer | None = None
+
+
+INVALID = "INVALID_SKILL_FILE"
+"""The code of the problem that a file cannot be used."""
+
+LITERAL = "SKILL_FIELD_LITERAL"
+"""The code of the warning that the value of a field is taken literally."""
+
+ABSENT = "a file that can be used, or `optional: true` for the skill in the workflow's `skills`"
+"""The remedy for a file that cannot be used."""
+
+_MEANINGFUL = ("name", "config", "mcp")
+"""Fields that are not taken literally."""
+
+_FIELD = re.compile(r"(?P<name>[A-Za-z_][\w.-]*):[ \t]+(?P<value>\S.*)")
+_PLACE = re.compile(r'files\["(?P<path>.*)"\]')
+_CONTINUED = re.compile(r"[ \t]+\S")
 
 
 def discover(files: Mapping[str, str]) -> tuple[list[Skill], list[Problem]]:
@@ -66,33 +87,97 @@ def discover(files: Mapping[str, str]) -> tuple[list[Skill], list[Problem]]:
     return skills, warnings
 
 
+def find_unusable(warnings: Sequence[Problem], wanted: Collection[str]) -> list[Problem]:
+    """Return the warnings about files that cannot be used and that, by their folders, have skills that are wanted."""
+    return [one for one in warnings if one.code == INVALID and basename(dirname(file_of(one))) in wanted]
+
+
+def file_of(problem: Problem) -> str:
+    """Return the path of the file that a problem is about."""
+    named = _PLACE.match(problem.where)
+    return named["path"] if named is not None else problem.where
+
+
+def in_file(problem: Problem) -> Problem:
+    """Return a problem whose place is the path of its file, with line and column, as the command line writes it."""
+    return msgspec.structs.replace(problem, where=_PLACE.sub(r"\g<path>", problem.where))
+
+
 def read_skill_file(text: str, path: str) -> tuple[Skill | None, list[Problem]]:
     """Read a ``SKILL.md``; return the skill, None if the file is invalid, and warnings whose ``where`` is the path."""
-    match = _FRONT_MATTER.match(plain_text(text))
+    match = _FRONT_MATTER.match(text.removeprefix("\ufeff"))
     if match is None:
-        return None, [_warning("INVALID_SKILL_FILE", "has no front matter", path, "--- YAML --- and a text")]
-    tree = read_yaml(match[1])
+        return None, [_warning(INVALID, "has no front matter", path, "--- YAML --- and a text")]
+    tree, literal = read_front_matter(match[1])
     if not isinstance(tree, Tree):
-        return None, [_warning("INVALID_SKILL_FILE", problem.message, path) for problem in tree]
+        return None, [_of_yaml(INVALID, problem, path) for problem in tree]
     if not isinstance(tree.value, dict):
-        return None, [_warning("INVALID_SKILL_FILE", "has no fields in its front matter", path, "at least a name")]
-    return _skill_of(tree, match[2].strip(), path)
+        return None, [_warning(INVALID, "has no fields in its front matter", path, "at least a name")]
+    skill, problems = _skill_of(tree, match[2].strip(), path)
+    return skill, [*(_of_yaml(LITERAL, problem, path) for problem in literal if skill is not None), *problems]
+
+
+def read_front_matter(text: str) -> tuple[Tree | list[Problem], list[Problem]]:
+    """Read the YAML of a front matter, or else with the values that cannot be read taken literally.
+
+    Return the tree, or why there is none, and a problem for each value that is taken literally.
+    """
+    tree = read_yaml(text)
+    if isinstance(tree, Tree):
+        return tree, []
+    lines, problems = _take_literally(text.splitlines())
+    again = read_yaml("\n".join(lines)) if problems else tree
+    return (again, problems) if isinstance(again, Tree) else (tree, [])
+
+
+def _take_literally(lines: list[str]) -> tuple[list[str], list[Problem]]:
+    """Put the values of top-level fields in quotes that are no YAML, each with the lines that continue it."""
+    found: list[str] = []
+    problems: list[Problem] = []
+    at = 0
+    while at < len(lines):
+        end = at + 1
+        while end < len(lines) and _CONTINUED.match(lines[end]):
+            end += 1
+        field = _FIELD.fullmatch(lines[at])
+        fault = read_yaml("\n".join(lines[at:end])) if field is not None else None
+        if field is None or not isinstance(fault, list) or field["name"] in _MEANINGFUL:
+            found += lines[at:end]
+        else:
+            value = " ".join([field["value"].strip(), *(line.strip() for line in lines[at + 1 : end])])
+            # Blank lines keep the numbers of the lines that follow.
+            found += [f"{field['name']}: {encode_json(value).decode()}", *[""] * (end - at - 1)]
+            message = f"{field['name']} is taken literally, because it is no YAML: {fault[0].message}"
+            problems.append(msgspec.structs.replace(fault[0], message=message, line=at + (fault[0].line or 1)))
+        at = end
+    return found, problems
+
+
+def _of_yaml(code: str, problem: Problem, path: str) -> Problem:
+    """Return a problem of a front matter as a warning about its file.
+
+    The line is part of its place, because the lines of other problems are those of the definition.
+    """
+    # The first line of the file is the mark before the front matter.
+    at = "" if problem.line is None else f":{problem.line + 1}:{problem.column or 1}"
+    message = f"{problem.where}: {problem.message}" if problem.where else problem.message
+    return Problem(code, message, f'files["{path}"]{at}', expected=problem.expected, severity="warning")
 
 
 def _skill_of(tree: Tree, body: str, path: str) -> tuple[Skill | None, list[Problem]]:
     front: dict[str, Any] = tree.value
     name = front.get("name")
     if not isinstance(name, str) or not name:
-        return None, [_warning("INVALID_SKILL_FILE", "has no name", path, "name: the skill's id")]
+        return None, [_warning(INVALID, "has no name", path, "name: the skill's id")]
     if fault := skill_id_fault(name):
-        return None, [_warning("INVALID_SKILL_FILE", fault, path, "lower-case letters, digits and single hyphens")]
+        return None, [_warning(INVALID, fault, path, "lower-case letters, digits and single hyphens")]
     try:
         parts = _FrontMatter.model_validate({key: front[key] for key in ("config", "mcp") if front.get(key)})
     except ValidationError as error:
         problems = from_pydantic(error, _FrontMatter, tree)
-        return None, [_warning("INVALID_SKILL_FILE", str(problem), path) for problem in problems]
+        return None, [_of_yaml(INVALID, problem, path) for problem in problems]
     if not body and parts.mcp is None:
-        return None, [_warning("INVALID_SKILL_FILE", "offers nothing", path, "a text or an mcp server")]
+        return None, [_warning(INVALID, "offers nothing", path, "a text or an mcp server")]
     category = front.get("category")
     fields: dict[str, Any] = {
         "id": name,

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
+from msgspec.structs import replace
 from pydantic import AfterValidator, Field, ValidationError
 
 from callboard.bus.commands import StartRun
@@ -22,7 +23,7 @@ from callboard.languages.skills.skill import (
     aliases,
     merge_skills,
 )
-from callboard.languages.skills.skill_files import discover
+from callboard.languages.skills.skill_files import ABSENT, discover, find_unusable
 from callboard.languages.source_text import read_document
 from callboard.languages.workflow.document import Workflow
 from callboard.languages.workflow.inputs import resolve_input, unknown_inputs
@@ -84,6 +85,7 @@ def admit(definition: Definition[Workflow], start: StartRun) -> Plan[Workflow] |
     servers, ignored = discover_servers(start.files, listed - set(document.skills))
     skills = merge_skills(options.skills, custom, {**servers, **document.skills})
     shipped = shipped_for(document, options.skills, custom)
+    unusable = find_unusable(warnings, listed - skills.keys() - shipped.keys() - set(document.skills))
 
     def shortfalls(environment: Environment) -> list[Problem]:
         return _warn_of_lacks(definition, lacks(document, skills, shipped, options.config, environment))
@@ -106,6 +108,7 @@ def admit(definition: Definition[Workflow], start: StartRun) -> Plan[Workflow] |
             *_config_warnings(skills | shipped, options.config),
         ),
         shortfalls=shortfalls,
+        objections=tuple(replace(one, severity="error", expected=one.expected or ABSENT) for one in unusable),
     )
 
 

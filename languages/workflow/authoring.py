@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from callboard.languages.authoring import About, Authoring
+from callboard.languages.skills.shipped import shipped_ids
 from callboard.languages.workflow.admit import Options, outline
 from callboard.languages.workflow.document import Workflow
 from callboard.languages.workflow.usage import declared_sources
@@ -60,6 +61,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "scope": "How long the server lives: as a `node` is executed, or as the `run`.",
     "approve": "Which calls need the decision of a person.",
     "Node.skills": "The ids of the skills whose tools the model may call.",
+    "optional": "Nodes run without the skill if its file cannot be used.",
     "output": "A JSON Schema that the answer has to fit.",
     "max_turns": "How many turns the model has, tool calls included. Default: 20.",
     "disallowed_tools": "Tools of an agent runtime that must not be offered. Callboard offers none.",
@@ -109,6 +111,10 @@ def _skills(document: Workflow) -> frozenset[str]:
     return frozenset(skill for node in document.nodes.values() for skill in node.skills)
 
 
+def _skills_defined(document: Workflow) -> frozenset[str]:
+    return frozenset(document.skills).union(shipped_ids())
+
+
 AUTHORING = Authoring(
     files=_files,
     outline=outline,
@@ -117,6 +123,7 @@ AUTHORING = Authoring(
     dry_runs=True,
     about=_about,
     skills=_skills,
+    skills_defined=_skills_defined,
     schema=Workflow.model_json_schema,
     descriptions=DESCRIPTIONS,
 )

@@ -51,9 +51,9 @@ async def interpret(plan: Plan[Workflow], stage: Stage) -> End:
 
 
 def _setting(plan: Plan[Workflow], stage: Stage, contents: dict[str, str]) -> Setting:
-    config: dict[str, str] = plan.options["config"]
+    config: dict[str, str] = stage.info.options["config"]
     offered = stage.info.environment.skills
-    own, shipped = _skills(plan.options["skills"]), _skills(plan.options.get("shipped", []))
+    own, shipped = _recorded_skills(stage)
     skills, missing = resolve_skills(own, shipped, config, offered)
     return Setting(
         document=plan.definition.document,
@@ -69,8 +69,14 @@ def _setting(plan: Plan[Workflow], stage: Stage, contents: dict[str, str]) -> Se
 
 
 def _lacks(plan: Plan[Workflow], stage: Stage) -> Lacks:
-    own, shipped = _skills(plan.options["skills"]), _skills(plan.options.get("shipped", []))
-    return lacks(plan.definition.document, own, shipped, plan.options["config"], stage.info.environment)
+    own, shipped = _recorded_skills(stage)
+    return lacks(plan.definition.document, own, shipped, stage.info.options["config"], stage.info.environment)
+
+
+def _recorded_skills(stage: Stage) -> tuple[dict[str, Skill], dict[str, Skill]]:
+    """Return the run's own skills and the shipped ones, as they were read when the run began."""
+    options = stage.info.options
+    return _skills(options["skills"]), _skills(options.get("shipped", []))
 
 
 def _skills(recorded: list[dict[str, Any]]) -> dict[str, Skill]:

@@ -28,9 +28,15 @@ from callboard.languages.language import Definition
 from callboard.languages.problems import Tree, format_location
 from callboard.languages.registry import authoring, parse_definition
 from callboard.languages.skills.server_files import SERVER_FILES, kept_servers, read_server_file
-from callboard.languages.skills.skill_files import FOLDERS, read_skill_file, unused_files
+from callboard.languages.skills.skill_files import (
+    ABSENT,
+    FOLDERS,
+    in_file,
+    read_front_matter,
+    read_skill_file,
+    unused_files,
+)
 from callboard.languages.source_text import read_document
-from callboard.languages.yaml12 import read_yaml
 from callboard.lib.folders import LeadsOutside, path_below
 from callboard.lib.text_bytes import NotText, read_text
 from callboard.runtime.admission.definitions import give_name
@@ -116,8 +122,24 @@ class _Bundling(Struct):
         found |= self._beside(known.beside(definition.document, given), path)
         skills = project_skills(self.request, known.skills(definition.document), path.absolute().parent)
         self.warnings += skills.warnings
+        defined = known.skills_defined(definition.document)
+        for skill, problems in skills.unusable.items():
+            if skill in defined or self._gives(skill, path.parent, known):
+                self.warnings += problems
+            else:
+                self.problems += [
+                    msgspec.structs.replace(one, severity="error", expected=one.expected or ABSENT) for one in problems
+                ]
         named = {normpath(name) for name in found}
         return found | {name: text for name, text in skills.files.items() if name not in named}
+
+    def _gives(self, skill: str, folder: Path, known: Authoring) -> bool:
+        """Return whether the start itself brings a skill: in a list of skills, or perhaps in its options."""
+        if self.request.options_text is not None or "skills" in self.request.options:
+            return True
+        given = Path(self.request.skills) if self.request.skills else skills_beside(folder, known)
+        listed: list[Any] = document_of(given, "skills", list) if given else []
+        return any(isinstance(one, dict) and one.get("id") == skill for one in listed)
 
     def _beside(self, patterns: Sequence[str], path: Path) -> dict[str, str]:
         """Read the files next to a definition that match patterns, without those that are not text."""
@@ -234,9 +256,13 @@ _FRONT_MATTER = re.compile(r"(---[ \t]*\r?\n)(.*?)((?:^|\r?\n)---[ \t]*(?:\r?\n|
 
 
 class SkillFiles(Struct, frozen=True):
-    """Skill files by path within the project, and warnings about them."""
+    """Skill files by path within the project, and warnings about them.
+
+    ``unusable`` has the warnings about skills of which no file can be used.
+    """
 
     files: dict[str, str] = field(default_factory=dict[str, str])
+    unusable: dict[str, list[Problem]] = field(default_factory=dict[str, list[Problem]])
     warnings: list[Problem] = field(default_factory=list[Problem])
 
 
@@ -271,7 +297,8 @@ def skill_files(project: Path, wanted: Collection[str], *, commands: bool = Fals
         if (skill.id if skill else path.parent.name) not in wanted:
             continue
         if skill is None or not isinstance(text, str):
-            found.warnings.extend(msgspec.structs.replace(problem, where=name) for problem in problems)
+            faults = [in_file(problem) for problem in problems]
+            found.unusable.setdefault(path.parent.name, []).extend(faults)
             continue  # Admission reports the problems of files that are sent.
         if skill.id in taken:
             message = f"the skill {skill.id!r} is already defined in {taken[skill.id]}"
@@ -288,6 +315,8 @@ def skill_files(project: Path, wanted: Collection[str], *, commands: bool = Fals
         found.files[name] = text
         if beside := _beside(path):
             found.warnings.append(msgspec.structs.replace(unused_files(beside, name), where=name))
+    for usable in taken.keys() & found.unusable.keys():
+        found.warnings.extend(found.unusable.pop(usable))
     _add_servers(found, project, set(wanted) - taken.keys(), commands=commands)
     return found
 
@@ -353,7 +382,7 @@ def _read(path: Path, project: Path) -> str | Problem:
 def _without_command(text: str) -> str:
     """Return a skill file without the program of its server; the URL is kept. The front matter becomes JSON."""
     match = _FRONT_MATTER.match(text)
-    tree = read_yaml(match[2]) if match else []
+    tree, _literal = read_front_matter(match[2]) if match else ([], [])
     assert match is not None
     assert isinstance(tree, Tree), "it has been read before"
     front: dict[str, Any] = dict(tree.value)

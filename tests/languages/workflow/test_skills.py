@@ -1,12 +1,16 @@
 """Skills: how definitions of one are merged, what they need, what a node gets of them (checklist 30–43, 50, 51)."""
 
+import json
 from typing import Any
+
+import pytest
 
 from callboard.bus import events as ev
 from callboard.languages.language import Needs
 from callboard.languages.skills.skill import Skill, aliases
 from callboard.languages.skills.skill_files import discover, read_skill_file
-from callboard.testing import ToolSpec, fails
+from callboard.service.client.errors import RequestRefused
+from callboard.testing import Scenario, ToolSpec, fails
 from tests.support.workflows import LOOK, admitted, document, run, scripted_skill
 
 ONCE = {
@@ -270,3 +274,79 @@ def test_aliases_are_symmetric_and_transitive_and_contested_ones_count_for_none(
     assert groups["a"] == groups["b"] == groups["c"] == {"a", "b", "c"}
     assert groups["d"] == {"d", "e"}
     assert groups["g"] == {"g"}
+
+
+# -- files that are no valid YAML -------------------------------------------------------------------------------------
+
+LOOSE = """---
+name: review
+description: Reviews a change. Triggers on: /review, /check # and more
+argument-hint: [file] [--deep]
+globs: *.ts
+compatibility: either: way
+  or: another
+category: git
+---
+
+Look closely.
+"""
+
+
+def test_values_that_are_no_yaml_are_taken_literally_with_a_warning() -> None:
+    skill, warnings = read_skill_file(LOOSE, ".claude/skills/review/SKILL.md")
+    assert skill is not None
+    assert skill.description == "Reviews a change. Triggers on: /review, /check # and more"
+    assert (skill.category, skill.instruction) == ("git", "Look closely.")
+    literal = [(one.where, one.message.split()[0]) for one in warnings if one.code == "SKILL_FIELD_LITERAL"]
+    file = 'files[".claude/skills/review/SKILL.md"]'
+    assert literal == [
+        (f"{file}:3:43", "description"),
+        (f"{file}:4:23", "argument-hint"),
+        (f"{file}:5:9", "globs"),
+        (f"{file}:6:22", "compatibility"),
+    ]
+    assert {one.severity for one in warnings} == {"warning"}
+    assert warnings[0].expected == "quotes around a text with ': ' in it, and lines of one object to begin alike"
+
+
+@pytest.mark.parametrize(
+    "value", ['"quoted" and bar', "'open", "@team: x", "`code`: y", "100%: z", "a: b: c", "\ta: b"]
+)
+def test_any_value_of_one_line_can_be_read(value: str) -> None:
+    skill, _warnings = read_skill_file(f"---\nname: x\ndescription: {value}\n---\nbody", "x")
+    assert skill is not None
+    assert skill.description == value.strip()
+
+
+@pytest.mark.parametrize(
+    ("front", "line", "told"),
+    [
+        ("name: x\nconfig:\n  A: {description: [}", 4, ""),
+        ("name: x\nname: y", 3, "name"),
+        ("name: x\nmcp: {url: 'https://x.test', type: sse}", 3, "'sse' is the transport"),
+        ("name: x\n\tdescription: y", 3, "found character"),
+    ],
+)
+def test_a_file_that_cannot_be_read_says_at_which_line(front: str, line: int, told: str) -> None:
+    skill, [problem] = read_skill_file(f"---\n{front}\n---\nbody", "x")
+    assert skill is None
+    assert problem.code == "INVALID_SKILL_FILE"
+    assert problem.where.startswith(f'files["x"]:{line}:')
+    assert told in problem.message
+
+
+def test_a_start_whose_skill_cannot_be_read_is_refused_unless_the_skill_is_optional() -> None:
+    files = {".claude/skills/review/SKILL.md": "---\nname: x\nname: y\n---\nbody"}
+    raw = document({"a": {"skills": ["review"]}})
+    [problem] = admitted(raw, files=files).objections
+    assert (problem.code, problem.severity) == ("INVALID_SKILL_FILE", "error")
+    assert problem.where == 'files[".claude/skills/review/SKILL.md"]:3:1'
+    with Scenario() as scenario, pytest.raises(RequestRefused):
+        scenario.start(source=json.dumps(raw), script={"default": {"text": "ok"}}, files=files)
+    unused = admitted(document({"a": {}}), files=files)
+    defined = admitted({**raw, "skills": {"review": {"instruction": "Look."}}}, files=files)
+    optional = admitted({**raw, "skills": {"review": {"optional": True}}}, files=files)
+    for plan in (unused, defined, optional):
+        assert plan.objections == ()
+        assert "INVALID_SKILL_FILE" in [one.code for one in plan.warnings]
+    assert "UNKNOWN_SKILL" in [one.code for one in optional.warnings]

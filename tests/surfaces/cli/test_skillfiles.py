@@ -173,15 +173,31 @@ def test_files_that_are_no_good_are_told_of_and_passed_over(place: Place) -> Non
     os.mkfifo(place.folder / ".sweny/skills/review/SKILL.md")
     (place.folder / ".gemini/skills/review").mkdir(parents=True)
     (place.folder / ".gemini/skills/review/SKILL.md").write_bytes(b"\xff\xfe")
-    found = order_of(place)
-    assert "files" not in found.message
-    assert codes(found) == [
+    with pytest.raises(RequestRefused) as caught:
+        order_of(place)
+    expected = [
         ("INVALID_SKILL_FILE", ".sweny/skills/review/SKILL.md"),
-        ("INVALID_SKILL_FILE", ".claude/skills/desk/SKILL.md"),
         ("INVALID_SKILL_FILE", ".claude/skills/review/SKILL.md"),
         ("INVALID_SKILL_FILE", ".agents/skills/review/SKILL.md"),
         ("INVALID_SKILL_FILE", ".gemini/skills/review/SKILL.md"),
+        ("INVALID_SKILL_FILE", ".claude/skills/desk/SKILL.md"),
     ]
+    assert [(one.code, one.where) for one in caught.value.problems] == expected
+    assert {one.severity for one in caught.value.problems} == {"error"}
+    absent = {name: {"optional": True} for name in ("review", "desk")}
+    place.write("flows/deep/w.yaml", json.dumps(document({"a": {"skills": ["review", "desk"]}}, skills=absent)))
+    found = order_of(place)
+    assert "files" not in found.message
+    assert codes(found) == expected
+
+
+def test_a_file_that_is_no_good_does_no_harm_beside_one_that_is(place: Place) -> None:
+    skill(place, ".claude", "review", "no front matter")
+    skill(place, ".agents", "review")
+    place.write("flows/deep/skills.yaml", [{"id": "desk", "name": "D", "description": "d", "category": "general"}])
+    found = order_of(place)
+    assert list(found.message["files"]) == [".agents/skills/review/SKILL.md"]
+    assert codes(found) == [("INVALID_SKILL_FILE", ".claude/skills/review/SKILL.md")]
 
 
 def test_links_may_not_lead_out_of_the_project(place: Place, tmp_path: Path) -> None:
@@ -192,6 +208,10 @@ def test_links_may_not_lead_out_of_the_project(place: Place, tmp_path: Path) -> 
     (place.folder / ".claude/skills/review/SKILL.md").symlink_to(outside)
     (place.folder / ".agents").mkdir()
     (place.folder / ".agents/skills").symlink_to(place.folder / ".claude/skills")
+    with pytest.raises(RequestRefused, match="is a link to a file outside of the project"):
+        order_of(place)
+    absent = {"review": {"optional": True}}
+    place.write("flows/deep/w.yaml", json.dumps(document({"a": {"skills": ["review", "desk"]}}, skills=absent)))
     found = order_of(place)
     assert "the secret" not in json.dumps(found.message)
     assert list(found.message["files"]) == [".claude/skills/desk/SKILL.md"]
