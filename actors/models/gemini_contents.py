@@ -10,6 +10,8 @@ from callboard.actors.models.call_ids import UNNAMED, with_fit_ids
 from callboard.actors.models.model import ModelTurn
 from callboard.actors.models.request_parts import (
     ATTACHED,
+    SIGNATURES,
+    SUBSTITUTE,
     Request,
     api_names,
     asked_schema,
@@ -68,7 +70,7 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
         config["safety_settings"] = [
             {"category": _category(name), "threshold": threshold} for name, threshold in settings.items()
         ]
-    contents = _contents(with_fit_ids(turn.messages), names, attached=ATTACHED not in without)
+    contents = _contents(with_fit_ids(turn.messages), names, without)
     params = {"model": turn.model, "contents": contents, "config": config}
     return request(turn, params, names)
 
@@ -87,13 +89,17 @@ def _tool(spec: ToolSpec, names: Mapping[str, str]) -> dict[str, Any]:
     return tool
 
 
-def _contents(messages: Sequence[Message], names: Mapping[str, str], *, attached: bool) -> list[dict[str, Any]]:
+def _contents(messages: Sequence[Message], names: Mapping[str, str], without: Collection[str]) -> list[dict[str, Any]]:
+    attached = ATTACHED not in without
     contents: list[dict[str, Any]] = []
     called: dict[str, str] = {}
     for message in messages:
         called |= {part.id: names[part.tool] for part in message.parts if isinstance(part, ToolUse)}
         placed = in_place(message, _parts_of if attached else lambda _thought: [])
-        if parts := list(_parts(placed, names, called, attached=attached)):
+        parts = list(_parts(placed, names, called, attached=attached))
+        if SIGNATURES in without or not attached:
+            _sign_first_call(parts)
+        if parts:
             contents.append({"role": _ROLES[message.role], "parts": parts})
     return contents
 
@@ -120,6 +126,12 @@ def _parts(
             case ToolOutput(id=id, output=output, error=error):
                 answer = {"output": output} if error is None else {"error": error_text(error)}
                 yield {"function_response": {**_id(id), "name": called.get(id, id), "response": answer}}
+
+
+def _sign_first_call(parts: list[dict[str, Any]]) -> None:
+    """Substitute the signature of a message's first call, which has that of all its calls."""
+    call = next((part for part in parts if "function_call" in part), {"thought_signature": b""})
+    call.setdefault("thought_signature", SUBSTITUTE.encode())
 
 
 def _id(id: str) -> dict[str, str]:

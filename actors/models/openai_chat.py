@@ -16,6 +16,8 @@ from callboard.actors.models.model import ModelTurn, ProviderReply
 from callboard.actors.models.openai_chat_calls import ChatCalls
 from callboard.actors.models.request_parts import (
     ATTACHED,
+    SIGNATURES,
+    SUBSTITUTE,
     Request,
     api_names,
     asked_schema,
@@ -81,11 +83,12 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
     """
     native = None if SCHEMA in without else native_schema(asked_schema(turn), OPENAI)
     names = api_names(turn)
-    messages = [{"role": "system", "content": text} for text in _system(turn, tell_schema=native is None)]
-    attached = ATTACHED not in without
-    messages += [
-        shaped for message in with_fit_ids(turn.messages) for shaped in _messages(message, names, attached=attached)
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": text} for text in _system(turn, tell_schema=native is None)
     ]
+    for message in with_fit_ids(turn.messages):
+        shaped = _messages(message, names, attached=ATTACHED not in without)
+        messages += _sign_first_call(shaped) if SIGNATURES in without else shaped
     params: dict[str, Any] = {"model": turn.model, "messages": messages}
     if "stream_options" not in without:
         params["stream_options"] = {"include_usage": True}
@@ -141,6 +144,13 @@ def _messages(message: Message, names: Mapping[str, str], *, attached: bool) -> 
         told = {**own, "role": message.role, "content": content}
         shaped.append({**told, "tool_calls": calls} if calls else told)
     return shaped
+
+
+def _sign_first_call(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Substitute the signature of a message's first call, where Google's endpoint has it."""
+    for call in [message["tool_calls"][0] for message in messages if "tool_calls" in message]:
+        call.setdefault("extra_content", {"google": {"thought_signature": SUBSTITUTE}})
+    return messages
 
 
 def _members(thought: str) -> dict[str, Any]:

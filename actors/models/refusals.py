@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Mapping
 from functools import cache
 
-from callboard.actors.models.request_parts import ATTACHED
+from callboard.actors.models.request_parts import ATTACHED, SIGNATURES
 from callboard.actors.models.request_retries import TryFailed
 from callboard.bus.model_parameters import TEMPERATURE
 from callboard.lib.json_types import JSON
@@ -34,6 +34,9 @@ _SCHEMA_WORDS = re.compile(
     re.IGNORECASE,
 )
 """Words of errors about the schema of an answer, whatever the parameter's name is."""
+
+_UNSIGNED = re.compile(r"missing (?:a |the )?`?thought[ _]?signature", re.IGNORECASE)
+"""Words of errors about calls that lack their signature, such as those of another model before a fork."""
 
 _REFUSED = "model.bad_request"
 _MAY_REFUSE = frozenset({_REFUSED, "model.unknown", "model.bad_reply", "model.overloaded"})
@@ -79,7 +82,9 @@ class Refusals:
         words, place = failed.failure.message, str(details.get("param") or "")
         param = place.partition(".")[0]
         refused = self._find_parameter(param, words, [name for name in sent if name in self._dispensable])
-        if not refused and self._refuses_attached(f"{place} {words}", failed, sent, without):
+        if failed.failure.code == _REFUSED and _UNSIGNED.search(words) and SIGNATURES not in without:
+            without.add(SIGNATURES)
+        elif not refused and self._refuses_attached(f"{place} {words}", failed, sent, without):
             never = self._attached_by_model and _NEVER.search(words)
             (self._by_model.setdefault(model, set()) if never else without).add(ATTACHED)
         elif refused and _TOGETHER.search(words):

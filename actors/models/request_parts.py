@@ -20,6 +20,12 @@ TOOL_NAME_CHARS_MAX = 64
 ATTACHED = "attachments"
 """The part of a request that can be omitted: what the provider attached to earlier messages and calls."""
 
+SIGNATURES = "signatures"
+"""The signatures of calls that another model made: a request without them has `SUBSTITUTE` in their place."""
+
+SUBSTITUTE = "skip_thought_signature_validator"
+"""What newer models of Gemini accept as the signature of a call that they did not make themselves."""
+
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _FIRST = re.compile(r"[a-zA-Z_]")
 

@@ -1,6 +1,7 @@
 """Attachments to messages and calls are recorded with the turn and sent back unchanged, over each API; and an answer
 that a provider pauses goes on."""
 
+from base64 import b64decode
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,8 +14,9 @@ from callboard.actors.models.gemini import GeminiModel
 from callboard.actors.models.model import Model, ModelFailed, ModelTurn, ProviderReply
 from callboard.actors.models.openai import OpenAIModel
 from callboard.actors.models.paused_turns import COMMENTARIES_MAX, PAUSES_MAX
+from callboard.actors.models.request_parts import SUBSTITUTE
 from callboard.actors.models.request_retries import RetryPolicy
-from callboard.bus.effects import Message, Text, ToolOutput, ToolSpec, user
+from callboard.bus.effects import Message, Text, ToolOutput, ToolSpec, ToolUse, user
 from tests.support import gemini_api, messages_api, openai_api
 from tests.support.messages_api import redacted_block, start, stop, text_block, thinking_block, tool_block
 from tests.support.model_api import Answer, ModelApi, model_api, refusing, streaming
@@ -462,6 +464,24 @@ async def test_signatures_of_texts_and_calls_are_sent_back_at_their_parts() -> N
         {"functionCall": {"name": "f", "args": {}}, "thoughtSignature": "c2lnMg=="},
         {"functionCall": {"name": "g", "args": {}}},
     ]
+
+
+UNSIGNED = "Function call is missing a thought_signature in functionCall parts."
+
+
+async def test_calls_of_another_model_get_a_substitute_for_their_signature_once_it_is_required() -> None:
+    calls = [ToolUse(id, "f", {}) for id in "ab"]
+    turn = a_turn(Message("assistant", [*calls]), Message("user", [ToolOutput(id, output="ok") for id in "ab"]))
+    refused = gemini_api.failing(400, "INVALID_ARGUMENT", UNSIGNED)
+    async with provider("gemini", refused, DONE["gemini"]) as (model, server):
+        assert (await ask(model, turn)).tries == 2
+    first, second = server.requests[1].body["contents"][1]["parts"]
+    assert (b64decode(first["thoughtSignature"]), "thoughtSignature" in second) == (SUBSTITUTE.encode(), False)
+    async with provider("openai-chat", openai_api.failing(400, None, UNSIGNED), DONE["openai-chat"]) as (model, server):
+        assert (await ask(model, turn)).tries == 2
+    first, second = server.requests[1].body["messages"][1]["tool_calls"]
+    assert first["extra_content"] == {"google": {"thought_signature": SUBSTITUTE}}
+    assert "extra_content" not in second
 
 
 async def test_a_signature_behind_a_final_text_is_sent_back() -> None:
