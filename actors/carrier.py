@@ -11,6 +11,7 @@ import anyio
 import msgspec
 from msgspec import Struct, field
 
+from callboard.actors.code_loop import CodeLoop
 from callboard.actors.lending.variables import Lent
 from callboard.actors.models.handed_over import HandedOver, HandedReply
 from callboard.actors.models.model import Model, ModelFailed, ModelTurn, ProviderReply, Retrying, SpokenReply
@@ -177,7 +178,8 @@ class EffectFailed(Exception):
 class Carrier:
     """Carries out the effects of one run. ``permits`` says what its toolboxes may have the worker run, ``propagates``
     whether the span of an effect is passed on to the service that it asks, ``waits`` which waits for a provider a run
-    makes as timers, ``lanes`` limit the turns that code performs."""
+    makes as timers, ``lanes`` limit the turns that code performs, and ``code`` is the loop on which it does, by default
+    the worker's."""
 
     permits: Permits = EVERYTHING
 
@@ -194,6 +196,7 @@ class Carrier:
         waits: Waits | None = None,
         lanes: Lanes | None = None,
         answers: PartialAnswers | None = None,
+        code: CodeLoop | None = None,
     ) -> None:
         self.tools = tools
         self.permits = permits
@@ -205,6 +208,7 @@ class Carrier:
         self._waits = waits or Waits()
         self._lanes = lanes or Lanes()
         self._answers = answers or PartialAnswers()
+        self._code = code
 
     async def carry(self, job: Job, sessions: Sessions, reporter: Reporter) -> Payload:
         """Carry an effect out and return its outcome; failures that have a code become part of it."""
@@ -267,7 +271,7 @@ class Carrier:
     async def _model_of(self, job: Job, call: ev.ModelCall) -> tuple[Model, str]:
         """Return the model of a turn, and the provider's name for it: a stand-in, code, or one of the worker."""
         if isinstance(job.work, TurnWork) and call.provider not in STAND_INS:
-            return HandedOver(job.work, job.ref.run, self._lanes), call.model
+            return HandedOver(job.work, job.ref.run, self._lanes, code=self._code), call.model
         return await self._models(call.model)
 
     async def _tool(self, job: Job, call: ev.ToolCall, sessions: Sessions, reporter: Reporter) -> ev.ToolResult:

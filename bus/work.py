@@ -21,7 +21,7 @@ Demand = Callable[[str, Mapping[str, Any]], bool]
 
 
 class Work(Struct, frozen=True):
-    """A call of the function ``name``. One that ``is_coroutine`` runs on the worker's loop, all others on a thread.
+    """A call of the function ``name``: on the worker's code loop if it ``is_coroutine``, else on a thread.
 
     ``encode`` makes the JSON of what the function returns; it raises ValueError or TypeError if there is none.
     ``retryable`` says of an exception whether another attempt may help. ``first`` is the effect key of the first

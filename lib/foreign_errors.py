@@ -23,7 +23,8 @@ def is_foreign(error: BaseException) -> bool:
         case BaseExceptionGroup():
             return all(isinstance(one, GeneratorExit) or is_foreign(one) for one in error.exceptions)
         case asyncio.CancelledError():
-            task = asyncio.current_task()
+            # On a thread without a loop nobody cancels.
+            task = asyncio.current_task() if asyncio._get_running_loop() is not None else None  # pyright: ignore
             return task is None or not task.cancelling()
         case KeyboardInterrupt():
             return not _is_from_signal(error)

@@ -7,7 +7,9 @@ class, or by those of its cause, so that nothing here needs an import of any SDK
 Codes besides those of the port: ``model.raised``, the code raised an exception that is not a failure of a provider.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -15,6 +17,7 @@ import msgspec
 import structlog
 from msgspec import Struct
 
+from callboard.actors.code_loop import HELD_S, CodeHeld, CodeLoop
 from callboard.actors.models.model import ModelTurn, OnRetry, OnText, ProviderReply, unheard
 from callboard.actors.models.request_retries import RetryPolicy, TryFailed, with_retries
 from callboard.actors.models.trouble import code_of_status, entry_of, try_failed
@@ -50,8 +53,11 @@ class HandedReply(ProviderReply, frozen=True):
 class HandedOver:
     """A model whose turn is performed by a function that came with it. One is made for each turn."""
 
-    def __init__(self, work: TurnWork, run: str, lanes: Lanes, retry: RetryPolicy | None = None) -> None:
+    def __init__(
+        self, work: TurnWork, run: str, lanes: Lanes, retry: RetryPolicy | None = None, code: CodeLoop | None = None
+    ) -> None:
         self.provider = work.provider
+        self._code = code
         self._work = work
         self._run = run
         self._lanes = lanes
@@ -59,7 +65,7 @@ class HandedOver:
 
     async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> HandedReply:
         """Perform the turn; see `callboard.actors.models.model.Model`."""
-        attempt = _Attempt(self._work, self._run, turn, on_text)
+        attempt = _Attempt(self._work, self._run, turn, on_text, self._code)
         lane = self._lanes.lane(self.provider)
         return await with_retries(self._retry, attempt.make, on_retry, lane=lane, model=turn.model)
 
@@ -71,6 +77,7 @@ class _Attempt(Struct):
     run: str
     turn: ModelTurn
     on_text: OnText
+    code: CodeLoop | None
     number: int = 0
 
     async def make(self) -> HandedReply:
@@ -92,7 +99,10 @@ class _Attempt(Struct):
             self.on_text(text)
 
         try:
-            reply = await self.work.call(on_text)
+            reply = await self._call(on_text)
+        except CodeHeld as error:
+            message = f"the code has computed or blocked for {HELD_S:g} s without awaiting, and was interrupted"
+            raise _failed(RuntimeError(message), self.work.note) from error
         except Exception as error:
             raise (_refused(context) or _failed(error, self.work.note)) from error
         except BaseException as error:
@@ -108,6 +118,17 @@ class _Attempt(Struct):
         members = {name: getattr(reply, name) for name in TurnReply.__struct_fields__}
         members["first_chunk_ms"] = first_chunk_ms
         return HandedReply(**members, unmetered=not reply.usage.tokens)
+
+    async def _call(self, on_text: OnText) -> TurnReply:
+        if self.code is None:
+            return await self.work.call(on_text)
+        loop = asyncio.get_running_loop()
+
+        def on_text_here(text: str) -> None:
+            with suppress(RuntimeError):  # the worker has ended
+                loop.call_soon_threadsafe(on_text, text)
+
+        return await self.code.perform(lambda: self.work.call(on_text_here))
 
 
 def _refused(context: WorkContext) -> TryFailed | None:
@@ -165,4 +186,4 @@ def _status(error: Exception) -> int | None:
 
 
 def _unheard(_message: str) -> None:
-    """Nobody hears what is reported."""
+    """Ignore a report."""

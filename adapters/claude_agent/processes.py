@@ -372,7 +372,7 @@ class Keeper:
         return None
 
     async def start(self, options: ClaudeAgentOptions, made: Made, guarded: Callable[[str, Any], bool]) -> Process:
-        """Start a process; on the worker's loop."""
+        """Start a process; on the code loop of the worker."""
         self.end()
         self._process = process = Process(options, made, guarded)
         await process.open()

@@ -369,8 +369,8 @@ def retries_by_client(model: Model) -> bool:
 
 
 async def _in_context(variables: Context, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run code of the agent on the worker's loop, with the context variables of the workflow's task, by which the SDK
-    knows the run, its spans and its settings."""
+    """Run code of the agent on the worker's code loop, with the context variables of the workflow's task, by which the
+    SDK knows the run, its spans and its settings."""
     context = variables.copy()
     context.run(WORK.set, WORK.get())
     return await asyncio.create_task(work(), context=context)

@@ -21,11 +21,11 @@ class Session:
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Open the server, unless it is open; on the worker's loop.
+        """Open the server, unless it is open on this loop.
 
         :raises Exception: what opening it raises; the next call tries again
         """
-        if self._opened is None:
+        if self._opened is None or self._opened.get_loop() is not asyncio.get_running_loop():
             self._opened = asyncio.get_running_loop().create_future()
             self._release = asyncio.Event()
             self._task = asyncio.create_task(self._hold(self._opened, self._release))

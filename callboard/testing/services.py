@@ -97,7 +97,7 @@ class Services:
         self.pace = Pace(math.inf)
         self._providers = Providers({})
         self._answering = Answering(self.effects_scripted)
-        self._steps = Steps(threads=False)
+        self._steps = Steps()
         self._memory = Memory(InMemory())
 
     @property

@@ -219,7 +219,7 @@ def step(
 ) -> Any:
     """Make a function a step: in a workflow each of its calls is made once, and recorded.
 
-    A coroutine function runs on the worker's loop, any other on a thread. With ``process`` it runs in a separate
+    A coroutine function runs on the worker's code loop, any other on a thread. With ``process`` it runs in a separate
     process, which can be killed. A call that raises one of ``retry_on`` is repeated up to ``retries`` times, after
     ``backoff``, which doubles. ``timeout`` bounds each attempt; ``concurrency`` bounds the concurrent calls of the step
     in one run. Durations are seconds, or texts such as ``30s``.

@@ -10,6 +10,7 @@ import msgspec
 from nats.aio.client import Client
 
 from callboard.actors.carrier import Carrier, EffectFailed, Job
+from callboard.actors.code_loop import CodeLoop
 from callboard.actors.fetch import FetchRules
 from callboard.actors.kinds import channel, service
 from callboard.actors.kinds.code import Code
@@ -136,7 +137,8 @@ class Services:
         self._providing = Providing(config.providers, self.outgoing, self._lender.env)
         self._providers = Providers(self._providing.offered)
         self._code = Code(config.code)
-        self._steps = Steps()
+        self._code_loop = CodeLoop()
+        self._steps = Steps(self._code_loop)
         self.answers = PartialAnswers()
         self._kept = KeyValueStore(nc, bucket_of(log.subjects), config.replicas)
         self._texts = _text_store(config.vectors, bucket_of(log.subjects))
@@ -299,6 +301,7 @@ class Services:
             propagates=tracecontext.propagates(self._env),
             lanes=self._models.lanes,
             answers=self.answers,
+            code=self._code_loop,
         )
 
     def _memory(self, model: str) -> Memory:
@@ -319,11 +322,12 @@ class Services:
         return (await self.outgoing.request(tenant, subject, payload, timeout, tracecontext.headers())).data
 
     async def aclose(self) -> None:
-        """Close models, providers, the sandbox and the text store."""
+        """Close models, providers, the sandbox, the text store and the code loop."""
         await self._models.aclose()
         await self._providers.aclose()
         await self._code.aclose()
         await self._texts.aclose()
+        await self._code_loop.aclose()
 
 
 def _text_store(settings: VectorSettings, namespace: str) -> Exact | PgVector | Qdrant:

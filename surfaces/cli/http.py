@@ -86,7 +86,7 @@ async def serve_http_child(process_options: "ProcessOptions") -> None:
     import anyio
 
     from callboard.service.client.connection import open_connection
-    from callboard.surfaces.cli.child_processes import watch_parent
+    from callboard.surfaces.cli.child_processes import reporting_life, watch_parent
 
     assert process_options.listener is not None
     config = process_options.config
@@ -95,6 +95,7 @@ async def serve_http_child(process_options: "ProcessOptions") -> None:
         bound.setblocking(False)
         async with (
             watch_parent(),
+            reporting_life(),
             open_connection(config, NAME, gaps_expected=True) as connection,
             _serve_api(config, connection, bound),
         ):

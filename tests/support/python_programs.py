@@ -324,7 +324,7 @@ def hands_for(tree: Tree, log: CrashingLog, *, cancel_at: int | None = None, alw
     guard.install()
     rests = itertools.count()
     said: set[str] = set()
-    steps = Steps(threads=False)
+    steps = Steps()
     harness = RunHarness(
         {"p": play_of(workflow_of(tree)), "child": _child},
         log=log,

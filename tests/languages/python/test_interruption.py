@@ -13,8 +13,10 @@ import anyio
 import pytest
 import structlog
 
-from callboard import ask, progress, unsafe
+from callboard import ask, progress, step, unsafe
+from callboard.actors.code_loop import CodeLoop
 from callboard.actors.kinds.step import Steps
+from callboard.bus import events as ev
 from callboard.bus.log.memory import MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.python import interruption
@@ -88,7 +90,7 @@ async def performed(play: Any) -> tuple[Any, Any]:
     """Perform a run under a watchdog, and then another one; return how both ended. Replay the first one."""
     pace = Pace()
     plays = {"blocks": play_of(play), "quick": play_of(quick)}
-    harness = RunHarness(plays, log=MemoryLog(), pace=pace, kinds={"step": Steps(threads=False).carry})
+    harness = RunHarness(plays, log=MemoryLog(), pace=pace, kinds={"step": Steps().carry})
     ends: list[Any] = []
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(Watchdog(lambda: pace.doing, held_s=0.1, beat_s=0.02).run)
@@ -167,7 +169,7 @@ async def test_a_replay_on_a_slow_machine_is_not_interrupted(heard: list[dict[st
         return await ask("Ship?", bool)
 
     pace = Pace()
-    kinds = {"step": Steps(threads=False).carry}
+    kinds = {"step": Steps().carry}
     harness = RunHarness({"p": play_of(slower)}, log=MemoryLog(), pace=pace, kinds=kinds)
     ref = await harness.accept("p")
     assert await harness.perform(ref) == "parked"
@@ -178,3 +180,71 @@ async def test_a_replay_on_a_slow_machine_is_not_interrupted(heard: list[dict[st
         tasks.cancel_scope.cancel()
     assert any(entry["event"] == "loop.held" for entry in heard)
     assert end_of(await harness.events(ref)).output is True
+
+
+class Report:
+    """A result of a step, whose JSON is made by code."""
+
+    def model_dump(self, **_options: Any) -> dict[str, int]:
+        return {"thread": threading.get_ident()}
+
+
+class Endless:
+    """A result of a step, whose JSON takes without end to make."""
+
+    def model_dump(self, **_options: Any) -> None:
+        while True:
+            pass
+
+
+@step
+async def compute() -> None:
+    await computing()
+
+
+@step
+async def return_endless() -> Any:
+    return Endless()
+
+
+@step
+async def report_as_coroutine() -> Any:
+    return Report()
+
+
+@step
+def report_as_function() -> Any:
+    return Report()
+
+
+async def perform_with_code_loop(called: Any) -> Any:
+    """Perform a run that calls a step, with a loop of its own for coroutine steps; return the outcome of the step."""
+
+    async def play() -> Any:
+        return await called()
+
+    code = CodeLoop(look_s=0.005)
+    harness = RunHarness({"play": play_of(play)}, log=MemoryLog(), kinds={"step": Steps(code).carry})
+    with anyio.fail_after(PATIENCE_S):
+        ref = await harness.accept("play", run="r")
+        await harness.perform(ref)
+    await code.aclose()
+    return next(
+        found for event in await harness.events(ref) if isinstance(found := ev.payload_of(event), ev.EffectResult)
+    )
+
+
+@pytest.mark.parametrize(("endless", "place"), [(compute, "in computing"), (return_endless, "in model_dump")])
+async def test_a_step_that_computes_without_end_fails_with_its_place(
+    heard: list[dict[str, Any]], endless: Any, place: str
+) -> None:
+    outcome = await perform_with_code_loop(endless)
+    assert outcome.error.code == "step.blocking"
+    assert place in outcome.error.details["traceback"]
+    assert not [entry for entry in heard if entry["event"] == "loop.held"]
+
+
+@pytest.mark.parametrize("reporting", [report_as_coroutine, report_as_function])
+async def test_the_json_of_a_result_is_made_where_the_step_has_run(reporting: Any) -> None:
+    outcome = await perform_with_code_loop(reporting)
+    assert outcome.value["thread"] != threading.get_ident()

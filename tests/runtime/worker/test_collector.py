@@ -113,7 +113,7 @@ async def test_a_run_that_leaves_memory_needs_no_collector(
         left.extend(map(weakref.ref, (stage, stage.waits, stage.driver)))
         return await play(stage)
 
-    harness = harness_for(watched, kinds={"step": Steps(threads=False).carry})
+    harness = harness_for(watched, kinds={"step": Steps().carry})
     actor = harness.actor(await harness.accept("p"))
     gc.disable()
     try:
