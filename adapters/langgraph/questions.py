@@ -17,6 +17,7 @@ from langgraph.types import interrupt
 from pydantic import AfterValidator
 
 from callboard.adapters.langgraph.greenlets import wait_for
+from callboard.adapters.langgraph.reviews import reviews_in
 from callboard.adapters.langgraph.scopes import Place
 from callboard.adapters.langgraph.values import shown
 from callboard.languages.python.in_steps import current_step, refuse_in_step
@@ -40,6 +41,11 @@ _Anything = Annotated[Any, AfterValidator(_refuse_null)]
 
 async def put_question(place: Place, value: Any, schema: Any = None) -> Any:
     """Put the question of an interrupt, and return the answer; one that does not fit ``schema`` is refused."""
+    reviews = reviews_in(place, value, schema)
+    if reviews is not None:
+        if all(one.is_approval for one in reviews.calls):
+            return await reviews.decide(place)
+        schema = schema or reviews.answers
     data = shown(value)
     known: dict[str, Any] = data if isinstance(data, dict) else {}
     texts = (known.get(name) for name in _TEXTS)

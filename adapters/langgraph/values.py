@@ -4,15 +4,14 @@ Plain values are as they are, messages have LangChain's own form, the rest that 
 have their type and arguments.
 """
 
-import sys
 from base64 import b64decode, b64encode
-from importlib import import_module
 from typing import Any
 
 from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.store.base import GetOp, Item, ListNamespacesOp, MatchCondition, PutOp, SearchItem, SearchOp
 
+from callboard.adapters import tool_errors
 from callboard.languages.python.serializers import orders_sets
 from callboard.languages.python.values import plain_json
 from callboard.lib.json_types import JSON
@@ -105,24 +104,9 @@ def shown(value: Any) -> JSON:
 
 def encode_error(error: Exception) -> JSON:
     """Return the JSON of an exception; None if it could not be made again."""
-    kind = type(error)
-    try:
-        again = kind(*error.args)
-        found: JSON = {"type": f"{kind.__module__}:{kind.__qualname__}", "args": encode(list(error.args))}
-    except Exception:
-        return None
-    return found if str(again) == str(error) else None
+    return tool_errors.encode_error(error, encode)
 
 
 def decode_error(noted: Any) -> Exception | None:
     """Make an exception of its JSON; None without JSON, or if its type is not loaded here."""
-    if not isinstance(noted, dict):
-        return None
-    module, _, name = str(noted["type"]).partition(":")  # pyright: ignore
-    # If another thread is importing the module, this waits for it: the type would be missing in half a module.
-    found: Any = import_module(module) if module in sys.modules else None
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    if not isinstance(found, type) or not issubclass(found, Exception):
-        return None
-    return found(*decode(noted["args"]))  # pyright: ignore
+    return tool_errors.decode_error(noted, decode)

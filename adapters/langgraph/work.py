@@ -19,7 +19,8 @@ from langgraph.store.base import BaseStore, Op, Result
 from callboard.adapters.langgraph.greenlets import wait_for
 from callboard.adapters.langgraph.questions import StepScratchpad, put_question
 from callboard.adapters.langgraph.scopes import Place, current_place
-from callboard.adapters.langgraph.values import decode, decode_error, encode, encode_error
+from callboard.adapters.langgraph.values import decode, encode, encode_error
+from callboard.adapters.tool_errors import raised_in
 from callboard.bus.work import Work
 from callboard.languages.language import Failed
 from callboard.languages.python.approvals import demands_of
@@ -87,9 +88,7 @@ async def _perform(
     )
     outcome = await loop.effect(node, node.call("step", "step", asked, work=work))
     if isinstance(outcome, Failed):
-        failed = StepFailed(outcome.error)
-        details: Any = outcome.error.details
-        raise decode_error(details.get("native") if isinstance(details, dict) else None) or failed from failed  # pyright: ignore
+        raise raised_in(StepFailed(outcome.error), decode)
     found: Any = outcome.value
     return found
 

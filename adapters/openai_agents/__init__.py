@@ -9,7 +9,7 @@ from callboard.adapters.versions import require
 require("openai-agents", extra="openai-agents", at_least="0.24", below="1")
 
 from callboard.adapters.openai_agents.in_steps import refuse_approvals  # noqa: E402
-from callboard.adapters.openai_agents.mcp_servers import CallboardMCPServer  # noqa: E402
+from callboard.adapters.openai_agents.mcp_servers import CallboardMCPServer, refuse_connections  # noqa: E402
 from callboard.adapters.openai_agents.run_config import callboard_run_config  # noqa: E402
 from callboard.adapters.openai_agents.sessions import CallboardSession, RecordedSession  # noqa: E402
 from callboard.adapters.openai_agents.tracing import install  # noqa: E402
@@ -18,3 +18,4 @@ __all__ = ["CallboardMCPServer", "CallboardSession", "RecordedSession", "callboa
 
 install()
 refuse_approvals()
+refuse_connections()

@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Mapping
+from functools import wraps
 from typing import Any
 
 from agents.agent import AgentBase
-from agents.mcp import MCPServer, MCPServerStdio, MCPServerStreamableHttp
+from agents.mcp import MCPServer, MCPServerSse, MCPServerStdio, MCPServerStreamableHttp
 from agents.run_context import RunContextWrapper
 from mcp.types import CallToolResult, GetPromptResult, ListPromptsResult, TextContent
 from mcp.types import Tool as MCPTool
@@ -13,7 +14,7 @@ from msgspec import Struct
 
 from callboard.bus.effects import McpTools, ToolSpec
 from callboard.languages.language import Failed, Node, Toolbox
-from callboard.languages.python.errors import StepFailed
+from callboard.languages.python.errors import NotInWorkflow, StepFailed
 from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.lib.canonical_json import canonical
 from callboard.lib.json_types import JSON
@@ -29,6 +30,27 @@ class _Open(Struct):
     @property
     def specs(self) -> Mapping[str, ToolSpec]:
         return {one.name: one for one in self.toolbox.specs}
+
+
+def refuse_connections() -> None:
+    """Refuse the SDK's own servers in workflows: their connections are input and output."""
+    for kind in (MCPServerStdio, MCPServerSse, MCPServerStreamableHttp):
+        for name in ("connect", "list_tools", "call_tool"):
+            setattr(kind, name, _outside_only(kind, getattr(kind, name)))
+
+
+def _outside_only(kind: type, method: Any) -> Any:
+    @wraps(method)
+    async def call(self: MCPServer, *args: Any, **named: Any) -> Any:
+        if current_loop() is not None:
+            how = 'command=["npx", …]' if kind is MCPServerStdio else 'url="https://…"'
+            raise NotInWorkflow(
+                f"{kind.__name__} {self.name} has its connection in the workflow, where nothing records it: use "
+                f'CallboardMCPServer(McpTools("{self.name}", {how})) in its place, whose connection the worker has'
+            )
+        return await method(self, *args, **named)
+
+    return call
 
 
 class CallboardMCPServer(MCPServer):

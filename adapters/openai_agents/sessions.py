@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agents import TResponseInputItem
-from agents.memory import Session, SessionSettings
+from agents.memory import Session, SessionSettings, is_openai_responses_compaction_aware_session
 from msgspec.structs import replace
 
 from callboard.bus.work import Work
@@ -86,8 +86,14 @@ class CallboardSession(_InWorkflow):
 class RecordedSession(_InWorkflow):
     """A session of the SDK whose operations are steps of the workflow; outside of workflows they are as before.
 
-    A worker that crashes while it adds items adds them again, so the session may then have them twice.
+    A worker that crashes while it adds items adds them again, so the session may then have them twice. A session that
+    the SDK compacts is compacted, also as a step.
     """
+
+    def __new__(cls, session: Session) -> "RecordedSession":
+        if cls is RecordedSession and is_openai_responses_compaction_aware_session(session):
+            return object.__new__(_CompactedSession)
+        return object.__new__(cls)
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -127,3 +133,16 @@ class RecordedSession(_InWorkflow):
         if isinstance(outcome, Failed):
             raise StepFailed(outcome.error)
         return outcome.value
+
+
+class _CompactedSession(RecordedSession):
+    """A session whose history the SDK compacts, by a request to OpenAI."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        # By this the SDK compares the items that it compacts.
+        self._ignore_ids_for_matching = getattr(session, "_ignore_ids_for_matching", False)
+
+    async def run_compaction(self, args: Any = None) -> None:
+        session: Any = self._session
+        await self._perform("run_compaction", lambda: session.run_compaction(args), {"args": plain_json(args)})

@@ -37,6 +37,7 @@ from msgspec import Struct
 
 from callboard.adapters.openai_agents.run_contexts import CancelledItself, in_context
 from callboard.adapters.shared_objects import Changes, Shared
+from callboard.adapters.tool_errors import encode_error, raised_in
 from callboard.bus.effects import ToolSpec
 from callboard.bus.work import Work
 from callboard.languages.agent import Refusal
@@ -188,6 +189,7 @@ class _Durable(Struct, frozen=True):
             encode=plain_json,
             retryable=lambda _error: False,
             first=node.key("step"),
+            note=encode_error,
             demands=demands_of(self.calls.approvals),
         )
         request: JSON = {"step": self.tool.name, "arguments": given}
@@ -197,7 +199,7 @@ class _Durable(Struct, frozen=True):
             if failed.type == CancelledItself.__name__:
                 # The SDK tells the model of it.
                 raise asyncio.CancelledError
-            raise failed
+            raise raised_in(failed)
         recorded: Any = outcome.value
         changes: Changes = recorded.get("context", {})
         shared.apply(changes)

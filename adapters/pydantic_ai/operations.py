@@ -47,12 +47,13 @@ from callboard.adapters.pydantic_ai.messages import name_of, reply_of, request_o
 from callboard.adapters.pydantic_ai.model_errors import make_error, note
 from callboard.adapters.pydantic_ai.sessions import Sessions
 from callboard.adapters.shared_objects import Changes, Shared
+from callboard.adapters.tool_errors import encode_error, raised_in
 from callboard.bus.effects import ToolSpec
 from callboard.bus.events import ModelResult
 from callboard.bus.work import WORK, TurnReply, Work
 from callboard.languages.language import Failed, Node, Ok
 from callboard.languages.python.approvals import Approve, check_hosted_tools
-from callboard.languages.python.errors import ModelFailed
+from callboard.languages.python.errors import ModelFailed, StepFailed
 from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.model_turns import ModelTurns, OnText
 from callboard.languages.python.steps import BACKOFF_S, Attempts, seconds
@@ -315,10 +316,14 @@ class Operation(BoundDurableOperation[Any, Any, Any]):
                 first=node.key("step"),
                 attempt=attempt,
                 timeout_s=settings.timeout_s,
+                note=encode_error,
             )
             return node.call(slot, "step", request, work=work)
 
-        recorded: Any = await Attempts(settings.retries, settings.backoff_s).make(loop, node, effect)
+        try:
+            recorded: Any = await Attempts(settings.retries, settings.backoff_s).make(loop, node, effect)
+        except StepFailed as failed:
+            raise raised_in(failed) from failed.__cause__
         if isinstance(recorded, dict) and recorded.get("kind") == WITH_USAGE:
             ctx.usage.incr(USAGE.validate_python(recorded["usage"]))
             if shared is not None:

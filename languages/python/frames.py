@@ -27,9 +27,12 @@ def is_own(file: str) -> bool:
 
 def is_in_bundle(root: str, file: str) -> bool:
     """Return whether a file belongs to the bundle at ``root``."""
-    if not file.startswith(root) or is_own(file):
-        return False
-    return not any(folder in file[len(root.rstrip("/")) :] for folder in _INSTALLED)
+    return file.startswith(root) and not is_own(file) and not is_installed(file[len(root.rstrip("/")) :])
+
+
+def is_installed(file: str) -> bool:
+    """Return whether a file belongs to an installed package."""
+    return any(folder in file for folder in _INSTALLED)
 
 
 def where(root: str, frame: FrameType | None) -> str:

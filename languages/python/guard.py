@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 from callboard.languages.python import waiting
 from callboard.languages.python.errors import NotInWorkflow
 from callboard.languages.python.loop import WorkflowLoop, current_loop
+from callboard.languages.python.remedies import remedy
 from callboard.languages.python.rules import SAME_IN_ALL_PYTHONS
 
 REFUSED = {
@@ -280,7 +281,7 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
 
 
 def _refuse(loop: WorkflowLoop, what: str) -> NoReturn:
-    raise NotInWorkflow(f"the workflow {what} ({loop.where()}): make what does this a @step")
+    raise NotInWorkflow(f"the workflow {what} ({loop.where()}): {remedy()}")
 
 
 def _is_import() -> bool:

@@ -31,6 +31,7 @@ from callboard.languages.python.addresses import Addresses
 from callboard.languages.python.errors import NotInWorkflow, WorkflowFault
 from callboard.languages.python.frames import is_own
 from callboard.languages.python.output import printing
+from callboard.languages.python.remedies import remedy
 from callboard.languages.python.rules import LATEST, SAME_IN_ALL_PYTHONS
 from callboard.lib.foreign_errors import is_foreign
 
@@ -601,7 +602,7 @@ def _clear_callbacks(*futures: Any) -> None:
 
 def _make_refusal(name: str) -> Callable[..., Any]:
     def refuse(*_args: Any, **_named: Any) -> Any:
-        raise NotInWorkflow(f"a workflow's loop has no {name}: what does this belongs into a @step")
+        raise NotInWorkflow(f"a workflow's loop has no {name}: {remedy()}")
 
     return refuse
 

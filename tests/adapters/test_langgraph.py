@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from callboard import NotTaken
 from callboard.bus.effects import Usage
 from callboard.testing import Scenario
 from tests.support.late_modules import LateModule
@@ -244,3 +245,57 @@ def test_mistakes_are_found_when_a_graph_is_made_durable() -> None:
         plays.durable(plays.reading)  # type: ignore[type-var]
     with pytest.raises(ValueError, match="steps names reed, but the nodes of the graph are read, write"):
         plays.durable(plays.reading.compile(), steps=["reed"])
+
+
+ALL = ["approve", "edit", "reject", "respond"]
+
+
+@pytest.mark.parametrize("mode", ["batched", "per_call"])
+@pytest.mark.parametrize(
+    ("answer", "decision"),
+    [
+        ("approve", {"type": "approve"}),
+        (False, {"type": "reject", "message": "a person rejected the call of refund"}),
+    ],
+)
+def test_a_review_of_langchain_is_an_approval(scenario: Scenario, mode: str, answer: Any, decision: Any) -> None:
+    scenario.start(plays.reviewed, input={"calls": "refund", "allowed": ALL, "mode": mode})
+    [asked] = payloads(scenario, "human.asked")
+    assert asked.question == "May graph LangGraph call refund?"
+    assert (asked.request_data["arguments"], asked.request_data["to"]) == ({"cents": 500}, "ada")
+    with pytest.raises(NotTaken):
+        scenario.answer("perhaps")
+    scenario.answer(answer)
+    assert scenario.result.output == ([decision] if mode == "batched" else decision)
+    scenario.crash_everywhere()
+
+
+def test_a_reviewed_call_is_edited(scenario: Scenario) -> None:
+    scenario.start(plays.reviewed, input={"calls": "refund", "allowed": ALL})
+    scenario.answer({"decision": "approve", "arguments": {"cents": 5}})
+    assert scenario.result.output == [{"type": "edit", "edited_action": {"name": "refund", "args": {"cents": 5}}}]
+
+
+def test_a_reviewed_call_that_may_not_be_edited_stays_open(scenario: Scenario) -> None:
+    scenario.start(plays.reviewed, input={"calls": "refund", "allowed": ["approve", "reject"]})
+    with pytest.raises(NotTaken):
+        scenario.answer({"decision": "approve", "arguments": {"cents": 5}})
+    scenario.answer("approve")
+    assert scenario.result.output == [{"type": "approve"}]
+
+
+def test_each_reviewed_call_of_a_turn_is_a_question(scenario: Scenario) -> None:
+    scenario.start(plays.reviewed, input={"calls": "refund close", "allowed": ALL})
+    first, second = keys(scenario, "human.asked")
+    scenario.answer(True, interaction=second).answer({"decision": "reject", "reason": "no"}, interaction=first)
+    rejected = {"type": "reject", "message": "a person rejected the call of refund: no"}
+    assert scenario.result.output == [rejected, {"type": "approve"}]
+
+
+def test_a_review_that_is_no_approval_takes_only_its_decisions(scenario: Scenario) -> None:
+    scenario.start(plays.reviewed, input={"calls": "tell", "allowed": ["respond"]})
+    for answer in ("approve", {"decisions": []}, {"decisions": [{"type": "approve"}]}):
+        with pytest.raises(NotTaken):
+            scenario.answer(answer)
+    scenario.answer({"decisions": [{"type": "respond", "message": "Hello."}]})
+    assert scenario.result.output == [{"type": "respond", "message": "Hello."}]

@@ -1,5 +1,6 @@
 """Agents of Pydantic AI in workflows: unchanged but for one line, each effect recorded once, whatever crashes."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -288,3 +289,18 @@ def test_runs_that_share_the_limit_of_an_agent_do_not_wait_for_each_other(scenar
         assert other.result.status == "completed"
     scenario.answer(True)
     assert scenario.result.status == "completed"
+
+
+def test_hooks_of_the_sdk_get_the_exception_of_a_tool(scenario: Scenario) -> None:
+    said = '{"get_document":"Could not fetch: 404"}'
+    assert asyncio.run(plays.fetched()) == said
+    scenario.start(plays.fetched)
+    assert scenario.result.output == said
+
+
+def test_an_agent_that_is_not_durable_is_refused_with_the_line_that_makes_it_durable(scenario: Scenario) -> None:
+    scenario.start(plays.not_durable)
+    error = scenario.result.error
+    assert error is not None
+    assert error.code == "python.io_in_workflow"
+    assert "capabilities=[Durable()]" in error.message

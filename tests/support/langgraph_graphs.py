@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, NotRequired
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models.chat_models import BaseChatModel
@@ -31,6 +31,7 @@ from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 from pydantic import BaseModel
+from typing_extensions import TypedDict
 
 from callboard import workflow
 from callboard.adapters.langgraph import durable
@@ -572,3 +573,44 @@ marked = durable(reading.compile(), steps=["read"])
 @workflow
 async def pages(file: str, mark: bool) -> list[Any]:
     return contents(await (marked if mark else unmarked).ainvoke({"file": file}))
+
+
+# -- reviews of calls, as LangChain's middleware asks for them ---------------------------------------------------------
+
+
+class ReviewState(MessagesState):
+    told: Any
+
+
+def _asks_for_reviews(state: ReviewState) -> dict:
+    """What `HumanInTheLoopMiddleware` of `langchain.agents` does with the calls of a turn."""
+    names, allowed = state["messages"][-1].text.split(" "), state["told"]
+    requests = [{"name": name, "args": {"cents": 500}, "description": "It costs money."} for name in names]
+    configs = [{"action_name": name, "allowed_decisions": allowed} for name in names]
+    return {"told": interrupt({"action_requests": requests, "review_configs": configs})["decisions"]}
+
+
+class Decided(TypedDict):
+    type: Literal["approve", "reject"]
+    message: NotRequired[str]
+
+
+def _asks_for_a_review(state: ReviewState) -> dict:
+    """What it does with one call, in its mode `per_call`."""
+    request = {"type": "tool_approval", "tool_call_id": "1", "name": "refund", "args": {"cents": 500}}
+    return {"told": interrupt(request, response_schema=Decided)}
+
+
+def _reviewing(node: Any) -> Any:
+    builder = StateGraph(ReviewState)
+    builder.add_node("review", node)
+    builder.add_edge(START, "review")
+    return durable(builder.compile(), to="ada")
+
+
+REVIEWING = {"batched": _reviewing(_asks_for_reviews), "per_call": _reviewing(_asks_for_a_review)}
+
+
+@workflow
+async def reviewed(calls: str, allowed: list[str], mode: str = "batched") -> Any:
+    return (await REVIEWING[mode].ainvoke({"messages": [("user", calls)], "told": allowed}))["told"]

@@ -22,6 +22,7 @@ from agents import (
     output_guardrail,
     trace,
 )
+from agents.mcp import MCPServerStdio
 from agents.testing import ScriptedModel, assistant_message
 from openai.types.shared import Reasoning
 from pydantic import BaseModel
@@ -428,3 +429,48 @@ async def guided() -> list[str]:
     async with CallboardMCPServer(DESK, require_approval={"always": {"tool_names": ["refuse"]}}) as server:
         result = await Runner.run(guide_with(server), "How is it?", run_config=callboard_run_config())
     return [str(item.output) for item in result.new_items if item.type == "tool_call_output_item"]
+
+
+# -- sessions that the SDK compacts, and servers of the SDK ------------------------------------------------------------
+
+
+class CompactedSession(SQLiteSession):
+    """A session that counts how often the SDK has it compacted."""
+
+    compacted = 0
+
+    async def run_compaction(self, args: Any = None) -> None:
+        CompactedSession.compacted += 1
+
+
+@workflow
+async def compacted(file: str) -> None:
+    session = RecordedSession(CompactedSession("ada", file))
+    await Runner.run(friend, "Hi.", session=session, run_config=callboard_run_config())
+
+
+@workflow
+async def with_own_server() -> None:
+    async with MCPServerStdio(params={"command": "cat"}, name="issues") as server:
+        await Runner.run(Agent("Guide", mcp_servers=[server]), "Hi.", run_config=callboard_run_config())
+
+
+class Closed(Exception):
+    pass
+
+
+@function_tool(failure_error_function=None)
+async def closing() -> str:
+    raise Closed("no such order")
+
+
+closing_agent = Agent("Closing", tools=[closing], model=PlayedModel("closing", calls(closing={})))
+
+
+@workflow
+async def cause_of_death() -> str:
+    try:
+        await Runner.run(closing_agent, "Go.", run_config=callboard_run_config())
+    except Exception as error:
+        return f"{type(error).__name__} from {type(error.__cause__).__name__}: {error.__cause__}"
+    return "alive"

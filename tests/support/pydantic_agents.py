@@ -32,7 +32,7 @@ from pydantic_ai import (
     UsageLimitExceeded,
     UsageLimits,
 )
-from pydantic_ai.capabilities import HandleDeferredToolCalls, ProcessHistory
+from pydantic_ai.capabilities import HandleDeferredToolCalls, Hooks, ProcessHistory
 from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.messages import (
     ModelRequest,
@@ -45,12 +45,14 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.models.test import TestModel
+from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
-from callboard import StepFailed, step_context, workflow
+from callboard import step_context, workflow
 from callboard.adapters.pydantic_ai import Durable, durable
 from tests.support.places import TESTS
 
@@ -718,8 +720,8 @@ def explode() -> None:
 async def exploding() -> str:
     try:
         return (await fragile.run("x")).output
-    except StepFailed as failed:
-        return "it broke" if "it broke" in str(failed) else str(failed)
+    except ValueError as failed:
+        return str(failed)
 
 
 # -- a limit of concurrent runs ----------------------------------------------------------------------------------------
@@ -754,3 +756,39 @@ async def gathered() -> int:
 @workflow
 async def limited_payment() -> str:
     return (await limited_clerk.run("Pay.")).output
+
+
+# -- hooks for exceptions of tools, and agents that are not durable ----------------------------------------------------
+
+
+class UpstreamError(Exception):
+    pass
+
+
+hooks: Any = Hooks()
+
+
+@hooks.on.tool_execute_error
+async def tell_of_upstream(ctx: Any, *, call: Any, tool_def: Any, args: Any, error: Exception) -> str:
+    if isinstance(error, UpstreamError):
+        return f"Could not fetch: {error}"
+    raise error
+
+
+fetching: Agent = Agent(TestModel(), name="fetching", capabilities=[hooks, Durable()])
+
+
+@fetching.tool_plain
+async def get_document() -> str:
+    """Get a document."""
+    raise UpstreamError("404")
+
+
+@workflow
+async def fetched() -> str:
+    return (await fetching.run("Get it.")).output
+
+
+@workflow
+async def not_durable() -> str:
+    return (await Agent(OpenAIChatModel("gpt-5", provider=OpenAIProvider(api_key="none"))).run("Hi.")).output

@@ -202,3 +202,8 @@ def test_a_script_stands_in_for_the_models_of_the_sdk() -> None:
         scripted.start(plays.planned, script={"turns": said})
         assert scripted.result.output == {"steps": ["c"], "done": ["Worked."], "hooks": ["agent Worker"]}
     assert len(plays.FRONT.asked) == asked
+
+
+def test_the_exception_of_a_tool_reaches_the_sdk(scenario: Scenario) -> None:
+    scenario.start(plays.cause_of_death)
+    assert scenario.result.output == "UserError from Closed: no such order"

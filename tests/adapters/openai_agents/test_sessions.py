@@ -86,3 +86,22 @@ async def test_a_real_server_in_a_workflow_and_outside(tmp_path: Path) -> None:
         assert "weather" in [tool.name for tool in await server.list_tools()]
         result = await server.call_tool("weather", {"city": "Bonn"})
         assert "21" in result.content[0].text  # pyright: ignore
+
+
+def test_a_session_that_the_sdk_compacts_is_compacted_in_a_step(tmp_path: Path) -> None:
+    plays.CompactedSession.compacted = 0
+    with Scenario(call_steps=True, own_models=True) as scenario:
+        scenario.start(plays.compacted, input={"file": str(tmp_path / "chat.db")})
+        assert scenario.result.status == "completed"
+        steps = [one.request["step"] for one in scenario.payloads("effect.call")]  # pyright: ignore
+        assert steps[-1] == "session.run_compaction"
+        assert plays.CompactedSession.compacted == 1
+
+
+def test_a_server_of_the_sdk_is_refused_in_a_workflow_with_the_one_to_use() -> None:
+    with Scenario(call_steps=True, own_models=True) as scenario:
+        scenario.start(plays.with_own_server)
+        error = scenario.result.error
+        assert error is not None
+        assert error.code == "python.io_in_workflow"
+        assert 'use CallboardMCPServer(McpTools("issues", command=["npx", …]))' in error.message

@@ -3,10 +3,12 @@
 from inspect import stack
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 
 from callboard.languages.python.frames import raised_at, where
+from callboard.languages.python.remedies import remedy
 
 
 def _call(folder: Path, name: str, source: str, *args: object) -> object:
@@ -49,3 +51,24 @@ def test_a_bundle_may_itself_be_an_installed_package(tmp_path: Path) -> None:
     found: list[FrameType] = []
     _call(root, "flows.py", LIBRARY, lambda: found.append(stack()[1].frame))
     assert where(str(root), found[0]) == "flows.py:2 go"
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("langchain_core.language_models.chat_models", "durable(graph)"),
+        ("langgraph.pregel.main", "durable(graph)"),
+        ("pydantic_ai.direct", "by an agent with capabilities=[Durable()]"),
+        ("agents.run", "callboard_run_config()"),
+        ("claude_agent_sdk.client", "callboard.adapters.claude_agent"),
+        ("httpx", "make what does this a @step"),
+    ],
+)
+def test_the_remedy_for_input_and_output_is_that_of_the_library(tmp_path: Path, module: str, line: str) -> None:
+    path = tmp_path / "site-packages" / "library.py"
+    made: dict[str, object] = {"__name__": module}
+    exec(compile(LIBRARY, str(path), "exec"), made)
+    go: Any = made["go"]
+    assert line in go(remedy)
+    # A function of the user that the library calls.
+    assert line == "make what does this a @step" or line not in go(lambda: _call(tmp_path, "d.py", LIBRARY, remedy))
