@@ -38,8 +38,10 @@ from callboard.bus import tracecontext
 from callboard.bus.effects import McpTools, ToolSpec
 from callboard.bus.log.port import NoAnswer
 from callboard.lib.background_imports import import_beside
+from callboard.lib.json_schema.check import Inapplicable, violations
+from callboard.lib.json_schema.violation_messages import violation_message
 from callboard.lib.json_types import JSON
-from callboard.lib.text import normalise_text
+from callboard.lib.text import normalise_json, normalise_text
 
 if TYPE_CHECKING:
     from mcp import Client, MCPError
@@ -50,6 +52,9 @@ if TYPE_CHECKING:
 
 NOTICE_S = 0.05
 """How long after an answer a server that tells changes of its tools may take to tell that the call has changed them."""
+
+MISFITS_MAX = 5
+"""How many reasons are given why a result does not fit the output schema of its tool."""
 
 LOST = (anyio.ClosedResourceError, anyio.BrokenResourceError)
 """The errors of a session whose streams are closed."""
@@ -244,7 +249,27 @@ class McpTransport:
         output = await self._output(tool, result)
         if result.is_error:
             raise self._failure_of_result(tool, result, output)
+        if fault := self._misfit(tool, result):
+            said = f"; it says: {text}" if (text := normalise_text(text_of(result))) else ""
+            message = f"the result of tool {tool} of {self._who} {fault}{said}"
+            raise tool_failed("tool.bad_output", message, {"output": bounded_details(output)})
         return output
+
+    def _misfit(self, tool: str, result: "CallToolResult") -> str:
+        """Return why a result does not fit the output schema of its tool; empty if it does, or if there is no schema
+        that can be applied."""
+        schema = self._heard.exchange.output_schemas.get(tool) if self._heard.exchange is not None else None
+        if schema is None:
+            return ""
+        if result.structured_content is None and "structured_content" not in result.model_fields_set:
+            return "has no structured content, although the tool has an output schema"
+        try:
+            found = violations(schema, normalise_json(result.structured_content))
+        except Inapplicable as error:
+            _log.warning("tool.schema.unusable", tool=tool, server=self._source.name, error=str(error))
+            return ""
+        told = "; ".join(violation_message(one) for one in found[:MISFITS_MAX])
+        return f"does not fit its output schema: {told}" if found else ""
 
     async def _result(self, tool: str, input: JSON, context: ToolCallContext) -> "CallToolResult":
         if not isinstance(input, Mapping):

@@ -182,6 +182,8 @@ class Exchange:
         self.version = ""
         self.waiting: anyio.CancelScope | None = None
         """Waits for the server's next message; cancelled when ``server/discover`` is overdue."""
+        self.output_schemas: dict[str, dict[str, Any]] = {}
+        """The output schemas of tools. The SDK does not get them: it drops a result that does not fit."""
         self._discover_s = discover_s
         self._warn = warn
         self._open: dict[str, tuple[RequestId, str]] = {}
@@ -245,9 +247,17 @@ class Exchange:
             return _error(message.id, error)
         if method == "tools/list":
             message.result = usable_entries(message.result, self.version, self._warn)
+            self._keep_output_schemas(message.result)
         elif method == "tools/call" and (asked := _find_required_input(message.result)):
             return _error(message.id, ErrorData(code=INTERNAL_ERROR, message="the tool asks for input", data=asked))
         return item
+
+    def _keep_output_schemas(self, listing: dict[str, Any]) -> None:
+        listed: Any = listing.get("tools")
+        for tool in listed if isinstance(listed, list) else []:
+            self.output_schemas.pop(tool["name"], None)
+            if isinstance(schema := tool.pop("outputSchema", None), dict):
+                self.output_schemas[tool["name"]] = schema
 
     def _fail_request(self, line: Unreadable) -> Heard:
         """Fail the request that an unreadable line answers, if that is known."""

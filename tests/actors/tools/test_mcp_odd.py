@@ -282,6 +282,36 @@ async def test_an_odd_entry_of_a_list_costs_that_tool_and_is_named(raw: Serve) -
         assert any(f" {who} " in warning and what in warning for warning in warnings), (who, what)
 
 
+NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ('"structuredContent":{"n":"many"},', "does not fit its output schema: "),
+        ("", "has no structured content, although the tool has an output schema"),
+    ],
+)
+async def test_a_result_that_does_not_fit_the_output_schema_keeps_its_text(raw: Serve, content: str, told: str) -> None:
+    listing = json.dumps({"tools": [{"name": "count", "inputSchema": OBJECT, "outputSchema": NUMBER}]})
+    answer = f'"result":{{{content}"content":[{{"type":"text","text":"There are many."}}]}}'
+    async with open_mcp(raw(listing=listing, answers={"count": answer}), ENVIRONMENT) as transport:
+        found = await failure(call(transport, "count"))
+    assert found.code == "tool.bad_output"
+    assert told in found.message
+    assert found.message.endswith("; it says: There are many.")
+    assert found.details == {"output": {"n": "many"} if content else "There are many."}
+
+
+@pytest.mark.parametrize("schema", [NUMBER, {**NUMBER, "$ref": "https://schemas.test/none"}])
+async def test_a_result_is_taken_that_fits_or_whose_schema_cannot_be_applied(raw: Serve, schema: Any) -> None:
+    listing = json.dumps({"tools": [{"name": "count", "inputSchema": OBJECT, "outputSchema": schema}]})
+    answer = '"result":{"structuredContent":{"n":3},"content":[]}'
+    async with open_mcp(raw(listing=listing, answers={"count": answer}), ENVIRONMENT) as transport:
+        with capture_logs():
+            assert await call(transport, "count") == {"n": 3}
+
+
 async def test_a_list_that_cannot_be_read_says_so_at_once(raw: Serve) -> None:
     with pytest.raises(ToolFailed) as caught:
         async with open_mcp(raw(listing='{"tools":[{"name":'), ENVIRONMENT):
