@@ -115,6 +115,7 @@ export class Executions {
     const outcomeOf = (/** @type {Span} */ one) => run.outcomeAt(run.lastTry(one, n), n)
     const failed = members.filter((one) => wrong(outcomeOf(one)))
     this.element.classList.toggle('errs', failed.length > 0)
+    this.element.classList.toggle('costs', members.some((one) => costOf(one)))
     const found = this.failed.checked ? failed : members
     this.counted.textContent = found.length === members.length ? '' : grouped(found.length)
     /** @type {Record<string, (one: Span) => number[]>} */
