@@ -19,7 +19,7 @@ class Field(Struct, frozen=True):
     ``effect`` is empty if a configuration is read; else it is a ``text`` for people, or has no effect (``none``). A
     control without effect is ``refused`` where it is set. ``reads`` are the only members of an object that are used;
     ``refused`` are members of an object, or values, that are refused; ``actual`` are values that describe what happens
-    anyway. ``advice`` says what to do instead.
+    anyway; ``idle`` are values without an effect of a configuration that is read. ``advice`` says what to do instead.
     """
 
     type: ValueType
@@ -34,6 +34,7 @@ class Field(Struct, frozen=True):
     reads: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     actual: tuple[str, ...] = ()
+    idle: tuple[str, ...] = ()
     advice: str = ""
 
 

@@ -63,10 +63,12 @@ def _field(spec: NodeSpec | None, type: str, key: str) -> Field | None:
 
 
 def _of_key(field: Field | None, key: str, value: JSON) -> Iterator[Ineffective]:
-    if field is None or (field.effect in ("", "text") and not field.reads):
+    if field is None or (field.effect in ("", "text") and not field.reads and not field.idle):
         return
     given = coerce(unwrap(value, field.type), field.type)
     if given is UNFIT or given in _EMPTY or is_placeholder(given) or given == field.default or given in field.actual:
+        return
+    if field.idle and given not in field.idle:
         return
     if isinstance(given, dict):
         yield from _of_members(field, key, given)

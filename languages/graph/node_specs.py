@@ -88,5 +88,7 @@ def _fields(written: dict[str, dict[str, Any]]) -> dict[str, Field]:
 
 
 def _field(type: ValueType, default: JSON = None, **members: Any) -> Field:
-    lists = {name: tuple(members.pop(name, ())) for name in ("options", "instead", "reads", "refused", "actual")}
+    lists = {
+        name: tuple(members.pop(name, ())) for name in ("options", "instead", "reads", "refused", "actual", "idle")
+    }
     return Field(type, default=_EMPTY[type] if default is None else default, **lists, **members)

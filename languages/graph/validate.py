@@ -24,6 +24,7 @@ from callboard.languages.graph.node_specs import (
     node_type,
     spec_of,
 )
+from callboard.languages.graph.templates import is_placeholder
 from callboard.languages.graph.topology import Graph, GraphNode, cycle_of
 from callboard.languages.node_types import ValueType
 from callboard.languages.problems import Location, Tree, hint_at, kind_of
@@ -133,9 +134,19 @@ def find_objections(tree: Tree, graph: Graph) -> Iterator[Problem]:
                 message = f"node {node.name}: {one.name} is not implemented, so nothing would enforce it{advice}"
                 place = (*where, one.name.partition(".")[0])
                 yield tree.problem(UNENFORCED, message, place, expected=f"a node without {one.name}")
+        if (node.type, node.subtype) == ("TRIGGER", "WEBHOOK") and _checks_no_token(node):
+            message = f"node {node.name}: auth_token is set, but `authentication` is none, so nothing would check it"
+            yield tree.problem(
+                UNENFORCED, message, (*where, "auth_token"), expected="another `authentication`, or none"
+            )
         if node.type == "HUMAN_IN_THE_LOOP" and not _has_templates(node, CONTROLS):
             for fault in review_of(node)[1]:
                 yield tree.problem("BAD_CONFIGURATION", f"node {node.name}: {fault}", where, expected="a review")
+
+
+def _checks_no_token(node: GraphNode) -> bool:
+    token = node.configurations.get("auth_token")
+    return not is_placeholder(token) and node.setting("authentication") == "none"
 
 
 def _has_templates(node: GraphNode, names: Iterable[str]) -> bool:

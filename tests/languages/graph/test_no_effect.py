@@ -69,6 +69,7 @@ READERS: dict[str, tuple[str, ...]] = {
 
 COINCIDENCES = {
     ("FLOW", "MERGE", "timeout_seconds"): "control_flow.py reads it for TIMEOUT, and visit.py leaves MERGE out",
+    ("TRIGGER", "WEBHOOK", "auth_token"): "validate.py refuses it if no request needs to be authenticated",
 }
 """Keys without effect whose names occur in the code for another node."""
 
@@ -118,7 +119,7 @@ def test_no_key_that_is_read_is_declared_as_unread() -> None:
 def test_the_members_that_are_read_or_refused_exist() -> None:
     for spec, key, field in tables():
         members = field.default if isinstance(field.default, dict) else field.options
-        assert {*field.reads, *field.refused, *field.actual} <= {*members}, (spec.subtype, key)
+        assert {*field.reads, *field.refused, *field.actual, *field.idle} <= {*members}, (spec.subtype, key)
         assert all(member in texts_in(f"{GRAPH}/runners/agent.py") for member in field.reads)
 
 
@@ -131,7 +132,14 @@ def person(subtype: str, **configurations: Any) -> dict[str, Any]:
     return node("h", "HUMAN_IN_THE_LOOP", subtype, message="?", **configurations)
 
 
-SENT = {"action_type": "send_message", "server_id": "1"}
+STORE: dict[str, Any] = {
+    "database_provider": "supabase_pgvector",
+    "database_url": "",
+    "table_name": "",
+    "vector_dimension": 1536,
+}
+
+SENT: dict[str, Any] = {"action_type": "send_message", "server_id": "1"}
 
 
 def warnings_of(*nodes: dict[str, Any]) -> list[str]:
@@ -146,6 +154,8 @@ def warnings_of(*nodes: dict[str, Any]) -> list[str]:
         (agent("ANTHROPIC_CLAUDE", output_processing={"parse_json": True}), "output_processing.parse_json"),
         (flow("l", "LOOP", loop_type="for_range", break_on_error=False), "break_on_error"),
         (flow("w", "WAIT", wait_type="webhook"), "wait_type"),
+        (flow("f", "FILTER", conditions=[], filter_mode="include", filter_type="fuzzy_match"), "filter_type"),
+        (node("m", "MEMORY", "VECTOR_DATABASE", **STORE, embedding_model="text-embedding-3-small"), "embedding_model"),
         (
             node("d", "EXTERNAL_ACTION", "DISCORD_ACTION", **SENT, retry_config={"max_retries": 9}),
             "retry_config.max_retries",
@@ -167,6 +177,8 @@ def test_a_configuration_without_effect_is_named(own: dict[str, Any], names: str
         agent(multimodal_config={"enable_vision": False, "max_images": 5}),
         flow("l", "LOOP", loop_type="for_range", break_on_error="true"),
         flow("w", "WAIT", wait_type="signal"),
+        flow("f", "FILTER", conditions=[], filter_mode="include", filter_type="range_filter"),
+        node("m", "MEMORY", "VECTOR_DATABASE", **STORE, embedding_model="openai/text-embedding-3-small"),
         webhook(auth_token=""),
         node("s", "TRIGGER", "SLACK", workspace_id="w", events=["message"], bot_token="{{$placeholder}}"),
         node("e", "TRIGGER", "EMAIL", email_provider="webhook", server_config={}, credentials={}),
@@ -183,6 +195,7 @@ def test_defaults_and_values_that_templates_read_are_not_reported(own: dict[str,
     [
         (agent("ANTHROPIC_CLAUDE", safety_config={"pii_detection": True}), "safety_config.pii_detection", ""),
         (webhook(enabled=False), "enabled", "remove the node"),
+        (webhook(auth_token="s3cret"), "auth_token", "authentication"),
         (flow("w", "WAIT", wait_type="approval"), "wait_type", "HUMAN_IN_THE_LOOP"),
         (person("TELEGRAM_INTERACTION", target_users=["7"]), "target_users", "reviewers"),
         (person("IN_APP_APPROVAL", allow_text_responses=False), "allow_text_responses", "selection"),
