@@ -24,6 +24,10 @@ loop for too long, and else returns. Hosting code adds the function (`Hosting.pr
 """
 
 
+CELLS = "<"
+"""The root of code in a console, where the names of files are such as ``<python-input-1>``."""
+
+
 class Code(Struct, frozen=True):
     """A bundle of source files: texts by their paths in the bundle, and the folder ``root`` they were read from.
 

@@ -4,6 +4,7 @@ import asyncio
 import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -116,7 +117,7 @@ class Scenario:
 
     def close(self) -> None:
         """Close the event loop."""
-        self._runner.close()
+        _outside_of_loops(self._runner.close)
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
@@ -324,7 +325,7 @@ class Scenario:
                 raise
 
     def _run(self, work: Any) -> Any:
-        return self._runner.run(work)
+        return _outside_of_loops(lambda: self._runner.run(work))
 
     def _require_run(self) -> RunRef:
         if self._ref is None:
@@ -420,3 +421,13 @@ class Scenario:
                 continue
             return
         raise AssertionError(f"the run is not at rest after {ACTIVATIONS_MAX} activations")
+
+
+def _outside_of_loops(call: Callable[[], V]) -> V:
+    """Call a function that runs an event loop. A notebook has one in this thread already, which waits meanwhile."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return call()
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(call).result()

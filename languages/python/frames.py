@@ -7,6 +7,8 @@ import asyncio
 import contextlib
 from types import FrameType, TracebackType
 
+from callboard.languages.hosting import CELLS
+
 _HERE = __file__.rpartition("/languages/")[0]
 _OWN = (
     f"{_HERE}/",
@@ -51,6 +53,8 @@ def place(root: str, frame: FrameType, line: int | None = None) -> str:
 
 def short(root: str, file: str) -> str:
     """Return the name of a file in the bundle; of any other file the last part of its path."""
+    if root == CELLS:
+        return file if file.startswith(root) else file.rpartition("/")[2]
     return file[len(root) :].lstrip("/") if root and file.startswith(root) else file.rpartition("/")[2]
 
 

@@ -27,6 +27,7 @@ from callboard.bus.errors import CallboardError
 from callboard.languages.hosting import Code, Entry
 from callboard.languages.registry import hosting
 from callboard.lib.foreign_errors import is_foreign
+from callboard.runtime.hosting.cells import read_cells
 from callboard.runtime.hosting.names import SUFFIX
 
 LEFT_OUT = frozenset({"__pycache__", "node_modules", "build", "dist"})
@@ -111,17 +112,27 @@ def _path_of(target: str, here: Path) -> Path | None:
 def load_object(value: object) -> Bundle:
     """Load the bundle that a module, or a workflow, of this program is of.
 
-    :raises CallboardError: ``python.no_workflow``, if it is neither
+    A workflow may also be defined in cells of a notebook, or in a console that keeps its input.
+
+    :raises CallboardError: ``python.no_workflow``, if it is neither; ``python.code_missing``, if it has no source
     """
     hosting().prepare()
+    if isinstance(value, ModuleType) and getattr(value, "__file__", None) is None:
+        # All workflows of the module belong to the bundle of one.
+        value = next(iter(hosting().entries_of(value)), value)
     if isinstance(value, ModuleType):
         return _bundle_of_imported(_home(value.__file__ or "", value.__name__), [value])
     if hosting().is_entry(value):
         entry: Any = value
-        bundle = _home(entry.file, entry.module)
         module = sys.modules.get(entry.module)
         # One that a function defines is not found in its module.
         more = [entry] if module is None or entry not in hosting().entries_of(module) else []
+        if not Path(entry.file).is_file():
+            cells = read_cells(entry, module)
+            found = _Found(Path.cwd(), [], cells.root)
+            digest = hosting().digest_of(cells.sources)
+            return _hosted(found, cells.sources, digest, [module] if module is not None else [], more)
+        bundle = _home(entry.file, entry.module)
         return _bundle_of_imported(bundle, [module] if module is not None else [], more)
     raise CallboardError("python.no_workflow", f"{value!r} is no module and no workflow", remedy="Give one of the two.")
 
@@ -173,10 +184,12 @@ def _origin_of(name: str, here: Path) -> tuple[str, bool]:
 
 
 class _Found(Struct, frozen=True):
-    """The files of a bundle, and the folder that they are named from."""
+    """The files of a bundle, and the folder that they are named from. All names of files in the code have this
+    ``beginning``, if they are not in the folder."""
 
     root: Path
     paths: list[Path]
+    beginning: str = ""
 
     def sources(self) -> dict[str, str]:
         return {path.relative_to(self.root).as_posix(): path.read_text(encoding="utf-8") for path in self.paths}
@@ -360,7 +373,7 @@ def _hosted(
         raise CallboardError(
             "python.no_workflow", f"{names} has no workflow", str(found.root), "Decorate an `async def` with @workflow."
         )
-    root = f"{found.root}/"
+    root = found.beginning or f"{found.root}/"
 
     def read(name: str) -> str:
         path = (found.root / name).resolve()

@@ -103,3 +103,11 @@ def test_code_that_is_not_there_is_refused_at_once(place: Place) -> None:
     done = place.call("up", "--dev", "--code", "nothing_there.py")
     assert done.returncode == exits.FAILED
     assert "error python.code_missing" in done.stderr
+
+
+def test_a_start_is_accepted_as_soon_as_the_command_says_that_it_is_up(place: Place) -> None:
+    file = place.write("approval.py", APPROVAL)
+    with developing(place, file) as process:
+        assert process.stdout is not None
+        json.loads(process.stdout.readline())
+        assert place.told("start", "approve", "--input", '{"path": "abc"}', "--run-id", "r1")["run_id"] == "r1"
