@@ -238,13 +238,15 @@ class RunParked(Fact, frozen=True):
     """The run leaves its worker's memory until an awaited effect has its outcome, or the deadline passes.
 
     ``awaits`` are the keys of these effects. ``status`` is the status of the parked run, for readers that see only this
-    event. It is empty in logs of older versions.
+    event. It is empty in logs of older versions. ``waits_for`` says which models the run waits for, and why, if their
+    providers have postponed turns.
     """
 
     type = "run.parked"
     awaits: list[str]
     deadline: dt.datetime | None = None
     status: str = ""
+    waits_for: str = ""
 
 
 class RunReleased(Fact, frozen=True):

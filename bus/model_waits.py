@@ -13,6 +13,12 @@ from callboard.bus.effects import Failure
 RETRY_AFTER = "retry_after_s"
 """Member of a failure's details: the number of seconds that the provider asks to wait."""
 
+WAIT_SLOT, AGAIN_SLOT = ".wait.", ".again."
+"""What follows the key of a turn in the keys of its timers and of its repetitions, before a number."""
+
+WHY_CHARS_MAX = 200
+"""How much of a provider's message the description of a wait has."""
+
 RESUME_AT = "resume_at"
 """Member of a failure's details: when the run repeats the turn, if it waits."""
 
@@ -32,3 +38,20 @@ def asked_s(failure: Failure) -> float | None:
     details = cast("dict[str, Any]", failure.details) if isinstance(failure.details, dict) else {}
     asked = details.get(RETRY_AFTER)
     return float(asked) if isinstance(asked, int | float) and not isinstance(asked, bool) else None
+
+
+def turn_of_wait(timer: str) -> str:
+    """Return the effect key of the turn that a timer postpones, from the key of the timer; empty for other timers."""
+    return timer.rpartition(WAIT_SLOT)[0]
+
+
+def turn_of_call(call: str) -> str:
+    """Return the effect key of a turn, from that of a call or of its repetition after a wait."""
+    return call.partition(AGAIN_SLOT)[0]
+
+
+def describe_wait(model: str, failure: Failure) -> str:
+    """Return what a postponed turn waits for: its model, and why the provider has postponed it."""
+    why = " ".join(failure.message.split())
+    why = why if len(why) <= WHY_CHARS_MAX else f"{why[: WHY_CHARS_MAX - 1]}…"
+    return f"{model} ({failure.code}{f': {why}' if why else ''})"

@@ -5,7 +5,7 @@ can be parked, continued by another worker, and cancelled. Each repetition has i
 """
 
 from callboard.bus.effects import ModelReply, ModelRequest
-from callboard.bus.model_waits import resume_at
+from callboard.bus.model_waits import AGAIN_SLOT, WAIT_SLOT, resume_at
 from callboard.bus.work import TurnWork
 from callboard.languages.language import Failed, Node, Ok
 
@@ -27,6 +27,6 @@ async def patient_turn(
         if until is None:
             return asked, outcome
         node.progress(f"the provider takes the turn later: it is asked again at {until:%Y-%m-%d %H:%M:%S %Z}")
-        await node.sleep(f"{slot}.wait.{wait}", until, "wait")
-        asked = f"{slot}.again.{wait}"
+        await node.sleep(f"{slot}{WAIT_SLOT}{wait}", until, "wait")
+        asked = f"{slot}{AGAIN_SLOT}{wait}"
     return asked, await node.turn(asked, request, work=work)

@@ -65,7 +65,8 @@ _STATUSES: dict[str, RowStatus] = {status: status for status in get_args(RunStat
 
 
 class RunRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One run. If it is parked, ``awaits`` has the keys that it waits for, and ``deadline`` the time of its next timer.
+    """One run. If it is parked, ``awaits`` has the keys that it waits for, ``deadline`` the time of its next timer,
+    and ``waits_for`` the models whose providers have postponed turns.
 
     The ``status`` of a run that is not parked is coarse: only its own events show whether it waits or is being
     cancelled. ``error`` is the code of the failure that ended it. ``warnings`` are the codes of its warnings; those of
@@ -93,6 +94,7 @@ class RunRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
     warnings: list[str] = []
     awaits: list[str] = []
     deadline: dt.datetime | None = None
+    waits_for: str = ""
     duration_s: float | None = None
     tokens: int = 0
     models: list[ModelUsage] = []
@@ -277,7 +279,7 @@ def _change(run: RunFold, event: Event, payload: Payload) -> None:
             run.change(started_at=event.time)
         case RunParked():
             run.parked = _STATUSES.get(payload.status, "waiting")
-            run.change(awaits=payload.awaits, deadline=payload.deadline)
+            run.change(awaits=payload.awaits, deadline=payload.deadline, waits_for=payload.waits_for)
         case RunPaused():
             run.paused = [*(key for key in run.paused if key != event.key), event.key]
         case RunResumed():

@@ -14,6 +14,8 @@ from callboard.bus.events import (
     ChildStart,
     EffectResult,
     Event,
+    HumanAsked,
+    ModelCall,
     ModelResult,
     NodeEnter,
     NodeExit,
@@ -25,9 +27,12 @@ from callboard.bus.events import (
     RunFailed,
     RunQuarantined,
     RunStart,
+    SignalAwaited,
+    TimerSet,
     Warned,
 )
 from callboard.bus.log.damage import MissingEvents
+from callboard.bus.model_waits import describe_wait, resume_at, turn_of_call, turn_of_wait
 from callboard.bus.prices import Bill, Cost, Prices, list_prices
 from callboard.lib.json_types import JSON
 from callboard.projections.projection import known_payload
@@ -55,7 +60,11 @@ class NodeState(Struct, frozen=True, omit_defaults=True):
 
 
 class OpenEffect(Struct, frozen=True, omit_defaults=True):
-    """An effect that was announced and has no outcome yet. ``run`` is the id of a child run."""
+    """An effect that was announced and has no outcome yet. ``run`` is the id of a child run.
+
+    ``until`` is when a timer, question or signal ends the wait, and ``waits_for`` the model, and why, if its provider
+    has postponed a turn.
+    """
 
     key: str
     type: str
@@ -63,6 +72,8 @@ class OpenEffect(Struct, frozen=True, omit_defaults=True):
     n: int
     since: dt.datetime
     run: str | None = None
+    until: dt.datetime | None = None
+    waits_for: str = ""
 
 
 class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -152,6 +163,8 @@ class Results:
         self._causes = Causes()
         self._failures = FailureFold()
         self._warned = WarnedFold()
+        self._postponed: dict[str, str] = {}
+        """What postponed turns wait for, by the key of the turn."""
 
     def apply(self, event: Event) -> None:
         self._run, self._last_n = event.run, event.n
@@ -169,6 +182,7 @@ class Results:
         match payload:
             case ModelResult():
                 self._add(event, payload, model_of(payload, closed))
+                self._note_postponed(event.key, payload, closed)
             case EffectResult(model=model) if model:
                 self._add(event, payload, model)
             case ChildEnd():
@@ -210,6 +224,8 @@ class Results:
                     each.event.n,
                     each.event.time,
                     self._child_run(each),
+                    _end_of_wait(each.payload),
+                    self._postponed.get(turn_of_wait(each.event.key), ""),
                 )
                 for each in self._status.open
             ],
@@ -218,6 +234,13 @@ class Results:
     def _began(self, time: dt.datetime | None) -> dt.datetime | None:
         """Return ``time``, or for a fork the time of its first own event."""
         return self._parting.began(time) if time is not None else None
+
+    def _note_postponed(self, key: str, result: ModelResult, closed: Opened | None) -> None:
+        turn = turn_of_call(key)
+        self._postponed.pop(turn, None)
+        if result.error is not None and resume_at(result.error) is not None and closed is not None:
+            model = closed.payload.model if isinstance(closed.payload, ModelCall) else ""
+            self._postponed[turn] = describe_wait(model, result.error)
 
     def _child_run(self, opened: Opened) -> str | None:
         """Return the id of an open child run. For an intent shared with the origin, it is the fork's own child."""
@@ -331,3 +354,12 @@ def _divergence(event: Event, diverged: RunDiverged) -> Failure:
     kept = ("n", "worker", "version", "since")
     found = {name: value for name, value in details.items() if value or name in kept}
     return Failure(diverged.code, diverged.message, details=found)
+
+
+def _end_of_wait(intent: Payload) -> dt.datetime | None:
+    """Return when an open intent ends by itself, if it does."""
+    match intent:
+        case TimerSet(due=due) | SignalAwaited(due=due) | HumanAsked(timeout_at=due):
+            return due
+        case _:
+            return None

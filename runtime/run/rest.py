@@ -4,14 +4,17 @@ Emits: run.parked, run.paused, run.resumed, timer.fired
 """
 
 import datetime as dt
+from collections.abc import Iterable, Iterator
 
 import anyio
 import structlog
 
 from callboard.bus import events as ev
 from callboard.bus.log.port import Alarm
+from callboard.bus.model_waits import describe_wait, turn_of_call, turn_of_wait
 from callboard.bus.subjects import partition_of
 from callboard.projections.run.status import standing
+from callboard.runtime.interpreter.waits import OpenEffect
 from callboard.runtime.run.activation import Activation, Heard
 from callboard.runtime.run.budget import REASON, Budget
 from callboard.runtime.run.in_flight import InFlight
@@ -148,9 +151,19 @@ class Rest:
             return False
         waits = active.stage.waits
         status = standing(waits.intents(), paused=bool(waits.pauses()), cancelling=active.stage.cancelling)
-        active.runlog.state(ev.RunParked(awaits=waits.keys(), deadline=due, status=status))
+        waits_for = "; ".join(dict.fromkeys(_postponed_turns(waits.effects.values())))
+        active.runlog.state(ev.RunParked(waits.keys(), due, status, waits_for))
         # No event may follow it, as with the run's end.
         active.closing = True
         if due is not None:
             active.runlog.queue[-1].beside = Alarm(due, partition_of(active.ref, active.services.partitions))
         return True
+
+
+def _postponed_turns(effects: Iterable[OpenEffect]) -> Iterator[str]:
+    """Yield which models open timers wait for, and why."""
+    for effect in effects:
+        turn = turn_of_wait(effect.event.key) if isinstance(effect.intent, ev.TimerSet) else ""
+        calls = [key for key in effect.node.replies if turn and turn_of_call(key) == turn]
+        if calls and (error := effect.node.replies[calls[-1]].error) is not None:
+            yield describe_wait(effect.node.calls[calls[-1]].model, error)

@@ -159,7 +159,7 @@ def _run(
             return f"claimed{' again' if payload.epoch > 1 else ''} by {payload.worker}"
         case ev.RunParked():
             until = f" until {local(payload.deadline)}" if payload.deadline else ""
-            what = _AWAITED.get(payload.status, "waiting")
+            what = f"waiting for {payload.waits_for}" if payload.waits_for else _AWAITED.get(payload.status, "waiting")
             return f"parked{until}, {what}: {', '.join(payload.awaits)}"
         case ev.RunQuarantined():
             return f"✗ quarantined: {payload.code}: {payload.message} (message {payload.sequence}, {payload.subject})"

@@ -135,7 +135,7 @@ def _run_table(rows: "list[RunRow]") -> str:
     from callboard.surfaces.cli.views import COLOURS
 
     head = ("run", "status", "definition", "accepted", "took", "cost", "error")
-    lines = [head, *(_run_cells(row) for row in rows)]
+    lines = [head, *(run_cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     text: list[str] = []
     for number, line in enumerate(lines):
@@ -146,14 +146,17 @@ def _run_table(rows: "list[RunRow]") -> str:
     return "\n".join(text)
 
 
-def _run_cells(row: "RunRow") -> tuple[str, ...]:
+def run_cells(row: "RunRow") -> tuple[str, ...]:
+    """Return the cells of a run in the list of runs."""
     from callboard.bus.prices import dollars
     from callboard.projections.trace.text_renderings import duration_text
     from callboard.service.operations.narration import local
 
     passed = duration_text((row.ended_at - (row.started_at or row.accepted_at)).total_seconds()) if row.ended_at else ""
     warned = f"! {', '.join(row.warnings)}" if row.warnings else ""
-    why = "  ".join(part for part in (row.error, warned) if part)
+    until = f"until {local(row.deadline)}" if row.deadline is not None and row.status.startswith("waiting") else ""
+    waits = f"{until}, for {row.waits_for}" if until and row.waits_for else until
+    why = "  ".join(part for part in (row.error, waits, warned) if part)
     cost = dollars(row.cost) if row.cost is not None else ""
     cells = row.run, row.status, row.definition, local(row.accepted_at), passed, cost, why
     return tuple(map(visible_line, cells))

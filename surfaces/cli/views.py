@@ -215,7 +215,10 @@ def open_line(effect: OpenEffect, run: str, settings: Settings, asked: Payload |
         remedy = f"{program()} show{where_options(settings)} {shlex.quote(effect.run)}"
     since = local(effect.since)
     place = effect.key or f"(by {_pauser(asked)})"
-    line = f"  {effect.type}  {place}  since {since}" + (f"  —  {remedy}" if remedy else "")
+    until = f"  until {local(effect.until)}" if effect.until is not None else ""
+    line = f"  {effect.type}  {place}  since {since}{until}" + (f"  —  {remedy}" if remedy else "")
+    if effect.waits_for:
+        return f"{line}\n    waits for {effect.waits_for}"
     if isinstance(asked, RunPaused) and asked.message:
         return f"{line}\n    {asked.message}"
     if not isinstance(asked, HumanAsked):

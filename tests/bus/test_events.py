@@ -129,6 +129,7 @@ ADDED: dict[str, dict[str, Any]] = {
         "continues": ev.Continues("r0", [ev.CarriedSignal("go", 1, "ada")], USAGE, [MODEL], "first", 2),
     },
     "run.claimed": {"version": "0.1.0"},
+    "run.parked": {"waits_for": "anthropic:claude-1 (model.rate_limited)"},
     "run.start": {"tallies": True},
     "model.result": {
         "model": "anthropic:claude-1",

@@ -18,6 +18,11 @@ from callboard.bus import events as ev
 from callboard.bus.effects import Failure, ToolSpec, user
 from callboard.bus.model_waits import resume_at
 from callboard.languages.patience import WAITS_MAX
+from callboard.projections.lists.runs import Runs
+from callboard.service.operations.narration import local
+from callboard.surfaces.cli.runs import run_cells
+from callboard.surfaces.cli.settings import Settings
+from callboard.surfaces.cli.views import open_line
 from callboard.testing import Scenario
 from callboard.testing.plugin import scenario as scenario  # the fixture
 from callboard.testing.virtual_time import VirtualLoop
@@ -232,6 +237,28 @@ def test_a_run_waits_on_a_timer_and_asks_again(scenario: Scenario) -> None:
     assert first.error is not None
     assert first.error.details["retry_after_s"] == 3600
     scenario.crash_everywhere()
+
+
+def test_a_wait_for_a_provider_says_for_which_model_until_when_and_why(scenario: Scenario) -> None:
+    scenario.start(source=json.dumps(document({"a": {}})), script={"turns": {"a": [LIMITED, LIMITED, {"text": "x"}]}})
+    for _ in range(2):
+        [timer] = [one for one in scenario.payloads("timer.set")[-1:] if isinstance(one, ev.TimerSet)]
+        [opened] = scenario.result.open
+        waits_for = opened.waits_for
+        assert opened.until == timer.due
+        assert waits_for.startswith("scripted (model.rate_limited: ")
+        line = open_line(opened, "r1", Settings())
+        assert f"  until {local(timer.due)}" in line
+        assert line.endswith(f"\n    waits for {waits_for}")
+        parked = [one for one in scenario.payloads("run.parked") if isinstance(one, ev.RunParked)][-1]
+        assert (parked.deadline, parked.waits_for) == (timer.due, waits_for)
+        runs = Runs()
+        for event in scenario.events:
+            runs.apply(event)
+        [row] = runs.view()
+        assert run_cells(row)[-1] == f"until {local(timer.due)}, for {waits_for}"
+        scenario.advance(hours=1, minutes=10)
+    assert scenario.result.open == []
 
 
 def test_a_conversation_goes_on_from_the_turn_that_was_answered() -> None:

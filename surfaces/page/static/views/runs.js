@@ -427,19 +427,22 @@ function requested({q, tag, error, by, cost, ...rest}) {
 /** @param {string} text */
 const quoted = (text) => (text.includes('"') ? `'${text}'` : `"${text}"`)
 
+/** What a waiting run waits for, and until when. @param {any} one */
+const awaited = (one) => (one.status.startsWith('waiting') && one.deadline ? `until ${instant(one.deadline)}${one.waits_for ? `, for ${one.waits_for}` : ''}` : '')
+
 /** @param {string} name of a column @param {any} one */
 function cellOf(name, one) {
   const started = one.started_at ?? one.accepted_at
   const said = (/** @type {string} */ text, /** @type {string} */ more = '') => cell({class: `k-${name}${more}`, title: text || null}, text)
   switch (name) {
-    case 'status': return cell({class: `k-${name}`}, chip(one.status))
+    case 'status': return cell({class: `k-${name}`, title: awaited(one) || null}, chip(one.status))
     case 'run': return cell({class: `k-${name}`, title: one.run}, h('a', {href: to(['runs', one.run]), tabindex: '-1'}, one.run))
     case 'started': return cell({class: `k-${name}`, title: instant(started)}, when(started))
     case 'ended': return cell({class: `k-${name}`, title: one.ended_at ? instant(one.ended_at) : null}, one.ended_at ? when(one.ended_at) : '')
     case 'duration': return cell({class: `k-${name}`, data: one.ended_at ? {} : {since: started}}, lasted(one))
     case 'tokens': return cell({class: `k-${name}`}, one.tokens ? count(one.tokens) : '')
     case 'cost': return cell({class: `k-${name}`}, dollars(one.cost))
-    case 'error': return said(one.error ?? '', ' code')
+    case 'error': return said(one.error ?? awaited(one), ' code')
     case 'tags': return said(Object.entries(one.tags ?? {}).map(([tag, value]) => `${tag}=${value}`).join('  '))
     default: return said(one[name] ?? '')
   }
