@@ -496,6 +496,9 @@ class Route(Fact, frozen=True, rename={"source": "from", "target": "to"}):
 class NodeProgress(Fact, frozen=True):
     """Progress that is worth reading later. Progress of single tokens is published on ``cb.live`` only."""
 
+    STATE: ClassVar[str] = "state"
+    """The milestone of the state that a workflow in Python sets, which is ``data``."""
+
     type = "node.progress"
     node: str
     message: str

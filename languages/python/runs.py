@@ -12,6 +12,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from callboard.bus.events import NodeProgress
 from callboard.bus.work import WORK
 from callboard.languages.language import Ask, End, Expired, Instant, Node, Ok, Stage
 from callboard.languages.python import outside
@@ -39,9 +40,6 @@ P = ParamSpec("P")
 
 HOSTED = "hosted"
 """The key under which a loop keeps the workflow that it performs."""
-
-STATE = "state"
-"""The milestone of the progress events of `set_state`."""
 
 _SUFFIXES = (".json", ".yaml", ".yml", ".md")
 
@@ -174,7 +172,7 @@ def progress(message: str) -> None:
 
 
 def set_state(value: Any) -> None:
-    """Record the state of the run, a JSON value that views of the run show until it is set again.
+    """Record the state of the run, a JSON value that `RunResult.state` and views have until it is set again.
 
     :raises TypeError: if the value has no form in JSON
     """
@@ -182,7 +180,7 @@ def set_state(value: Any) -> None:
     found = plain_json(value)
     if loop is not None:
         loop.stage.root.compares_by(alike_in_value(value, "data"))
-        loop.stage.root.progress("state", milestone=STATE, data=found)
+        loop.stage.root.progress("state", milestone=NodeProgress.STATE, data=found)
 
 
 # -- people, signals, children ----------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from callboard.bus.events import (
     ModelResult,
     NodeEnter,
     NodeExit,
+    NodeProgress,
     NodeRetry,
     Payload,
     RunAccepted,
@@ -88,6 +89,7 @@ class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
     and its usage, are those after that event. The times of its nodes are those of the run that executed them.
 
     ``continues`` is the run whose successor this one is; ``continued_as`` is the run that continues this one.
+    ``state`` is the last value that the workflow has set as its state.
 
     ``usage`` sums the tokens of the run's model turns, of its other effects that use a model, and of its child runs.
     ``usage_by_path`` has the sums per node. ``usage_by_model`` has the run's own usage per requested model, or per
@@ -104,6 +106,7 @@ class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
     continues: str = ""
     continued_as: str = ""
     status: RunStatus
+    state: JSON = None
     output: JSON = None
     results: JSON = None
     error: Failure | None = None
@@ -266,6 +269,8 @@ class Results:
             case RunQuarantined(code=code, message=message, sequence=sequence, subject=subject):
                 error = Failure(code=code, message=message, details={"sequence": sequence, "subject": subject})
                 self._head = msgspec.structs.replace(self._head, error=error)
+            case NodeProgress(milestone=NodeProgress.STATE, data=data) if not event.path:
+                self._head = msgspec.structs.replace(self._head, state=data)
             case RunDiverged():
                 self._divergence = _divergence(event, payload)
             case RunFailed(error=error):

@@ -229,6 +229,8 @@ def _standing(result: "RunResult", events: "Sequence[Event]", settings: Settings
     if result.nodes:
         lines += ["", "Nodes, latest state:", *node_lines(result, full=full)]
     lines += [] if full else cut_lines(result, whole_hint(result.run, settings), output)
+    if result.state is not None:
+        lines += ["", "State:", *(f"  {line}" for line in whole_text(result.state).splitlines())]
     if full and output is not None:
         lines += ["", "Output:", *(f"  {line}" for line in whole_text(output).splitlines())]
     if result.open:
