@@ -50,8 +50,11 @@ def inbox(settings: Settings, kind: str | None, limit: int, links: bool, by: str
 HERE = "http://127.0.0.1:8723"
 """The default address of `callboard http`."""
 
-ASK_WAIT_S = 5.0
+ASK_WAIT_S = 60.0
 """How long a worker may take to list the open questions."""
+
+HEAD_START_S = 1.0
+"""How long a worker alone is asked for them, before they are also read from the log here."""
 
 READS_AT_ONCE = 8
 """Runs whose events are read at the same time."""
@@ -98,7 +101,7 @@ async def list_inbox(config: "Config", settings: Settings, kind: str | None, lim
     from callboard.service.operations.run_listing import listings
 
     rows: dict[str, RunRow] = {}
-    asked: QuestionList | None = None
+    asked = QuestionList([], False, 0)
 
     async with reach(config, reads=True, name="callboard inbox") as connection, listings(connection) as runs:
 
@@ -107,7 +110,7 @@ async def list_inbox(config: "Config", settings: Settings, kind: str | None, lim
 
         async def load_questions() -> None:
             nonlocal asked
-            asked = await _ask_worker(connection)
+            asked = await _load_questions(connection, runs)
 
         async def load_waits(row: RunRow) -> list[Wait]:
             try:
@@ -115,10 +118,7 @@ async def list_inbox(config: "Config", settings: Settings, kind: str | None, lim
             except UnknownRun:
                 return []  # the run was purged after it was listed
 
-        # Without an index, here and at the worker, both have to read the log first.
         await side_by_side([load_rows, load_questions], lambda load: load(), READS_AT_ONCE)
-        if asked is None:
-            asked = await _read_questions(connection, runs)
         keys = {(one.run, one.key) for one in asked.questions}
         others = [row for row in rows.values() if kind != "question" and _may_wait(row, keys)]
         waits: list[Question | Wait] = [*asked.questions] if kind in (None, "question") else []
@@ -142,6 +142,37 @@ async def list_inbox(config: "Config", settings: Settings, kind: str | None, lim
         say(f"{asked.count - len(asked.questions)} more questions are open; these are the oldest.", err=True)
     if len(others) > limit:
         say(f"{len(others) - limit} more runs may wait for something; see --limit.", err=True)
+
+
+async def _load_questions(connection: "Connection", runs: "Listings") -> "QuestionList":
+    """Return the oldest open questions, from a worker or the log, whichever has them first.
+
+    A worker that has listed them before has them at once. One that has not needs as long as this process.
+    """
+    import anyio
+
+    from callboard.lib.concurrency import side_by_side
+
+    found: list[QuestionList] = []
+    refused = anyio.Event()
+
+    async def ask() -> None:
+        answer = await _ask_worker(connection)
+        if answer is None:
+            refused.set()
+        else:
+            found.append(answer)
+            either.cancel()
+
+    async def read() -> None:
+        with anyio.move_on_after(HEAD_START_S):
+            await refused.wait()
+        found.append(await _read_questions(connection, runs))
+        either.cancel()
+
+    with anyio.CancelScope() as either:
+        await side_by_side([ask, read], lambda load: load(), 2)
+    return found[0]
 
 
 async def _ask_worker(connection: "Connection") -> "QuestionList | None":

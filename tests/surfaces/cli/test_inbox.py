@@ -3,13 +3,17 @@
 import datetime as dt
 from pathlib import Path
 
+import msgspec
 import pytest
+from nats.aio.msg import Msg
 
 from callboard.bus.events import Event, HumanAsked, RunParked, RunPaused, SignalAwaited
 from callboard.runtime.settings.config import load
 from callboard.service.client.client import Client
 from callboard.service.client.connection import open_connection
 from callboard.service.operations import operations
+from callboard.service.operations.requests import QuestionList
+from callboard.surfaces.cli import inbox
 from callboard.surfaces.cli.inbox import list_inbox
 from callboard.surfaces.cli.settings import Settings
 from tests.support.event_logs import Log
@@ -76,3 +80,27 @@ async def test_only_runs_that_may_wait_otherwise_are_read(
     listed, said = capsys.readouterr()
     assert listed.startswith("rests")
     assert said == ""
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_questions_are_those_of_a_worker_or_of_the_log_if_it_is_slow(
+    answers: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(inbox, "HEAD_START_S", 60.0 if answers else 0.0)
+    asked: list[str] = []
+    config = load({"data_dir": tmp_path / "data", "tenant": "acme", "sync": "100ms"}, env={}, cwd=tmp_path)
+    async with open_connection(config, "test") as connection:
+        log = asking("asks", 0)
+        await put(connection.log, log.run, log.events)
+
+        async def reply(message: Msg) -> None:
+            asked.append(message.subject)
+            if answers:
+                await message.respond(msgspec.json.encode(QuestionList([], False, 0)))
+
+        await connection.nc.subscribe(connection.log.subjects.api("acme", "questions"), cb=reply)
+        await connection.nc.flush()
+        await list_inbox(config, Settings(), "question", 200, None)
+    listed = capsys.readouterr().out
+    assert len(asked) == 1
+    assert listed.startswith("Nothing is waiting." if answers else "asks")
