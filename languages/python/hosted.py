@@ -4,7 +4,6 @@ A process brings its code; a start only names it. `HOSTING` is the `callboard.la
 language.
 """
 
-import sys
 from collections.abc import Mapping
 from hashlib import sha256
 from types import ModuleType
@@ -75,9 +74,7 @@ class PythonHosting:
         return sha256(canonical(dict(sources))).hexdigest()
 
     def host(self, code: Code, entry: Workflow[..., Any]) -> str:
-        module = sys.modules.get(entry.module)
-        if module is not None:
-            guard.adopt(module)
+        guard.adopt_modules(entry.module, (f"{code.root}/{path}" for path in code.sources))
         by_digest = HOSTED.setdefault(entry.entry, {})
         by_digest.pop(code.digest, None)
         by_digest[code.digest] = Hosted(code, entry)

@@ -24,5 +24,8 @@ that differ, and the tasks that close generators are not numbered among those of
 BYTES_HAVE_A_FORM = 6
 """Bytes are written in base64, behind `values.BYTES`, instead of as text."""
 
-LATEST = 6
+MACHINE_IS_HIDDEN = 7
+"""The local time zone is UTC, and what differs between machines, such as the environment, is refused."""
+
+LATEST = 7
 """The generation of newly admitted runs."""

@@ -15,7 +15,7 @@ _SET_LIKE = frozenset({"set", "frozenset", "generator"})
 """Types of schemas of which a value may be a set. That of an ``Iterable`` is called generator."""
 
 _WITHOUT_SCHEMAS = frozenset({"metadata", "default", "config", "cls", "expected", "keys_schema"})
-"""Members of a schema that are no schemas of values."""
+"""Members of a schema other than schemas of values."""
 
 
 BYTES = "data:;base64,"

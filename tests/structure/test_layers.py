@@ -91,6 +91,8 @@ HAVE_IMPURE = {
     "languages/python/outside.py": {"random"},
     "languages/python/interruption.py": {"time"},
     "languages/python/guard.py": {"os", "time", "random", "threading"},
+    "languages/python/clocks.py": {"time"},
+    "languages/python/machine.py": {"os", "random"},
 }
 """What of these a language may import, and why: workflows in Python are made of asyncio's tasks, futures and locks,
 which perform no I/O by themselves, on a loop of the stage's; outside of a workflow its names mean Python's own; a guard
