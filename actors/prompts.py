@@ -89,6 +89,9 @@ class Prompts(Struct, frozen=True):
                 raise _failure("prompt.unreadable", f"{path.name} cannot be read: {error}") from error
             except (OSError, ValueError, RuntimeError) as error:
                 raise _failure("prompt.unreadable", f"{path.name} cannot be read: {type(error).__name__}") from error
+        if gone := [str(folder) for folder in self.folders if not folder.is_dir()]:
+            message = f"prompt {identifier!r} not found, and these folders of prompts cannot be read: {', '.join(gone)}"
+            raise _failure("prompt.unreadable", message)
         where = f"{len(self.folders)} folders of prompts" if self.folders else "no folder of prompts"
         raise _failure("prompt.unknown", f"prompt {identifier!r} not found; this worker has {where}")
 

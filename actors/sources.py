@@ -10,7 +10,7 @@ import datetime as dt
 import hashlib
 import posixpath
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -25,6 +25,9 @@ from callboard.lib.text_bytes import NotText, decode_text, plain_text, without_n
 
 HASH_CHARS = 16
 """How many characters of the sha256, in hex, identify a content."""
+
+NAMED_MAX = 5
+"""How many files of a folder a message names."""
 
 Kind = Literal["inline", "file", "url"]
 
@@ -126,15 +129,27 @@ async def _read(value: str, files: Mapping[str, str], base_dir: Path | None, byt
     for name, text in files.items():
         if posixpath.normpath(name) == wanted:
             return _without_nul(plain_text(text), value), posixpath.join("/", wanted)
+    folder = "" if wanted == "." else f"{wanted}/"
+    if within := sorted(name for name in files if posixpath.normpath(name).startswith(folder)):
+        raise _failure(
+            "SOURCE_FILE_READ_FAILED", f"{value} is a folder; a source is one of its files: {_listed(within)}"
+        )
     if base_dir is None:
         brought = f"the start message brought {', '.join(sorted(files)) or 'none'}"
         raise _failure("SOURCE_FILE_NOT_FOUND", f"file {value} not found; {brought}, and this worker reads no folder")
     return await to_thread.run_sync(_read_below, value, base_dir, bytes_max)
 
 
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return f"{', '.join(names[:NAMED_MAX])}{more}"
+
+
 def _read_below(value: str, base_dir: Path, bytes_max: int) -> tuple[str, str]:
     try:
         path = path_below(base_dir, value)
+        if path.is_dir():
+            raise _failure("SOURCE_FILE_READ_FAILED", f"{path} is a folder; a source is one of its files")
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe or device might never end
             raise _failure("SOURCE_FILE_READ_FAILED", f"{path} is not a regular file")
         with path.open("rb") as file:

@@ -88,8 +88,13 @@ class Verdict(Struct, frozen=True):
     failure: Failure | None = None
 
 
-async def judge(node: Node, slot: str, request: ModelRequest, evaluator: str, first: int = 1) -> Verdict:
-    """Ask a judge for a verdict, up to `JUDGE_TRIES_MAX` times, in the slots ``<slot>.<k>`` with k from ``first``."""
+async def judge(
+    node: Node, slot: str, request: ModelRequest, evaluator: str, first: int = 1, *, passing: str | None = None
+) -> Verdict:
+    """Ask a judge for a verdict, up to `JUDGE_TRIES_MAX` times, in the slots ``<slot>.<k>`` with k from ``first``.
+
+    With ``passing``, the verdict with which the work passes, only that and words count; signs such as ``???`` do not.
+    """
     request = replace(request, purpose="judge", evaluator=evaluator)
     verdict = Verdict(None)
     for k in range(first, first + JUDGE_TRIES_MAX):
@@ -97,11 +102,17 @@ async def judge(node: Node, slot: str, request: ModelRequest, evaluator: str, fi
         match outcome:
             case Ok(reply):
                 verdict = read_verdict(reply)
+                if passing is not None and verdict.word is not None and not _is_verdict(verdict.word, passing):
+                    verdict = Verdict(None)
             case Failed(error):
                 verdict = replace(verdict, failure=error)
         if verdict.word is not None:
             return verdict
     return verdict
+
+
+def _is_verdict(word: str, passing: str) -> bool:
+    return word.casefold() == passing.casefold() or any(character.isalnum() for character in word)
 
 
 def read_verdict(reply: ModelReply) -> Verdict:

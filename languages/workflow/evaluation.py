@@ -21,6 +21,7 @@ from callboard.languages.workflow.evaluators import (
 )
 from callboard.languages.workflow.prompt import json_text
 from callboard.languages.workflow.result import Result
+from callboard.languages.workflow.rules import VERDICTS_IN_WORDS
 
 PREVIEW_CHARS_MAX = 200
 """How many characters of a tool call's input and output a judge sees."""
@@ -89,9 +90,11 @@ async def evaluate(
     """Run every evaluator of a node on its result, judges concurrently; return evaluations in the declared order."""
     used = [ToolUsed(call.use.tool, call.error is None) for call in result.calls]
     evaluators = spec.eval or []
-    names = [evaluator.name for evaluator in evaluators]
+    names, rules = [evaluator.name for evaluator in evaluators], stage.info.rules
     asked = {
-        index: stage.spawn(_ask_judge(node, evaluator, spec, workflow, result, names[:index].count(evaluator.name)))
+        index: stage.spawn(
+            _ask_judge(node, evaluator, spec, workflow, result, names[:index].count(evaluator.name), stage.info.rules)
+        )
         for index, evaluator in enumerate(evaluators)
         if isinstance(evaluator, JudgeEvaluator)
     }
@@ -100,7 +103,7 @@ async def evaluate(
     for index, evaluator in enumerate(evaluators):
         match evaluator:
             case ValueEvaluator():
-                check = partial(evaluate_value, evaluator, result.data, stage.info.rules)
+                check = partial(evaluate_value, evaluator, result.data, rules)
                 evaluations.append(await compute(stage, check))
             case FunctionEvaluator():
                 evaluations.append(evaluate_function(evaluator, used, aliases))
@@ -114,7 +117,13 @@ async def evaluate(
 
 
 async def _ask_judge(
-    node: Node, evaluator: JudgeEvaluator, spec: doc.Node, workflow: doc.Workflow, result: Result, earlier: int
+    node: Node,
+    evaluator: JudgeEvaluator,
+    spec: doc.Node,
+    workflow: doc.Workflow,
+    result: Result,
+    earlier: int,
+    rules: int,
 ) -> Evaluation:
     """Ask one judge. ``earlier`` is the number of earlier evaluators with the same name, which have used its slots."""
     passing = evaluator.pass_when
@@ -128,7 +137,8 @@ async def _ask_judge(
     model = evaluator.model or spec.judge_model or workflow.judge_model or doc.JUDGE_MODEL
     request = ModelRequest(model=model, messages=[user(text)])
     first = 1 + earlier * JUDGE_TRIES_MAX
-    return _read(evaluator, await judge(node, f"judge.{encode_id(evaluator.name)}", request, evaluator.name, first))
+    slot, known = f"judge.{encode_id(evaluator.name)}", passing if rules >= VERDICTS_IN_WORDS else None
+    return _read(evaluator, await judge(node, slot, request, evaluator.name, first, passing=known))
 
 
 def _read(evaluator: JudgeEvaluator, answer: Verdict) -> Evaluation:

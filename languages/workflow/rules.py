@@ -19,5 +19,8 @@ WAYS_APART = 4
 EDGES_APART = 5
 """Several edges to one target are separate choices."""
 
-LATEST = 5
+VERDICTS_IN_WORDS = 6
+"""An answer of a judge without a letter or digit, such as ``???``, is not a verdict: the judge is asked once more."""
+
+LATEST = 6
 """The generation of newly admitted runs."""

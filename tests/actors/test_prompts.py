@@ -86,6 +86,13 @@ def test_folders_are_a_setting(tmp_path: Path) -> None:
     assert ("prompt_folders", "a, b", "CALLBOARD_PROMPT_FOLDERS") in found.explain()
 
 
+async def test_a_folder_that_is_not_there_is_told_from_a_prompt_that_is_not_there(tmp_path: Path) -> None:
+    prompts = Prompts([tmp_path, tmp_path / "gone"])
+    assert await code_of(prompts, library("review")) == "prompt.unreadable"
+    (tmp_path / "review.md").write_text("Review.")
+    assert await prompts.resolve(library("review")) == "Review."
+
+
 @pytest.mark.parametrize("method", ["notifications/initialized", "prompts/get"])
 async def test_a_prompt_is_asked_for_again_if_the_server_has_forgotten_the_session(method: str) -> None:
     class Server(Forgetful):

@@ -109,6 +109,16 @@ async def test_a_missing_file_says_what_there_was(tmp_path: Path) -> None:
     assert "the start message brought b.md" in caught.value.failure.message
 
 
+@pytest.mark.parametrize("value", ["./rules", "rules/", "."])
+async def test_a_folder_is_not_a_missing_file(tmp_path: Path, value: str) -> None:
+    (tmp_path / "rules").mkdir()
+    for files, folder in (({"rules/b.md": "B", "./rules/a.md": "A"}, None), ({}, tmp_path)):
+        with pytest.raises(SourceFailed) as caught:
+            await resolve({"kind": "file", "value": value}, files, folder)
+        assert caught.value.failure.code == "SOURCE_FILE_READ_FAILED"
+        assert "is a folder; a source is one of its files" in caught.value.failure.message
+
+
 async def test_the_folder_may_not_be_left(tmp_path: Path) -> None:
     outside = tmp_path / "secret"
     outside.write_text("secret")

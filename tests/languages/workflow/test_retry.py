@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from callboard.bus import events as ev
+from callboard.languages.workflow import admit
 from callboard.languages.workflow.evaluation import DEFAULT_ADVICE, PREVIEW_CHARS_MAX
+from callboard.languages.workflow.rules import VERDICTS_IN_WORDS
 from tests.support.workflows import Ran, document, run, scripted_skill
 
 NEEDS_URL = {"name": "url_there", "kind": "value", "rule": {"output_required": ["url"]}}
@@ -79,7 +81,14 @@ def test_60_verdicts(answer: str, pass_when: str | None, passes: bool, reasoning
     )
 
 
-@pytest.mark.parametrize("garbage", [{"text": "I could not really say."}, {"error": "overloaded"}, {"text": ""}])
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        *({"text": text} for text in ("I could not really say.", "", "???", "VERDICT: ???\nREASONING: who knows", "…")),
+        {"verdict": "?", "reasoning": "who knows"},
+        {"error": "overloaded"},
+    ],
+)
 def test_60_an_unreadable_answer_is_asked_for_once_more(garbage: dict[str, Any]) -> None:
     ran = node({**turns({"text": "x"}), "judges": {"a/good": [garbage, "VERDICT: yes"]}}, eval=[JUDGE])
     assert ran.status("a") == "success"
@@ -89,6 +98,17 @@ def test_60_an_unreadable_answer_is_asked_for_once_more(garbage: dict[str, Any])
     assert verdict["pass"] is False
     assert verdict["reasoning"].startswith("judge parse failure")
     assert len(never.calls) == 3
+
+
+def test_60_a_sign_is_a_verdict_if_it_is_the_passing_one() -> None:
+    ran = node({**turns({"text": "x"}), "judges": {"a/good": ["👍"]}}, eval=[{**JUDGE, "pass_when": "👍"}])
+    assert ran.status("a") == "success"
+
+
+def test_60_a_sign_was_a_verdict_in_runs_that_were_admitted_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admit, "LATEST", VERDICTS_IN_WORDS - 1)
+    ran = node({**turns({"text": "x"}), "judges": {"a/good": ["???", "VERDICT: yes"]}}, eval=[JUDGE])
+    assert [key for key in ran.calls if "judge" in key] == ["a#1.1!judge.good.1"]
 
 
 @pytest.mark.parametrize(
