@@ -67,7 +67,7 @@ class PythonHosting:
         return isinstance(value, Workflow)
 
     def entries_of(self, module: ModuleType) -> list[Entry]:
-        found = [one for one in vars(module).values() if isinstance(one, Workflow)]
+        found = [one for one in list(vars(module).values()) if isinstance(one, Workflow)]
         return [one for one in found if one.module == module.__name__]
 
     def digest_of(self, sources: Mapping[str, str]) -> str:
