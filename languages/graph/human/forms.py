@@ -21,7 +21,7 @@ _TYPES = {
 def schema_of(interaction: Interaction) -> JSON:
     """Return the JSON Schema of a response: an object with the requested fields, or one of the options."""
     review = interaction.review
-    if interaction.type == "review" and (review.evidence or review.score is not None):
+    if interaction.type in ("approval", "review") and (review.evidence or review.score is not None):
         return _review_schema(interaction)
     fields = interaction.request_data.get("input_fields")
     named = [one for one in fields if isinstance(one, dict) and isinstance(one.get("name"), str)] if fields else []

@@ -63,6 +63,19 @@ def test_a_review_is_rejected_by_default_after_the_timeout() -> None:
     assert done.sequence == ["t", "h", "rejected"]
 
 
+@pytest.mark.parametrize("subtype", ["IN_APP_APPROVAL", "SLACK_INTERACTION", "FORM_SUBMISSION"])
+def test_the_conditions_hold_for_every_node_that_asks_a_person(subtype: str) -> None:
+    own = {"interaction_type": "approval", "channel_type": "app", "message": "Pay?", "reviewers": ["ada", "bob"]}
+    person = node("h", "HUMAN_IN_THE_LOOP", subtype, consensus_required=True, require_evidence=True, **own)
+    given = {"approved": True, "evidence": "x"}
+    commands = [
+        ("answer", {"interaction": ASK, **by(*one)}) for one in (("ada", given), ("eve", given), ("bob", given))
+    ]
+    done = perform(graph([webhook(), person], "t -> h"), {"body": {}}, commands=commands)
+    assert decided(done) == (3, "confirmed")
+    assert done.of_type("human.asked")[0].schema["required"] == ["action", "evidence"]
+
+
 def test_one_rejection_decides_a_consensus() -> None:
     done = review(by("ada"), by("bob", "reject"), reviewers=["ada", "bob", "cyd"], consensus_required=True)
     assert decided(done) == (2, "rejected")
