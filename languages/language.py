@@ -506,6 +506,7 @@ class Definition(Struct, Generic[D], frozen=True):
     """A parsed definition. ``document`` is the language's own model, ``canonical`` the bytes that are hashed.
 
     ``name`` is empty if the language's documents have no name; ``comment`` is then the document's own description.
+    ``objections`` refuse new starts, as those of a `Plan` do.
     """
 
     language: str
@@ -515,6 +516,7 @@ class Definition(Struct, Generic[D], frozen=True):
     document: D
     warnings: tuple[Problem, ...] = ()
     comment: str = ""
+    objections: tuple[Problem, ...] = ()
 
     @property
     def hash(self) -> str:

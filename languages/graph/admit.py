@@ -91,7 +91,6 @@ def admit(definition: Definition[Graph], start: StartRun) -> Plan[Graph] | list[
             *_warn_of_plain_input(graph, options, given),
             *_warn_of_pictures(graph, given),
         ),
-        objections=graph.objections,
     )
 
 

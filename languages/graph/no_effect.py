@@ -25,11 +25,20 @@ _EMPTY = (None, "", [], {})
 
 
 class Ineffective(Struct, frozen=True):
-    """A configuration that has no effect. ``name`` has the member, if only that has none: ``safety_config.rules``."""
+    """A configuration that has no effect. ``name`` has the member, if only that has none: ``safety_config.rules``.
+
+    ``value`` is the value, if only that has none.
+    """
 
     name: str
     refused: bool = False
     advice: str = ""
+    value: JSON = None
+
+    @property
+    def written(self) -> str:
+        """The configuration with its value, if only that value is refused: ``wait_type: approval``."""
+        return self.name if self.value is None else f"{self.name}: {self.value}"
 
 
 def find_ineffective(spec: NodeSpec | None, type: str, configurations: Mapping[str, JSON]) -> list[Ineffective]:
@@ -46,7 +55,7 @@ def find_ineffective(spec: NodeSpec | None, type: str, configurations: Mapping[s
 
 def describe(found: list[Ineffective]) -> str:
     """Say which configurations have no effect, with what to do instead."""
-    names = ", ".join(f"{one.name} ({one.advice})" if one.advice else one.name for one in found)
+    names = ", ".join(f"{one.written} ({one.advice})" if one.advice else one.written for one in found)
     return f"{names} {'has' if len(found) == 1 else 'have'} no effect"
 
 
@@ -73,7 +82,8 @@ def _of_key(field: Field | None, key: str, value: JSON) -> Iterator[Ineffective]
     if isinstance(given, dict):
         yield from _of_members(field, key, given)
         return
-    yield Ineffective(key, field.effect == "refused" or given in field.refused, field.advice)
+    alone = given if given in (*field.refused, *field.idle) else None
+    yield Ineffective(key, field.effect == "refused" or given in field.refused, field.advice, alone)
 
 
 def _of_members(field: Field, key: str, given: Mapping[str, JSON]) -> Iterator[Ineffective]:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from msgspec.structs import replace
 from pydantic import ValidationError
 
 from callboard.bus.events import Problem
@@ -37,8 +36,10 @@ def parse(source: str) -> Definition[Graph] | list[Problem]:
     if any(problem.severity == "error" for problem in problems):
         return _in_order(problems)
     graph = _graph(document)
-    graph = replace(graph, objections=tuple(_in_order(list(find_objections(tree, graph)))))
-    return Definition("graph", graph.id, source, canonical(tree.value), graph, tuple(_in_order(problems)))
+    objections = tuple(_in_order(list(find_objections(tree, graph))))
+    return Definition(
+        "graph", graph.id, source, canonical(tree.value), graph, tuple(_in_order(problems)), objections=objections
+    )
 
 
 def _in_order(problems: list[Problem]) -> list[Problem]:

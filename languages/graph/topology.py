@@ -9,7 +9,6 @@ from functools import cached_property
 
 from msgspec import Struct, field
 
-from callboard.bus.events import Problem
 from callboard.languages.node_types import NodeSpec
 from callboard.lib.json_types import JSON
 
@@ -58,10 +57,7 @@ class Wire(Struct, frozen=True):
 
 
 class Graph(Struct, frozen=True, dict=True):
-    """A valid graph. ``nodes`` are in the document's order; ``attached`` are the nodes that agents have.
-
-    ``objections`` refuse a new start, and are ignored when a run that was started before is replayed.
-    """
+    """A valid graph. ``nodes`` are in the document's order; ``attached`` are the nodes that agents have."""
 
     id: str
     name: str
@@ -73,7 +69,6 @@ class Graph(Struct, frozen=True, dict=True):
     triggers: tuple[str, ...]
     variables: dict[str, JSON]
     description: str = ""
-    objections: tuple[Problem, ...] = ()
 
     @cached_property
     def outgoing(self) -> dict[str, list[Wire]]:

@@ -131,9 +131,9 @@ def find_objections(tree: Tree, graph: Graph) -> Iterator[Problem]:
         for one in find_ineffective(node.spec, node.type, node.given):
             if one.refused:
                 advice = f"; {one.advice}" if one.advice else ""
-                message = f"node {node.name}: {one.name} is not implemented, so nothing would enforce it{advice}"
+                message = f"node {node.name}: {one.written} is not implemented, so nothing would enforce it{advice}"
                 place = (*where, one.name.partition(".")[0])
-                yield tree.problem(UNENFORCED, message, place, expected=f"a node without {one.name}")
+                yield tree.problem(UNENFORCED, message, place, expected=f"a node without {one.written}")
         if (node.type, node.subtype) == ("TRIGGER", "WEBHOOK") and _checks_no_token(node):
             message = f"node {node.name}: auth_token is set, but `authentication` is none, so nothing would check it"
             yield tree.problem(

@@ -114,8 +114,8 @@ class Definitions:
         if isinstance(parsed, list):
             return parsed
         plan = plan_start(spoken, give_name(parsed, start.name or source.name), start)
-        if not isinstance(plan, list) and plan.objections:
-            return list(plan.objections)
+        if not isinstance(plan, list) and (objections := (*plan.definition.objections, *plan.objections)):
+            return list(objections)
         if isinstance(plan, list) or start.name in (None, plan.definition.name):
             return plan
         message = f"the definition already has the name {plan.definition.name!r}, which is used instead"

@@ -65,6 +65,8 @@ async def register(
     parsed = await definitions.offload(read, source=source) if not problems else []
     if not isinstance(parsed, Definition):
         return [*problems, *parsed]
+    if parsed.objections:
+        return list(parsed.objections)
     if problems := _check_children(definitions, wanted.children):
         return problems
     name = wanted.name or _usable(parsed.name)

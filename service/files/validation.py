@@ -48,7 +48,13 @@ def _examine_start(definition: Definition[Any], request: StartRequest, permit: P
         given: dict[str, Any] = start.message.get("arguments", {})
         misfits = authoring(definition.language).misfits(definition.document, given) if request.arguments_text else []
         alone = authoring(definition.language).of_start
-        return [*plan.objections, *start.warnings, *(one for one in plan.warnings if one.code not in alone), *misfits]
+        return [
+            *definition.objections,
+            *plan.objections,
+            *start.warnings,
+            *(one for one in plan.warnings if one.code not in alone),
+            *misfits,
+        ]
     # If no input is given, problems with the input do not count.
     missed = [problem for problem in plan if request.input_text is not None or not problem.where.startswith("input")]
     return [*definition.warnings, *start.warnings, *missed]

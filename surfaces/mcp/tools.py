@@ -375,7 +375,7 @@ def _examine_source(
     )
     plan = language(definition.language).admit(definition, start)
     if isinstance(plan, Plan):
-        return definition.language, [*plan.objections, *plan.warnings], definition
+        return definition.language, [*definition.objections, *plan.objections, *plan.warnings], definition
     # Without an input, missing inputs are not problems.
     missed = [problem for problem in plan if asked.input is not None or not problem.where.startswith("input")]
     return definition.language, [*definition.warnings, *missed], definition

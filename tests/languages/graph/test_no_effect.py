@@ -19,6 +19,7 @@ from callboard.languages.graph.language import LANGUAGE
 from callboard.languages.graph.node_specs import NODE_TYPES, Field, NodeSpec, node_type
 from callboard.languages.graph.rules import NAMED_KEYS
 from callboard.languages.language import Plan
+from callboard.runtime.admission.definitions import Definitions
 from tests.support.graphs import flow, graph, node, parsed, perform, step, webhook
 
 ROOT = Path(callboard.__file__).parent
@@ -154,8 +155,14 @@ def warnings_of(*nodes: dict[str, Any]) -> list[str]:
         (agent("ANTHROPIC_CLAUDE", output_processing={"parse_json": True}), "output_processing.parse_json"),
         (flow("l", "LOOP", loop_type="for_range", break_on_error=False), "break_on_error"),
         (flow("w", "WAIT", wait_type="webhook"), "wait_type"),
-        (flow("f", "FILTER", conditions=[], filter_mode="include", filter_type="fuzzy_match"), "filter_type"),
-        (node("m", "MEMORY", "VECTOR_DATABASE", **STORE, embedding_model="text-embedding-3-small"), "embedding_model"),
+        (
+            flow("f", "FILTER", conditions=[], filter_mode="include", filter_type="fuzzy_match"),
+            "filter_type: fuzzy_match",
+        ),
+        (
+            node("m", "MEMORY", "VECTOR_DATABASE", **STORE, embedding_model="text-embedding-3-small"),
+            "embedding_model: text-embedding-3-small",
+        ),
         (
             node("d", "EXTERNAL_ACTION", "DISCORD_ACTION", **SENT, retry_config={"max_retries": 9}),
             "retry_config.max_retries",
@@ -205,7 +212,9 @@ def test_a_control_that_nothing_enforces_refuses_the_start(own: dict[str, Any], 
     definition = parsed(graph([own], triggers=[]))
     plan = LANGUAGE.admit(definition, StartRun(DefinitionSource("graph")))
     assert isinstance(plan, Plan), "a run that was started before can still be replayed"
-    [problem] = plan.objections
+    found = Definitions().plan(DefinitionSource("graph", definition.source), StartRun(DefinitionSource("graph")))
+    [problem] = definition.objections
+    assert found == [problem]
     assert (problem.code, problem.severity) == ("UNENFORCED", "error")
     assert problem.where == f"nodes[0].configurations.{name.partition('.')[0]}"
     assert name in problem.message

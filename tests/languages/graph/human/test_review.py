@@ -4,11 +4,8 @@ from typing import Any
 
 import pytest
 
-from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.languages.graph import admit
-from callboard.languages.graph.language import LANGUAGE
 from callboard.languages.graph.rules import REVIEW_CONTROLS
-from callboard.languages.language import Plan
 from tests.support.graphs import Performance, graph, node, parsed, perform, step, webhook
 
 ASK = "h#1.1!ask"
@@ -153,9 +150,7 @@ def test_a_score_below_the_threshold_rejects(response: Any, expected: str) -> No
 )
 def test_a_review_that_cannot_be_enforced_is_refused_at_the_start(configurations: dict[str, Any], reason: str) -> None:
     own = node("h", "HUMAN_IN_THE_LOOP", "MANUAL_REVIEW", interaction_type="review", message="Pay?", **configurations)
-    plan = LANGUAGE.admit(parsed(graph([own], triggers=[])), StartRun(DefinitionSource("graph")))
-    assert isinstance(plan, Plan)
-    [problem] = plan.objections
+    [problem] = parsed(graph([own], triggers=[])).objections
     assert (problem.code, problem.severity, problem.where) == ("BAD_CONFIGURATION", "error", "nodes[0].configurations")
     assert reason in problem.message
 
