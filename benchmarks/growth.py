@@ -34,7 +34,6 @@ from callboard.features.index.files import FOLDER
 from callboard.projections.lists.runs import STATUSES
 from callboard.projections.lists.where import Both, where
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.runtime.worker.collector import settled_collector
 from callboard.service.client.connection import Connection, open_connection
 from callboard.service.operations.run_listing import listings
 
@@ -95,8 +94,7 @@ async def report(sizes: tuple[int, ...] = RUNS) -> None:
 @asynccontextmanager
 async def _worked(folder: str) -> AsyncGenerator[Connection]:
     async with open_connection(settings(folder, SYNC)) as connection, open_worker(connection, {}):
-        with settled_collector():
-            yield connection
+        yield connection
 
 
 async def _ended(connection: Connection, run: str) -> None:

@@ -10,7 +10,6 @@ import structlog
 from callboard.lib.canonical_json import canonical
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.runtime.worker.collector import settled_collector
 from callboard.service.client.connection import Connection, open_connection
 
 EVENTS_AROUND = 5
@@ -41,8 +40,7 @@ async def fresh_deployment(sync: str, **flags: Any) -> AsyncGenerator[Connection
 async def staffed_connection(sync: str, **flags: Any) -> AsyncGenerator[Connection]:
     """Start the same with a worker, like `callboard up`."""
     async with fresh_deployment(sync, **flags) as connection, open_worker(connection, {}):
-        with settled_collector():
-            yield connection
+        yield connection
 
 
 def chain(nodes: int) -> str:

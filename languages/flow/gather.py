@@ -63,7 +63,7 @@ class FanOut:
     async def run(self) -> list[Result]:
         """Run the fan-out and all arms; return the Results in dispatch order."""
         stage = self._frame.stage
-        self._judge()
+        await self._judge()
         if not self._over:
             for _ in range(self._lanes_max):
                 self._lanes.append(stage.spawn(self._lane()))
@@ -99,10 +99,10 @@ class FanOut:
             if call.has_arms:
                 self._runs[index] = run
             self._counted[is_success(settled)] += 1
-            self._judge()
+            await self._judge()
             await self._frame.execution.breathe(self._path)
 
-    def _judge(self) -> None:
+    async def _judge(self) -> None:
         """Cancel the remaining dispatches if the outcome is determined and the Gather does not wait for them."""
         reached = self._counted[True] >= self._needed
         out_of_reach = self._counted[False] > len(self._work) - self._needed
@@ -112,6 +112,7 @@ class FanOut:
         cause = as_failure(CANCELLED)
         for lane in self._lanes:
             self._frame.stage.cancel(lane, cause, self)
+            await self._frame.stage.breathe()
 
     def _chain_failure(self, cancelled: Cancelled) -> Cancelled:
         """Return the cancellation; if a clean-up failed while dispatches were cancelled, with that failure as cause."""

@@ -160,6 +160,8 @@ class Driver:
         """The computation a coroutine has awaited since `run` returned. The next `run` carries it out if the caller has
         not."""
         self._breathing = False
+        self._cancelling: Iterator[None] | None = None
+        """The rest of a cancellation that is carried out in pieces."""
         self._ready: deque[tuple[Task[Any], Any, BaseException | None]] = deque()
         self._current: Task[Any] | None = None
         self._settled = 0
@@ -176,11 +178,12 @@ class Driver:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether `run` has returned early because a coroutine draws breath: call it again before the next event."""
-        return bool(self._ready)
+        """Whether `run` has returned early: call it again before the next event."""
+        return bool(self._ready) or self._cancelling is not None
 
     def run(self) -> None:
-        """Resume ready coroutines until none is left, or until one draws breath or waits for a computation.
+        """Resume ready coroutines until none is left, or until one draws breath or waits for a computation, or until
+        other runs of the process are due.
 
         Any exception of a coroutine other than `Cancelled` is a fault of the interpreter and propagates.
         """
@@ -188,9 +191,16 @@ class Driver:
         computation, self.computation = self.computation, None
         if computation is not None:
             computation.carry_out()
+        if self._cancelling is not None:
+            for _piece in self._cancelling:
+                if self._pressed():
+                    return
+            self._cancelling = None
         while self._ready and not self._breathing:
             task, value, error = self._ready.popleft()
             self._step(task, value, error)
+            if self._pressed():
+                return
 
     def resume(self, task: Task[Any], value: Any) -> None:
         task.wait = None
@@ -198,6 +208,17 @@ class Driver:
 
     def cancel(self, task: Task[Any], cause: Failure, owner: object = None) -> None:
         """Interrupt a task and all its descendants, leaves first. A second interruption does nothing."""
+        for _piece in self._cancel(task, cause, owner):
+            pass
+
+    def cancel_in_pieces(self, task: Task[Any], cause: Failure, then: Callable[[], None]) -> None:
+        """Do the same at the next `run`, before any coroutine is resumed, and then call a function. `run` may return
+        early in between, because a task may have very many descendants."""
+        self._cancelling = self._cancel(task, cause, None, then)
+
+    def _cancel(
+        self, task: Task[Any], cause: Failure, owner: object, then: Callable[[], None] | None = None
+    ) -> Iterator[None]:
         # Not recursive, like every walk of the tree: tasks may nest deeper than Python's stack allows.
         open_ways: list[tuple[Task[Any], Iterator[Task[Any]]]] = []
         found: Task[Any] | None = task
@@ -208,7 +229,10 @@ class Driver:
                     open_ways.append((found, found.exposed_children()))
             else:
                 self._interrupt(open_ways.pop()[0])
+                yield
             found = next(open_ways[-1][1], None) if open_ways else None
+        if then is not None:
+            then()
 
     def drop(self) -> None:
         """Abandon all coroutines: the run continues on another worker, later, or not at all.
@@ -217,7 +241,7 @@ class Driver:
         them from having any effect.
         """
         root, self._root = self._root, None
-        self.computation = None
+        self.computation = self._cancelling = None
         self._ready.clear()
         if root is not None:
             self._dropping = True

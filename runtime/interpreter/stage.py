@@ -179,8 +179,7 @@ class Stage:
         if requested.kill:
             self.killed = cause
         elif self.main is not None:
-            self.driver.cancel(self.main, cause)
-            self.waits.release()
+            self.driver.cancel_in_pieces(self.main, cause, self.waits.release)
 
     def state_of_run(self, payload: Payload) -> Event:
         """State a fact of the run as a whole."""

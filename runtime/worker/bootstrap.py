@@ -22,6 +22,7 @@ from callboard.features.schedules.keeper import Keeper
 from callboard.features.telemetry.metrics_endpoint import Scraped
 from callboard.runtime.cluster.leader import persistently
 from callboard.runtime.cluster.membership import ALL_BACK_S
+from callboard.runtime.worker.collector import settled_collector
 from callboard.runtime.worker.figures import Figures, unready
 from callboard.runtime.worker.purges import Purges
 from callboard.runtime.worker.services import Services
@@ -106,7 +107,8 @@ async def open_worker(
         tasks.start_soon(worker.run)
         await worker.ready.wait()
         try:
-            yield worker
+            with settled_collector():
+                yield worker
         except Exception as caught:
             # Raised below: the task group would wrap it.
             error = caught

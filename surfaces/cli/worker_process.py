@@ -8,7 +8,6 @@ import anyio
 from callboard.features.telemetry.log_exporter import exporting_logs
 from callboard.runtime.hosting.code_registration import register_bundle
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.runtime.worker.collector import settled_collector
 from callboard.service.client.connection import open_connection
 from callboard.surfaces.cli.child_processes import READY, ProcessOptions, report, reporting_life, watch_parent
 from callboard.surfaces.cli.process import worker_environment
@@ -41,7 +40,6 @@ async def run_worker(process_options: ProcessOptions) -> None:
             for bundle in bundles:
                 await register_bundle(connection, bundle)
         report(READY)
-        stack.enter_context(settled_collector())
         await stack.enter_async_context(reporting_life())
         async for _first in signals:
             break

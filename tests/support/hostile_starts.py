@@ -267,7 +267,21 @@ def _circle() -> dict[str, Any]:
     return flow({"s": text, "a": turn, "m": match, "r": returned(1)}, parameters=parameters) | {"entrypoint": "s"}
 
 
+def _dispatches(**more: Any) -> dict[str, Any]:
+    """A flow that calls a mock for each item of its input, all at once."""
+    each = {"action": "Gather", "over": "{{ step.input }}", "call": mock(value=1), "next": "r", **more}
+    return flow({"g": each, "r": returned("done")})
+
+
+LIMITED = {"limits": {"events": 3_000, "then": "cancel"}}
+
 FLOWS: dict[str, Hostile] = {
+    "a cancellation of thousands of dispatches": Hostile(
+        "System.Cancelled", lambda: start(_dispatches(), input=list(range(20_000)), **LIMITED)
+    ),
+    "thousands of dispatches of which one is enough": Hostile(
+        "", lambda: start(_dispatches(completion={"successes": 1, "wait": False}), input=list(range(10_000)))
+    ),
     "heavy conditions": Hostile("", lambda: start(_matching())),
     "heavy arms": Hostile("", lambda: start(_fanned_out())),
     "a stack of heavy loops": Hostile("", lambda: start(_stacked())),

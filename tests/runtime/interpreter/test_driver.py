@@ -564,3 +564,54 @@ def test_tasks_nest_deeper_than_the_stack_of_python() -> None:
 def test_what_ended_early_settles_however_deep_it_stands() -> None:
     grown = grown_deep(ends=True)
     assert isinstance(grown.tasks["0"].settled, Ok)
+
+
+class InPieces(Driver):
+    """A driver that returns after every piece because other runs are always due, and is called again at once."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: True)
+        self.pieces = 0
+
+    def run(self) -> None:
+        super().run()
+        self.pieces += 1
+        while self.is_unfinished:
+            super().run()
+            self.pieces += 1
+
+    def cancel(self, task: Task[Any], cause: Failure, owner: object = None) -> None:
+        """Cancel in pieces, if that is done from outside."""
+        if self._current is None:
+            self._cancelling = self._cancel(task, cause, owner)
+            self.run()
+        else:
+            super().cancel(task, cause, owner)
+
+
+@given(
+    tree=BRANCHES,
+    steps=st.lists(st.tuples(st.sampled_from(["cancel", "wake"]), st.integers(0, 40)), min_size=1, max_size=8),
+)
+def test_the_order_is_the_same_in_pieces(tree: Branch, steps: list[tuple[str, int]]) -> None:
+    # Each step of the plain driver is followed by a run, as each cancellation in pieces is one.
+    steps = [(verb, number | 1) for verb, number in steps]
+    assert Grown(Driver(), tree).happen(steps) == Grown(InPieces(), tree).happen(steps)
+
+
+def test_a_cancellation_of_many_tasks_returns_after_each_of_them() -> None:
+    stand, count = Stand(), 100
+    driver = stand.driver = InPieces()
+    ended: list[str] = []
+
+    async def body() -> None:
+        await driver.join(*[driver.spawn(stand.noting(f"{k}")) for k in range(count)])
+
+    task = stand.play(body)
+    begun = driver.pieces
+    driver.cancel_in_pieces(task, STOP, lambda: ended.append(f"after {len(stand.given_up)}"))
+    driver.run()
+    assert isinstance(task.settled, Unwound)
+    assert ended == [f"after {count}"]
+    # One piece for the interruption of each task, and one for its end.
+    assert driver.pieces - begun >= 2 * count

@@ -1,7 +1,10 @@
-"""Hostile starts, end to end: each ends clearly and by name. What bounds them is counted, and tested where it is."""
+"""Hostile starts, end to end: each ends clearly and by name, and none holds the worker's loop for long."""
 
+import asyncio
+import time
 from pathlib import Path
 
+import anyio
 import pytest
 
 from callboard.runtime.settings.config import load
@@ -10,15 +13,57 @@ from callboard.service.client.connection import open_connection
 from tests.support.flows import flow, returned
 from tests.support.hostile_starts import CORPUS, GROUPS, Hostile, start, what_becomes
 
+HELD_S_MAX = 0.25
+"""How long the loop may be held, in processor time of its thread, on a machine that counts as fast as `COUNTED_S`."""
+
+COUNTED = 1_000_000
+COUNTED_S = 0.025
+"""The processor time that counting so far takes on that machine."""
+
+
+class Holds:
+    """Notes the longest time in which the loop did nothing else, in processor time of its thread, for which other
+    processes of the machine do not count. A test divides it by `slowness`."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+
+    async def watch(self) -> None:
+        while True:
+            before = time.thread_time()
+            await asyncio.sleep(0.001)
+            self.longest_s = max(self.longest_s, time.thread_time() - before)
+
+    @staticmethod
+    def slowness() -> float:
+        """Return how many times slower than `COUNTED_S` this thread counts now."""
+        before = time.thread_time()
+        for _ in range(COUNTED):
+            pass
+        return max(1.0, (time.thread_time() - before) / COUNTED_S)
+
 
 def test_there_are_many() -> None:
     assert len(CORPUS) == sum(map(len, GROUPS.values())) >= 60
 
 
 @pytest.mark.parametrize("group", GROUPS)
-async def test_hostile_starts_end_by_name(tmp_path: Path, group: str) -> None:
+async def test_hostile_starts_end_by_name_and_do_not_hold_the_loop(tmp_path: Path, group: str) -> None:
     config = load({"data_dir": tmp_path, "sync": "100ms", "tenant": "acme"}, env={}, cwd=tmp_path)
-    async with open_connection(config, "test") as connection, open_worker(connection, env={}):
-        became = {name: await what_becomes(connection, hostile) for name, hostile in GROUPS[group].items()}
-        assert became == {name: hostile.ends for name, hostile in GROUPS[group].items()}
+    became, held = dict[str, str](), dict[str, float]()
+    async with (
+        open_connection(config, "test") as connection,
+        open_worker(connection, env={}),
+        anyio.create_task_group() as tasks,
+    ):
+        for name, hostile in GROUPS[group].items():
+            holds, slowness = Holds(), Holds.slowness()
+            async with anyio.create_task_group() as watching:
+                watching.start_soon(holds.watch)
+                became[name] = await what_becomes(connection, hostile)
+                watching.cancel_scope.cancel()
+            held[name] = holds.longest_s / max(slowness, Holds.slowness())
         assert await what_becomes(connection, Hostile("", lambda: start(flow({"r": returned(1)})))) == ""
+        tasks.cancel_scope.cancel()
+    assert became == {name: hostile.ends for name, hostile in GROUPS[group].items()}
+    assert {name: held_s for name, held_s in held.items() if held_s > HELD_S_MAX} == {}
