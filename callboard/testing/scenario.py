@@ -425,9 +425,7 @@ class Scenario:
 
 def _outside_of_loops(call: Callable[[], V]) -> V:
     """Call a function that runs an event loop. A notebook has one in this thread already, which waits meanwhile."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if asyncio._get_running_loop() is None:  # pyright: ignore - without an exception, which others would have as context
         return call()
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(call).result()

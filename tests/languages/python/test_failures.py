@@ -85,6 +85,7 @@ def test_a_failed_run_keeps_all_of_its_exception(play: object, told: list[str]) 
         assert error is not None
         traceback = error.details["traceback"]
         assert [one for one in told if one not in traceback] == []
+        assert "no running event loop" not in traceback
         assert str(ROOT) not in traceback, "files have their names in the code"
         scenario.crash_everywhere()
 
