@@ -82,6 +82,8 @@ class Job(Struct, frozen=True):
     """The function that a step calls, or that performs a model turn."""
     report: Callable[[str], None] | None = None
     """Takes a line of progress of the step."""
+    tried: int = 0
+    """How many tries of the effect failed before a takeover, as the log has them."""
     epoch: int = 1
     """The claim of the run under which the effect is carried out; that of ``event`` is older if this is not the first
     time."""
@@ -129,14 +131,15 @@ class Reporter:
         self._aside = aside
         self._lines = 0
 
-    def progress(self, node: str, text: str) -> None:
+    def progress(self, node: str, text: str, data: dict[str, JSON] | None = None) -> None:
         self._lines += 1
         if self._lines > PROGRESS_LINES_MAX:
             return
         if self._lines == PROGRESS_LINES_MAX:
             text = f"that is progress {PROGRESS_LINES_MAX}; no more of it is recorded"
         whole = len(text) <= PROGRESS_CHARS_MAX
-        self._aside(ev.NodeProgress(node=node, message=text if whole else f"{text[: PROGRESS_CHARS_MAX - 1]}…"))
+        shown = text if whole else f"{text[: PROGRESS_CHARS_MAX - 1]}…"
+        self._aside(ev.NodeProgress(node=node, message=shown, data=data))
 
     def retrying(self, node: str, retrying: Retrying) -> None:
         """Record that a model is tried again, so that people who watch know why there is no answer yet."""
@@ -238,7 +241,8 @@ class Carrier:
 
         def on_retry(retrying: Retrying) -> None:
             answer.begin_again()
-            reporter.retrying(job.node, retrying)
+            tries, tries_max = retrying.tries + job.tried, retrying.tries_max + job.tried
+            reporter.retrying(job.node, msgspec.structs.replace(retrying, tries=tries, tries_max=tries_max))
 
         try:
             model, name = await self._model_of(job, call)
@@ -248,7 +252,7 @@ class Carrier:
             _say(reporter, job, call, error.progress)
             return ev.ModelResult(
                 text=answer.text,
-                error=self._waits.with_wait(error.failure),
+                error=_add_tries(self._waits.with_wait(error.failure), job.tried),
                 usage=error.usage,
                 requests=error.requests,
                 model=model_name(call) if error.usage.tokens else "",
@@ -262,6 +266,7 @@ class Carrier:
         _say(reporter, job, call, said or (reply.text if reply.tool_calls else ""))
         members: dict[str, Any] = {name: getattr(reply, name) for name in ModelReply.__struct_fields__}
         members["provider"] = reply.provider or model.provider
+        members["tries"] = reply.tries + job.tried
         if isinstance(reply, ProviderReply):
             members |= {"requests": reply.requests, "unmetered": reply.unmetered, "thought": reply.thought}
         if isinstance(reply, HandedReply | ev.ModelResult):
@@ -275,7 +280,7 @@ class Carrier:
         return await self._models(call.model)
 
     async def _tool(self, job: Job, call: ev.ToolCall, sessions: Sessions, reporter: Reporter) -> ev.ToolResult:
-        tries = 1
+        tries = job.tried + 1
 
         def on_try(number: int) -> None:
             nonlocal tries
@@ -288,6 +293,8 @@ class Carrier:
             ordinal=job.ordinal,
             on_progress=lambda line: reporter.progress(call.node, line),
             on_try=on_try,
+            on_failed_try=lambda number, line: reporter.progress(call.node, line, {"tries": number}),
+            tried=job.tried,
             responses=call.responses,
             state=call.state,
             earlier=call.earlier,
@@ -350,3 +357,12 @@ def _say(reporter: Reporter, job: Job, call: ev.ModelCall, text: str) -> None:
     """Record the text of a model's turn as progress of the node; the text of a choice, verdict or advice is not."""
     if call.purpose == "turn" and text.strip():
         reporter.progress(job.node, text)
+
+
+def _add_tries(failure: Failure, tried: int) -> Failure:
+    """Return the failure of a turn whose details count the tries before a takeover, too."""
+    match failure.details:
+        case {"tries": int(tries), **rest} if tried:
+            return msgspec.structs.replace(failure, details={**rest, "tries": tries + tried})
+        case _:
+            return failure

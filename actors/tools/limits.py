@@ -59,7 +59,7 @@ async def call_with_retries(
     :raises ToolFailed: the failure of the last try
     """
     limits = limits_of(source, tool)
-    tries = 1
+    tries = context.tried + 1
     while True:
         context.on_try(tries)
         try:
@@ -67,9 +67,10 @@ async def call_with_retries(
         except ToolFailed as failed:
             if tries > limits.retries or not _worth_another(source, failed.failure):
                 raise
+            left = limits.retries - tries + 1
             wait_s = min(RETRY_LONGEST_S, RETRY_FIRST_S * 2 ** (tries - 1))
             what = f"try {tries} failed ({failed.failure.code}: {failed.failure.message})"
-            context.on_progress(f"{what}; {limits.retries - tries + 1} left, the next one in {wait_s:g} s")
+            context.on_failed_try(tries, f"{what}; {left} left, the next one in {wait_s:g} s")
         await anyio.sleep(wait_s)
         tries += 1
 

@@ -52,8 +52,10 @@ class ToolCallContext(Struct, frozen=True):
 
     ``idempotency_key`` is the same whenever this call is executed again; ``ordinal`` counts the run's calls of this
     tool from 0, in the order of the log. ``timeout_s`` is how long this call may take, None for the timeout of its
-    source. ``on_try`` takes the number of each try, from 1. ``responses`` are a person's, by the names of the
-    tool's requests, ``state`` is the tool's, and ``earlier`` are the responses of earlier repetitions.
+    source. ``on_try`` takes the number of each try, from 1, and ``on_failed_try`` that of a try that failed and is
+    repeated, with a line of progress about it; ``tried`` is the number of such tries before a takeover. ``responses``
+    are a person's, by the names of the tool's requests, ``state`` is the tool's, and ``earlier`` are the responses of
+    earlier repetitions.
     """
 
     run: str
@@ -63,6 +65,8 @@ class ToolCallContext(Struct, frozen=True):
     on_progress: OnProgress = field(default=lambda _line: None)
     timeout_s: float | None = None
     on_try: Callable[[int], None] = field(default=lambda _number: None)
+    on_failed_try: Callable[[int, str], None] = field(default=lambda _number, _line: None)
+    tried: int = 0
     responses: JSON = None
     state: str | None = None
     earlier: Sequence[JSON] = ()

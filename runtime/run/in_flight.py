@@ -49,8 +49,10 @@ class InFlight:
         parked_n: int,
         ids: SpanIds,
         crashes: Mapping[str, int],
+        tried: Mapping[str, int],
     ) -> None:
-        """``crashes`` is the number of crashes during the execution of each open effect, by effect key."""
+        """``crashes`` is the number of crashes during the execution of each open effect, and ``tried`` that of failed
+        tries in earlier executions, by effect key."""
         self.children: ChildRuns
         self._active = active
         self._budget = budget
@@ -62,6 +64,7 @@ class InFlight:
         self._begun = False
         self._parked_n = parked_n
         self._ids = ids
+        self._tried = tried
         self.suspects = dict(crashes)
         """The number of crashes during the execution of each effect, as long as the effect is open."""
         self._afterwards: deque[tuple[int, Callable[[], None]]] = deque()
@@ -141,6 +144,7 @@ class InFlight:
             span=self._span(effect.event),
             work=effect.work,
             epoch=self._active.runlog.epoch,
+            tried=self._tried.get(key, 0),
         )
 
     def _span(self, intent: Event) -> TraceContext:

@@ -42,6 +42,7 @@ from callboard.runtime.run.child_reports import ChildReports
 from callboard.runtime.run.children import ChildRuns
 from callboard.runtime.run.claim_check import ClaimCheck
 from callboard.runtime.run.divergence import verify_end
+from callboard.runtime.run.failed_tries import count_failed_tries
 from callboard.runtime.run.in_flight import InFlight
 from callboard.runtime.run.inbox import Inbox
 from callboard.runtime.run.log import AT_ONCE_BYTES_MAX, RunLog, events_of, read_run
@@ -100,6 +101,7 @@ class RunLoop:
             parked_n=parked_n,
             ids=self._ids,
             crashes=check.crashes,
+            tried=count_failed_tries(events, shared_n),
         )
         self._reports = ChildReports(active, self._flight, inbox)
         self._kin = ChildBudgets(active, self._budget, inbox, accepted.parent)

@@ -142,7 +142,9 @@ async def test_a_call_that_fails_is_tried_again_with_the_same_key(at_once: list[
     said: list[str] = []
     tries: list[int] = []
     output = await there.call(
-        shop(price=ToolLimits(retries=3)), "price", context(on_progress=said.append, on_try=tries.append)
+        shop(price=ToolLimits(retries=3)),
+        "price",
+        context(on_failed_try=lambda _n, line: said.append(line), on_try=tries.append),
     )
     assert (output, tries, there.keys, at_once) == ({"eur": 3}, [1, 2, 3], ["key-1"] * 3, [0.5, 1.0])
     assert said[1] == "try 2 failed (tool.failed: busy); 2 left, the next one in 1 s"
@@ -163,6 +165,20 @@ async def test_what_comes_out_the_same_is_not_tried_again(answer: JSON) -> None:
     there = Shop(answer)
     await there.failure(shop(price=ToolLimits(retries=3)), "price", context())
     assert len(there.asked) == 1
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_tries_before_a_takeover_count() -> None:
+    tries: list[int] = []
+    failed: list[int] = []
+
+    async def call() -> JSON:
+        raise ToolFailed(Failure("tool.failed", "again"))
+
+    told = context(on_try=tries.append, on_failed_try=lambda number, _line: failed.append(number), tried=2)
+    with pytest.raises(ToolFailed):
+        await call_with_retries(shop(price=ToolLimits(retries=3)), "price", told, call)
+    assert (tries, failed) == ([3, 4], [3])
 
 
 @pytest.mark.parametrize(
