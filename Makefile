@@ -25,7 +25,7 @@ QUICK := $(addprefix tests/, $(addsuffix .py, structure/test_layers structure/te
 	languages/workflow/test_deaths languages/workflow/test_routes languages/workflow/test_text \
 	runtime/interpreter/test_golden))
 
-.PHONY: setup browser validators demo test sweep quick test-mcp test-backends coverage matrix lint format bench bench-page bench-peers lock clean
+.PHONY: setup browser validators oldest demo test sweep quick test-mcp test-backends coverage matrix lint format bench bench-page bench-peers lock clean
 
 setup: $(VENV)/.ready
 
@@ -78,6 +78,10 @@ $(VENV)/.compiled: $(VENV)/.ready
 # environment of their own.
 validators: setup
 	$(BIN)/python -m tests.maintenance.validators
+
+# The adapters with the oldest versions of their libraries; needs the network.
+oldest: setup
+	$(BIN)/python -m tests.maintenance.oldest_libraries
 
 # The official conformance suite of MCP, against `callboard mcp` and our client; needs Node 22 and the network.
 test-mcp: setup

@@ -322,17 +322,19 @@ class Conversation:
 
         async def call() -> Frame:
             process = self._keeper.at(made, use.id)
+            changed: Frame = {"updatedInput": arguments} if arguments != use.input else {}
+            decision = permission("allow", **changed) if approved else {}
             if process is not None:
                 process.settle(settled)
-                changed: Frame = {"updatedInput": arguments} if arguments != use.input else {}
                 with suppress(ConnectionError):
-                    return await process.carry(use.id, permission("allow", **changed) if approved else {})
+                    return await process.carry(use.id, decision)
             if self._is_ours(use):
                 if self._may_call(use.tool, approved):
                     return {"answer": await self._call_directly(use.tool, arguments)}
             elif not self._scripted and len(outcomes) == len(others) and not self._has_hooks:
                 process = await self._start([*self._frames, *new], made, deferred)
-                return await process.carry(use.id, {})
+                # The program takes the arguments of the model's message, and not those of the deferred call.
+                return await process.carry(use.id, decision)
             return {"lost": True}
 
         work = Work(

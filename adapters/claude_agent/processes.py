@@ -8,6 +8,7 @@ started again, and continues the session by its transcript.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -156,6 +157,8 @@ class Process:
                 finally:
                     reading.cancel()
                     stopping.cancel()
+                    if not all(decided.done() for decided in self._decisions.values()):
+                        self._kill()
         except Exception as error:
             self._error = error
             if not self._opened.done():
@@ -165,6 +168,14 @@ class Process:
             if query is not None:
                 query._message_send.close()
                 query.close_receive_stream()
+
+    def _kill(self) -> None:
+        """Kill the program, because a call waits for its decision. Asked to end, it would deny the call, and ask the
+        model for another turn, which is not recorded."""
+        program: Any = getattr(self._client._transport, "_process", None)  # pyright: ignore[reportPrivateUsage]
+        if program is not None and program.returncode is None:
+            with suppress(ProcessLookupError):
+                program.kill()
 
     async def _read(self, query: Any) -> None:
         async for frame in query.receive_messages():
@@ -315,7 +326,11 @@ class Process:
             # The message was not streamed.
             self._stopped = "tool_use"
             self._tick.set()
-        return await self._decisions.setdefault(id, self._future())
+        try:
+            return await self._decisions.setdefault(id, self._future())
+        finally:
+            if not self._decisions[id].done() or self._decisions[id].cancelled():
+                self._kill()
 
     async def _serve(self, serve: Serve, message: Frame) -> Any:
         """Answer a message to a tool in the worker. A call of the agent itself is made by its effect, and answered by

@@ -4,9 +4,17 @@
 import turns the SDK's tracing off in workflows.
 """
 
-from callboard.adapters.versions import require
+from callboard.adapters.versions import probe, require
 
-require("openai-agents", extra="openai-agents", at_least="0.24", below="1")
+require("openai-agents", extra="openai-agents", oldest="0.24.0", newest="0.24.0")
+probe(
+    "openai-agents",
+    "openai-agents",
+    "agents.agent:AgentBase.get_all_tools",
+    "agents.models.fake_id:FAKE_RESPONSES_ID",
+    "agents.tool:get_function_tool_origin",
+    "agents.tool_context:ToolContext",
+)
 
 from callboard.adapters.openai_agents.in_steps import refuse_approvals  # noqa: E402
 from callboard.adapters.openai_agents.mcp_servers import CallboardMCPServer, refuse_connections  # noqa: E402

@@ -1,8 +1,16 @@
 """Pydantic AI: existing agents in workflows. `Durable` is a capability of an agent, `durable` makes one durable."""
 
-from callboard.adapters.versions import require
+from callboard.adapters.versions import probe, require
 
-require("pydantic-ai-slim", extra="pydantic-ai", at_least="2.68", below="3")
+require("pydantic-ai-slim", extra="pydantic-ai", oldest="2.68.0", newest="2.68.0")
+probe(
+    "pydantic-ai-slim",
+    "pydantic-ai",
+    "pydantic_ai:Agent._concurrency_limiter",
+    "pydantic_ai.concurrency:get_concurrency_context",
+    "pydantic_ai.durable_exec:BaseDurabilityCapability",
+    "pydantic_ai.durable_exec:durable_unit_scope",
+)
 
 from callboard.adapters.pydantic_ai.durability import Durable, durable  # noqa: E402
 from callboard.adapters.pydantic_ai.limits import limit_requests_only  # noqa: E402

@@ -259,6 +259,8 @@ ALL = ["approve", "edit", "reject", "respond"]
     ],
 )
 def test_a_review_of_langchain_is_an_approval(scenario: Scenario, mode: str, answer: Any, decision: Any) -> None:
+    if mode == "per_call" and not plays.HAS_SCHEMAS:
+        pytest.skip("interrupts of this version of LangGraph have no schema")
     scenario.start(plays.reviewed, input={"calls": "refund", "allowed": ALL, "mode": mode})
     [asked] = payloads(scenario, "human.asked")
     assert asked.question == "May graph LangGraph call refund?"

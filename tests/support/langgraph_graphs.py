@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired
 
@@ -588,6 +589,10 @@ def _asks_for_reviews(state: ReviewState) -> dict:
     requests = [{"name": name, "args": {"cents": 500}, "description": "It costs money."} for name in names]
     configs = [{"action_name": name, "allowed_decisions": allowed} for name in names]
     return {"told": interrupt({"action_requests": requests, "review_configs": configs})["decisions"]}
+
+
+HAS_SCHEMAS = "response_schema" in signature(interrupt).parameters
+"""Whether an interrupt of this version of LangGraph may say what its answer is like."""
 
 
 class Decided(TypedDict):
