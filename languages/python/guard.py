@@ -19,6 +19,7 @@ from callboard.languages.python import waiting
 from callboard.languages.python.clocks import nanoseconds, replace_clocks
 from callboard.languages.python.loop import WorkflowLoop
 from callboard.languages.python.machine import hide, share_generators
+from callboard.languages.python.primitives import separate
 from callboard.languages.python.replacing import (
     adopt,
     called_by_workflow,
@@ -100,6 +101,7 @@ def install() -> None:
     # ``gather`` makes its future itself, without its loop.
     gathering: Any = asyncio.tasks._GatheringFuture  # type: ignore[attr-defined]  # pyright: ignore
     gathering.__hash__ = _hash_gathering
+    separate()
     hide(frozenset({*REFUSED, *MORE}))
 
 

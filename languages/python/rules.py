@@ -27,5 +27,8 @@ BYTES_HAVE_A_FORM = 6
 MACHINE_IS_HIDDEN = 7
 """The local time zone is UTC, and what differs between machines, such as the environment, is refused."""
 
-LATEST = 7
+OWN_PRIMITIVES = 8
+"""Locks, semaphores and queues of asyncio that outlive a run are separate for each run."""
+
+LATEST = 8
 """The generation of newly admitted runs."""

@@ -1,0 +1,80 @@
+"""Primitives: locks, semaphores, events, barriers and queues of asyncio that outlive a run are separate for each run.
+
+A module or an object of a library may keep one for all runs of the process. If runs shared it, one run would wait for
+another, and a replay would find it in another state. So inside a workflow each such object stands for one of the run,
+made with the same arguments. Objects that the run itself has made, and those in steps, are as they are.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import wraps
+from types import FunctionType
+from typing import Any
+
+from callboard.languages.python.loop import WorkflowLoop, current_loop
+from callboard.languages.python.rules import OWN_PRIMITIVES
+
+PRIMITIVES: tuple[type, ...] = (
+    *(asyncio.Lock, asyncio.Event, asyncio.Condition, asyncio.Semaphore, asyncio.BoundedSemaphore, asyncio.Barrier),
+    *(asyncio.Queue, asyncio.PriorityQueue, asyncio.LifoQueue),
+)
+
+_MADE = "_made_by"
+"""The member of an object that says how it was made: the id of the loop, 0 outside of workflows, and a function that
+initialises another object in the same way."""
+
+
+def separate() -> None:
+    """Have each run use its own objects."""
+    for cls in PRIMITIVES:
+        for name, value in list(vars(cls).items()):
+            if name == "__init__":
+                setattr(cls, name, _note_arguments(value))
+            elif isinstance(value, FunctionType) and not name.startswith("_"):
+                setattr(cls, name, _on_own(value))
+            elif isinstance(value, property) and value.fget is not None:
+                setattr(cls, name, property(_on_own(value.fget), doc=value.__doc__))
+
+
+def _note_arguments(original: Callable[..., None]) -> Callable[..., None]:
+    @wraps(original)
+    def initialise(self: Any, *args: Any, **named: Any) -> None:
+        if _MADE not in vars(self):
+            # The outermost class of asyncio: it initialises its base classes too.
+            loop = current_loop()
+            vars(self)[_MADE] = 0 if loop is None else loop.id, lambda twin: original(twin, *args, **named)
+        original(self, *args, **named)
+
+    return initialise
+
+
+def _on_own(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def call(self: Any, *args: Any, **named: Any) -> Any:
+        loop = current_loop()
+        if loop is not None and loop.rules >= OWN_PRIMITIVES:
+            self = _own(loop, self)
+        return original(self, *args, **named)
+
+    return call
+
+
+def _own(loop: WorkflowLoop, shared: Any) -> Any:
+    """Return the object of the run that an object stands for; one that the run has made stands for itself."""
+    made_by, set_anew = vars(shared).get(_MADE, (0, None))
+    if made_by == loop.id:
+        return shared
+    twins: dict[int, tuple[Any, Any]] = loop.locals.setdefault(_MADE, {})
+    if id(shared) not in twins:
+        twin = object.__new__(type(shared))
+        # Members that a subclass has added are shared; the state of asyncio's class is set anew.
+        vars(twin).update(vars(shared))
+        vars(twin)[_MADE] = loop.id, set_anew
+        if isinstance(shared, asyncio.Condition):
+            # Its lock stands for one of the run too.
+            asyncio.Condition.__init__(twin, shared._lock)  # type: ignore[attr-defined]  # pyright: ignore
+        elif set_anew is not None:
+            set_anew(twin)
+        # What it stands for is kept, so that its id is not used again.
+        twins[id(shared)] = shared, twin
+    return twins[id(shared)][1]
