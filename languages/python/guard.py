@@ -13,13 +13,14 @@ import time
 import uuid
 import zoneinfo
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import Any
 
 from callboard.languages.python import waiting
 from callboard.languages.python.clocks import nanoseconds, replace_clocks
 from callboard.languages.python.loop import WorkflowLoop
 from callboard.languages.python.machine import hide, share_generators
-from callboard.languages.python.primitives import separate
+from callboard.languages.python.primitives import separate, separate_adapters
 from callboard.languages.python.replacing import (
     adopt,
     called_by_workflow,
@@ -102,6 +103,7 @@ def install() -> None:
     gathering: Any = asyncio.tasks._GatheringFuture  # type: ignore[attr-defined]  # pyright: ignore
     gathering.__hash__ = _hash_gathering
     separate()
+    separate_adapters(import_module("anyio._core._synchronization"))
     hide(frozenset({*REFUSED, *MORE}))
 
 

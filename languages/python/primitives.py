@@ -1,4 +1,6 @@
-"""Primitives: locks, semaphores, events, barriers and queues of asyncio that outlive a run are separate for each run.
+"""Primitives: locks, semaphores, events, barriers and queues that outlive a run are separate for each run.
+
+They are those of asyncio, and those of anyio, which many libraries use.
 
 A module or an object of a library may keep one for all runs of the process. If runs shared it, one run would wait for
 another, and a replay would find it in another state. So inside a workflow each such object stands for one of the run,
@@ -36,6 +38,39 @@ def separate() -> None:
                 setattr(cls, name, property(_on_own(value.fget), doc=value.__doc__))
 
 
+def separate_adapters(module: Any) -> None:
+    """Do the same for objects of anyio, whose module of primitives is given: one that was made outside of a loop keeps
+    the object that does its work in a member, which is made when it is first needed."""
+    for kind in ("Event", "Lock", "Semaphore", "CapacityLimiter"):
+        for name, kept in list(vars(getattr(module, f"{kind}Adapter", object)).items()):
+            if name.startswith("_internal_") or name == "_is_set":
+                setattr(getattr(module, f"{kind}Adapter"), name, _of_run(kept, name))
+
+
+def _of_run(kept: Any, name: str) -> property:
+    def read(self: Any) -> Any:
+        loop = _separating_loop()
+        if loop is None:
+            return kept.__get__(self)
+        first = kept.__get__(self) if name == "_is_set" else None
+        return loop.locals.get((_MADE, name, id(self)), (self, first))[1]
+
+    def write(self: Any, value: Any) -> None:
+        loop = _separating_loop()
+        if loop is None:
+            kept.__set__(self, value)
+        else:
+            # What it belongs to is kept, so that its id is not used again.
+            loop.locals[_MADE, name, id(self)] = self, value
+
+    return property(read, write)
+
+
+def _separating_loop() -> WorkflowLoop | None:
+    loop = current_loop()
+    return loop if loop is not None and loop.rules >= OWN_PRIMITIVES else None
+
+
 def _note_arguments(original: Callable[..., None]) -> Callable[..., None]:
     @wraps(original)
     def initialise(self: Any, *args: Any, **named: Any) -> None:
@@ -51,8 +86,7 @@ def _note_arguments(original: Callable[..., None]) -> Callable[..., None]:
 def _on_own(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def call(self: Any, *args: Any, **named: Any) -> Any:
-        loop = current_loop()
-        if loop is not None and loop.rules >= OWN_PRIMITIVES:
+        if (loop := _separating_loop()) is not None:
             self = _own(loop, self)
         return original(self, *args, **named)
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import anyio
 import pytest
 
 from callboard import ask, step, workflow
@@ -39,6 +40,9 @@ HELD: dict[str, Any] = {
     "counted": COUNTED,
     "condition": CONDITION,
     "condition of a lock": CONDITION_OF_LOCK,
+    "semaphore of anyio": anyio.Semaphore(1),
+    "lock of anyio": anyio.Lock(),
+    "limiter of anyio": anyio.CapacityLimiter(1),
 }
 
 
@@ -136,6 +140,24 @@ def test_outside_of_workflows_they_are_shared() -> None:
 
     assert asyncio.run(body()) == [True, True]
     assert not SEMAPHORE.locked()
+
+
+ANYIO_EVENT = anyio.Event()
+
+
+@workflow
+async def setting_an_event_of_anyio() -> list[bool]:
+    before = ANYIO_EVENT.is_set()
+    ANYIO_EVENT.set()
+    await ANYIO_EVENT.wait()
+    return [before, ANYIO_EVENT.is_set()]
+
+
+def test_an_event_of_anyio_is_set_for_its_run_only(scenario: Scenario) -> None:
+    scenario.start(setting_an_event_of_anyio)
+    assert scenario.result.output == [False, True]
+    assert not ANYIO_EVENT.is_set()
+    scenario.crash_everywhere()
 
 
 CACHE: dict[str, asyncio.Lock] = {}
