@@ -668,7 +668,7 @@ class HumanAsked(Intent, frozen=True):
 class HumanAnswered(Fact, frozen=True):
     """A person answered the open question ``interaction`` (an effect key). ``k`` is the answer's number, from 1.
 
-    ``roles`` are those that the person has according to the door that authenticated the answer.
+    It is ``proven`` if the door authenticated the person; ``roles`` are those that the person has there.
     """
 
     type = "human.answered"
@@ -679,6 +679,7 @@ class HumanAnswered(Fact, frozen=True):
     by: str | None = None
     channel: str | None = None
     roles: list[str] = []
+    proven: bool = False
 
 
 class HumanClosed(Outcome, frozen=True):

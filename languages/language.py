@@ -104,7 +104,7 @@ class Resumed(Struct, frozen=True):
 
 
 class Answered(Struct, frozen=True):
-    """The k-th answer to a question, from 1. ``roles`` are those that an authenticated person has."""
+    """The k-th answer to a question, from 1. It is ``proven`` if the person was authenticated; ``roles`` are theirs."""
 
     k: int
     user_response: JSON
@@ -112,6 +112,7 @@ class Answered(Struct, frozen=True):
     by: str | None
     channel: str | None
     roles: tuple[str, ...] = ()
+    proven: bool = False
 
 
 class SignalArrived(Struct, frozen=True):

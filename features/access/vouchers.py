@@ -1,6 +1,6 @@
 """Vouchers of one tenant: they prove the roles of a person who answers over HTTP (`callboard.bus.vouchers`)."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from callboard.bus.subjects import RunRef
 from callboard.bus.vouchers import Voucher, digest_of, join_parts, split_parts
 from callboard.features.access.signing import SigningKey
 from callboard.features.access.store import StoreSilent
+from callboard.features.access.subject import Subject
 
 _PURPOSE = b"callboard voucher 1\0"
 
@@ -54,10 +55,10 @@ async def is_vouched(log: JetStreamLog, replicas: int, ref: RunRef, answer: Answ
         raise NoAnswer(str(error)) from error
 
 
-async def with_voucher(
-    vouchers: Vouchers, run: str, answer: Mapping[str, Any], roles: Collection[str]
-) -> dict[str, Any]:
-    """Return the body of an answer with a voucher for the roles of its author, if it names its question.
+async def with_voucher(vouchers: Vouchers, run: str, answer: Mapping[str, Any], subject: Subject) -> dict[str, Any]:
+    """Return the body of an answer with a voucher for its author and the author's roles, if it names its question.
+
+    A caller who may name another person as the author gets none.
 
     :raises StoreSilent: if the store does not answer
     """
@@ -66,4 +67,6 @@ async def with_voucher(
         read = msgspec.convert(body, Answer)
     except msgspec.ValidationError:
         return body  # it is refused anyway
-    return {**body, "voucher": await vouchers.made(run, read, roles)} if roles and read.interaction else body
+    if not subject.name or subject.speaks_for_others or read.by != subject.name or not read.interaction:
+        return body
+    return {**body, "voucher": await vouchers.made(run, read, subject.roles)}

@@ -72,6 +72,7 @@ class OpenQuestion(Struct):
                 answered.by,
                 answered.channel,
                 tuple(answered.roles),
+                answered.proven,
             )
         )
         wait, self.wait = self.wait, None

@@ -185,6 +185,7 @@ def _answer_question(
         by=answer.by,
         channel=answer.channel,
         roles=read_roles(answer),
+        proven=bool(answer.voucher),
     )
     return [Reaction(answered)]
 

@@ -147,7 +147,7 @@ class Executions:
         if question is not None:
             answer = {"interaction": question.key, "user_response": response, "channel": CHANNEL, **by}
             try:
-                vouched = await with_voucher(self._vouchers, run, answer, subject_of(request).roles)
+                vouched = await with_voucher(self._vouchers, run, answer, subject_of(request))
             except StoreSilent as error:
                 raise ApiError(503, error.code, error.message, remedy=error.remedy) from None
             await self._tell(run, "answer", vouched)

@@ -227,15 +227,10 @@ class Front:
         :raises ApiError: if the store of keys does not answer
         """
         body = asked.get("body")
-        if (
-            route.operation != "tell"
-            or asked.get("verb") != "answer"
-            or not subject.roles
-            or not isinstance(body, dict)
-        ):
+        if route.operation != "tell" or asked.get("verb") != "answer" or not isinstance(body, dict):
             return asked
         try:
-            vouched = await with_voucher(self._vouchers, str(asked["run_id"]), body, subject.roles)
+            vouched = await with_voucher(self._vouchers, str(asked["run_id"]), body, subject)
         except StoreSilent as error:
             raise ApiError(503, error.code, error.message, remedy=error.remedy) from None
         return {**asked, "body": vouched}

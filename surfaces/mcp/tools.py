@@ -143,7 +143,7 @@ class Awaiting:
         """Send the person's answer to the run; if the question has been answered already, the first answer counts."""
         answer = {"interaction": question.key, "user_response": response, "by": caller.known_as(), "channel": "mcp"}
         with suppress(CallboardError):
-            vouched = await with_voucher(self._vouchers, question.run, answer, caller.subject.roles)
+            vouched = await with_voucher(self._vouchers, question.run, answer, caller.subject)
             await send_command(self._client, question.run, "answer", vouched)
 
     async def questions(self, run_id: str) -> Sequence[Question]:
@@ -334,7 +334,7 @@ class Tools:
     async def _tell_run(self, run_id: str, verb: str, caller: Caller, *, by: str | None, **fields: Any) -> answers.Told:
         body = {"by": caller.known_as(by), **fields}
         if verb == "answer":
-            body = await with_voucher(self._vouchers, run_id, body, caller.subject.roles)
+            body = await with_voucher(self._vouchers, run_id, body, caller.subject)
         found = await send_command(self._connection.client, run_id, verb, body)
         recorded = found.recorded.n if found.recorded is not None else None
         question = await answered_question(self._connection.client, run_id, found)

@@ -162,7 +162,7 @@ ADDED: dict[str, dict[str, Any]] = {
         "performed": "cd" * 32,
     },
     "child.end": {"warnings": WARNED, "models": [MODEL]},
-    "human.answered": {"roles": ["cfo"]},
+    "human.answered": {"roles": ["cfo"], "proven": True},
 }
 """Members that payloads have got since their golden lines were written."""
 

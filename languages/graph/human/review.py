@@ -69,12 +69,15 @@ class Review(Struct, frozen=True):
         if not answered.by:
             return ["it does not say who answers; send `by` with it"]
         faults: list[str] = []
-        if self.reviewers and not _is_one_of(answered.by, self.reviewers):
+        listed = [name for name in self.reviewers if _is_one_of(answered.by, [name])]
+        if self.reviewers and not listed:
             faults.append(f"{answered.by} is none of the reviewers ({', '.join(self.reviewers)})")
+        elif listed and not answered.proven and all(_demands_proof(name) for name in listed):
+            faults.append(f"nothing proves that this is {answered.by}; {_HTTP}")
         if self.roles and not set(self.roles) & set(answered.roles):
             faults.append(
-                f"nothing proves that {answered.by} has the role {' or '.join(self.roles)}; answer over HTTP with an "
-                "API key (`callboard keys add --role`) or a token of the identity provider that has the role"
+                f"nothing proves that {answered.by} has the role {' or '.join(self.roles)}; {_HTTP} that has the role "
+                "(`callboard keys add --role`)"
             )
         return faults
 
@@ -140,6 +143,14 @@ def _person(by: str) -> str:
     """Return the name of a person without the kind of its proof, so that ``ada`` and ``user:ada`` count once."""
     said = by.strip().casefold()
     return said.partition(":")[2] if said.startswith(_PROVEN_BY) else said
+
+
+_HTTP = "name the question, and answer over HTTP with an API key or a token of the identity provider"
+
+
+def _demands_proof(name: str) -> bool:
+    """Whether a listed reviewer is an authenticated person: ``user:ada``, and not ``ada``."""
+    return name.strip().casefold().startswith(("user:", "key:"))
 
 
 def _is_one_of(by: str, names: Sequence[str]) -> bool:

@@ -85,9 +85,10 @@ def test_a_reviewer_who_answers_again_changes_the_vote() -> None:
 
 def test_only_the_listed_reviewers_may_answer() -> None:
     listed = [{"id": "user:ada"}, {"name": "Bob", "email": "bob@example.com"}]
-    done = review(by(None), by("eve"), by("ada"), by("user:bob"), reviewers=listed)
-    assert decided(done) == (4, "confirmed")
-    assert len(refusals(done)) == 3
+    done = review(by(None), by("eve"), by("ada"), by("user:ada"), by("user:bob"), reviewers=listed)
+    assert decided(done) == (5, "confirmed")
+    assert len(refusals(done)) == 4
+    assert "nothing proves that this is user:ada" in refusals(done)[-1]
 
 
 def test_a_role_that_nothing_proves_is_refused_with_the_remedy() -> None:
