@@ -61,6 +61,14 @@ def tool_failed(
     return ToolFailed(with_printed(failure, printed))
 
 
+def exception_details(error: BaseException, function: object) -> dict[str, Any]:
+    """Return the details of the failure for an exception that a function raised: its type, and how it is raised again
+    in a workflow in Python, if the function is a step of one."""
+    note: Any = getattr(function, "note_error", None)
+    noted = note(error) if note is not None and isinstance(error, Exception) else None
+    return {"type": type(error).__name__, **({"native": noted} if noted is not None else {})}
+
+
 def describe_error(error: BaseException) -> str:
     """Return the type and text of an exception; a group of one exception is replaced by its member.
 

@@ -28,7 +28,7 @@ import msgspec
 from msgspec import Struct
 from pydantic import ValidationError
 
-from callboard.actors.tools.failures import describe_error, shorten
+from callboard.actors.tools.failures import describe_error, exception_details, shorten
 from callboard.actors.tools.python_frames import (
     LENGTH_BYTES,
     Call,
@@ -222,20 +222,21 @@ class Host:
                     output = self._runner.run(_wait(output), context=copy_context())
         except BaseException as error:  # sys.exit in a tool is the tool's failure, not ours
             if not work.refused:
-                return _failure_of("tool.failed", f"tool {call.tool} raised {describe_error(error)}", error)
+                message = f"tool {call.tool} raised {describe_error(error)}"
+                return _failure_of("tool.failed", message, error, function.function)
         finally:
             WORK.reset(token)
         return Refused(work.refused[0]) if work.refused else _encode_reply(call, output)
 
 
-def _failure_of(code: str, message: str, error: BaseException) -> Refused:
+def _failure_of(code: str, message: str, error: BaseException, function: object = None) -> Refused:
     """Return the failure for an error that a tool raised: with the tool's frames for the run, all for the log."""
     for stream in (sys.stdout, sys.stderr):
         # Printed text has to be in the pipe before the answer; a tool may have closed or replaced the stream.
         with suppress(Exception):
             stream.flush()
     own = traceback_of(error)
-    details: dict[str, Any] = {"type": type(error).__name__, **({"traceback": own} if own else {})}
+    details = {**exception_details(error, function), **({"traceback": own} if own else {})}
     return Refused(Failure(code, shorten(message), details=details), traceback.format_exc())
 
 

@@ -11,7 +11,7 @@ from langchain_core.messages import BaseMessage, message_to_dict, messages_from_
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.store.base import GetOp, Item, ListNamespacesOp, MatchCondition, PutOp, SearchItem, SearchOp
 
-from callboard.adapters import tool_errors
+from callboard.languages.python import raised
 from callboard.languages.python.serializers import orders_sets
 from callboard.languages.python.values import plain_json
 from callboard.lib.json_types import JSON
@@ -104,9 +104,9 @@ def shown(value: Any) -> JSON:
 
 def encode_error(error: Exception) -> JSON:
     """Return the JSON of an exception; None if it could not be made again."""
-    return tool_errors.encode_error(error, encode)
+    return raised.encode_error(error, encode, decode)
 
 
 def decode_error(noted: Any) -> Exception | None:
     """Make an exception of its JSON; None without JSON, or if its type is not loaded here."""
-    return tool_errors.decode_error(noted, decode)
+    return raised.decode_error(noted, decode)

@@ -20,11 +20,11 @@ from callboard.adapters.langgraph.greenlets import wait_for
 from callboard.adapters.langgraph.questions import StepScratchpad, put_question
 from callboard.adapters.langgraph.scopes import Place, current_place
 from callboard.adapters.langgraph.values import decode, encode, encode_error
-from callboard.adapters.tool_errors import raised_in
 from callboard.bus.work import Work
 from callboard.languages.language import Failed
 from callboard.languages.python.approvals import demands_of
 from callboard.languages.python.errors import StepFailed
+from callboard.languages.python.raised import raised_in
 from callboard.lib.json_types import JSON
 
 

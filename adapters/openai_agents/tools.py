@@ -37,7 +37,6 @@ from msgspec import Struct
 
 from callboard.adapters.openai_agents.run_contexts import CancelledItself, in_context
 from callboard.adapters.shared_objects import Changes, Shared
-from callboard.adapters.tool_errors import encode_error, raised_in
 from callboard.bus.effects import ToolSpec
 from callboard.bus.work import Work
 from callboard.languages.agent import Refusal
@@ -46,6 +45,7 @@ from callboard.languages.language import Failed, Node, Ok
 from callboard.languages.python.approvals import Approve, decide, demands_of
 from callboard.languages.python.errors import StepFailed
 from callboard.languages.python.loop import WorkflowLoop, current_loop
+from callboard.languages.python.raised import encode_error, raised_in
 from callboard.languages.python.values import NoJsonForm, codec, plain_json
 from callboard.lib.canonical_json import canonical
 from callboard.lib.json_decoder import decode_json

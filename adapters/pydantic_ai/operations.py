@@ -47,7 +47,6 @@ from callboard.adapters.pydantic_ai.messages import name_of, reply_of, request_o
 from callboard.adapters.pydantic_ai.model_errors import make_error, note
 from callboard.adapters.pydantic_ai.sessions import Sessions
 from callboard.adapters.shared_objects import Changes, Shared
-from callboard.adapters.tool_errors import encode_error, raised_in
 from callboard.bus.effects import ToolSpec
 from callboard.bus.events import ModelResult
 from callboard.bus.work import WORK, TurnReply, Work
@@ -56,6 +55,7 @@ from callboard.languages.python.approvals import Approve, check_hosted_tools
 from callboard.languages.python.errors import ModelFailed, StepFailed
 from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.model_turns import ModelTurns, OnText
+from callboard.languages.python.raised import encode_error, raised_in
 from callboard.languages.python.steps import BACKOFF_S, Attempts, seconds
 from callboard.languages.python.values import order_sets, plain_json
 from callboard.lib.json_types import JSON

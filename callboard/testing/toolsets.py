@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from callboard.actors.carrier import EffectFailed
-from callboard.actors.tools.failures import describe_error, tool_failed
+from callboard.actors.tools.failures import describe_error, exception_details, tool_failed
 from callboard.actors.tools.python_signature import ToolFunction, load_function
 from callboard.actors.tools.scripted import ScriptedTransport
 from callboard.actors.tools.tool import Opens, ToolCallContext, ToolEnvironment, ToolFailed
@@ -97,7 +97,9 @@ class _Functions(ScriptedTransport):
             raise ToolFailed(failed.failure) from failed
         except Exception as error:
             raised = f"tool {tool} raised {describe_error(error)}"
-            raise tool_failed("tool.failed", raised, {"type": type(error).__name__}) from error
+            raise tool_failed(
+                "tool.failed", raised, exception_details(error, self._functions[tool].function)
+            ) from error
 
     async def _call_function(self, tool: ToolFunction, input: JSON, context: ToolCallContext) -> Any:
         found: Any = None

@@ -7,14 +7,28 @@ from callboard.lib.json_types import JSON
 
 
 class StepFailed(Exception):
-    """A step has failed after all its retries. ``type`` is the name of the exception that its function raised."""
+    """A step has failed after all its retries.
+
+    ``type`` is the name of the exception that its function raised, and ``original`` that exception, if it can be made
+    again. Then ``except`` with the class of that exception catches this one too.
+    """
+
+    failure: Failure
+    code: str
+    type: str
+    original: Exception | None
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
+        self.describe(failure, None)
+
+    def describe(self, failure: Failure, original: Exception | None) -> None:
+        """Set the attributes."""
         self.failure = failure
         self.code = failure.code
         details = failure.details if isinstance(failure.details, dict) else {}
-        self.type: str = str(details.get("type", ""))
+        self.type = str(details.get("type", ""))
+        self.original = original
 
 
 class ChildFailed(Exception):

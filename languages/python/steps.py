@@ -23,6 +23,7 @@ from callboard.languages.language import Failed, Node, Ok
 from callboard.languages.python.errors import StepFailed
 from callboard.languages.python.likeness import alike_in_arguments
 from callboard.languages.python.loop import WorkflowLoop, current_loop
+from callboard.languages.python.raised import NOTED, encode_error, step_failed
 from callboard.languages.python.values import parameters_of
 from callboard.lib.durations import DURATION, seconds_of
 from callboard.lib.json_types import JSON
@@ -98,7 +99,9 @@ class Step(Generic[P, R]):
                 raise
             kind = type(error).__name__
             message = f"step {self.name} raised {kind}: {error}"
-            raise StepFailed(Failure("step.failed", message, details={"type": kind})) from error
+            noted = self.note_error(error)
+            details: dict[str, JSON] = {"type": kind, **({NOTED: noted} if noted is not None else {})}
+            raise step_failed(Failure("step.failed", message, details=details), self._own) from error
         finally:
             with suppress(ValueError):  # the garbage collector closes a coroutine in another context
                 _CALLED_PLAINLY.reset(token)
@@ -117,7 +120,10 @@ class Step(Generic[P, R]):
             if self.concurrency is not None:
                 await stack.enter_async_context(loop.locals.setdefault(self, asyncio.Semaphore(self.concurrency)))
             attempts = Attempts(self.retries, self.backoff_s)
-            found = await attempts.make(loop, node, lambda slot, k: self._effect(node, arguments, slot, k))
+            try:
+                found = await attempts.make(loop, node, lambda slot, k: self._effect(node, arguments, slot, k))
+            except StepFailed as failed:
+                raise step_failed(failed.failure, self._own) from None
         return self.parameters.result.decode(found)
 
     def _effect(
@@ -134,8 +140,18 @@ class Step(Generic[P, R]):
             first=node.key("step"),
             attempt=attempt,
             timeout_s=self.timeout_s,
+            note=self.note_error,
         )
         return node.call(slot, "step", {"step": self.name, "arguments": arguments}, work=work)
+
+    @property
+    def _own(self) -> Mapping[str, Any] | None:
+        """The globals of the function: its own version of the module, if the process has several."""
+        return getattr(inspect.unwrap(self.function), "__globals__", None)
+
+    def note_error(self, error: Exception) -> JSON:
+        """Return the JSON of an exception of the function; None if it cannot be raised again in a workflow."""
+        return encode_error(error, own=self._own)
 
     def _call_function(self, arguments: dict[str, JSON]) -> Any:
         """Call the function with the arguments in the log."""
