@@ -116,6 +116,20 @@ def tool_spec(tool: Any) -> ToolSpec:
     return ToolSpec(function["name"], function.get("description", ""), function.get("parameters", {}))
 
 
+HOSTED = (
+    *("web_search", "web_fetch", "code_execution", "code_interpreter", "file_search", "image_generation", "mcp"),
+    *("google_search", "google_maps", "url_context"),
+)
+"""How the types of tools begin that providers call themselves. Others, such as ``bash``, are called by the graph."""
+
+
+def hosted_tools(given: Mapping[str, Any]) -> list[str]:
+    """Return the names of the tools in the arguments of a turn that the provider calls itself."""
+    kinds = [one for one in given.get("tools") or () if isinstance(one, dict) and "function" not in one]
+    found = [one for one in kinds if str(one.get("type") or next(iter(one), "")).startswith(HOSTED)]
+    return [str(one.get("name") or one.get("type") or next(iter(one))) for one in found]
+
+
 def _schema(form: Any) -> dict[str, JSON] | None:
     return form.get("json_schema", {}).get("schema") if isinstance(form, dict) else None  # pyright: ignore
 

@@ -17,10 +17,11 @@ from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tracers._streaming import _StreamingCallbackHandler  # pyright: ignore[reportPrivateUsage]
 
 from callboard.adapters.langgraph.greenlets import wait_for
-from callboard.adapters.langgraph.messages import reply_of, request_of, result_of
+from callboard.adapters.langgraph.messages import hosted_tools, reply_of, request_of, result_of
 from callboard.adapters.langgraph.scopes import Place, current_place
 from callboard.adapters.langgraph.values import decode_error, encode_error
 from callboard.bus.work import TurnReply
+from callboard.languages.python.approvals import check_hosted_tools
 from callboard.languages.python.errors import ModelFailed
 
 _agenerate: Any = BaseChatModel._agenerate_with_cache  # pyright: ignore[reportPrivateUsage]
@@ -96,6 +97,8 @@ def _chunk_of(message: Any) -> AIMessageChunk:
 async def _perform_turn(
     place: Place, model: Any, messages: Any, stop: Any, run_manager: Any, given: dict[str, Any]
 ) -> ChatResult:
+    settings = place.settings
+    check_hosted_tools(place.loop, settings.approve, f"graph {settings.graph}", hosted_tools(given))
     request = request_of(model, messages, stop, given)
     provider = (request.model or "").partition(":")[0]
 

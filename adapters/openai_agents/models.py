@@ -169,7 +169,7 @@ class DurableModel(Model):
         assert loop is not None, "the configuration has this model in workflows only"
         agent = AGENT.get()
         name = agent.name if agent is not None else "agent"
-        check_hosted_tools(loop, self._approvals, name, hosted_tools(tools))
+        check_hosted_tools(loop, self._approvals, f"agent {name}", hosted_tools(tools))
         model = self._resolve(agent)
         settings = self._settings(agent, model, settings)
         structured = output_schema is not None and not output_schema.is_plain_text()

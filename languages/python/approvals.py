@@ -103,7 +103,7 @@ def check_hosted_tools(loop: WorkflowLoop, approvals: Sequence[Approve], agent: 
     for tool in tools:
         if any(one.terms().cover(tool) and one.when is None for one in approvals):
             raise TypeError(
-                f"approve covers {tool} of agent {agent}, but the provider of the model calls it, so no person can be "
+                f"approve covers {tool} of {agent}, but the provider of the model calls it, so no person can be "
                 "asked before: leave the tool out, or name in approve only tools that the worker calls"
             )
 

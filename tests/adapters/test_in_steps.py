@@ -61,7 +61,7 @@ def test_calls_that_need_approval_are_refused_in_a_tool(scenario: Scenario, how:
     assert openai.MADE == []
 
 
-@pytest.mark.parametrize("desk", ["short_desk", "plain_desk", "step_desk", "nested_desk"])
+@pytest.mark.parametrize("desk", ["short_desk", "plain_desk", "step_desk", "nested_desk", "model_desk"])
 def test_the_refusal_ends_the_run_whatever_has_called_the_agent(scenario: Scenario, desk: str) -> None:
     openai.MADE.clear()
     openai.CHOSEN[:] = [openai.REFUSED["by its configuration"]]
@@ -195,11 +195,13 @@ def test_a_pydantic_agent_whose_calls_need_no_approval_works_in_a_tool(scenario:
     assert (scenario.result.status, pydantic.MADE) == ("completed", ["pay"])
 
 
-@pytest.mark.parametrize("plays", [openai, pydantic], ids=["openai", "pydantic"])
+@pytest.mark.parametrize("plays", [openai, pydantic, langgraph], ids=["openai", "pydantic", "langgraph"])
 def test_an_approval_of_a_tool_that_the_provider_calls_is_refused(scenario: Scenario, plays: Any) -> None:
     scenario.start(plays.search_desk)
     assert scenario.result.error is not None
-    assert (
-        "approve covers web_search of agent clerk, but the provider of the model calls it"
-        in scenario.result.error.message
-    )
+    assert "clerk, but the provider of the model calls it" in scenario.result.error.message
+
+
+def test_an_approval_of_a_tool_of_the_provider_that_the_graph_calls_holds(scenario: Scenario) -> None:
+    scenario.start(langgraph.search_desk, input={"approve": "bash"})
+    assert scenario.result.output == "Done."

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -171,6 +172,29 @@ NESTING, TWICE = nesting(GUARDED), durable(GUARDED, to="ada")
 async def nesting_desk() -> str:
     """A node of a durable graph calls another durable graph."""
     return await ended(NESTING)
+
+
+SEARCHING = GenericFakeChatModel(messages=iter([AIMessage("Done.")] * 9)).bind(
+    tools=[{"type": "web_search_20250305", "name": "web_search"}, {"type": "bash_20250124", "name": "bash"}]
+)
+
+
+def searching(approve: str) -> Any:
+    async def ask(state: MessagesState) -> dict:
+        return {"messages": [await SEARCHING.ainvoke(state["messages"])]}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("model", ask)
+    builder.add_edge(START, "model")
+    return durable(builder.compile(name="clerk"), approve=[approve])
+
+
+SEARCHES = {one: searching(one) for one in ("web_search", "bash")}
+
+
+@workflow
+async def search_desk(approve: str = "web_search") -> str:
+    return await ended(SEARCHES[approve])
 
 
 @workflow

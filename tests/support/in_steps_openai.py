@@ -229,6 +229,20 @@ async def nested_desk() -> str:
     return await run(outer, approve=["pay"])
 
 
+class Delegating(PlayedModel):
+    """A model that lets an agent work while it answers."""
+
+    async def get_response(self, system_instructions: Any, input: Any, *more: Any, **named: Any) -> Any:
+        with suppress(Exception):
+            await run(CLERK, approve=["pay"])
+        return await super().get_response(system_instructions, input, *more, **named)
+
+
+@workflow
+async def model_desk() -> str:
+    return await run(Agent("front", model=Delegating("delegating", "Done.")))
+
+
 @workflow
 async def inline_desk() -> str:
     return await run(front(delegate), inline=["delegate"], approve=["other"])
