@@ -191,16 +191,21 @@ class ServerStore:
         """Return the last lines of the server's log and output."""
         return [*_tail(self.log, lines), *_tail(self.out, lines)][-lines:]
 
+    def bytes_used(self) -> int:
+        """Return the size of the store."""
+        if self.used is not None:
+            return self.used
+        with self._usable():
+            return sum(path.stat().st_size for path in (self.home / "jetstream").rglob("*") if path.is_file())
+
     def bytes_max(self) -> int:
         """Return the maximum size of the store: its size plus the free space of the disk, minus a reserve.
 
         The server's default is three quarters of the *free* space at each start, without the size of the store. With
         it, a large store would eventually refuse all messages although the disk has space.
         """
-        used = self.used
+        used = self.bytes_used()
         with self._usable():
-            if used is None:
-                used = sum(path.stat().st_size for path in (self.home / "jetstream").rglob("*") if path.is_file())
             free = shutil.disk_usage(self.home).free
         # The reserve never shrinks while the disk fills up.
         least = min(DISK_RESERVE_BYTES_MIN, free * DISK_RESERVE_SHARE_MAX)
@@ -216,6 +221,12 @@ class ServerStore:
         with self._usable():
             config = self.config.read_text(encoding="utf-8")
             write_own(self.config, _BYTES_MAX.sub(f"max_file_store: {bytes_max}", config))
+
+    def configured_bytes_max(self) -> int:
+        """Return the size limit in the configuration."""
+        with self._usable():
+            found = _BYTES_MAX.search(self.config.read_text(encoding="utf-8"))
+        return int(found[0].rpartition(" ")[2]) if found is not None else 0
 
     def takes(self, size: int = ROOM_BYTES) -> bool:
         """Return whether ``size`` bytes can be written to the disk: it may be full or broken, or its quota used up."""

@@ -89,6 +89,21 @@ class ServerRoom:
         too_much = now.left < LOWER_BELOW_BYTES and told.left > 2 * max(now.left, 0) + SLACK_BYTES
         return "its size limit exceeds the free space of its disk" if too_much and await self._may_renew() else ""
 
+    async def has_gained(self, ill: str) -> bool:
+        """Return whether a server was started on a full disk, and the disk has space now. Then it had a write error, or
+        its size limit is below the size of its store. ``ill`` is the server's health problem."""
+        if CANNOT_WRITE in ill:
+            return await to_thread.run_sync(self._store.takes) and await self._may_renew()
+        try:
+            limit = self._store.configured_bytes_max()
+            used = await to_thread.run_sync(self._store.bytes_used)
+            if limit >= used + SLACK_BYTES:
+                return False
+            most = await to_thread.run_sync(self._store.bytes_max)
+        except (StoreFull, StoreUnusable):
+            return False
+        return most > max(limit, used) + GAINED_BYTES and await to_thread.run_sync(self._store.takes)
+
     async def _may_renew(self) -> bool:
         """Return whether the server may be restarted now. Successive restarts have growing pauses between them, unless
         the disk has gained space since the last one, which removes the reason of the last failure."""

@@ -35,6 +35,9 @@ READY_WAIT_S = 120.0
 
 READY_POLL_S = 0.01
 
+ROOM_LOOK_S = 1.0
+"""How often it is looked whether the disk has gained space while a server starts."""
+
 STOP_WAIT_S = 20.0
 """Maximum time of a stop. After that the server is killed."""
 
@@ -192,7 +195,12 @@ class EmbeddedServer:
         return swallowed
 
     async def _start(self, binary: str) -> None:
-        """Start the server and wait until it answers. After a failure no process is left running."""
+        """Start the server and wait until it is healthy. After a failure no process is left running."""
+        while not await self._try_start(binary):
+            log.warning("embedded server is started again", why="its disk has more space than when it was started")
+
+    async def _try_start(self, binary: str) -> bool:
+        """Start the server and wait until it is healthy. Return false if it is not, and another one could be."""
         self._store.prepare(server_config(self._store, self._port, self._sync))
         command = tie_to_thread([binary, "-c", str(self._store.config)])
         limit = memory_limit(memory_quota(), os.environ)
@@ -211,25 +219,35 @@ class EmbeddedServer:
                 raise ServerFailed(f"cannot be executed: {error}", binary) from error
         try:
             with anyio.move_on_after(self._ready_wait_s):
-                await self._wait_ready()
-                return
+                if not await self._is_ready():
+                    await self._stop()
+                    return False
+                return True
             raise ServerFailed(f"not ready after {self._ready_wait_s:g} s", str(self._store.log), self._store.tail())
         except BaseException:
             await self._stop()
             raise
 
-    async def _wait_ready(self) -> None:
-        child = self._child
+    async def _is_ready(self) -> bool:
+        """Wait until the server is healthy. Return false if its disk was full when it was started, and is not any more.
+        Such a server may never become healthy, because it could not write a file, even that with its ports."""
+        child, look_at = self._child, anyio.current_time() + ROOM_LOOK_S
         while True:
             if child.returncode is not None:
                 raise diagnose(self._store, child.returncode)
             ports = self._store.ports_of(child.pid)
-            if ports is not None and await health(ports.monitoring_port) == "":
+            ill = await health(ports.monitoring_port) if ports is not None else "its ports are not known"
+            if ports is not None and not ill:
                 break
+            if anyio.current_time() >= look_at:
+                look_at = anyio.current_time() + ROOM_LOOK_S
+                if await self._room.has_gained(ill):
+                    return False
             await anyio.sleep(READY_POLL_S)
         self._port, self._monitoring_port = ports.port, ports.monitoring_port
         self._store.remember(child.pid, self._port)
         self._up_at = anyio.current_time()
+        return True
 
     async def _stop(self) -> None:
         with anyio.CancelScope(shield=True):

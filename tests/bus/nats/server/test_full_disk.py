@@ -37,6 +37,7 @@ from callboard.service.operations.removal import purge_run
 from tests.bus.nats.test_full_store import Hall, by_nats, config_for, hall_at
 from tests.bus.nats.test_full_store import start as by_text
 from tests.support.cli_stage import Place
+from tests.support.patience import until
 
 PATIENCE_S = 60.0
 DISK_BYTES = 48 * 1024 * 1024
@@ -149,6 +150,23 @@ async def test_a_server_that_could_not_write_is_started_anew_when_there_is_room(
         await taken(log)
         await check(log, stored)
         assert embedded.pid != pid
+
+
+async def test_a_server_that_was_started_on_a_full_disk_is_started_again_when_there_is_room(
+    disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot write which ports it has, so it is not known to be ready."""
+    async with log_on(disk) as (embedded, log):
+        stored = [await log.publish(Message("cb.start.acme", b"x" * 100_000, {})) for _ in range(150)]
+        monkeypatch.setattr(server, "HEALTH_INTERVAL_S", 0.1)
+        # The configuration of another server fits, and little else.
+        pid, ballast = embedded.pid, fill(disk, leaving=8_000)
+        store = ServerStore(disk / "nats")
+        await until(lambda: embedded.pid != pid and any(store.ports.glob(f"*_{embedded.pid}.ports")))
+        assert store.ports_of(embedded.pid) is None, "the file is empty"
+        ballast.unlink()
+        await taken(log)
+        await check(log, stored)
 
 
 async def test_runs_go_on_after_the_disk_was_full(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
