@@ -17,6 +17,7 @@ _LIBRARY = Path(traceback.__file__).parent
 _FOREIGN = (
     str(Path(__file__).parent),
     str(Path(__file__).parents[1] / "kinds"),
+    str(Path(__file__).parents[1] / "code_loop.py"),
     str(_LIBRARY / "asyncio"),
     str(_LIBRARY / "importlib"),
     "<frozen importlib",
