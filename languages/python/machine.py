@@ -122,8 +122,19 @@ def _refuse_pools() -> None:
     """Refuse threads and processes that were started before. Audit hooks hear of new ones only."""
     from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
-    for pool in (ThreadPoolExecutor, ProcessPoolExecutor):
-        replace(pool, "submit", lambda loop, *_args, **_named: refuse(loop, "hands work to a pool"), MACHINE_IS_HIDDEN)
+    told = "hands work to a pool"
+    replace(ProcessPoolExecutor, "submit", lambda loop, *_args, **_named: refuse(loop, told), MACHINE_IS_HIDDEN)
+    original = ThreadPoolExecutor.submit
+
+    @wraps(original)
+    def submit(*args: Any, **named: Any) -> Any:
+        loop = guarded_loop(MACHINE_IS_HIDDEN)
+        # In the scope of a library its adapter, which may have been imported before, performs the work in the workflow.
+        if loop is not None and loop.scope is None:
+            refuse(loop, told)
+        return original(*args, **named)
+
+    put(ThreadPoolExecutor, "submit", original, submit)
 
 
 class SharedRandom(random.Random):
