@@ -3,7 +3,8 @@
 A tell without an id is recognised by its stream sequence, which is the message id of its command. For a tell with an id
 a note is published in one batch with its command, on a subject made of run, verb and id. The server refuses a second
 note, no matter how much later it arrives and whether the run still exists. If another run continues the one that a tell
-names, a note is published under the run that it names too, so that a repeated tell is recognised there.
+names, a note is published under the run that it names too, so that a repeated tell is recognised there. There is such a
+note too for a command that a run has left to the one that continues it.
 """
 
 from hashlib import sha256
@@ -55,7 +56,8 @@ def tell_id(sequence: int) -> str:
 
 
 def chain_id(sequence: int) -> str:
-    """The id in the note of a tell without an id that went to a run which continues the one that the tell names."""
+    """The id in the note of a tell that went to a run which continues the one that it names, or that it was routed to.
+    A tell with an id of its own has that one in the note under the run that it names."""
     return f"\0tell-{sequence}"
 
 
@@ -82,8 +84,32 @@ async def route(log: JetStreamLog, ref: RunRef, verb: str, body: bytes, message_
     return await log.publish_once(Message(subject, body, {WORKER_HEADER: worker} if worker else {}), message_id)
 
 
-async def pass_on(log: JetStreamLog, to: RunRef, verb: str, body: bytes, told: str) -> int:
-    """Pass a command that an ended run has not recorded on to the run that continues it; return its stream sequence.
+async def pass_on(log: JetStreamLog, ended: RunRef, to: RunRef, verb: str, body: bytes, told: str) -> None:
+    """Pass a command that an ended run has not recorded on to the run that continues it, unless that was done before.
+
+    ``told`` is the `TOLD_HEADER` of the command. A note under the ended run says to which run the command went: that
+    one may have recorded it and be continued by yet another run when this is repeated.
+
+    :raises Full: if the store is full
+    :raises NoAnswer: if the log does not answer
+    """
+    sequence = int(told.split(" ")[0])
+    id = chain_id(sequence)
+    if await find_command_of_id(log, ended, verb, id) is not None:
+        return
+    note = _note_message(log.subjects.told_subject(ended, verb, id), Note(sequence, run=to.run))
+    subject = log.subjects.command(partition_of(to, log.partitions), to, verb)
+    command = Message(subject, body, {TOLD_HEADER: told})
+    try:
+        await log.publish_together([note, command])
+    except Refused:
+        if await find_command_of_id(log, ended, verb, id) is None:
+            # The subject holds another message, not a note.
+            await log.publish_once(command, tell_id(sequence))
+
+
+async def pass_on_stop(log: JetStreamLog, to: RunRef, verb: str, body: bytes, told: str) -> int:
+    """Pass a command that stops a chain of runs on to its newest run; return its stream sequence.
 
     ``told`` is the `TOLD_HEADER` of the command. However often this is repeated, the run gets the command once.
 

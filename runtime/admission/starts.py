@@ -36,7 +36,7 @@ from callboard.languages.language import STRICT, Plan
 from callboard.projections.run.span_ids import SpanIds, effect_address
 from callboard.runtime.admission.chains import find_stop
 from callboard.runtime.admission.child_continuation import concerns_only_fork, restart_warning, start_attempts
-from callboard.runtime.admission.command_routing import pass_on, route
+from callboard.runtime.admission.command_routing import pass_on_stop, route
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.first_events import accepted_event, definition_token, last_of_each_kind
 from callboard.runtime.admission.fork_places import unknown_origin_problem
@@ -487,7 +487,7 @@ class Starts:
         if (mark := await purge_mark(self._log, ref)) is not None:
             return await self._refuse_purged(ref, mark)
         if call is not None and call.stop is not None:
-            await pass_on(self._log, ref, call.stop.verb, call.stop.body, call.stop.told)
+            await pass_on_stop(self._log, ref, call.stop.verb, call.stop.body, call.stop.told)
         elif call is not None:
             if first is not None and self._performer is not None:
                 self._performer.perform_at_once(first, call.worker)

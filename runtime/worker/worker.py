@@ -34,7 +34,7 @@ from callboard.lib.foreign_errors import is_foreign
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.runtime.admission.admission import Admission
 from callboard.runtime.admission.chains import mark_stopped
-from callboard.runtime.admission.command_routing import pass_on, told_as
+from callboard.runtime.admission.command_routing import pass_on, pass_on_stop, told_as
 from callboard.runtime.admission.refusals import refusal_of_start
 from callboard.runtime.admission.start_plans import CodeElsewhere
 from callboard.runtime.cluster.forwarded_deliveries import delivery_of, headers_of
@@ -398,7 +398,10 @@ class Worker:
                 if verb in ENDING:
                     await mark_stopped(self._log, end.ref, Stop(verb, delivery.data, told))
                 to, _ = await find_newest_run(self._log, end.ref)
-                await pass_on(self._log, to, verb, delivery.data, told)
+                if verb in ENDING:
+                    await pass_on_stop(self._log, to, verb, delivery.data, told)
+                else:
+                    await pass_on(self._log, end.ref, to, verb, delivery.data, told)
         except (NoAnswer, Full) as error:
             logger.warning("command is waiting for the log", run=end.ref.run, error=str(error))
             delivery.nak(1.0)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from callboard.bus import events as ev
@@ -19,7 +20,7 @@ from callboard.bus.nats.jetstream_api import api
 from callboard.bus.nats.segments import SegmentFolder
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission import command_routing, tells
-from callboard.runtime.admission.command_routing import ADMISSION
+from callboard.runtime.admission.command_routing import ADMISSION, route
 from callboard.runtime.hosting.code_loader import load_object
 from callboard.runtime.hosting.code_registration import register_bundle
 from callboard.runtime.settings.config import load
@@ -162,6 +163,33 @@ async def test_commands_act_once_in_a_chain_if_all_are_delivered_again(tmp_path:
             end = await read_end(client, last)
     answers = [one for link in range(LINKS) for one in (f"item {link}", f"answer {link}")]
     assert end.output == [*answers, "done"]
+
+
+async def test_a_command_that_was_passed_on_is_not_passed_on_again(tmp_path: Path, window: str) -> None:
+    async with opened(tmp_path) as connection:
+        client = connection.client
+        async with open_worker(connection, env={}):
+            await start(connection, "taking_commands", "first", left=LINKS - 1)
+            await tell(client, "first", "signal", Signal("item", data="item 0"))
+            await tell(client, "first", "answer", Answer(user_response="answer 0"))
+            second = (await read_end(client, "first")).successor
+            assert second is not None
+            # Admission has routed this signal to the first run just before that run ended.
+            late = msgspec.json.encode(Signal("item", data="item 1"))
+            await route(connection.log, RunRef(client.tenant, "first"), "signal", late, "late")
+            async with client.follow(second.run, event_type="signal.received") as feed:
+                await anext(feed)
+            await tell(client, "first", "answer", Answer(user_response="answer 1"))
+            third = (await read_end(client, second.run)).successor
+            assert third is not None
+            async with client.follow(third.run, event_type="run.parked") as feed:
+                await anext(feed)
+        before = await read_chain(client, "first")
+        await forget_ids(connection, window)
+        await deliver_everything_again(connection)
+        after = await read_chain(client, "first")
+    assert count_causes(after) == count_causes(before)
+    assert [event for event in after[third.run] if event.type == "signal.received"] == []
 
 
 @pytest.mark.parametrize(("verb", "stop"), [("cancel", Cancel()), ("kill", Kill())])
