@@ -2,6 +2,7 @@
 
 import hmac
 import secrets
+from functools import partial
 from hashlib import sha256
 
 from callboard.bus.nats.jetstream import JetStreamLog
@@ -14,7 +15,7 @@ class SigningKey:
     """Signs in the name of one tenant. ``purpose`` begins the signed bytes: no signature is valid for another one."""
 
     def __init__(self, log: JetStreamLog, tenant: str, replicas: int, purpose: bytes) -> None:
-        self._store = DeskStore(log, tenant, "links", replicas)
+        self._open_store = partial(DeskStore, log, tenant, "links", replicas)
         self._purpose = purpose
         self._key: bytes | None = None
 
@@ -24,10 +25,11 @@ class SigningKey:
         :raises StoreSilent: if the store does not answer
         """
         if self._key is None:
-            if (kept := await self._store.get("key")) is None:
+            store = self._open_store()
+            if (kept := await store.get("key")) is None:
                 # Several processes may create the key at the same moment: the first one is kept.
-                await self._store.add(secrets.token_bytes(KEY_BYTES), "key")
-                kept = await self._store.get("key")
+                await store.add(secrets.token_bytes(KEY_BYTES), "key")
+                kept = await store.get("key")
             assert kept is not None
             self._key = kept
         return hmac.digest(self._key, self._purpose + said, sha256)

@@ -58,6 +58,7 @@ _CONFIG = {
     "subject_claim": "The claim with the name of a person.",
     "scopes_claim": "The claim with the scopes.",
     "tenants_claim": "The claim with the tenants.",
+    "roles_claim": "The claim with the roles of a person.",
     "ProcessSettings.allow": "Programs that may be run; `*` stands for any letters.",
     "images": "Images of containers that may be run.",
     "containers": "The program that runs containers.",

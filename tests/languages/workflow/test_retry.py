@@ -113,7 +113,12 @@ def test_60_a_sign_was_a_verdict_in_runs_that_were_admitted_before(monkeypatch: 
 
 @pytest.mark.parametrize(
     ("evaluator", "on_node", "on_flow", "model"),
-    [("e", "n", "f", "e"), (None, "n", "f", "n"), (None, None, "f", "f"), (None, None, None, "claude-haiku-4-5")],
+    [
+        ("e", "n", "f", "e"),
+        (None, "n", "f", "n"),
+        (None, None, "f", "f"),
+        (None, None, None, "anthropic:claude-haiku-4-5"),
+    ],
 )
 def test_60_the_judges_model_cascade(
     evaluator: str | None, on_node: str | None, on_flow: str | None, model: str

@@ -150,7 +150,7 @@ def test_49_the_models_cascade_and_none_is_invented() -> None:
         "a#1.1!turn.1": "my own/model:1",
         "a#1.1!route": "flow-model",
         "b#1.1!turn.1": "flow-model",
-        "b#1.1!judge.j.1": "claude-haiku-4-5",
+        "b#1.1!judge.j.1": "anthropic:claude-haiku-4-5",
     }
     assert run(document({"a": {}})).calls["a#1.1!turn.1"].model == "scripted"
 
