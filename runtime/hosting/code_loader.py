@@ -54,13 +54,20 @@ class ImportFailed(CallboardError):
 
 
 class Bundle(Struct, frozen=True):
-    """Code that was loaded: its digest and sources, and by the name of each workflow the text of its definition."""
+    """Code that was loaded, and by the name of each workflow the text of its definition."""
 
-    digest: str
-    sources: Mapping[str, str]
+    code: Code
     root: Path
     entries: list[Entry]
     definitions: Mapping[str, str]
+
+    @property
+    def digest(self) -> str:
+        return self.code.digest
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        return self.code.sources
 
 
 def load_kept(target: str, folder: Path) -> Bundle:
@@ -97,7 +104,9 @@ def find_sources(target: str, folder: Path | None = None) -> list[Path]:
     path = _path_of(target, here)
     if path is None:
         return _home(_origin_of(target, here)[0], target).paths
-    return _in_folder(path).paths if path.is_dir() else _sources_of_file(path).paths
+    if path.is_dir():
+        return _in_folder(path).paths
+    return (_in_folder(path.parent) if _is_package(path.parent) else _sources_of_file(path)).paths
 
 
 def _path_of(target: str, here: Path) -> Path | None:
@@ -138,14 +147,24 @@ def load_object(value: object) -> Bundle:
 
 
 def _of_file(path: Path) -> Bundle:
-    return _bundle_of(_sources_of_file(path), [_import_file(path.stem, path)])
+    if not _is_package(path.parent):
+        return _bundle_with_imported(_sources_of_file(path), _import_file(path.stem, path))
+    found = _in_folder(path.parent)
+    _find_in(found.root)
+    _find_in(path.parent)
+    name = _module_name(path, found.root)
+    module = _import(name, found.root)
+    _refuse_another(name, module, path)
+    return _bundle_with_imported(found, module)
 
 
 def _of_folder(folder: Path) -> Bundle:
     found = _in_folder(folder)
     _find_in(found.root)
     if found.root != folder:
-        names = [_module_name(path, found.root) for path in found.paths]
+        # Modules of a package may import those beside them as if these had no package.
+        _find_in(folder)
+        names = [_module_name(path, found.root) for path in found.paths if path.is_relative_to(folder)]
     else:
         names = [path.stem for path in found.paths if path.parent == folder]
     return _bundle_of(found, [_import(name, found.root) for name in names])
@@ -156,7 +175,7 @@ def _of_module(name: str, here: Path) -> Bundle:
     found = _home(origin, name)
     module = _import(name, found.root)
     if not is_package:
-        return _bundle_of(found, [module])
+        return _bundle_with_imported(found, module)
     return _bundle_of(found, [_import(_module_name(path, found.root), found.root) for path in found.paths])
 
 
@@ -185,11 +204,12 @@ def _origin_of(name: str, here: Path) -> tuple[str, bool]:
 
 class _Found(Struct, frozen=True):
     """The files of a bundle, and the folder that they are named from. All names of files in the code have this
-    ``beginning``, if they are not in the folder."""
+    ``beginning``, if they are not in the folder. ``package`` is the folder of the package, if the bundle is one."""
 
     root: Path
     paths: list[Path]
     beginning: str = ""
+    package: Path | None = None
 
     def sources(self) -> dict[str, str]:
         return {path.relative_to(self.root).as_posix(): path.read_text(encoding="utf-8") for path in self.paths}
@@ -205,17 +225,26 @@ def _home(file: str, module: str) -> _Found:
     package = module.partition(".")[0]
     depth = len(module.split(".")) - (0 if path.name == "__init__.py" else 1)
     top = path.parents[depth - 1] if depth else None
-    if top is not None and top.name == package and (top / "__init__.py").is_file():
+    if top is not None and top.name == package and _is_package(top):
         return _package(top)
     return _sources_of_file(path)
 
 
 def _in_folder(folder: Path) -> _Found:
-    return _package(folder) if (folder / "__init__.py").is_file() else _Found(folder, list(_files(folder)))
+    """Return the bundle of a folder: if it is a package, or within one, the outermost package."""
+    if not _is_package(folder):
+        return _Found(folder, list(_files(folder)))
+    while _is_package(folder.parent):
+        folder = folder.parent
+    return _package(folder)
+
+
+def _is_package(folder: Path) -> bool:
+    return (folder / "__init__.py").is_file()
 
 
 def _package(folder: Path) -> _Found:
-    return _Found(folder.parent, list(_files(folder)))
+    return _Found(folder.parent, list(_files(folder)), package=folder)
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -248,7 +277,7 @@ def _sources_of_file(path: Path) -> _Found:
             package = folder / name
             if beside.is_file():
                 unseen.append(beside)
-            elif (package / "__init__.py").is_file():
+            elif _is_package(package):
                 unseen += _files(package)
     return _Found(folder, sorted(found))
 
@@ -294,13 +323,7 @@ def _import_file(name: str, path: Path) -> ModuleType:
     """Import a file under a name. Once more if it was imported before: it may have changed."""
     _find_in(path.parent)
     known = sys.modules.get(name)
-    if known is not None and Path(getattr(known, "__file__", None) or "").resolve() != path:
-        raise CallboardError(
-            "python.import_failed",
-            f"another module is called {name} already ({getattr(known, '__file__', None) or 'built in'})",
-            str(path),
-            "Give the file another name.",
-        )
+    _refuse_another(name, known, path)
     spec = importlib.util.spec_from_file_location(name, path, loader=_SourceLoader(name, str(path)))
     assert spec is not None
     try:
@@ -312,6 +335,14 @@ def _import_file(name: str, path: Path) -> ModuleType:
         if not is_foreign(error):
             raise
         raise _load_error(str(path), error, path.parent) from error
+
+
+def _refuse_another(name: str, known: ModuleType | None, path: Path) -> None:
+    """Refuse a file if the module of its name is another one."""
+    file = getattr(known, "__file__", None)
+    if known is not None and Path(file or "").resolve() != path:
+        message = f"another module is called {name} already ({file or 'built in'})"
+        raise CallboardError("python.import_failed", message, str(path), "Give the file another name.")
 
 
 class _SourceLoader(SourceFileLoader):
@@ -343,6 +374,17 @@ def _is_own(file: Path, folder: Path) -> bool:
 def _bundle_of(found: _Found, modules: list[ModuleType]) -> Bundle:
     sources = found.sources()
     return _hosted(found, sources, hosting().digest_of(sources), modules, [])
+
+
+def _bundle_with_imported(found: _Found, module: ModuleType) -> Bundle:
+    """Host the workflows of a module, and those of the bundle's modules that it has imported, which it may call as
+    child runs. The bundle has only those of the module."""
+    bundle = _bundle_of(found, [module])
+    files = {str(path) for path in found.paths} - {module.__file__}
+    imported = [one for one in list(sys.modules.values()) if getattr(one, "__file__", None) in files]
+    for entry in (entry for one in imported for entry in hosting().entries_of(one)):
+        hosting().host(bundle.code, entry)
+    return bundle
 
 
 def _bundle_of_imported(found: _Found, modules: list[ModuleType], more: list[Any] | None = None) -> Bundle:
@@ -377,6 +419,8 @@ def _hosted(
 
     def read(name: str) -> str:
         path = (found.root / name).resolve()
+        if found.package is not None and not path.is_file():
+            path = (found.package / name).resolve()
         if not path.is_relative_to(found.root):
             raise ValueError(f"{name} lies outside of {found.root}")
         try:
@@ -386,15 +430,15 @@ def _hosted(
 
     code = Code(digest, sources, root, read)
     definitions = {entry.name: spoken.host(code, entry) for entry in entries}
-    return Bundle(code.digest, sources, found.root, entries, definitions)
+    return Bundle(code, found.root, entries, definitions)
 
 
 def load_named(file: str, name: str) -> tuple[Bundle, list[Entry]]:
-    """Load a file, and return its workflow of this name, or all its workflows if the name is empty.
+    """Load a file or a module, and return its workflow of this name, or all its workflows if the name is empty.
 
     :raises CallboardError: as `load`; ``python.no_workflow`` too if it has none of the name
     """
-    if not Path(file).is_file():
+    if file.endswith(SUFFIX) and not Path(file).is_file():
         raise CallboardError("python.code_missing", "there is no such file", file, "Check the path.")
     bundle = load(file)
     found = [entry for entry in bundle.entries if name in ("", entry.name)]
@@ -404,7 +448,7 @@ def load_named(file: str, name: str) -> tuple[Bundle, list[Entry]]:
 
 
 def load_entry(file: str, name: str) -> tuple[Bundle, Entry]:
-    """Load a file, and return its workflow of this name; without a name, its only workflow.
+    """Load a file or a module, and return its workflow of this name; without a name, its only workflow.
 
     :raises CallboardError: as `load_named`; ``python.no_workflow`` too if no name is given and it has several
     """
@@ -414,10 +458,13 @@ def load_entry(file: str, name: str) -> tuple[Bundle, Entry]:
     return bundle, found[0]
 
 
-def definition_of(file: str, name: str) -> tuple[Bundle, str]:
-    """Load a file, and return the text of the definition of one of its workflows. Raises as `load_entry`."""
+def definition_of(file: str, name: str) -> tuple[Path, str]:
+    """Load a file or a module, and return the file that has one of its workflows, and the text of its definition.
+
+    Raises as `load_entry`.
+    """
     bundle, entry = load_entry(file, name)
-    return bundle, bundle.definitions[entry.name]
+    return Path(entry.file), bundle.definitions[entry.name]
 
 
 def _no_such_workflow(bundle: Bundle, file: str, what: str) -> CallboardError:

@@ -4,16 +4,27 @@ import re
 
 SUFFIX = ".py"
 
+_MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
+
 _KEPT = re.compile(r"([^/\\@]+)@([0-9a-f]{6,64})")
 
 
 def split_code_name(text: str) -> tuple[str, str] | None:
-    """Return the file and the workflow that ``FILE.py:NAME`` names; the name is empty if the file has one workflow.
+    """Return the file or module, and the workflow, that ``FILE.py:NAME`` or ``MODULE:NAME`` names; the name is empty if
+    the file has one workflow.
 
     None if the text is no name of code.
     """
+    if (module := split_module_name(text)) is not None:
+        return module
     file, _colon, name = text.rpartition(":") if f"{SUFFIX}:" in text else (text, "", "")
     return (file, name) if file.endswith(SUFFIX) else None
+
+
+def split_module_name(text: str) -> tuple[str, str] | None:
+    """Return the module and the workflow that ``MODULE:NAME`` names; None if the text names something else."""
+    found = _MODULE.fullmatch(text)
+    return (found[1], found[2]) if found is not None and not found[1].endswith(SUFFIX) else None
 
 
 def split_kept_name(text: str) -> tuple[str, str] | None:

@@ -114,8 +114,7 @@ def _source_of(request: StartRequest) -> tuple[Path, str]:
     if code is None:
         path = Path(request.file)
         return path, text_of(path)
-    bundle, source = definition_of(*code)
-    return bundle.root / Path(code[0]).name, source
+    return definition_of(*code)
 
 
 def _apply_trigger(request: StartRequest, definition: Definition[Any]) -> Begun | None:

@@ -156,6 +156,8 @@ class LocalRun(Struct, frozen=True):
     artifact: Path | None = None
     summary: Path | None = None
     """Files to write after the run has ended."""
+    code: str = ""
+    """The file or the module of the workflow, if it is one in Python."""
 
     @property
     def silent(self) -> bool:
@@ -194,7 +196,7 @@ async def run_here(local: LocalRun) -> int:
         await _leave_others(worker, connection, others)
     _write_files(local, events, warnings)
     if not local.silent and not temporary:
-        say(f"\n{further_commands(run, local.settings)}")
+        say(f"\n{further_commands(run, local.settings, local.code)}")
     return code
 
 

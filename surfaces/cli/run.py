@@ -51,6 +51,7 @@ def run(
     callboard run triage.yaml --input '{"service": "checkout"}' --script script.yaml
     callboard run triage.yaml --input @input.json --model anthropic
     callboard run triage.py:triage --input @incident.json
+    callboard run shop.orders:ship
     """
     from pathlib import Path
 
@@ -63,16 +64,18 @@ def run(
     from callboard.surfaces.cli.settings import load_config
     from callboard.surfaces.cli.streams import ignore_lost_output
 
+    code = split_code_name(request.file)
     with ignore_lost_output():
         config = load_config(
             settings,
             allow_scripts=True if request.script else None,
             offline=request.offline or None,
             # Replay every turn, so that nondeterministic code is found in the first run.
-            always_replay=True if split_code_name(request.file) else None,
+            always_replay=True if code else None,
         )
         silent = stream or settings.as_json
         what = prepare(request, ask=ask_inputs if asks and not silent and is_somebody_there() else None)
         where = Path(workdir).absolute() if workdir else what.folder
         files = {name: Path(file) for name, file in (("artifact", artifact), ("summary", summary)) if file}
-        ctx.exit(anyio.run(run_here, LocalRun(what, config, settings, where, stream, plain, asks, **files)))
+        local = LocalRun(what, config, settings, where, stream, plain, asks, **files, code=code[0] if code else "")
+        ctx.exit(anyio.run(run_here, local))

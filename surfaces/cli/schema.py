@@ -42,7 +42,7 @@ def schema(name: str | None, part: "Part | None", as_json: bool) -> None:
 
     if name is None:
         if part is not None:
-            raise UsageInvalid("needs a workflow in Python: FILE.py:NAME", "--of")
+            raise UsageInvalid("needs a workflow in Python: FILE.py:NAME or MODULE:NAME", "--of")
         say(compact(names()) if as_json else "\n".join(names()))
         return
     if (code := split_code_name(name)) is not None:
@@ -52,7 +52,7 @@ def schema(name: str | None, part: "Part | None", as_json: bool) -> None:
         say(compact(found) if as_json else pretty(found))
         return
     if part is not None:
-        raise UsageInvalid("needs a workflow in Python: FILE.py:NAME", "--of")
+        raise UsageInvalid("needs a workflow in Python: FILE.py:NAME or MODULE:NAME", "--of")
     try:
         found = schema_named(name)
     except KeyError:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from callboard.runtime.hosting.names import split_code_name
+from callboard.runtime.hosting.names import split_code_name, split_module_name
 from callboard.service.files.start_request import StartRequest
 from callboard.surfaces.cli.options import attribute_option, pairs
 from callboard.surfaces.cli.settings import Command
@@ -56,7 +56,7 @@ class _FileOrName(click.Path):
             self.fail("the name is empty; expected a file or the name of a registered definition", param, ctx)
         looks_like_a_file = (
             value.endswith(DEFINITION_SUFFIXES)
-            or split_code_name(value) is not None
+            or (split_code_name(value) is not None and split_module_name(value) is None)
             or os.sep in value
             or os.path.lexists(value)
         )
@@ -64,14 +64,17 @@ class _FileOrName(click.Path):
 
 
 class DefinitionFile(click.Path):
-    """The file of a definition, or ``FILE.py:NAME`` for a workflow in Python."""
+    """The file of a definition, or ``FILE.py:NAME`` or ``MODULE:NAME`` for a workflow in Python."""
 
     def __init__(self) -> None:
         super().__init__(exists=True, dir_okay=False, readable=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        code = split_code_name(value) if isinstance(value, str) else None
-        if code is not None:
+        if not isinstance(value, str) or os.path.lexists(value):
+            return super().convert(value, param, ctx)
+        if split_module_name(value) is not None:
+            return value
+        if (code := split_code_name(value)) is not None:
             super().convert(code[0], param, ctx)
             return value
         return super().convert(value, param, ctx)

@@ -275,15 +275,15 @@ def whole_hint(run: str, settings: Settings) -> str:
     return f"whole: {program()} show{where_options(settings)} {shlex.quote(run)} --full"
 
 
-def further_commands(run: str, settings: Settings) -> str:
-    """Return the commands that show more about a run."""
+def further_commands(run: str, settings: Settings, code: str = "") -> str:
+    """Return the commands that show more about a run. ``code`` is the file or module that has its workflow."""
     ours, options, name = program(), where_options(settings), shlex.quote(run)
     return "\n".join(
         [
             "See more:",
             f"  {ours} show{options} {name}",
             f"  {ours} trace{options} {name} --format waterfall",
-            f"  {ours} replay{options} {name}",
+            f"  {ours} replay{options} {name}{f' --code {shlex.quote(code)}' if code else ''}",
         ]
     )
 

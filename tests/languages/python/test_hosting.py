@@ -1,6 +1,8 @@
 """Hosting workflows in Python: in a program, and at the command line."""
 
 import json
+import sys
+from collections.abc import Iterator
 from contextlib import aclosing
 from pathlib import Path
 
@@ -84,6 +86,71 @@ def test_the_sources_of_a_file_are_those_beside_it_that_it_imports(folder: Path)
     assert load(str(folder / "greeting_play.py")).digest != bundle.digest
 
 
+PACKAGED = """
+from callboard import child, workflow
+from .parts import pack
+from {package}.parts import pack as again
+
+@workflow
+async def ship(thing: str) -> str:
+    return (await child(pack, {{"thing": thing}})).output
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A package within another one, whose names no other test has."""
+    name = f"shop_{request.node.name.partition('[')[0]}"
+    inner = tmp_path / name / "orders"
+    inner.mkdir(parents=True)
+    (tmp_path / name / "__init__.py").write_text("")
+    (inner / "__init__.py").write_text("")
+    (inner / "ships.py").write_text(PACKAGED.format(package=f"{name}.orders"))
+    (inner / "parts.py").write_text(
+        "from callboard import workflow\n@workflow\nasync def pack(thing: str) -> str:\n    return thing\n"
+    )
+    yield tmp_path / name
+    for one in [one for one in sys.modules if one.partition(".")[0] == name]:
+        del sys.modules[one]
+
+
+def test_a_file_of_a_package_is_hosted_as_the_folder_and_the_module_are(package: Path) -> None:
+    name = package.name
+    file = load(str(package / "orders" / "ships.py"))
+    outer, inner = load(str(package)), load(str(package / "orders"))
+    module = load(f"{name}.orders.ships", package.parent)
+    assert list(file.definitions) == list(module.definitions) == ["ship"]
+    assert file.definitions["ship"] == outer.definitions["ship"] == inner.definitions["ship"]
+    assert module.definitions["ship"] == file.definitions["ship"]
+    assert f'"python":"{name}.orders.ships:ship"' in file.definitions["ship"]
+    assert find_sources(str(package / "orders" / "ships.py")) == find_sources(str(package))
+
+
+@pytest.mark.parametrize("way", ["file", "module"])
+def test_workflows_that_the_code_imports_are_hosted_as_children(way: str, package: Path) -> None:
+    target = str(package / "orders" / "ships.py") if way == "file" else f"{package.name}.orders.ships"
+    bundle = load(target, package.parent)
+    assert bundle.digest in HOSTED[f"{package.name}.orders.parts:pack"]
+
+
+def test_a_module_of_a_package_may_import_those_beside_it_without_the_package(package: Path) -> None:
+    (package / "play_that_imports.py").write_text(
+        "import label_of_the_play\nfrom callboard import workflow\n@workflow\nasync def go() -> None: ...\n"
+    )
+    (package / "label_of_the_play.py").write_text("")
+    file, folder = load(str(package / "play_that_imports.py")), load(str(package))
+    assert file.definitions["go"] == folder.definitions["go"]
+
+
+def test_a_file_beside_a_module_of_a_package_is_read(package: Path) -> None:
+    (package / "notes.yaml").write_text("in the package")
+    (package.parent / "rules.yaml").write_text("beside the package")
+    read = load(str(package / "orders" / "ships.py")).code.read
+    assert [read("notes.yaml"), read("rules.yaml")] == ["in the package", "beside the package"]
+    with pytest.raises(ValueError, match="lies outside"):
+        read("../../other.yaml")
+
+
 @pytest.mark.parametrize("line", ["raise ValueError('no')", "raise SystemExit('no')"])
 def test_what_cannot_be_imported_is_told_with_its_line(folder: Path, line: str) -> None:
     (folder / "broken_play.py").write_text(f"import callboard\n\n{line}\n")
@@ -101,6 +168,18 @@ def test_what_hosts_nothing_is_refused(target: str, code: str, folder: Path) -> 
     with pytest.raises(CallboardError) as raised:
         load(target, folder)
     assert raised.value.code == code
+
+
+def test_a_workflow_is_run_by_its_module_and_the_command_that_is_suggested_replays_it(package: Path) -> None:
+    place = Place(package.parent)
+    ran = place.call("run", f"{package.name}.orders.ships:ship", "--input", '{"thing": "vase"}', "--run-id", "ship-1")
+    assert ran.returncode == exits.OK, ran.stderr
+    suggested = next(line.split() for line in ran.stdout.splitlines() if "callboard replay" in line)
+    assert suggested[-2:] == ["--code", f"{package.name}.orders.ships"]
+    at = suggested.index("replay")
+    assert place.call(*suggested[at:]).returncode == exits.OK
+    assert place.call("replay", "ship-1", "--code", f"{package.name}/orders/ships.py").returncode == exits.OK
+    assert place.call("replay", "ship-1", "--code", package.name).returncode == exits.OK
 
 
 def test_a_file_is_run_and_replayed(folder: Path) -> None:
