@@ -25,6 +25,7 @@ from callboard.languages.language import Ok
 from callboard.languages.python.approvals import decide
 from callboard.languages.python.errors import StepFailed
 from callboard.languages.python.in_steps import is_demanded, refuse_in_step
+from callboard.languages.python.rules import ALL_APPROVALS
 
 _arun: Any = BaseTool.arun
 _run: Any = BaseTool.run
@@ -46,8 +47,11 @@ async def _call(self: Any, tool_input: Any, *args: Any, **given: Any) -> Any:
         return await _arun(self, tool_input, *args, **given)
     call_id: str | None = given.get("tool_call_id")
     allowed: Ok[Any] | Refusal = Ok(tool_input)
-    if isinstance(tool_input, dict) and place.settings.approve:
-        allowed = await _decide(place, self, tool_input, place.call.requested.get(call_id or "", ""))  # pyright: ignore
+    if place.settings.approve and (isinstance(tool_input, dict) or place.loop.stage.info.rules >= ALL_APPROVALS):
+        named = _named(self, tool_input)
+        allowed = await _decide(place, self, named, place.call.requested.get(call_id or "", ""))
+        if isinstance(allowed, Ok) and allowed.value is named:
+            allowed = Ok(tool_input)
     if isinstance(allowed, Refusal):
         if allowed.final:
             raise StepFailed(allowed.error)
@@ -65,9 +69,17 @@ def _call_and_wait(self: Any, tool_input: Any, *args: Any, **given: Any) -> Any:
     return wait_for(_call(self, tool_input, *args, **given), f"tool {self.name}")
 
 
+def _named(tool: Any, tool_input: Any) -> dict[str, Any]:
+    """Return the input of a tool by the names of its parameters; a text is the input of the first one."""
+    if isinstance(tool_input, dict):
+        return tool_input  # pyright: ignore[reportUnknownVariableType]
+    names: Any = tool_spec(tool).input_schema.get("properties") or ["input"]
+    return {next(iter(names)): tool_input}
+
+
 def _refuse_demanded(tool: Any, tool_input: Any) -> None:
     """Refuse a call in a step, if the graph that has the step demands an approval of it."""
-    if is_demanded(tool.name, tool_input if isinstance(tool_input, dict) else {}):
+    if is_demanded(tool.name, _named(tool, tool_input)):
         refuse_in_step("the graph", f"calls {tool.name}, which needs approval,")
 
 

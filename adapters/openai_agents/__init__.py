@@ -11,6 +11,7 @@ probe(
     "openai-agents",
     "openai-agents",
     "agents.agent:AgentBase.get_all_tools",
+    "agents.run:AgentRunner.run",
     "agents.models.fake_id:FAKE_RESPONSES_ID",
     "agents.tool:get_function_tool_origin",
     "agents.tool_context:ToolContext",
@@ -18,7 +19,7 @@ probe(
 
 from callboard.adapters.openai_agents.in_steps import refuse_approvals  # noqa: E402
 from callboard.adapters.openai_agents.mcp_servers import CallboardMCPServer, refuse_connections  # noqa: E402
-from callboard.adapters.openai_agents.run_config import callboard_run_config  # noqa: E402
+from callboard.adapters.openai_agents.run_config import callboard_run_config, refuse_unrecorded  # noqa: E402
 from callboard.adapters.openai_agents.sessions import CallboardSession, RecordedSession  # noqa: E402
 from callboard.adapters.openai_agents.tracing import install  # noqa: E402
 
@@ -27,3 +28,4 @@ __all__ = ["CallboardMCPServer", "CallboardSession", "RecordedSession", "callboa
 install()
 refuse_approvals()
 refuse_connections()
+refuse_unrecorded()

@@ -10,12 +10,13 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from agents import FunctionTool, HostedMCPTool, Tool
+from agents import FunctionTool, HostedMCPTool, MCPToolApprovalFunction, MCPToolApprovalRequest, Tool
 from agents.agent import AgentBase
 from agents.tool_context import ToolContext
 
 from callboard.adapters.openai_agents.run_config import AS_TOOL, CallboardRunConfig
-from callboard.adapters.openai_agents.tools import needs_approval, parse
+from callboard.adapters.openai_agents.tools import needs_approval, parse, spec_of
+from callboard.bus.tool_names import names_of
 from callboard.languages.python.approvals import needs_decision
 from callboard.languages.python.in_steps import current_step, is_demanded, refuse_in_step
 
@@ -41,8 +42,7 @@ def _refusing(agent: str, tool: Tool) -> Tool:
         refusing.needs_approval = False
         refusing.on_invoke_tool = _refusing_call(agent, tool)
     elif isinstance(tool, HostedMCPTool):
-        if tool.on_approval_request is None:
-            refusing.on_approval_request = lambda request: _refuse(agent, request.data.name)
+        refusing.on_approval_request = _refusing_request(agent, tool.on_approval_request)
     elif getattr(tool, "on_approval", None) is None and hasattr(tool, "needs_approval"):
         refusing.needs_approval = _refusing_policy(agent, tool)
     return refusing
@@ -53,15 +53,23 @@ def _refusing_call(agent: str, tool: FunctionTool) -> Any:
         given, config = parse(arguments), context.run_config
         named: Mapping[str, Any] = given if isinstance(given, dict) else {}
         own = config.approvals if isinstance(config, CallboardRunConfig) else ()
-        if (
-            is_demanded(tool.name, named)
-            or needs_decision(own, tool.name, named)
-            or await needs_approval(tool, context, given)
-        ):
+        demanded = any(is_demanded(one, named) or needs_decision(own, one, named) for one in names_of(spec_of(tool)))
+        if demanded or await needs_approval(tool, context, given):
             _refuse(agent, tool.name)
         return await tool.on_invoke_tool(context, arguments)
 
     return invoke
+
+
+def _refusing_request(agent: str, own: MCPToolApprovalFunction | None) -> MCPToolApprovalFunction:
+    def answer(request: MCPToolApprovalRequest) -> Any:
+        asked = request.data
+        given = parse(asked.arguments)
+        if own is not None and not is_demanded(asked.name, given if isinstance(given, dict) else {}):
+            return own(request)
+        return _refuse(agent, asked.name)
+
+    return answer
 
 
 def _refusing_policy(agent: str, tool: Any) -> Any:

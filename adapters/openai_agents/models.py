@@ -30,7 +30,7 @@ from pydantic import TypeAdapter
 from callboard.adapters.openai_agents.conversations import continues, messages_of, specs_of
 from callboard.adapters.openai_agents.responses import events_of, from_completed, reply_of, response_of
 from callboard.adapters.openai_agents.run_contexts import in_context
-from callboard.adapters.openai_agents.tools import PLACE, Calls, hosted_tools, make_durable
+from callboard.adapters.openai_agents.tools import PLACE, Calls, approvals_here, hosted_tools, make_durable
 from callboard.bus.effects import ModelRequest
 from callboard.bus.paths import child, encode_id
 from callboard.bus.work import TurnReply
@@ -169,7 +169,8 @@ class DurableModel(Model):
         assert loop is not None, "the configuration has this model in workflows only"
         agent = AGENT.get()
         name = agent.name if agent is not None else "agent"
-        check_hosted_tools(loop, self._approvals, f"agent {name}", hosted_tools(tools))
+        approvals = approvals_here(loop, self._approvals)
+        check_hosted_tools(loop, approvals, f"agent {name}", hosted_tools(tools, approvals))
         model = self._resolve(agent)
         settings = self._settings(agent, model, settings)
         structured = output_schema is not None and not output_schema.is_plain_text()
@@ -204,7 +205,7 @@ class DurableModel(Model):
         response = response_of(result, result.native)
         conversation.items = [*items, *(plain_json(item) for item in response.to_input_items())]
         turns = conversation.turns
-        calls = Calls(turns.node.path, self._source, name, turns.latest, self._approvals, self._inline)
+        calls = Calls(turns.node.path, self._source, name, turns.latest, approvals, self._inline)
         make_durable(tools, calls)
         return response
 

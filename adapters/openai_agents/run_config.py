@@ -1,20 +1,25 @@
 """The configuration of a run of the SDK: the one line that makes an agent durable."""
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import wraps
 from typing import Any
 
 from agents import (
-    FunctionTool,
+    HostedMCPTool,
     Model,
     ModelRetrySettings,
     ModelSettings,
     RunConfig,
+    Tool,
 )
 from agents.items import TResponseStreamEvent
-from agents.run import CallModelData
+from agents.run import AgentRunner, CallModelData
 
 from callboard.adapters.openai_agents.models import AGENT, DurableModel
+from callboard.adapters.openai_agents.tools import hosted_tools
 from callboard.languages.python.approvals import Approve, Approving, approvals_of, needs_decision
+from callboard.languages.python.errors import NotInWorkflow
 from callboard.languages.python.in_steps import current_step, refuse_in_step
 from callboard.languages.python.loop import current_loop
 
@@ -53,14 +58,16 @@ def callboard_run_config(
     return config
 
 
+@dataclass
 class CallboardRunConfig(RunConfig):
-    """A `RunConfig` that differs in workflows: it has a durable model, no tracing, and no retries of the SDK."""
+    """A `RunConfig` that differs in workflows: it has a durable model, no tracing, and no retries of the SDK. Copies
+    that the SDK or a user makes by `dataclasses.replace` have its settings too."""
 
     approvals: Sequence[Approve] = ()
     inline: Collection[str] = ()
     on_event: Callable[[TResponseStreamEvent], object] | None = None
-    base = ""
-    source = ""
+    base: str = ""
+    source: str = ""
 
     @property
     def model(self) -> str | Model | None:
@@ -107,12 +114,38 @@ class CallboardRunConfig(RunConfig):
     def _check_tools(self, data: CallModelData[Any]) -> Any:
         """Refuse tools that need approval in a step, and apply the filter of the settings. The calls of function tools
         are checked by `in_steps`."""
-        for tool in data.agent.tools:
-            if not isinstance(tool, FunctionTool) and needs_decision(self.approvals, tool.name, {}):
-                refuse_in_step(f"agent {data.agent.name}", f"has the tool {tool.name}, which needs approval,", AS_TOOL)
+        for name in hosted_tools([_answered_alone(tool) for tool in data.agent.tools], self.approvals):
+            if needs_decision(self.approvals, name, {}):
+                refuse_in_step(f"agent {data.agent.name}", f"has the tool {name}, which needs approval,", AS_TOOL)
         return data.model_data if self._filter is None else self._filter(data)
 
     def _note_agent(self, data: CallModelData[Any]) -> Any:
         """Note the agent that asks next, and apply the filter of the settings."""
         AGENT.set(data.agent)
         return data.model_data if self._filter is None else self._filter(data)
+
+
+def _answered_alone(tool: Tool) -> Tool:
+    """Return a tool of a server whose provider asks the function of a user, as one whose provider does not ask."""
+    if not isinstance(tool, HostedMCPTool) or tool.on_approval_request is None:
+        return tool
+    return replace(tool, tool_config={**tool.tool_config, "require_approval": "never"})
+
+
+def refuse_unrecorded() -> None:
+    """Refuse runs of the SDK in workflows that have another configuration: they would not be recorded."""
+    for name in ("run", "run_streamed"):
+        setattr(AgentRunner, name, _recorded_only(getattr(AgentRunner, name)))
+
+
+def _recorded_only(method: Any) -> Any:
+    @wraps(method)
+    def call(self: AgentRunner, starting_agent: Any, input: Any, **given: Any) -> Any:
+        if current_loop() is not None and not isinstance(given.get("run_config"), CallboardRunConfig):
+            raise NotInWorkflow(
+                f"agent {starting_agent.name} runs in the workflow, where nothing records it: let it be durable, by "
+                "run_config=callboard_run_config() in Runner.run(…), or run it in a @step"
+            )
+        return method(self, starting_agent, input, **given)
+
+    return call

@@ -21,6 +21,7 @@ from agents import (
     FunctionTool,
     HostedMCPTool,
     LocalShellTool,
+    MCPToolApprovalFunction,
     MCPToolApprovalFunctionResult,
     MCPToolApprovalRequest,
     ShellTool,
@@ -42,10 +43,11 @@ from callboard.bus.work import Work
 from callboard.languages.agent import Refusal
 from callboard.languages.approvals.question import Call
 from callboard.languages.language import Failed, Node, Ok
-from callboard.languages.python.approvals import Approve, decide, demands_of
+from callboard.languages.python.approvals import Approve, decide, demands_of, named_tools
 from callboard.languages.python.errors import StepFailed
 from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.raised import encode_error, raised_in
+from callboard.languages.python.rules import ALL_APPROVALS
 from callboard.languages.python.values import NoJsonForm, codec, plain_json
 from callboard.lib.canonical_json import canonical
 from callboard.lib.json_decoder import decode_json
@@ -57,6 +59,17 @@ REJECTED = "Tool execution was not approved."
 
 PLACE: ContextVar[str] = ContextVar("place", default="")
 """The path of the call in which agents run at present, if an agent is a tool of another."""
+
+
+OUTER: ContextVar[Sequence[Approve]] = ContextVar("outer", default=())
+"""The approvals that the agents demand in whose tools the caller is."""
+
+
+def approvals_here(loop: WorkflowLoop, own: Sequence[Approve]) -> Sequence[Approve]:
+    """Return the approvals of a configuration, with those of the agents in whose tools the caller is."""
+    if loop.stage.info.rules < ALL_APPROVALS:
+        return own
+    return [*own, *(one for one in OUTER.get() if one not in own)]
 
 
 class Calls(Struct, frozen=True):
@@ -72,14 +85,35 @@ class Calls(Struct, frozen=True):
     inline: Collection[str] = ()
 
 
-def hosted_tools(tools: Sequence[Tool]) -> list[str]:
-    """Return the names of the tools that the provider calls without asking for consent."""
-    return [one.name for one in tools if not isinstance(one, FunctionTool) and not _asks(one)]
+def hosted_tools(tools: Sequence[Tool], approvals: Sequence[Approve]) -> list[str]:
+    """Return the names of the tools that the provider calls without asking for consent.
+
+    Of a server of the provider only the tools in its ``allowed_tools`` are known. Without these, each tool that
+    ``approvals`` name may be one of the server, unless the agent has a function of that name.
+    """
+    functions = {one.name for one in tools if isinstance(one, FunctionTool)}
+    found: list[str] = []
+    for tool in tools:
+        if isinstance(tool, HostedMCPTool):
+            given: Any = tool.tool_config
+            allowed: Any = given.get("allowed_tools")
+            listed = allowed.get("tool_names") if isinstance(allowed, dict) else allowed
+            names = sorted(named_tools(approvals) - functions) if listed is None else listed
+            unasked = [name for name in names if not _asks(given, name)]
+            found += unasked if _asks(given, "") else [tool.name, *unasked]
+        elif not isinstance(tool, FunctionTool):
+            found.append(tool.name)
+    return found
 
 
-def _asks(tool: Tool) -> bool:
-    given: Any = tool.tool_config if isinstance(tool, HostedMCPTool) else {"require_approval": "never"}
-    return given.get("require_approval") != "never"
+def _asks(given: Any, tool: str) -> bool:
+    """Return whether a provider asks for consent to calls of a tool of a server. By default it does; the name is empty
+    for all tools that the settings do not list."""
+    wanted: Any = given.get("require_approval")
+    if not isinstance(wanted, dict):
+        return wanted != "never"
+    always, never = (wanted.get(name) or {} for name in ("always", "never"))
+    return tool in always.get("tool_names", ()) or not (tool in never.get("tool_names", ()) or never.get("read_only"))
 
 
 def make_durable(tools: list[Tool], calls: Calls) -> None:
@@ -90,8 +124,8 @@ def make_durable(tools: list[Tool], calls: Calls) -> None:
     for index, tool in enumerate(tools):
         if isinstance(tool, FunctionTool):
             tools[index] = _Durable(tool, calls).as_tool()
-        elif isinstance(tool, HostedMCPTool) and tool.on_approval_request is None:
-            tools[index] = replace(tool, on_approval_request=_Hosted(calls).decide)
+        elif isinstance(tool, HostedMCPTool):
+            tools[index] = replace(tool, on_approval_request=_Hosted(calls, tool.on_approval_request).decide)
         elif isinstance(tool, ComputerTool | LocalShellTool | ApplyPatchTool | CustomTool) or (
             isinstance(tool, ShellTool) and tool.executor is not None
         ):
@@ -127,11 +161,12 @@ class _Durable(Struct, frozen=True):
         origin = get_function_tool_origin(self.tool)
         is_agent = origin is not None and origin.type is not ToolOriginType.FUNCTION
         if is_agent or self.tool.name in self.calls.inline:
-            token = PLACE.set(node.path)
+            place, outer = PLACE.set(node.path), OUTER.set(self.calls.approvals)
             try:
                 return await self.tool.on_invoke_tool(context, arguments)
             finally:
-                PLACE.reset(token)
+                PLACE.reset(place)
+                OUTER.reset(outer)
         return await self._call(loop, node, context, arguments, given)
 
     async def _decide(
@@ -142,7 +177,8 @@ class _Durable(Struct, frozen=True):
         terms = list(calls.approvals)
         if await needs_approval(tool, context, given):
             terms.append(Approve(tools=[tool.name]))
-        spec = ToolSpec(tool.name, tool.description, tool.params_json_schema)
+        is_new = loop.stage.info.rules >= ALL_APPROVALS
+        spec = spec_of(tool) if is_new else ToolSpec(tool.name, tool.description, tool.params_json_schema)
         call = Call(spec, given, f"agent {calls.agent}", calls.above, calls.turn)
         return await decide(loop, node, "tool.1.0", call, terms)
 
@@ -166,7 +202,7 @@ class _Durable(Struct, frozen=True):
                 run_context=context,
             )
         )
-        return (await told if inspect.isawaitable(told) else told) or refusal.error.message
+        return (await _await(told)) or refusal.error.message
 
     async def _call(
         self, loop: WorkflowLoop, node: Node, context: ToolContext[Any], arguments: str, given: JSON
@@ -207,9 +243,11 @@ class _Durable(Struct, frozen=True):
 
 
 class _Hosted(Struct, frozen=True):
-    """The tools of an MCP server that the provider calls. It asks about calls that need consent."""
+    """The tools of an MCP server that the provider calls. It asks about calls that need consent. ``own`` is the
+    function of a user that decides too."""
 
     calls: Calls
+    own: MCPToolApprovalFunction | None
 
     async def decide(self, request: MCPToolApprovalRequest) -> MCPToolApprovalFunctionResult:
         """Have a person decide about a call.
@@ -219,14 +257,27 @@ class _Hosted(Struct, frozen=True):
         loop = current_loop()
         assert loop is not None, "durable tools are made for one workflow"
         asked, calls = request.data, self.calls
+        if self.own is not None and loop.stage.info.rules < ALL_APPROVALS:
+            return await _await(self.own(request))
         node = loop.place(asked.name, calls.source, above=calls.above)
         call = Call(ToolSpec(asked.name), parse(asked.arguments), f"agent {calls.agent}", calls.above, calls.turn)
-        decided = await decide(loop, node, "tool.1.0", call, [*calls.approvals, Approve(tools=[asked.name])])
+        itself = [Approve(tools=[asked.name])] if self.own is None else []
+        decided = await decide(loop, node, "tool.1.0", call, [*calls.approvals, *itself])
         if isinstance(decided, Ok):
-            return {"approve": True}
+            return {"approve": True} if self.own is None else await _await(self.own(request))
         if decided.final:
             raise StepFailed(decided.error)
         return {"approve": False, "reason": decided.error.message}
+
+
+async def _await(found: Any) -> Any:
+    return await found if inspect.isawaitable(found) else found
+
+
+def spec_of(tool: FunctionTool) -> ToolSpec:
+    """Return a tool as it is shown to people; one of an MCP server also has the name by which the server knows it."""
+    server, own_name, _ = tool._mcp_tool_binding or ("", "", None)  # pyright: ignore[reportPrivateUsage]
+    return ToolSpec(tool.name, tool.description, tool.params_json_schema, server=server, own_name=own_name)
 
 
 async def needs_approval(tool: FunctionTool, context: ToolContext[Any], given: JSON) -> bool:
@@ -235,8 +286,7 @@ async def needs_approval(tool: FunctionTool, context: ToolContext[Any], given: J
     policy = tool.needs_approval
     if isinstance(policy, bool) or not isinstance(given, dict):
         return bool(policy)
-    needed = policy(context, given, context.tool_call_id)
-    return bool(await needed) if inspect.isawaitable(needed) else bool(needed)
+    return bool(await _await(policy(context, given, context.tool_call_id)))
 
 
 def parse(arguments: str) -> JSON:

@@ -91,6 +91,59 @@ def test_an_inline_tool_of_the_openai_agents_asks(scenario: Scenario) -> None:
     scenario.crash_everywhere()
 
 
+@pytest.mark.parametrize("desk", ["inner_desk", "inner_tool_desk", "copied_desk"])
+def test_the_approvals_of_an_outer_configuration_and_of_a_copy_hold(scenario: Scenario, desk: str) -> None:
+    openai.MADE.clear()
+    openai.CHOSEN[:] = [lambda: openai.run(openai.CLERK)]
+    scenario.start(getattr(openai, desk))
+    assert (scenario.result.status, openai.MADE) == ("waiting:human", [])
+    scenario.answer(True)
+    assert (scenario.result.output, openai.MADE) == ("Done.", ["pay 500"])
+
+
+def test_an_approval_of_a_server_s_tool_holds_under_the_name_that_the_sdk_gives_it(scenario: Scenario) -> None:
+    openai.MADE.clear()
+    scenario.start(openai.renamed_desk)
+    assert (scenario.result.status, openai.MADE) == ("waiting:human", [])
+    scenario.answer(False)
+    assert (scenario.result.output, openai.MADE) == ("Done.", [])
+
+
+def test_a_run_without_the_configuration_is_refused_in_a_workflow(scenario: Scenario) -> None:
+    openai.MADE.clear()
+    scenario.start(openai.unrecorded_desk)
+    assert scenario.result.error is not None
+    assert "agent clerk runs in the workflow, where nothing records it" in scenario.result.error.message
+    assert openai.MADE == []
+
+
+@pytest.mark.parametrize(
+    ("asks", "is_refused"),
+    [
+        ("never", True),
+        ("not about this tool", True),
+        ("never, and the tool is allowed", True),
+        ("never, and the tool is not allowed", False),
+        ("about other tools", False),
+    ],
+)
+def test_an_approval_of_a_tool_about_which_the_provider_does_not_ask_is_refused(
+    scenario: Scenario, asks: str, is_refused: bool
+) -> None:
+    assert asks in openai.SERVERS
+    scenario.start(openai.server_desk, input={"asks": asks})
+    message = scenario.result.error.message if scenario.result.error is not None else ""
+    assert ("approve covers wire of agent clerk" in message) == is_refused
+    assert (scenario.result.status == "completed") == (not is_refused)
+
+
+def test_a_person_is_asked_before_the_function_of_a_user_decides(scenario: Scenario) -> None:
+    scenario.start(openai.own_hosted_desk)
+    assert scenario.result.status == "waiting:human"
+    scenario.answer(True)
+    assert scenario.result.output == "by the function"
+
+
 @pytest.mark.parametrize(("answer", "said"), [(True, "Done. True None"), (False, "Done. False")])
 def test_calls_that_a_provider_makes_with_consent_are_questions(scenario: Scenario, answer: bool, said: str) -> None:
     scenario.start(openai.hosted_desk)
@@ -109,6 +162,7 @@ LANGGRAPH = [
     "a plain graph",
     "a plain graph on a thread",
     "a tool",
+    "a tool, with a text",
     "caught",
     "an interrupt",
     "an interrupt of a graph with a checkpointer",
@@ -164,6 +218,19 @@ def test_an_inline_tool_of_a_graph_asks_the_interrupt_of_a_graph_once(scenario: 
     scenario.start(langgraph.inline_desk).answer("yes")
     assert scenario.result.output == "answered yes"
     assert len(scenario.payloads("human.asked")) == 1
+
+
+@pytest.mark.parametrize("kind", ["of parameters", "of one input"])
+@pytest.mark.parametrize("edited", ["500", "20"])
+def test_a_call_with_a_text_needs_approval_as_well(scenario: Scenario, kind: str, edited: str) -> None:
+    langgraph.MADE.clear()
+    scenario.start(langgraph.text_desk, input={"kind": kind})
+    assert (scenario.result.status, langgraph.MADE) == ("waiting:human", [])
+    asked: Any
+    [asked] = scenario.payloads("human.asked")
+    [name] = asked.request_data["arguments"]
+    scenario.answer(True if edited == "500" else {"decision": "approve", "arguments": {name: edited}})
+    assert (scenario.result.output, langgraph.MADE) == ("wired", [f"wire {edited}"])
 
 
 @pytest.mark.parametrize("desk", ["nesting_desk", "twice_desk"])

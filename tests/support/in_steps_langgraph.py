@@ -10,7 +10,7 @@ from typing import Any
 
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
-from langchain_core.tools import tool
+from langchain_core.tools import Tool, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
@@ -86,6 +86,10 @@ async def streamed() -> str:
     return str([piece async for piece in GUARDED.astream(GIVEN)])
 
 
+async def called_with_a_text() -> str:
+    return await pay.ainvoke("500")
+
+
 async def called() -> str:
     return await pay.ainvoke({"cents": 500})
 
@@ -107,6 +111,7 @@ REFUSED: dict[str, Callable[[], Awaitable[str]]] = {
     "a plain graph": lambda: ended(PAYING),
     "a plain graph on a thread": on_a_thread,
     "a tool": called,
+    "a tool, with a text": called_with_a_text,
     "caught": caught,
     "an interrupt": lambda: ended(asking_graph()),
     "an interrupt of a graph with a checkpointer": lambda: ended(asking_graph(checkpointer=InMemorySaver()), THREAD),
@@ -201,3 +206,36 @@ async def search_desk(approve: str = "web_search") -> str:
 async def twice_desk() -> str:
     """A durable graph was made durable again."""
     return await ended(TWICE)
+
+
+# -- tools that a node calls with a text -----------------------------------------------------------------------------
+
+
+@tool
+async def wire(cents: str) -> str:
+    """Wire."""
+    MADE.append(f"wire {cents}")
+    return "wired"
+
+
+def _wire_plainly(cents: str) -> str:
+    MADE.append(f"wire {cents}")
+    return "wired"
+
+
+def calling_with_a_text(tool: Any) -> Any:
+    async def node(_state: MessagesState) -> dict:
+        return {"messages": [("ai", await tool.ainvoke("500"))]}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("node", node)
+    builder.add_edge(START, "node")
+    return builder.compile()
+
+
+TEXT_TOOLS = {"of parameters": wire, "of one input": Tool("wire", _wire_plainly, "Wire.")}
+
+
+@workflow
+async def text_desk(kind: str) -> str:
+    return await ended(durable(calling_with_a_text(TEXT_TOOLS[kind]), approve=["wire"]))

@@ -5,6 +5,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.pool import ThreadPool
 from typing import Any
 
@@ -49,6 +50,9 @@ def clerk_with(*tools: Any, **call: Any) -> Agent[Any]:
 CLERK = clerk_with(pay, pay={"cents": 500})
 CAREFUL = clerk_with(pay_carefully, pay_carefully={"cents": 500})
 READER = clerk_with(look_up, pay, look_up={"order": "a1"})
+
+
+PLAIN = RunConfig(tracing_disabled=True)
 
 
 class Served(MCPServer):
@@ -160,8 +164,8 @@ REFUSED: dict[str, Run] = {
         clerk_with(function_tool(pay.__wrapped__, needs_approval=lambda *_: True), pay={"cents": 500})  # type: ignore
     ),
     "with arguments that cannot be read": lambda: run(clerk_with(pay_carefully, pay_carefully="{")),
-    "without a configuration": lambda: Runner.run(CAREFUL, "Pay.", run_config=RunConfig(tracing_disabled=True)),  # type: ignore
-    "with an outer configuration": lambda: Runner.run(CLERK, "Pay.", run_config=RunConfig(tracing_disabled=True)),  # type: ignore
+    "without a configuration": lambda: Runner.run(CAREFUL, "Pay.", run_config=PLAIN),  # type: ignore
+    "with an outer configuration": lambda: Runner.run(CLERK, "Pay.", run_config=PLAIN),  # type: ignore
     "in a thread": in_thread,
     "in a pool": in_pool,
     "in a pool of multiprocessing": in_other_pool,
@@ -280,3 +284,72 @@ async def hosted_desk() -> str:
     )
     [told] = [one.raw_item for one in result.new_items if one.type == "mcp_approval_response_item"]
     return f"{result.final_output} {told['approve']} {told.get('reason')}"
+
+
+# -- agents in the workflow that have other settings than the agent in whose tool they are ---------------------------
+
+
+@workflow
+async def inner_desk() -> str:
+    """The inline tool runs an agent with a configuration that demands nothing."""
+    return await run(front(delegate), inline=["delegate"], approve=["pay"])
+
+
+@workflow
+async def inner_tool_desk() -> str:
+    """The agent is a tool, with a configuration that demands nothing."""
+    asked = CLERK.as_tool("ask_clerk", "Ask the clerk.", run_config=callboard_run_config())
+    outer = Agent("front", model=PlayedModel("asking", calls(ask_clerk={"input": "Pay."}), "Done."), tools=[asked])
+    return await run(outer, approve=["pay"])
+
+
+@workflow
+async def copied_desk() -> str:
+    """The configuration is a copy."""
+    copied = replace(callboard_run_config(approve=["pay"]), workflow_name="copied")
+    return str((await Runner.run(CLERK, "Pay.", run_config=copied)).final_output)
+
+
+@workflow
+async def unrecorded_desk() -> str:
+    return str((await Runner.run(CLERK, "Pay.", run_config=PLAIN)).final_output)
+
+
+@workflow
+async def renamed_desk() -> str:
+    """The SDK offers the tool of the server under a name with the server's in front."""
+    agent = Agent("clerk", model=PlayedModel("renamed", calls(mcp_bank__wire={}), "Done."))
+    agent.mcp_config = {"include_server_in_tool_names": True}
+    agent.mcp_servers = [Served()]
+    return await run(agent, approve=["wire"])
+
+
+def bank(**settings: Any) -> HostedMCPTool:
+    config: Any = {"type": "mcp", "server_label": "bank", "server_url": "https://bank.example", **settings}
+    return HostedMCPTool(config)
+
+
+SERVERS: dict[str, Callable[[], HostedMCPTool]] = {
+    "never": lambda: bank(require_approval="never"),
+    "not about this tool": lambda: bank(require_approval={"never": {"tool_names": ["wire"]}}),
+    "never, and the tool is allowed": lambda: bank(require_approval="never", allowed_tools=["wire"]),
+    "never, and the tool is not allowed": lambda: bank(require_approval="never", allowed_tools=["look_up"]),
+    "about other tools": lambda: bank(require_approval={"never": {"tool_names": ["look_up"]}}),
+}
+"""Servers whose tools a provider calls, by when it asks for consent."""
+
+
+@workflow
+async def server_desk(asks: str) -> str:
+    agent = Agent("clerk", model=PlayedModel("server", "Done."), tools=[SERVERS[asks]()])
+    return await run(agent, approve=["wire"])
+
+
+@workflow
+async def own_hosted_desk() -> str:
+    """A function of the user decides about the calls of the provider."""
+    tool = replace(bank(), on_approval_request=lambda _: {"approve": False, "reason": "by the function"})
+    agent = Agent("clerk", model=Hosting("hosting", "Done."), tools=[tool])
+    result = await Runner.run(agent, "Pay.", run_config=callboard_run_config(approve=["wire"]))
+    [told] = [one.raw_item for one in result.new_items if one.type == "mcp_approval_response_item"]
+    return str(told.get("reason"))
