@@ -11,7 +11,6 @@ import anyio
 import msgspec
 from msgspec import Struct, field
 
-from callboard.actors.code_loop import CodeLoop
 from callboard.actors.lending.variables import Lent
 from callboard.actors.models.handed_over import HandedOver, HandedReply
 from callboard.actors.models.model import Model, ModelFailed, ModelTurn, ProviderReply, Retrying, SpokenReply
@@ -29,6 +28,7 @@ from callboard.bus.stand_ins import STAND_INS, model_name
 from callboard.bus.subjects import RunRef
 from callboard.bus.tracecontext import TraceContext, within
 from callboard.bus.work import TurnWork, Work
+from callboard.lib.code_loop import CodeLoop
 from callboard.lib.json_types import JSON
 
 PROGRESS_CHARS_MAX = 2_000

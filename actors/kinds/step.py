@@ -18,12 +18,12 @@ from anyio import to_thread
 from msgspec import Struct
 
 from callboard.actors.carrier import EffectFailed, Job
-from callboard.actors.code_loop import HELD_S, CodeHeld, CodeLoop, Interrupted
 from callboard.actors.tools.failures import describe_error, shorten
 from callboard.actors.tools.python_traceback import traceback_of
 from callboard.bus.effects import Failure
 from callboard.bus.work import WORK, Work, WorkContext
 from callboard.lib.canonical_json import digest
+from callboard.lib.code_loop import HELD_S, CodeHeld, CodeLoop, Interrupted
 from callboard.lib.foreign_errors import is_foreign
 from callboard.lib.json_types import JSON
 

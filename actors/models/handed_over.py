@@ -17,13 +17,13 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from callboard.actors.code_loop import HELD_S, CodeHeld, CodeLoop
 from callboard.actors.models.model import ModelTurn, OnRetry, OnText, ProviderReply, unheard
 from callboard.actors.models.request_retries import RetryPolicy, TryFailed, with_retries
 from callboard.actors.models.trouble import code_of_status, entry_of, try_failed
 from callboard.actors.models.turn_limits import Lanes
 from callboard.actors.tools.failures import describe_error
 from callboard.bus.work import WORK, TurnReply, TurnWork, WorkContext
+from callboard.lib.code_loop import HELD_S, CodeHeld, CodeLoop
 from callboard.lib.foreign_errors import is_foreign
 from callboard.lib.json_types import JSON
 

@@ -142,7 +142,7 @@ async def _run(run: _Run) -> int:
             await anyio.run_process(run.removal, check=False, env=run.env)
         # A cancelled spawn would leak the process.
         with anyio.CancelScope(shield=True):
-            child = await Program.start(run.argv, env=run.env, cwd=folder.path)
+            child = await Program.start(run.argv, env=run.env, cwd=str(folder.path))
         assert child is not None, "a shielded spawn either raises or returns"
         return await _converse(child, run)
     finally:

@@ -10,7 +10,6 @@ import msgspec
 from nats.aio.client import Client
 
 from callboard.actors.carrier import Carrier, EffectFailed, Job
-from callboard.actors.code_loop import CodeLoop
 from callboard.actors.fetch import FetchRules
 from callboard.actors.kinds import channel, service
 from callboard.actors.kinds.code import Code
@@ -46,6 +45,7 @@ from callboard.features.access.keyring import keyring_of
 from callboard.features.access.links import Addresses
 from callboard.features.access.vouchers import is_vouched
 from callboard.languages.language import Language, Plan
+from callboard.lib.code_loop import CodeLoop
 from callboard.lib.installed import own_version
 from callboard.lib.json_types import JSON
 from callboard.lib.redaction import Redaction

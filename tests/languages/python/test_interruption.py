@@ -14,13 +14,13 @@ import pytest
 import structlog
 
 from callboard import ask, progress, step, unsafe
-from callboard.actors.code_loop import CodeLoop
 from callboard.actors.kinds.step import Steps
 from callboard.bus import events as ev
 from callboard.bus.log.memory import MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.python import interruption
 from callboard.languages.python.hosted import HOSTING
+from callboard.lib.code_loop import CodeLoop
 from callboard.runtime.run.pace import Pace
 from callboard.runtime.worker.watchdog import Watchdog
 from callboard.service.operations.replays import replay_events

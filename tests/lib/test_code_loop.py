@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from callboard.actors.code_loop import CodeHeld, CodeLoop
+from callboard.lib.code_loop import CodeHeld, CodeLoop
 from tests.support.patience import PATIENCE_S, until
 
 LOOK_S = 0.01
