@@ -794,6 +794,14 @@ NEWER = "log.newer"
 """The type of the event that represents one whose payload only a newer version knows. Such an event is never
 appended."""
 
+
+class Newer(Struct, frozen=True):
+    """The payload of a `NEWER` event: the type of the event that it represents, and what this version does not know."""
+
+    type: str
+    reason: str
+
+
 AT_REST = frozenset({RunEnd.type, RunQuarantined.type})
 """Events after which a run does nothing unless a command reaches it."""
 
@@ -840,6 +848,7 @@ class Event(Struct, frozen=True, omit_defaults=True, kw_only=True):
 _encoder = msgspec.json.Encoder()
 _event_decoder = msgspec.json.Decoder(Event)
 _payload_decoders: dict[str, msgspec.json.Decoder[Any]] = {name: decoder(payload) for name, payload in TYPES.items()}
+_newer_decoder = msgspec.json.Decoder(Newer)
 
 
 def encode_payload(payload: Payload) -> bytes:
@@ -872,6 +881,16 @@ def decode_payload(event_type: str, payload: bytes | Raw) -> Payload:
     return _payload_decoders[event_type].decode(payload)
 
 
-def payload_of(event: Event) -> Payload:
-    """Decode an event's payload."""
+def payload_of(event: Event) -> Payload | Newer:
+    """Decode an event's payload. That of an event of a known type may be `Newer`, as it was read.
+
+    :raises KeyError: if the type is not in the vocabulary
+    """
+    if event.type == NEWER:
+        return _newer_decoder.decode(event.payload)
     return _payload_decoders[event.type].decode(event.payload)
+
+
+def recorded_type(event: Event) -> str:
+    """Return the type under which an event is recorded, also if its payload is one that only a newer version knows."""
+    return _newer_decoder.decode(event.payload).type if event.type == NEWER else event.type

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from callboard.bus.events import TYPES, Event, Payload, payload_of
+from callboard.bus.events import TYPES, Event, Payload, decode_payload
 
 V = TypeVar("V", covariant=True)
 
@@ -39,7 +39,7 @@ def known_payload(event: Event) -> Payload | None:
 
     :raises msgspec.ValidationError: if the payload does not fit its type
     """
-    return payload_of(event) if event.type in TYPES else None
+    return decode_payload(event.type, event.payload) if event.type in TYPES else None
 
 
 class OutOfOrder(Exception):

@@ -21,6 +21,7 @@ from callboard.bus.events import (
     SCHEMA_VERSION,
     TYPES,
     Event,
+    Newer,
     RunClaimed,
     decode_event,
     decode_payload,
@@ -131,13 +132,6 @@ async def decrypt_event(keys: KeyRing, item: Recorded) -> Recorded:
     return replace(item, event=decrypted, key=key, encrypted=False)
 
 
-class Newer(Struct, frozen=True):
-    """The payload of a `NEWER` event: the type of the event that it represents, and what this version does not know."""
-
-    type: str
-    reason: str
-
-
 def _known(event: Event, id: str) -> Event:
     """Return an event, or the one that represents it if this version does not know a value in it.
 
@@ -221,9 +215,8 @@ def readable(items: Sequence[Recorded]) -> Sequence[Recorded]:
 def _newer_error(item: Recorded, items: Sequence[Recorded]) -> LogNewer:
     """Return the error for an event that this version does not know, among all events of its run."""
     event = item.event
-    found = Newer(event.type, "an unknown type of event")
-    if event.type == NEWER:
-        found = decode_json(event.payload, type=Newer)
+    payload = payload_of(event) if event.type == NEWER else None
+    found = payload if isinstance(payload, Newer) else Newer(event.type, "an unknown type of event")
     claims = [payload_of(one.event) for one in items if one.event.type == RunClaimed.type and one.ref == item.ref]
     by = next((one for one in claims if isinstance(one, RunClaimed) and one.epoch == event.epoch), None)
     version = by.version if by is not None else ""

@@ -130,7 +130,7 @@ class Stage:
         self.ledger.usage.count(event)
         if is_actors_own(event) or event.type == ev.ChildEnd.type:
             # The interpreter's own warnings were counted when it stated them.
-            self.ledger.warned.apply(event.path, ev.payload_of(event), self._child_of(event))
+            self.ledger.warned.apply(event.path, ev.decode_payload(event.type, event.payload), self._child_of(event))
         if self.killed is not None or kind is None or (kind.kind != "outcome" and event.type not in DELIVERED_FACTS):
             return
         if kind.kind == "outcome":
@@ -139,7 +139,7 @@ class Stage:
         if self._parting is not None and self._journal.has_reached(self._parting.forked.n):
             self._part(self._parting)
         self._turn += 1
-        payload = ev.payload_of(event)
+        payload = ev.decode_payload(event.type, event.payload)
         if isinstance(payload, ev.ModelResult | ev.EffectResult | ev.ChildEnd):
             self._spent += payload.usage
         if isinstance(payload, ev.CancelRequested):

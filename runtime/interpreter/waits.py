@@ -172,7 +172,7 @@ class Waits:
 
     def intents(self) -> list[Payload]:
         """The intents without an outcome: effects and questions."""
-        asked = [ev.payload_of(question.event) for question in self.questions.values()]
+        asked = [ev.decode_payload(one.event.type, one.event.payload) for one in self.questions.values()]
         return [*(effect.intent for effect in self.effects.values()), *asked]
 
     def pauses(self) -> list[str]:

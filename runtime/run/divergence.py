@@ -80,7 +80,7 @@ async def record_divergence(log: EventLog, services: Services, ref: RunRef, erro
     :raises LogUnavailable: if the log does not answer
     """
     recorded = await log.read(ref)
-    if not recorded or not recorded[-1].readable or recorded[-1].event.type in ev.AT_REST:
+    if not recorded or not recorded[-1].readable or ev.recorded_type(recorded[-1].event) in ev.AT_REST:
         return False
     events = events_of(recorded)
     code = None if isinstance(error, LogNewer) else code_of(events)

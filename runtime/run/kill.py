@@ -108,9 +108,10 @@ async def end_killed(log: EventLog, services: Services, ref: RunRef, command: Co
     events = [await _with_large_values(log, item) for item in recorded]
     if not events:
         return False
-    if events[-1].type == ev.RunEnd.type:
-        # A command for a run that another one continues is passed on to that one.
-        return command is not None and successor_of(events[-1]) is None
+    if ev.recorded_type(events[-1]) == ev.RunEnd.type:
+        # A command for a run that another one continues is passed on to that one. Only a newer worker can do so if
+        # this one cannot read the end.
+        return command is not None and events[-1].type == ev.RunEnd.type and successor_of(events[-1]) is None
     killed = next((cause for event in events if (cause := _kill_cause(event)) is not None), None)
     if killed is None and command is None:
         return False

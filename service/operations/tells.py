@@ -7,7 +7,7 @@ from uuid import uuid4
 from callboard.bus import events as ev
 from callboard.bus.commands import TELLS
 from callboard.bus.errors import CallboardError
-from callboard.bus.events import Problem, payload_of
+from callboard.bus.events import Problem, decode_payload, payload_of
 from callboard.service.client.client import Client
 from callboard.service.client.errors import RequestRefused
 from callboard.service.operations.narration import narrate, short
@@ -61,7 +61,7 @@ def reception_text(reception: Reception, verb: str, question: str = "") -> str:
     event = reception.recorded
     if event is None:
         return f"{verb}: on its way; the run has not recorded it yet"
-    payload = payload_of(event)
+    payload = decode_payload(event.type, event.payload)
     line = narrate(event, payload)
     if isinstance(payload, ev.HumanAnswered):
         line = f"{short(question)} ({payload.interaction}): {line}" if question else f"{payload.interaction}: {line}"

@@ -174,8 +174,8 @@ def state_of(events: "Sequence[Event]", language: str) -> Any:
 
 
 def _standing(result: "RunResult", events: "Sequence[Event]", settings: Settings, *, full: bool) -> str:
-    from callboard.bus.events import payload_of
     from callboard.bus.prices import dollars
+    from callboard.projections.projection import known_payload
     from callboard.runtime.interpreter.code import code_of
     from callboard.service.operations.narration import local, short
     from callboard.service.operations.results import path_of
@@ -234,7 +234,7 @@ def _standing(result: "RunResult", events: "Sequence[Event]", settings: Settings
     if full and output is not None:
         lines += ["", "Output:", *(f"  {line}" for line in whole_text(output).splitlines())]
     if result.open:
-        asked = {event.n: payload_of(event) for event in events if event.n in {effect.n for effect in result.open}}
+        asked = {event.n: known_payload(event) for event in events if event.n in {effect.n for effect in result.open}}
         lines += ["", "Open:"]
         lines += [open_line(effect, result.run, settings, asked.get(effect.n)) for effect in result.open]
     return "\n".join(lines)

@@ -215,3 +215,34 @@ async def test_the_error_names_the_version_that_is_needed() -> None:
     with pytest.raises(LogNewer, match=r"effect\.call.* was recorded by Callboard 9\.1\.0") as found:
         readable(recorded)
     assert found.value.remedy == "Run a worker of Callboard 9.1.0. The run then continues automatically."
+
+
+@pytest.mark.parametrize("verb", ["start", "signal", "kill", "cancel"])
+async def test_nothing_follows_an_end_that_only_a_newer_version_knows(verb: str) -> None:
+    async def ends(stage: Stage) -> End:
+        return End("completed", 1)
+
+    harness = RunHarness({"p": ends})
+    ref = await harness.accept("p")
+    assert await harness.perform(ref) == "ended"
+    assert isinstance(harness.log, MemoryLog)
+    items = harness.log._runs[ref]  # pyright: ignore[reportPrivateUsage]
+    last = items[-1]
+    data = last.data.replace(b'"status":"completed"', b'"status":"suspended"')
+    items[-1] = decode_recorded(last.event.type, last.sequence, ref, last.id, data)
+    before = await harness.events(ref)
+    assert before[-1].type == ev.NEWER
+    others = OtherWorkers()
+    body = b'{"name": "x"}' if verb == "signal" else b"{}"
+    assert await perform(harness, others, ref, others.delivery(5000, body), verb) == before
+    assert others.answered[0].startswith(b"-NAK"), "the command waits for a newer worker"
+
+
+@pytest.mark.parametrize("newer", ["run.accepted", "run.claimed", "run.diverged", "run.end"])
+async def test_the_payload_of_an_unknown_event_is_named_and_is_no_error(newer: str) -> None:
+    harness, ref = await open_run("kind")
+    event = (await harness.events(ref))[0]
+    data = msgspec.json.encode(msgspec.structs.replace(event, type=newer, payload=msgspec.Raw(b'{"status": 1}')))
+    read = decode_recorded(newer, 1, ref, "id", data).event
+    assert isinstance(ev.payload_of(read), ev.Newer)
+    assert ev.recorded_type(read) == newer
