@@ -4,15 +4,19 @@ They are those of asyncio, and those of anyio, which many libraries use.
 
 A module or an object of a library may keep one for all runs of the process. If runs shared it, one run would wait for
 another, and a replay would find it in another state. So inside a workflow each such object stands for one of the run,
-made with the same arguments. Objects that the run itself has made, and those in steps, are as they are.
+made with the same arguments. An event that code outside of runs and steps has set, and the items that it has put into
+a queue, are there in each run: a module may do so when it is loaded. Objects that the run itself has made, and those
+in steps, are as they are.
 """
 
 import asyncio
 from collections.abc import Callable
+from copy import copy
 from functools import wraps
 from types import FunctionType
 from typing import Any
 
+from callboard.bus.work import WORK
 from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.rules import OWN_PRIMITIVES
 
@@ -24,6 +28,9 @@ PRIMITIVES: tuple[type, ...] = (
 _MADE = "_made_by"
 """The member of an object that says how it was made: the id of the loop, 0 outside of workflows, and a function that
 initialises another object in the same way."""
+
+_LEFT = "_left_by"
+"""The member of an object that has the state in which it was before a step of a run used it for the first time."""
 
 
 def separate() -> None:
@@ -88,9 +95,33 @@ def _on_own(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, *args: Any, **named: Any) -> Any:
         if (loop := _separating_loop()) is not None:
             self = _own(loop, self)
+        elif WORK.get() is not None and _LEFT not in vars(self):
+            vars(self)[_LEFT] = _state_of(self)
         return original(self, *args, **named)
 
     return call
+
+
+def _state_of(shared: Any) -> tuple[Any, ...]:
+    """Return what an event or a queue holds; nothing for other objects, which a run finds as they were made."""
+    if isinstance(shared, asyncio.Event):
+        return (shared._value,)  # type: ignore[attr-defined]  # pyright: ignore
+    if isinstance(shared, asyncio.Queue):
+        return copy(shared._queue), shared._unfinished_tasks  # type: ignore[attr-defined]  # pyright: ignore
+    return ()
+
+
+def _take_state(twin: Any, shared: Any) -> None:
+    """Give the object of a run the state in which code outside of runs and steps has left the one it stands for."""
+    match vars(shared).get(_LEFT) or _state_of(shared):
+        case (is_set,):
+            twin._value = is_set
+        case (items, unfinished):
+            twin._queue, twin._unfinished_tasks = copy(items), unfinished
+            if unfinished:
+                twin._finished.clear()
+        case _:
+            pass
 
 
 def _own(loop: WorkflowLoop, shared: Any) -> Any:
@@ -109,6 +140,8 @@ def _own(loop: WorkflowLoop, shared: Any) -> Any:
             asyncio.Condition.__init__(twin, shared._lock)  # type: ignore[attr-defined]  # pyright: ignore
         elif set_anew is not None:
             set_anew(twin)
+        if not made_by:
+            _take_state(twin, shared)
         # What it stands for is kept, so that its id is not used again.
         twins[id(shared)] = shared, twin
     return twins[id(shared)][1]

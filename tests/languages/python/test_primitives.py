@@ -183,3 +183,45 @@ def test_what_a_run_has_made_is_not_shared_with_the_next(scenario: Scenario) -> 
 def test_wrong_arguments_are_refused_as_before(make: Callable[[], Any]) -> None:
     with pytest.raises(ValueError):
         make()
+
+
+OPENED = asyncio.Event()
+OPENED.set()
+TOKENS: asyncio.Queue[str] = asyncio.Queue()
+TOKENS.put_nowait("token")
+RANKED: asyncio.PriorityQueue[int] = asyncio.PriorityQueue()
+for number in (2, 1):
+    RANKED.put_nowait(number)
+
+
+@step
+async def spoil() -> None:
+    """Change in the process what another process does not see."""
+    OPENED.clear()
+    while not TOKENS.empty():
+        TOKENS.get_nowait()
+
+
+@workflow
+async def taking_a_token(spoils: bool) -> list[Any]:
+    if spoils:
+        await spoil()
+    await OPENED.wait()
+    token = await TOKENS.get()
+    await ask("Go on?", bool)
+    TOKENS.put_nowait(token)
+    for _ in range(2):
+        TOKENS.task_done()
+    await TOKENS.join()
+    return [token, await RANKED.get(), await RANKED.get()]
+
+
+@pytest.mark.parametrize("spoils", [False, True])
+def test_a_run_finds_events_and_queues_as_their_module_has_left_them(scenario: Scenario, spoils: bool) -> None:
+    scenario.start(taking_a_token, input={"spoils": spoils})
+    with Scenario(call_steps=True) as other:
+        other.start(taking_a_token, input={"spoils": spoils}).answer(True)
+        assert other.result.output == ["token", 1, 2], other.result.error
+    scenario.answer(True)
+    assert scenario.result.output == ["token", 1, 2], scenario.result.error
+    scenario.crash_everywhere()
