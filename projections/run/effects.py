@@ -44,6 +44,8 @@ def kind_and_name(payload: Payload) -> tuple[str, str]:
             return "tool", payload.tool
         case EffectCall(request={"provider": str(uri)}):
             return payload.kind_, short_uri(uri)
+        case EffectCall(kind_="step", request={"step": str(name)}):
+            return "step", name
         case EffectCall():
             return payload.kind_, payload.node or payload.kind_
         case TimerSet():

@@ -15,6 +15,7 @@ from callboard.projections.run.causes import gathered_failures
 from callboard.projections.run.effects import PROVIDER, kind_and_name
 from callboard.projections.run.warnings import codes
 from callboard.projections.trace.text_renderings import duration_text
+from callboard.runtime.settings.log_redaction import HIDDEN, names_secret, redaction
 
 TEXT_CHARS_MAX = 100
 """Maximum number of characters of a text or value that one line quotes."""
@@ -28,6 +29,9 @@ _INDEX = re.compile(r"\[\d+\]")
 
 _CALL = re.compile(r"!tool\.\d+\.(\d+)$")
 """The position of a tool call among those of its turn."""
+
+_STEP = re.compile(r"!step(?:\.\d+)?$")
+"""The slot of a call of a step, with the number of its attempt."""
 
 _AWAITED = {
     "waiting:human": "waiting for a person",
@@ -89,6 +93,8 @@ def narrate(event: Event, payload: Payload) -> str:
             | ev.RunEnd()
         ):
             return _run(payload)
+        case ev.EffectResult() if _STEP.search(event.key):
+            return f"{last_id(event.path)} {_effect(payload, event.key)}"
         case _:
             return _effect(payload, event.key)
 
@@ -109,7 +115,33 @@ def describe_call(call: ev.ToolCall | ev.ToolResult, key: str) -> str:
     place = _CALL.search(key)
     number = int(place[1]) + 1 if place else 1
     told = f"{call.tool} (call {number})" if number > 1 else call.tool
-    return f"{told} {short(call.input)}" if isinstance(call, ev.ToolCall) else told
+    return f"{told} {_arguments(call.input)}" if isinstance(call, ev.ToolCall) else told
+
+
+def describe_step(call: ev.EffectCall) -> str:
+    """Describe a call of a step of a workflow: its name and its arguments."""
+    _kind, name = kind_and_name(call)
+    request: Any = call.request
+    return f"step {name} {_arguments(request.get('arguments', {}))}"
+
+
+def _arguments(value: Any) -> str:
+    """Quote the arguments of a call, without texts whose names say that they are secret."""
+    return short(redaction.line(_on_one_line(_hide_secrets(value))))
+
+
+def _hide_secrets(value: Any) -> Any:
+    match value:
+        case dict():
+            members: dict[str, Any] = value
+            return {
+                name: HIDDEN if isinstance(one, str) and names_secret(name) else _hide_secrets(one)
+                for name, one in members.items()
+            }
+        case list():
+            return [_hide_secrets(one) for one in value]  # pyright: ignore[reportUnknownVariableType]
+        case _:
+            return value
 
 
 def describe_pause(pause: ev.RunPaused) -> str:
@@ -227,6 +259,8 @@ def _effect(
             return (
                 f"{told} failed{_reason_text(payload.error)}" if payload.error else f"{told} = {short(payload.output)}"
             )
+        case ev.EffectCall(kind_="step", request={"step": str()}):
+            return f"{describe_step(payload)} …"
         case ev.EffectCall():
             kind, name = kind_and_name(payload)
             return f"{kind} {name} …" if payload.kind_ == PROVIDER else f"{kind} …"

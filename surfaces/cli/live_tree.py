@@ -18,7 +18,15 @@ from callboard.projections.run.run_result import Results, RunResult
 from callboard.projections.trace.text_renderings import duration_text
 from callboard.projections.trace.trace import TraceFold
 from callboard.projections.trace.tree import Effect, Node, Trace
-from callboard.service.operations.narration import describe_call, describe_pause, local, narrate, question_text, short
+from callboard.service.operations.narration import (
+    describe_call,
+    describe_pause,
+    describe_step,
+    local,
+    narrate,
+    question_text,
+    short,
+)
 from callboard.surfaces.cli.event_output import failure_lines
 from callboard.surfaces.cli.tree_text import MARKS, Row, rows
 from callboard.surfaces.cli.views import usage_text
@@ -267,6 +275,8 @@ def describe_open(intent: Payload, key: str, label: str, now: dt.datetime) -> Op
             return OpenText(ELSEWHERE, f"waits for its caller: {describe_call(intent, key)}")
         case ev.ToolCall():
             return OpenText(AT_WORK, f"tool {describe_call(intent, key)}")
+        case ev.EffectCall(kind_="step", request={"step": str()}):
+            return OpenText(AT_WORK, describe_step(intent))
         case _:
             return OpenText(AT_WORK, label)
 

@@ -15,13 +15,14 @@ from callboard.bus.effects import Failure, Usage
 from callboard.bus.events import Event, Payload, Problem, encode_payload
 from callboard.projections.projection import fold
 from callboard.projections.run.causes import Causes
+from callboard.projections.run.effects import kind_and_name
 from callboard.projections.run.run_result import OpenEffect
 from callboard.projections.trace.trace import TraceFold
 from callboard.service.operations.event_filter import matches
 from callboard.service.operations.narration import TEXT_CHARS_MAX, narrate, short
 from callboard.service.operations.results import path_of, result_of, summary_object
 from callboard.surfaces.cli.event_output import Lines, Streaming
-from callboard.surfaces.cli.live_tree import LiveTree
+from callboard.surfaces.cli.live_tree import LiveTree, describe_open
 from callboard.surfaces.cli.output import LINE_CHARS_MAX, WORDS_CHARS_MAX, problem_text
 from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.tree_text import tree_text
@@ -290,3 +291,35 @@ def test_an_open_pause_says_what_has_paused_the_run() -> None:
     assert "(by budget)" in open_line(paused, "r", Settings(), budget)
     assert open_line(paused, "r", Settings(), budget).endswith("\n    " + budget.message)
     assert "(by command)" in open_line(paused, "r", Settings(), ev.RunPaused(reason="command"))
+
+
+def test_a_step_is_named_with_its_arguments_on_one_line_without_secrets(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = {"cents": 5, "note": "two\nlines", "card": {"api_token": "sk-do-not-show"}, "more": "x" * 200}
+    call = ev.EffectCall("step", request={"step": "charge", "arguments": arguments})
+    run = events(
+        (ev.RunStart("buy"), "", ""),
+        (call, "task[1]/charge", "task[1]/charge#1.1!step"),
+        (ev.EffectResult(value=7), "task[1]/charge", "task[1]/charge#1.1!step"),
+    )
+    lines = Lines()
+    for event in run:
+        lines.event(event.n, event)
+    shown = capsys.readouterr().out.splitlines()
+    assert "step charge" in shown[1]
+    assert '"cents":5' in shown[1]
+    assert '{"api_token":"***"}' in shown[1]
+    assert len(shown) == 3
+    assert shown[2].endswith("charge = 7")
+    told = describe_open(call, "", "step", BEGIN).text
+    assert told.startswith('step charge {"cents":5,"note":"two')
+    assert "sk-do" not in told
+    assert kind_and_name(call) == ("step", "charge")
+
+
+def test_the_input_of_a_tool_is_shown_without_secrets() -> None:
+    [event] = events(
+        (ev.ToolCall(node="send", tool="send", input={"password": "hunter22", "to": "ada"}), "send", "send#1.1!tool")
+    )
+    assert "hunter22" not in narrate(
+        event, ev.ToolCall(node="send", tool="send", input={"password": "hunter22", "to": "ada"})
+    )
