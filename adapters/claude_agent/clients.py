@@ -8,7 +8,7 @@ import claude_agent_sdk as sdk
 from claude_agent_sdk import ClaudeAgentOptions, Message, Transport
 
 from callboard.adapters.claude_agent.conversations import Conversation
-from callboard.languages.python.approvals import Approve, Approving, approvals_of
+from callboard.languages.python.approvals import Approve, Approving, approvals_of, named_tools
 from callboard.languages.python.in_steps import refuse_in_step
 from callboard.languages.python.loop import current_loop
 
@@ -35,7 +35,7 @@ async def query(
     :raises TypeError: in a workflow, if the options continue a session that the run does not have
     """
     loop = current_loop()
-    approvals = approvals_of(approve)
+    approvals = _read_approvals(approve)
     if loop is None:
         _refuse_approvals(approvals, name)
         async for message in sdk.query(prompt=prompt, options=options, transport=transport):
@@ -63,7 +63,7 @@ class ClaudeSDKClient(sdk.ClaudeSDKClient):
         name: str = NAME,
     ) -> None:
         super().__init__(options, transport)
-        self._approvals = approvals_of(approve)
+        self._approvals = _read_approvals(approve)
         self._name = name
         self._conversation: Conversation | None = None
         self._unsaid: asyncio.Queue[Any] = asyncio.Queue()
@@ -138,6 +138,20 @@ for _name in (
     *("get_mcp_status", "get_context_usage", "get_server_info"),
 ):
     setattr(ClaudeSDKClient, _name, _only_outside(_name))
+
+
+def _read_approvals(approve: Approving) -> list[Approve]:
+    """Return the terms of an agent.
+
+    :raises ValueError: if they name a server, as the SDK's ``allowed_tools`` may
+    """
+    approvals = approvals_of(approve)
+    if servers := [name for name in named_tools(approvals) if name.startswith("mcp__") and name.count("__") == 1]:
+        named = ", ".join(sorted(servers))
+        raise ValueError(
+            f"approve names {named}, which is a server; it has to be names of tools, such as {servers[0]}__pay"
+        )
+    return approvals
 
 
 def _refuse_approvals(approvals: Sequence[Approve], name: str) -> None:

@@ -393,7 +393,7 @@ class Conversation:
         """Whether a tool in the worker may be called without a process, which would ask for permission."""
         allowed = not names_of(tool).isdisjoint(self.options.allowed_tools)
         permitted = approved or allowed or self.options.permission_mode == "bypassPermissions"
-        return permitted and not self._has_hooks and tool not in self.options.disallowed_tools
+        return permitted and not self._has_hooks and names_of(tool).isdisjoint(self.options.disallowed_tools)
 
     async def _call_directly(self, tool: str, arguments: JSON) -> Frame:
         _mcp, server, name = tool.split("__", 2)

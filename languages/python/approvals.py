@@ -24,6 +24,10 @@ When = Callable[[str, dict[str, Any]], bool]
 """Takes the name of a tool and the arguments of a call; returns whether a person must decide about it."""
 
 
+_NOT_IN_NAMES = frozenset("*()")
+"""Characters of patterns and rules. They would select no call, and so leave tools unprotected."""
+
+
 class Approve(Struct, frozen=True, kw_only=True):
     """The terms for calls of some tools, by default of all.
 
@@ -45,6 +49,11 @@ class Approve(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if isinstance(self.tools, str):
             raise ValueError(f"tools is the text {self.tools!r}; it has to be a list of names")
+        if patterns := [name for name in self.tools if name != ANY and not _NOT_IN_NAMES.isdisjoint(name)]:
+            raise ValueError(
+                f"approve names {', '.join(map(repr, patterns))}, which no tool is called; it has to be names of "
+                'tools, or "*" for all; select calls otherwise by a function, as in when=lambda tool, given: …'
+            )
         if self.expires is not None:
             seconds(self.expires, "expires")
 

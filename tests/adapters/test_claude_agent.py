@@ -289,3 +289,9 @@ def test_an_agent_with_approvals_is_refused_in_a_tool_of_another(scenario: Scena
     assert (scenario.result.status, error.code) == ("failed", NEEDS_PERSON)
     assert "agent clerk has tools that need approval in the step mcp__office__delegate" in error.message
     assert len(cli.started) == 1
+
+
+@pytest.mark.parametrize("name", ["mcp__shop", "mcp__shop__*", "Bash(rm:*)"])
+def test_an_approval_that_names_no_tool_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="has to be names of tools"):
+        plays.ClaudeSDKClient(approve=[name])

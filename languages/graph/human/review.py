@@ -84,9 +84,7 @@ class Review(Struct, frozen=True):
     def _faults_of_evidence(self, response: JSON) -> list[str]:
         if not self.evidence:
             return []
-        given = response.get("evidence") if isinstance(response, Mapping) else None
-        said = given.strip() if isinstance(given, str) else given
-        if said in (None, "", [], {}) or isinstance(said, bool):
+        if _is_blank(response.get("evidence") if isinstance(response, Mapping) else None):
             return ["evidence is missing; answer with an object that has the decision (`approved`) and `evidence`"]
         return []
 
@@ -105,6 +103,17 @@ class Review(Struct, frozen=True):
             return label
         score = score_of(response)
         return label if score is not None and score >= self.score[2] else REJECTED
+
+
+def _is_blank(evidence: JSON) -> bool:
+    """Whether an evidence has neither a text nor a number."""
+    match evidence:
+        case str():
+            return not evidence.strip()
+        case list() | dict():
+            return all(map(_is_blank, evidence.values() if isinstance(evidence, dict) else evidence))
+        case _:
+            return evidence is None or isinstance(evidence, bool)
 
 
 def score_of(response: JSON) -> float | None:
@@ -168,6 +177,11 @@ def review_of(node: GraphNode) -> tuple[Review, list[str]]:
     reviewers = _names(node, "reviewers", errors)
     roles = _texts(node, "reviewer_roles", errors)
     consensus = _truth(node, "consensus_required")
+    if consensus and node.setting("interaction_type") in ("input", "selection"):
+        errors.append(
+            "consensus_required counts approvals, and not equal inputs or selections; set interaction_type: approval "
+            "or review"
+        )
     approvals = (len(set(map(_person, reviewers))) or PEOPLE_MIN) if consensus else 1
     review = Review(reviewers, roles, approvals, _truth(node, "require_evidence"), _score(node, errors))
     if review != Review() and node.setting("timeout_action") == "default_response" and not _rejects(node):

@@ -138,6 +138,10 @@ def test_mistakes_are_found_when_an_agent_is_made() -> None:
         Agent("a", tools=[plays.refund], approve=["refund", Approve()])  # pyright: ignore
     with pytest.raises(ValueError, match="no tool gift"):
         Agent("a", tools=[plays.refund], approve=Approve(tools=["gift"]))
+    with pytest.raises(ValueError, match="which no tool is called"):
+        Approve(tools=["refund", "mcp__shop__*"])
+    with pytest.raises(ValueError, match="which no tool is called"):
+        Agent("a", tools=[plays.refund], approve=["refund(*)"])
     with pytest.raises(ValueError, match="a list of names"):
         Approve(tools="refund")
     with pytest.raises(ValueError, match="expires"):

@@ -73,6 +73,15 @@ def test_the_conditions_hold_for_every_node_that_asks_a_person(subtype: str) -> 
     assert done.of_type("human.asked")[0].schema["required"] == ["action", "evidence"]
 
 
+@pytest.mark.parametrize("type", ["selection", "input"])
+def test_a_consensus_about_what_people_select_or_write_is_refused(type: str) -> None:
+    own = {"selection_options": ["a", "b"], "input_fields": [{"name": "x"}], "interaction_type": type}
+    person = node("h", "HUMAN_IN_THE_LOOP", "MANUAL_REVIEW", message="Pay?", consensus_required=True, **own)
+    done = perform(graph([webhook(), person], "t -> h"), {"body": {}})
+    assert "consensus_required counts approvals" in str(done.of_type("node.exit"))
+    assert done.of_type("human.asked") == []
+
+
 def test_one_rejection_decides_a_consensus() -> None:
     done = review(by("ada"), by("bob", "reject"), reviewers=["ada", "bob", "cyd"], consensus_required=True)
     assert decided(done) == (2, "rejected")
@@ -99,7 +108,12 @@ def test_a_role_that_nothing_proves_is_refused_with_the_remedy() -> None:
         assert "callboard keys add --role" in reason
 
 
-@pytest.mark.parametrize("nothing", ["approve", True, {"approved": True}, {"approved": True, "evidence": "  "}])
+BLANK = [None, "  ", [], [" "], {"url": ""}, [{"url": None}], True]
+
+
+@pytest.mark.parametrize(
+    "nothing", ["approve", True, {"approved": True}, *({"approved": True, "evidence": one} for one in BLANK)]
+)
 def test_an_answer_without_the_required_evidence_does_not_count(nothing: Any) -> None:
     done = review(by("ada", nothing), by("ada", {"approved": True, "evidence": "report 7"}), require_evidence=True)
     assert decided(done) == (2, "confirmed")
