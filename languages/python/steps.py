@@ -20,6 +20,7 @@ from msgspec import Struct
 from callboard.bus.effects import Failure, PythonTools
 from callboard.bus.work import WORK, Work, WorkContext
 from callboard.languages.language import Failed, Node, Ok
+from callboard.languages.python.callables import refuse_as_function
 from callboard.languages.python.errors import StepFailed
 from callboard.languages.python.likeness import alike_in_arguments
 from callboard.languages.python.loop import WorkflowLoop, current_loop
@@ -58,10 +59,12 @@ class Step(Generic[P, R]):
         concurrency: int | None,
         process: bool,
     ) -> None:
+        if isinstance(function, staticmethod):
+            function = function.__func__
+        if (reason := refuse_as_function(function, "step")) is not None:
+            raise TypeError(reason)
         qualname = function.__qualname__
-        if "." in qualname.rpartition("<locals>.")[2]:
-            raise TypeError(f"{qualname} is a method, but a step must be a function; pass the object as an argument")
-        if process and "<locals>" in qualname:
+        if process and ("<locals>" in qualname or inspect.ismethod(function)):
             raise TypeError(f"{qualname} runs in another process; define it at the top of its module to be found there")
         self.name = function.__name__
         self.function = function

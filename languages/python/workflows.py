@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from callboard.languages.python.callables import refuse_as_function
 from callboard.languages.python.errors import ContinueAsNew
 from callboard.languages.python.loop import current_loop
 from callboard.languages.python.values import Parameters, parameters_of
@@ -19,6 +20,8 @@ class Workflow(Generic[P, R]):
     """A coroutine function that a run can execute; calling it calls the function. See `workflow`."""
 
     def __init__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> None:
+        if (reason := refuse_as_function(function, "workflow")) is not None:
+            raise TypeError(reason)
         if not inspect.iscoroutinefunction(function):
             raise TypeError(f"a workflow is an `async def`, and {function.__qualname__} is not")
         self.name = function.__name__
