@@ -111,6 +111,11 @@ def decode_recorded(subject: str, sequence: int, ref: RunRef, id: str, data: byt
     return Recorded(sequence, ref, id, data, event, encrypted=is_encrypted(event.payload))
 
 
+def as_recorded(item: Recorded) -> Event:
+    """Return an event with its recorded type and payload, also if only a newer version knows the payload."""
+    return decode_event(item.data) if item.event.type == NEWER else item.event
+
+
 async def decrypt_event(keys: KeyRing, item: Recorded) -> Recorded:
     """Decrypt an event. Return it unchanged if the key is not available.
 

@@ -24,8 +24,8 @@ import msgspec
 import structlog
 
 from callboard.bus.errors import CallboardError, LogUnreadable, RunLost
-from callboard.bus.events import RunEnd
-from callboard.bus.log.port import Entry, Full, NoAnswer, Refused, append, decode_recorded
+from callboard.bus.events import Event, RunEnd
+from callboard.bus.log.port import Entry, Full, NoAnswer, Refused, append, as_recorded, decode_recorded
 from callboard.bus.nats.blobs import COUNT
 from callboard.bus.nats.cold_runs import SegmentMark, decode_segment_mark, mark_segment
 from callboard.bus.nats.commit import Message, guard_headers
@@ -68,6 +68,12 @@ class NotCold(CallboardError):
         super().__init__("cold.run", f"run {ref.run!r} is not in cold storage", f"tenant {ref.tenant}")
 
 
+def _event(ref: RunRef, message: Copied) -> Event:
+    """Return the event in a message of a run, also if only a newer version knows its payload."""
+    mark = message.headers.get(MARK, "")
+    return as_recorded(decode_recorded(message.subject, message.sequence, ref, mark, message.data))
+
+
 async def copy_events(log: JetStreamLog, ref: RunRef) -> AsyncGenerator[Copied]:
     """Yield the messages of a run's own events, wherever they are.
 
@@ -77,7 +83,7 @@ async def copy_events(log: JetStreamLog, ref: RunRef) -> AsyncGenerator[Copied]:
     before, last = 0, 0
     async with aclosing(copy_messages(log, log.subjects.run(ref))) as messages:
         async for one in messages:
-            event = decode_recorded(one.subject, one.sequence, ref, "", one.data).event
+            event = _event(ref, one)
             missing = event.type == RunEnd.type and event.n > before + 1
             if missing and (cold := await log.cold_messages(ref, one.sequence)) is not None:
                 for each in cold:
@@ -141,7 +147,7 @@ async def _ended_run(log: JetStreamLog, ref: RunRef) -> list[Copied] | None:
     events = [one async for one in copy_messages(log, log.subjects.run(ref))]
     before = 0
     for one in events:
-        n = decode_recorded(one.subject, one.sequence, ref, "", one.data).event.n
+        n = _event(ref, one).n
         # A fork's own events continue after those that it shares with its origin.
         if n != before + 1 and not (before == 1 and n > 1):
             return None
@@ -157,7 +163,7 @@ def _has_values(log: JetStreamLog, ref: RunRef, messages: Sequence[Copied]) -> b
     wanted, there, counts = set[str](), dict[str, set[int]](), dict[str, int]()
     for one in messages:
         if _is_event(log, one):
-            wanted.update(decode_recorded(one.subject, one.sequence, ref, "", one.data).event.blobs)
+            wanted.update(_event(ref, one).blobs)
         else:
             *_, digest, number = one.subject.split(".")
             there.setdefault(digest, set()).add(int(number))

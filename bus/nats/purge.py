@@ -23,7 +23,7 @@ from callboard.bus.log.port import Full, Recorded, Refused, decode_recorded
 from callboard.bus.log.successors import SUCCESSOR_KEY, find_newest, successor_of
 from callboard.bus.nats.commit import Message, guard_headers
 from callboard.bus.nats.erasure import erase, erase_all
-from callboard.bus.nats.feed import RESTORED
+from callboard.bus.nats.feed import MARK, RESTORED
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.message_copies import copy_messages
 from callboard.bus.run_ids import derived_run_id, named_run_id
@@ -198,7 +198,8 @@ async def erase_start(log: JetStreamLog, ref: RunRef, before: int | None = None)
     first = await log.next_message(log.subjects.events(ref.tenant, ref.run, event_type=RunAccepted.type), 1)
     if first is None or (before is not None and first.sequence >= before):
         return False
-    cause = decode_recorded(first.subject, first.sequence, ref, "", first.data).event.cause
+    mark = first.headers.get(MARK, "")
+    cause = decode_recorded(first.subject, first.sequence, ref, mark, first.data).event.cause
     return await started_by(log, ref, cause) and await erase(log, cause)
 
 

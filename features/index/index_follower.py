@@ -16,6 +16,7 @@ from callboard.bus.events import RunAccepted, RunEnd
 from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.log.port import NoAnswer, Recorded, decode_recorded, whole
 from callboard.bus.nats.cooling import count_cold_runs
+from callboard.bus.nats.feed import MARK
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import api, direct_get
 from callboard.bus.nats.newest import LOOK_AGAIN_S, News
@@ -280,7 +281,7 @@ class Following:
         headers = message.headers or {}
         sequence, subject = int(headers["Nats-Sequence"]), headers["Nats-Subject"]
         ref = self._log.subjects.parse_event(subject).ref
-        return sequence, mark_of(decode_recorded(subject, sequence, ref, "", message.data).event)
+        return sequence, mark_of(decode_recorded(subject, sequence, ref, headers.get(MARK, ""), message.data).event)
 
     async def _runs_from(self, sequence: int) -> int:
         """Return the number of runs in the log that were accepted at a sequence or later."""

@@ -35,7 +35,9 @@ class _Accepted(Struct):
 
 
 def named_code(first: Event) -> NamedCode | None:
-    """Return the code that the definition of a run names; None if its definition is not code."""
+    """Return the code that the definition of a run names; None if its definition is not code, or cannot be read."""
+    if first.type == ev.NEWER:
+        return None
     ref = msgspec.json.decode(first.payload, type=_Accepted).definition
     if ref.language not in kits() or not kits()[ref.language].code_module:
         return None

@@ -20,6 +20,7 @@ from callboard.bus.log.port import (
     Recorded,
     Shares,
     append,
+    as_recorded,
     decode_recorded,
     is_lost,
     unreadable,
@@ -29,6 +30,7 @@ from callboard.bus.nats.archive import Archive, ArchivedRun, ArchiveWriter
 from callboard.bus.nats.blobs import COUNT
 from callboard.bus.nats.commit import Message
 from callboard.bus.nats.cooling import copy_events, copy_values
+from callboard.bus.nats.feed import MARK
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import come_back, find_next_run, goes_on, purge_mark
 from callboard.bus.subjects import RunRef
@@ -159,7 +161,8 @@ async def _archive_run(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) ->
             async for message in messages:
                 member.add(message)
                 events, last = events + 1, message.sequence
-                event = decode_recorded(message.subject, message.sequence, ref, "", message.data).event
+                mark = message.headers.get(MARK, "")
+                event = as_recorded(decode_recorded(message.subject, message.sequence, ref, mark, message.data))
                 wanted.update(event.blobs)
                 first = first or require_first(ref, [event])
                 if before is not None and event.n > before.n + 1 and (before.n > 1 or not origin):

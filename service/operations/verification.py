@@ -10,8 +10,9 @@ from msgspec import Struct, field
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Event, ForkedFrom, RunAccepted, RunEnd
 from callboard.bus.log.damage import MissingEvents, Unreadable, describe_missing
-from callboard.bus.log.port import decode_recorded, is_lost
+from callboard.bus.log.port import as_recorded, decode_recorded, is_lost
 from callboard.bus.nats.copied import Copied
+from callboard.bus.nats.feed import MARK
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.message_copies import copy_messages
 from callboard.bus.nats.stream import lost_bytes
@@ -74,7 +75,8 @@ async def verify_store(log: JetStreamLog, tenant: str, *, values: bool) -> Store
 def _take(runs: dict[str, _Seen], log: JetStreamLog, message: Copied) -> None:
     ref = log.subjects.parse_event(message.subject).ref
     seen = runs.setdefault(ref.run, _Seen())
-    event = decode_recorded(message.subject, message.sequence, ref, "", message.data).event
+    mark = message.headers.get(MARK, "")
+    event = as_recorded(decode_recorded(message.subject, message.sequence, ref, mark, message.data))
     if not event.n:
         reason = msgspec.json.decode(event.payload, type=Unreadable).reason
         seen.unreadable.append(f"message {message.sequence} is not a valid event: {reason}")

@@ -12,12 +12,16 @@ import pytest
 from msgspec import Raw
 
 from callboard.bus.errors import CallboardError
+from callboard.bus.events import NEWER
 from callboard.bus.log.payloads import INLINE_BYTES_MAX
 from callboard.bus.log.port import Recorded
 from callboard.bus.nats.archive import Archive, ArchivedLog, ArchiveInvalid, ArchiveLacks
+from callboard.bus.nats.cold_runs import ColdReader
 from callboard.bus.nats.commit import Message
+from callboard.bus.nats.cooling import cool_runs
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.message_copies import copy_messages
+from callboard.bus.nats.segments import SegmentFolder
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
 from callboard.runtime.interpreter.replay import read_admission
@@ -27,6 +31,7 @@ from callboard.service.client.connection import Connection, open_connection
 from callboard.service.files.event_files import read_runs, store
 from callboard.service.operations.archives import archive_runs, import_as, import_runs
 from callboard.service.operations.replays import replay_events
+from callboard.service.operations.verification import verify_store
 from tests.support.cli_stage import Place
 from tests.support.places import TESTS
 
@@ -274,3 +279,28 @@ async def test_children_come_along_if_they_are_asked_for_and_have_their_parents_
         with pytest.raises(CallboardError) as refused:
             await import_as(here.log, "default", Archive(file), both[0], "another")
         assert refused.value.code == "archive.children"
+
+
+@pytest.mark.parametrize("place", [0, 2, -1])
+async def test_an_event_that_only_a_newer_version_knows_is_no_damage(tmp_path: Path, place: int) -> None:
+    [(id, events)] = read_runs(GOLDEN / "bake.jsonl").items()
+    event = events[place]
+    members = {**json.loads(bytes(event.payload)), "start": "newer", "environment": "newer", "usage": "newer"}
+    events[place] = msgspec.structs.replace(event, payload=msgspec.Raw(json.dumps(members).encode()))
+    ref, file = RunRef("default", id), tmp_path / "runs.callboard"
+    async with standing(tmp_path / "one") as here:
+        log, folder = here.log, SegmentFolder(tmp_path / "cold")
+        await store(log, "default", {id: events})
+        assert [one.event.n for one in await log.read(ref) if one.event.type == NEWER] == [event.n]
+        assert (await verify_store(log, "default", values=True)).sound
+        before = await bytes_of(log, ref)
+        [archived] = await archive_runs(log, "default", [id], file, children=False, progress=quietly)
+        assert (archived.events, archived.status) == (len(events), "completed")
+        log.cold = ColdReader(folder)
+        # Cold storage takes a run whose end this version can read.
+        assert await cool_runs(log, folder, [ref]) == ([ref] if place != -1 else [])
+        assert (await verify_store(log, "default", values=True)).sound
+        assert await bytes_of(log, ref) == before
+        archive = Archive(file)
+        await import_runs(log, "acme", archive, archive.runs, quietly)
+        assert await bytes_of(log, RunRef("acme", id)) == before
