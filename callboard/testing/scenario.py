@@ -66,14 +66,14 @@ class Scenario:
     has all variables that the definition needs. With ``newest_first``, concurrent effects end in the opposite order of
     their intents. ``prices`` are those of the configuration, which override the list prices. With ``own_models``,
     agents of other libraries ask their own models, such as those that these libraries have for tests, and not the
-    script.
+    script; then ``call_steps`` is on unless it is given, because the tools of such agents are steps.
     """
 
     def __init__(
         self,
         *,
         effects: Mapping[str, Answers] | None = None,
-        call_steps: bool = False,
+        call_steps: bool | None = None,
         definitions: Mapping[str, Startable] | None = None,
         servers: Mapping[str, Listing] | None = None,
         env: Mapping[str, str] | None = None,
@@ -92,12 +92,13 @@ class Scenario:
             prices=prices,
             own_models=own_models,
         )
+        calls = own_models if call_steps is None else call_steps
         configure_for_client()
         self._runner = asyncio.Runner(loop_factory=VirtualLoop)
         self._log = CrashingLog()
         self._clock = VirtualClock()
         self._services = Services(
-            Definitions(), effects or {}, env, servers or {}, newest_first, own_models, call_steps, clock=self._clock
+            Definitions(), effects or {}, env, servers or {}, newest_first, own_models, calls, clock=self._clock
         )
         self._named = NamedDefinitions(definitions or {})
         self._family = self._services.children = Family(self._services, self._log, self._named)

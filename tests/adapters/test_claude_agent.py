@@ -30,7 +30,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
 
 @pytest.fixture
 def scenario(cli: Cli) -> Iterator[Scenario]:
-    with Scenario(call_steps=True, own_models=True) as one:
+    with Scenario(own_models=True) as one:
         yield one
 
 
@@ -233,7 +233,7 @@ def test_a_task_takes_the_messages_of_all_queries(scenario: Scenario, cli: Cli) 
 
 
 def test_an_agent_that_is_not_durable_is_refused_in_a_workflow() -> None:
-    with Scenario(call_steps=True, own_models=True) as scenario:
+    with Scenario(own_models=True) as scenario:
         scenario.start(plays.plain)
         assert scenario.result.error is not None
         assert scenario.result.error.code == "python.io_in_workflow"

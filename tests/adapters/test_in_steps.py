@@ -37,7 +37,7 @@ OPENAI = [
 
 @pytest.fixture
 def scenario() -> Iterator[Scenario]:
-    with Scenario(call_steps=True, own_models=True) as one:
+    with Scenario(own_models=True) as one:
         yield one
 
 

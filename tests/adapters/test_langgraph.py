@@ -17,7 +17,7 @@ plays = LateModule("tests.support.langgraph_graphs")
 @pytest.fixture
 def scenario() -> Iterator[Scenario]:
     plays.CALLED.clear()
-    with Scenario(call_steps=True, own_models=True) as one:
+    with Scenario(own_models=True) as one:
         yield one
 
 
@@ -220,7 +220,7 @@ def test_a_node_with_input_and_output_is_refused_until_it_is_a_step(tmp_path: Pa
     assert scenario.result.output == ["wrote: hello"]
     assert keys(scenario, "effect.call") == ["read/step#1.1!step"]
     assert plays.CALLED["read"] == 1
-    with Scenario(call_steps=True, own_models=True) as other:
+    with Scenario(own_models=True) as other:
         other.start(plays.pages, input={"file": str(file), "mark": False})
         error = other.result.error
         assert error is not None

@@ -21,7 +21,7 @@ adapter = LateModule("callboard.adapters.pydantic_ai")
 def scenario() -> Iterator[Scenario]:
     plays.CALLED.clear()
     plays.HEARD.clear()
-    with Scenario(call_steps=True, own_models=True) as one:
+    with Scenario(own_models=True) as one:
         yield one
 
 
@@ -124,7 +124,7 @@ def test_streams_and_their_handlers(scenario: Scenario) -> None:
 def test_a_stream_of_events_and_answers_for_people_who_watch(scenario: Scenario) -> None:
     scenario.start(plays.streaming_events)
     assert scenario.result.output[-3:] == ["final_result", "part_end", "agent_run_result"]
-    with Scenario(call_steps=True, own_models=True) as other:
+    with Scenario(own_models=True) as other:
         other.start(plays.telling)
         assert other.result.output == "Hello world"
         assert payloads(other, "model.result")[1].first_chunk_ms is not None
@@ -146,7 +146,7 @@ def test_every_kind_of_toolset(scenario: Scenario) -> None:
 def test_each_run_has_its_own_toolset() -> None:
     plays.CALLED.clear()
     # In the same process; after a takeover the toolset is made again.
-    with Scenario(call_steps=True, own_models=True) as scenario:
+    with Scenario(own_models=True) as scenario:
         scenario.start(plays.doubling)
         assert scenario.result.output == ["double=4", "double=4"]
     assert plays.CALLED["most"] <= 2
@@ -228,7 +228,7 @@ def test_a_failed_turn_raises_what_the_sdk_raises(scenario: Scenario) -> None:
     assert scenario.result.output == "400 broken {'error': 'no'} second"
     assert plays.CALLED["refused"] == 2
     scenario.crash_everywhere()
-    with Scenario(call_steps=True, own_models=True) as other:
+    with Scenario(own_models=True) as other:
         other.start(plays.failing, input={"caught": False})
         assert other.result.error is not None
         assert other.result.error.code == "model.bad_request"
@@ -282,7 +282,7 @@ def test_the_limit_of_an_agent_bounds_its_requests(scenario: Scenario) -> None:
 
 def test_runs_that_share_the_limit_of_an_agent_do_not_wait_for_each_other(scenario: Scenario) -> None:
     scenario.start(plays.limited_payment)
-    with Scenario(call_steps=True, own_models=True) as other:
+    with Scenario(own_models=True) as other:
         other.start(plays.limited_payment)
         assert (scenario.result.status, other.result.status) == ("waiting:human", "waiting:human")
         other.answer(True)

@@ -16,7 +16,7 @@ plays = LateModule("tests.support.openai_agents_programs")
 def scenario() -> Iterator[Scenario]:
     plays.MADE.clear()
     plays.KEYS.clear()
-    with Scenario(call_steps=True, own_models=True) as one:
+    with Scenario(own_models=True) as one:
         yield one
 
 

@@ -29,7 +29,7 @@ async def test_a_session_lasts_from_run_to_run(tmp_path: Path) -> None:
 
 
 def test_operations_of_a_session_are_effects() -> None:
-    with Scenario(call_steps=True, own_models=True) as scenario:
+    with Scenario(own_models=True) as scenario:
         scenario.start(plays.chat, input={"text": "Hi.", "forget": True})
         calls: list[Any] = list(scenario.payloads("effect.call"))
         operations = [one.request["operation"] for one in calls]
@@ -39,7 +39,7 @@ def test_operations_of_a_session_are_effects() -> None:
 
 
 def test_a_session_of_the_sdk_is_used_in_steps(tmp_path: Path) -> None:
-    with Scenario(call_steps=True, own_models=True) as scenario:
+    with Scenario(own_models=True) as scenario:
         scenario.start(plays.chat_in, input={"file": str(tmp_path / "chat.db")})
         # Each operation was performed once, though the run was replayed.
         assert scenario.result.output == ["one", "two"]
@@ -57,7 +57,7 @@ DESK = [ToolSpec("weather", "Say what the weather is."), ToolSpec("refuse", "Ans
 
 @pytest.fixture
 def desk() -> Iterator[Scenario]:
-    with Scenario(call_steps=True, own_models=True, servers={"desk": DESK}) as scenario:
+    with Scenario(own_models=True, servers={"desk": DESK}) as scenario:
         yield scenario
 
 
@@ -90,7 +90,7 @@ async def test_a_real_server_in_a_workflow_and_outside(tmp_path: Path) -> None:
 
 def test_a_session_that_the_sdk_compacts_is_compacted_in_a_step(tmp_path: Path) -> None:
     plays.CompactedSession.compacted = 0
-    with Scenario(call_steps=True, own_models=True) as scenario:
+    with Scenario(own_models=True) as scenario:
         scenario.start(plays.compacted, input={"file": str(tmp_path / "chat.db")})
         assert scenario.result.status == "completed"
         steps = [one.request["step"] for one in scenario.payloads("effect.call")]  # pyright: ignore
@@ -99,7 +99,7 @@ def test_a_session_that_the_sdk_compacts_is_compacted_in_a_step(tmp_path: Path) 
 
 
 def test_a_server_of_the_sdk_is_refused_in_a_workflow_with_the_one_to_use() -> None:
-    with Scenario(call_steps=True, own_models=True) as scenario:
+    with Scenario(own_models=True) as scenario:
         scenario.start(plays.with_own_server)
         error = scenario.result.error
         assert error is not None

@@ -153,10 +153,18 @@ def test_the_script_of_a_start_answers_steps_as_it_answers_tools(file: str) -> N
     assert called() == []
 
 
-def test_the_functions_of_steps_are_called_on_request(file: str) -> None:
-    with ship(file, call_steps=True, effects={"pack": ["boxed"]}) as scenario:
+@pytest.mark.parametrize("asked", [{"call_steps": True}, {"own_models": True}])
+def test_the_functions_of_steps_are_called_on_request(file: str, asked: dict[str, bool]) -> None:
+    with ship(file, **asked, effects={"pack": ["boxed"]}) as scenario:
         assert scenario.result.output == "boxed, 100 g"
         assert called() == ["vase", "vase"]
+
+
+def test_agents_may_ask_their_own_models_without_calls_of_steps(file: str) -> None:
+    with ship(file, own_models=True, call_steps=False) as scenario:
+        assert scenario.result.error is not None
+        assert scenario.result.error.code == "testing.unscripted"
+        assert called() == []
 
 
 @pytest.mark.parametrize(

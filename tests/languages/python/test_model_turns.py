@@ -19,7 +19,7 @@ from tests.support import python_turns as plays
 def scenario() -> Iterator[Scenario]:
     plays.ASKED.clear()
     plays.FAILURES.clear()
-    with Scenario(call_steps=True, own_models=True) as one:
+    with Scenario(own_models=True) as one:
         yield one
 
 
