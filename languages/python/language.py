@@ -125,6 +125,7 @@ async def perform(found: Hosted, given: Any, stage: Stage) -> End:
     """Perform a workflow on a stage, and return how it ended."""
     root = found.code.root
     loop = WorkflowLoop(stage, lambda frame: where(root, frame), stage.info.rules)
+    loop.root = root
     loop.locals["hosted"] = found
     stage.inspection = WorkflowInspection(loop, root)
     try:

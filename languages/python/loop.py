@@ -132,6 +132,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         """An exception that ends the run at once, even if the workflow catches it."""
         self.locals: dict[object, Any] = {}
         """The state of this run that functions of the public API keep."""
+        self.root = ""
+        """The folder of the code."""
         self.began = stage.now()
         self.main: asyncio.Task[Any] | None = None
         """The workflow's own task."""

@@ -26,6 +26,7 @@ from callboard.languages.python.likeness import alike_in_arguments
 from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.raised import NOTED, encode_error, step_failed
 from callboard.languages.python.values import parameters_of
+from callboard.languages.python.variables import Values, await_with, call_with, variables_of
 from callboard.lib.durations import DURATION, seconds_of
 from callboard.lib.json_types import JSON
 
@@ -95,7 +96,9 @@ class Step(Generic[P, R]):
         token = _CALLED_PLAINLY.set(True)
         try:
             if self.is_coroutine:
-                return await self.function(*bound.args, **bound.kwargs)
+                call: Coroutine[Any, Any, R] = self.function(*bound.args, **bound.kwargs)
+                # As in a run, context variables that the step changes are not changed for its caller.
+                return await (call if within else asyncio.create_task(call))
             return await asyncio.to_thread(self.function, *bound.args, **bound.kwargs)
         except Exception as error:
             if within:
@@ -119,24 +122,27 @@ class Step(Generic[P, R]):
                 raise TypeError(f"step {self.name}: its argument {name} does not fit: {error}") from error
         node = loop.place(self.name, source)
         node.compares_by(alike_in_arguments(self.parameters))
+        variables = variables_of(loop.root, self._own or {})
         async with AsyncExitStack() as stack:
             if self.concurrency is not None:
                 await stack.enter_async_context(loop.locals.setdefault(self, asyncio.Semaphore(self.concurrency)))
             attempts = Attempts(self.retries, self.backoff_s)
             try:
-                found = await attempts.make(loop, node, lambda slot, k: self._effect(node, arguments, slot, k))
+                found = await attempts.make(
+                    loop, node, lambda slot, k: self._effect(node, arguments, variables, slot, k)
+                )
             except StepFailed as failed:
                 raise step_failed(failed.failure, self._own) from None
         return self.parameters.result.decode(found)
 
     def _effect(
-        self, node: Node, arguments: dict[str, JSON], slot: str, attempt: int
+        self, node: Node, arguments: dict[str, JSON], variables: Values, slot: str, attempt: int
     ) -> Coroutine[Any, Any, Ok[JSON] | Failed]:
         if self.process:
             return self._in_process(node, slot, arguments, attempt)
         work = Work(
             name=self.name,
-            call=lambda: self._call_function(arguments),
+            call=lambda: self._call_function(arguments, variables),
             is_coroutine=self.is_coroutine,
             encode=self.parameters.result.encode,
             retryable=lambda error: isinstance(error, self.retry_on),
@@ -156,11 +162,12 @@ class Step(Generic[P, R]):
         """Return the JSON of an exception of the function; None if it cannot be raised again in a workflow."""
         return encode_error(error, own=self._own)
 
-    def _call_function(self, arguments: dict[str, JSON]) -> Any:
-        """Call the function with the arguments in the log."""
+    def _call_function(self, arguments: dict[str, JSON], variables: Values) -> Any:
+        """Call the function with the arguments in the log, and with the workflow's context variables."""
         codecs, signature = self.parameters.codecs, self.parameters.signature
         bound = inspect.BoundArguments(signature, {name: codecs[name].decode(one) for name, one in arguments.items()})  # pyright: ignore
-        return self.function(*bound.args, **bound.kwargs)
+        call = await_with if self.is_coroutine else call_with
+        return call(variables, self.function, *bound.args, **bound.kwargs)
 
     async def _in_process(self, node: Node, slot: str, arguments: dict[str, JSON], attempt: int) -> Ok[JSON] | Failed:
         home = f"{self.function.__module__}:{self.function.__qualname__}"
