@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from callboard.bus.effects import Failure, ModelReply
+from callboard.lib.inherited import inherit, mark_of, mark_processes
 from callboard.lib.json_types import JSON
 
 NEEDS_PERSON = "step.needs_person"
@@ -84,3 +85,15 @@ class WorkContext(Struct, frozen=True):
 
 WORK: ContextVar[WorkContext | None] = ContextVar("work", default=None)
 """The call that is being made, in the function that it calls, and in the tasks and threads that this starts."""
+
+
+def follow_work() -> None:
+    """Let threads that the functions of calls start have the call too, and processes the name of its step."""
+    inherit(WORK)
+    mark_processes(WORK, lambda work: work.name)
+
+
+def current_work() -> WorkContext | None:
+    """Return the call that is being made here; in a process that its function has started, one with its name only."""
+    work, name = WORK.get(), mark_of(WORK)
+    return work if work is not None or name is None else WorkContext("", "", "", 1, lambda _message: None, name)

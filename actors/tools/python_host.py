@@ -49,9 +49,8 @@ from callboard.actors.tools.python_signature import NotATool, ToolFunction, load
 from callboard.actors.tools.python_traceback import traceback_of
 from callboard.bus.effects import Failure
 from callboard.bus.tracecontext import TRACEPARENT, read, within
-from callboard.bus.work import WORK, WorkContext
+from callboard.bus.work import WORK, WorkContext, follow_work
 from callboard.lib.finite_json import NotFinite, encode_finite
-from callboard.lib.inherited import inherit
 from callboard.lib.set_order import write_sets_in_order
 from callboard.lib.text import normalise_json
 
@@ -294,7 +293,7 @@ def main() -> None:
     """Serve until the worker closes the pipe."""
     channel = Channel.take_over()
     faulthandler.enable()
-    inherit(WORK)
+    follow_work()
     inbox: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
     threading.Thread(target=_read_requests, args=(channel, inbox), daemon=True).start()
     host = Host(channel)

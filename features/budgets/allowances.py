@@ -51,12 +51,27 @@ def read_allowance(name: str, given: object) -> Allowance:
     parts = name.split("/")
     if len(parts) > 2 or not all(part and is_name(part) and part == part.strip() for part in parts):
         raise ValueError("the name is neither that of a tenant nor `tenant/definition`, without further slashes")
-    found = msgspec.convert(given, Allowance)
+    if "*" in name:
+        raise ValueError(
+            "the name is a pattern, for which no runs are counted: give each tenant or `tenant/definition`"
+        )
+    found = msgspec.convert(_whole(given), Allowance)
     if all(getattr(found, limit) is None for limit in LIMITS):
         raise ValueError(f"limits nothing: give at least one of {', '.join(LIMITS)}")
     if found.usd is not None and not isfinite(found.usd):
         raise ValueError("`usd` is not a finite number")
     return found
+
+
+def _whole(given: object) -> object:
+    """Return an allowance with whole numbers that are written as in ``1e6``."""
+    if not isinstance(given, Mapping):
+        return given
+    members: Mapping[str, object] = given  # pyright: ignore[reportUnknownVariableType]
+    return {
+        name: int(one) if name != "usd" and isinstance(one, float) and one.is_integer() else one
+        for name, one in members.items()
+    }
 
 
 class Exhausted(NamedTuple):

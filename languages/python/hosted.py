@@ -11,14 +11,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from callboard.bus.work import WORK
+from callboard.bus.work import follow_work
 from callboard.languages.hosting import INTERRUPTS, Code, Entry
 from callboard.languages.python import guard
 from callboard.languages.python.interruption import interrupt
 from callboard.languages.python.steps import STEPS
 from callboard.languages.python.workflows import Workflow
 from callboard.lib.canonical_json import canonical
-from callboard.lib.inherited import inherit
 
 
 class Hosted(Struct, frozen=True):
@@ -59,7 +58,7 @@ class PythonHosting:
 
     def prepare(self) -> None:
         guard.install()
-        inherit(WORK)
+        follow_work()
         if interrupt not in INTERRUPTS:
             INTERRUPTS.append(interrupt)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from callboard.bus.effects import Failure
-from callboard.bus.work import NEEDS_PERSON, WORK, WorkContext
+from callboard.bus.work import NEEDS_PERSON, WorkContext, current_work
 from callboard.languages.python.loop import current_loop
 
 _log = logging.getLogger("callboard.python")
@@ -24,7 +24,7 @@ class NeedsPerson(Exception):
 
 def current_step() -> WorkContext | None:
     """Return the step in whose code the caller is; None in a workflow, and outside of runs."""
-    return None if current_loop() is not None else WORK.get()
+    return None if current_loop() is not None else current_work()
 
 
 def refuse_in_step(who: str, needs: str, instead: str = "") -> None:

@@ -48,7 +48,8 @@ def _read_endpoints(given: Any, reading: Reading) -> dict[str, EndpointSettings]
         if name in PROVIDERS:
             reading.wrong("is the name of a provider; choose another one", name)
         if endpoint.model.startswith(f"{name}:"):
-            reading.wrong("begins with the name of the endpoint; give the name of the model alone", name, "model")
+            told = "begins with the name of the endpoint; give the name of the model alone, or rename the endpoint"
+            reading.wrong(told, name, "model")
     return found
 
 

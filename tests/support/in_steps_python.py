@@ -1,11 +1,13 @@
 """Workflows whose steps ask, or use an agent, where no person can be asked."""
 
 import threading
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from multiprocessing import get_context
 from typing import Any
 
 from callboard import Agent, Approve, ask, step, workflow
-from callboard.languages.python.in_steps import refuse_in_step
+from callboard.languages.python.in_steps import NeedsPerson, refuse_in_step
 
 
 async def pay() -> str:
@@ -49,6 +51,21 @@ def on_a_thread() -> str:
     return "ignored"
 
 
+def attempt() -> str:
+    """Try what a step must not do, in a process of its own."""
+    try:
+        refuse_in_step("agent clerk", "calls pay")
+    except NeedsPerson as refused:
+        return str(refused)
+    return "made"
+
+
+@step
+def in_a_process() -> str:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(attempt).result()
+
+
 STEPS: dict[str, Any] = {one.name: one for one in (asking, using_an_agent, calling_a_workflow, on_a_thread)}
 
 delegating = Agent("front", tools=[asking])
@@ -64,3 +81,8 @@ async def desk(name: str) -> str:
 @workflow
 async def agents_desk() -> str:
     return (await delegating.run("Pay.")).text
+
+
+@workflow
+async def process_desk() -> str:
+    return await in_a_process()

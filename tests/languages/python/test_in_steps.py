@@ -31,3 +31,8 @@ def test_an_agent_does_not_tell_its_model_of_a_tool_that_needs_a_person(scenario
     scenario.start(plays.agents_desk, script=script)
     assert scenario.result.error is not None
     assert scenario.result.error.code == NEEDS_PERSON
+
+
+def test_a_process_that_a_step_starts_cannot_do_what_needs_a_person(scenario: Scenario) -> None:
+    scenario.start(plays.process_desk)
+    assert "calls pay in the step in_a_process, where no person can be asked" in str(scenario.result.output)

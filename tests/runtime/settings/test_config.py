@@ -183,6 +183,7 @@ def test_the_form_of_durations_and_names_of_rules_is_described(tmp_path: Path) -
     ("text", "place"),
     [
         ("[budgets.a]\nusd = inf", "budgets.a"),
+        ('[budgets."acme/*"]\nusd = 1', "budgets.acme/*"),
         ('[model_turns_max]\n"anthropic:claude-x" = 1', "model_turns_max.anthropic:claude-x"),
         ("[model_turns_max]\nanthropic = true", "model_turns_max.anthropic"),
         ('[endpoints.e]\napi = "openai"\nbase_url = "http://:1/v1"', "endpoints.e.base_url"),
@@ -202,3 +203,8 @@ def test_a_setting_that_can_have_no_effect_is_refused_with_its_place(text: str, 
     with pytest.raises(ConfigInvalid) as caught:
         load(env={}, cwd=tmp_path)
     assert [problem.message.partition(": ")[0].startswith(place) for problem in caught.value.problems] == [True]
+
+
+def test_a_number_of_tokens_may_be_written_with_an_exponent(tmp_path: Path) -> None:
+    (tmp_path / "callboard.toml").write_text("[budgets.acme]\ntokens = 1e6\n")
+    assert load(env={}, cwd=tmp_path).budgets == {"acme": {"tokens": 1e6}}

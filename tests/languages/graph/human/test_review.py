@@ -75,7 +75,7 @@ def test_the_conditions_hold_for_every_node_that_asks_a_person(subtype: str) -> 
 
 @pytest.mark.parametrize("type", ["selection", "input"])
 def test_a_consensus_about_what_people_select_or_write_is_refused(type: str) -> None:
-    own = {"selection_options": ["a", "b"], "input_fields": [{"name": "x"}], "interaction_type": type}
+    own: dict[str, Any] = {"selection_options": ["a", "b"], "input_fields": [{"name": "x"}], "interaction_type": type}
     person = node("h", "HUMAN_IN_THE_LOOP", "MANUAL_REVIEW", message="Pay?", consensus_required=True, **own)
     done = perform(graph([webhook(), person], "t -> h"), {"body": {}})
     assert "consensus_required counts approvals" in str(done.of_type("node.exit"))
