@@ -26,7 +26,7 @@ from callboard.projections.lists.runs import AT_WORK, RowStatus, RunFold, RunRow
 from callboard.projections.lists.where import Both, Where
 from callboard.projections.run.run_texts import Texts, texts
 
-VERSION = 13
+VERSION = 14
 """The version of the tables and of the folds in them. An index of another version is rebuilt."""
 
 FOLDS_KEPT_MAX = 2_000

@@ -283,7 +283,8 @@ async def test_children_come_along_if_they_are_asked_for_and_have_their_parents_
 
 @pytest.mark.parametrize("place", [0, 2, -1])
 async def test_an_event_that_only_a_newer_version_knows_is_no_damage(tmp_path: Path, place: int) -> None:
-    [(id, events)] = read_runs(GOLDEN / "bake.jsonl").items()
+    [(id, recorded)] = read_runs(GOLDEN / "bake.jsonl").items()
+    events = list(recorded)
     event = events[place]
     members = {**json.loads(bytes(event.payload)), "start": "newer", "environment": "newer", "usage": "newer"}
     events[place] = msgspec.structs.replace(event, payload=msgspec.Raw(json.dumps(members).encode()))
