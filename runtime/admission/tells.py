@@ -232,7 +232,7 @@ def _obstacle_warnings(verb: str, last: Recorded) -> list[Problem]:
     if not last.readable and verb != "kill":
         return [msgspec.structs.replace(illegible_problem(unreadable(last).reason), severity="warning")]
     if last.event.type == ev.RunDiverged.type:
-        warning = _divergence_warning(last.event)
+        warning = _divergence_warning(verb, last.event)
         # A run that only a newer version knows is not cancelled by this one, since that may need clean-up.
         ends = ("kill",) if warning.code == LogNewer.CODE else ENDING
         return [warning] if verb not in ends else []
@@ -253,11 +253,20 @@ def divergence_remedy(code: str) -> str:
     return NEWER_REMEDY if code == LogNewer.CODE else DIVERGED_REMEDY
 
 
-def _divergence_warning(event: Event) -> Problem:
+def kept_message(verb: str, diverged: ev.RunDiverged) -> str:
+    """Return the message that a command is kept until a worker can continue its run."""
+    state = "is waiting for code (waiting:code)" if diverged.entry else "has diverged"
+    return (
+        f"the {verb} is kept, and need not be repeated: it takes effect when a worker can continue the run, which "
+        f"{state}: {diverged.message}"
+    )
+
+
+def _divergence_warning(verb: str, event: Event) -> Problem:
     """Return the warning that a command waits for a worker that can replay its run."""
     found = ev.payload_of(event)
     assert isinstance(found, ev.RunDiverged)
-    message = f"the command waits, because no worker can continue the run: {found.code}: {found.message}"
+    message = kept_message(verb, found)
     return Problem(found.code, message, "run", expected=divergence_remedy(found.code), severity="warning")
 
 

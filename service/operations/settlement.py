@@ -17,7 +17,7 @@ from callboard.bus.log.port import Recorded, whole
 from callboard.bus.log.successors import successor_of
 from callboard.languages.language import COUNTED, NOT_UNDERSTOOD
 from callboard.projections.projection import known_payload
-from callboard.runtime.admission.tells import divergence_remedy
+from callboard.runtime.admission.tells import divergence_remedy, kept_message
 from callboard.runtime.admission.verdicts import Verdict
 from callboard.service.client.client import VERDICT_WAIT_S, Client
 
@@ -191,7 +191,7 @@ class Settling:
                 self._answer, self._ahead = payload, 0 if payload.k == 1 else None
             self.settled = self._answer is None
         elif isinstance(payload, ev.RunDiverged):
-            message = f"the run has diverged, so the command waits: {payload.message}"
+            message = kept_message("answer" if self._answer is not None else "command", payload)
             raise NotTaken(payload.code, message, self.run, divergence_remedy(payload.code))
         elif isinstance(payload, ev.RunEnd):
             if payload.successor is not None:

@@ -59,8 +59,9 @@ def test_a_killed_worker_repeats_no_step_and_other_code_continues_only_what_it_f
         place.told("start", "approve", "--input", given, "--run-id", "r1")
         assert place.here("watch", "r1", "--until", "run.parked").exit_code == exits.OK
     with killed_up(place, WITH_A_STEP_BEFORE):
-        place.here("answer", "r1", "true")
+        told = place.here("answer", "r1", "true")
         assert place.here("watch", "r1", "--until", "run.diverged").exit_code == exits.OK
+        assert "is kept, and need not be repeated" in " ".join(told.stderr.split())
         found = status_of(place, "r1")
         assert found["status"] == "waiting:code"
         details = found["error"]["details"]
@@ -73,6 +74,7 @@ def test_a_killed_worker_repeats_no_step_and_other_code_continues_only_what_it_f
         watched = place.here("watch", "r1", "--until", "run.end", "--json")
         assert (watched.exit_code, watched.stdout.count('"run.adopted"')) == (exits.OK, 1)
         found = status_of(place, "r1")
+    # The answer that came while the run was waiting for code has been kept.
     assert (found["status"], found["output"]) == ("completed", {"looks": 1, "allowed": True})
     assert counted.read_text() == "x"
 
