@@ -12,6 +12,7 @@ from callboard.bus.errors import ReplayDiverged
 from callboard.bus.events import TYPES, Difference, Event, RunEnd, RunFailed
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Alike
+from callboard.lib.canonical_json import canonical
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.text import without_addresses, without_order
 
@@ -157,8 +158,10 @@ class Journal:
         :raises ReplayDiverged: if type or payload differ; its message shows both events
         """
         same = bytes(recorded.payload) == payload or _ends_alike(recorded, payload)
-        if not same and alike is not None and recorded.type == event_type:
-            same = alike(decode_json(bytes(recorded.payload)), decode_json(payload))
+        if not same and recorded.type == event_type:
+            # The members of an object have no order. Code may add them in that of a set.
+            before, now = decode_json(bytes(recorded.payload)), decode_json(payload)
+            same = canonical(before) == canonical(now) or (alike is not None and alike(before, now))
         if recorded.type != event_type or not same:
             stated = payload if recorded.type == event_type else None
             self.raise_divergence(

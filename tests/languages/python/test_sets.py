@@ -240,3 +240,27 @@ def _as_in_another_process(event: ev.Event) -> ev.Event:
         return event
     turned = b"{" + b", ".join(reversed(payload[start + 1 : end + 1].split(b", "))) + b"}"
     return msgspec.structs.replace(event, payload=msgspec.Raw(payload[:start] + turned + payload[end + 2 :]))
+
+
+@workflow
+async def asking_about() -> None:
+    data = dict.fromkeys(("b", "a"), 1)
+    set_state({"data": data})
+    await ask("Go on?", bool, data=data)
+
+
+@pytest.mark.parametrize("event_type", ["node.progress", "human.asked"])
+def test_a_dictionary_with_its_members_in_another_order_is_the_same(event_type: str) -> None:
+    with Scenario() as run:
+        run.start(asking_about)
+        events = run.events
+    elsewhere = [_reversed(event) if event.type == event_type else event for event in events]
+    assert elsewhere != events
+    replay_events(RunRef("default", "run-1"), elsewhere, read_admission(events[0], language), {})
+
+
+def _reversed(event: ev.Event) -> ev.Event:
+    """Return an event with the members of its data in the order of another process."""
+    payload = bytes(event.payload)
+    assert b'"b":1,"a":1' in payload
+    return msgspec.structs.replace(event, payload=msgspec.Raw(payload.replace(b'"b":1,"a":1', b'"a":1,"b":1')))
