@@ -282,7 +282,8 @@ class ChildRuns:
         if event.type == UNREADABLE:
             raise Missing(f"{last.ref.run} has ended, but a large value of its end is missing")
         end = ev.payload_of(event)
-        assert isinstance(end, ev.RunEnd)
+        if not isinstance(end, ev.RunEnd):
+            return None  # Only a newer version knows this end, so its worker has to continue the parent.
         usage, models = await self._usage_until(last.ref, end) if continues else (end.usage, end.models)
         return ev.ChildEnd(end.status, end.output, end.results, end.error, usage, end.warnings, models)
 

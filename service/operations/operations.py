@@ -14,7 +14,7 @@ from msgspec import Raw
 from callboard.actors.partial_answers import PartialAnswer
 from callboard.bus import events as ev
 from callboard.bus.commands import Registration, StartRun
-from callboard.bus.errors import LogUnreadable
+from callboard.bus.errors import LogNewer, LogUnreadable
 from callboard.bus.events import Problem
 from callboard.bus.log.port import Recorded, whole
 from callboard.bus.nats.blobs import TooLarge
@@ -312,13 +312,18 @@ class Operations(Provider):
             raise await unknown_run(self._log, ref)
         if last is not None and last.event.type == ev.RunQuarantined.type:
             raise ApiError(409, LogUnreadable.CODE, "the run's log cannot be read; `kill` ends it", run_id=ref.run)
-        if last is None or last.event.type != ev.RunEnd.type:
+        if last is None or ev.recorded_type(last.event) != ev.RunEnd.type:
             message = (
                 f"the run has not ended within {request.wait_s:g} s" if request.wait_s else "the run has not ended"
             )
             raise ApiError(409, "run.not_ended", message, run_id=ref.run)
-        end = ev.payload_of(await whole(self._log, last))
-        assert isinstance(end, ev.RunEnd)
+        event = await whole(self._log, last)
+        end = ev.payload_of(event) if event.type in (ev.RunEnd.type, ev.NEWER) else None
+        if isinstance(end, ev.Newer):
+            message = f"only a newer version of Callboard knows the end of the run: {end.reason}"
+            raise ApiError(409, LogNewer.CODE, message, run_id=ref.run)
+        if not isinstance(end, ev.RunEnd):
+            raise ApiError(409, LogUnreadable.CODE, "the end of the run cannot be read", run_id=ref.run)
         return Result(
             run_id=ref.run,
             status=end.status,

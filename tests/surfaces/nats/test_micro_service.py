@@ -12,6 +12,8 @@ from anyio import to_thread
 from nats.errors import NoRespondersError
 
 from callboard.bus.commands import REPLY_HEADER
+from callboard.bus.nats.commit import Message
+from callboard.bus.nats.feed import MARK
 from callboard.bus.subjects import RunRef
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
@@ -539,3 +541,14 @@ async def test_without_a_worker_a_start_waits_and_says_so(tmp_path: Path) -> Non
                 result = await Caller(nc).ask("result", {"run_id": "later", "wait_s": PATIENCE_S})
         assert result["status"] == "completed"
         await nc.close()
+
+
+async def test_the_result_of_a_run_whose_end_only_a_newer_version_knows(connection: Connection, caller: Caller) -> None:
+    run, log = await caller.finished(), connection.log
+    for item in await log.read(RunRef("acme", run)):
+        data = item.data.replace(run.encode(), b"newer").replace(b'"status":"completed"', b'"status":"suspended"')
+        subject = log.subjects.event(RunRef("acme", "newer"), item.event.definition, item.event.type)
+        await log.publish(Message(subject, data, {MARK: f"newer.{item.event.n}"}))
+    error = await caller.refused("result", {"run_id": "newer"})
+    assert error["code"] == "log.newer"
+    assert "suspended" in error["message"]
