@@ -13,7 +13,7 @@ import msgspec
 from callboard.bus import events as ev
 from callboard.bus.child_ids import child_id
 from callboard.bus.errors import CallboardError
-from callboard.bus.log.port import Recorded, Refused
+from callboard.bus.log.port import Recorded, Refused, as_recorded
 from callboard.bus.log.successors import successor_of
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import Gone, find_next_run, finish, forks, last_fork, mark_again, mark_gone, purge_mark
@@ -138,7 +138,8 @@ async def _check(client: Client, ref: RunRef, own: list[Recorded], within: str, 
         raise CannotPurge("purge.continued", ref.run, message, "Start a worker that has its code, and wait for it.")
     if sharing := await forks(client.log, ref, besides):
         raise _forked_error(ref.run, f"{', '.join(sharing)} {'share' if len(sharing) > 1 else 'shares'} its events")
-    parent = msgspec.json.decode(own[0].event.payload, type=_Born).parent if own[0].event.n == 1 else None
+    born = as_recorded(own[0])
+    parent = msgspec.json.decode(born.payload, type=_Born).parent if born.n == 1 else None
     if parent is None or parent.run == within:
         return
     above = await client.log.last(RunRef(ref.tenant, parent.run))
