@@ -58,7 +58,9 @@ def check_log(events: Sequence[Event]) -> None:
     fold = StatusFold()
     # Events whose large values are stored outside the log cannot be read here.
     for event in [] if any(event.blobs for event in events) else events:
-        fold.apply(event, payload := ev.payload_of(event))
+        payload = ev.payload_of(event)
+        assert not isinstance(payload, ev.Newer), f"event {event.n} is one that only a newer version knows"
+        fold.apply(event, payload)
         assert not isinstance(payload, ev.RunParked) or payload.status == fold.status
     entered = [(e.path, e.iteration) for e in events if e.type == ev.NodeEnter.type]
     left = [(e.path, e.iteration) for e in events if e.type == ev.NodeExit.type]

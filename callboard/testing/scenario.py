@@ -224,7 +224,8 @@ class Scenario:
 
     def payloads(self, event_type: str) -> list[ev.Payload]:
         """Return the payloads of all events of a type, such as ``human.asked``."""
-        return [ev.payload_of(event) for event in self.events if event.type == event_type]
+        payloads = [ev.payload_of(event) for event in self.events if event.type == event_type]
+        return [one for one in payloads if not isinstance(one, ev.Newer)]
 
     # -- checks -------------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from callboard.bus.events import (
     HumanClosed,
     ModelCall,
     ModelResult,
+    Newer,
     NodeEnter,
     NodeExit,
     NodeOutcome,
@@ -56,12 +57,20 @@ from callboard.bus.events import (
     ToolCall,
     ToolResult,
     encode_payload,
+    payload_of,
 )
 from callboard.bus.paths import effect_key, last_id
 
 RUN = "01932c5e-0000-7000-8000-000000000001"
 T0 = dt.datetime(2026, 11, 20, 11, 0, 0, tzinfo=dt.UTC)
 TICK = dt.timedelta(milliseconds=100)
+
+
+def known_payload(event: Event) -> Payload:
+    """Return the payload of an event that this version knows."""
+    payload = payload_of(event)
+    assert not isinstance(payload, Newer)
+    return payload
 
 
 def at(ticks: int) -> dt.datetime:

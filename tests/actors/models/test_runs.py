@@ -14,6 +14,7 @@ from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.service.client.connection import Connection, open_connection
 from tests.support import messages_api, openai_api
+from tests.support.event_logs import known_payload
 from tests.support.model_api import Answer, ModelApi, model_api, refusing, streaming
 from tests.support.workflows import document
 
@@ -53,7 +54,7 @@ async def run(
     assert verdict.status == "accepted", verdict.problems
     async with connection.client.follow(run_id, event_type=ev.RunEnd.type) as ends:
         await anext(aiter(ends))
-    return [ev.payload_of(event) for event in await connection.client.events(run_id)]
+    return [known_payload(event) for event in await connection.client.events(run_id)]
 
 
 def of(payloads: list[ev.Payload], kind: type[Any]) -> list[Any]:

@@ -13,6 +13,7 @@ from callboard.bus.effects import McpTools
 from callboard.bus.events import Event
 from callboard.projections.trace.conversations import Conversations
 from callboard.runtime.interpreter.elicitation import refusal, response_of
+from tests.support.event_logs import known_payload
 from tests.support.flow_providers import crashing_everywhere, flow_of, ours, played
 from tests.support.flows import FlowTheatre
 from tests.support.forks import python
@@ -120,7 +121,7 @@ async def test_a_model_sees_the_result_of_the_last_call() -> None:
     conversations = Conversations()
     asked: list[Any] = []
     for event in events:
-        payload = ev.payload_of(event)
+        payload = known_payload(event)
         conversations.apply(event, payload)
         if isinstance(payload, ev.ModelCall):
             asked.append(conversations.request_in(event))

@@ -13,6 +13,7 @@ from callboard.projections.trace.trace import TraceFold
 from callboard.service.operations.narration import narrate
 from callboard.surfaces.cli.tree_text import tree_text
 from callboard.surfaces.cli.views import CAUSES_SHOWN_MAX, cause_lines
+from tests.support.event_logs import known_payload
 from tests.support.flows import call, caught, failing, flow, mock, perform, retry, returned, subflow
 
 
@@ -59,7 +60,7 @@ def test_a_gather_fails_of_its_dispatches_and_not_of_what_was_caught_before() ->
 def test_every_line_that_tells_of_a_gather_names_what_it_failed_of() -> None:
     events = perform(fanned()).events
     words = "0 of 3 dispatches succeeded, 3 had to; [0]"
-    lines = [narrate(event, ev.payload_of(event)) for event in events]
+    lines = [narrate(event, known_payload(event)) for event in events]
     assert f"✗ fan failed: System.GatherCompletionUnmet {words}: Dealer.Shut gone home" in lines
     assert lines[-2] == f"✗ failed: System.GatherCompletionUnmet {words}: Dealer.Shut gone home"
     tree = tree_text(fold(TraceFold(), events))

@@ -28,6 +28,7 @@ from callboard.surfaces.cli.tree_text import tree_text
 from callboard.surfaces.cli.views import WARNINGS_SHOWN_MAX, warning_lines
 from callboard.surfaces.mcp.run_reports import run_of
 from tests.support.cli_stage import Place, plain
+from tests.support.event_logs import known_payload
 from tests.support.flows import call, caught, flow, returned
 from tests.support.workflows import LOOK, document, run, run_as_of_old, run_elsewhere, scripted_skill
 
@@ -184,7 +185,7 @@ async def test_what_a_child_run_lacks_stands_with_its_parent(connection: Connect
     assert [one.code for one in end_of(child).warnings] == ["UNKNOWN_SKILL"]
     assert fold(Results(), events).warnings == end.warnings
     assert row_of(events).warnings == ["UNKNOWN_SKILL"]
-    told = [narrate(event, ev.payload_of(event)) for event in events]
+    told = [narrate(event, known_payload(event)) for event in events]
     assert "child run completed  ! UNKNOWN_SKILL" in told
     assert told[-1] == "■ completed  ! UNKNOWN_SKILL"
     assert f"! UNKNOWN_SKILL  run {warned.run}: the skill 'gone' is not defined" in tree_text(fold(TraceFold(), events))
@@ -216,7 +217,7 @@ async def test_a_wish_for_a_tool_that_the_node_lacks_is_an_event(connection: Con
     events = await ended(
         connection, await started(connection, raw, script=WISHES, options={"skills": [scripted_skill("s", "look")]})
     )
-    told = [narrate(event, ev.payload_of(event)) for event in events]
+    told = [narrate(event, known_payload(event)) for event in events]
     wish = told.index("wants nosuch")
     assert told[wish + 1] == "! UNKNOWN_TOOL: the model wants 'nosuch', which the node does not have; it has: look"
     assert not [event for event in events if event.type == ev.ToolCall.type]

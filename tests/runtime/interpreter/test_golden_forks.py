@@ -27,6 +27,7 @@ from callboard.runtime.run.log import RunLog
 from callboard.testing.checks import check_log, outcome_keys
 from callboard.testing.virtual_time import VIRTUAL, VirtualClock
 from tests.maintenance.record_golden import golden_lines, golden_names
+from tests.support.event_logs import known_payload
 from tests.support.graphs import timeless
 from tests.support.run_harness import RunHarness, end_of
 from tests.support.simulation import World, command, finish
@@ -110,7 +111,7 @@ class _Recorded(Carrier):
         outcome = self._outcomes.get(job.key)
         if outcome is not None:
             await anyio.sleep((outcome.time - self._times[job.key]).total_seconds())
-            return ev.payload_of(outcome)
+            return known_payload(outcome)
         for cancel in self._cancelled:
             assert self._theatre.acting is not None
             self._theatre.acting.tell(command("cancel", 0, reason=cancel.reason, by=cancel.by))

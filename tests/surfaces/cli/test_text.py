@@ -28,6 +28,7 @@ from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.tree_text import tree_text
 from callboard.surfaces.cli.views import cause_lines, node_line, open_line, summary_text
 from tests.support.cli_stage import plain
+from tests.support.event_logs import known_payload
 
 BEGIN = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
 FAILURE = Failure("tool.failed", "it broke")
@@ -73,7 +74,7 @@ RUN = events(
 )
 
 SAMPLES: list[Payload] = [
-    *(ev.payload_of(event) for event in RUN),
+    *(known_payload(event) for event in RUN),
     ev.RunRejected([]),
     ev.RunParked(["a#1.1!ask"], BEGIN),
     ev.SourcesResolved({}),
@@ -124,7 +125,7 @@ def test_instants_are_those_of_the_clock_on_the_wall(monkeypatch: pytest.MonkeyP
         with monkeypatch.context() as there:
             there.setenv("TZ", zone)
             time.tzset()
-            told.append([narrate(event, ev.payload_of(event)) for event in events(*((p, "a", "k") for p in payloads))])
+            told.append([narrate(event, known_payload(event)) for event in events(*((p, "a", "k") for p in payloads))])
     time.tzset()
     nine_hours_on = f"{BEGIN + dt.timedelta(hours=9):%Y-%m-%d %H:%M:%S}"
     assert all(f"{BEGIN:%Y-%m-%d %H:%M:%S}" in line for line in told[0])
