@@ -7,6 +7,7 @@ import traceback
 from pathlib import Path
 from traceback import StackSummary, TracebackException
 
+from callboard.lib import code_loop
 from callboard.lib.text import last_lines
 
 TRACEBACK_CHARS_MAX = 4_000
@@ -17,7 +18,7 @@ _LIBRARY = Path(traceback.__file__).parent
 _FOREIGN = (
     str(Path(__file__).parent),
     str(Path(__file__).parents[1] / "kinds"),
-    str(Path(__file__).parents[1] / "code_loop.py"),
+    str(Path(code_loop.__file__)),
     str(_LIBRARY / "asyncio"),
     str(_LIBRARY / "importlib"),
     "<frozen importlib",

@@ -237,14 +237,18 @@ class RunActor:
         return any(item.event.cause == by.sequence for item in own)
 
     async def _end_unbegun(self, recorded: list[Recorded]) -> bool:
-        """End a run that has not begun, if a kill or a cancellation waits for it; return whether one does."""
-        if any(item.event.type == ev.RunStart.type for item in recorded):
+        """End a run that continues another one and has not begun, if the chain was stopped; return whether it was.
+
+        Its first turn might continue the chain before it takes the command.
+        """
+        waiting = self.inbox.waiting
+        command = next((one for one in waiting if one.verb == "kill" or one is waiting[0]), None)
+        if command is None or command.verb not in ENDING or not _is_unbegun_link(recorded):
             return False
-        command = next((one for one in self.inbox.waiting if one.verb in ENDING), None)
-        if command is None or not await end_killed(self._log, self._services, self.ref, command):
+        if not await end_killed(self._log, self._services, self.ref, command):
             return False
         command.done()
-        self.inbox.waiting.remove(command)
+        waiting.remove(command)
         return True
 
     def _own(self, recorded: list[Recorded]) -> list[Recorded]:
@@ -306,3 +310,10 @@ class RunActor:
             tallies=True,
         )
         return self._runlog.state(start)
+
+
+def _is_unbegun_link(recorded: list[Recorded]) -> bool:
+    """Whether a run continues another one, and has not begun."""
+    first = ev.payload_of(recorded[0].event) if recorded[0].event.type == ev.RunAccepted.type else None
+    continues = isinstance(first, ev.RunAccepted) and first.continues is not None
+    return continues and not any(item.event.type == ev.RunStart.type for item in recorded)

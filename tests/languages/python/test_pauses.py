@@ -1,10 +1,12 @@
 """Pauses of workflows in Python: no code is executed and no effect begins until the run is resumed or cancelled."""
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import Any
 
+import anyio
 import pytest
 
 from callboard import NotTaken, Runtime, ask, child, continue_as_new, generate, signal, step, workflow
@@ -75,14 +77,14 @@ async def dozing(seconds: float) -> str:
     return "awake"
 
 
-begun = asyncio.Event()
-let_go = asyncio.Event()
+begun = threading.Event()
+let_go = threading.Event()
 
 
 @step
 async def held(name: str) -> str:
     begun.set()
-    await let_go.wait()
+    await anyio.to_thread.run_sync(let_go.wait)
     return name
 
 
@@ -218,7 +220,7 @@ async def runtime(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ru
 
 async def test_what_has_begun_is_completed_in_a_pause(runtime: Runtime) -> None:
     run = await runtime.start(busy)
-    await begun.wait()
+    await anyio.to_thread.run_sync(begun.wait)
     await run.pause()
     async with aclosing(run.events()) as events:
         seen = [await anext(event async for event in events if event.type == "run.paused")]
