@@ -18,7 +18,15 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from callboard.languages.python.loop import WorkflowLoop
-from callboard.languages.python.replacing import called_by_workflow, guarded_loop, put, refuse, replace, replace_values
+from callboard.languages.python.replacing import (
+    called_by,
+    called_by_workflow,
+    guarded_loop,
+    put,
+    refuse,
+    replace,
+    replace_values,
+)
 from callboard.languages.python.rules import MACHINE_IS_HIDDEN
 
 PURE: dict[str, tuple[str, ...]] = {
@@ -111,7 +119,8 @@ def _refuse(module: Any, name: str, what: str = "") -> None:
 
 def _make_refusal(name: str) -> Callable[[WorkflowLoop], Any]:
     def read(loop: WorkflowLoop) -> Any:
-        if called_by_workflow(loop):
+        # A debugger keeps the streams of its own commands.
+        if called_by_workflow(loop) and not called_by("pdb"):
             refuse(loop, f"reads sys.{name}")
         return vars(sys)[name]
 

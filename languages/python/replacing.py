@@ -150,6 +150,12 @@ def is_allowed() -> bool:
     return any(_is_allowed(frame.f_code.co_filename) for frame in _frames())
 
 
+def called_by(module: str) -> bool:
+    """Whether a module calls directly."""
+    caller = next(frame for frame in _frames() if frame.f_code.co_filename not in _GUARD)
+    return caller.f_globals.get("__name__") == module
+
+
 def called_by_workflow(loop: WorkflowLoop) -> bool:
     """Whether code of the workflow calls, perhaps by functions of the standard library, and not a library."""
     hosted: Any = loop.locals.get("hosted")
