@@ -33,7 +33,7 @@ LIMITS = {
     "examples": 10,
     "page": 12,
     "docs": 12,
-    "CHANGELOG.md": 25,
+    "CHANGELOG.md": 15,
 }
 """Phrases per 10,000 words that each part may have."""
 
