@@ -79,6 +79,8 @@ def _of_key(field: Field | None, key: str, value: JSON) -> Iterator[Ineffective]
         return
     if field.idle and given not in field.idle:
         return
+    if field.required and field.default in _EMPTY and not field.refused:
+        return  # The author has to set it, so a value does not mean that an effect is expected.
     if isinstance(given, dict):
         yield from _of_members(field, key, given)
         return

@@ -180,7 +180,8 @@ def test_a_name_that_no_effect_has_is_refused(file: str, name: str, meant: str) 
         scenario.start(f"{file}:ship", input={"thing": "vase"})
     assert f"did you mean {meant}?" in str(caught.value)
     assert "memory" in caught.value.remedy
-    assert "Name a kind of effect" in caught.value.remedy
+    # All steps that this process has loaded are known. A long list is cut.
+    assert "weigh" in caught.value.remedy or " …)" in caught.value.remedy
 
 
 def test_child_runs_are_performed(file: str) -> None:
