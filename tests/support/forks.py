@@ -53,6 +53,7 @@ BEFORE_FORK = (
     "anyio._core._subprocesses",
     "callboard.actors.tools.python",
     "callboard.actors.tools.python_host",
+    "callboard.runtime.worker.bootstrap",
     "callboard.service.files.run_files",
     "callboard.service.files.validation",
     "encodings.ascii",
@@ -60,6 +61,7 @@ BEFORE_FORK = (
     "jsonschema",
     "mcp.client.stdio",
     "mcp.server.mcpserver",
+    "tests.support.worker_process",
 )
 """What programs import when they come to it, besides the modules of the command line."""
 
@@ -98,8 +100,10 @@ class _Place:
 
 
 def share() -> None:
-    """Have the processes that this one starts ask the process that forks for this one, instead of one each."""
-    os.environ[SHARED] = str(Path(_place().address).parent)
+    """Start the process that forks, for this process and all that it starts. No thread is started: this may fork."""
+    home, listener = _listen()
+    _begin(listener, home)
+    os.environ[SHARED] = str(home)
 
 
 @cache
@@ -107,6 +111,13 @@ def _place() -> _Place:
     """Where the process listens that forks for this one. It is started when somebody asks, and ends with us."""
     if SHARED in os.environ:
         return _place_in(Path(os.environ[SHARED]))
+    home, listener = _listen()
+    threading.Thread(target=_begin_when_asked, args=[listener, home], daemon=True).start()
+    return _place_in(home)
+
+
+def _listen() -> tuple[Path, socket.socket]:
+    """Make a folder with the programs, and the socket that they ask."""
     folder = tempfile.TemporaryDirectory(prefix="callboard-forks-")
     atexit.register(folder.cleanup)
     home = Path(folder.name)
@@ -115,26 +126,29 @@ def _place() -> _Place:
     listener.bind(address)
     # All processes of pytest may ask at once.
     listener.listen(128)
-    threading.Thread(target=_begin, args=[listener, address], daemon=True).start()
     fork = shlex.join(_client(address))
     _program(home / "bin" / "callboard", f'exec {fork} {shlex.quote(str(PYTHON.with_name("callboard")))} "$@"')
     # An option, or no argument at all, is for Python itself.
     real = shlex.quote(str(PYTHON))
     _program(home / "bin" / "python", f'case "$1" in *.py|-m) exec {fork} "$@";; *) exec {real} "$@";; esac')
-    return _place_in(home)
+    return home, listener
 
 
 def _place_in(home: Path) -> _Place:
     return _Place(str(home / "socket"), str(home / "bin"))
 
 
-def _begin(listener: socket.socket, address: str) -> None:
+def _begin_when_asked(listener: socket.socket, home: Path) -> None:
+    select.select([listener], [], [])
+    _begin(listener, home)
+
+
+def _begin(listener: socket.socket, home: Path) -> None:
     with listener:
-        select.select([listener], [], [])
-        command = [sys.executable, "-m", "tests.support.forks", str(listener.fileno()), address]
+        command = [sys.executable, "-m", "tests.support.forks", str(listener.fileno()), _place_in(home).address]
         process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, pass_fds=[listener.fileno()])
-        # It ends with its standard input, which this closes.
-        atexit.register(process.communicate)
+    # It ends with its standard input, which this closes.
+    atexit.register(process.communicate)
 
 
 def _program(path: Path, line: str) -> None:

@@ -1,9 +1,8 @@
-"""Worker processes for tests, with faults to order: ``python -m tests.support.worker_process FD`` forks them.
+"""Worker processes for tests, with faults to order: ``python -m tests.support.worker_process`` forks them.
 
-It listens on a socket that it inherits. On each connection, one after the other, a line is an `Orders` in JSON for a
-worker; the answers are lines of `Notice`: a worker is there, a worker has gone. When a connection ends, whoever still
-works for it is killed; when standard input ends, so does everything. Forking saves the imports, which take longer than
-most of the tests' runs.
+Its standard input is a socket. A line from it is an `Orders` in JSON for a worker; the answers are lines of `Notice`: a
+worker has started, a worker has ended. When the socket ends, the workers that still run are killed. It is started as a
+fork itself (`tests.support.forks`), which saves the imports.
 
 A worker notes every effect that it begins to carry out as a line of `Carried` in a file, and kills itself (SIGKILL) at
 the point of its orders. SIGTERM makes it drain, SIGUSR1 makes it say how many runs it has.
@@ -43,15 +42,13 @@ from callboard.runtime.worker import bootstrap
 from callboard.runtime.worker.services import Services
 from callboard.service.client.connection import open_connection
 from tests.support import worker_interpreters as parked_runs
-from tests.support.forks import read_before_fork
 
-BEFORE_FORK = ("anyio._backends._asyncio", "anyio._core._signals", "callboard.actors.tools.python", "jsonschema")
-"""What a worker imports when it comes to it, and would import anew in each fork."""
+LINE = 0
+"""The socket from which orders come."""
 
 NOTICES = 1
 """Where a worker says its notices."""
 
-REAP_POLL_S = 0.01
 FILE_POLL_S = 0.01
 
 
@@ -261,6 +258,8 @@ def _fork(orders: Orders, notices: int) -> int:
         return pid
     status = 1
     try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.dup2(notices, NOTICES)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.environ.clear()
@@ -282,24 +281,27 @@ def _reap(workers: dict[int, str], notices: int) -> None:
         _say(Notice(workers.pop(pid), pid, os.waitstatus_to_exitcode(status)), notices)
 
 
-def _serve(connection: socket.socket) -> None:
-    """Fork workers as ordered until the connection ends."""
+def _serve(line: socket.socket, ended: int) -> None:
+    """Fork workers as ordered until the line ends; ``ended`` becomes readable when a worker ends."""
     workers: dict[int, str] = {}
     pending = b""
     try:
         while True:
-            _reap(workers, connection.fileno())
-            if not select.select([connection], [], [], REAP_POLL_S)[0]:
+            ready, _, _ = select.select([line, ended], [], [])
+            if ended in ready:
+                os.read(ended, 65536)
+                _reap(workers, line.fileno())
+            if line not in ready:
                 continue
-            read = connection.recv(65536)
+            read = line.recv(65536)
             if not read:
                 break
             *lines, pending = (pending + read).split(b"\n")
-            for line in lines:
-                orders = msgspec.convert(json.loads(line), Orders)
+            for order in lines:
+                orders = msgspec.convert(json.loads(order), Orders)
                 for module in orders.preload:
                     importlib.import_module(module)
-                workers[_fork(orders, connection.fileno())] = orders.name
+                workers[_fork(orders, line.fileno())] = orders.name
     finally:
         for pid in workers:
             os.kill(pid, signal.SIGKILL)
@@ -308,20 +310,15 @@ def _serve(connection: socket.socket) -> None:
 
 
 def main() -> None:
-    """Serve one connection after the other."""
+    """Serve the socket that is standard input."""
     for language in kits():
         registry.language(language)
-    for module in BEFORE_FORK:
-        importlib.import_module(module)
-    read_before_fork()
-    listener = socket.socket(fileno=int(sys.argv[1]))
-    while True:
-        ready, _, _ = select.select([listener, 0], [], [])
-        if 0 in ready:
-            return
-        connection, _ = listener.accept()
-        with connection, suppress(BrokenPipeError, ConnectionResetError):
-            _serve(connection)
+    ended, bell = os.pipe()
+    os.set_blocking(bell, False)
+    signal.set_wakeup_fd(bell)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    with socket.socket(fileno=os.dup(LINE)) as line, suppress(BrokenPipeError, ConnectionResetError):
+        _serve(line, ended)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,14 @@
 """A fleet: worker processes on a real server, seen from a test that hires and kills them; and what must then hold."""
 
-import atexit
 import json
 import os
 import signal
 import socket
-import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -39,7 +35,7 @@ from callboard.service.client.client import Client
 from callboard.service.client.connection import Connection, open_connection
 from callboard.testing.checks import RefusingSink, check_log
 from tests.support import worker_interpreters as parked_runs
-from tests.support.forks import python_host
+from tests.support.forks import python, python_host
 from tests.support.places import ROOT
 from tests.support.worker_process import Carried, Kill, Notice, Orders
 
@@ -197,26 +193,20 @@ class Fleet:
         return "\n".join(log.read_text().splitlines()[-40:]) if log.exists() else ""
 
 
-@cache
-def _forker() -> Path:
-    """Where the process listens that forks the workers of all troupes of this process. It ends with us."""
-    folder = tempfile.TemporaryDirectory(prefix="callboard-fleet-")
-    atexit.register(folder.cleanup)
-    address = Path(folder.name) / "socket"
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(address))
-        listener.listen()
-        command = [sys.executable, "-m", "tests.support.worker_process", str(listener.fileno())]
-        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, pass_fds=[listener.fileno()])
-    # It ends with its standard input, which this closes.
-    atexit.register(process.communicate)
-    return address
+@asynccontextmanager
+async def _start_forking() -> AsyncGenerator[anyio.abc.SocketStream]:
+    """Start the process that forks workers, and end it; yields the line to it."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        command = python("-m", "tests.support.worker_process")
+        process = await anyio.open_process(command, cwd=ROOT, stdin=theirs.fileno(), stdout=None, stderr=None)
+    async with process, await anyio.abc.UNIXSocketStream.from_socket(ours) as line:
+        yield line
 
 
 @asynccontextmanager
 async def open_fleet(home: Path, *, sync: str = "100ms", **config: Any) -> AsyncGenerator[Fleet]:
     """A server, and processes to hire; ``config`` is what all workers have in common."""
-    address = _forker()
     fleet: Fleet | None = None
 
     def restarted(_restarted: Restarted) -> None:
@@ -225,7 +215,7 @@ async def open_fleet(home: Path, *, sync: str = "100ms", **config: Any) -> Async
 
     async with (
         EmbeddedServer(home, sync=sync, restart_pause_s=0.02, on_restart=restarted) as server,
-        await anyio.connect_unix(address) as line,
+        _start_forking() as line,
         anyio.create_task_group() as tasks,
     ):
         fleet = Fleet(server, home, config, line)
