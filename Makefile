@@ -58,21 +58,15 @@ lock:
 demo: setup
 	$(BIN)/python -m examples.demo
 
-# Most tests wait for servers and processes: more of them than cores. A shared machine can stand still for longer than
+# Most tests wait for servers and processes: more lanes than cores. A shared machine can stand still for longer than
 # a test has patience: what fails is run once more, and the summary names it as RERUN. What is named there is a fault.
-test: setup $(VENV)/.compiled
-	$(BIN)/python -m pytest -q -n 6 --dist worksteal --reruns 1 -rR
+test: setup
+	$(BIN)/python -m pytest -q --lanes 6 --reruns 1 -rR
 
 # A worker that dies after every event of a run: `make test` performs a selection for long runs (tests/support/sweeps.py).
-sweep: setup $(VENV)/.compiled
-	EVERY_CRASH=1 $(BIN)/python -m pytest -q -n 6 --dist worksteal --reruns 1 -rR \
+sweep: setup
+	EVERY_CRASH=1 $(BIN)/python -m pytest -q --lanes 6 --reruns 1 -rR \
 		$$(grep -rlE --include='test_*.py' 'crash_everywhere|check_deaths|die_everywhere|crashing_everywhere|import .*deaths|support.sweeps' tests)
-
-# Those who begin at once would each compile all of it: two processes compile about half each.
-$(VENV)/.compiled: $(VENV)/.ready
-	$(BIN)/python -m pytest -q --collect-only tests/languages tests/surfaces >/dev/null & other=$$!; \
-	$(BIN)/python -m pytest -q --collect-only --ignore=tests/languages --ignore=tests/surfaces >/dev/null && wait $$other
-	touch $@
 
 # Validators and generators of others, which the tests of the published schemas use: from npm, and for Python into an
 # environment of their own.
@@ -95,11 +89,11 @@ test-backends: setup
 quick: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m pytest -q -n 2 $(QUICK)
+	$(BIN)/python -m pytest -q --lanes 2 $(QUICK)
 
 # What the tests execute in their own processes; what only a worker process or a tool does, counts as not executed.
 coverage: setup
-	$(BIN)/python -m pytest -q -n 4 --dist worksteal --cov --cov-report=term:skip-covered
+	$(BIN)/python -m pytest -q --lanes 4 --cov --cov-report=term:skip-covered
 
 # The whole suite with every Python of this machine, each in an environment of its own.
 matrix:
@@ -112,6 +106,7 @@ lint: setup
 	$(BIN)/pyright
 	$(BIN)/python -m tests.support.page_types
 	$(BIN)/python -m tests.maintenance.wording
+	$(BIN)/python -m tests.maintenance.seconds
 
 format: setup
 	$(BIN)/ruff check --fix .

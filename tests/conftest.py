@@ -18,6 +18,8 @@ from tests.support import forks
 from tests.support.places import TESTS
 from tests.support.sweeps import select_deaths
 
+pytest_plugins = ["tests.support.lanes", "tests.support.seconds"]
+
 # What is imported and collected for thousands of tests stays to the end: the garbage collector need not look at it.
 gc.disable()
 
@@ -87,8 +89,8 @@ def selected_crashes() -> Iterator[None]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Of several processes of pytest, the one that distributes the tests has what they fork from."""
-    if config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput"):
+    """Lanes have one process that their programs fork from. It imports while the tests are collected."""
+    if config.option.lanes and not config.option.collectonly:
         forks.share()
 
 

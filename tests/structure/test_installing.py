@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import lanes
 from tests.support.modules import FOLDERS
 from tests.support.places import ROOT
 
@@ -19,8 +20,7 @@ from tests.support.places import ROOT
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for all processes of pytest, with a copy of the checkout and its installation; the first makes them."""
-    base = tmp_path_factory.getbasetemp()
-    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "installing"
+    shared = lanes.shared_folder(tmp_path_factory) / "installing"
     shared.mkdir(exist_ok=True)
     with (shared / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
