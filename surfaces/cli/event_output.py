@@ -1,6 +1,7 @@
 """Showing events as they come: as lines, JSON or a live tree, or not at all, and the commands that move a run on."""
 
 import datetime as dt
+import os
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -215,7 +216,7 @@ class Guiding(Quietly):
 
 def open_view(*, plain: bool) -> Shower:
     """Return the view of one run for people: its tree on a terminal, unless ``plain``; else a line per event."""
-    if plain or not sys.stdout.isatty():
+    if plain or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
         return Lines()
     from callboard.surfaces.cli.live_tree import LiveTree
 

@@ -4,10 +4,11 @@ The line below the tree shows the run's status, and the text that a model is pro
 """
 
 import datetime as dt
+import os
 import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TextIO
 
 from callboard.bus import events as ev
 from callboard.bus.events import Event, NodeProgress, Payload
@@ -28,13 +29,9 @@ from callboard.service.operations.narration import (
     short,
 )
 from callboard.surfaces.cli.event_output import failure_lines
+from callboard.surfaces.cli.live_area import Line, LiveArea
 from callboard.surfaces.cli.tree_text import MARKS, Row, rows
 from callboard.surfaces.cli.views import usage_text
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
 
 REFRESHES_PER_S = 8.0
 
@@ -49,14 +46,16 @@ RESTS = 10
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
-_STYLES = {
-    "running": "yellow",
-    "ok": "green",
-    "failed": "red",
-    "cancelled": "magenta",
-    "skipped": "dim",
-    "note": "cyan",
-    "warning": "yellow",
+_DIM: Mapping[str, Any] = {"dim": True}
+_BOLD: Mapping[str, Any] = {"bold": True}
+_STYLES: Mapping[str, Mapping[str, Any]] = {
+    "running": {"fg": "yellow"},
+    "ok": {"fg": "green"},
+    "failed": {"fg": "red"},
+    "cancelled": {"fg": "magenta"},
+    "skipped": _DIM,
+    "note": {"fg": "cyan"},
+    "warning": {"fg": "yellow"},
 }
 
 
@@ -69,13 +68,14 @@ class LiveTree:
 
     listens = True
 
-    def __init__(self, console: "Console | None" = None, now: Callable[[], dt.datetime] = _utc_now) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        self._console = console or Console()
+    def __init__(
+        self,
+        screen: TextIO | None = None,
+        size: os.terminal_size | None = None,
+        now: Callable[[], dt.datetime] = _utc_now,
+    ) -> None:
         self._now = now
-        # The thread of `Live` draws.
+        # A thread of the area draws.
         self._lock = threading.RLock()
         self._trace = TraceFold()
         self._results = Results()
@@ -90,10 +90,8 @@ class LiveTree:
         self._views: tuple[Trace, RunResult, list[Row]] | None = None
         self._made_at, self._made_in = 0.0, 0.0
         self._stale = False
-        self._live = Live(
-            console=self._console, get_renderable=self._drawing, refresh_per_second=REFRESHES_PER_S, transient=False
-        )
-        self._live.start()
+        self._area = LiveArea(self._lines, REFRESHES_PER_S, screen, size)
+        self._area.start()
 
     def event(self, sequence: int, event: Event) -> None:
         payload = known_payload(event)
@@ -126,7 +124,7 @@ class LiveTree:
 
     def draw(self) -> None:
         """Draw now instead of at the next refresh."""
-        self._live.refresh()
+        self._area.refresh()
 
     def refresh(self) -> None:
         """Make and draw the tree now, even if it was made a moment ago."""
@@ -134,40 +132,35 @@ class LiveTree:
         self.draw()
 
     def notice(self, text: str) -> None:
-        self._live.console.print(visible(text), highlight=False, markup=False)
+        self._area.print_above(visible(text))
 
     def hold(self) -> None:
         """Remove the tree from the screen for a prompt."""
-        self._live.transient = True
-        self._live.stop()
+        self._area.stop(erase=True)
 
     def release(self) -> None:
         """Draw the tree again."""
-        self._live.transient = False
-        self._live.start()
+        self._area.start()
 
     def close(self) -> None:
         self._closing = True
-        self._live.stop()
+        self._area.stop(erase=False)
 
     # -- drawing ------------------------------------------------------------------------------------------------------
 
-    def _drawing(self) -> Any:
-        from rich.console import Group
-        from rich.text import Text
-
+    def _lines(self, height: int) -> list[Line]:
         with self._lock:
             if not self._events:
-                return Text(self._spinner())
+                return [[(self._spinner(), {})]]
             trace, result, all_rows = self._made()
             if self._closing:
-                return Group(*(self._line(row) for row in all_rows))
+                return [self._line(row) for row in all_rows]
             # A tree higher than the screen cannot be drawn in place: open rows and the newest part are.
-            shown = _choose_rows(all_rows, max(4, self._console.height - 3))
-            lines = [Text("⋮", style="dim") if row is None else self._line(row) for row in shown]
+            shown = _choose_rows(all_rows, max(4, height - 3))
+            lines: list[Line] = [[("⋮", _DIM)] if row is None else self._line(row) for row in shown]
             heard = {row.of.first_n for row in shown if row is not None and isinstance(row.of, Effect)}
             unseen = "" if self._speaks in heard else self._said.get(self._speaks, "")
-            return Group(*lines, self._bottom(trace, result, unseen))
+            return [*lines, self._bottom(trace, result, unseen)]
 
     def _made(self) -> tuple[Trace, RunResult, list[Row]]:
         """Return the current views; if making them takes long, those of a moment ago."""
@@ -183,21 +176,15 @@ class LiveTree:
     def _spinner(self) -> str:
         return SPINNER[int(self._now().timestamp() * REFRESHES_PER_S) % len(SPINNER)]
 
-    def _line(self, row: Row) -> "Text":
-        from rich.text import Text
-
+    def _line(self, row: Row) -> Line:
         mark, told, aside = MARKS[row.state], row.text, row.aside
-        style = _STYLES[row.state]
+        look = _STYLES[row.state]
         if row.state == "running" and not self._closing:
             at_work, told, aside = self._going_on(row)
             mark = self._spinner() if at_work == AT_WORK else at_work
-            style = "bold cyan" if at_work == PERSON else style
-        text = Text(no_wrap=True, overflow="ellipsis")
-        text.append(row.branches, style="dim")
-        text.append(f"{mark} {visible_line(told)}", style=style)
-        if aside:
-            text.append(f"  {visible_line(aside)}", style="dim")
-        return text
+            look = {"fg": "cyan", "bold": True} if at_work == PERSON else look
+        line = [(row.branches, _DIM), (f"{mark} {visible_line(told)}", look)]
+        return [*line, (f"  {visible_line(aside)}", _DIM)] if aside else line
 
     def _going_on(self, row: Row) -> tuple[str, str, str]:
         """Return mark, text and aside of an open node or effect: what it does, for how long, and its progress."""
@@ -215,17 +202,13 @@ class LiveTree:
                 return MARKS["running"], row.text, row.aside
         return mark, told, "  ".join(part for part in (clock_text(since_when, self._now()), more) if part)
 
-    def _bottom(self, trace: Trace, result: RunResult, said: str) -> "Text":
+    def _bottom(self, trace: Trace, result: RunResult, said: str) -> Line:
         """Return the line below the tree: status, events, duration, usage, and an answer that no line above shows."""
-        from rich.text import Text
-
         begin = trace.root.entered_at
         passed = clock_text(begin, trace.root.exited_at or self._now()) if begin else ""
         told = "  ".join(part for part in (result.status, f"{self._events} events", passed, usage_text(result)) if part)
-        text = Text(visible_line(told), style="bold", no_wrap=True, overflow="ellipsis")
-        if said:
-            text.append(f"  {visible_line(quoted_end(said, SAID_SHOWN_CHARS_MAX))}", style="italic dim")
-        return text
+        line = [(visible_line(told), _BOLD)]
+        return [*line, (f"  {visible_line(quoted_end(said, SAID_SHOWN_CHARS_MAX))}", _DIM)] if said else line
 
 
 def _choose_rows(all_rows: list[Row], most: int) -> list[Row | None]:

@@ -1,7 +1,7 @@
 """The command line: the group ``callboard``, its table of commands, and the handling of errors.
 
 The module of a command is imported when the command or its help is requested. At its top it imports only what its
-options and help need, and everything else (NATS, runtime, service, rich) in the functions that use it. So help and
+options and help need, and everything else (NATS, runtime, service) in the functions that use it. So help and
 shell completion start fast.
 """
 

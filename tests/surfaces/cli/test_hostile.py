@@ -13,7 +13,6 @@ from pathlib import Path
 import msgspec
 import pytest
 import structlog
-from rich.console import Console
 
 from callboard.bus.events import Event
 from callboard.lib.control_characters import visible, visible_line
@@ -153,13 +152,13 @@ def test_a_live_view_is_ordered_about_by_nothing(standing: Place) -> None:
         for line in (standing.folder / "h.jsonl").read_text(encoding="utf-8").splitlines()
     ]
     drawn = io.StringIO()
-    tree = LiveTree(Console(file=drawn, force_terminal=True, width=200, height=50))
+    tree = LiveTree(drawn, os.terminal_size((200, 50)))
     for event in events:
         tree.event(event.n, event)
         tree.delta(event.n, 0, H)
         tree.refresh()
     tree.close()
-    # What rich itself orders: colours, lines that are drawn anew, the cursor.
+    # What the tree itself orders: colours, lines that are drawn anew, the cursor.
     rest = re.sub(r"\x1b\[[\d;?]*[mKAhl]|\r", "", drawn.getvalue())
     assert "\\x1b]0;title" in rest
     assert not OBEYED.search(rest)

@@ -38,15 +38,12 @@ class Screen:
     """A live tree on a screen that keeps what is drawn, at a time of the test's choosing."""
 
     def __init__(self, *payloads: tuple[Payload, str, str], height: int = 40) -> None:
-        from rich.console import Console
-
         self._drawn = io.StringIO()
         self.at = BEGIN
         self.n = 0
-        console = Console(file=self._drawn, force_terminal=True, width=110, height=height, color_system=None)
         # A test has it drawn; the thread that draws could do so in between, and what is sought would stand there twice.
-        with patch.object(live_tree, "REFRESHES_PER_S", 1 / PATIENCE_S**2):
-            self.tree = LiveTree(console, lambda: self.at)
+        with patch.object(live_tree, "REFRESHES_PER_S", 1 / PATIENCE_S**2), patch.dict(os.environ, NO_COLOR="1"):
+            self.tree = LiveTree(self._drawn, os.terminal_size((110, height)), lambda: self.at)
         self._given: list[tuple[Payload, str, str]] = []
         self.take(*STARTED, *payloads)
 

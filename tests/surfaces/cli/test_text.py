@@ -3,8 +3,10 @@
 import datetime as dt
 import io
 import json
+import os
 import time
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -216,10 +218,9 @@ def test_event_types_match_as_nats_filters(pattern: str, event_type: str, expect
 
 
 def live(height: int = 40) -> tuple[LiveTree, io.StringIO]:
-    from rich.console import Console
-
     screen = io.StringIO()
-    return LiveTree(Console(file=screen, force_terminal=True, width=90, height=height, color_system=None)), screen
+    with patch.dict(os.environ, NO_COLOR="1"):
+        return LiveTree(screen, os.terminal_size((90, height))), screen
 
 
 def test_the_live_view_ends_with_the_whole_tree() -> None:
