@@ -50,7 +50,7 @@ lock:
 	.venv-lock/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
 		--no-annotate --no-emit-index-url --no-strip-extras --custom-compile-command "make lock" --quiet $(UPGRADE) \
 		--output-file requirements.lock
-	.venv-lock/bin/uv pip compile pyproject.toml --extra gemini --extra openai --extra pgvector --extra s3 --universal \
+	.venv-lock/bin/uv pip compile pyproject.toml --extra gemini --extra openai --extra otlp --extra pgvector --extra s3 --universal \
 		--python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url --no-strip-extras \
 		--custom-compile-command "make lock" --quiet $(UPGRADE) --constraint requirements.lock \
 		--output-file deploy/requirements.lock

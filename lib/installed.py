@@ -1,4 +1,4 @@
-"""What installed packages declare: their entry points, and their versions.
+"""What is installed: which modules, and what packages declare: their entry points, and their versions.
 
 It takes a file per package to find that, and every worker that starts asks: answers are kept for as long as the same
 folders of the import path hold packages.
@@ -8,6 +8,7 @@ import os
 import sys
 from functools import cache
 from importlib import metadata
+from importlib.util import find_spec
 
 ABOUT_PACKAGES = (".dist-info", ".egg-info")
 """How the names end of what describes a package in a folder of the import path."""
@@ -24,6 +25,14 @@ def version(package: str) -> str:
     :raises importlib.metadata.PackageNotFoundError: if it is not installed
     """
     return _version(package, _folders())
+
+
+def is_installed(module: str) -> bool:
+    """Return whether a module can be imported, without importing more than the packages around it."""
+    try:
+        return find_spec(module) is not None
+    except (ModuleNotFoundError, ValueError):  # a package around it is missing; it is marked as absent
+        return False
 
 
 @cache

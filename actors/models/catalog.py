@@ -9,7 +9,6 @@ Codes besides those of the port: ``model.scripts_refused``, the worker does not 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from importlib.util import find_spec
 from typing import Any, Literal
 
 from msgspec import Struct, field
@@ -34,6 +33,7 @@ from callboard.actors.models.turn_limits import Lane, Lanes
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event
 from callboard.bus.model_names import PREFIXES, exact_name
+from callboard.lib.installed import is_installed
 
 
 class Means(Struct, frozen=True):
@@ -67,14 +67,7 @@ class Provider(Struct, frozen=True):
 
     def lacks(self) -> str:
         """Return what has to be installed before this provider can be used; empty if nothing is missing."""
-        return f"callboard[{self.extra}]" if self.module and not _is_installed(self.module) else ""
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except (ModuleNotFoundError, ValueError):  # the package around it is missing; it is marked as absent
-        return False
+        return f"callboard[{self.extra}]" if self.module and not is_installed(self.module) else ""
 
 
 def _anthropic(means: Means) -> Model:

@@ -21,7 +21,7 @@ from callboard.features.telemetry.event_consumer import ensure_durable, until_ca
 from callboard.features.telemetry.log_exporter import exporting_logs
 from callboard.features.telemetry.metrics_exporter import MetricsExporter, otlp_meter_provider
 from callboard.features.telemetry.span_exporter import SpanExporter, SpansExporter, export_run
-from callboard.features.telemetry.switches import Signal, check_protocols, endpoint_of, wants
+from callboard.features.telemetry.switches import Signal, check_export, endpoint_of, wants
 from callboard.lib.background_imports import import_beside
 from callboard.projections.spans.semconv import captures_content
 from callboard.runtime.cluster.leader import GRACE_S, Leader, holding
@@ -51,14 +51,14 @@ async def open_exporters(connection: "Connection") -> AsyncGenerator[None]:
     end of the block, the exporters have `GRACE_S` to send the remaining spans. Spans that were not sent then are sent
     when exporters are opened again.
 
-    :raises ConfigInvalid: if the environment requests an unsupported protocol
+    :raises ConfigInvalid: if the environment requests an unsupported protocol, or the extra ``otlp`` is missing
     """
     env = os.environ
     holders: dict[str, Leader] = {}
     exporter: SpanExporter | None = None
     durable = spans_durable(env)
     if connection.config.otel:
-        check_protocols(env)
+        check_export(env)
     if connection.config.otel and wants(env, "TRACES"):
         await import_beside("opentelemetry.sdk.trace")
         exporter = await anyio.to_thread.run_sync(_otlp_exporter)

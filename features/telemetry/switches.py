@@ -10,6 +10,7 @@ from typing import Literal
 
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Problem
+from callboard.lib.installed import is_installed
 
 Signal = Literal["TRACES", "METRICS", "LOGS"]
 """A signal, by its name in the variables."""
@@ -23,6 +24,10 @@ ENDPOINT_DEFAULT = "http://localhost:4318"
 DISABLED = "OTEL_SDK_DISABLED"
 SPOKEN = "http/protobuf"
 """The only supported protocol. The gRPC library is larger than all other dependencies of a worker together."""
+
+
+EXPORTER = "opentelemetry.exporter.otlp.proto.http"
+"""A module of the library that exports; the extra ``otlp`` has it."""
 
 
 def backend_variable(env: Mapping[str, str]) -> str | None:
@@ -61,10 +66,10 @@ def is_disabled(env: Mapping[str, str]) -> bool:
     return env.get(DISABLED, "").strip().lower() == "true"
 
 
-def check_protocols(env: Mapping[str, str]) -> None:
-    """Check that every exported signal may use the supported protocol.
+def check_export(env: Mapping[str, str]) -> None:
+    """Check that every exported signal may use the supported protocol, and that the library for it is installed.
 
-    :raises ConfigInvalid: for each variable that requires another protocol
+    :raises ConfigInvalid: for each variable that requires another protocol, or if the library is missing
     """
     wrong: dict[str, str] = {}
     for signal in SIGNALS:
@@ -74,6 +79,10 @@ def check_protocols(env: Mapping[str, str]) -> None:
             wrong[variable] = env[variable]
     if wrong:
         raise ConfigInvalid([_refusal(*one) for one in wrong.items()])
+    if any(wants(env, signal) for signal in SIGNALS) and not is_installed(EXPORTER):
+        message = "the library that exports to OpenTelemetry is not installed"
+        remedy = "the extra `otlp`: pip install 'callboard[otlp]'; or CALLBOARD_OTEL=false"
+        raise ConfigInvalid([Problem("config.otlp", message, backend_variable(env) or "otel", expected=remedy)])
 
 
 def _refusal(variable: str, protocol: str) -> Problem:

@@ -1,12 +1,12 @@
 """The settings of cold storage: the table ``cold`` of the configuration, which selects the ended runs to move."""
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from callboard.lib.durations import seconds_of
+from callboard.lib.installed import is_installed
 from callboard.runtime.settings.rule_settings import Duration, Several
 from callboard.runtime.settings.tables import Reading, Table
 
@@ -56,7 +56,7 @@ class ColdRule(BaseModel):
             raise ValueError("folder and to exclude each other: the segments are in one place")
         if self.endpoint is not None and self.to is None:
             raise ValueError("endpoint is for an object store: set `to` as well")
-        if self.to is not None and find_spec("obstore") is None:
+        if self.to is not None and not is_installed("obstore"):
             raise ValueError("to needs the package obstore: install it with pip install 'callboard[s3]'")
         if self.every_s < EVERY_MIN_S:
             raise ValueError(f"every must be at least {EVERY_MIN_S:g} s")

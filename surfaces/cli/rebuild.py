@@ -99,7 +99,7 @@ async def rebuild_runs(run: str | None, spans: bool, config: "Config", settings:
     :raises UsageInvalid: if the spans of a run in a file are to be sent
     :raises CallboardError: ``spans.unreachable`` without a backend, ``spans.refused`` if it does not take the spans
     """
-    from callboard.features.telemetry.switches import check_protocols, endpoint_of
+    from callboard.features.telemetry.switches import check_export, endpoint_of
     from callboard.projections.lists.where import Both
     from callboard.service.client.errors import UsageInvalid
     from callboard.service.files.run_files import in_file, source
@@ -124,7 +124,7 @@ async def rebuild_runs(run: str | None, spans: bool, config: "Config", settings:
         note(_compare_views(ref, events, events))
     else:
         if spans:
-            check_protocols(os.environ)
+            check_export(os.environ)
             await check_backend(endpoint_of(os.environ, "TRACES"))
         async with reach(config, reads=True, name="callboard rebuild") as connection:
             for name in [run] if run is not None else await find_runs(connection, Both(())):

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import sys
 import threading
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from callboard.bus.errors import ConfigInvalid
 from callboard.bus.tracecontext import headers, sent_as, within
 from callboard.features.telemetry.log_exporter import exporting_logs
 from callboard.features.telemetry.metrics_exporter import otlp_meter_provider
-from callboard.features.telemetry.switches import ENDPOINT, SIGNALS, check_protocols, endpoint_of, wants
+from callboard.features.telemetry.switches import ENDPOINT, EXPORTER, SIGNALS, check_export, endpoint_of, wants
 from callboard.languages.language import End, Stage
 from callboard.projections.run.span_ids import SpanIds
 from callboard.runtime.settings import logs
@@ -81,13 +82,24 @@ def test_a_backend_that_is_named_switches_the_export_on(
 def test_a_protocol_that_is_not_spoken_is_refused(env: dict[str, str], variable: str | None) -> None:
     env = {ENDPOINT: "http://a:4317", **env}
     if variable is None:
-        check_protocols(env)
+        check_export(env)
         return
     with pytest.raises(ConfigInvalid) as refused:
-        check_protocols(env)
+        check_export(env)
     (problem,) = refused.value.problems
     assert (problem.code, problem.where) == ("config.otlp", variable)
     assert "4318" in str(problem.expected)
+
+
+def test_export_without_its_library_is_refused_with_the_extra_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, EXPORTER, None)
+    for env in ({}, {"OTEL_TRACES_EXPORTER": "none", LOGS: "http://a:4318"}):
+        with pytest.raises(ConfigInvalid) as refused:
+            check_export(env)
+        (problem,) = refused.value.problems
+        assert (problem.code, problem.where) == ("config.otlp", LOGS if env else "otel")
+        assert "pip install 'callboard[otlp]'" in str(problem.expected)
+    check_export({"OTEL_SDK_DISABLED": "true"})
 
 
 # -- what goes over the wire -------------------------------------------------------------------------------------------
