@@ -1,7 +1,7 @@
 """The HTTP server, which shuts down in an orderly way when its task is cancelled.
 
 The protocol of a connection has two bounds that uvicorn lacks: the time for the head of a request, and the number of
-connections. So clients that send nothing cannot lock out others. And it refuses a request whose end a proxy before it
+connections. So clients that send nothing cannot lock out others. And the server refuses a request whose end a proxy
 may see at another place, so that nothing is taken for a further request that was a part of the body for the proxy.
 """
 
@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import anyio
-import h11
 import structlog
 import uvicorn
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -45,22 +45,6 @@ def connections_max() -> int:
     return max(1, min(CONNECTIONS_MAX, int(descriptors * DESCRIPTORS_SHARE)))
 
 
-class _UnambiguousConnection(h11.Connection):
-    """Reads requests, and refuses one with both lengths, or with chunks in HTTP/1.0 (RFC 9112, 6.1).
-
-    h11 reads the chunks then, and a proxy may count the bytes.
-    """
-
-    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        event = super().next_event()
-        if isinstance(event, h11.Request):
-            names = {name for name, _value in event.headers}
-            old = event.http_version < b"1.1"
-            if b"transfer-encoding" in names and (old or b"content-length" in names):
-                raise h11.RemoteProtocolError("the length of the body is ambiguous")
-        return event
-
-
 class BoundedProtocol(H11Protocol):
     """One connection. It is closed if there are too many, or if the head of a request does not arrive in time."""
 
@@ -70,7 +54,7 @@ class BoundedProtocol(H11Protocol):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self.conn = _UnambiguousConnection(h11.SERVER)
+        self._awaits_head = self.conn.their_state
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -86,7 +70,7 @@ class BoundedProtocol(H11Protocol):
 
     def handle_events(self) -> None:
         super().handle_events()
-        if self.conn.their_state is h11.IDLE:
+        if self.conn.their_state is self._awaits_head:
             self._expect_head()
         else:
             self._stop_waiting()
@@ -146,6 +130,7 @@ async def serve_app(app: ASGIApp, bound: socket.socket, find_problem: FindProble
     config = uvicorn.Config(
         requests,
         http=BoundedProtocol,
+        ws="none",
         backlog=BACKLOG,
         log_config=None,
         access_log=False,
@@ -189,6 +174,9 @@ class _Requests:
             self._unanswered.pop(answering, None)
             await send(message)
 
+        if scope["type"] == "http" and _has_ambiguous_length(scope):
+            await _AMBIGUOUS(scope, receive, send)
+            return
         with anyio.CancelScope() as answering:
             if scope["type"] == "http":
                 self._unanswered[answering] = anyio.current_time()
@@ -232,6 +220,19 @@ class _Requests:
         """The requests that have waited for `LOG_WAIT_S`."""
         until = anyio.current_time() - LOG_WAIT_S
         return [answering for answering, began in self._unanswered.items() if began <= until]
+
+
+def _has_ambiguous_length(scope: Scope) -> bool:
+    """Return whether a request has both lengths, or chunks in HTTP/1.0 (RFC 9112, 6.1).
+
+    The chunks are read then, and a proxy may count the bytes.
+    """
+    names = {name for name, _value in scope["headers"]}
+    return b"transfer-encoding" in names and (b"content-length" in names or scope["http_version"] < "1.1")
+
+
+_AMBIGUOUS = PlainTextResponse("The length of the body is ambiguous.", 400, {"Connection": "close"})
+"""It ends the connection, so that nothing that follows is read."""
 
 
 class _Server(uvicorn.Server):
