@@ -17,7 +17,7 @@ from callboard.bus import tracecontext
 from callboard.lib.text_bytes import plain_text
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 FETCH_TIMEOUT_S = 10.0
 """How long a fetch may take, with its retries and redirects (workflow specification, *Sources*)."""
@@ -62,12 +62,12 @@ async def fetch_text(url: str, rules: FetchRules) -> str:
     :raises FetchFailed: ``SOURCE_URL_UNREACHABLE``, ``SOURCE_URL_HTTP_ERROR``, ``SOURCE_URL_AUTH_REQUIRED``,
         ``SOURCE_URL_BLOCKED``, ``SOURCE_TOO_LARGE``
     """
-    import httpx
+    import httpx2
 
     try:
         with anyio.fail_after(rules.timeout_s):
             # No proxies from the environment: through a proxy, the checked address would not be the one reached.
-            async with httpx.AsyncClient(verify=trusted_context(), trust_env=False, timeout=rules.timeout_s) as client:
+            async with httpx2.AsyncClient(verify=trusted_context(), trust_env=False, timeout=rules.timeout_s) as client:
                 for pause_s in RETRY_PAUSES_S:
                     try:
                         return await _follow(client, url, rules)
@@ -81,27 +81,27 @@ async def fetch_text(url: str, rules: FetchRules) -> str:
         raise FetchFailed("SOURCE_URL_UNREACHABLE", message, retryable=True) from None
 
 
-async def _follow(client: "httpx.AsyncClient", url: str, rules: FetchRules) -> str:
-    import httpx
+async def _follow(client: "httpx2.AsyncClient", url: str, rules: FetchRules) -> str:
+    import httpx2
 
     try:
-        place = httpx.URL(url)
+        place = httpx2.URL(url)
         for _ in range(REDIRECTS_MAX + 1):
             answer = await _get(client, place, rules)
             if isinstance(answer, str):
                 return answer
             place = answer
-    except httpx.InvalidURL as error:
+    except httpx2.InvalidURL as error:
         raise FetchFailed("SOURCE_URL_BLOCKED", f"{url} is, or redirects to, an invalid URL: {error}") from error
     except AddressRefused as refused:
         raise FetchFailed("SOURCE_URL_BLOCKED", f"{url} is refused: {refused}") from refused
-    except (httpx.TransportError, OSError) as error:
+    except (httpx2.TransportError, OSError) as error:
         message = f"{url} cannot be reached: {type(error).__name__}: {error}"
         raise FetchFailed("SOURCE_URL_UNREACHABLE", message, retryable=True) from error
     raise FetchFailed("SOURCE_URL_HTTP_ERROR", f"{url} is redirected more than {REDIRECTS_MAX} times")
 
 
-async def _get(client: "httpx.AsyncClient", url: "httpx.URL", rules: FetchRules) -> "str | httpx.URL":
+async def _get(client: "httpx2.AsyncClient", url: "httpx2.URL", rules: FetchRules) -> "str | httpx2.URL":
     """Make one request; return the text, or where it is redirected to."""
     if url.scheme not in _PORTS or not url.host:
         raise FetchFailed("SOURCE_URL_BLOCKED", f"{url} is not an http or https URL with a host")
@@ -124,7 +124,7 @@ async def _get(client: "httpx.AsyncClient", url: "httpx.URL", rules: FetchRules)
         await response.aclose()
 
 
-def token_for(url: "httpx.URL", rules: FetchRules) -> str:
+def token_for(url: "httpx2.URL", rules: FetchRules) -> str:
     """Return the bearer token that a request sends; empty if there is none.
 
     The author of a URL may write http: a token goes unencrypted only to a host that is listed with its port.
@@ -134,23 +134,23 @@ def token_for(url: "httpx.URL", rules: FetchRules) -> str:
 
 
 async def _connect(
-    client: "httpx.AsyncClient", url: "httpx.URL", addresses: list[str], headers: dict[str, str]
-) -> "httpx.Response":
+    client: "httpx2.AsyncClient", url: "httpx2.URL", addresses: list[str], headers: dict[str, str]
+) -> "httpx2.Response":
     """Send a request to the first of the addresses that takes a connection."""
-    import httpx
+    import httpx2
 
     for k, address in enumerate(addresses):
         request = client.build_request("GET", url.copy_with(host=address), headers=headers)
         request.extensions["sni_hostname"] = url.host  # the certificate is checked against the name, not the address
         try:
             return await client.send(request, stream=True)
-        except httpx.ConnectError:
+        except httpx2.ConnectError:
             if k == len(addresses) - 1:
                 raise
     raise OSError(f"{url.host} has no address")
 
 
-async def _text(response: "httpx.Response", url: str, bytes_max: int) -> str:
+async def _text(response: "httpx2.Response", url: str, bytes_max: int) -> str:
     content = bytearray()
     async for chunk in response.aiter_bytes():
         content += chunk

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import anyio
-import httpx
+import httpx2
 
 from benchmarks.footprint import CALLBOARD
 from benchmarks.staffed import chain, start_message
@@ -57,7 +57,7 @@ _QUERIES = {
 
 
 @contextmanager
-def _standing() -> Generator[httpx.AsyncClient]:
+def _standing() -> Generator[httpx2.AsyncClient]:
     """Run `callboard up` over a fresh folder; yield a client of its HTTP interface."""
     with tempfile.TemporaryDirectory() as folder:
         env = {**os.environ, "CALLBOARD_HTTP_LISTEN": "127.0.0.1:0", "CALLBOARD_LOG_LEVEL": "error"}
@@ -68,12 +68,12 @@ def _standing() -> Generator[httpx.AsyncClient]:
             token = page.fragment.removeprefix("token=")
             headers = {"Authorization": f"Bearer {token}"}
             url = f"{page.scheme}://{page.netloc}/api/default"
-            yield httpx.AsyncClient(base_url=url, headers=headers, timeout=PATIENCE_S, trust_env=False)
+            yield httpx2.AsyncClient(base_url=url, headers=headers, timeout=PATIENCE_S, trust_env=False)
             process.terminate()
             process.wait()
 
 
-async def _begin_busy(client: httpx.AsyncClient) -> None:
+async def _begin_busy(client: httpx2.AsyncClient) -> None:
     """Start the busy runs, and wait until all of them wait for a model."""
     busy = {
         "definition": {"language": "workflow", "source": chain(NODES)},
@@ -92,7 +92,7 @@ async def _begin_busy(client: httpx.AsyncClient) -> None:
                 return
 
 
-async def _measure(askers: int, name: str, ask: Callable[[], Awaitable[httpx.Response]]) -> None:
+async def _measure(askers: int, name: str, ask: Callable[[], Awaitable[httpx2.Response]]) -> None:
     taken: list[float] = []
     numbers = iter(range(REQUESTS))
 

@@ -8,9 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
-from pydantic_core import PydanticCustomError
 
-from callboard.languages.problems import VARIANT, kind_of
+from callboard.languages.problems import VARIANT, Complaint, kind_of
 
 T = TypeVar("T")
 
@@ -21,15 +20,9 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-def complaint(code: str, message: str, expected: str | None = None) -> PydanticCustomError:
-    """Return an error for a validator to raise; ``code`` becomes the problem's code."""
-    context = {"expected": expected} if expected else None
-    return PydanticCustomError(code, "{message}", {"message": message, **(context or {})})  # pyright: ignore[reportArgumentType] - the code is a literal for callers, not for us
-
-
 def _refuse_null(value: Any) -> Any:
     if value is None:
-        raise complaint("SCHEMA", "is null", "a value, or leave the field out")
+        raise Complaint("SCHEMA", "is null", "a value, or leave the field out")
     return value
 
 
@@ -39,7 +32,7 @@ def _whole(value: Any) -> Any:
 
 def _finite_number(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise complaint("SCHEMA", f"is {kind_of(value)}", "a number")
+        raise Complaint("SCHEMA", f"is {kind_of(value)}", "a number")
     return value
 
 
@@ -64,7 +57,7 @@ def one_of(*words: str) -> BeforeValidator:
 
     def check(value: Any) -> Any:
         if value not in words:
-            raise complaint("SCHEMA", f"{value!r} is not allowed", f"one of {', '.join(words)}")
+            raise Complaint("SCHEMA", f"{value!r} is not allowed", f"one of {', '.join(words)}")
         return value
 
     return BeforeValidator(check)

@@ -23,7 +23,6 @@ from callboard.lib.step_limits import Steps, TooManySteps
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
-    from pydantic_core import ErrorDetails
 
 Location = tuple[str | int, ...]
 
@@ -44,7 +43,14 @@ HINT_STEPS_MAX = 4_000
 """How many names may be compared for all problems of a document."""
 
 _PLAIN_MEMBER = re.compile(r"[^\s.\[\]\"]+")
-_OWN_CODE = re.compile(r"[A-Z][A-Z0-9_]+")
+
+
+class Complaint(ValueError):
+    """What a validator of a model raises: the code, the message and the expectation of the problem."""
+
+    def __init__(self, code: str, message: str, expected: str | None = None) -> None:
+        super().__init__(message)
+        self.code, self.message, self.expected = code, message, expected
 
 
 class Place(Struct, frozen=True):
@@ -191,13 +197,13 @@ def from_pydantic(
 ) -> list[Problem]:
     """Return a validation error as problems of the document that was validated against ``model``.
 
-    ``below`` is the location of the validated value in the tree. An error type in capitals becomes the problem's code;
-    all others get the code ``SCHEMA``.
+    ``below`` is the location of the validated value in the tree. The problem of a `Complaint` has its code; all others
+    have the code ``SCHEMA``.
     """
     return [_problem_of(detail, model, tree, below) for detail in error.errors(include_url=False)]
 
 
-def _problem_of(detail: "ErrorDetails", model: "type[BaseModel]", tree: Tree, below: Location) -> Problem:
+def _problem_of(detail: Mapping[str, Any], model: "type[BaseModel]", tree: Tree, below: Location) -> Problem:
     location = below + tuple(
         step for step in detail["loc"] if step != "[key]" and not (isinstance(step, str) and step.startswith(VARIANT))
     )
@@ -219,11 +225,12 @@ def _problem_of(detail: "ErrorDetails", model: "type[BaseModel]", tree: Tree, be
         case "greater_than_equal":
             wanted = f"a whole number of at least {context['ge']}"
             return tree.problem("SCHEMA", f"{detail['input']!r} is too small", location, expected=wanted)
+        case "value_error" if isinstance(error := context["error"], Complaint):
+            return tree.problem(error.code, error.message, location, expected=error.expected)
         case kind if kind in _EXPECTED:
             return tree.problem("SCHEMA", f"is {found}", location, expected=_EXPECTED[kind])
-        case kind:
-            code = kind if _OWN_CODE.fullmatch(kind) else "SCHEMA"
-            return tree.problem(code, detail["msg"], location, expected=context.get("expected"))
+        case _:
+            return tree.problem("SCHEMA", detail["msg"], location, expected=context.get("expected"))
 
 
 def _unknown_field(tree: Tree, location: Location, known: list[str]) -> Problem:

@@ -37,7 +37,7 @@ from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 ANSWER_S = 30.0
 """How long the server may take for one request."""
@@ -68,7 +68,7 @@ class Remote:
     def __init__(self, url: str, headers: dict[str, str]) -> None:
         self._url = url.rstrip("/")
         self._headers = headers
-        self._client: httpx.AsyncClient | None = None
+        self._client: httpx2.AsyncClient | None = None
 
     async def ask(self, method: str, path: str, body: Any = None) -> Answer:
         """Send a request, and again after a failure that may pass; return the answer, whatever its status.
@@ -98,7 +98,7 @@ class Remote:
             await self._client.aclose()
 
     async def _try(self, method: str, path: str, content: bytes | None) -> "Answer | _Vain":
-        import httpx
+        import httpx2
 
         client = self._open_client()
         headers = {} if content is None else {"content-type": "application/json"}
@@ -106,7 +106,7 @@ class Remote:
             with anyio.fail_after(ANSWER_S):
                 async with client.stream(method, f"{self._url}{path}", content=content, headers=headers) as response:
                     told = await _read(response)
-        except (httpx.TransportError, httpx.DecodingError, OSError, TimeoutError) as error:
+        except (httpx2.TransportError, httpx2.DecodingError, OSError, TimeoutError) as error:
             return _Vain(f"{type(error).__name__} {error}".strip(), None)
         if response.status_code in _AGAIN:
             return _Vain(f"status {response.status_code}", retry_after_s(response.headers, time.time()))
@@ -117,11 +117,11 @@ class Remote:
                 return _Vain("an answer that is not JSON", None)
             return Answer(response.status_code, told.decode(errors="replace"))
 
-    def _open_client(self) -> "httpx.AsyncClient":
+    def _open_client(self) -> "httpx2.AsyncClient":
         if self._client is None:
-            import httpx
+            import httpx2
 
-            self._client = httpx.AsyncClient(
+            self._client = httpx2.AsyncClient(
                 headers=self._headers, timeout=ANSWER_S, trust_env=False, verify=trusted_context()
             )
         return self._client
@@ -134,7 +134,7 @@ class _Vain(NamedTuple):
     after_s: float | None
 
 
-async def _read(response: "httpx.Response") -> bytes:
+async def _read(response: "httpx2.Response") -> bytes:
     told = bytearray()
     async for piece in response.aiter_bytes():
         told += piece

@@ -35,9 +35,9 @@ CAUSES_MAX = 5
 CODES: Mapping[str, str] = {
     **{f"{sdk}.APITimeoutError": "model.timeout" for sdk in ("anthropic", "openai", "groq")},
     **{f"{sdk}.APIConnectionError": "model.unreachable" for sdk in ("anthropic", "openai", "groq")},
-    **{f"{http}.TimeoutException": "model.timeout" for http in ("httpx", "httpx2")},
-    **{f"{http}.TransportError": "model.unreachable" for http in ("httpx", "httpx2")},
-    **{f"{http}.StreamError": "model.unreachable" for http in ("httpx", "httpx2")},
+    **{f"{http}.TimeoutException": "model.timeout" for http in ("httpx2", "httpx2")},
+    **{f"{http}.TransportError": "model.unreachable" for http in ("httpx2", "httpx2")},
+    **{f"{http}.StreamError": "model.unreachable" for http in ("httpx2", "httpx2")},
     "builtins.TimeoutError": "model.timeout",
     "builtins.ConnectionError": "model.unreachable",
 }

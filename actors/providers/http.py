@@ -27,7 +27,7 @@ from callboard.bus import tracecontext
 from callboard.lib.json_decoder import decode_json
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
     from callboard.actors.providers.http_request import Asked
 
@@ -65,7 +65,7 @@ class Http:
         self._rules = rules
 
     async def execute(self, request: Request) -> Answer:
-        import httpx
+        import httpx2
 
         metadata: dict[str, Any] = {}
         began = time.monotonic()
@@ -73,7 +73,7 @@ class Http:
             asked = asked_of(request, self._rules.bytes_max, self._rules.timeout_max_s)
             with anyio.fail_after(asked.timeout_s):
                 # No proxies from the environment: through one, the checked address would not be the one reached.
-                async with httpx.AsyncClient(verify=trusted_context(), trust_env=False, timeout=None) as client:
+                async with httpx2.AsyncClient(verify=trusted_context(), trust_env=False, timeout=None) as client:
                     asked, response, content = await self._exchange(client, asked, metadata)
         except Unsendable as unsendable:
             return _failure(unsendable.code, str(unsendable), False, metadata)
@@ -84,17 +84,17 @@ class Http:
             return _failure("Timeout", message, True, metadata, type="timeout")
         except TooLarge as error:
             return _failure("ResponseTooLarge", str(error), False, metadata)
-        except httpx.LocalProtocolError as error:
+        except httpx2.LocalProtocolError as error:
             return _failure("InvalidRequest", f"the request cannot be sent: {error}", False, metadata)
-        except (httpx.TransportError, httpx.DecodingError, OSError) as error:
+        except (httpx2.TransportError, httpx2.DecodingError, OSError) as error:
             message = f"the host cannot be reached: {type(error).__name__}: {error}"
             return _failure("ConnectionFailed", message, True, metadata)
         metadata["duration_ms"] = round((time.monotonic() - began) * 1000, 3)
         return answer_of(asked, response, content, metadata)
 
     async def _exchange(
-        self, client: "httpx.AsyncClient", asked: Asked, metadata: dict[str, Any]
-    ) -> "tuple[Asked, httpx.Response, bytes]":
+        self, client: "httpx2.AsyncClient", asked: Asked, metadata: dict[str, Any]
+    ) -> "tuple[Asked, httpx2.Response, bytes]":
         """Send a request, and the ones it is redirected to; return the last, its response and the body."""
         while True:
             response = await self._sent(client, asked)
@@ -109,9 +109,9 @@ class Http:
             finally:
                 await response.aclose()
 
-    async def _sent(self, client: "httpx.AsyncClient", asked: Asked) -> "httpx.Response":
+    async def _sent(self, client: "httpx2.AsyncClient", asked: Asked) -> "httpx2.Response":
         """Send a request to the first of its host's addresses that takes a connection."""
-        import httpx
+        import httpx2
 
         url = asked.url
         if url.scheme not in PORTS or not url.host:
@@ -129,13 +129,13 @@ class Http:
             request.extensions["sni_hostname"] = url.host  # the certificate is checked against the name
             try:
                 return await client.send(request, stream=True)
-            except httpx.ConnectError:
+            except httpx2.ConnectError:
                 if k == len(addresses) - 1:
                     raise
         raise OSError(f"{url.host} has no address")
 
 
-async def _content(response: "httpx.Response", asked: Asked) -> bytes:
+async def _content(response: "httpx2.Response", asked: Asked) -> bytes:
     content = bytearray()
     async for chunk in response.aiter_bytes():
         content += chunk
@@ -158,7 +158,7 @@ _TEXTUAL = ("text/", "application/xml", "application/javascript", "application/y
 RETRY_AFTER_MAX_S = 86_400.0 * 365
 
 
-def answer_of(asked: "Asked", response: "httpx.Response", content: bytes, metadata: Mapping[str, Any]) -> Answer:
+def answer_of(asked: "Asked", response: "httpx2.Response", content: bytes, metadata: Mapping[str, Any]) -> Answer:
     """Return the answer for a response: its value if the status is expected, else a failure."""
     value = {"status": response.status_code, "headers": dict(response.headers), **_body(response, content)}
     if asked.expects(response.status_code):
@@ -189,7 +189,7 @@ def retry_after_s(headers: Mapping[str, str], now: dt.datetime) -> float | None:
     return max(0.0, min((until - now).total_seconds(), RETRY_AFTER_MAX_S))
 
 
-def _body(response: "httpx.Response", content: bytes) -> dict[str, Any]:
+def _body(response: "httpx2.Response", content: bytes) -> dict[str, Any]:
     """Return the body as a value: parsed, as text, or in Base64 if it is neither."""
     if not content:
         return {"body": None}

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from callboard.actors.providers.durations import seconds_of
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
     from callboard.actors.providers.provider import Request
 
@@ -50,7 +50,7 @@ class Asked(Struct, frozen=True):
     """One request, and which responses are a success."""
 
     method: str
-    url: "httpx.URL"
+    url: "httpx2.URL"
     headers: Mapping[str, str]
     content: bytes | None
     timeout_s: float
@@ -74,13 +74,13 @@ class Asked(Struct, frozen=True):
 
         :raises Unsendable: ``TooManyRedirects``; ``Refused`` if it gives up encryption, or sends a body to another host
         """
-        import httpx
+        import httpx2
 
         if self.followed == self.redirects:
             raise Unsendable(f"{self.url} is redirected more than {self.redirects} times", "TooManyRedirects")
         try:
             url = self.url.join(location)
-        except httpx.InvalidURL as error:
+        except httpx2.InvalidURL as error:
             raise Unsendable(f"{self.url} redirects to an invalid URL: {error}", "Refused") from error
         if self.url.scheme == "https" and url.scheme != "https":
             raise Unsendable(f"{self.url} redirects to {url}, which is not encrypted", "Refused")
@@ -121,8 +121,8 @@ def asked_of(request: "Request", bytes_max: int, timeout_max_s: float) -> Asked:
     )
 
 
-def _url(arguments: dict[str, Any]) -> "httpx.URL":
-    import httpx
+def _url(arguments: dict[str, Any]) -> "httpx2.URL":
+    import httpx2
 
     if "url" in arguments:
         text = arguments["url"]
@@ -134,12 +134,12 @@ def _url(arguments: dict[str, Any]) -> "httpx.URL":
             raise Unsendable("the path leads away from the base")
         text = f"{base.rstrip('/')}/{path.lstrip('/')}" if path else base
     try:
-        url = httpx.URL(text)
-    except httpx.InvalidURL as error:
+        url = httpx2.URL(text)
+    except httpx2.InvalidURL as error:
         raise Unsendable(f"{text!r:.200} is not a valid URL: {error}") from error
     if url.scheme not in PORTS or not url.host:
         raise Unsendable(f"{text!r:.200} is not an http or https URL with a host")
-    if "base" in arguments and _origin(url) != _origin(httpx.URL(arguments["base"])):
+    if "base" in arguments and _origin(url) != _origin(httpx2.URL(arguments["base"])):
         raise Unsendable("the path leads away from the base")
     if url.userinfo:
         raise Unsendable("a URL may not contain a password: have the worker configured with a token for the host")
@@ -177,5 +177,5 @@ def _content(method: str, arguments: dict[str, Any], input: Any, headers: dict[s
     return msgspec.json.encode(arguments.get("json", input))
 
 
-def _origin(url: "httpx.URL") -> tuple[str, str, int]:
+def _origin(url: "httpx2.URL") -> tuple[str, str, int]:
     return url.scheme, url.host, url.port or PORTS.get(url.scheme, 0)

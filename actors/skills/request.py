@@ -6,16 +6,15 @@ If there is no answer, `send` raises `Unanswered`, whose text contains nothing o
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    import ssl
+from callboard.actors.trust import trusted_context
 
-    import httpx
+if TYPE_CHECKING:
+    import httpx2
 
 REQUEST_TIMEOUT_S = 30.0
 """How long one request may take to connect, and how long the answer may pause."""
@@ -74,36 +73,36 @@ def send(request: Request, deadline: float) -> Answer:
 
     :raises Unanswered: if there is no answer
     """
-    import httpx
+    import httpx2
 
     url = address(request.url)
     if url is None:
         raise Unanswered("has no usable address: the operator of the worker has to correct it")
     try:
         return _follow_redirects(request, url.copy_merge_params(request.params) if request.params else url, deadline)
-    except httpx.TimeoutException:
+    except httpx2.TimeoutException:
         raise Unanswered("did not answer in time", passes=True) from None
-    except httpx.NetworkError as error:
+    except httpx2.NetworkError as error:
         message = f"cannot be reached at {_origin(url)} ({str(error) or type(error).__name__})"
         raise Unanswered(message, passes=True) from None
-    except httpx.InvalidURL:
+    except httpx2.InvalidURL:
         raise Unanswered("redirects to an invalid address") from None
-    except (httpx.LocalProtocolError, UnicodeError):
+    except (httpx2.LocalProtocolError, UnicodeError):
         message = f"cannot be asked: a value of {request.credential} does not fit into a header"
         raise Unanswered(message) from None
-    except httpx.HTTPError as error:
+    except httpx2.HTTPError as error:
         raise Unanswered(f"broke off its answer ({type(error).__name__})", passes=True) from None
 
 
-def _follow_redirects(request: Request, url: "httpx.URL", deadline: float) -> Answer:
+def _follow_redirects(request: Request, url: "httpx2.URL", deadline: float) -> Answer:
     """Follow redirects within the origin only: credentials go nowhere else."""
-    import httpx
+    import httpx2
 
     follows = (301, 302, 303, 307, 308) if request.method == "GET" else (307, 308)
     headers = {"user-agent": "callboard", "accept": "application/json", **request.headers}
     timeout = min(REQUEST_TIMEOUT_S, max(deadline - time.monotonic(), LAST_TIMEOUT_S))
     sent = _sent(request.body)
-    with httpx.Client(headers=headers, timeout=timeout, verify=_load_authorities()) as client:
+    with httpx2.Client(headers=headers, timeout=timeout, verify=trusted_context()) as client:
         for _ in range(REDIRECTS_MAX + 1):
             with client.stream(request.method, url, **sent) as response:
                 answer = Answer(response.status_code, dict(response.headers), _read(response, deadline))
@@ -126,7 +125,7 @@ def _sent(body: Any) -> dict[str, Any]:
     return {"data": dict(body.fields), "files": dict(body.files) or None}
 
 
-def _read(response: "httpx.Response", deadline: float) -> bytes:
+def _read(response: "httpx2.Response", deadline: float) -> bytes:
     body = bytearray()
     for chunk in response.iter_bytes():
         body += chunk
@@ -137,24 +136,16 @@ def _read(response: "httpx.Response", deadline: float) -> bytes:
     return bytes(body)
 
 
-@cache
-def _load_authorities() -> "ssl.SSLContext":
-    """Return the certificate authorities, read once per process: that takes longer than a request."""
-    import httpx
-
-    return httpx.create_ssl_context()
-
-
-def address(text: str) -> "httpx.URL | None":
+def address(text: str) -> "httpx2.URL | None":
     """Parse an http or https address; return None if it is invalid."""
-    import httpx
+    import httpx2
 
     try:
-        url = httpx.URL(text)
-    except httpx.InvalidURL:
+        url = httpx2.URL(text)
+    except httpx2.InvalidURL:
         return None
     return url if url.scheme in ("http", "https") and url.host else None
 
 
-def _origin(url: "httpx.URL") -> str:
+def _origin(url: "httpx2.URL") -> str:
     return f"{url.scheme}://{url.netloc.decode('ascii')}"

@@ -3,7 +3,7 @@
 from typing import Any
 
 import msgspec
-from pydantic_core import ValidationError
+from pydantic import ValidationError
 
 from callboard.actors.tools.tool import ToolFailed
 from callboard.bus.effects import Failure

@@ -45,7 +45,7 @@ from callboard.lib.text import normalise_json, normalise_text
 
 if TYPE_CHECKING:
     from mcp import Client, MCPError
-    from mcp_types import CallToolResult, GetPromptResult, Tool
+    from mcp.types import CallToolResult, GetPromptResult, Tool
 
     from callboard.actors.tools.mcp_exchange import InputRequired
 
@@ -83,7 +83,7 @@ async def open_mcp(source: McpTools, environment: ToolEnvironment) -> AsyncGener
     with anyio.CancelScope(deadline=anyio.current_time() + timeout_s) as opening:
         try:
             await import_beside("mcp")  # takes about a second
-            from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+            from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
             async with AsyncExitStack() as stack:
                 client = await connect(stack, source, environment, heard)
@@ -287,7 +287,7 @@ class McpTransport:
         """Call a tool again, with a person's responses. A server may refuse the state of a session that is over: then
         it is asked from the beginning, and gets all responses so far as long as it makes the same requests."""
         from mcp import MCPError
-        from mcp_types import ElicitResult
+        from mcp.types import ElicitResult
 
         from callboard.actors.tools.mcp_exchange import InputRequired
 

@@ -21,7 +21,7 @@ from callboard.lib.installed import version
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp_types import ErrorData, Tool
+    from mcp.types import ErrorData, Tool
 
     from callboard.actors.tools.mcp_exchange import Exchange
 
@@ -133,7 +133,7 @@ async def connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnvi
     :raises ToolFailed: if the source names no server, or one that it may not use
     """
     from mcp import Client
-    from mcp_types import Implementation, ToolListChangedNotification
+    from mcp.types import Implementation, ToolListChangedNotification
 
     from callboard.actors.tools.mcp_exchange import Exchange, exchange_through
     from callboard.actors.tools.mcp_tasks import Tasks
@@ -170,7 +170,7 @@ async def connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnvi
 async def _asked_in_a_call(context: Any, params: Any) -> "ErrorData":
     """Refuse a server's request for input in the middle of a call. Having this handler declares support for elicitation
     in results."""
-    from mcp_types import INVALID_REQUEST, ErrorData
+    from mcp.types import INVALID_REQUEST, ErrorData
 
     return ErrorData(code=INVALID_REQUEST, message="input can be asked for by results of protocol 2026-07-28 only")
 

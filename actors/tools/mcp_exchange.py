@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 import anyio
 from mcp.shared.inbound import find_invalid_x_mcp_header
 from mcp.shared.message import SessionMessage
-from mcp_types import (
+from mcp.types import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
     PARSE_ERROR,
@@ -30,7 +30,7 @@ from mcp_types import (
     RequestId,
     methods,
 )
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from callboard.actors.tools.mcp_lines import Unreadable

@@ -11,9 +11,8 @@ from collections.abc import Collection
 from typing import Any
 
 import msgspec
-import pydantic_core
-from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
-from pydantic import ValidationError
+from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
+from pydantic import TypeAdapter, ValidationError
 
 SCANNED_BYTES = 1024 * 1024
 """How much of the beginning of an unreadable line is searched for the id of its request."""
@@ -99,7 +98,7 @@ def _deep_listing(text: bytes) -> JSONRPCMessage | None:
 
 
 def _batch(text: bytes) -> list[Any]:
-    batch = pydantic_core.from_json(text)
+    batch: list[Any] = TypeAdapter(Any).validate_json(text)
     if not batch:
         raise ValueError("it is an empty batch")
     return batch

@@ -14,7 +14,7 @@ from callboard.lib.json_types import JSON
 from callboard.lib.text import normalise_json
 
 if TYPE_CHECKING:
-    from mcp_types import CallToolResult
+    from mcp.types import CallToolResult
 
 BINARY = re.compile(r"(image|audio|video|font)/|application/(pdf|zip|gzip|octet-stream|x-tar|msword|vnd\.)")
 """Media types whose ``data`` is Base64."""

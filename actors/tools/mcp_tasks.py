@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import anyio
 from mcp import MCPError
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
-from mcp_types import INTERNAL_ERROR, CallToolResult, Request, RequestParams, Result
+from mcp.types import INTERNAL_ERROR, CallToolResult, Request, RequestParams, Result
 
 if TYPE_CHECKING:
     from mcp.client.session import ClientSession

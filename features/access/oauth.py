@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-import httpx
+import httpx2
 from msgspec import Struct
 
 from callboard.features.access.account import Account, OAuthFailed
@@ -109,7 +109,7 @@ class Connecting:
             raise OAuthFailed(self._name, query.get("error", "the redirect has no code")[:200])
         return query["code"]
 
-    async def account(self, came_back: str, now: float, transport: httpx.AsyncBaseTransport | None = None) -> Account:
+    async def account(self, came_back: str, now: float, transport: httpx2.AsyncBaseTransport | None = None) -> Account:
         """Return the account that the person has authorized.
 
         :raises OAuthFailed: if the person declined, or the provider issues no token
@@ -129,7 +129,7 @@ async def renew_token(
     settings: OAuthSettings,
     account: Account,
     now: float,
-    transport: httpx.AsyncBaseTransport | None = None,
+    transport: httpx2.AsyncBaseTransport | None = None,
 ) -> Account:
     """Return an account with a new token.
 
@@ -141,7 +141,7 @@ async def renew_token(
 
 
 async def _request_members(
-    name: str, settings: OAuthSettings, asked: dict[str, str], transport: httpx.AsyncBaseTransport | None
+    name: str, settings: OAuthSettings, asked: dict[str, str], transport: httpx2.AsyncBaseTransport | None
 ) -> dict[str, Any]:
     provider, secret = PROVIDERS[name], settings.client_secret.get_secret_value()
     body, headers = {**asked, "client_id": settings.client_id}, {"Accept": "application/json"}
@@ -152,9 +152,9 @@ async def _request_members(
         body["client_secret"] = secret
     url = settings.token_url or provider.token_url
     try:
-        async with httpx.AsyncClient(transport=transport, timeout=ANSWER_WAIT_S, follow_redirects=False) as client:
+        async with httpx2.AsyncClient(transport=transport, timeout=ANSWER_WAIT_S, follow_redirects=False) as client:
             answer = await client.post(url, data=body, headers=headers)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise OAuthFailed(name, f"it does not answer ({type(error).__name__})", refused=False) from None
     try:
         found = decode_json(answer.content[:ANSWER_BYTES_MAX])

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import anyio
-import httpx
+import httpx2
 import jwt
 import structlog
 
@@ -56,7 +56,7 @@ class Tokens:
         settings: OidcSettings,
         tenant: str,
         *,
-        transport: httpx.AsyncBaseTransport | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
@@ -111,7 +111,7 @@ class Tokens:
 
     async def _fetch(self) -> None:
         try:
-            async with httpx.AsyncClient(
+            async with httpx2.AsyncClient(
                 transport=self._transport, timeout=FETCH_WAIT_S, follow_redirects=False, trust_env=False
             ) as client:
                 where = self._settings.jwks_url
@@ -119,7 +119,7 @@ class Tokens:
                     about = f"{self._settings.issuer.rstrip('/')}/.well-known/openid-configuration"
                     where = str((await _document(client, about)).get("jwks_uri", ""))
                 published = (await _document(client, where)).get("keys")
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
             logger.warning("cannot fetch the keys of the identity provider", error=str(error))
             if not self._keys:
                 raise ProviderSilent(str(error)) from error
@@ -130,7 +130,7 @@ class Tokens:
         self._fetched_at = self._now()
 
 
-async def _document(client: httpx.AsyncClient, url: str) -> Mapping[str, Any]:
+async def _document(client: httpx2.AsyncClient, url: str) -> Mapping[str, Any]:
     received = bytearray()
     async with client.stream("GET", url) as answer:
         answer.raise_for_status()

@@ -15,8 +15,7 @@ from callboard.languages.approvals.terms import ANY, Messenger, NoValue, OnExpir
 from callboard.languages.cel import program
 from callboard.languages.cel.errors import CelSyntaxError, EvaluationError, ExpressionError
 from callboard.languages.json_schema import violations
-from callboard.languages.parts import complaint
-from callboard.languages.problems import Location, format_location
+from callboard.languages.problems import Complaint, Location, format_location
 from callboard.lib.durations import DURATION, seconds_of
 from callboard.lib.json_types import JSON, JsonSchema
 
@@ -118,7 +117,7 @@ def check_member(value: JSON, *, several: bool) -> JSON:
     faults = list(find_faults(value, several=several))
     if faults:
         found = "; ".join(f"{format_location(at)}: {what}" if at else what for at, what, _expected in faults)
-        raise complaint("APPROVAL", found, faults[0][2])
+        raise Complaint("APPROVAL", found, faults[0][2])
     return value
 
 

@@ -7,7 +7,8 @@ the `callboard.languages.graph.topology.Graph` that `callboard.languages.graph.p
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
-from pydantic_core import PydanticCustomError
+
+from callboard.languages.problems import Complaint
 
 RESULT = "result"
 """The input port of every node, and the output port of a connection that names none."""
@@ -23,7 +24,7 @@ class Part(BaseModel):
 
 def _no_blanks(name: str) -> str:
     if any(character.isspace() for character in name):
-        raise PydanticCustomError("BLANK_IN_NAME", "a node's name has no blanks", {"expected": "such as send_mail"})
+        raise Complaint("BLANK_IN_NAME", "a node's name has no blanks", "such as send_mail")
     return name
 
 

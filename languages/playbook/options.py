@@ -7,12 +7,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field
-from pydantic_core import PydanticCustomError
 
 from callboard.bus.effects import ToolSource
 from callboard.bus.model_parameters import NAMES, given_parameters
 from callboard.languages.playbook.document import Part
-from callboard.languages.problems import kind_of
+from callboard.languages.problems import Complaint, kind_of
 from callboard.lib.json_types import JSON
 
 EXPIRES_AFTER_S = 24 * 60 * 60.0
@@ -47,18 +46,13 @@ def seconds_of(written: str) -> float | None:
     return sum(float(number) * unit for number, unit in zip(match.groups(), _SECONDS, strict=True) if number)
 
 
-def complaint(message: str, expected: str) -> PydanticCustomError:
-    """Make an error for a validator to raise; its problem has the code ``OPTION``."""
-    return PydanticCustomError("OPTION", "{message}", {"message": message, "expected": expected})
-
-
 def _seconds(value: Any) -> Any:
     expected = "a number of seconds above 0, or an ISO 8601 duration such as PT24H"
     seconds = seconds_of(value) if isinstance(value, str) else value
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
-        raise complaint(f"{value!r} is not a duration", expected)
+        raise Complaint("OPTION", f"{value!r} is not a duration", expected)
     if not 0 < seconds <= EXPIRES_AFTER_MAX_S:
-        raise complaint(f"{value!r} is out of range", expected)
+        raise Complaint("OPTION", f"{value!r} is out of range", expected)
     return float(seconds)
 
 
@@ -70,7 +64,7 @@ def _source(value: JSON) -> JSON:
     except msgspec.ValidationError as error:
         expected = '"caller", or a tool source of type python, mcp, nats or scripted'
         found = f"invalid tool source {value!r}" if isinstance(value, str) else f"invalid tool source: {error}"
-        raise complaint(found, expected) from error
+        raise Complaint("OPTION", found, expected) from error
     return value
 
 
@@ -86,7 +80,7 @@ def _name_server(value: Any) -> Any:
 
 def _response(value: JSON) -> JSON:
     if not isinstance(value, str | int | float | bool):
-        raise complaint(f"is {kind_of(value)}", "a text")
+        raise Complaint("OPTION", f"is {kind_of(value)}", "a text")
     return value
 
 

@@ -99,9 +99,9 @@ def find_serializer(schema: Any, dump: Callable[[Any], Any]) -> Any:
     changed = _Rewriting(dump).rewrite(schema)
     if changed is schema:
         return None
-    from pydantic_core import SchemaSerializer
+    from pydantic import TypeAdapter
 
-    make: Any = SchemaSerializer
+    make: Any = type(TypeAdapter(Any).serializer)
     try:
         # Without this, the serializers of classes within are used as they were made with their classes.
         return make(changed, None, _use_prebuilt=False)

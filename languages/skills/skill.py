@@ -15,7 +15,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, mod
 from callboard.bus.effects import TOOL_CONCURRENCY_MAX, TOOL_RETRIES_MAX, ToolLimits
 from callboard.languages.approvals.member import ONE_TOOL, SEVERAL_TOOLS, check_member
 from callboard.languages.json_schema import schema_fault
-from callboard.languages.parts import Maybe, Part, Text, Whole, complaint, one_of
+from callboard.languages.parts import Maybe, Part, Text, Whole, one_of
+from callboard.languages.problems import Complaint
 from callboard.lib.durations import DURATION
 from callboard.lib.json_types import JsonSchema
 
@@ -39,32 +40,32 @@ def skill_id_fault(skill_id: str) -> str | None:
 
 def _checked_id(skill_id: str) -> str:
     if fault := skill_id_fault(skill_id):
-        raise complaint("SCHEMA", fault, "lower-case letters, digits and single hyphens, such as error-tracking")
+        raise Complaint("SCHEMA", fault, "lower-case letters, digits and single hyphens, such as error-tracking")
     return skill_id
 
 
 def checked_schema(schema: JsonSchema) -> JsonSchema:
     """Validate that an object is a JSON Schema; a pydantic validator."""
     if fault := schema_fault(schema):
-        raise complaint("SCHEMA", f"is not a JSON Schema: {fault}", "a JSON Schema object")
+        raise Complaint("SCHEMA", f"is not a JSON Schema: {fault}", "a JSON Schema object")
     return schema
 
 
 def _python_path(path: str) -> str:
     if not _PYTHON_TOOL.fullmatch(path):
-        raise complaint("SCHEMA", f"{path!r} does not name a function", "package.module:function")
+        raise Complaint("SCHEMA", f"{path!r} does not name a function", "package.module:function")
     return path
 
 
 def _subject(subject: str) -> str:
     if not _SUBJECT.fullmatch(subject):
-        raise complaint("SCHEMA", f"{subject!r} is not a NATS subject", "words joined by dots, without wildcards")
+        raise Complaint("SCHEMA", f"{subject!r} is not a NATS subject", "words joined by dots, without wildcards")
     return subject
 
 
 def _variable(name: str) -> str:
     if not _VARIABLE.fullmatch(name):
-        raise complaint("SCHEMA", f"{name!r} is not the name of a variable", "letters, digits and underscores")
+        raise Complaint("SCHEMA", f"{name!r} is not the name of a variable", "letters, digits and underscores")
     return name
 
 
@@ -90,7 +91,7 @@ JsonSchemaField = Annotated[dict[str, Any], AfterValidator(checked_schema)]
 
 def _duration(text: str) -> str:
     if not re.match(DURATION, text):
-        raise complaint("SCHEMA", f"{text!r} is not a duration", "a duration such as 90s, 10m or 1h30m")
+        raise Complaint("SCHEMA", f"{text!r} is not a duration", "a duration such as 90s, 10m or 1h30m")
     return text
 
 
@@ -124,9 +125,9 @@ SERVER_TYPES: tuple[ServerType, ...] = ("stdio", "http", "streamable-http", "str
 def _server_type(value: Any) -> Any:
     if value == "sse":
         remedy = "type: http, with the URL at which the server offers streamable HTTP, in most cases /mcp"
-        raise complaint("SCHEMA", "'sse' is the transport of protocol 2024-11-05, which is not supported", remedy)
+        raise Complaint("SCHEMA", "'sse' is the transport of protocol 2024-11-05, which is not supported", remedy)
     if value not in (*SERVER_TYPES, None):
-        raise complaint("SCHEMA", f"{value!r} is not allowed", f"one of {', '.join(SERVER_TYPES)}")
+        raise Complaint("SCHEMA", f"{value!r} is not allowed", f"one of {', '.join(SERVER_TYPES)}")
     return value
 
 
@@ -158,16 +159,16 @@ class McpServer(Part):
         servers = given[name]
         if len(given) > 1 or not isinstance(servers, dict) or len(servers) != 1:
             many = f"{name} with {', '.join(servers)}" if isinstance(servers, dict) and servers else name
-            raise complaint("SCHEMA", f"has {many}, where one server is expected", "one server for each skill")
+            raise Complaint("SCHEMA", f"has {many}, where one server is expected", "one server for each skill")
         return next(iter(servers.values()))
 
     @model_validator(mode="after")
     def _somewhere(self) -> "McpServer":
         if not (self.command or self.url):
-            raise complaint("SCHEMA", "does not name a server", "a command (stdio) or a url (http)")
+            raise Complaint("SCHEMA", "does not name a server", "a command (stdio) or a url (http)")
         missing = "command" if self.type == "stdio" else "url"
         if self.type and not getattr(self, missing):
-            raise complaint("SCHEMA", f"has the type {self.type!r} but no {missing}", f"a {missing}")
+            raise Complaint("SCHEMA", f"has the type {self.type!r} but no {missing}", f"a {missing}")
         return self
 
     @property
@@ -195,7 +196,7 @@ class InlineSkill(Part):
     @model_validator(mode="after")
     def _offers_something(self) -> "InlineSkill":
         if not self.offers_something and not self.optional:
-            raise complaint("INVALID_INLINE_SKILL", "offers nothing", "an instruction or an mcp server")
+            raise Complaint("INVALID_INLINE_SKILL", "offers nothing", "an instruction or an mcp server")
         return self
 
 
@@ -222,7 +223,7 @@ class SkillTool(Limits):
     @model_validator(mode="after")
     def _one_server(self) -> "SkillTool":
         if self.python and self.nats:
-            raise complaint("SCHEMA", "is served twice", "one of python, nats, or neither")
+            raise Complaint("SCHEMA", "is served twice", "one of python, nats, or neither")
         return self
 
 
@@ -244,10 +245,10 @@ class Skill(Part):
     @model_validator(mode="after")
     def _offers_something(self) -> "Skill":
         if not (self.tools or self.instruction or self.mcp):
-            raise complaint("SCHEMA", "offers nothing", "tools, an instruction or an mcp server")
+            raise Complaint("SCHEMA", "offers nothing", "tools, an instruction or an mcp server")
         names = [tool.name for tool in self.tools]
         if doubled := sorted({name for name in names if names.count(name) > 1}):
-            raise complaint("SCHEMA", f"defines {', '.join(doubled)} twice", "tools with different names")
+            raise Complaint("SCHEMA", f"defines {', '.join(doubled)} twice", "tools with different names")
         return self
 
 

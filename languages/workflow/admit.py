@@ -13,8 +13,8 @@ from pydantic import AfterValidator, Field, ValidationError
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Environment, Outline, OutlineEdge, OutlineNode, Problem
 from callboard.languages.language import RULES, Definition, Plan
-from callboard.languages.parts import Part, Whole, complaint
-from callboard.languages.problems import Location, Tree, format_location, from_pydantic, hint_at
+from callboard.languages.parts import Part, Whole
+from callboard.languages.problems import Complaint, Location, Tree, format_location, from_pydantic, hint_at
 from callboard.languages.skills.near_misses import UNFILLED, server_near_misses
 from callboard.languages.skills.server_files import discover_servers
 from callboard.languages.skills.skill import (
@@ -38,7 +38,7 @@ MAX_STEPS = 200
 def _distinct(skills: list[Skill]) -> list[Skill]:
     counts = Counter(skill.id for skill in skills)
     if doubled := sorted(one for one, count in counts.items() if count > 1):
-        raise complaint("DUPLICATE_SKILL", f"defines {', '.join(doubled)} more than once", "one skill per id")
+        raise Complaint("DUPLICATE_SKILL", f"defines {', '.join(doubled)} more than once", "one skill per id")
     return skills
 
 

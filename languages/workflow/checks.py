@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 from pydantic import Field, model_validator
 
-from callboard.languages.parts import Maybe, Part, Text, complaint
+from callboard.languages.parts import Maybe, Part, Text
+from callboard.languages.problems import Complaint
 from callboard.languages.workflow.comparison import as_text, same
 from callboard.languages.workflow.lookup import Unresolved, resolve_path
 from callboard.languages.workflow.rules import BOUNDED_CHECKS, LATEST, UTF16_UNITS
@@ -37,7 +38,7 @@ class OutputMatch(Part):
         given = [name for field, name in OPERATORS.items() if field in self.model_fields_set]
         if len(given) != 1:
             found = " and ".join(given) or "none"
-            raise complaint("SCHEMA", f"has {found} of the operators", "exactly one of equals, in, matches")
+            raise Complaint("SCHEMA", f"has {found} of the operators", "exactly one of equals, in, matches")
         return self
 
     @property

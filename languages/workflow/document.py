@@ -16,10 +16,9 @@ from pydantic import (
     Tag,
     model_validator,
 )
-from pydantic_core import CoreSchema
 
-from callboard.languages.parts import Maybe, Part, Text, Texts, Whole, complaint
-from callboard.languages.problems import VARIANT
+from callboard.languages.parts import Maybe, Part, Text, Texts, Whole
+from callboard.languages.problems import VARIANT, Complaint
 from callboard.languages.skills.skill import InlineSkill, JsonSchemaField
 from callboard.languages.workflow.checks import OutputMatch
 from callboard.languages.workflow.evaluators import Evaluator
@@ -51,7 +50,7 @@ class NodeSources(Part):
         return {"sources": raw} if isinstance(raw, list) else raw
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Return the schema of this part of a document: a list of sources, or the object."""
         whole = handler.resolve_ref_schema(handler(schema))
         return {"anyOf": [whole["properties"]["sources"], {**whole}]}
@@ -67,7 +66,7 @@ class Requires(Part):
     @model_validator(mode="after")
     def _something(self) -> "Requires":
         if self.output_required is None and self.output_matches is None:
-            raise complaint("SCHEMA", "requires nothing", "output_required or output_matches")
+            raise Complaint("SCHEMA", "requires nothing", "output_required or output_matches")
         return self
 
 
@@ -78,13 +77,13 @@ class ToolFilter(Part):
     @model_validator(mode="after")
     def _something(self) -> "ToolFilter":
         if self.allow is None and self.deny is None:
-            raise complaint("SCHEMA", "filters nothing", "allow or deny")
+            raise Complaint("SCHEMA", "filters nothing", "allow or deny")
         return self
 
 
 def _true(value: bool) -> bool:
     if not value:
-        raise complaint("SCHEMA", "is false", "true, or no instruction for the plain list")
+        raise Complaint("SCHEMA", "is false", "true, or no instruction for the plain list")
     return value
 
 

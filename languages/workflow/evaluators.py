@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Struct
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
-from callboard.languages.parts import Maybe, Part, Text, complaint, one_of, variant_by
-from callboard.languages.problems import VARIANT
+from callboard.languages.parts import Maybe, Part, Text, one_of, variant_by
+from callboard.languages.problems import VARIANT, Complaint
 from callboard.languages.workflow.checks import OutputMatch, unmet_matches, unmet_required
 from callboard.languages.workflow.rules import LATEST
 from callboard.lib.json_types import JSON
@@ -36,7 +36,7 @@ class Rule(Part):
     @model_validator(mode="after")
     def _not_empty(self) -> "Rule":
         if not self.model_fields_set:
-            raise complaint("SCHEMA", "is empty", f"at least one of {', '.join(type(self).model_fields)}")
+            raise Complaint("SCHEMA", "is empty", f"at least one of {', '.join(type(self).model_fields)}")
         return self
 
 
@@ -54,7 +54,7 @@ class FunctionEvaluator(Part):
 
 def _one_word(text: str) -> str:
     if len(text.split()) != 1 or text != text.strip():
-        raise complaint("SCHEMA", f"{text!r} is not a single word", "a word without blanks")
+        raise Complaint("SCHEMA", f"{text!r} is not a single word", "a word without blanks")
     return text
 
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from callboard.bus.events import Problem
-from callboard.languages.parts import Maybe, Number, Part, complaint, one_of, variant_by
-from callboard.languages.problems import VARIANT, Tree, format_location, hint_at, kind_of
+from callboard.languages.parts import Maybe, Number, Part, one_of, variant_by
+from callboard.languages.problems import VARIANT, Complaint, Tree, format_location, hint_at, kind_of
 from callboard.languages.workflow.comparison import same
 from callboard.lib.json_types import JSON
 from callboard.lib.step_limits import Steps
@@ -29,7 +29,7 @@ class _Declared(Part):
     @model_validator(mode="after")
     def _either_required_or_default(self) -> "_Declared":
         if self.required and "default" in self.model_fields_set:
-            raise complaint("SCHEMA", "is required and has a default; the default could never be used", "one of both")
+            raise Complaint("SCHEMA", "is required and has a default; the default could never be used", "one of both")
         return self
 
 

@@ -13,8 +13,8 @@ from pydantic import GetJsonSchemaHandler, model_validator
 
 from callboard.bus.effects import Failure
 from callboard.languages.language import Failed, Ok, Stage, Unwound
-from callboard.languages.parts import Part, complaint
-from callboard.languages.problems import kind_of
+from callboard.languages.parts import Part
+from callboard.languages.problems import Complaint, kind_of
 from callboard.languages.workflow.rules import INLINE_AS_IT_IS
 from callboard.lib.json_types import JSON
 
@@ -49,7 +49,7 @@ class Source(Part):
             return _from_text(raw)
         if isinstance(raw, dict):
             return _from_tagged(raw)
-        raise complaint("SCHEMA", f"is {kind_of(raw)}", "a text, a path, a URL, or {inline|file|url: …}")
+        raise Complaint("SCHEMA", f"is {kind_of(raw)}", "a text, a path, a URL, or {inline|file|url: …}")
 
     @classmethod
     def __get_pydantic_json_schema__(cls, _schema: Any, _handler: GetJsonSchemaHandler) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class Source(Part):
 def _from_text(raw: str) -> dict[str, Any]:
     text = raw.strip()
     if not text:
-        raise complaint("SCHEMA", "must not be empty", "a text, a path or a URL")
+        raise Complaint("SCHEMA", "must not be empty", "a text, a path or a URL")
     if text.startswith(URL_PREFIXES):
         return {"kind": "url", "value": _checked_url(text), "origin": raw}
     return {"kind": "file" if text.startswith(FILE_PREFIXES) else "inline", "value": text, "origin": raw}
@@ -76,12 +76,12 @@ def _from_tagged(raw: dict[str, Any]) -> dict[str, Any]:
     surplus = set(raw) - {*tags, *(["type"] if "url" in tags else [])}
     if len(tags) != 1 or surplus:
         found = ", ".join(sorted(raw)) or "nothing"
-        raise complaint("SOURCE_INVALID_SHAPE", f"holds {found}", "exactly one of inline, file, url (url with type)")
+        raise Complaint("SOURCE_INVALID_SHAPE", f"holds {found}", "exactly one of inline, file, url (url with type)")
     value = raw[tags[0]]
     if not isinstance(value, str) or not value.strip():
-        raise complaint("SOURCE_INVALID_SHAPE", f"{tags[0]!r} is empty or not a text", "a non-empty string")
+        raise Complaint("SOURCE_INVALID_SHAPE", f"{tags[0]!r} is empty or not a text", "a non-empty string")
     if raw.get("type", "fetch") != "fetch":
-        raise complaint("SOURCE_INVALID_TYPE", f"the type {raw['type']!r} is unknown", "'fetch'")
+        raise Complaint("SOURCE_INVALID_TYPE", f"the type {raw['type']!r} is unknown", "'fetch'")
     if tags[0] == "url":
         return {"kind": "url", "value": _checked_url(value.strip()), "origin": raw}
     return {"kind": tags[0], "value": value if tags[0] == "inline" else value.strip(), "origin": raw}
@@ -94,7 +94,7 @@ def _checked_url(url: str) -> str:
     except ValueError:
         complete = False
     if not complete:
-        raise complaint("SCHEMA", f"{url!r} is not a web address", "an http or https URL with a host")
+        raise Complaint("SCHEMA", f"{url!r} is not a web address", "an http or https URL with a host")
     return url
 
 

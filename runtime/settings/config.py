@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError
-from pydantic_core import ErrorDetails
 
 from callboard.actors.models.waits import WAIT_MAX_S
 from callboard.bus.effects import TOOL_TIMEOUT_MAX_S, TOOL_TIMEOUT_S
@@ -510,7 +509,7 @@ def _unknown_setting(name: str, source: str) -> Problem:
     return Problem(UNKNOWN, f"unknown setting {name!r}", source, expected=expected)
 
 
-def _invalid(details: ErrorDetails, values: Values) -> Problem:
+def _invalid(details: Mapping[str, Any], values: Values) -> Problem:
     name = str(details["loc"][0]) if details["loc"] else ""
     shown = "" if name in _HIDDEN else f" ({details['input']!r})"
     field = Config.model_fields.get(name)

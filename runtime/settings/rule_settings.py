@@ -6,7 +6,6 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandler
-from pydantic_core import CoreSchema
 
 from callboard.lib.durations import DURATION, seconds_of
 from callboard.projections.lists.runs import STATUSES
@@ -93,7 +92,7 @@ def _several(value: Any) -> Any:
 
 
 class _Several(BeforeValidator):
-    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         found = handler(core)
         return {"anyOf": [found["items"], found]}
 

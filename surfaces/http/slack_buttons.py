@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import httpx
+import httpx2
 import structlog
 from starlette.requests import Request
 from starlette.responses import Response
@@ -44,9 +44,9 @@ logger = structlog.get_logger(__name__)
 async def post(url: str, message: dict[str, Any]) -> None:
     """Post a message. A failure is only logged, because the answer to the question is already recorded."""
     try:
-        async with httpx.AsyncClient(timeout=TELL_WAIT_S, follow_redirects=False) as client:
+        async with httpx2.AsyncClient(timeout=TELL_WAIT_S, follow_redirects=False) as client:
             await client.post(url, json=message)
-    except httpx.HTTPError as error:
+    except httpx2.HTTPError as error:
         logger.warning("could not report the result of an answer to slack", error=type(error).__name__)
 
 

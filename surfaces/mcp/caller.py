@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from mcp import MCPError
 from mcp.server import ServerRequestContext
-from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from mcp.types import ElicitRequest, ElicitRequestFormParams, ElicitResult
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Struct, field
 
 from callboard.features.access.subject import NOBODY, Scope, Subject

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from mcp import MCPError
 from mcp.server import ServerRequestContext
-from mcp_types import (
+from mcp.types import (
     INVALID_PARAMS,
     GetPromptRequestParams,
     GetPromptResult,

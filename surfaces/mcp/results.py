@@ -7,7 +7,7 @@ error is a tool error that a model can read, as JSON text: ``{"error": {"code", 
 
 import msgspec
 import structlog
-from mcp_types import CallToolResult, ContentBlock, ResourceLink, TextContent
+from mcp.types import CallToolResult, ContentBlock, ResourceLink, TextContent
 from msgspec import Struct
 from pydantic import ValidationError
 

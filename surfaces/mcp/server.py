@@ -12,7 +12,7 @@ import msgspec
 from mcp import MCPError
 from mcp.server import Server, ServerRequestContext
 from mcp.server.context import CallNext, HandlerResult
-from mcp_types import (
+from mcp.types import (
     INVALID_REQUEST,
     CallToolRequestParams,
     CompleteRequestParams,

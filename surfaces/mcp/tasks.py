@@ -10,8 +10,8 @@ from typing import Any
 
 from mcp import MCPError
 from mcp.server import ServerRequestContext
-from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, ElicitResult, InputResponses, RequestParams
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from mcp.types import INVALID_PARAMS, METHOD_NOT_FOUND, ElicitResult, InputResponses, RequestParams
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
 from callboard.bus import events as ev

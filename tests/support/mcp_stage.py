@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import CallToolResult
+from mcp.types import CallToolResult
 
 from tests.support.cli_stage import Place
 

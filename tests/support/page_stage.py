@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx
+import httpx2
 import pytest
 from playwright.async_api import Page, Route
 
@@ -92,7 +92,7 @@ class Stage:
     """A browser, and the server that it looks at."""
 
     browser: Opened
-    client: httpx.AsyncClient
+    client: httpx2.AsyncClient
     connection: Connection
     open: set[str] = field(default_factory=set[str])
     """Runs that the test which looks at it has started, and whose end it has not waited for."""

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from threading import Thread
 
-import httpx
+import httpx2
 
 from tests.support.ports import free_ports
 
@@ -32,7 +32,7 @@ def s3_server() -> Generator[str]:
         reading = Thread(target=server.stderr.read, name="log of the S3 server")
         reading.start()
         try:
-            httpx.put(f"{url}/{BUCKET}").raise_for_status()
+            httpx2.put(f"{url}/{BUCKET}").raise_for_status()
             yield url
         finally:
             server.terminate()

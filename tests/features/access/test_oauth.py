@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import anyio
-import httpx
+import httpx2
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
@@ -273,7 +273,7 @@ def test_what_is_pasted_has_to_be_ours(service: Service, tmp_path: Path) -> None
 async def test_where_a_missing_token_leads_a_page_says_how_to_connect() -> None:
     assert set(CONNECTED) == set(PROVIDERS)
     app = Starlette(routes=[Route(CONNECT, connecting_page)])
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as client:
         for provider in CONNECTED:
             found = await client.get(f"{CONNECT_PATH}/{provider}")
             assert (found.status_code, f"credentials connect {provider}" in found.text) == (200, True)

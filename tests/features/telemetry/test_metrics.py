@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx
+import httpx2
 import pytest
 import yaml
 
@@ -32,14 +32,14 @@ RUN: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[httpx.AsyncClient, str]]:
+async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[httpx2.AsyncClient, str]]:
     """A client of a deployment, and where its worker tells its figures."""
     address = f"127.0.0.1:{free_ports(1)[0]}"
     async with served(tmp_path_factory.mktemp("house"), metrics_listen=address) as (client, _):
         yield client, f"http://{address}/metrics"
 
 
-async def figures(client: httpx.AsyncClient, url: str = "") -> dict[str, float]:
+async def figures(client: httpx2.AsyncClient, url: str = "") -> dict[str, float]:
     """Every sample with its labels."""
     response = await client.get(url or str(client.base_url.copy_with(path="/metrics")))
     assert response.status_code == 200
@@ -48,7 +48,7 @@ async def figures(client: httpx.AsyncClient, url: str = "") -> dict[str, float]:
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
 
-async def counted(client: httpx.AsyncClient) -> dict[str, float]:
+async def counted(client: httpx2.AsyncClient) -> dict[str, float]:
     """The figures once a run has been counted."""
     with anyio.fail_after(PATIENCE_S):
         while "callboard_runs_total" not in names(found := await figures(client)):
@@ -90,7 +90,7 @@ def test_a_histogram_counts_below_its_bounds() -> None:
 # -- what is told -----------------------------------------------------------------------------------------------------
 
 
-async def test_the_figures_of_all_runs(deployment: tuple[httpx.AsyncClient, str]) -> None:
+async def test_the_figures_of_all_runs(deployment: tuple[httpx2.AsyncClient, str]) -> None:
     client, _ = deployment
     found = await counted(client)
     ended = {name: value for name, value in found.items() if name.startswith("callboard_runs_total{")}
@@ -104,7 +104,7 @@ async def test_the_figures_of_all_runs(deployment: tuple[httpx.AsyncClient, str]
     assert not any("run_id" in name or "callboard_run_id" in name for name in found)
 
 
-async def test_the_figures_of_a_worker(deployment: tuple[httpx.AsyncClient, str]) -> None:
+async def test_the_figures_of_a_worker(deployment: tuple[httpx2.AsyncClient, str]) -> None:
     client, url = deployment
     await counted(client)
     found = await figures(client, url)
@@ -115,7 +115,7 @@ async def test_the_figures_of_a_worker(deployment: tuple[httpx.AsyncClient, str]
     assert (await client.get(url.replace("/metrics", "/"))).status_code == 404
 
 
-async def test_how_full_the_store_is_is_told_by_who_can_know(deployment: tuple[httpx.AsyncClient, str]) -> None:
+async def test_how_full_the_store_is_is_told_by_who_can_know(deployment: tuple[httpx2.AsyncClient, str]) -> None:
     client, url = deployment
     # A store without anything in it is not full to any share.
     await counted(client)
@@ -129,9 +129,11 @@ async def test_how_full_the_store_is_is_told_by_who_can_know(deployment: tuple[h
     assert 0 < worker["load"]["store"] < 1
 
 
-async def test_a_worker_says_that_it_lives_and_whether_it_takes_runs(deployment: tuple[httpx.AsyncClient, str]) -> None:
+async def test_a_worker_says_that_it_lives_and_whether_it_takes_runs(
+    deployment: tuple[httpx2.AsyncClient, str],
+) -> None:
     _client, url = deployment
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx2.AsyncClient(trust_env=False) as client:
         for path in ("/healthz", "/readyz"):
             found = await client.get(url.replace("/metrics", path))
             assert (found.status_code, found.text) == (200, "ok\n")
@@ -139,8 +141,8 @@ async def test_a_worker_says_that_it_lives_and_whether_it_takes_runs(deployment:
 
 async def test_who_takes_no_runs_says_why() -> None:
     one = Scraped(f"127.0.0.1:{free_ports(1)[0]}", list, lambda: "it drains")
-    found: dict[str, httpx.Response] = {}
-    async with anyio.create_task_group() as tasks, httpx.AsyncClient(trust_env=False) as client:
+    found: dict[str, httpx2.Response] = {}
+    async with anyio.create_task_group() as tasks, httpx2.AsyncClient(trust_env=False) as client:
         await tasks.start(one.run)
         found = {path: await client.get(one.url.replace("/metrics", path)) for path in ("/readyz", "/healthz", "/x")}
         tasks.cancel_scope.cancel()
@@ -151,7 +153,7 @@ async def test_who_takes_no_runs_says_why() -> None:
 async def test_several_on_one_machine_take_the_next_ports() -> None:
     address = f"127.0.0.1:{free_ports(1)[0]}"
     several = [Scraped(address, lambda: [Family("x", "gauge", "X.", [Sample(7)])]) for _ in range(3)]
-    async with anyio.create_task_group() as tasks, httpx.AsyncClient(trust_env=False) as client:
+    async with anyio.create_task_group() as tasks, httpx2.AsyncClient(trust_env=False) as client:
         for one in several:
             await tasks.start(one.run)
         assert len({one.url for one in several}) == 3
@@ -183,7 +185,7 @@ RARE = {
 """What is told only where there is a limit, a model that counts tokens, or a rule of notices."""
 
 
-async def test_alerts_and_dashboard_ask_for_what_there_is(deployment: tuple[httpx.AsyncClient, str]) -> None:
+async def test_alerts_and_dashboard_ask_for_what_there_is(deployment: tuple[httpx2.AsyncClient, str]) -> None:
     client, url = deployment
     there = names(await counted(client)) | names(await figures(client, url)) | RARE
     asked = {
@@ -263,7 +265,7 @@ PROMETHEUS = os.environ.get("CALLBOARD_TEST_PROMETHEUS") or shutil.which("promet
 
 
 @pytest.mark.skipif(PROMETHEUS is None, reason="there is no prometheus here (CALLBOARD_TEST_PROMETHEUS)")
-async def test_a_real_prometheus_reads_all_of_it(deployment: tuple[httpx.AsyncClient, str], tmp_path: Path) -> None:
+async def test_a_real_prometheus_reads_all_of_it(deployment: tuple[httpx2.AsyncClient, str], tmp_path: Path) -> None:
     client, url = deployment
     await counted(client)
     assert PROMETHEUS is not None
@@ -278,7 +280,7 @@ async def test_a_real_prometheus_reads_all_of_it(deployment: tuple[httpx.AsyncCl
     program = [PROMETHEUS, *flags, f"--web.listen-address={address}"]
     async with await anyio.open_process(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            async with httpx.AsyncClient(base_url=f"http://{address}/api/v1", trust_env=False) as asked:
+            async with httpx2.AsyncClient(base_url=f"http://{address}/api/v1", trust_env=False) as asked:
                 await _until(asked, "/query", {"query": "callboard_workers"}, lambda data: data["result"])
                 await _until(asked, "/query", {"query": "callboard_worker_partitions"}, lambda data: data["result"])
                 for expression in expressions():
@@ -290,13 +292,13 @@ async def test_a_real_prometheus_reads_all_of_it(deployment: tuple[httpx.AsyncCl
             process.terminate()
 
 
-async def _until(asked: httpx.AsyncClient, path: str, query: dict[str, str], there: Any) -> None:
+async def _until(asked: httpx2.AsyncClient, path: str, query: dict[str, str], there: Any) -> None:
     with anyio.fail_after(PATIENCE_S):
         while True:
             try:
                 found = (await asked.get(path, params=query)).json()
                 if found["status"] == "success" and there(found["data"]):
                     return
-            except (httpx.TransportError, json.JSONDecodeError):
+            except (httpx2.TransportError, json.JSONDecodeError):
                 pass
             await anyio.sleep(0.1)

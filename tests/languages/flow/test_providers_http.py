@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import anyio
-import httpx
+import httpx2
 import pytest
 
 from callboard.actors.providers.durations import duration_text, seconds_of
@@ -452,8 +452,8 @@ def test_durations_are_told(seconds: float, text: str) -> None:
 def test_retry_after_as_a_date() -> None:
     now = dt.datetime(2026, 11, 20, 11, tzinfo=dt.UTC)
     later = email.utils.format_datetime(now + dt.timedelta(seconds=90), usegmt=True)
-    assert retry_after_s(httpx.Headers({"Retry-After": later}), now) == 90
+    assert retry_after_s(httpx2.Headers({"Retry-After": later}), now) == 90
     earlier = email.utils.format_datetime(now - dt.timedelta(seconds=90), usegmt=True)
-    assert retry_after_s(httpx.Headers({"Retry-After": earlier}), now) == 0
-    assert retry_after_s(httpx.Headers({"Retry-After": "soon"}), now) is None
-    assert retry_after_s(httpx.Headers(), now) is None
+    assert retry_after_s(httpx2.Headers({"Retry-After": earlier}), now) == 0
+    assert retry_after_s(httpx2.Headers({"Retry-After": "soon"}), now) is None
+    assert retry_after_s(httpx2.Headers(), now) is None

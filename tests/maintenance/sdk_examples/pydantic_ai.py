@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 from pydantic_ai import agent as agents
 
 from callboard.adapters.pydantic_ai import Durable
@@ -395,14 +395,14 @@ def _replace_world(one: Example, checkout: Path) -> None:
     sys.modules.setdefault("logfire", _logfire())
     world: Any = builtins
     world.input = lambda _prompt="": next(_typed)
-    client: Any = httpx.AsyncClient
-    answer = httpx.MockTransport(lambda _request: httpx.Response(200, text=one.pages))
+    client: Any = httpx2.AsyncClient
+    answer = httpx2.MockTransport(lambda _request: httpx2.Response(200, text=one.pages))
     client.__init__ = functools.partialmethod(_INIT, transport=answer)
     # A workflow is dropped and replayed while a tool has its client.
     client.aclose = client.__aexit__ = _keep_open
 
 
-_INIT = httpx.AsyncClient.__init__
+_INIT = httpx2.AsyncClient.__init__
 
 
 async def _keep_open(*_args: Any) -> None:

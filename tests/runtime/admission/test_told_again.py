@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
-import httpx
+import httpx2
 import pytest
 
 from callboard.bus import events as ev
@@ -22,7 +22,7 @@ from tests.support.http_application import PATIENCE_S, served
 
 SCHEMA = "https://mwl.dev/v0.1/flow/schema.json"
 
-Deployment = tuple[httpx.AsyncClient, Connection]
+Deployment = tuple[httpx2.AsyncClient, Connection]
 
 
 def call(provider: str, next: str, **arguments: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from structlog.testing import capture_logs
 
@@ -146,7 +146,7 @@ def test_what_is_shown_is_masked(tmp_path: Path) -> None:
 )
 def test_a_token_goes_unencrypted_to_a_host_with_a_port_only(url: str, sent: bool) -> None:
     rules = FetchRules(tokens={"docs.example.com": TOKEN, "wiki.example.com:8080": TOKEN})
-    assert bool(token_for(httpx.URL(url), rules)) is sent
+    assert bool(token_for(httpx2.URL(url), rules)) is sent
 
 
 # -- the wire ---------------------------------------------------------------------------------------------------------

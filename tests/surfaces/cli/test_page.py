@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import anyio
-import httpx
+import httpx2
 import pytest
 
 from callboard.bus.events import decode_event
@@ -38,8 +38,8 @@ def test_a_file_is_looked_at_and_told_nothing(tmp_path: Path, kind: str) -> None
     events = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     with Place(tmp_path).process("page", str(shown), "--json") as process:
         assert process.stdout is not None
-        page = httpx.URL(json.loads(process.stdout.readline())["url"])
-        with httpx.Client(base_url=page.copy_with(path="/api/default"), timeout=PATIENCE_S, trust_env=False) as client:
+        page = httpx2.URL(json.loads(process.stdout.readline())["url"])
+        with httpx2.Client(base_url=page.copy_with(path="/api/default"), timeout=PATIENCE_S, trust_env=False) as client:
             run = f"/runs/{events[0]['run']}"
             assert page.path.endswith(run)
             assert 'content="read"' in client.get(str(page)).text

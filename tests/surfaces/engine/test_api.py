@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
-import httpx
+import httpx2
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
@@ -50,7 +50,7 @@ def body(*nodes: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"name": "Desk", "created_by": "ada", "nodes": [GO, *nodes], "connections": wires, **more}
 
 
-Deployment = tuple[httpx.AsyncClient, Connection]
+Deployment = tuple[httpx2.AsyncClient, Connection]
 
 
 @pytest.fixture(scope="module")
@@ -69,20 +69,20 @@ async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
             connection.log, "acme", operations, access, more=engine, open_to_all=[health_route(connection.log, "acme")]
         )
         headers = {"authorization": "Bearer 0perator"}
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
-            client.timeout = httpx.Timeout(PATIENCE_S)
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+            client.timeout = httpx2.Timeout(PATIENCE_S)
             yield client, connection
         tasks.cancel_scope.cancel()
 
 
-async def said(client: httpx.AsyncClient, method: str, path: str, status: int = 200, **more: Any) -> Any:
+async def said(client: httpx2.AsyncClient, method: str, path: str, status: int = 200, **more: Any) -> Any:
     answer = await client.request(method, path, **more)
     assert answer.status_code == status, answer.text
     return answer.json()
 
 
-async def made(client: httpx.AsyncClient, *nodes: dict[str, Any], **more: Any) -> str:
+async def made(client: httpx2.AsyncClient, *nodes: dict[str, Any], **more: Any) -> str:
     return (await said(client, "POST", "/v2/workflows", json=body(*nodes, **more)))["workflow"]["id"]
 
 
@@ -310,7 +310,7 @@ async def test_what_happened_is_told_entry_by_entry(deployment: Deployment) -> N
     await said(client, "GET", f"/v2/workflows/executions/{run}/logs", 400, params={"limit": "x"})
 
 
-def told(stream: httpx.Response) -> list[tuple[str, Any]]:
+def told(stream: httpx2.Response) -> list[tuple[str, Any]]:
     """What a stream of log entries told: of an entry its type, else what there is."""
     assert stream.headers["content-type"] == "text/event-stream"
     lines = [line.removeprefix("data: ") for line in stream.text.splitlines() if line.startswith("data: ")]
@@ -328,7 +328,7 @@ async def test_what_happens_is_told_as_it_happens(deployment: Deployment) -> Non
     milestone = {"message": "paid", "user_message": "It is paid.", "data": {"eur": 3}}
     answer = await said(client, "POST", f"/v2/executions/{run}/milestone", json=milestone)
     assert answer == {"success": True, "execution_id": run}
-    streams: list[httpx.Response] = []
+    streams: list[httpx2.Response] = []
 
     async def follow() -> None:
         streams.append(await client.get(path))
@@ -365,10 +365,10 @@ class Unreachable:
         await anyio.sleep_forever()
 
 
-async def health_of(log: Any, patience_s: float, times: int = 1) -> list[httpx.Response]:
+async def health_of(log: Any, patience_s: float, times: int = 1) -> list[httpx2.Response]:
     health = Health(log, "acme", patience_s=patience_s, fresh_s=60)
     app = Starlette(routes=[Route("/health", health.serve)])
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as client:
         return [await client.get("/health") for _ in range(times)]
 
 

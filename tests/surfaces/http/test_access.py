@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx
+import httpx2
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -158,9 +158,9 @@ class Door:
         engine = engine_routes(connection.log, "acme", operations)
         app = http_app(connection.log, "acme", operations, access=access, more=engine)
         base = "http://localhost/api/acme"
-        self._client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=base, timeout=PATIENCE_S)
+        self._client = httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=base, timeout=PATIENCE_S)
 
-    async def ask(self, token: str | None, method: str, path: str, **more: Any) -> httpx.Response:
+    async def ask(self, token: str | None, method: str, path: str, **more: Any) -> httpx2.Response:
         headers = {"authorization": f"Bearer {token}"} if token else {}
         return await self._client.request(method, path, headers={**headers, **more.pop("headers", {})}, **more)
 
@@ -215,7 +215,7 @@ async def test_who_may_no_more_is_let_go_of_where_they_follow(
     tokens = Tokens(SETTINGS, "acme", transport=provider.transport())
     ending = provider.token(scope="callboard:read", exp=int(now().timestamp()) - LEEWAY_S + 3)
     begun, all_begun = list[Any](), anyio.Event()
-    found: list[httpx.Response] = []
+    found: list[httpx2.Response] = []
 
     class Noted(live.Live):
         async def __call__(self, *args: Any) -> None:
@@ -399,8 +399,8 @@ async def test_nothing_lets_anybody_in_that_is_forged_late_or_another_tenants(co
         engines = [(method, route.path) for route in engine for method in route.methods or ()]
         alone = [("GET", path) for path in ("/api/acme/live", "/openapi.json", "/metrics", "/schemas/events.json")]
         page = {"origin": "http://localhost", "callboard-page": "1"}
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             for method, path in [*ours, *engines, *alone]:
                 place = re.sub(r"{[^}]*}", "x", path)
                 for token in bad:

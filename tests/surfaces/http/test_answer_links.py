@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx
+import httpx2
 import pytest
 
 from callboard.bus.events import HumanAnswered, HumanAsked, HumanClosed, payload_of
@@ -21,7 +21,7 @@ from callboard.surfaces.http.answer_form import FORM, Unreadable, answer_of, fie
 from tests.support.http_application import PATIENCE_S, served
 from tests.surfaces.http.test_readings import asking, paying
 
-Deployment = tuple[httpx.AsyncClient, Connection]
+Deployment = tuple[httpx2.AsyncClient, Connection]
 
 EVIL = '"><script>alert(1)</script>'
 
@@ -209,13 +209,13 @@ async def answers(deployment: Deployment, run: str) -> tuple[list[HumanAnswered]
     return [one for one in events if isinstance(one, HumanAnswered)], closed[0] if closed else None
 
 
-def text_of(page: httpx.Response) -> str:
+def text_of(page: httpx2.Response) -> str:
     return unescape(re.sub(r"<[^>]*>", " ", page.text))
 
 
 async def test_a_link_answers_once_with_a_form(deployment: Deployment) -> None:
     _, url = await asked(deployment, "one", question=f"Ship it, {EVIL}?", type="confirm", data={"n": EVIL})
-    async with httpx.AsyncClient(trust_env=False) as browser:
+    async with httpx2.AsyncClient(trust_env=False) as browser:
         for method in ("GET", "HEAD", "GET"):
             # Looking answers nothing.
             shown = await browser.request(method, url)
@@ -243,7 +243,7 @@ async def test_a_link_answers_once_with_a_form(deployment: Deployment) -> None:
 async def test_a_link_approves_a_call_with_other_arguments(deployment: Deployment) -> None:
     client, _ = deployment
     key, url = await asked_by(deployment, "pay", paying())
-    async with httpx.AsyncClient(trust_env=False) as browser:
+    async with httpx2.AsyncClient(trust_env=False) as browser:
         shown = dict(Reading((await browser.get(url)).text).sent)
         assert json.loads(shown["1"]) == {"cents": 900}
         wrong = await browser.post(url, data={"0": "0", "1": '{"cents": "all"}'})
@@ -260,8 +260,8 @@ async def test_a_link_approves_a_call_with_other_arguments(deployment: Deploymen
 async def test_of_answers_that_race_one_wins_and_the_others_are_told_whose(deployment: Deployment) -> None:
     key, _ = await asked(deployment, "race", question="Who?", options=["a", "b"])
     people = [f"p{i}" for i in range(6)]
-    found: dict[str, httpx.Response] = {}
-    async with httpx.AsyncClient(trust_env=False, timeout=30) as browser:
+    found: dict[str, httpx2.Response] = {}
+    async with httpx2.AsyncClient(trust_env=False, timeout=30) as browser:
 
         async def answer(name: str) -> None:
             found[name] = await browser.post(await address(deployment, "race", key, name), data={"0": "1"})
@@ -282,7 +282,7 @@ async def test_a_question_that_is_withdrawn_takes_no_answer(deployment: Deployme
     _, url = await asked(deployment, "gone", question="Still?")
     await client.post("/runs/gone/cancel", json={}, params={"wait_s": 20})
     await client.get("/runs/gone/result", params={"wait_s": 20})
-    async with httpx.AsyncClient(trust_env=False) as browser:
+    async with httpx2.AsyncClient(trust_env=False) as browser:
         page = await browser.post(url, data={"0": "yes"})
     assert (page.status_code, "withdrawn" in text_of(page)) == (410, True)
     assert (await answers(deployment, "gone"))[0] == []
@@ -304,7 +304,7 @@ async def test_what_is_no_link_opens_nothing(deployment: Deployment) -> None:
         good + "x" * 3_000,
         await Links(connection.log, "other").made("one", KEY, "ada", now()),
     ]
-    async with httpx.AsyncClient(trust_env=False) as browser:
+    async with httpx2.AsyncClient(trust_env=False) as browser:
         for link in bad:
             page = await browser.get(str(client.base_url.copy_with(path=f"/answer/{link}")))
             assert page.status_code == 404, link
@@ -321,7 +321,7 @@ async def test_what_is_no_link_opens_nothing(deployment: Deployment) -> None:
 
 async def test_an_answer_that_is_too_large_is_refused(deployment: Deployment) -> None:
     _, url = await asked(deployment, "large", question="What?")
-    async with httpx.AsyncClient(trust_env=False) as browser:
+    async with httpx2.AsyncClient(trust_env=False) as browser:
         assert (await browser.post(url, data={"0": "x" * 300_000})).status_code == 413
         assert (await browser.post(url, data={"0": "a <b> c"})).status_code == 200
     given, _ = await answers(deployment, "large")
@@ -330,7 +330,7 @@ async def test_an_answer_that_is_too_large_is_refused(deployment: Deployment) ->
 
 async def test_what_is_no_whole_form_answers_nothing(deployment: Deployment) -> None:
     _, url = await asked(deployment, "part", question="What?")
-    async with httpx.AsyncClient(trust_env=False) as browser:
+    async with httpx2.AsyncClient(trust_env=False) as browser:
         for body, kind, status in (
             (b'{"0": "yes"}', "application/json", 415),
             (b"--x\r\n", "multipart/form-data; boundary=x", 415),
@@ -340,7 +340,7 @@ async def test_what_is_no_whole_form_answers_nothing(deployment: Deployment) -> 
             page = await browser.post(url, content=body, headers={"content-type": kind})
             assert page.status_code == status, body
         # Somebody who goes away in the middle of the answer:.
-        address = httpx.URL(url)
+        address = httpx2.URL(url)
         async with await anyio.connect_tcp(address.host, address.port or 80) as gone:
             head = f"POST {address.path} HTTP/1.1\r\nhost: x\r\ncontent-type: {FORM}\r\ncontent-length: 99\r\n\r\n"
             await gone.send(head.encode() + b"0=ye")

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from callboard.bus.log.payloads import INLINE_BYTES_MAX
 from callboard.bus.nats.cooling import cool_runs
@@ -29,7 +29,7 @@ OF_MANY = [
 OTHERS = ["/diff?left=one&right=two", "/questions?run_id=one", "/questions/closed?run_id=one"]
 
 
-async def addresses(client: httpx.AsyncClient, run: str) -> list[str]:
+async def addresses(client: httpx2.AsyncClient, run: str) -> list[str]:
     """The address of everything that can be read of a run. A new route with other parameters fails here."""
     page = (await client.get(f"/runs/{run}/events", params={"limit": 1000})).json()
     events = [one["event"] for one in page["events"]]
@@ -49,7 +49,7 @@ async def addresses(client: httpx.AsyncClient, run: str) -> list[str]:
     return found
 
 
-async def answers(client: httpx.AsyncClient, paths: list[str]) -> dict[str, tuple[int, str]]:
+async def answers(client: httpx2.AsyncClient, paths: list[str]) -> dict[str, tuple[int, str]]:
     got = {path: await client.get(path) for path in paths}
     return {path: (one.status_code, one.text) for path, one in got.items()}
 
@@ -95,7 +95,7 @@ def without_sequence(text: str) -> Any:
     return found
 
 
-async def fork(client: httpx.AsyncClient, run: str, name: str) -> list[tuple[int, str]]:
+async def fork(client: httpx2.AsyncClient, run: str, name: str) -> list[tuple[int, str]]:
     """Fork a run at its second node, wait for the end, and return the events of the fork."""
     made = await client.post(f"/runs/{run}/fork", json={"from": "b", "start": {"run_id": name}})
     assert made.status_code == 202, made.text

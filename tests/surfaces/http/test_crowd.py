@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx
+import httpx2
 import pytest
 from anyio import to_thread
 from starlette.types import Scope
@@ -41,7 +41,7 @@ def start(run: str, output: Any = 1) -> dict[str, Any]:
     return {"definition": {"source": json.dumps(flow({"r": returned(output)}))}, "run_id": run}
 
 
-def follow(client: httpx.AsyncClient, query: str, window: int | None = None) -> socket.socket:
+def follow(client: httpx2.AsyncClient, query: str, window: int | None = None) -> socket.socket:
     """Follow over a connection of one's own, whose receiver is to keep only so many bytes."""
     found = socket.socket()
     if window is not None:
@@ -91,7 +91,7 @@ async def test_as_many_follow_as_may_and_the_next_is_told_so(tmp_path: Path) -> 
         assert await again(client) == b": live\n\n"
 
 
-async def again(client: httpx.AsyncClient) -> bytes:
+async def again(client: httpx2.AsyncClient) -> bytes:
     """Follow as soon as there is room; return what comes first."""
     with anyio.fail_after(PATIENCE_S):
         while True:
@@ -181,7 +181,7 @@ async def test_of_starts_and_readers_nothing_is_lost_when_a_server_dies(
     with ExitStack() as stack:
         standing = await to_thread.run_sync(Standing, Place(tmp_path), stack)
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        async with httpx.AsyncClient(
+        async with httpx2.AsyncClient(
             base_url=standing.url, headers=headers, timeout=PATIENCE_S, trust_env=False
         ) as client:
             ended: list[tuple[int, str]] = []
@@ -212,10 +212,10 @@ async def test_of_starts_and_readers_nothing_is_lost_when_a_server_dies(
             assert (await begun(client, acknowledged[0]))["duplicate"]
 
 
-async def begun(client: httpx.AsyncClient, run: str) -> dict[str, Any]:
+async def begun(client: httpx2.AsyncClient, run: str) -> dict[str, Any]:
     """Start a run, again and again under the same key, until that is acknowledged."""
     while True:
-        with suppress(httpx.TransportError):
+        with suppress(httpx2.TransportError):
             answer = await client.post("/runs", json=start(run), headers={"Idempotency-Key": run})
             if answer.status_code == 202:
                 return answer.json()
@@ -223,11 +223,11 @@ async def begun(client: httpx.AsyncClient, run: str) -> dict[str, Any]:
         await anyio.sleep(0.05)
 
 
-async def all_ends(client: httpx.AsyncClient) -> AsyncGenerator[tuple[int, str]]:
+async def all_ends(client: httpx2.AsyncClient) -> AsyncGenerator[tuple[int, str]]:
     """Follow the ends of runs, as browsers do: whoever is cut off comes back with what it has seen."""
     last = 0
     while True:
-        with suppress(httpx.TransportError):
+        with suppress(httpx2.TransportError):
             async with client.stream(
                 "GET", "/live", params={"type": "run.end"}, headers={"Last-Event-ID": str(last)}
             ) as answer:
@@ -243,7 +243,7 @@ async def all_ends(client: httpx.AsyncClient) -> AsyncGenerator[tuple[int, str]]
 
 async def test_whoever_still_waits_when_it_stops_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "ANSWER_WAIT_S", 0.0)
-    asked, answers = anyio.Event(), list[httpx.Response]()
+    asked, answers = anyio.Event(), list[httpx2.Response]()
 
     async def never(scope: Scope, *_: Any) -> None:
         if scope["type"] == "http":
@@ -251,7 +251,10 @@ async def test_whoever_still_waits_when_it_stops_is_told_so(monkeypatch: pytest.
             await anyio.sleep_forever()
 
     with listening("127.0.0.1", 0, "http") as bound:
-        async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as client, anyio.create_task_group() as tasks:
+        async with (
+            httpx2.AsyncClient(timeout=PATIENCE_S, trust_env=False) as client,
+            anyio.create_task_group() as tasks,
+        ):
 
             async def ask() -> None:
                 answers.append(await client.get(url_of(bound)))

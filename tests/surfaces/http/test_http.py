@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx
+import httpx2
 import pytest
 from jsonschema import Draft202012Validator
 
@@ -38,24 +38,24 @@ LONG = {**ONE, "script": {"turns": {"a": [{"text": "late", "delay_ms": 600_000}]
 
 
 @pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+async def client(tmp_path: Path) -> AsyncIterator[httpx2.AsyncClient]:
     async with served(tmp_path) as (found, _):
         yield found
 
 
-def root(client: httpx.AsyncClient, path: str) -> str:
+def root(client: httpx2.AsyncClient, path: str) -> str:
     """A path of the whole address, beyond the tenant."""
     return str(client.base_url.copy_with(path=path))
 
 
-def code_of(response: httpx.Response) -> tuple[int, str]:
+def code_of(response: httpx2.Response) -> tuple[int, str]:
     return response.status_code, response.json()["error"]["code"]
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_run_from_its_start_to_its_end(client: httpx.AsyncClient) -> None:
+async def test_a_run_from_its_start_to_its_end(client: httpx2.AsyncClient) -> None:
     span = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=1"}
     started = await client.post("/runs", json=ONE, headers={"Idempotency-Key": "one", **span})
     assert (started.status_code, started.json()) == (202, {"status": "accepted", "run_id": "one"})
@@ -82,7 +82,7 @@ async def test_a_run_from_its_start_to_its_end(client: httpx.AsyncClient) -> Non
     assert code_of(await client.get("/runs/one/state")) == (400, "state.none")
 
 
-async def test_a_run_is_told_and_says_what_it_makes_of_it(client: httpx.AsyncClient) -> None:
+async def test_a_run_is_told_and_says_what_it_makes_of_it(client: httpx2.AsyncClient) -> None:
     run = (await client.post("/runs", json=LONG)).json()["run_id"]
     assert code_of(await client.get(f"/runs/{run}/result")) == (409, "run.not_ended")
     told = await client.post(
@@ -95,13 +95,13 @@ async def test_a_run_is_told_and_says_what_it_makes_of_it(client: httpx.AsyncCli
     assert code_of(await client.post(f"/runs/{run}/cancel", json={"x": 1})) == (400, "tell.refused")
 
 
-async def test_a_start_that_is_refused_is_told_whole(client: httpx.AsyncClient) -> None:
+async def test_a_start_that_is_refused_is_told_whole(client: httpx2.AsyncClient) -> None:
     refused = await client.post("/runs", json={**ONE, "input": 1, "more": 1, "run_id": 7})
     assert code_of(refused) == (400, "start.refused")
     assert {one["where"] for one in refused.json()["error"]["problems"]} >= {"more", "run_id"}
 
 
-async def test_of_many_starts_at_once_none_is_lost(client: httpx.AsyncClient) -> None:
+async def test_of_many_starts_at_once_none_is_lost(client: httpx2.AsyncClient) -> None:
     source = json.dumps(flow({"r": returned(1)}))
     verdicts: dict[str, int] = {}
 
@@ -121,7 +121,7 @@ async def test_of_many_starts_at_once_none_is_lost(client: httpx.AsyncClient) ->
 # -- definitions, schedules -------------------------------------------------------------------------------------------
 
 
-async def test_definitions_are_registered_looked_up_and_rolled_back(client: httpx.AsyncClient) -> None:
+async def test_definitions_are_registered_looked_up_and_rolled_back(client: httpx2.AsyncClient) -> None:
     for title in ("One", "Two"):
         source = json.dumps(workflow({"a": {"name": title}}, []))
         assert (await client.post("/definitions", json={"name": "desk", "source": source})).status_code == 200
@@ -135,7 +135,7 @@ async def test_definitions_are_registered_looked_up_and_rolled_back(client: http
     assert code_of(await client.get("/definitions/nix")) == (404, "definition.unknown")
 
 
-async def test_schedules_are_added_changed_and_removed(client: httpx.AsyncClient) -> None:
+async def test_schedules_are_added_changed_and_removed(client: httpx2.AsyncClient) -> None:
     wanted = {"name": "daily", "when": {"cron": "0 9 * * *", "timezone": "Europe/Berlin"}, "start": ONE}
     assert (await client.post("/schedules", json=wanted)).json()["when"] == "0 9 * * * Europe/Berlin"
     assert (await client.post("/schedules/daily/pause")).json()["paused"]
@@ -149,7 +149,7 @@ async def test_schedules_are_added_changed_and_removed(client: httpx.AsyncClient
 # -- live -------------------------------------------------------------------------------------------------------------
 
 
-async def heard(client: httpx.AsyncClient, count: int, last: int | None = None, **query: Any) -> list[tuple[int, str]]:
+async def heard(client: httpx2.AsyncClient, count: int, last: int | None = None, **query: Any) -> list[tuple[int, str]]:
     """Follow until so many events have come; return their ids and types."""
     headers = {"Last-Event-ID": str(last)} if last is not None else {}
     found: list[tuple[int, str]] = []
@@ -167,7 +167,7 @@ async def heard(client: httpx.AsyncClient, count: int, last: int | None = None, 
     return found
 
 
-async def test_events_are_told_as_they_come_and_from_where_one_was(client: httpx.AsyncClient) -> None:
+async def test_events_are_told_as_they_come_and_from_where_one_was(client: httpx2.AsyncClient) -> None:
     await client.post("/runs", json=ONE, headers={"Idempotency-Key": "one"})
     await client.get("/runs/one/result", params={"wait_s": PATIENCE_S})
     whole = (await client.get("/runs/one/events")).json()["events"]
@@ -188,7 +188,7 @@ async def test_events_are_told_as_they_come_and_from_where_one_was(client: httpx
         assert int(begun[2].removeprefix("id: ")) >= expected[-1][0]
 
 
-async def test_topics_are_told_together_each_event_once(client: httpx.AsyncClient) -> None:
+async def test_topics_are_told_together_each_event_once(client: httpx2.AsyncClient) -> None:
     for run in ("one", "two"):
         await client.post("/runs", json=SAID, headers={"Idempotency-Key": run})
         await client.get(f"/runs/{run}/result", params={"wait_s": PATIENCE_S})
@@ -212,7 +212,7 @@ async def test_what_models_say_stands_between_the_events(tmp_path: Path) -> None
         await _say_between(client, connection)
 
 
-async def _say_between(client: httpx.AsyncClient, connection: Connection) -> None:
+async def _say_between(client: httpx2.AsyncClient, connection: Connection) -> None:
     said = connection.log.subjects.live(RunRef("acme", "one"), "w", "model.delta")
     async with client.stream("GET", "/live", params={"topics": "run:one"}) as response:
         lines = response.aiter_lines()
@@ -231,7 +231,7 @@ async def _say_between(client: httpx.AsyncClient, connection: Connection) -> Non
     assert "".join(piece["text"] for piece in pieces) == "Hello!"
 
 
-async def test_whoever_only_asks_what_there_is_follows_nothing(client: httpx.AsyncClient) -> None:
+async def test_whoever_only_asks_what_there_is_follows_nothing(client: httpx2.AsyncClient) -> None:
     with anyio.fail_after(PATIENCE_S):
         response = await client.head("/live")
     assert (response.status_code, response.headers["content-type"].partition(";")[0]) == (200, live.MEDIA_TYPE)
@@ -247,7 +247,7 @@ async def test_whoever_only_asks_what_there_is_follows_nothing(client: httpx.Asy
         *({"type": type} for type in ("run..end", "run end", ">.end", "run.>.x", "r*n", "run.end." * 40)),
     ],
 )
-async def test_what_cannot_be_followed_is_told(client: httpx.AsyncClient, query: dict[str, str]) -> None:
+async def test_what_cannot_be_followed_is_told(client: httpx2.AsyncClient, query: dict[str, str]) -> None:
     assert code_of(await client.get("/live", params=query)) == (400, "api.malformed")
 
 
@@ -283,12 +283,12 @@ async def test_what_cannot_be_followed_is_told(client: httpx.AsyncClient, query:
     ],
 )
 async def test_what_is_refused_says_why(
-    client: httpx.AsyncClient, method: str, path: str, more: dict[str, Any], expected: tuple[int, str]
+    client: httpx2.AsyncClient, method: str, path: str, more: dict[str, Any], expected: tuple[int, str]
 ) -> None:
     assert code_of(await client.request(method, path, **more)) == expected
 
 
-async def test_a_method_that_is_not_taken_is_told_which_are(client: httpx.AsyncClient) -> None:
+async def test_a_method_that_is_not_taken_is_told_which_are(client: httpx2.AsyncClient) -> None:
     for method, path, allow in (
         ("PUT", "/runs", "GET, HEAD, POST"),
         ("DELETE", "/runs/nix", "GET, HEAD"),
@@ -299,13 +299,13 @@ async def test_a_method_that_is_not_taken_is_told_which_are(client: httpx.AsyncC
         assert (refused.status_code, refused.headers["allow"]) == (405, allow), (method, path)
 
 
-async def test_another_tenant_is_not_served(client: httpx.AsyncClient) -> None:
+async def test_another_tenant_is_not_served(client: httpx2.AsyncClient) -> None:
     for path in ("/api/other/runs", "/api/other/live"):
         assert code_of(await client.get(root(client, path))) == (404, "http.tenant")
 
 
 async def test_a_body_without_end_is_not_read_to_its_end(
-    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "START_BYTES_MAX", 1_000)
     assert code_of(await client.post("/runs", json={"input": "x" * 2_000})) == (413, "http.too_large")
@@ -404,7 +404,7 @@ def test_the_document_has_every_route_with_what_it_takes() -> None:
     Draft202012Validator.check_schema({"$defs": document()["components"]["schemas"]})
 
 
-async def test_answers_are_as_the_document_says(client: httpx.AsyncClient) -> None:
+async def test_answers_are_as_the_document_says(client: httpx2.AsyncClient) -> None:
     whole = (await client.get(root(client, "/openapi.json"))).json()
     assert whole == json.loads(json.dumps(document()))
     await client.post("/runs", json=ONE, headers={"Idempotency-Key": "one"})
@@ -433,7 +433,7 @@ def test_it_stands_beside_up_until_it_is_told_to_stop(tmp_path: Path) -> None:
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"]
         assert url.endswith("/api/default")
-        assert httpx.get(f"{url}/runs", trust_env=False).json() == {"runs": [], "more": False, "sequence": 0}
+        assert httpx2.get(f"{url}/runs", trust_env=False).json() == {"runs": [], "more": False, "sequence": 0}
         process.terminate()
         process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0
@@ -444,7 +444,7 @@ def test_told_to_stop_it_lets_its_readers_go(tmp_path: Path) -> None:
     with place.up(), place.process("http", "--json", "--listen", "127.0.0.1:0") as process:
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"]
-        with httpx.stream("GET", f"{url}/live", timeout=PATIENCE_S, trust_env=False) as reader:
+        with httpx2.stream("GET", f"{url}/live", timeout=PATIENCE_S, trust_env=False) as reader:
             lines = reader.iter_lines()
             assert (next(lines), next(lines)) == (": live", "")
             assert next(lines).startswith("id: ")

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from anyio import to_thread
 from hypothesis import HealthCheck, Phase, given, settings
@@ -28,7 +28,7 @@ KNOWN: dict[str, Any] = {
 
 
 @pytest.fixture
-async def client(tmp_path: Any) -> AsyncIterator[httpx.AsyncClient]:
+async def client(tmp_path: Any) -> AsyncIterator[httpx2.AsyncClient]:
     async with served(tmp_path) as (found, _):
         for run in ("one", "two"):
             await found.post("/runs", json=ONE, headers={"Idempotency-Key": run})
@@ -38,7 +38,7 @@ async def client(tmp_path: Any) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest.fixture(params=["/openapi.json", "/v2/openapi.json"])
-async def whole(client: httpx.AsyncClient, request: pytest.FixtureRequest) -> dict[str, Any]:
+async def whole(client: httpx2.AsyncClient, request: pytest.FixtureRequest) -> dict[str, Any]:
     return leading((await client.get(root(client, request.param))).json())
 
 
@@ -53,7 +53,7 @@ def leading(found: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("allowed", [True, False], ids=["allowed", "not allowed"])
-async def test_no_request_breaks_it(client: httpx.AsyncClient, whole: dict[str, Any], allowed: bool) -> None:
+async def test_no_request_breaks_it(client: httpx2.AsyncClient, whole: dict[str, Any], allowed: bool) -> None:
     operations = [
         (f"{method.upper()} {path}", operation)
         for path, methods in whole["paths"].items()
@@ -108,7 +108,7 @@ def ask(requests: Any, root: str, *, without_end: bool) -> None:
 
 def begin(request: dict[str, Any]) -> None:
     """Begin to read an answer that has no end."""
-    with httpx.stream(
+    with httpx2.stream(
         request["method"],
         request["url"],
         params=request["params"],

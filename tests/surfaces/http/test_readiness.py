@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
-import httpx
+import httpx2
 import pytest
 
 from callboard.service.client.connection import Connection
@@ -34,7 +34,7 @@ async def test_requests_do_not_wait_for_a_log_that_does_not_answer(
 ) -> None:
     monkeypatch.setattr(http_server, "LOG_WAIT_S", 0.1)
     monkeypatch.setattr(http_server, "LOG_POLL_S", 0.05)
-    answers: dict[str, httpx.Response] = {}
+    answers: dict[str, httpx2.Response] = {}
     async with served(tmp_path) as (client, connection):
         base = str(client.base_url).removesuffix("/api/acme/")
 

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 import anyio
-import httpx
+import httpx2
 import msgspec
 import pytest
 from jsonschema import Draft202012Validator
@@ -40,7 +40,7 @@ from tests.support.http_application import PATIENCE_S, served
 from tests.support.page_stage import put
 from tests.support.workflows import document as workflow
 
-Deployment = tuple[httpx.AsyncClient, Connection]
+Deployment = tuple[httpx2.AsyncClient, Connection]
 
 
 def asking(**question: Any) -> dict[str, Any]:
@@ -68,11 +68,11 @@ async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
 
 
 @pytest.fixture
-def client(deployment: Deployment) -> httpx.AsyncClient:
+def client(deployment: Deployment) -> httpx2.AsyncClient:
     return deployment[0]
 
 
-async def got(client: httpx.AsyncClient, path: str, **query: Any) -> Any:
+async def got(client: httpx2.AsyncClient, path: str, **query: Any) -> Any:
     response = await client.get(path, params=query)
     assert response.status_code == 200, response.text
     return response.json()
@@ -149,15 +149,15 @@ async def two(deployment: Deployment, turns: list[ModelTurn]) -> str:
     return "two"
 
 
-async def events_page(client: httpx.AsyncClient, run: str) -> list[dict[str, Any]]:
+async def events_page(client: httpx2.AsyncClient, run: str) -> list[dict[str, Any]]:
     return (await got(client, f"/runs/{run}/events", limit=1000))["events"]
 
 
-async def events_of(client: httpx.AsyncClient, run: str) -> list[dict[str, Any]]:
+async def events_of(client: httpx2.AsyncClient, run: str) -> list[dict[str, Any]]:
     return [one["event"] for one in await events_page(client, run)]
 
 
-async def test_the_geometry_of_a_run(client: httpx.AsyncClient, two: str) -> None:
+async def test_the_geometry_of_a_run(client: httpx2.AsyncClient, two: str) -> None:
     found = await got(client, f"/runs/{two}/graph")
     assert [node["id"] for node in found["nodes"]] == ["a", "b"]
     assert [(edge["from"], edge["to"]) for edge in found["edges"]] == [("a", "b"), ("", "a"), ("b", "")]
@@ -171,7 +171,7 @@ async def test_the_geometry_of_a_run(client: httpx.AsyncClient, two: str) -> Non
     assert (await client.get(f"/runs/{two}/graph", params={"direction": "UP"})).status_code == 400
 
 
-async def test_the_index_comes_in_pieces(client: httpx.AsyncClient, two: str) -> None:
+async def test_the_index_comes_in_pieces(client: httpx2.AsyncClient, two: str) -> None:
     events = await events_of(client, two)
     whole = await got(client, f"/runs/{two}/index")
     assert (whole["count"], whole["last"], whole["more"], whole["ended"]) == (len(events), len(events), False, True)
@@ -233,7 +233,7 @@ async def test_the_index_says_where_a_run_comes_from_and_what_it_came_to(
     assert (first["origin"], first["ending"]) == (origin, None)
 
 
-async def test_how_a_run_stood_behind_an_event(client: httpx.AsyncClient, two: str) -> None:
+async def test_how_a_run_stood_behind_an_event(client: httpx2.AsyncClient, two: str) -> None:
     events = await events_of(client, two)
     entered = next(event["n"] for event in events if event["type"] == "node.enter" and event["path"] == "b")
     found = await got(client, f"/runs/{two}/at/{entered}")
@@ -266,7 +266,7 @@ async def test_failures_are_counted_as_far_as_the_run_has_come(deployment: Deplo
     assert await got(client, f"/runs/{log.run}/failures") == {"ended_at": n, "steps": steps}
 
 
-async def test_a_replay_says_what_the_interpreter_waits_for(client: httpx.AsyncClient, two: str) -> None:
+async def test_a_replay_says_what_the_interpreter_waits_for(client: httpx2.AsyncClient, two: str) -> None:
     events = await events_of(client, two)
     call = next(event for event in events if event["type"] == "model.call" and event["path"] == "b")
     found = await got(client, f"/runs/{two}/replay/{call['n']}")
@@ -297,7 +297,7 @@ async def test_the_stacks_of_a_workflow_in_python_are_read_at_an_event(deploymen
     assert (await client.post("/runs/triaged/kill", json={})).status_code == 202
 
 
-async def test_a_run_without_code_has_no_stacks(client: httpx.AsyncClient, two: str) -> None:
+async def test_a_run_without_code_has_no_stacks(client: httpx2.AsyncClient, two: str) -> None:
     refused = await client.get(f"/runs/{two}/stacks/3")
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "debug.no_code")
 
@@ -340,7 +340,7 @@ async def test_a_place_is_the_number_of_an_event_also_behind_one_that_cannot_be_
 
 
 async def test_what_a_model_saw_is_what_it_was_asked(
-    client: httpx.AsyncClient, two: str, turns: list[ModelTurn]
+    client: httpx2.AsyncClient, two: str, turns: list[ModelTurn]
 ) -> None:
     asked = [turn for turn in turns if turn.path in ("a", "b")]
     assert len(asked) == 2
@@ -353,7 +353,7 @@ async def test_what_a_model_saw_is_what_it_was_asked(
         assert (await client.get(f"/runs/{two}/seen/{quote(key)}")).json()["error"]["code"] == "replay.no_call"
 
 
-async def test_a_large_value_is_handed_out(client: httpx.AsyncClient, two: str) -> None:
+async def test_a_large_value_is_handed_out(client: httpx2.AsyncClient, two: str) -> None:
     blobs = [digest for event in await events_of(client, two) for digest in event.get("blobs", [])]
     assert blobs
     assert "x" * 300_000 in json.dumps(await got(client, f"/runs/{two}/blob/{blobs[0]}"))
@@ -361,7 +361,7 @@ async def test_a_large_value_is_handed_out(client: httpx.AsyncClient, two: str) 
         assert (await client.get(f"/runs/{two}/blob/{digest}")).status_code == 404
 
 
-async def test_a_run_as_files(client: httpx.AsyncClient, two: str) -> None:
+async def test_a_run_as_files(client: httpx2.AsyncClient, two: str) -> None:
     lines = (await client.get(f"/runs/{two}/export.jsonl")).text.splitlines()
     assert [json.loads(line)["n"] for line in lines] == list(range(1, len(lines) + 1))
     assert "x" * 300_000 in lines[-1]
@@ -372,7 +372,7 @@ async def test_a_run_as_files(client: httpx.AsyncClient, two: str) -> None:
     assert drawing.text.startswith("<svg")
 
 
-async def test_large_answers_are_compressed(client: httpx.AsyncClient, two: str) -> None:
+async def test_large_answers_are_compressed(client: httpx2.AsyncClient, two: str) -> None:
     plain = await client.get(f"/runs/{two}/export.jsonl", headers={"Accept-Encoding": "identity"})
     packed = await client.get(f"/runs/{two}/export.jsonl", headers={"Accept-Encoding": "gzip"})
     assert packed.headers["content-encoding"] == "gzip"
@@ -381,7 +381,7 @@ async def test_large_answers_are_compressed(client: httpx.AsyncClient, two: str)
 
 
 @pytest.mark.parametrize("path", ["graph", "index", "at/1", "failures", "replay/1", "stacks/1", "seen/a", "export.svg"])
-async def test_of_a_run_that_is_none_there_is_nothing(client: httpx.AsyncClient, path: str) -> None:
+async def test_of_a_run_that_is_none_there_is_nothing(client: httpx2.AsyncClient, path: str) -> None:
     response = await client.get(f"/runs/nix/{path}")
     assert (response.status_code, response.json()["error"]["code"]) == (404, "run.unknown")
 
@@ -389,7 +389,7 @@ async def test_of_a_run_that_is_none_there_is_nothing(client: httpx.AsyncClient,
 NOT_OF_EVERY_RUN = ("state", "blob", "stacks")
 
 
-async def test_answers_are_as_the_document_says(client: httpx.AsyncClient, two: str) -> None:
+async def test_answers_are_as_the_document_says(client: httpx2.AsyncClient, two: str) -> None:
     whole = document()
     events = await events_of(client, two)
     call = next(event["key"] for event in events if event["type"] == "model.call")
@@ -414,11 +414,11 @@ async def test_answers_are_as_the_document_says(client: httpx.AsyncClient, two: 
 # -- the list of runs -------------------------------------------------------------------------------------------------
 
 
-async def runs(client: httpx.AsyncClient, **query: Any) -> list[str]:
+async def runs(client: httpx2.AsyncClient, **query: Any) -> list[str]:
     return [row["run"] for row in (await got(client, "/runs", **query))["runs"]]
 
 
-async def test_the_list_is_searched(client: httpx.AsyncClient, two: str) -> None:
+async def test_the_list_is_searched(client: httpx2.AsyncClient, two: str) -> None:
     (row,) = (await got(client, "/runs", q="TWO"))["runs"]
     assert (row["status"], row["run"]) == ("completed", two)
     assert row["duration_s"] >= 0
@@ -433,7 +433,7 @@ async def test_the_list_is_searched(client: httpx.AsyncClient, two: str) -> None
     assert (await client.get("/runs", params={"before": "nix"})).status_code == 404
 
 
-async def test_two_runs_are_compared(client: httpx.AsyncClient, two: str) -> None:
+async def test_two_runs_are_compared(client: httpx2.AsyncClient, two: str) -> None:
     other = {**TWO, "run_id": "other", "script": {"turns": {"a": [{"data": {"found": 4}}], "b": [{"text": "y"}]}}}
     assert (await client.post("/runs", json=other)).status_code == 202
     await got(client, "/runs/other/result", wait_s=PATIENCE_S)

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import anyio
-import httpx
+import httpx2
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
@@ -33,7 +33,7 @@ HOOK = "https://hooks.slack.com/actions/T1/1"
 class Desk:
     """The buttons of a tenant, and what Slack is told."""
 
-    def __init__(self, connection: Connection, tasks: Any, runs: httpx.AsyncClient) -> None:
+    def __init__(self, connection: Connection, tasks: Any, runs: httpx2.AsyncClient) -> None:
         operations = Operations(connection.log, Definitions(), Listings(connection.log, tasks)).operations()
         self.connection = connection
         self.runs = runs
@@ -46,13 +46,13 @@ class Desk:
         )
         none = SlackButtons("acme", Answering(connection.log, "acme", operations), sender_secrets({}), self._reply)
         routes = [Route(PATH, buttons.take, methods=["POST"]), Route("/none/{tenant}", none.take, methods=["POST"])]
-        transport = httpx.ASGITransport(Starlette(routes=routes))
-        self.client = httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=PATIENCE_S)
+        transport = httpx2.ASGITransport(Starlette(routes=routes))
+        self.client = httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=PATIENCE_S)
 
     async def _reply(self, url: str, message: dict[str, Any]) -> None:
         self.told.append((url, message))
 
-    async def press(self, value: str, user: str = "ada", path: str = "/slack/acme", **more: Any) -> httpx.Response:
+    async def press(self, value: str, user: str = "ada", path: str = "/slack/acme", **more: Any) -> httpx2.Response:
         pressed = {"type": "block_actions", "actions": [{"value": value}], "user": {"username": user}}
         body = urlencode({"payload": json.dumps({**pressed, "response_url": HOOK, **more})}).encode()
         return await self.client.post(path, content=body, headers=of_slack(body, at=int(time.time())))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx
+import httpx2
 import pytest
 
 from callboard.bus.commands import Registration
@@ -157,7 +157,7 @@ SECRETS = {f"desk/{name}": [SECRET] for name in ("hook", "named", "pushed", "sai
 
 
 @pytest.fixture(scope="module")
-async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[httpx.AsyncClient, Connection]]:
+async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[httpx2.AsyncClient, Connection]]:
     """A worker, and the application of a desk that is registered, without a socket."""
     home = tmp_path_factory.mktemp("desk")
     flags = {"data_dir": home, "sync": "1s", "tenant": "acme", "partitions": 2}
@@ -169,14 +169,16 @@ async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[
             access=Access(open=True),
             secrets=sender_secrets(SECRETS, Credentials(connection.log, "acme"), lambda: KEYRING),
         )
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost/in/acme/desk") as client:
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost/in/acme/desk") as client:
             wanted = Registration(source=json.dumps(DESK), name="desk")
             assert isinstance(await register(connection.log, Definitions(), "acme", wanted), Registered)
             yield client, connection
 
 
-async def sent(client: httpx.AsyncClient, path: str, body: Any, headers: dict[str, str], **more: Any) -> httpx.Response:
+async def sent(
+    client: httpx2.AsyncClient, path: str, body: Any, headers: dict[str, str], **more: Any
+) -> httpx2.Response:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     kind = {"content-type": "application/json"}
     return await client.request(more.pop("method", "POST"), path, content=data, headers=kind | headers, **more)
@@ -197,7 +199,7 @@ def signed(body: Any, **more: Any) -> dict[str, str]:
     return standard(json.dumps(body).encode(), at=int(time.time()), **more)
 
 
-async def test_a_signed_request_becomes_one_run(desk: tuple[httpx.AsyncClient, Connection]) -> None:
+async def test_a_signed_request_becomes_one_run(desk: tuple[httpx2.AsyncClient, Connection]) -> None:
     client, connection = desk
     order = {"n": 2**60, "name": "Ada"}
     done = await sent(client, "/orders", order, signed(order), params={"q": "1"})
@@ -212,7 +214,7 @@ async def test_a_signed_request_becomes_one_run(desk: tuple[httpx.AsyncClient, C
     assert [event.type for event in events].count("run.accepted") == 1
 
 
-async def test_what_another_sender_calls_the_same_is_another_run(desk: tuple[httpx.AsyncClient, Connection]) -> None:
+async def test_what_another_sender_calls_the_same_is_another_run(desk: tuple[httpx2.AsyncClient, Connection]) -> None:
     client, connection = desk
     # The same document under a name of its own, and another trigger of it, each with senders of its own.
     wanted = Registration(source=json.dumps(DESK), name="branch")
@@ -225,7 +227,7 @@ async def test_what_another_sender_calls_the_same_is_another_run(desk: tuple[htt
         assert (await input_of(connection, f"{run}-7"))["body"] == {"n": body}
 
 
-async def test_what_does_not_prove_itself_begins_nothing(desk: tuple[httpx.AsyncClient, Connection]) -> None:
+async def test_what_does_not_prove_itself_begins_nothing(desk: tuple[httpx2.AsyncClient, Connection]) -> None:
     client, _ = desk
     forged = {**signed({"n": 1}), "webhook-id": "m-2"}
     rebound = {"host": "evil.org:8724", "origin": "http://evil.org:8724", "callboard-page": "1"}
@@ -262,7 +264,7 @@ async def test_what_does_not_prove_itself_begins_nothing(desk: tuple[httpx.Async
 
 
 async def test_a_trigger_that_asks_for_no_proof_takes_what_a_start_takes(
-    desk: tuple[httpx.AsyncClient, Connection],
+    desk: tuple[httpx2.AsyncClient, Connection],
 ) -> None:
     client, connection = desk
     done = await client.get("/open", params={"q": "1"}, headers={"idempotency-key": "k-1"})
@@ -270,12 +272,12 @@ async def test_a_trigger_that_asks_for_no_proof_takes_what_a_start_takes(
     assert (await input_of(connection, "desk-open-k-1"))["query_params"] == {"q": "1"}
     behind = http_app(connection.log, "acme", {}, access=Access("t0ken", open=True))
     base = "http://example.org/in/acme/desk"
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(behind), base_url=base) as other:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(behind), base_url=base) as other:
         assert (await other.get("/open")).status_code == 401
         assert (await other.get("/open", headers={"authorization": "Bearer t0ken"})).status_code == 202
 
 
-async def test_a_secret_may_be_kept_with_the_credentials(desk: tuple[httpx.AsyncClient, Connection]) -> None:
+async def test_a_secret_may_be_kept_with_the_credentials(desk: tuple[httpx2.AsyncClient, Connection]) -> None:
     client, connection = desk
     kept = Credentials(connection.log, "acme")
     now = dt.datetime.now(dt.UTC)
@@ -297,7 +299,7 @@ async def test_a_secret_may_be_kept_with_the_credentials(desk: tuple[httpx.Async
     assert (done.status_code, done.json()["error"]["code"]) == (403, "webhook.no_secret")
 
 
-async def test_what_is_secret_is_not_recorded(desk: tuple[httpx.AsyncClient, Connection]) -> None:
+async def test_what_is_secret_is_not_recorded(desk: tuple[httpx2.AsyncClient, Connection]) -> None:
     client, connection = desk
     headers = {"idempotency-key": "k-2", "cookie": f"a={SECRET}", "content-type": "application/x-www-form-urlencoded"}
     done = await client.post(
@@ -310,7 +312,7 @@ async def test_what_is_secret_is_not_recorded(desk: tuple[httpx.AsyncClient, Con
     assert SECRET not in "".join(repr(event) for event in await connection.client.events("desk-named-k-2"))
 
 
-async def test_github_and_slack_are_understood(desk: tuple[httpx.AsyncClient, Connection]) -> None:
+async def test_github_and_slack_are_understood(desk: tuple[httpx2.AsyncClient, Connection]) -> None:
     client, connection = desk
     body = json.dumps(PUSH).encode()
     github = {"x-github-event": "push", "x-github-delivery": "d-1"}
@@ -331,7 +333,7 @@ async def test_github_and_slack_are_understood(desk: tuple[httpx.AsyncClient, Co
 
 
 async def test_a_body_that_is_too_large_or_too_slow_is_refused(
-    desk: tuple[httpx.AsyncClient, Connection], monkeypatch: pytest.MonkeyPatch
+    desk: tuple[httpx2.AsyncClient, Connection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, _ = desk
     monkeypatch.setattr(webhooks, "START_BYTES_MAX", 10)
@@ -348,7 +350,7 @@ async def test_a_body_that_is_too_large_or_too_slow_is_refused(
 
 
 async def test_a_start_that_cannot_be_stored_is_not_acknowledged(
-    desk: tuple[httpx.AsyncClient, Connection], monkeypatch: pytest.MonkeyPatch
+    desk: tuple[httpx2.AsyncClient, Connection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, _ = desk
     monkeypatch.setattr(webhooks, "STORE_WAIT_S", 0.01)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 from mcp import Client, MCPError
-from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, Implementation, Request, RequestParams, Result
+from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult, Implementation, Request, RequestParams, Result
 from pydantic import ConfigDict
 
 from callboard.actors.tools.mcp_tasks import Tasks

@@ -12,14 +12,13 @@ from threading import Thread
 from typing import Any
 
 import anyio
-import httpx
 import httpx2
 import pytest
 from anyio import to_thread
 from mcp import Client, MCPError
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import ElicitRequestParams, ElicitResult
+from mcp.types import ElicitRequestParams, ElicitResult
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.nats.server.data_directory import running_url
@@ -374,7 +373,7 @@ def test_a_token_is_wanted_off_the_loopback() -> None:
 def identity_provider() -> Generator[tuple[str, Provider]]:
     """A provider whose keys are served at an address of the loopback."""
     provider = Provider()
-    keys = provider.answer(httpx.Request("GET", "http://127.0.0.1/keys")).content
+    keys = provider.answer(httpx2.Request("GET", "http://127.0.0.1/keys")).content
 
     class Keys(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

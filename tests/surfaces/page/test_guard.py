@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import anyio
-import httpx
+import httpx2
 import pytest
 from anyio.abc import TaskGroup
 from starlette.applications import Starlette
@@ -30,7 +30,7 @@ PLACES = {"tenant": "acme", "run_id": "nix", "name": "nix", "id": "nix", "sha256
 class Deployment(NamedTuple):
     """A server, and what it has to guard."""
 
-    client: httpx.AsyncClient
+    client: httpx2.AsyncClient
     connection: Connection
     routes: list[tuple[str, str]]
 

@@ -9,7 +9,7 @@ import subprocess
 from typing import Any
 
 import anyio
-import httpx
+import httpx2
 from playwright.async_api import Route, expect
 
 from callboard.bus.events import HumanAsked
@@ -283,7 +283,7 @@ async def test_what_is_started_twice_begins_once(stage: Stage) -> None:
     await expect(page.locator(".run-title")).to_be_visible()
     assert keys[0]
     assert keys == [keys[0]] * 2
-    assert httpx.URL(page.url).path.endswith(f"/runs/{keys[0]}")
+    assert httpx2.URL(page.url).path.endswith(f"/runs/{keys[0]}")
     await stage.kill(str(keys[0]))
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from urllib.parse import quote
 
 import anyio
-import httpx
+import httpx2
 import pytest
 from playwright.async_api import Page, Request, Route, expect
 
@@ -101,7 +101,7 @@ async def test_nothing_but_the_page_itself_is_asked_for(stage: Stage) -> None:
     hosts: set[str] = set()
 
     def note(request: Request) -> None:
-        hosts.add(httpx.URL(request.url).netloc.decode())
+        hosts.add(httpx2.URL(request.url).netloc.decode())
 
     page.on("request", note)
     await page.goto(stage.url())
@@ -324,7 +324,7 @@ async def test_reload_restores_what_was_looked_at(stage: Stage) -> None:
     await page.get_by_role("tab", name="Raw").click()
     await expect(page.get_by_text("payload", exact=True)).to_be_visible()
     before = page.url
-    assert {"at", "tab"} <= set(httpx.URL(before).params)
+    assert {"at", "tab"} <= set(httpx2.URL(before).params)
     await page.reload()
     await expect(page.get_by_role("tab", name="Raw")).to_have_attribute("aria-selected", "true")
     assert page.url == before
@@ -373,7 +373,7 @@ async def test_back_restores_what_was_looked_at(stage: Stage) -> None:
     await page.locator(".gnode .hit").nth(1).click()
     await expect(page.locator(".gnode.chosen")).to_have_count(1)
     left = page.url
-    assert {"at", "node", "tab"} <= set(httpx.URL(left).params)
+    assert {"at", "node", "tab"} <= set(httpx2.URL(left).params)
     chosen = await page.locator(".gnode.chosen").get_attribute("data-id")
     await page.get_by_role("link", name="Definitions").click()
     await expect(page.get_by_role("heading", name="Definitions")).to_be_visible()
@@ -491,7 +491,7 @@ async def test_a_server_that_was_gone_leaves_no_gap_and_no_duplicate(stage: Stag
     await expect(page.locator(".live .away")).to_be_visible()
     await stage.client.post("/runs/gone/resume", json={})
     await stage.client.get("/runs/gone/result", params={"wait_s": PATIENCE_S})
-    async with standing(stage, httpx.URL(url).port or 0):
+    async with standing(stage, httpx2.URL(url).port or 0):
         await expect(page.locator(".run-title .status")).to_contain_text("failed")
         whole = (await stage.client.get("/runs/gone/events", params={"limit": 1_000})).json()["events"]
         rows = await asked(page, "() => document.querySelector('cb-run').run.rows.map((row) => row.sequence)")
@@ -598,7 +598,7 @@ async def test_a_run_is_started_with_a_form_of_what_its_definition_wants(stage: 
     await page.get_by_label("Other members").fill('{"script": {"default": {"text": "ok"}}}')
     await page.get_by_role("button", name="Start").click()
     await expect(page.locator(".run-title")).to_be_visible()
-    run = httpx.URL(page.url).path.rpartition("/")[2]
+    run = httpx2.URL(page.url).path.rpartition("/")[2]
     accepted = (await stage.client.get(f"/runs/{run}/events", params={"limit": 1})).json()["events"][0]["event"]
     assert accepted["payload"]["start"]["input"] == {"service": EVIL, "severity": "high", "count": 3}
 
@@ -681,7 +681,7 @@ WATERFALL = """() => {
 
 def here(page: Page) -> str:
     """The run whose page it is."""
-    return httpx.URL(page.url).path.rpartition("/")[2]
+    return httpx2.URL(page.url).path.rpartition("/")[2]
 
 
 async def test_a_run_is_forked_where_one_looks_and_the_fork_is_told_whole(stage: Stage) -> None:
@@ -908,7 +908,7 @@ async def test_runs_are_picked_with_a_mouse(stage: Stage) -> None:
     await expect(page.get_by_text("2 runs selected")).to_be_visible()
     picked = [await box.is_checked() for box in await boxes.all()]
     assert picked == [True, False, True, False]
-    assert httpx.URL(page.url).path.endswith("/runs")
+    assert httpx2.URL(page.url).path.endswith("/runs")
     await page.get_by_role("button", name="Clear selection").click()
     await expect(page.get_by_role("button", name="Cancel…")).to_be_hidden()
 
@@ -1010,7 +1010,7 @@ async def test_views_are_saved_each_as_a_link(stage: Stage) -> None:
     await page.get_by_text("Views", exact=True).last.click()
     await page.get_by_role("link", name=EVIL).click()
     await expect(page.get_by_label("Find runs")).to_have_value("nobody")
-    assert dict(httpx.URL(page.url).params) == {"q": "nobody", "status": "failed"}
+    assert dict(httpx2.URL(page.url).params) == {"q": "nobody", "status": "failed"}
     await page.get_by_text("Views", exact=True).last.click()
     await page.get_by_role("button", name="Forget").click()
     await expect(page.get_by_role("link", name=EVIL)).to_have_count(0)

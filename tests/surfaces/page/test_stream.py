@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import anyio
-import httpx
+import httpx2
 from anyio import to_thread
 from playwright.async_api import Route, expect
 
@@ -264,7 +264,7 @@ async def test_what_comes_between_what_was_read_and_what_is_told_is_read(stage: 
     assert rows == [one["sequence"] for one in whole]
     # Behind its end nothing of it is followed; what went by before is told to nobody again.
     assert await asked(page, "() => document.querySelector('cb-run').unfollow === undefined")
-    begun = [httpx.URL(url).params.get("after") for url in asked_for]
+    begun = [httpx2.URL(url).params.get("after") for url in asked_for]
     assert all(one is None or int(one) >= before["sequence"] for one in begun)
 
 
@@ -350,7 +350,7 @@ async def test_an_event_that_cannot_be_read_is_told_once_and_all_others_are_show
     async def few(route: Route) -> None:
         """A few rows at once."""
         asked_for.append(route.request.url)
-        await route.continue_(url=str(httpx.URL(route.request.url).copy_merge_params({"limit": "2"})))
+        await route.continue_(url=str(httpx2.URL(route.request.url).copy_merge_params({"limit": "2"})))
 
     await page.route("**/gapped/index?*", few)
     await page.goto(stage.url("runs/gapped"))
