@@ -16,11 +16,9 @@ Anything else that a tenant publishes stays in its account. Users authenticate w
 contains public keys only.
 """
 
-import os
 import re
 from collections.abc import Iterable
 
-import nkeys
 from msgspec import Struct, field
 
 from callboard.bus.errors import OperatorError
@@ -43,7 +41,6 @@ ASKED = ("{prefix}.api.{tenant}.>",)
 HEARD = ("{prefix}.run.{tenant}.>", "{prefix}.live.{tenant}.>", "{prefix}.reject.{tenant}.>")
 """Subjects that a tenant may subscribe to."""
 
-_SEED_BYTES = 32
 _HEAD = re.compile(r"^# prefix (\S+), runtime (U[A-Z2-7]{55})$", re.MULTILINE)
 _TENANT = re.compile(r"^# tenant (\S+) (U[A-Z2-7]{55})$", re.MULTILINE)
 
@@ -129,12 +126,6 @@ def read(text: str, where: str) -> Accounts:
     if head is None:
         raise AccountsUnreadable(where)
     return Accounts(head[1], head[2], {name_of(found[1]): found[2] for found in _TENANT.finditer(text)})
-
-
-def new_user() -> tuple[str, str]:
-    """Create a user; return its seed, which is secret, and its public key."""
-    seed = nkeys.encode_seed(os.urandom(_SEED_BYTES), nkeys.PREFIX_BYTE_USER)
-    return seed.decode(), bytes(nkeys.from_seed(seed).public_key).decode()
 
 
 def _users(key: str) -> str:

@@ -8,6 +8,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import anyio
@@ -17,6 +18,8 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 from nats.protocol.parser import ERR_RE, PERMISSIONS_ERR
+
+from callboard.bus.nats import nkeys
 
 Act = Callable[[], None]
 
@@ -103,6 +106,17 @@ class Line(Client):
         await self._send_command(frame)
         if self._flush_queue.empty():
             await self._flush_pending()
+
+    def _setup_nkeys_connect(self) -> None:
+        """Sign with the seed, or with that of the credentials file, which is read at each connection."""
+        if self._nkeys_seed_str is not None:
+            key = nkeys.read_seed(self._nkeys_seed_str)
+            self._public_nkey = nkeys.public_key(key)
+            self._signature_cb = partial(nkeys.sign, key)
+        else:
+            file = str(self._user_credentials)
+            self._user_jwt_cb = lambda: bytearray(nkeys.read_credentials(file)[0].encode())
+            self._signature_cb = lambda nonce: nkeys.sign(nkeys.read_seed(nkeys.read_credentials(file)[1]), nonce)
 
     async def _process_err(self, err_msg: str) -> None:
         """Report a denied subject as the server spells it: the library hands errors on in lower case."""

@@ -287,8 +287,6 @@ async def _open(
             tls=credentials.tls(),  # pyright: ignore[reportArgumentType]  None is its default
             tls_hostname=credentials.tls_hostname,
         )
-    except ImportError as error:
-        raise CredentialsRefused(shown, "nkeys and credentials files need `pip install nkeys`") from error
     except CredentialsUnusable as error:
         raise CredentialsRefused(
             shown, str(error), "Correct the setting or the file.", "the credentials cannot be used"

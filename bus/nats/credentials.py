@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-CREDS_PARTS = ("BEGIN NATS USER JWT", "BEGIN USER NKEY SEED")
-"""Lines that a credentials file has. Without the first, the client library would read it without end."""
+from callboard.bus.nats import nkeys
 
 
 class CredentialsUnusable(Exception):
@@ -19,9 +18,8 @@ class CredentialsUnusable(Exception):
 class Credentials:
     """Credentials for the server. Each member is optional.
 
-    ``nkey_seed`` is the seed itself, ``creds_file`` a file with JWT and seed as ``nsc`` writes it; both need the
-    ``nkeys`` package. ``ca_file`` is the certificate authority of the server, ``cert_file`` and ``key_file`` are the
-    client's certificate and key.
+    ``nkey_seed`` is the seed itself, ``creds_file`` a file with JWT and seed as ``nsc`` writes it. ``ca_file`` is the
+    certificate authority of the server, ``cert_file`` and ``key_file`` are the client's certificate and key.
     """
 
     user: str | None = None
@@ -62,16 +60,21 @@ class Credentials:
         :raises CredentialsUnusable: if the file is missing or is not a credentials file, or the seed is not one
         """
         if self.creds_file:
-            _read("nats_creds", self.creds_file, *CREDS_PARTS)
+            _read("nats_creds", self.creds_file, nkeys.JWT_BEGIN, nkeys.SEED_BEGIN)
+            with _name_in_errors(f"the last part of the file of nats_creds ({self.creds_file})"):
+                nkeys.read_seed(nkeys.read_credentials(self.creds_file)[1])
         if self.nkey_seed is not None:
-            import nkeys
+            with _name_in_errors("nats_nkey_seed"):
+                nkeys.read_seed(self.nkey_seed)
 
-            try:
-                nkeys.from_seed(bytearray(self.nkey_seed.strip().encode())).wipe()
-            except (nkeys.NkeysError, ValueError) as error:
-                raise CredentialsUnusable(
-                    "nats_nkey_seed is not the seed of an nkey, which begins with SU and has 58 characters"
-                ) from error
+
+@contextmanager
+def _name_in_errors(seed: str) -> Generator[None]:
+    try:
+        yield
+    except ValueError as error:
+        message = f"{seed} is not the seed of an nkey, which begins with SU and has 58 characters"
+        raise CredentialsUnusable(message) from error
 
 
 def _read(setting: str, file: str, *parts: str) -> None:

@@ -88,7 +88,8 @@ def add_account(name: str, file: Path, prefix: str) -> "Accounts":
     """
     from msgspec.structs import replace
 
-    from callboard.bus.nats.accounts import Accounts, new_user
+    from callboard.bus.nats.accounts import Accounts
+    from callboard.bus.nats.nkeys import new_user
     from callboard.bus.subjects import is_name, token
 
     if not is_name(name) or f"{token(name)}.nk" == RUNTIME_KEY:

@@ -33,6 +33,7 @@ from callboard.bus.nats.connection import (
     open_nats_connection,
 )
 from callboard.bus.nats.credentials import Credentials, with_placeholders, without_secrets
+from callboard.bus.nats.nkeys import JWT_BEGIN, SEED_BEGIN
 from callboard.bus.nats.server.program import find_server
 from tests.support.cluster import tied
 from tests.support.ports import free_ports
@@ -219,6 +220,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     [
         ({"creds_file": "NONE"}, r"nats_creds \(NONE\) cannot be read: No such file"),
         ({"creds_file": "CERT"}, r"nats_creds \(CERT\) has no line with 'BEGIN NATS USER JWT'"),
+        ({"creds_file": "CREDS"}, r"nats_creds \(CREDS\) is not the seed of an nkey"),
         ({"nkey_seed": "SUMMER"}, "nats_nkey_seed is not the seed of an nkey"),
         ({"ca_file": "NONE"}, r"nats_ca \(NONE\) cannot be read: No such file"),
         ({"ca_file": "FOLDER"}, r"nats_ca \(FOLDER\) cannot be read: Is a directory"),
@@ -236,7 +238,9 @@ async def test_credentials_that_cannot_be_used_are_named(
     pair: tuple[str, str], tmp_path: Path, given: dict[str, str], told: str
 ) -> None:
     (tmp_path / "broken").write_text("-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n")
-    named = {"CERT": pair[0], "KEY": pair[1], "NONE": "/no/such", "FOLDER": "/", "BROKEN": str(tmp_path / "broken")}
+    (tmp_path / "creds").write_text(f"{JWT_BEGIN}\nx\n{SEED_BEGIN}\n")
+    named = {"CERT": pair[0], "KEY": pair[1], "NONE": "/no/such", "FOLDER": "/"}
+    named |= {name: str(tmp_path / name.lower()) for name in ("BROKEN", "CREDS")}
     credentials = Credentials(**{setting: named.get(value, value) for setting, value in given.items()})
     with pytest.raises(CredentialsRefused, match="cannot be used") as caught:
         await connect("nats://127.0.0.1:1", name="t", credentials=credentials)
