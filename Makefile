@@ -27,13 +27,34 @@ QUICK := $(addprefix tests/, $(addsuffix .py, structure/test_layers structure/te
 
 .PHONY: setup browser validators oldest demo test sweep quick test-mcp test-backends coverage matrix lint format bench bench-page bench-peers lock clean
 
+# uv installs faster than pip, where it is installed.
+UV := $(shell command -v uv)
+ifdef UV
+ENVIRONMENT = $(UV) venv --quiet --allow-existing --seed --python $(PYTHON) $(VENV)
+INSTALL = $(UV) pip install --quiet --python $(BIN)/python --no-deps
+else
+ENVIRONMENT = $(PYTHON) -m venv $(VENV)
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps
+endif
+
 setup: $(VENV)/.ready
 
-# The lock has every package, so nothing is left to resolve: pip 23 takes the extra of a pinned package for another one.
-$(VENV)/.ready: requirements.lock pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --requirement requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+# What users have. Nothing is compiled before it is imported: most modules never are. The checkout is installed with the
+# setuptools of the lock, which is the only package of development that this takes.
+$(VENV)/.runtime: requirements.lock pyproject.toml setup.py
+	$(ENVIRONMENT)
+	sed -n '/^setuptools==/,/[^\\]$$/p' requirements-dev.lock >$(VENV)/setuptools.lock
+	$(INSTALL) --require-hashes --requirement requirements.lock --requirement $(VENV)/setuptools.lock
+	$(INSTALL) --no-build-isolation --editable .
+	touch $@
+
+# What the image has besides.
+$(VENV)/.image: $(VENV)/.runtime deploy/requirements.lock
+	$(INSTALL) --require-hashes --requirement deploy/requirements.lock
+	touch $@
+
+$(VENV)/.ready: $(VENV)/.image requirements-dev.lock
+	$(INSTALL) --require-hashes --requirement requirements-dev.lock
 	touch $@
 
 # A browser for the tests of the page: of the system where we may install, from npm where there is none at all then; and
@@ -42,20 +63,24 @@ browser: setup
 	$(BIN)/python -m tests.support.browser
 
 # Versions that pyproject.toml allows, with the hashes of all their files: for any Python and any system. Those that the
-# lock has stay, unless UPGRADE=--upgrade. The image has the same, without what development needs. Extras stand with their
-# packages: an older pip takes the newest version for what is wanted with one, and then finds that it is not locked.
+# locks have stay, unless UPGRADE=--upgrade. A package is in one lock only. Each lock has all that its packages need, or
+# the locks before it have it: nothing is left to resolve.
+LOCK = .venv-lock/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--no-emit-index-url --custom-compile-command "make lock" --quiet
+WITHOUT = $$(sed -n 's/^\([a-z][^=]*\)==.*/--no-emit-package \1/p' $(1))
 lock:
 	$(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check uv
-	.venv-lock/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
-		--no-annotate --no-emit-index-url --no-strip-extras --custom-compile-command "make lock" --quiet $(UPGRADE) \
-		--output-file requirements.lock
-	.venv-lock/bin/uv pip compile pyproject.toml --extra gemini --extra openai --extra otlp --extra pgvector --extra s3 --universal \
-		--python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url --no-strip-extras \
-		--custom-compile-command "make lock" --quiet $(UPGRADE) --constraint requirements.lock \
-		--output-file deploy/requirements.lock
+	cat requirements.lock deploy/requirements.lock requirements-dev.lock >.venv-lock/all.lock
+	$(LOCK) --extra dev $(UPGRADE) --output-file .venv-lock/all.lock
+	$(LOCK) --constraint .venv-lock/all.lock --output-file requirements.lock
+	$(LOCK) --constraint .venv-lock/all.lock --extra gemini --extra openai --extra otlp --extra pgvector --extra s3 \
+		$(call WITHOUT,requirements.lock) --output-file deploy/requirements.lock
+	$(LOCK) --constraint .venv-lock/all.lock --extra dev \
+		$(call WITHOUT,requirements.lock deploy/requirements.lock) --output-file requirements-dev.lock
 
-demo: setup
+# An exporter of spans is one of the things that the image has besides.
+demo: $(VENV)/$(if $(OTEL_EXPORTER_OTLP_ENDPOINT),.image,.runtime)
 	$(BIN)/python -m examples.demo
 
 # Most tests wait for servers and processes: more lanes than cores. A shared machine can stand still for longer than

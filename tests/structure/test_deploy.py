@@ -2,14 +2,10 @@
 
 import re
 from configparser import ConfigParser
-from importlib.metadata import distributions, requires
 from typing import Any
 
 import click
-import pytest
 import yaml
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from callboard.bus.nats.connection import SERVER_VERSION_MIN
 from callboard.runtime.settings.config import Config, load
@@ -18,7 +14,6 @@ from tests.support.modules import FOLDERS
 from tests.support.places import ROOT
 
 DEPLOY = ROOT / "deploy"
-LOCKS = ("requirements.lock", "deploy/requirements.lock")
 
 
 def compose() -> dict[str, Any]:
@@ -115,47 +110,14 @@ def test_the_unit_stops_a_worker_after_it_has_drained() -> None:
     assert not load(env=dict(pair.split("=", 1) for pair in service["Environment"].split())).warnings
 
 
-LOCKED = r"^([\w.-]+(?:\[[\w, -]+])?==[^\s;]+)"
-"""A package in a lock: its name, its extras and its version."""
-
-
-def test_the_image_has_the_versions_that_are_tested() -> None:
-    locked = [
-        # Development may want a package with further extras.
-        {re.sub(r"\[[^]]*]", "", one) for one in re.findall(LOCKED, (ROOT / name).read_text(), re.MULTILINE)}
-        for name in LOCKS
-    ]
-    assert locked[1]
-    assert locked[1] < locked[0]
-
-
-@pytest.mark.parametrize("lock", LOCKS)
-def test_what_is_wanted_with_an_extra_is_locked_with_it(lock: str) -> None:
-    """An older pip takes the newest version of what is not, whatever the lock says of the package itself."""
-    text = (ROOT / lock).read_text(encoding="utf-8")
-    locked = {one.name: one for one in map(Requirement, re.findall(LOCKED, text, re.MULTILINE))}
-    installed = {found.metadata["Name"].lower() for found in distributions()}
-    wanted = [
-        Requirement(words)
-        for name, one in locked.items()
-        if name in installed
-        for words in requires(name) or []
-        if _applies(Requirement(words), one.extras)
-    ]
-    assert sum(bool(one.extras) for one in wanted) > 2
-    assert [str(one) for one in wanted if not one.extras <= locked[canonicalize_name(one.name)].extras] == []
-
-
-def _applies(wanted: Requirement, extras: set[str]) -> bool:
-    return wanted.marker is None or any(wanted.marker.evaluate({"extra": extra}) for extra in ("", *extras))
-
-
 def test_dockerfile_copies_what_the_repository_has() -> None:
     text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
     copied = [word for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE) for word in line.split()[:-1]]
     assert set(FOLDERS) <= set(copied)
     for name in copied:
         assert (ROOT / name).exists(), name
+    # Both locks together have all that is needed, and an older pip that resolves extras would look for more.
+    assert re.findall(r"--no-deps --require-hashes --requirement \S+ --requirement \S+$", text, re.MULTILINE)
 
 
 def test_readme_names_settings_that_exist() -> None:
