@@ -15,6 +15,9 @@ from callboard.runtime.worker.services import Services
 from callboard.testing import services as testing
 from callboard.testing.scenario import Scenario
 from tests.support import forks
+from tests.support.lane_server import lane as lane
+from tests.support.lane_server import nats_url as nats_url
+from tests.support.lane_server import own_servers as own_servers
 from tests.support.places import TESTS
 from tests.support.sweeps import select_deaths
 

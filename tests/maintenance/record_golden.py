@@ -256,7 +256,7 @@ async def warned(home: Path) -> list[Recorded]:
 async def killed_worker(home: Path) -> list[Recorded]:
     """Two tools in parallel, the worker killed between their results, and another that goes on: two epochs."""
     run_id = "golden-killed-worker"
-    async with open_fleet(home) as fleet, fleet.connection() as connection:
+    async with open_fleet(home, sync="100ms") as fleet, fleet.connection() as connection:
         victim = await fleet.hire("worker-a", kill=Kill("after", "append", DIES_AFTER, run_id))
         await say_start(connection.client, parked_runs.triage(run_id))
         assert await victim.died() == KILLED

@@ -36,6 +36,7 @@ from callboard.service.client.connection import Connection, open_connection
 from callboard.testing.checks import RefusingSink, check_log
 from tests.support import worker_interpreters as parked_runs
 from tests.support.forks import python, python_host
+from tests.support.lane_server import AccountServer
 from tests.support.places import ROOT
 from tests.support.worker_process import Carried, Kill, Notice, Orders
 
@@ -205,8 +206,9 @@ async def _start_forking() -> AsyncGenerator[anyio.abc.SocketStream]:
 
 
 @asynccontextmanager
-async def open_fleet(home: Path, *, sync: str = "100ms", **config: Any) -> AsyncGenerator[Fleet]:
-    """A server, and processes to hire; ``config`` is what all workers have in common."""
+async def open_fleet(home: Path, *, sync: str | None = None, **config: Any) -> AsyncGenerator[Fleet]:
+    """Processes to hire; ``config`` is common to all workers. With ``sync`` they have a server of their own, which may
+    be killed; otherwise an account of the lane's server."""
     fleet: Fleet | None = None
 
     def restarted(_restarted: Restarted) -> None:
@@ -214,7 +216,9 @@ async def open_fleet(home: Path, *, sync: str = "100ms", **config: Any) -> Async
             fleet.restarted.set()
 
     async with (
-        EmbeddedServer(home, sync=sync, restart_pause_s=0.02, on_restart=restarted) as server,
+        EmbeddedServer(home, sync=sync, restart_pause_s=0.02, on_restart=restarted)
+        if sync is not None
+        else AccountServer(home) as server,
         _start_forking() as line,
         anyio.create_task_group() as tasks,
     ):

@@ -55,6 +55,8 @@ from tests.bus.nats.test_connection import nats_server
 from tests.support.simulation import World, finish, harness_for
 from tests.support.workflows import document
 
+pytestmark = pytest.mark.usefixtures("own_servers")
+
 PATIENCE_S = 30.0
 STORE_BYTES_MAX = 4_000_000
 REF = RunRef("acme", "r1")

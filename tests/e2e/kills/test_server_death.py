@@ -103,7 +103,7 @@ async def test_parked_runs_wake_after_the_server_died(tmp_path: Path) -> None:
     """It dies when all of them are parked for their alarm, and again among answers and signals."""
     runs = [f"run-{i}" for i in range(20)]
     ended: dict[str, Sequence[Recorded]] = {}
-    async with open_fleet(tmp_path, ack_wait_s=2.0) as fleet, fleet.connection() as connection:
+    async with open_fleet(tmp_path, sync="100ms", ack_wait_s=2.0) as fleet, fleet.connection() as connection:
         client = connection.client
         await fleet.hire("a")
 
@@ -128,7 +128,7 @@ async def test_parked_runs_wake_after_the_server_died(tmp_path: Path) -> None:
 
 async def test_a_worker_listens_again_as_soon_as_the_server_is_back(tmp_path: Path) -> None:
     """A start has its verdict, and a cancel its effect, without waiting for anybody to notice a silence."""
-    async with open_fleet(tmp_path, ack_wait_s=30.0) as fleet, fleet.connection() as connection:
+    async with open_fleet(tmp_path, sync="100ms", ack_wait_s=30.0) as fleet, fleet.connection() as connection:
         client = connection.client
         await fleet.hire("a")
         assert (await client.start(play("unwinds", "first"))).status == "accepted"

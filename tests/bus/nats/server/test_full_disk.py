@@ -39,6 +39,8 @@ from tests.bus.nats.test_full_store import start as by_text
 from tests.support.cli_stage import Place
 from tests.support.patience import until
 
+pytestmark = pytest.mark.usefixtures("own_servers")
+
 PATIENCE_S = 60.0
 DISK_BYTES = 48 * 1024 * 1024
 
