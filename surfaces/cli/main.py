@@ -1,8 +1,8 @@
 """The command line: the group ``callboard``, its table of commands, and the handling of errors.
 
-The module of a command is imported when the command or its help is requested. At its top it imports only what its
-options and help need, and everything else (NATS, runtime, service) in the functions that use it. So help and
-shell completion start fast.
+The module of a command is imported when the command or its own help is requested; the list of commands needs none. At
+its top it imports only what its options and help need, and everything else (NATS, runtime, service) in the
+functions that use it. So help and shell completion start fast.
 """
 
 import gc
@@ -10,7 +10,6 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -21,78 +20,154 @@ from callboard.surfaces.cli.output import say
 from callboard.surfaces.cli.settings import settings_of, wants_json
 from callboard.surfaces.cli.streams import StdoutLost, guard
 
-SECTIONS: dict[str, dict[str, str]] = {
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Run": {
-        "run": "run:run",
-        "up": "up:up",
-        "worker": "up:worker",
-        "mcp": "mcp:mcp",
-        "http": "http:http",
-        "start": "start:start",
-        "fork": "start:fork",
-        "retry": "start:retry",
-        "rerun": "start:rerun",
-        "push": "definitions:push",
-        "rollback": "definitions:rollback",
-        "schedule": "schedule:schedule",
-        "notify": "notify:notify",
-        "keys": "keys:keys",
-        "credentials": "credentials:credentials",
+        "run": ("run:run", "Run a definition: server, worker and run in one process, with live output."),
+        "up": ("up:up", "Run a server and workers until Ctrl-C or SIGTERM."),
+        "worker": ("up:worker", "Run workers at a server that runs elsewhere."),
+        "mcp": ("mcp:mcp", "Serve workflows as tools for agents: list, validate, start, watch, answer."),
+        "http": ("http:http", "Serve the runtime over HTTP: start runs, send commands, read and follow."),
+        "start": ("start:start", "Start a run on a running server, such as `callboard up`, and print its id."),
+        "fork": ("start:fork", "Start a new run that continues RUN from an earlier point, and print its id."),
+        "retry": (
+            "start:retry",
+            "Retry a failed RUN: start a new run that continues from before the failure, and print its id.",
+        ),
+        "rerun": ("start:rerun", "Start a new run with the same start as RUN, and print its id."),
+        "push": ("definitions:push", "Register a definition under a name, with everything that its runs need."),
+        "rollback": (
+            "definitions:rollback",
+            "Restore an earlier version of the registered definition NAME: VERSION, or else the previous one.",
+        ),
+        "schedule": (
+            "schedule:schedule",
+            "Start runs at scheduled times: add, list, show, pause, resume and remove schedules.",
+        ),
+        "notify": (
+            "notify:notify",
+            "Try the rules of the table `notify` in the configuration: who is notified of which events.",
+        ),
+        "keys": ("keys:keys", "Manage API keys for programs that use HTTP: add, list and remove them."),
+        "credentials": (
+            "credentials:credentials",
+            "Manage the credentials for external services, of a tenant or of its users: add, list and remove them.",
+        ),
     },
     "Look": {
-        "watch": "watch:watch",
-        "runs": "runs:runs",
-        "cost": "runs:cost",
-        "definitions": "definitions:definitions",
-        "inbox": "inbox:inbox",
-        "sessions": "sessions:sessions",
-        "show": "show:show",
-        "trace": "show:trace",
-        "diff": "diff:diff",
-        "replay": "replay:replay",
-        "debug": "debug:debug",
-        "verify": "setup:verify",
-        "doctor": "setup:doctor",
-        "rebuild": "rebuild:rebuild",
-        "page": "page:page",
+        "watch": ("watch:watch", "Show events as they are recorded, of one RUN or of all."),
+        "runs": ("runs:runs", "List runs, the newest first."),
+        "cost": ("runs:cost", "Sum up the costs of ended runs, each with its child runs."),
+        "definitions": ("definitions:definitions", "List the registered definitions."),
+        "inbox": (
+            "inbox:inbox",
+            "List questions, pauses, tools that a caller answers, and awaited signals, in runs of every language.",
+        ),
+        "sessions": (
+            "sessions:sessions",
+            "Look at the sessions of a tenant, which runs share: list, show and forget them.",
+        ),
+        "show": ("show:show", "Show the state of RUN: status, nodes, what it waits for, usage, error."),
+        "trace": ("show:trace", "Show the history of RUN, folded from its log."),
+        "diff": (
+            "diff:diff",
+            "Show the differences between two runs: definition, start, sources, path, nodes and their results, status.",
+        ),
+        "replay": (
+            "replay:replay",
+            "Run the interpreter over the log of RUN again, and verify that it requests what was recorded.",
+        ),
+        "debug": (
+            "debug:debug",
+            "Open pdb, the Python debugger, in the frames of RUN at event N, for a Python workflow whose --code is "
+            "given.",
+        ),
+        "verify": (
+            "setup:verify",
+            "Read every event of all runs, and every large value, and report what is missing or damaged.",
+        ),
+        "doctor": (
+            "setup:doctor",
+            "Check the store and the security of this deployment, and show a remedy for each finding.",
+        ),
+        "rebuild": ("rebuild:rebuild", "Fold every view of RUN, or of all runs, again from the log, and compare."),
+        "page": ("page:page", "Show the runs of a file of events in a browser."),
     },
     "Keep": {
-        "archive": "archive:archive",
-        "import": "archive:import_file",
-        "cool": "cold:cool",
-        "warm": "cold:warm",
-        "purge": "removal:purge",
-        "retention": "removal:retention",
-        "forget": "removal:forget",
+        "archive": (
+            "archive:archive",
+            "Write runs to one FILE: their events, large values and definitions, compressed, with digests.",
+        ),
+        "import": ("archive:import_file", "Put the runs of an archive, or one of them, into the store."),
+        "cool": (
+            "cold:cool",
+            "Apply the table `cold` of the configuration once, now: move ended runs to cold storage, and compact it.",
+        ),
+        "warm": ("cold:warm", "Move RUN from cold storage back to the stream."),
+        "purge": (
+            "removal:purge",
+            "Remove RUN from the log, with its child runs: events, large values, its start and its commands.",
+        ),
+        "retention": ("removal:retention", "Apply the rules of the table `retention` in the configuration once, now."),
+        "forget": (
+            "removal:forget",
+            "Destroy the encryption key NAME: the contents of runs started with `--encryption-key NAME` are lost "
+            "permanently.",
+        ),
     },
     "Control a run": {
-        "cancel": "tell:cancel",
-        "kill": "tell:kill",
-        "pause": "tell:pause",
-        "resume": "tell:resume",
-        "step": "tell:step",
-        "answer": "tell:answer",
-        "signal": "tell:signal",
+        "cancel": (
+            "tell:cancel",
+            "Cancel RUN: stop its effects and nodes, innermost first, run its clean-up, and end it as cancelled.",
+        ),
+        "kill": ("tell:kill", "End RUN at once, without clean-up."),
+        "pause": ("tell:pause", "Pause RUN before its next node, or its next effect in Python."),
+        "resume": ("tell:resume", "Let a paused RUN continue."),
+        "step": ("tell:step", "Let a paused RUN perform one node, and pause it again."),
+        "answer": (
+            "tell:answer",
+            "Answer the open question INTERACTION of RUN; `callboard show RUN` lists what is open.",
+        ),
+        "signal": ("tell:signal", "Send RUN the signal NAME."),
     },
     "Write and set up": {
-        "new": "new:new",
-        "validate": "definition_files:validate",
-        "convert": "definition_files:convert",
-        "eval": "evaluate:evaluate",
-        "diagram": "diagram:diagram",
-        "conformance": "conformance:conformance",
-        "skills": "skills:skills",
-        "providers": "providers:providers",
-        "schema": "schema:schema",
-        "config": "setup:config",
-        "tenant": "tenant:tenant",
-        "completion": "setup:completion",
+        "new": ("new:new", "Write a first definition into the folder NAME, and print the commands to run next."),
+        "validate": ("definition_files:validate", "Report every problem of a definition, with its line and column."),
+        "convert": (
+            "definition_files:convert",
+            "Convert a playbook from markdown to JSON, or from JSON to markdown, without loss.",
+        ),
+        "eval": ("evaluate:evaluate", "Evaluate a CEL EXPRESSION as a flow would, and print its value as JSON."),
+        "diagram": ("diagram:diagram", "Draw a definition, or what a run of it did."),
+        "conformance": (
+            "conformance:conformance",
+            "Print the conformance claim of a language; with CORPUS, run its cases too.",
+        ),
+        "skills": (
+            "skills:skills",
+            "List the skills that workflows can use: those shipped with Callboard, and skill files (SKILL.md).",
+        ),
+        "providers": (
+            "providers:providers",
+            "List the providers that a flow can name, or show the contract of one, by URI or by a name such as http.",
+        ),
+        "schema": (
+            "schema:schema",
+            "Print a JSON Schema: for events, starts, commands, scripts, the configuration or documents.",
+        ),
+        "config": (
+            "setup:config",
+            "Show every setting, its value, and where the value comes from; secrets are masked.",
+        ),
+        "tenant": ("tenant:tenant", "Separate tenants: give each one its own account on the NATS server."),
+        "completion": ("setup:completion", "Print the script that completes `callboard` in a shell."),
     },
 }
-"""Every command by section: name to ``module:attribute`` in this package."""
+"""Every command by section: its name, ``module:attribute`` in this package, and the first sentence of its help.
 
-SENTENCE_CHARS_MAX = 200
-"""How many characters of a command's description the list of commands shows."""
+The sentence stands here too, so that the list of commands needs no module of a command."""
+
+NODE_TYPES = "List the node types of a {}, the subtypes of one, or the fields of a subtype such as FLOW.LOOP."
+"""The same for the command of a language with node types."""
 
 ENV_PREFIX = "CALLBOARD_"
 """The prefix of environment variables that are settings."""
@@ -103,8 +178,7 @@ YOUNG_OBJECTS = 100_000
 SUGGESTIONS_MAX = 2
 """How many commands are suggested for an unknown one."""
 
-COMMANDS = {name: place for section in SECTIONS.values() for name, place in section.items()}
-
+COMMANDS = {name: place for section in SECTIONS.values() for name, (place, _sentence) in section.items()}
 
 LAST_SECTION = list(SECTIONS)[-1]
 """The section that also lists the commands of languages."""
@@ -123,7 +197,7 @@ def _language_command(language: str) -> click.Command | None:
 
     from callboard.surfaces.cli.schema import node_types_command
 
-    return node_types_command(language)
+    return node_types_command(language, NODE_TYPES.format(language))
 
 
 class Board(click.Group):
@@ -146,16 +220,17 @@ class Board(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
+            from difflib import get_close_matches
+
             close = get_close_matches(args[0], COMMANDS, n=SUGGESTIONS_MAX)
             meant = f" Did you mean {' or '.join(close)}?" if close else ""
             raise click.UsageError(f"{error.message}{meant}", error.ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for section, names in SECTIONS.items():
-            listed = [*names, *(_typed_languages() if section == LAST_SECTION else ())]
-            commands = [(name, self.get_command(ctx, name)) for name in listed]
-            # Sentences are not cut: they continue on the next line.
-            rows = [(name, command.get_short_help_str(SENTENCE_CHARS_MAX)) for name, command in commands if command]
+        for section, commands in SECTIONS.items():
+            rows = [(name, sentence) for name, (_place, sentence) in commands.items()]
+            if section == LAST_SECTION:
+                rows += [(language, NODE_TYPES.format(language)) for language in _typed_languages()]
             with formatter.section(section):
                 formatter.write_dl(rows, col_max=max(map(len, COMMANDS)) + 2)
 

@@ -60,8 +60,8 @@ def schema(name: str | None, part: "Part | None", as_json: bool) -> None:
     say(compact(found) if as_json else pretty(found))
 
 
-def node_types_command(language: str) -> click.Command:
-    """Return the command of a language with node types."""
+def node_types_command(language: str, sentence: str) -> click.Command:
+    """Return the command of a language with node types; its help begins with a sentence."""
 
     @click.command(language, epilog=exits.EXIT_CODES)
     @click.argument("what", type=click.Choice(["nodes"]))
@@ -78,10 +78,7 @@ def node_types_command(language: str) -> click.Command:
         else:
             show_nodes(types, name, as_json=settings.as_json)
 
-    command.help = (
-        f"List the node types of a {language}, the subtypes of one, or the fields of a subtype such as FLOW.LOOP.\n\n"
-        "Needs no server."
-    )
+    command.help = f"{sentence}\n\nNeeds no server."
     return command
 
 

@@ -1,8 +1,5 @@
-"""The command line before it does anything: help, completion, exit codes, and what it does not import."""
+"""The command line before it does anything: help, completion and exit codes."""
 
-import subprocess
-import sys
-from pathlib import Path
 from typing import get_args
 
 import click
@@ -13,53 +10,17 @@ from callboard.projections.lists.runs import RowStatus
 from callboard.runtime.settings.config import Config
 from callboard.runtime.settings.logs import Level
 from callboard.surfaces.cli import exits, runs, show
-from callboard.surfaces.cli.main import COMMANDS, cli
+from callboard.surfaces.cli.main import COMMANDS, SECTIONS, cli
 from tests.support.cli_stage import Place
 from tests.support.places import ROOT
 
-HEAVY = ("nats", "anthropic", "mcp", "opentelemetry", "rich", "pydantic", "msgspec", "anyio", "structlog", "yaml")
+SENTENCES = {name: sentence for section in SECTIONS.values() for name, (_place, sentence) in section.items()}
 
 
 def command(name: str) -> click.Command:
     found = cli.get_command(click.Context(cli), name)
     assert found is not None
     return found
-
-
-@pytest.mark.parametrize("args", [[], ["--help"]])
-def test_neither_import_nor_help_load_anything_heavy(args: list[str]) -> None:
-    program = (
-        "import sys\n"
-        "from callboard.surfaces.cli.main import cli\n"
-        f"if {args!r}: cli({args!r}, standalone_mode=False)\n"
-        f"print('loaded:', [name for name in {HEAVY!r} if name in sys.modules])\n"
-    )
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert said.splitlines()[-1] == "loaded: []"
-
-
-def test_the_log_is_set_up_without_what_it_does_not_use(tmp_path: Path) -> None:
-    program = (
-        "import sys\n"
-        "from callboard.surfaces.cli.settings import Settings, load_config\n"
-        "load_config(Settings())\n"
-        "print([name for name in ('structlog', 'rich') if name in sys.modules])\n"
-        "import rich.table\n"
-    )
-    said = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert said.stdout.splitlines()[-1] == "['structlog']"
-
-
-OF_WORKERS = ("callboard.runtime.admission.admission", "callboard.runtime.interpreter", "callboard.languages.registry")
-
-
-def test_a_client_loads_nothing_that_only_workers_need() -> None:
-    program = (
-        "import sys, callboard.service.client.connection\n"
-        f"print([name for name in {OF_WORKERS!r} if name in sys.modules])\n"
-    )
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert said == "[]\n"
 
 
 def test_help_lists_every_command_and_the_exit_codes() -> None:
@@ -72,7 +33,7 @@ def test_help_lists_every_command_and_the_exit_codes() -> None:
 def test_every_command_explains_itself_and_its_exit_codes(name: str) -> None:
     found = command(name)
     assert found.name == name
-    assert found.help
+    assert found.get_short_help_str(len(SENTENCES[name])) == SENTENCES[name]
     assert found.epilog == exits.EXIT_CODES
     assert all(option.help for option in found.params if isinstance(option, click.Option))
 
