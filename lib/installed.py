@@ -1,20 +1,24 @@
 """What is installed: which modules, and what packages declare: their entry points, and their versions.
 
-It takes a file per package to find that, and every worker that starts asks: answers are kept for as long as the same
-folders of the import path hold packages.
+It takes a file per package to find that, and every process that starts asks: answers are kept for as long as the same
+folders of the import path hold packages. `importlib.metadata` is imported only if a package declares what is asked for.
 """
 
 import os
 import sys
+from collections.abc import Sequence
 from functools import cache
-from importlib import metadata
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ABOUT_PACKAGES = (".dist-info", ".egg-info")
 """How the names end of what describes a package in a folder of the import path."""
 
 
-def entry_points(*, group: str) -> list[metadata.EntryPoint]:
+def entry_points(*, group: str) -> list["EntryPoint"]:
     """Return the entry points of a group; of two packages of the same name, the first on the import path counts."""
     return list(_entry_points(group, _folders()))
 
@@ -58,10 +62,35 @@ def _holds_packages(folder: str) -> bool:
 
 
 @cache
-def _entry_points(group: str, folders: tuple[str, ...]) -> metadata.EntryPoints:
-    return metadata.entry_points(group=group)
+def _entry_points(group: str, folders: tuple[str, ...]) -> Sequence["EntryPoint"]:
+    declared = _declarations(folders)
+    if declared is not None and f"[{group}]".encode() not in declared:
+        return ()
+
+    from importlib import metadata
+
+    return tuple(metadata.entry_points(group=group))
+
+
+@cache
+def _declarations(folders: tuple[str, ...]) -> bytes | None:
+    """Return the entry points of all packages, as they are written; None if an archive may have further ones."""
+    if not all(map(os.path.isdir, folders)):
+        return None
+    described = [entry for folder in folders for entry in os.scandir(folder) if entry.name.endswith(ABOUT_PACKAGES)]
+    return b"\n".join(map(_read_entry_points, described))
+
+
+def _read_entry_points(described: os.DirEntry[str]) -> bytes:
+    try:
+        with open(os.path.join(described.path, "entry_points.txt"), "rb") as file:
+            return file.read()
+    except OSError:
+        return b""  # it has none
 
 
 @cache
 def _version(package: str, folders: tuple[str, ...]) -> str:
+    from importlib import metadata
+
     return metadata.version(package)
