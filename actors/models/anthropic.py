@@ -252,7 +252,6 @@ class StreamFold:
 _ABOUT_ATTACHMENTS = re.compile(r"thinking|signature|redacted|citation|caller|server_tool|encrypted|extra inputs", re.I)
 """Finds errors about what is sent back, such as thinking that is bound to another conversation."""
 
-DEFAULT_MODEL = "claude-sonnet-5-5"
 DEFAULT_JUDGE_MODEL = "claude-haiku-4-5"
 
 

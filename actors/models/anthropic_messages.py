@@ -6,6 +6,7 @@ Pure. The API is version 2026-10-21, described at platform.claude.com under "Mes
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from callboard.actors.models import parameters
 from callboard.actors.models.anthropic_blocks import THINKING, parts_of, with_blocks
 from callboard.actors.models.attachments import Attached, Placed, in_place
 from callboard.actors.models.call_ids import with_fit_ids
@@ -31,11 +32,7 @@ OUTPUT_TOKENS = 16_384
 SCHEMA = "output_config"
 """The parameter with the schema of an answer."""
 
-PARAMETERS: Mapping[str, str] = {name: name for name in ("temperature", "top_p", "top_k", "stop_sequences")}
-"""The parameters of a turn that the API has, with their names there. The SDK knows only the last one: the newest models
-of Anthropic accept no others, while older ones, and servers with a compatible API, do."""
-
-DISPENSABLE = frozenset({*PARAMETERS.values(), SCHEMA})
+DISPENSABLE = frozenset({*parameters.ANTHROPIC.values(), SCHEMA})
 """Parameters that some models and servers refuse: a refused one is omitted."""
 
 _CACHE = {"type": "ephemeral"}
@@ -67,7 +64,7 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
         # A conversation that continues, or is likely to: the next turn reads this one from the cache.
         last = params["messages"][-1]
         last["content"] = _mark_cached(last["content"])
-    if own := passed_on(turn, PARAMETERS, without):
+    if own := passed_on(turn, parameters.ANTHROPIC, without):
         params["extra_body"] = own
     return request(turn, params, names)
 

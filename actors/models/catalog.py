@@ -1,5 +1,7 @@
 """The catalog of models: the providers, and how a model's name leads to its provider.
 
+The catalog is light, because every command reads it with the configuration: an adapter is imported when it is opened.
+
 A name is ``<provider>:<model>`` (``anthropic:claude-sonnet-5-5``), a provider alone for its default model
 (``anthropic``, ``scripted``, ``recorded``), or a model whose name alone identifies its provider (``claude-…``). A new
 provider is one file next to this one and one entry in `PROVIDERS`. An endpoint with the API of one of them is a
@@ -13,22 +15,8 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from callboard.actors.models import (
-    anthropic,
-    anthropic_messages,
-    gemini,
-    gemini_contents,
-    openai,
-    openai_chat,
-    openai_responses,
-)
-from callboard.actors.models.anthropic import AnthropicModel
-from callboard.actors.models.gemini import GeminiModel
-from callboard.actors.models.model import Model, ModelFailed
-from callboard.actors.models.openai import OpenAIModel
-from callboard.actors.models.recorded import RecordedModel
-from callboard.actors.models.scripted import ScriptedModel
-from callboard.actors.models.stream_reader import NO_KEY
+from callboard.actors.models import parameters
+from callboard.actors.models.model import NO_KEY, Model, ModelFailed
 from callboard.actors.models.turn_limits import Lane, Lanes
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event
@@ -71,14 +59,20 @@ class Provider(Struct, frozen=True):
 
 
 def _anthropic(means: Means) -> Model:
+    from callboard.actors.models.anthropic import AnthropicModel
+
     return AnthropicModel.from_env(means.env, _lane("anthropic", means, "ANTHROPIC_BASE_URL"))
 
 
 def _openai(means: Means) -> Model:
+    from callboard.actors.models.openai import OpenAIModel
+
     return OpenAIModel.from_env(means.env, _lane("openai", means, "OPENAI_BASE_URL"))
 
 
 def _gemini(means: Means) -> Model:
+    from callboard.actors.models.gemini import GeminiModel
+
     return GeminiModel.from_env(means.env, _lane("gemini", means, "GOOGLE_GEMINI_BASE_URL"))
 
 
@@ -88,6 +82,8 @@ def _lane(provider: str, means: Means, base_url: str) -> Lane:
 
 
 def _make_scripted(means: Means) -> Model:
+    from callboard.actors.models.scripted import ScriptedModel
+
     try:
         return ScriptedModel(means.script or {})
     except ValueError as error:
@@ -95,36 +91,38 @@ def _make_scripted(means: Means) -> Model:
 
 
 def _make_recorded(means: Means) -> Model:
+    from callboard.actors.models.recorded import RecordedModel
+
     return RecordedModel(means.recorded_events)
 
 
 PROVIDERS: Mapping[str, Provider] = {
     "anthropic": Provider(
         _anthropic,
-        anthropic.DEFAULT_MODEL,
+        "claude-sonnet-5-5",
         keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
         variables=("ANTHROPIC_*",),
-        parameters=frozenset(anthropic_messages.PARAMETERS),
+        parameters=frozenset(parameters.ANTHROPIC),
     ),
     "openai": Provider(
         _openai,
-        openai.DEFAULT_MODEL,
+        "gpt-6-sol",
         keys=("OPENAI_API_KEY",),
         variables=("OPENAI_*",),
         extra="openai",
         module="openai",
-        embedding=openai.DEFAULT_EMBEDDING,
-        parameters=frozenset(openai_responses.PARAMETERS),
+        embedding="text-embedding-3-small",
+        parameters=frozenset(parameters.OPENAI),
     ),
     "gemini": Provider(
         _gemini,
-        gemini.DEFAULT_MODEL,
+        "gemini-3.8-flash",
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         variables=("GEMINI_*", "GOOGLE_API_KEY", "GOOGLE_GEMINI_*", "GOOGLE_GENAI_*"),
         extra="gemini",
         module="google.genai",
-        embedding=gemini.DEFAULT_EMBEDDING,
-        parameters=frozenset(gemini_contents.PARAMETERS),
+        embedding="gemini-embedding-001",
+        parameters=frozenset(parameters.GEMINI),
     ),
     "scripted": Provider(_make_scripted, "scripted", stands_in=True),
     "recorded": Provider(_make_recorded, "recorded", stands_in=True),
@@ -158,17 +156,22 @@ def _endpoint(name: str, endpoint: Endpoint) -> Provider:
         lane = means.lanes.lane(name, url, key)
         match endpoint.api:
             case "openai" | "openai-chat" as spoken:
-                api: openai.Api = "chat" if spoken == "openai-chat" else "responses"
+                from callboard.actors.models.openai import OpenAIModel
+
+                api = "chat" if spoken == "openai-chat" else "responses"
                 return OpenAIModel(api_key=key, base_url=url, api=api, provider=name, lane=lane)
             case "anthropic":
+                from callboard.actors.models.anthropic import AnthropicModel
+
                 return AnthropicModel(api_key=key or NO_KEY, base_url=url, provider=name, lane=lane)
             case "gemini":
+                from callboard.actors.models.gemini import GeminiModel
+
                 return GeminiModel(api_key=key or NO_KEY, base_url=url, provider=name, lane=lane)
 
     spoken = PROVIDERS[endpoint.api.partition("-")[0]]
-    chats = endpoint.api == "openai-chat"
-    parameters = frozenset(openai_chat.PARAMETERS) if chats else spoken.parameters
-    return Provider(open, endpoint.model, extra=spoken.extra, module=spoken.module, parameters=parameters)
+    taken = frozenset(parameters.OPENAI_CHAT) if endpoint.api == "openai-chat" else spoken.parameters
+    return Provider(open, endpoint.model, extra=spoken.extra, module=spoken.module, parameters=taken)
 
 
 def resolve(spec: str, providers: Providers = PROVIDERS) -> tuple[str, str]:

@@ -245,9 +245,6 @@ def _parts(candidate: Mapping[str, JSON]) -> list[JSON]:
 _ABOUT_ATTACHMENTS = re.compile(r"signature", re.IGNORECASE)
 """Finds errors about what is sent back."""
 
-DEFAULT_MODEL = "gemini-3.8-flash"
-DEFAULT_EMBEDDING = "gemini-embedding-001"
-
 CONNECTIONS_MAX = 1_000
 IDLE_MAX = 100
 """Maximum numbers of connections and of idle connections: the same as those of the other providers' SDKs. Further turns

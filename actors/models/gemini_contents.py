@@ -5,6 +5,7 @@ from base64 import b64decode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from callboard.actors.models import parameters
 from callboard.actors.models.attachments import Attached, Placed, in_place, seal, unseal
 from callboard.actors.models.call_ids import UNNAMED, with_fit_ids
 from callboard.actors.models.model import ModelTurn
@@ -29,16 +30,7 @@ API = "gemini"
 SCHEMA = "response_json_schema"
 """The parameter with the schema of an answer."""
 
-PARAMETERS: Mapping[str, str] = {
-    name: name
-    for name in (
-        *("temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty", "stop_sequences", "seed"),
-        "safety_settings",
-    )
-}
-"""The parameters of a turn that the API has, with their names there."""
-
-DISPENSABLE = frozenset({*PARAMETERS.values(), SCHEMA})
+DISPENSABLE = frozenset({*parameters.GEMINI.values(), SCHEMA})
 """Parameters that some models and servers refuse: a refused one is omitted."""
 
 _HARM = "HARM_CATEGORY_"
@@ -65,7 +57,7 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
         config |= {"response_mime_type": "application/json", SCHEMA: native}
     if turn.max_output_tokens:
         config["max_output_tokens"] = turn.max_output_tokens
-    config |= passed_on(turn, PARAMETERS, without)
+    config |= passed_on(turn, parameters.GEMINI, without)
     if isinstance(settings := config.get("safety_settings"), Mapping):
         config["safety_settings"] = [
             {"category": _category(name), "threshold": threshold} for name, threshold in settings.items()

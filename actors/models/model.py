@@ -8,6 +8,9 @@ from msgspec import Struct, field
 from callboard.bus.effects import Choice, Failure, Message, ModelReply, Purpose, ToolSpec, Usage
 from callboard.lib.json_types import JSON, JsonSchema
 
+NO_KEY = "none"
+"""The key sent to a server that needs none: the SDKs require one, and would otherwise use another provider's."""
+
 NOTHING = Usage()
 """The usage of a request for which the provider reported none."""
 

@@ -13,14 +13,14 @@ from msgspec import Struct
 
 from callboard.actors.models import openai_chat, openai_responses
 from callboard.actors.models.embedding_models import Embedded, EmbeddingRequest, embed_all, read_as
-from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, ProviderReply, unheard
+from callboard.actors.models.model import NO_KEY, ModelFailed, ModelTurn, OnRetry, OnText, ProviderReply, unheard
 from callboard.actors.models.openai_errors import failure_of
 from callboard.actors.models.openai_response_fold import ResponseFold
 from callboard.actors.models.paused_turns import Course
 from callboard.actors.models.refusals import Refusals
 from callboard.actors.models.request_parts import sent
 from callboard.actors.models.request_retries import RetryPolicy, TryFailed, with_retries
-from callboard.actors.models.stream_reader import CONNECT_S, NO_KEY, SILENCE_S, forget_headers, listen, sdk
+from callboard.actors.models.stream_reader import CONNECT_S, SILENCE_S, forget_headers, listen, sdk
 from callboard.actors.models.turn_limits import Lane
 from callboard.bus import tracecontext
 from callboard.bus.effects import Failure, ModelReply, Usage
@@ -62,9 +62,6 @@ async def _request_embeddings(endpoint: Any, request: EmbeddingRequest) -> Embed
     usage = Usage(answer.usage.prompt_tokens) if answer.usage is not None else Usage()
     return Embedded([item.embedding for _, item in items], usage)
 
-
-DEFAULT_MODEL = "gpt-6-sol"
-DEFAULT_EMBEDDING = "text-embedding-3-small"
 
 Api = Literal["responses", "chat"]
 

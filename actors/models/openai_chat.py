@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, TypeGuard
 
+from callboard.actors.models import parameters
 from callboard.actors.models.attachments import seal, unseal
 from callboard.actors.models.call_ids import with_fit_ids
 from callboard.actors.models.chat_members import add_members, extra_members
@@ -41,16 +42,10 @@ SEALED_AS = "openai-chat"
 SCHEMA = "response_format"
 """The parameter with the schema of an answer."""
 
-PARAMETERS: Mapping[str, str] = {
-    **{name: name for name in ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "top_k")},
-    "stop_sequences": "stop",
-}
-"""The parameters of a turn that the API has, with their names there. ``top_k`` exists on other servers only."""
-
 _FOREIGN = frozenset({"top_k"})
 """Parameters that the SDK does not know."""
 
-DISPENSABLE = frozenset({*PARAMETERS.values(), "max_tokens", "stream_options", SCHEMA})
+DISPENSABLE = frozenset({*parameters.OPENAI_CHAT.values(), "max_tokens", "stream_options", SCHEMA})
 """Parameters that some models and servers refuse: a refused one is omitted. ``max_tokens`` is then sent under its newer
 name, ``max_completion_tokens``; a schema is asked for in words."""
 
@@ -99,7 +94,7 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
         params["response_format"] = {"type": "json_schema", "json_schema": answer}
     if turn.max_output_tokens:
         params["max_completion_tokens" if "max_tokens" in without else "max_tokens"] = turn.max_output_tokens
-    own = passed_on(turn, PARAMETERS, without)
+    own = passed_on(turn, parameters.OPENAI_CHAT, without)
     params |= {name: own[name] for name in own if name not in _FOREIGN}
     if foreign := {name: own[name] for name in own if name in _FOREIGN}:
         params["extra_body"] = foreign

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from callboard.actors.models import parameters
 from callboard.actors.models.attachments import Attached, in_place
 from callboard.actors.models.call_ids import with_fit_ids
 from callboard.actors.models.model import ModelTurn
@@ -34,10 +35,7 @@ SEALED_AS = API
 SCHEMA = "text"
 """The parameter with the schema of an answer."""
 
-PARAMETERS: Mapping[str, str] = {name: name for name in ("temperature", "top_p")}
-"""The parameters of a turn that the API has, with their names there."""
-
-DISPENSABLE = frozenset({*PARAMETERS.values(), SCHEMA})
+DISPENSABLE = frozenset({*parameters.OPENAI.values(), SCHEMA})
 """Parameters that some models refuse: a refused one is omitted, and a schema asked for in words."""
 
 
@@ -69,7 +67,7 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
         params["text"] = {"format": {"type": "json_schema", "name": "answer", "schema": native, "strict": True}}
     if turn.max_output_tokens:
         params["max_output_tokens"] = turn.max_output_tokens
-    params |= passed_on(turn, PARAMETERS, without)
+    params |= passed_on(turn, parameters.OPENAI, without)
     return request(turn, params, names)
 
 

@@ -22,9 +22,6 @@ SILENCE_S = 120.0
 """How long a stream may be silent, in seconds; the APIs send something well within that time."""
 
 
-NO_KEY = "none"
-"""The key sent to a server that needs none: the SDKs require one, and would otherwise use another provider's."""
-
 Stream = AbstractAsyncContextManager[AsyncIterable[Any]]
 """A stream of events as the SDKs have it: closed at the end of its block."""
 

@@ -6,7 +6,8 @@ from typing import Any, get_args
 
 import pytest
 
-from callboard.actors.models.anthropic import DEFAULT_JUDGE_MODEL, DEFAULT_MODEL, AnthropicModel
+from callboard.actors.models.anthropic import DEFAULT_JUDGE_MODEL, AnthropicModel
+from callboard.actors.models.catalog import PROVIDERS
 from callboard.actors.models.model import ModelFailed, ModelTurn
 from callboard.actors.models.request_retries import RetryPolicy
 from callboard.bus.effects import (
@@ -33,6 +34,8 @@ from tests.support.messages_api import (
     tool_block,
 )
 from tests.support.model_api import Answer, ModelApi, model_api, streaming
+
+DEFAULT_MODEL = PROVIDERS["anthropic"].default
 
 QUICK = RetryPolicy(tries_max=3, total_s=60.0, delay_first_s=0.001, delay_max_s=0.001)
 

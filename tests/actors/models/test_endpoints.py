@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from callboard.actors.models.catalog import Endpoint, open_model, with_endpoints
-from callboard.actors.models.model import ModelTurn
-from callboard.actors.models.stream_reader import NO_KEY
+from callboard.actors.models.model import NO_KEY, ModelTurn
 from callboard.bus import events as ev
 from callboard.bus.effects import user
 from callboard.bus.errors import ConfigInvalid

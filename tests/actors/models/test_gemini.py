@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.models import gemini as gemini_model
-from callboard.actors.models.gemini import DEFAULT_MODEL, MISTAKES, REFUSALS, ContentFold, GeminiModel
+from callboard.actors.models.catalog import PROVIDERS
+from callboard.actors.models.gemini import MISTAKES, REFUSALS, ContentFold, GeminiModel
 from callboard.actors.models.model import ModelFailed, ModelTurn
 from callboard.actors.models.request_parts import Request
 from callboard.actors.models.request_retries import RetryPolicy, TryFailed
@@ -476,4 +477,5 @@ def test_no_reason_to_finish_is_forgotten() -> None:
 
 
 def test_the_default_model_is_one_that_the_sdk_writes_of() -> None:
-    assert DEFAULT_MODEL in f"{importlib.import_module('google.genai.models').AsyncModels.generate_content.__doc__}"
+    written = importlib.import_module("google.genai.models").AsyncModels.generate_content.__doc__
+    assert PROVIDERS["gemini"].default in f"{written}"

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.models import openai_errors
+from callboard.actors.models.catalog import PROVIDERS
 from callboard.actors.models.model import ModelFailed, ModelTurn
-from callboard.actors.models.openai import DEFAULT_MODEL, Api, OpenAIModel
+from callboard.actors.models.openai import Api, OpenAIModel
 from callboard.actors.models.openai_chat import ChatFold
 from callboard.actors.models.openai_response_fold import ResponseFold
 from callboard.actors.models.request_parts import Request
@@ -742,4 +743,4 @@ def test_every_word_says_a_code_of_the_port() -> None:
 
 
 def test_the_default_model_is_known_to_the_sdk() -> None:
-    assert DEFAULT_MODEL in get_args(importlib.import_module("openai.types.shared.chat_model").ChatModel)
+    assert PROVIDERS["openai"].default in get_args(importlib.import_module("openai.types.shared.chat_model").ChatModel)
