@@ -11,7 +11,6 @@ from typing import Any
 from msgspec import Struct, field
 
 from callboard.bus.effects import Failure, ModelReply
-from callboard.lib.inherited import inherit, mark_of, mark_processes
 from callboard.lib.json_types import JSON
 
 NEEDS_PERSON = "step.needs_person"
@@ -89,11 +88,16 @@ WORK: ContextVar[WorkContext | None] = ContextVar("work", default=None)
 
 def follow_work() -> None:
     """Let threads that the functions of calls start have the call too, and processes the name of its step."""
+    # It imports `multiprocessing`, which only processes need that call functions.
+    from callboard.lib.inherited import inherit, mark_processes
+
     inherit(WORK)
     mark_processes(WORK, lambda work: work.name)
 
 
 def current_work() -> WorkContext | None:
     """Return the call that is being made here; in a process that its function has started, one with its name only."""
+    from callboard.lib.inherited import mark_of
+
     work, name = WORK.get(), mark_of(WORK)
     return work if work is not None or name is None else WorkContext("", "", "", 1, lambda _message: None, name)

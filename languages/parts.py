@@ -17,7 +17,7 @@ T = TypeVar("T")
 class Part(BaseModel):
     """An inner object of a document: closed, strict, immutable."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 def _refuse_null(value: Any) -> Any:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Problem
+from callboard.bus.subjects import token
 from callboard.languages.authoring import About, Authoring
 from callboard.languages.hosting import Hosting
 from callboard.languages.kit import kits
@@ -92,6 +93,16 @@ def title_of(comment: str) -> str:
     if len(sentence) <= TITLE_CHARS_MAX:
         return sentence
     return f"{sentence[:TITLE_CHARS_MAX].rpartition(' ')[0] or sentence[:TITLE_CHARS_MAX]}…"
+
+
+def give_name(definition: Definition[Any], name: str | None) -> Definition[Any]:
+    """Give an unnamed definition this name, or else the title in its comment."""
+    name = definition.name or name or title_of(definition.comment)
+    try:
+        token(name)
+    except ValueError:
+        return definition
+    return definition if name == definition.name else replace(definition, name=name)
 
 
 def parse_definition(source: str, file: str = "", named: str | None = None) -> Definition[Any] | list[Problem]:

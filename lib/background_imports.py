@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from threading import Lock
 from types import ModuleType
 
-from anyio import to_thread
-
 _imported: set[str] = set()
 """Modules that are imported whole. `sys.modules` has those as well that a thread is only about to import."""
 
@@ -32,6 +30,8 @@ async def import_beside(*modules: str) -> None:
     """
     missing = [module for module in modules if module not in _imported]
     if missing:
+        from anyio import to_thread
+
         _imported.update(await to_thread.run_sync(_import, missing))
 
 

@@ -6,9 +6,7 @@ that a receiver did not accept, wait at the server. An event is acknowledged aft
 process crashes before, the notice is sent again with the same id.
 """
 
-from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 
 import anyio
 import structlog
@@ -19,15 +17,14 @@ from callboard.bus.nats.queue import Delivery, Outbox, Puller, ensure_consumer
 from callboard.features.notify.notice import Notice
 from callboard.features.notify.notice_delivery import Receiver, ServiceFailed
 from callboard.features.notify.rule_evaluation import Judge, Later, filters
+from callboard.features.notify.telling import Told
 from callboard.features.telemetry.event_consumer import until_caught_up
 from callboard.lib.backoff import backoff_s
-from callboard.runtime.cluster.leader import GRACE_S, holding, persistently
+from callboard.runtime.cluster.leader import GRACE_S, persistently
 from callboard.runtime.settings.notify_settings import NotifyRule
 from callboard.service.client.connection import Connection
 
 logger = structlog.get_logger(__name__)
-
-OFFICE = "notify"
 
 IN_HAND_MAX = 512
 IN_HAND_BYTES_MAX = 16 * 1024 * 1024
@@ -45,9 +42,6 @@ RETRY_MAX_S = 3600.0
 
 TRIES_MAX = 24
 """Attempts to send a notice, within some 15 hours, before it is given up."""
-
-Told = Counter[tuple[str, str]]
-"""Notices by rule and result: ``sent``, ``failed`` (to be tried again) or ``given_up``."""
 
 
 def durable(name: str) -> str:
@@ -241,23 +235,3 @@ class _Rule:
         self.told[self.name, "failed"] += 1
         delivery.nak(backoff_s(delivery.deliveries, RETRY_S, RETRY_MAX_S))
         return True
-
-
-@asynccontextmanager
-async def telling(
-    connection: Connection, rules: Mapping[str, NotifyRule], env: Mapping[str, str]
-) -> AsyncGenerator[Callable[[], Told]]:
-    """Send notices for the length of the block, if there are rules; open it before any run can start.
-
-    The block gets a function that returns the counts of this process's notices.
-    """
-    whole = {name: rule for name, rule in rules.items() if rule.complete}
-    if not whole:
-        yield Told
-        return
-    office = Office(connection, whole, env)
-    await office.prepare()
-    holders = {f"{connection.log.subjects.prefix}.office.{OFFICE}": office}
-    async with holding(connection.nc, holders, connection.log.store):
-        yield lambda: office.sending_results
-        await office.finish()

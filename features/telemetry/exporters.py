@@ -19,17 +19,14 @@ from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.features.telemetry.event_consumer import ensure_durable, until_caught_up
 from callboard.features.telemetry.log_exporter import exporting_logs
-from callboard.features.telemetry.metrics_exporter import MetricsExporter, otlp_meter_provider
-from callboard.features.telemetry.span_exporter import SpanExporter, SpansExporter, export_run
 from callboard.features.telemetry.switches import Signal, check_export, endpoint_of, wants
 from callboard.lib.background_imports import import_beside
 from callboard.projections.spans.semconv import captures_content
 from callboard.runtime.cluster.leader import GRACE_S, Leader, holding
 
 if TYPE_CHECKING:
+    from callboard.features.telemetry.span_exporter import SpanExporter
     from callboard.service.client.connection import Connection
-
-__all__ = ["export_run", "open_exporters", "spans_durable"]
 
 logger = structlog.get_logger(__name__)
 
@@ -47,19 +44,25 @@ def _backend(env: Mapping[str, str], signal: Signal) -> str:
 async def open_exporters(connection: "Connection") -> AsyncGenerator[None]:
     """Export during the block if the setting ``otel`` is on. Open this before the worker.
 
-    A backend receives the spans of events after it was first configured; export older runs with `export_run`. At the
-    end of the block, the exporters have `GRACE_S` to send the remaining spans. Spans that were not sent then are sent
-    when exporters are opened again.
+    A backend receives the spans of events after it was first configured; `span_exporter.export_run` exports older runs.
+    At the end of the block, the exporters have `GRACE_S` to send the remaining spans. Spans that were not sent then are
+    sent when exporters are opened again.
 
     :raises ConfigInvalid: if the environment requests an unsupported protocol, or the extra ``otlp`` is missing
     """
+    if not connection.config.otel:
+        yield
+        return
+
+    from callboard.features.telemetry.metrics_exporter import MetricsExporter, otlp_meter_provider
+    from callboard.features.telemetry.span_exporter import SpansExporter
+
     env = os.environ
     holders: dict[str, Leader] = {}
     exporter: SpanExporter | None = None
     durable = spans_durable(env)
-    if connection.config.otel:
-        check_export(env)
-    if connection.config.otel and wants(env, "TRACES"):
+    check_export(env)
+    if wants(env, "TRACES"):
         await import_beside("opentelemetry.sdk.trace")
         exporter = await anyio.to_thread.run_sync(_otlp_exporter)
         holders[durable] = SpansExporter(
@@ -70,12 +73,12 @@ async def open_exporters(connection: "Connection") -> AsyncGenerator[None]:
             prices=connection.config.price_table(),
         )
         await _begin(connection.log, durable)
-    if connection.config.otel and wants(env, "METRICS"):
+    if wants(env, "METRICS"):
         name = f"exporter-metrics-{_backend(env, 'METRICS')}"
         holders[name] = MetricsExporter(connection.log, otlp_meter_provider, prices=connection.config.price_table())
     offices = {f"{connection.log.subjects.prefix}.exporter.{name}": holder for name, holder in holders.items()}
     try:
-        with exporting_logs(connection.config.otel, env):
+        with exporting_logs(otel=True, env=env):
             async with holding(connection.nc, offices, connection.log.store):
                 yield
                 if exporter is not None:
@@ -85,7 +88,7 @@ async def open_exporters(connection: "Connection") -> AsyncGenerator[None]:
             exporter.close()
 
 
-def _otlp_exporter() -> SpanExporter:
+def _otlp_exporter() -> "SpanExporter":
     from callboard.projections.spans.otlp import OtlpExporter
 
     return OtlpExporter()

@@ -2,27 +2,19 @@
 
 It is an extension of the languages' specifications. It is true or ``always``, ``once``, a list of names of tools,
 ``"*"`` for all of them, an object with further terms, or a list of such objects. Where only one tool can be meant,
-there are no names. A condition is an expression of CEL about ``input``, the arguments of the call, and ``tool``, its
-name.
+there are no names. CEL is imported only if there is a condition.
 """
 
-import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
-from callboard.languages.approvals.terms import ANY, Messenger, NoValue, OnExpiry, Terms
-from callboard.languages.cel import program
-from callboard.languages.cel.errors import CelSyntaxError, EvaluationError, ExpressionError
+from callboard.languages.approvals.terms import ANY, Messenger, OnExpiry, Terms
 from callboard.languages.json_schema import violations
 from callboard.languages.problems import Complaint, Location, format_location
 from callboard.lib.durations import DURATION, seconds_of
 from callboard.lib.json_types import JSON, JsonSchema
 
 MEMBER = "approve"
-
-ROOTS = ("input", "tool")
-"""What a condition can read."""
 
 WORDS = ("always", "once")
 
@@ -93,20 +85,11 @@ def _find_faults_of_terms(
             yield (*below, name), "is unknown", f"one of {', '.join(known)}"
         elif wrong := violations(known[name], value):
             yield (*below, name), "; ".join(wrong), known[name]["description"]
-        elif name == "when" and (fault := _find_fault_of_condition(str(value))):
-            yield (*below, name), fault, f"a condition in CEL about {' and '.join(ROOTS)}"
+        elif name == "when":
+            from callboard.languages.approvals import conditions
 
-
-def _find_fault_of_condition(source: str) -> str | None:
-    try:
-        compiled = program.compile(source)
-    except CelSyntaxError as error:
-        return f"is not an expression: {error.message}, at line {error.line}, column {error.column}"
-    if unknown := sorted(compiled.roots - set(ROOTS)):
-        return f"reads {', '.join(unknown)}, which does not exist here"
-    if unknown := sorted(compiled.unknown_functions):
-        return f"calls {', '.join(unknown)}, which does not exist"
-    return None
+            if fault := conditions.find_fault(str(value)):
+                yield (*below, name), fault, conditions.EXPECTED
 
 
 def check_member(value: JSON, *, several: bool) -> JSON:
@@ -154,24 +137,6 @@ def _read(value: JSON, tool: str | None) -> Terms:
 
 
 def _condition(source: str) -> Callable[[str, JSON], bool]:
-    return partial(_holds, source)
+    from callboard.languages.approvals.conditions import condition
 
-
-def _holds(source: str, tool: str, arguments: JSON) -> bool:
-    try:
-        value = program.compile(source).evaluate({"input": arguments, "tool": tool}, _NoClock())
-    except ExpressionError as error:
-        raise NoValue(str(error)) from error
-    if not isinstance(value, bool):
-        raise NoValue(f"{value!r:.100} is neither true nor false")
-    return value
-
-
-class _NoClock:
-    """A condition depends on the call alone."""
-
-    def now(self) -> dt.datetime:
-        raise EvaluationError("a condition of an approval has no clock")
-
-    def wall_time(self) -> dt.datetime:
-        raise EvaluationError("a condition of an approval has no clock")
+    return condition(source)

@@ -7,7 +7,6 @@ from callboard.bus.events import Problem
 from callboard.languages.flow.admit import admit
 from callboard.languages.flow.build import build
 from callboard.languages.flow.document import Flow
-from callboard.languages.flow.interpret import interpret
 from callboard.languages.flow.shipped_providers import CONTRACTS
 from callboard.languages.flow.structure import find_problems
 from callboard.languages.language import Definition, End, Plan, Stage
@@ -39,6 +38,9 @@ class FlowLanguage:
         return admit(definition, start)
 
     async def interpret(self, plan: Plan[Flow], stage: Stage) -> End:
+        # Most programs that read definitions perform none.
+        from callboard.languages.flow.interpret import interpret
+
         return await interpret(plan, stage)
 
 

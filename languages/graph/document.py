@@ -19,7 +19,7 @@ Text = Annotated[str, StringConstraints(min_length=1)]
 class Part(BaseModel):
     """An object of a document: types are strict, unknown members are ignored."""
 
-    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True, defer_build=True)
 
 
 def _no_blanks(name: str) -> str:

@@ -50,7 +50,7 @@ Number = Annotated[int, Field(ge=0)]
 class Part(BaseModel):
     """An object of a document: closed, strict, immutable."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class Input(Part):

@@ -6,7 +6,6 @@ from callboard.languages.language import Definition, End, Plan, Stage
 from callboard.languages.playbook.admit import admit
 from callboard.languages.playbook.document import Playbook, to_vector_form
 from callboard.languages.playbook.findings import UNREADABLE
-from callboard.languages.playbook.interpret import interpret
 from callboard.languages.playbook.near_misses import near_misses
 from callboard.languages.playbook.parse import parse
 from callboard.lib.canonical_json import canonical
@@ -32,6 +31,9 @@ class PlaybookLanguage:
         return admit(definition, start)
 
     async def interpret(self, plan: Plan[Playbook], stage: Stage) -> End:
+        # Most programs that read definitions perform none.
+        from callboard.languages.playbook.interpret import interpret
+
         return await interpret(plan, stage)
 
 

@@ -23,7 +23,7 @@ class State(BaseModel):
     continue at, for playbooks that repeat a number.
     """
 
-    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True, defer_build=True)
 
     playbook_id: str | None = None
     system_prompt: str | None = None

@@ -167,7 +167,7 @@ class Edge(Part):
 class Workflow(BaseModel):
     """The document."""
 
-    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True, defer_build=True)
 
     id: Text
     name: Text

@@ -14,11 +14,10 @@ from msgspec.structs import replace
 
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.events import Problem
-from callboard.bus.subjects import token
 from callboard.languages.kit import kits
 from callboard.languages.language import Definition, End, Language, Plan, Stage
 from callboard.languages.problems import hints_within
-from callboard.languages.registry import plan_start, title_of
+from callboard.languages.registry import give_name, plan_start
 from callboard.lib.threads import quick_turns
 
 T = TypeVar("T")
@@ -121,13 +120,3 @@ class Definitions:
         message = f"the definition already has the name {plan.definition.name!r}, which is used instead"
         unused = Problem("start.name", message, "name", severity="warning")
         return replace(plan, warnings=(*plan.warnings, unused))
-
-
-def give_name(definition: Definition[Any], name: str | None) -> Definition[Any]:
-    """Give an unnamed definition this name, or else the title in its comment."""
-    name = definition.name or name or title_of(definition.comment)
-    try:
-        token(name)
-    except ValueError:
-        return definition
-    return definition if name == definition.name else replace(definition, name=name)

@@ -16,15 +16,10 @@ from callboard.actors.programs.orphan_cleanup import sweep
 from callboard.bus.errors import ClockSkewed
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.queue import Outbox
-from callboard.features.budgets.allowances import Following
-from callboard.features.notify.office import telling
-from callboard.features.schedules.keeper import Keeper
-from callboard.features.telemetry.metrics_endpoint import Scraped
+from callboard.features.notify.telling import telling
 from callboard.runtime.cluster.leader import persistently
 from callboard.runtime.cluster.membership import ALL_BACK_S
 from callboard.runtime.worker.collector import settled_collector
-from callboard.runtime.worker.figures import Figures, unready
-from callboard.runtime.worker.purges import Purges
 from callboard.runtime.worker.services import Services
 from callboard.runtime.worker.store_watch import StoreWatch
 from callboard.runtime.worker.watchdog import Watchdog
@@ -92,14 +87,22 @@ async def open_worker(
         tasks.start_soon(persistently, "store watch", watch.run)
         tasks.start_soon(persistently, "watchdog", Watchdog(lambda: services.pace.doing).run)
         if not guest:
+            from callboard.features.schedules.keeper import Keeper
+            from callboard.runtime.worker.purges import Purges
+
             keeper = Keeper(connection.log, outbox, ack_wait_s=config.ack_wait_s)
             tasks.start_soon(persistently, "schedules", keeper.run)
             purges = Purges(connection.log, outbox, ack_wait_s=config.ack_wait_s)
             tasks.start_soon(persistently, "purges", purges.run)
         if services.allowances.names:
+            from callboard.features.budgets.following import Following
+
             following = Following(connection.log, services.allowances)
             tasks.start_soon(persistently, "budgets", following.run)
         if config.metrics_listen:
+            from callboard.features.telemetry.metrics_endpoint import Scraped
+            from callboard.runtime.worker.figures import Figures, unready
+
             figures = Figures(worker, connection.log, told)
             scraped = Scraped(config.metrics_listen, figures.families, partial(unready, worker, connection))
             tasks.start_soon(figures.run)

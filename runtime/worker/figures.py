@@ -10,7 +10,7 @@ from time import monotonic
 import anyio
 
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.features.notify.office import Told
+from callboard.features.notify.telling import Told
 from callboard.features.telemetry.prometheus import Family, Histogram, Kind, Sample
 from callboard.runtime.worker.worker import Worker
 from callboard.service.client.connection import Connection

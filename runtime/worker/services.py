@@ -11,20 +11,11 @@ from nats.aio.client import Client
 
 from callboard.actors.carrier import Carrier, EffectFailed, Job
 from callboard.actors.fetch import FetchRules
-from callboard.actors.kinds import channel, service
-from callboard.actors.kinds.code import Code
-from callboard.actors.kinds.memory import Memory
 from callboard.actors.kinds.step import Steps
-from callboard.actors.memory.embedders import Embedders
-from callboard.actors.memory.exact import Exact
-from callboard.actors.memory.jetstream import KeyValueStore
-from callboard.actors.memory.pgvector import PgVector
-from callboard.actors.memory.qdrant import Qdrant
 from callboard.actors.models.catalog import exact, resolve
 from callboard.actors.models.model import ModelFailed
 from callboard.actors.models.waits import Waits
 from callboard.actors.partial_answers import PartialAnswers
-from callboard.actors.prompts import Prompts
 from callboard.actors.providers.catalog import Providers
 from callboard.actors.sources import SourceFailed, SourceRules
 from callboard.actors.sources import resolve as resolve_source
@@ -36,7 +27,6 @@ from callboard.bus.events import Environment, Event, Problem
 from callboard.bus.model_names import PREFIXES
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.queue import Outbox
-from callboard.bus.nats.stream import bucket_of
 from callboard.bus.nats.tenant_requests import TenantRequests, other_prefixes
 from callboard.bus.outgoing_subjects import OutgoingPolicy
 from callboard.bus.subjects import RunRef
@@ -59,7 +49,6 @@ from callboard.runtime.interpreter.replay import Admitted, read_admission
 from callboard.runtime.run.log import utc_now
 from callboard.runtime.run.pace import Pace
 from callboard.runtime.settings.config import Config
-from callboard.runtime.settings.vector_settings import VectorSettings
 from callboard.runtime.worker.lent_environment import Lender, addresses_given
 from callboard.runtime.worker.model_selection import (
     RECORDED,
@@ -70,6 +59,7 @@ from callboard.runtime.worker.model_selection import (
     unsupported_parameters,
 )
 from callboard.runtime.worker.providers import Providing
+from callboard.runtime.worker.rare_kinds import RareKinds
 from callboard.runtime.worker.secrets import Secrets, providers_of
 
 MODEL_TIMEOUT_S = 3_600.0
@@ -136,14 +126,10 @@ class Services:
         )
         self._providing = Providing(config.providers, self.outgoing, self._lender.env)
         self._providers = Providers(self._providing.offered)
-        self._code = Code(config.code)
         self._code_loop = CodeLoop()
         self._steps = Steps(self._code_loop)
         self.answers = PartialAnswers()
-        self._kept = KeyValueStore(nc, bucket_of(log.subjects), config.replicas)
-        self._texts = _text_store(config.vectors, bucket_of(log.subjects))
-        self._services = service.Services(env)
-        self._channels = channel.Channels(env)
+        self._rare = RareKinds(config, nc, log, env, self._models)
         self._addresses = Addresses(log, config.http_url, config.replicas)
         self._wallet = Wallet(log, partial(keyring_of, config), config.replicas, {**config.oauth})
         self._fetch = FetchRules(tokens=config.fetch_tokens())
@@ -272,14 +258,14 @@ class Services:
         )
         refuses_subject = partial(self.outgoing.refusal, ref.tenant)
         permits = msgspec.structs.replace(self._lender.permits(ref.tenant), refuses_subject=refuses_subject)
-        prompts = Prompts(self._config.prompt_folders, tools, permits)
 
         async def prompt(_job: Job, request: JSON) -> tuple[JSON, JSON]:
-            return await prompts.resolve(request), None
+            from callboard.actors.prompts import Prompts
+
+            return await Prompts(self._config.prompt_folders, tools, permits).resolve(request), None
 
         link = partial(self._addresses.to, ref.tenant, ref.run)
         account = partial(self._wallet.account, ref.tenant, admission.plan.behalf)
-        means = self._lender.of_services(ref.tenant)
         default = admission.start.model or self._config.model or ""
         return Carrier(
             models=ModelSelection(self._models, default, script, ref, self._log),
@@ -288,11 +274,8 @@ class Services:
                 "source": source,
                 "provider": self._providers.carry,
                 "prompt": prompt,
-                "code": self._code.carry,
                 "step": self._steps.carry,
-                "memory": self._memory(default).carry,
-                "service": partial(self._services.carry, account=account, env=means),
-                "channel": partial(self._channels.carry, account=account, link=link, env=means),
+                **self._rare.of_run(default, account, link, self._lender.of_services(ref.tenant)),
             },
             on_delta=on_delta,
             model_timeout_s=MODEL_TIMEOUT_S,
@@ -304,17 +287,6 @@ class Services:
             code=self._code_loop,
         )
 
-    def _memory(self, model: str) -> Memory:
-        """The memories of a run with this model. If a stand-in answers for all models, no embedding model is asked."""
-        if model.partition(":")[0] in STAND_INS:
-            return Memory(self._kept)
-        embedders = Embedders(
-            lambda spec: self._models.open(spec, {}),
-            default=self._config.embedding or "",
-            providers=self._models.providers,
-        )
-        return Memory(self._kept, embedders, self._texts)
-
     def _offline(self, plan: Plan[Any]) -> bool:
         return self._config.offline or bool(plan.options.get("offline", False))
 
@@ -322,19 +294,8 @@ class Services:
         return (await self.outgoing.request(tenant, subject, payload, timeout, tracecontext.headers())).data
 
     async def aclose(self) -> None:
-        """Close models, providers, the sandbox, the text store and the code loop."""
+        """Close models, providers, the rare kinds and the code loop."""
         await self._models.aclose()
         await self._providers.aclose()
-        await self._code.aclose()
-        await self._texts.aclose()
+        await self._rare.aclose()
         await self._code_loop.aclose()
-
-
-def _text_store(settings: VectorSettings, namespace: str) -> Exact | PgVector | Qdrant:
-    match settings.store:
-        case "jetstream":
-            return Exact()
-        case "qdrant":
-            return Qdrant(settings.url, settings.key.get_secret_value(), namespace)
-        case "pgvector":
-            return PgVector(settings.url, settings.key.get_secret_value(), namespace)

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
-from nats.errors import Error as NatsError
 
 from callboard.bus.errors import CallboardError, OperatorError
 from callboard.bus.events import Problem
@@ -60,6 +59,9 @@ def _convert(leaf: BaseException) -> CallboardError | None:
         return leaf.store_full_error()
     if isinstance(leaf, NameTooLong):
         return CallboardError("subject.unusable", str(leaf), remedy="Use a shorter name.")
+    # Commands that need no server do not import this.
+    from nats.errors import Error as NatsError
+
     if isinstance(leaf, NoAnswer | NatsError):
         text = str(leaf) or type(leaf).__name__
         return LogSilent(text)

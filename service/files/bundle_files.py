@@ -26,7 +26,7 @@ from callboard.bus.events import Problem
 from callboard.languages.authoring import Authoring
 from callboard.languages.language import Definition
 from callboard.languages.problems import Tree, format_location
-from callboard.languages.registry import authoring, parse_definition
+from callboard.languages.registry import authoring, give_name, parse_definition
 from callboard.languages.skills.server_files import SERVER_FILES, kept_servers, read_server_file
 from callboard.languages.skills.skill_files import (
     ABSENT,
@@ -39,7 +39,6 @@ from callboard.languages.skills.skill_files import (
 from callboard.languages.source_text import read_document
 from callboard.lib.folders import LeadsOutside, path_below
 from callboard.lib.text_bytes import NotText, read_text
-from callboard.runtime.admission.definitions import give_name
 from callboard.service.client.errors import RequestRefused
 from callboard.service.files.local_files import document_of, why
 from callboard.service.files.start_request import StartRequest

@@ -15,12 +15,10 @@ from msgspec import Struct
 from callboard.bus.events import Problem
 from callboard.languages.language import Definition
 from callboard.languages.problems import Tree, kind_of
-from callboard.languages.registry import about, authoring, parse_definition
+from callboard.languages.registry import about, authoring, give_name, parse_definition
 from callboard.languages.source_text import read_document
 from callboard.languages.triggers import Begun
 from callboard.lib.text_bytes import NotText, argument_text, decode_text, read_text
-from callboard.runtime.admission.definitions import give_name
-from callboard.runtime.hosting.code_loader import definition_of
 from callboard.runtime.hosting.names import split_code_name
 from callboard.service.client.errors import RequestRefused, UsageInvalid
 from callboard.service.files.bundle_files import Permit, build_bundle, permit_all, skills_beside
@@ -114,6 +112,9 @@ def _source_of(request: StartRequest) -> tuple[Path, str]:
     if code is None:
         path = Path(request.file)
         return path, text_of(path)
+
+    from callboard.runtime.hosting.code_loader import definition_of
+
     return definition_of(*code)
 
 

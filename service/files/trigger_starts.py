@@ -19,7 +19,7 @@ OPTION = "--received"
 class _Request(BaseModel):
     """A received request, as the option ``--received`` describes it."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
     at: dt.datetime = Field(default_factory=lambda: dt.datetime.now(dt.UTC))
     body: Any = None
     headers: dict[str, str] = Field(default_factory=dict)

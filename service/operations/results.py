@@ -2,16 +2,17 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from callboard.bus.events import Event, NodeEnter
 from callboard.bus.paths import last_id
-from callboard.bus.prices import Prices
 from callboard.lib.json_decoder import decode_json
-from callboard.projections.projection import fold
-from callboard.projections.run.run_result import Results, RunResult
+
+if TYPE_CHECKING:
+    from callboard.bus.prices import Prices
+    from callboard.projections.run.run_result import RunResult
 
 _INNER = re.compile(r"[/\[:]")
 
@@ -26,8 +27,12 @@ def compact(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def result_of(events: Sequence[Event], prices: Prices | None = None) -> RunResult:
+def result_of(events: Sequence[Event], prices: "Prices | None" = None) -> "RunResult":
     """Fold a run's events into its result, with costs by ``prices`` (default: the list prices)."""
+    # Most commands need only `compact`.
+    from callboard.projections.projection import fold
+    from callboard.projections.run.run_result import Results
+
     return fold(Results(prices), events)
 
 
@@ -48,12 +53,12 @@ def path_of(events: Sequence[Event]) -> list[str]:
     return taken
 
 
-def result_object(result: RunResult) -> dict[str, Any]:
+def result_object(result: "RunResult") -> dict[str, Any]:
     """Return all that is known of a run, for machines, always with its status, even if that is the default."""
     return {**msgspec.to_builtins(result), "status": result.status}
 
 
-def summary_object(result: RunResult, events: Sequence[Event]) -> dict[str, Any]:
+def summary_object(result: "RunResult", events: Sequence[Event]) -> dict[str, Any]:
     """Return a summary of a run and its result, for machines."""
     return {
         "run_id": result.run,

@@ -253,7 +253,7 @@ async def _send_spans(connection: "Connection", ref: "RunRef") -> int:
     from anyio import to_thread
 
     from callboard.bus.errors import CallboardError
-    from callboard.features.telemetry.exporters import export_run
+    from callboard.features.telemetry.span_exporter import export_run
     from callboard.projections.spans.otlp import OtlpExporter, SpanExportFailed
     from callboard.projections.spans.semconv import captures_content
 

@@ -60,7 +60,6 @@ def run(
     from callboard.runtime.hosting.names import split_code_name
     from callboard.service.files.start_messages import prepare
     from callboard.surfaces.cli.asking import ask_inputs, is_somebody_there
-    from callboard.surfaces.cli.local_run import LocalRun, run_here
     from callboard.surfaces.cli.settings import load_config
     from callboard.surfaces.cli.streams import ignore_lost_output
 
@@ -73,6 +72,10 @@ def run(
             # Replay every turn, so that nondeterministic code is found in the first run.
             always_replay=True if code else None,
         )
+
+        # After the log has been set up, which imports structlog without rich.
+        from callboard.surfaces.cli.local_run import LocalRun, run_here
+
         silent = stream or settings.as_json
         what = prepare(request, ask=ask_inputs if asks and not silent and is_somebody_there() else None)
         where = Path(workdir).absolute() if workdir else what.folder

@@ -38,7 +38,7 @@ By = Annotated[str | None, Field(description="The person who sends this; recorde
 class Arguments(BaseModel):
     """Base of all arguments: unknown members and wrong types are errors, so that mistakes are not ignored."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
 class ListWorkflows(Arguments):

@@ -23,7 +23,8 @@ import httpx2
 import pytest
 
 from callboard.bus.subjects import RunRef
-from callboard.features.telemetry.exporters import export_run, open_exporters
+from callboard.features.telemetry.exporters import open_exporters
+from callboard.features.telemetry.span_exporter import export_run
 from callboard.projections.spans import semconv
 from callboard.projections.spans.otlp import OtlpExporter
 from callboard.projections.spans.span import Span

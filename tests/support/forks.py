@@ -1,7 +1,7 @@
 """Programs of ours as forks of a process that has imported what they need: what takes longest is done once.
 
 A fork is a process like any other: it has its own streams, folder, environment and arguments, and dies of signals. What
-a fresh start takes (`test_cli_light`) and what is installed (`test_installing`) is tested without.
+a fresh start takes (`test_imports`) and what is installed (`test_installing`) is tested without.
 
 ``python -m tests.support.forks FD ADDRESS`` forks whatever `tests/support/fork_client.py` asks for at the socket that
 it inherits; it ends when its standard input does. Where a fork would start a process for Python tools, that is a fork

@@ -3,8 +3,6 @@
 import datetime as dt
 import json
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -218,10 +216,3 @@ def test_credentials_are_added_listed_rotated_and_removed(tmp_path: Path) -> Non
     assert (gone.exit_code, "credentials.unknown" in gone.output) == (1, True)
     for secret in (b"x0xb-secret-token", b"first-secret", b"second-secret", b"a sender's secret"):
         assert not [path for path in tmp_path.rglob("*") if path.is_file() and secret in path.read_bytes()]
-
-
-def test_a_worker_without_keys_does_not_pay_for_them() -> None:
-    heavy = ("cryptography", "httpx2", "jwt")
-    code = f"import sys, callboard.runtime.worker.bootstrap; print([m for m in {heavy!r} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.strip() == "[]"

@@ -22,8 +22,8 @@ from callboard.bus.log.port import Entry, EventLog, append
 from callboard.bus.nats.jetstream_api import api
 from callboard.bus.subjects import RunRef
 from callboard.features.telemetry.event_consumer import BATCH_EVENTS_MAX, until_caught_up
-from callboard.features.telemetry.exporters import export_run, open_exporters, spans_durable
-from callboard.features.telemetry.span_exporter import Spans, SpansExporter
+from callboard.features.telemetry.exporters import open_exporters, spans_durable
+from callboard.features.telemetry.span_exporter import Spans, SpansExporter, export_run
 from callboard.projections.run.span_ids import SpanIds
 from callboard.projections.spans import semconv
 from callboard.projections.spans.otlp import OtlpExporter, SpanExportFailed

@@ -1,0 +1,40 @@
+"""Telling: sends notices if the configuration has rules for them. Without rules, no module that sends is imported."""
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from callboard.runtime.cluster.leader import holding
+from callboard.runtime.settings.notify_settings import NotifyRule
+
+if TYPE_CHECKING:
+    from callboard.service.client.connection import Connection
+
+OFFICE = "notify"
+
+Told = Counter[tuple[str, str]]
+"""Notices by rule and result: ``sent``, ``failed`` (to be tried again) or ``given_up``."""
+
+
+@asynccontextmanager
+async def telling(
+    connection: "Connection", rules: Mapping[str, NotifyRule], env: Mapping[str, str]
+) -> AsyncGenerator[Callable[[], Told]]:
+    """Send notices for the length of the block, if there are rules; open it before any run can start.
+
+    The block gets a function that returns the counts of this process's notices.
+    """
+    whole = {name: rule for name, rule in rules.items() if rule.complete}
+    if not whole:
+        yield Told
+        return
+
+    from callboard.features.notify.office import Office
+
+    office = Office(connection, whole, env)
+    await office.prepare()
+    holders = {f"{connection.log.subjects.prefix}.office.{OFFICE}": office}
+    async with holding(connection.nc, holders, connection.log.store):
+        yield lambda: office.sending_results
+        await office.finish()
