@@ -1,6 +1,6 @@
-"""Effect kinds that few runs use, for one worker: code, memories, actions and messages of external services.
+"""Rare effect kinds of one worker: code, memories, actions and messages of external services.
 
-Each is imported and opened when a run uses it for the first time, so that a worker starts without them.
+Each is imported and opened when a run uses it for the first time, so a worker starts without them.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -40,7 +40,7 @@ class RareKinds:
         self._closing: list[Callable[[], Awaitable[None]]] = []
 
     def of_run(self, model: str, account: Account, link: "LinkTo", env: Mapping[str, str]) -> Mapping[str, CarryEffect]:
-        """Return the kinds of a run with this model, whose user has this account; ``env`` is what it may use."""
+        """Return the kinds of a run with this model and account; it may use the variables in ``env``."""
 
         async def code(job: Job, request: JSON) -> tuple[JSON, JSON]:
             return await self._code.carry(job, request)
@@ -57,7 +57,7 @@ class RareKinds:
         return {"code": code, "memory": memory, "service": service, "channel": channel}
 
     async def aclose(self) -> None:
-        """Close what was opened."""
+        """Close the kinds that were opened."""
         for close in self._closing:
             await close()
 
