@@ -21,7 +21,7 @@ from tests.support.lane_server import own_servers as own_servers
 from tests.support.places import TESTS
 from tests.support.sweeps import select_deaths
 
-pytest_plugins = ["tests.support.lanes", "tests.support.seconds"]
+pytest_plugins = ["tests.support.lanes", "tests.support.seconds", "tests.support.skips"]
 
 # What is imported and collected for thousands of tests stays to the end: the garbage collector need not look at it.
 gc.disable()
