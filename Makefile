@@ -25,15 +25,13 @@ QUICK := $(addprefix tests/, $(addsuffix .py, structure/test_layers structure/te
 	languages/workflow/test_deaths languages/workflow/test_routes languages/workflow/test_text \
 	runtime/interpreter/test_golden))
 
-.PHONY: setup browser validators oldest demo test sweep quick test-mcp test-backends coverage matrix lint format bench bench-page bench-peers lock clean
+.PHONY: setup browser validators conformance oldest demo test sweep quick test-mcp test-backends coverage matrix lint format bench bench-page bench-peers lock clean
 
 # uv installs faster than pip, where it is installed.
 UV := $(shell command -v uv)
 ifdef UV
-ENVIRONMENT = $(UV) venv --quiet --allow-existing --seed --python $(PYTHON) $(VENV)
 INSTALL = $(UV) pip install --quiet --python $(BIN)/python --no-deps
 else
-ENVIRONMENT = $(PYTHON) -m venv $(VENV)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps
 endif
 
@@ -42,7 +40,7 @@ setup: $(VENV)/.ready
 # What users have. Nothing is compiled before it is imported: most modules never are. The checkout is installed with the
 # setuptools of the lock, which is the only package of development that this takes.
 $(VENV)/.runtime: requirements.lock pyproject.toml setup.py
-	$(ENVIRONMENT)
+	$(PYTHON) -m venv $(VENV)
 	sed -n '/^setuptools==/,/[^\\]$$/p' requirements-dev.lock >$(VENV)/setuptools.lock
 	$(INSTALL) --require-hashes --requirement requirements.lock --requirement $(VENV)/setuptools.lock
 	$(INSTALL) --no-build-isolation --editable .
@@ -97,6 +95,10 @@ sweep: setup
 # environment of their own.
 validators: setup
 	$(BIN)/python -m tests.maintenance.validators
+
+# The public data by which languages are tested, from the repositories that publish it.
+conformance: setup
+	$(BIN)/python -m tests.maintenance.conformance
 
 # The adapters with the oldest versions of their libraries; needs the network.
 oldest: setup
@@ -153,4 +155,4 @@ bench-peers: setup
 	$(BIN)/python -m benchmarks.peers
 
 clean:
-	rm -rf $(VENV) .venv-* .browser .validators .callboard .coverage .coverage.* build dist *.egg-info
+	rm -rf $(VENV) .venv-* .browser .validators .conformance .callboard .coverage .coverage.* build dist *.egg-info

@@ -1,12 +1,9 @@
 """Small flows to find fault with, and the public definitions and schemas where they are present."""
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from callboard.bus.events import Problem
 from callboard.languages.flow.specified_providers import MOCK, SPECIFIED
@@ -14,11 +11,7 @@ from callboard.languages.flow.structure import FLOW_SCHEMA, find_problems
 from callboard.languages.json_text import read_json
 from callboard.languages.problems import Tree
 from callboard.languages.provider_contracts import Contract, PhaseContract
-from tests.support.places import ROOT
-
-CONFORMANCE = Path(os.environ.get("CALLBOARD_CONFORMANCE", ROOT.parent / "shared" / "conformance"))
-SCHEMAS = CONFORMANCE / "mwl-schemas"
-published = pytest.mark.skipif(not SCHEMAS.exists(), reason="the published schemas are not here")
+from tests.support.conformance import CORPUS, FLOW_SCHEMAS
 
 Json = dict[str, Any]
 
@@ -81,7 +74,7 @@ def read(path: Path) -> Json:
 
 
 def published_definitions() -> list[Path]:
-    return [*sorted((CONFORMANCE / "mwl").glob("*/definition.json")), *sorted(SCHEMAS.glob("cases/valid/flow/*.json"))]
+    return [*sorted(CORPUS.glob("*/definition.json")), *sorted(FLOW_SCHEMAS.glob("cases/valid/flow/*.json"))]
 
 
 def walk(value: Any, way: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:

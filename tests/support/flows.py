@@ -25,7 +25,7 @@ from callboard.runtime.run.log import RunLog
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import CrashingLog
 from callboard.testing.virtual_time import VirtualClock, simulate
-from tests.support.places import ROOT
+from tests.support.conformance import CORPUS
 from tests.support.run_harness import RunHarness
 from tests.support.simulation import World, finish
 
@@ -35,9 +35,6 @@ RETRY = "mwl:provider.middleware/mwl/retry/v1"
 TIMEOUT = "mwl:provider.middleware/mwl/timeout/v1"
 LOOP = "mwl:provider.middleware/mwl/loop/v1"
 FINALLY = "mwl:provider.middleware/mwl/finally/v1"
-
-CORPUS = ROOT.parent / "shared" / "conformance" / "mwl"
-
 
 REMEMBERING = Remembering(LANGUAGE)
 """As workers have it: a definition that was parsed is not parsed again."""
@@ -128,10 +125,7 @@ class Scenario:
 
 
 def scenarios() -> list[Any]:
-    """Every scenario of the public corpus as a test parameter; one that says so where there is no corpus."""
-    if not CORPUS.is_dir():
-        reason = "the public conformance corpus is not beside the project (../shared/conformance/mwl)"
-        return [pytest.param(None, marks=pytest.mark.skip(reason=reason), id="absent")]
+    """Every scenario of the public corpus as a test parameter."""
     return [
         pytest.param(_scenario(case, folder), id=f"{case.name}/{folder.name}")
         for case in sorted(path.parent for path in CORPUS.glob("*/case.json"))

@@ -29,12 +29,10 @@ from callboard.runtime.run.log import RunLog, read_run
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import CrashingLog
 from callboard.testing.virtual_time import VirtualClock, simulate
-from tests.support.places import ROOT
+from tests.support.conformance import VECTORS
 from tests.support.run_harness import RunHarness
 from tests.support.simulation import World, copied, finish
 from tests.support.sweeps import select_deaths
-
-VECTORS = ROOT.parent / "shared" / "conformance" / "playbook" / "vectors"
 
 REMEMBERING = Remembering(LANGUAGE)
 """As workers have it: a definition that was parsed is not parsed again."""
@@ -263,10 +261,7 @@ def live(body: Callable[[], Awaitable[Any]]) -> None:
 
 
 def vectors() -> list[Any]:
-    """Every public vector as a test parameter; one that says so where there are none."""
-    if not VECTORS.is_dir():
-        reason = "the public vectors are not beside the project (../shared/conformance/playbook)"
-        return [pytest.param(None, marks=pytest.mark.skip(reason=reason), id="absent")]
+    """Every public vector as a test parameter."""
     found = sorted(VECTORS.glob("*/*.playbook.md"))
     return [pytest.param(path, id=f"{path.parent.name}/{path.name.removesuffix('.playbook.md')}") for path in found]
 

@@ -9,11 +9,13 @@ from callboard.runtime.run.log import read_run
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import CrashingLog
 from callboard.testing.virtual_time import VirtualClock, simulate
+from tests.support.conformance import WITH_DATA
 from tests.support.flows import FlowTheatre, Scenario, result_of, scenarios
 from tests.support.simulation import World, copied, finish
 from tests.support.sweeps import select_deaths
 
 
+@WITH_DATA
 @pytest.mark.parametrize("scenario", scenarios())
 @pytest.mark.parametrize("always_replay", [False, True], ids=["straight", "always-replay"])
 def test_corpus(scenario: Scenario, always_replay: bool) -> None:
@@ -28,6 +30,7 @@ def test_corpus(scenario: Scenario, always_replay: bool) -> None:
     simulate(body)
 
 
+@WITH_DATA
 @pytest.mark.parametrize("scenario", scenarios())
 def test_corpus_after_a_death_at_each_boundary(scenario: Scenario) -> None:
     """Whatever a dead worker had recorded, another one finishes the run with the same Result."""

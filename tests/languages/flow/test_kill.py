@@ -21,8 +21,8 @@ from callboard.service.client.client import Client
 from callboard.surfaces.cli.corpus import Case as CorpusCase
 from callboard.surfaces.cli.corpus import Outcome, claim_of, read_corpus, run_cases
 from tests.e2e.kills.test_kill import Case, check_same, perform, undisturbed
+from tests.support.conformance import CORPUS, WITH_DATA
 from tests.support.flows import (
-    CORPUS,
     call,
     caught,
     cleanup,
@@ -244,8 +244,6 @@ async def test_a_flow_ends_the_same_wherever_its_worker_dies(expected: Expected,
 
 
 def corpus() -> list[CorpusCase]:
-    if not CORPUS.is_dir():
-        pytest.skip("the public conformance corpus is not beside the project (../shared/conformance/mwl)")
     return read_corpus(CORPUS)
 
 
@@ -260,6 +258,7 @@ async def check_runs(fleet: Fleet, outcomes: dict[str, Outcome]) -> None:
             check_run(await recorded_run(connection, outcome.run), fleet.carried(outcome.run))
 
 
+@WITH_DATA
 async def test_the_corpus_on_one_worker_all_at_once(tmp_path: Path) -> None:
     cases = corpus()
     async with open_fleet(tmp_path) as fleet:
@@ -272,6 +271,7 @@ async def test_the_corpus_on_one_worker_all_at_once(tmp_path: Path) -> None:
         await worker.kill()
 
 
+@WITH_DATA
 async def test_the_corpus_on_a_worker_that_is_killed_in_the_middle(tmp_path: Path) -> None:
     cases = corpus()
     whole = sum(len(case.scenarios) for case in cases)

@@ -11,7 +11,8 @@ from jsonschema import Draft202012Validator
 from callboard.languages.flow.provider_document import PROVIDER_SCHEMA, find_provider_problems
 from callboard.languages.flow.structure import FLOW_SCHEMA
 from callboard.languages.provider_contracts import contract_of
-from tests.support.flow_documents import SCHEMAS, VALUES, Json, published, read, walk
+from tests.support.conformance import FLOW_SCHEMAS, WITH_DATA
+from tests.support.flow_documents import VALUES, Json, read, walk
 
 
 def call_provider(**more: Any) -> Json:
@@ -133,25 +134,25 @@ def _changed(document: Json, way: tuple[str | int, ...], value: Any) -> Json:
 
 @pytest.fixture(scope="module")
 def mutations() -> list[Json]:
-    paths = [*SCHEMAS.glob("*.v1.json"), *SCHEMAS.glob("cases/invalid/provider/*.json")]
+    paths = [*FLOW_SCHEMAS.glob("*.v1.json"), *FLOW_SCHEMAS.glob("cases/invalid/provider/*.json")]
     return _mutated([*(read(path) for path in sorted(paths)), call_provider(), middleware_provider()])
 
 
-@published
+@WITH_DATA
 def test_the_published_provider_documents_are_valid_and_their_counter_examples_are_not() -> None:
-    for path in SCHEMAS.glob("*.v1.json"):
+    for path in FLOW_SCHEMAS.glob("*.v1.json"):
         assert find_provider_problems(read(path), reserved=()) == []
-    for path in SCHEMAS.glob("cases/invalid/provider/*.json"):
+    for path in FLOW_SCHEMAS.glob("cases/invalid/provider/*.json"):
         assert find_provider_problems(read(path), reserved=()) != []
 
 
-@published
+@WITH_DATA
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_verdicts_on_provider_documents_are_those_of_the_published_schema(
     mutations: list[Json], data: st.DataObject
 ) -> None:
-    schema = Draft202012Validator(read(SCHEMAS / "provider" / "schema.json"))
+    schema = Draft202012Validator(read(FLOW_SCHEMAS / "provider" / "schema.json"))
     document = data.draw(st.sampled_from(mutations))
     errors = [one for one in find_provider_problems(document, reserved=()) if one.severity == "error"]
     if schema.is_valid(document):

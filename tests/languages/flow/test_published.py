@@ -14,7 +14,8 @@ from callboard.languages.flow.schema import flow_schema
 from callboard.languages.flow.specified_providers import SPECIFIED
 from callboard.languages.flow.structure import find_problems
 from callboard.languages.problems import Tree
-from tests.support.flow_documents import SCHEMAS, VALUES, published, published_definitions, read, walk
+from tests.support.conformance import FLOW_SCHEMAS, WITH_DATA
+from tests.support.flow_documents import VALUES, published_definitions, read, walk
 
 STRICTER = {
     "EXPRESSION",
@@ -37,7 +38,7 @@ def _errors(document: Any) -> list[Problem]:
     return [problem for problem in find_problems(Tree(document), SPECIFIED) if problem.severity == "error"]
 
 
-@published
+@WITH_DATA
 def test_the_published_definitions_are_valid() -> None:
     paths = published_definitions()
     assert len(paths) > 50
@@ -45,9 +46,9 @@ def test_the_published_definitions_are_valid() -> None:
     assert [path.parent.name for path in paths if not OURS.is_valid(read(path))] == []
 
 
-@published
+@WITH_DATA
 def test_the_published_counter_examples_are_not() -> None:
-    paths = sorted(SCHEMAS.glob("cases/invalid/flow/*.json"))
+    paths = sorted(FLOW_SCHEMAS.glob("cases/invalid/flow/*.json"))
     assert len(paths) > 10
     assert [path.name for path in paths if not _errors(read(path))] == []
     assert len([path for path in paths if not OURS.is_valid(read(path))]) > len(paths) // 2
@@ -57,7 +58,7 @@ class _Material:
     """What mutations are made of: the published definitions, every part of them, and every name in them."""
 
     def __init__(self) -> None:
-        self.schema = Draft202012Validator(read(SCHEMAS / "flow" / "schema.json"))
+        self.schema = Draft202012Validator(read(FLOW_SCHEMAS / "flow" / "schema.json"))
         self.documents = [read(path) for path in published_definitions()]
         self.parts = [part for document in self.documents for _, part in walk(document)]
         self.names = sorted({name for part in self.parts if isinstance(part, dict) for name in part} | {"unknown"})
@@ -88,7 +89,7 @@ def material() -> _Material:
     return _Material()
 
 
-@published
+@WITH_DATA
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_mutated_definitions_are_judged_as_the_published_schema_does(material: _Material, data: st.DataObject) -> None:

@@ -10,8 +10,8 @@ import pytest
 from callboard.bus.events import payload_of
 from callboard.languages.language import Instant
 from callboard.runtime.interpreter.waits import Waits
+from tests.support.conformance import CORPUS, WITH_DATA
 from tests.support.flows import (
-    CORPUS,
     MOCK,
     RETRY,
     Performance,
@@ -418,9 +418,8 @@ def test_a_fan_out_over_thousands_keeps_to_its_cap_and_replays() -> None:
     assert len(done.events) < 2 * 2_000 + 20
 
 
+@WITH_DATA
 def test_the_corpus_is_where_this_project_expects_it() -> None:
-    if not CORPUS.is_dir():
-        pytest.skip("the public conformance corpus is not beside the project (../shared/conformance/mwl)")
     assert len(list(CORPUS.glob("*/case.json"))) >= 60
 
 

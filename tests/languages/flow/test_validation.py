@@ -1,8 +1,6 @@
 """Arguments against parameters: closed by default, formats asserted, and told where and what."""
 
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +12,7 @@ from callboard.languages.flow.specified_providers import FINALLY, LOOP, MOCK, RE
 from callboard.languages.flow.validation import VIOLATIONS_LISTED_MAX, Schema, Violation, find_schema_faults
 from callboard.languages.provider_contracts import Contract, PhaseContract, contract_of
 from callboard.lib.json_schema.check import ENDLESS
-from tests.support.places import ROOT
-
-CONFORMANCE = Path(os.environ.get("CALLBOARD_CONFORMANCE", ROOT.parent / "shared" / "conformance"))
-DOCUMENTS = CONFORMANCE / "mwl-schemas"
-published = pytest.mark.skipif(not DOCUMENTS.exists(), reason="the published provider documents are not here")
+from tests.support.conformance import FLOW_SCHEMAS, WITH_DATA
 
 NAMES = {"mock": MOCK, "retry": RETRY, "timeout": TIMEOUT, "loop": LOOP, "finally": FINALLY}
 
@@ -339,10 +333,10 @@ def _meaning(contract: Contract) -> Any:
     return *texts, phases, _bare(contract.parameters), _bare(contract.metadata)
 
 
-@published
+@WITH_DATA
 @pytest.mark.parametrize("name", NAMES)
 def test_a_specified_contract_means_what_the_published_one_means(name: str) -> None:
-    theirs = contract_of(json.loads((DOCUMENTS / f"{name}.v1.json").read_text()))
+    theirs = contract_of(json.loads((FLOW_SCHEMAS / f"{name}.v1.json").read_text()))
     assert _meaning(SPECIFIED[NAMES[name]]) == _meaning(theirs)
 
 
@@ -392,11 +386,11 @@ WITH = st.dictionaries(st.sampled_from(WORDS + MORE_WORDS), ARGUMENTS, max_size=
 )
 
 
-@published
+@WITH_DATA
 @settings(max_examples=150, deadline=None)
 @given(value=WITH, name=st.sampled_from(sorted(NAMES)))
 def test_verdicts_on_arguments_are_those_of_the_published_schemas(value: Any, name: str) -> None:
-    ours, theirs = SPECIFIED[NAMES[name]], contract_of(json.loads((DOCUMENTS / f"{name}.v1.json").read_text()))
+    ours, theirs = SPECIFIED[NAMES[name]], contract_of(json.loads((FLOW_SCHEMAS / f"{name}.v1.json").read_text()))
     pairs = [(ours.parameters, theirs.parameters)]
     pairs += [(ours.phases[phase].parameters, theirs.phases[phase].parameters) for phase in ours.phases]
     for mine, published_schema in pairs:

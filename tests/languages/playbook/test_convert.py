@@ -13,6 +13,7 @@ from callboard.languages.playbook.authoring import report, to_json, to_markdown,
 from callboard.languages.playbook.document import Playbook, to_vector_form
 from callboard.languages.playbook.language import LANGUAGE
 from callboard.languages.playbook.parse import parse
+from tests.support.conformance import WITH_DATA
 from tests.support.playbook_cases import CASES
 from tests.support.playbooks import start_of, vectors
 
@@ -39,6 +40,7 @@ def check_round(source: str) -> None:
     assert isinstance(LANGUAGE.admit(definition, start_of()), Plan | list)
 
 
+@WITH_DATA
 @pytest.mark.parametrize("path", vectors())
 def test_a_public_vector(path: Path) -> None:
     check_round(path.read_text(encoding="utf-8"))

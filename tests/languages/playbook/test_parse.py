@@ -8,6 +8,7 @@ import pytest
 from callboard.languages.playbook.document import Playbook, Step, to_vector_form
 from callboard.languages.playbook.findings import BYTES_MAX
 from callboard.languages.playbook.parse import Parsed, parse
+from tests.support.conformance import WITH_DATA
 from tests.support.playbooks import compared, expected_of, vectors
 
 HEAD = "# T\n\n"
@@ -38,6 +39,7 @@ def inputs(*lines: str) -> str:
     return HEAD + "## INPUTS\n\n" + "\n".join(lines) + "\n\n## STEP 1: One\n\nDo.\n"
 
 
+@WITH_DATA
 @pytest.mark.parametrize("path", vectors())
 def test_a_public_vector(path: Path) -> None:
     expected = expected_of(path)

@@ -2,10 +2,8 @@
 
 import copy
 import json
-import os
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +12,7 @@ from jsonschema import Draft202012Validator
 from callboard.languages.problems import Tree
 from callboard.languages.workflow.document import JUDGE_BUDGET, Workflow
 from callboard.languages.workflow.validate import structure
-from tests.support.places import ROOT
+from tests.support.conformance import WITH_DATA, WORKFLOW_SCHEMA
 from tests.support.workflows import codes_of, document, parsed, problems_of
 
 MINIMAL = document({"a": {}})
@@ -335,9 +333,6 @@ def test_legal_but_odd_things_are_warned_of() -> None:
 
 # -- agreement with the published JSON Schema -------------------------------------------------------------------------
 
-CONFORMANCE = Path(os.environ.get("CALLBOARD_CONFORMANCE", ROOT.parent / "shared" / "conformance"))
-SCHEMA = CONFORMANCE / "sweny-schemas" / "workflow.json"
-
 OTHER_VALUES: list[Any] = [None, True, 1.5, "", "x", [""], {"auto": 1}]
 
 STRICTER: frozenset[str] = frozenset(
@@ -380,10 +375,10 @@ def _changed(raw: Any, path: list[Any], *value: Any) -> Any:
     return changed
 
 
-@pytest.mark.skipif(not SCHEMA.exists(), reason="the published schemas are not here")
+@WITH_DATA
 def test_the_models_agree_with_the_published_json_schema() -> None:
     """Checklist 1: one change anywhere in a document, and both say yes or both say no."""
-    schema = Draft202012Validator(json.loads(SCHEMA.read_text()))
+    schema = Draft202012Validator(json.loads(WORKFLOW_SCHEMA.read_text()))
     mutations = _mutations(FULL)
     assert len(mutations) > 1000
     disagreements: list[str] = []

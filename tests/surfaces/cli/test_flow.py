@@ -11,8 +11,8 @@ from callboard.languages.flow.authoring import CLAIM, find_differences, same
 from callboard.languages.registry import TITLE_CHARS_MAX, about, parse_definition
 from callboard.surfaces.cli import exits
 from tests.support.cli_stage import Place, next_event
+from tests.support.conformance import CORPUS, WITH_DATA
 from tests.support.flows import (
-    CORPUS,
     call,
     caught,
     cleanup,
@@ -187,9 +187,8 @@ def test_what_is_no_corpus_is_told(corpus: Place) -> None:
         assert json.loads(done.stdout)["error"]["code"] == "corpus.unreadable"
 
 
+@WITH_DATA
 def test_the_public_corpus_is_run(place: Place) -> None:
-    if not CORPUS.is_dir():
-        pytest.skip("the public conformance corpus is not beside the project (../shared/conformance/mwl)")
     told = place.told("conformance", str(CORPUS), "--skip-temporal")
     assert (told["counts"]["failed"], told["counts"]["out-of-scope"]) == (0, 0)
     assert told["counts"]["passed"] > 50
