@@ -9,14 +9,11 @@ that its event loop still runs. The parent kills a child whose loop has stopped,
 such a way that it obeys nothing else.
 """
 
-import gc
 import os
 import pickle
 import signal
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from importlib import import_module
 from pathlib import Path
 
 import anyio
@@ -24,11 +21,12 @@ import anyio.abc
 import structlog
 from anyio import to_thread
 from msgspec import Struct
+from msgspec.structs import replace
 
 from callboard.lib.backoff import backoff_s
 from callboard.runtime.settings import logs
 from callboard.runtime.settings.config import Config
-from callboard.surfaces.cli.launching import PROGRAM, Launched, Process, launch
+from callboard.surfaces.cli.launching import Inherited, Launched, Nursery, Process
 from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.streams import ignore_lost_output
 
@@ -54,9 +52,6 @@ EXIT_LOOK_S = 0.02
 
 STOP_WAIT_S = 10.0
 """How much longer than its effects a child may take to stop, before it is killed."""
-
-YOUNG_OBJECTS = 50_000
-"""Containers created before the garbage collector looks at them while modules are imported, which stay alive."""
 
 READY, REFUSED, BEAT = b"R", b"X", b"."
 """The reports of a child: it is ready, or waits for other code; it cannot work, and has printed why; its loop runs."""
@@ -107,18 +102,19 @@ class Kept:
 class ChildProcesses:
     """The children of this process."""
 
-    def __init__(self, tasks: anyio.abc.TaskGroup) -> None:
+    def __init__(self, tasks: anyio.abc.TaskGroup, nursery: Nursery) -> None:
         self._tasks = tasks
+        self._nursery = nursery
         self._processes: dict[Process, ChildProcess] = {}
         self._restarting: set[Process] = set()
         self._restarted = anyio.Event()
         self._stopping = False
         self._gone = anyio.Event()
 
-    def keep(self, child: ChildProcess, launched: "Launched | None" = None) -> Kept:
-        """Start a child, and start it again whenever it dies. ``launched`` is its process, if it has one already."""
+    def keep(self, child: ChildProcess) -> Kept:
+        """Start a child, and start it again whenever it dies."""
         kept = Kept()
-        self._tasks.start_soon(self._keep, child, kept, launched)
+        self._tasks.start_soon(self._keep, child, kept)
         return kept
 
     def restart(self, perform: Callable[[ProcessOptions], Awaitable[None]]) -> None:
@@ -149,11 +145,11 @@ class ChildProcesses:
             self._gone = anyio.Event()
             await self._gone.wait()
 
-    async def _keep(self, child: ChildProcess, kept: Kept, launched: Launched | None) -> None:
+    async def _keep(self, child: ChildProcess, kept: Kept) -> None:
         in_a_row = 0
         while not self._stopping:
             began = anyio.current_time()
-            launched = launched or launch(child.name, child.process_options.listener)
+            launched = await to_thread.run_sync(self._nursery.launch, child.process_options.listener)
             process = launched.process
             self._processes[process] = child
             log.info("child process was started", name=child.name, pid=process.pid)
@@ -170,7 +166,6 @@ class ChildProcesses:
                 kept.refused = returncode
                 kept.started.set()
                 return
-            launched = None
             if self._stopping:
                 return
             if process in self._restarting:
@@ -219,12 +214,12 @@ def _note(said: bytes | None, launched: Launched, kept: Kept) -> None:
 
 
 @asynccontextmanager
-async def open_child_processes() -> AsyncGenerator[ChildProcesses]:
+async def open_child_processes(nursery: Nursery) -> AsyncGenerator[ChildProcesses]:
     """Keep child processes for the length of the block; at its end the remaining ones are killed."""
     async with AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(anyio.create_task_group())
         stack.callback(tasks.cancel_scope.cancel)
-        yield ChildProcesses(tasks)
+        yield ChildProcesses(tasks, nursery)
 
 
 @asynccontextmanager
@@ -269,47 +264,32 @@ async def _cancel_at_end_of_input(scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-def main() -> None:
-    """Run as a child in a new Python."""
-    gc.set_threshold(YOUNG_OBJECTS)
-    sys.exit(perform_child(int(sys.argv[2])))
-
-
-def perform_child(reporting: int, *modules: str) -> int:
-    """Read a `ChildProcess` from standard input, perform it, and return the exit code.
-
-    ``reporting`` is the pipe to the parent. The ``modules`` are imported while the parent still finds out the options.
-    """
+def perform_child(inherited: Inherited) -> int:
+    """Read a `ChildProcess` from standard input, perform it, and return the exit code."""
     global _reporting
     # The parent handles Ctrl-C.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    _reporting = reporting
+    _reporting = inherited.reports
     os.set_inheritable(_reporting, False)
     os.set_blocking(_reporting, False)
-    for module in modules:
-        import_module(module)
     with os.fdopen(os.dup(STDIN), "rb") as given:
         try:
             child: ChildProcess = pickle.load(given)
         except EOFError:
             return 0  # the parent exited before it sent anything
-    config = child.process_options.config
+    process_options = replace(child.process_options, listener=inherited.listener)
+    config = process_options.config
     with ignore_lost_output():
         logs.configure(config.log_level, config.log_format)
         logs.keep_out(config.secrets())
         try:
-            anyio.run(child.perform, child.process_options)
+            anyio.run(child.perform, process_options)
         except (Exception, BaseExceptionGroup) as error:
             from callboard.surfaces.cli.errors import report as print_error
 
-            settings = child.process_options.settings
+            settings = process_options.settings
             code = print_error(error, as_json=settings.as_json, settings=settings)
             report(REFUSED)
             return code
     return 0
-
-
-if __name__ == "__main__":
-    # Pickles and reports are of the module by its name.
-    import_module(PROGRAM).main()

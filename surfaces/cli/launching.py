@@ -1,25 +1,41 @@
 """Starting the processes of children of ``callboard up`` and ``callboard worker``.
 
-The first worker is forked as soon as the configuration is read: it needs neither a new Python nor the imports that were
-made by then, and imports the rest while the server starts. That is possible only before the command has threads, an
-event loop and connections. All other children, and a worker that is started again, are new Python processes.
+All are forks of one process, the nursery, which is a fork of the command, made as soon as the configuration is read.
+The nursery imports what performs runs while the server starts, once for all workers, which also share the memory of it.
+A process can be forked while it has no threads, event loop or connections: the nursery never has any, and the command
+has none before it starts the server.
+
+The nursery does what the command asks for, one request at a time: fork, look whether a child has exited, send a signal.
+It exits when the command does. Its children find that out by themselves.
 """
 
 import atexit
+import gc
 import os
 import signal
-import subprocess
+import socket
+import struct
 import sys
 import traceback
+import weakref
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from typing import Protocol
+from functools import partial
+from threading import Lock
+from typing import NamedTuple, NoReturn, Protocol
 
-PROGRAM = "callboard.surfaces.cli.child_processes"
-"""The module that children run."""
+from callboard.bus.errors import OperatorError
 
 REPORT_BYTES_MAX = 4096
 FAILED = 1
+
+_REQUEST = struct.Struct("=cii")
+"""The kind of request, the process, and the signal."""
+
+_REPLY = struct.Struct("=i")
+
+_RUNS = 1 << 30
+"""Stands for the exit code of a process that has not exited."""
 
 
 class Process(Protocol):
@@ -63,64 +79,175 @@ class Launched:
         """Kill the process if it still runs, and close what is open to it. Harmless if that was done before."""
         if self.reports < 0:
             return
-        self.process.kill()
-        self.process.wait()
+        # Without the nursery, the child exits because its options end.
+        with suppress(NurseryEnded):
+            self.process.kill()
+            self.process.wait()
         os.close(self.reports)
         os.close(self._options)
         self.reports = -1
 
 
-def launch(name: str, listener: int | None = None) -> Launched:
-    """Start a new Python as the process of a child."""
-    reports, reporting = os.pipe()
-    given, options = os.pipe()
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-m", PROGRAM, name, str(reporting)],
-            stdin=given,
-            pass_fds=(reporting,) if listener is None else (reporting, listener),
-            start_new_session=True,  # a Ctrl-C in the terminal reaches only the parent
-        )
-    except BaseException:
-        os.close(reports)
-        os.close(options)
-        raise
-    finally:
-        os.close(reporting)
-        os.close(given)
-    return Launched(process, options, reports)
+class Inherited(NamedTuple):
+    """The descriptors of a child: the writing end of its reports, and a bound socket if it has been given one."""
+
+    reports: int
+    listener: int | None
+
+
+class NurseryEnded(OperatorError):
+    """The nursery has exited, so children can no longer be started or watched."""
+
+    def __init__(self) -> None:
+        message = "the process from which the workers are forked has exited"
+        remedy = "Find out what has killed it, and start the command again."
+        super().__init__("process.nursery_ended", message, remedy=remedy)
+
+
+class Nursery:
+    """The nursery, as the command sees it. Several threads may use it."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._turn = Lock()
+
+    def launch(self, listener: int | None = None) -> Launched:
+        """Fork a child. This waits until the nursery has imported what it imports.
+
+        :raises NurseryEnded: if the nursery has exited
+        """
+        reports, reporting = os.pipe()
+        given, options = os.pipe()
+        try:
+            pid = self.request(b"F", given=[given, reporting, *([] if listener is None else [listener])])
+        except BaseException:
+            os.close(reports)
+            os.close(options)
+            raise
+        finally:
+            os.close(reporting)
+            os.close(given)
+        return Launched(_Forked(self, pid), options, reports)
+
+    def request(self, what: bytes, pid: int = 0, number: int = 0, *, given: list[int] | None = None) -> int:
+        """Ask the nursery for something; return its reply.
+
+        :raises NurseryEnded: if the nursery has exited
+        """
+        with self._turn:
+            try:
+                socket.send_fds(self._channel, [_REQUEST.pack(what, pid, number)], given or [])
+                reply = self._channel.recv(_REPLY.size)
+            except OSError:
+                reply = b""
+        if not reply:
+            raise NurseryEnded
+        return _REPLY.unpack(reply)[0]
+
+
+class _Forked:
+    """A child of the nursery."""
+
+    def __init__(self, nursery: Nursery, pid: int) -> None:
+        self.pid = pid
+        self._nursery = nursery
+        self._returncode: int | None = None
+
+    def poll(self) -> int | None:
+        return self._ask(b"P")
+
+    def wait(self) -> int:
+        found = self._ask(b"W")
+        assert found is not None
+        return found
+
+    def terminate(self) -> None:
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: signal.Signals) -> None:
+        if self._returncode is None:
+            self._nursery.request(b"S", self.pid, number)
+
+    def _ask(self, what: bytes) -> int | None:
+        if self._returncode is None:
+            code = self._nursery.request(what, self.pid)
+            self._returncode = None if code == _RUNS else code
+        return self._returncode
 
 
 @contextmanager
-def forked(perform: Callable[[int], int]) -> Generator[Launched]:
-    """Fork this process, which has no threads yet: the child calls ``perform`` with the writing end of its reports, and
-    exits with what that returns. It is killed if it still runs after the block."""
-    reports, reporting = os.pipe()
-    given, options = os.pipe()
+def open_nursery(prepare: Callable[[], object], perform: Callable[[Inherited], int]) -> Generator[Nursery]:
+    """Fork this process, which has no threads yet, and have the nursery for the length of the block.
+
+    The nursery calls ``prepare``. Each of its children calls ``perform``, and exits with what that returns.
+    """
+    ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
-        os.close(reports)
-        os.close(options)
-        os.dup2(given, sys.__stdin__.fileno() if sys.__stdin__ is not None else 0)
-        os.close(given)
-        _perform_and_exit(perform, reporting)
-    os.close(reporting)
-    os.close(given)
-    launched = Launched(_Forked(pid), options, reports)
+        ours.close()
+        _perform_and_exit(lambda: _serve(theirs, prepare, perform))
+    theirs.close()
     try:
-        yield launched
+        yield Nursery(ours)
     finally:
-        launched.end()
+        ours.close()
+        os.waitpid(pid, 0)
 
 
-def _perform_and_exit(perform: Callable[[int], int], reporting: int) -> None:
-    """Perform the work of a forked child, and exit without returning to the parent's code."""
+def _serve(channel: socket.socket, prepare: Callable[[], object], perform: Callable[[Inherited], int]) -> int:
+    """Fork children until the command closes the channel; return the exit code."""
+    # Finalizers and functions that were registered before are the command's. Children call those that imported modules
+    # register.
+    for finalizer in [*weakref.finalize._registry]:  # pyright: ignore
+        finalizer.detach()
+    atexit._clear()  # pyright: ignore
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    prepare()
+    # Children share the memory of imported modules for as long as nothing writes to it.
+    gc.freeze()
+    while True:
+        request, given, _flags, _address = socket.recv_fds(channel, _REQUEST.size, 3)
+        if not request:
+            return 0
+        what, pid, number = _REQUEST.unpack(request)
+        match what:
+            case b"F":
+                reply = os.fork()
+                if reply == 0:
+                    channel.close()
+                    _perform_and_exit(partial(_begin, given, perform))
+                for descriptor in given:
+                    os.close(descriptor)
+            case b"S":
+                # A child that has exited keeps its number until the command has looked.
+                os.kill(pid, number)
+                reply = 0
+            case _:
+                ended, status = os.waitpid(pid, os.WNOHANG if what == b"P" else 0)
+                reply = os.waitstatus_to_exitcode(status) if ended else _RUNS
+        channel.sendall(_REPLY.pack(reply))
+
+
+def _begin(given: list[int], perform: Callable[[Inherited], int]) -> int:
+    """Perform the work of a child: its options are its standard input."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    options, reports, *listener = given
+    os.dup2(options, sys.__stdin__.fileno() if sys.__stdin__ is not None else 0)
+    os.close(options)
+    return perform(Inherited(reports, listener[0] if listener else None))
+
+
+def _perform_and_exit(perform: Callable[[], int]) -> NoReturn:
+    """Perform the work of a forked process, and exit without returning to the code of the parent."""
     code = FAILED
     try:
-        os.setsid()
-        # What was registered before is the parent's.
-        atexit._clear()  # pyright: ignore
-        code = perform(reporting)
+        os.setsid()  # a Ctrl-C in the terminal reaches only the command
+        code = perform()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else FAILED
     except BaseException:
@@ -132,36 +259,3 @@ def _perform_and_exit(perform: Callable[[int], int], reporting: int) -> None:
             with suppress(Exception):
                 stream.flush()
         os._exit(code)
-
-
-class _Forked:
-    """A process that was forked."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self._returncode: int | None = None
-
-    def poll(self) -> int | None:
-        return self._wait(os.WNOHANG)
-
-    def wait(self) -> int:
-        found = self._wait(0)
-        assert found is not None
-        return found
-
-    def terminate(self) -> None:
-        self._send(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self._send(signal.SIGKILL)
-
-    def _send(self, number: signal.Signals) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def _wait(self, options: int) -> int | None:
-        if self._returncode is None:
-            pid, status = os.waitpid(self.pid, options)
-            if pid == self.pid:
-                self._returncode = os.waitstatus_to_exitcode(status)
-        return self._returncode

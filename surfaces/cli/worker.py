@@ -35,7 +35,7 @@ from callboard.surfaces.cli.child_processes import (
     open_child_processes,
 )
 from callboard.surfaces.cli.child_roles import run_cold_child, run_http_child, run_retention_child, run_worker_child
-from callboard.surfaces.cli.launching import Launched
+from callboard.surfaces.cli.launching import Nursery
 from callboard.surfaces.cli.output import say
 from callboard.surfaces.cli.page import note_page
 from callboard.surfaces.cli.process import stop_signals
@@ -46,11 +46,11 @@ from callboard.surfaces.nats.micro_service import open_service
 
 
 async def run_workers(
-    process_options: ProcessOptions, settings: Settings, launched: Launched, server: EmbeddedServer | None = None
+    process_options: ProcessOptions, settings: Settings, nursery: Nursery, server: EmbeddedServer | None = None
 ) -> int:
     """Run workers until a signal arrives and all of them are drained; return the exit code.
 
-    ``launched`` is the process of the first worker, and ``server`` the embedded server over the data directory, if this
+    ``nursery`` starts the processes of workers, and ``server`` is the embedded server over the data directory, if this
     process runs it already.
 
     :raises OperatorError: if the server cannot work
@@ -66,7 +66,7 @@ async def run_workers(
         )
         connection = await stack.enter_async_context(opening)
         await stack.enter_async_context(open_exporters(connection))
-        children = await stack.enter_async_context(open_child_processes())
+        children = await stack.enter_async_context(open_child_processes(nursery))
         if process_options.reloads:
             from callboard.surfaces.cli.reloading import reloading
 
@@ -74,7 +74,7 @@ async def run_workers(
                 reloading(process_options.code, partial(children.restart, run_worker_child))
             )
         options = _child_options(connection, process_options)
-        first = children.keep(ChildProcess("worker-1", run_worker_child, replace(options, registers=True)), launched)
+        first = children.keep(ChildProcess("worker-1", run_worker_child, replace(options, registers=True)))
         await stack.enter_async_context(open_service(connection))
         is_stopped = await _is_stopped_before(first, signals)
         if first.refused is not None:

@@ -19,7 +19,7 @@ from anyio.lowlevel import checkpoint
 from callboard.runtime.settings.config import WORKERS_MAX, load
 from callboard.surfaces.cli import child_processes, exits
 from callboard.surfaces.cli.child_processes import BEAT, READY, ChildProcess, ProcessOptions, open_child_processes
-from callboard.surfaces.cli.launching import Launched
+from callboard.surfaces.cli.launching import Launched, Nursery
 from callboard.surfaces.http.address import AddressUnusable, listening, listening_nearby
 from tests.support.cli_stage import Place, shown_url
 
@@ -129,14 +129,38 @@ def test_code_that_ends_its_process_ends_no_more_than_one_worker(place: Place) -
         assert process.returncode == exits.OK
 
 
+def test_the_command_ends_if_the_process_ends_that_forks_its_children(place: Place) -> None:
+    with up(place) as (process, child):
+        os.kill(_parent_of(child), signal.SIGKILL)
+        out, _ = process.communicate()
+        assert process.returncode == exits.UNUSABLE
+        assert json.loads(out)["error"]["code"] == "process.nursery_ended"
+    wait_until_gone(child)
+
+
+def _parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def test_code_that_cannot_be_loaded_is_refused_at_the_start(place: Place) -> None:
     done = place.call("up", "--code", "nothing_there.py")
     assert done.returncode == exits.FAILED
     assert done.stderr.count("error python.code_missing") == 1
 
 
-def sleeping(first_report: bytes) -> Launched:
-    """Start a process that reports once and then never again."""
+class Sleeping(Nursery):
+    """Launches processes that report once and then never again."""
+
+    def __init__(self, *first_reports: bytes) -> None:
+        self._first_reports = iter(first_reports)
+        self.launched: list[Launched] = []
+
+    def launch(self, listener: int | None = None) -> Launched:
+        self.launched.append(_launch_sleeping(next(self._first_reports)))
+        return self.launched[-1]
+
+
+def _launch_sleeping(first_report: bytes) -> Launched:
     reports, reporting = os.pipe()
     given, options = os.pipe()
     program = f"import os, time; os.write({reporting}, {first_report!r}); time.sleep(600)"
@@ -153,22 +177,15 @@ async def _perform_nothing(_options: ProcessOptions) -> None:
 async def test_a_child_whose_loop_stands_still_is_killed_and_started_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    launched = sleeping(READY + BEAT)
-    again: list[Launched] = []
     monkeypatch.setattr(child_processes, "LOOK_S", 0.001)
-
-    def launch_again(_name: str, _listener: int | None) -> Launched:
-        again.append(sleeping(BEAT))
-        return again[0]
-
-    monkeypatch.setattr(child_processes, "launch", launch_again)
+    nursery = Sleeping(READY + BEAT, BEAT)
     options = ProcessOptions(load(env={}), (), 0.0, joins=True)
-    async with open_child_processes() as children:
-        kept = children.keep(ChildProcess("worker-1", _perform_nothing, options), launched)
+    async with open_child_processes(nursery) as children:
+        kept = children.keep(ChildProcess("worker-1", _perform_nothing, options))
         await kept.started.wait()
-        while not again:
+        while len(nursery.launched) < 2:
             await checkpoint()
-    assert launched.process.wait() == again[0].process.wait() == -signal.SIGKILL
+    assert [one.process.wait() for one in nursery.launched] == [-signal.SIGKILL] * 2
 
 
 def test_http_is_served_by_a_child_and_nobody_is_refused_when_that_dies(place: Place) -> None:
