@@ -7,7 +7,6 @@ import datetime as dt
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal
@@ -33,18 +32,18 @@ from callboard.bus.log.port import (
     RunMessage,
     append,
 )
+from callboard.bus.nats import blobs as blobs_module
 from callboard.bus.nats import feed as feed_module
+from callboard.bus.nats import jetstream as jetstream_module
+from callboard.bus.nats import jetstream_api
 from callboard.bus.nats import requests as requests_module
-from callboard.bus.nats.blobs import CHUNK_BYTES
+from callboard.bus.nats.blobs import CHUNK_BYTES, CHUNKS_AT_ONCE
 from callboard.bus.nats.commit import BATCH_MESSAGES_MAX, MESSAGE_ID, Message, publish
 from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.feed import Feed
-from callboard.bus.nats.jetstream import READ_BATCH, JetStreamLog, open_log
-from callboard.bus.nats.jetstream_api import api
+from callboard.bus.nats.jetstream import JetStreamLog, open_log
 from callboard.bus.nats.queue import Delivery, Outbox, Puller, ensure_consumer
-from callboard.bus.nats.requests import Requests
 from callboard.bus.nats.server.embedded import EmbeddedServer
-from callboard.bus.nats.stream import stream_of
 from callboard.bus.subjects import RunRef, Subjects, partition_of
 from callboard.features.telemetry.event_consumer import consumption
 from tests.support.patience import until
@@ -54,11 +53,8 @@ OTHER = RunRef("acme", "r2")
 T0 = dt.datetime(2026, 11, 20, 11, 0, 0, tzinfo=dt.UTC)
 TYPES = ("node.enter", "node.exit", "model.call", "run.claimed")
 WRITERS = len(TYPES)
-ROUNDS = 50
-BLOB_BYTES = 50 * 1024 * 1024
+ROUNDS = 20
 PATIENCE_S = 60.0
-NO_STREAM = 10059
-"""The error of the JetStream API about a stream that is not there."""
 
 
 PAYLOAD = {
@@ -89,81 +85,66 @@ def entry(n: int, writer: str = "w", *, type: str = "node.progress", definition:
 # -- the implementations ----------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Stage:
-    """A log under test, as each of several writers sees it."""
-
-    writers: Sequence[EventLog]
-
-    @property
-    def log(self) -> EventLog:
-        return self.writers[0]
-
-
 @asynccontextmanager
 async def jetstream(
-    home: Path, *, group_commit: bool, batches: bool = False, writers: int = 1
+    url: str, *, group_commit: bool, batches: bool = False, writers: int = 1
 ) -> AsyncGenerator[list[JetStreamLog]]:
-    """Logs on one stream of an embedded server, each with a connection of its own."""
-    async with (
-        EmbeddedServer(home, sync="100ms") as server,
-        logs_on(server, group_commit=group_commit, batches=batches, writers=writers) as logs,
-    ):
-        yield logs
-
-
-@asynccontextmanager
-async def logs_on(
-    server: EmbeddedServer, *, group_commit: bool, batches: bool, writers: int
-) -> AsyncGenerator[list[JetStreamLog]]:
+    """Logs on one stream, each with a connection of its own."""
     async with AsyncExitStack() as stack:
         logs: list[JetStreamLog] = []
         for i in range(writers):
-            nc = await stack.enter_async_context(open_nats_connection(server.url, name=f"writer-{i}"))
+            nc = await stack.enter_async_context(open_nats_connection(url, name=f"writer-{i}"))
             logs.append(await open_log(nc, Subjects(), partitions=4, group_commit=group_commit))
-        if batches:
-            assert server.stage_in_memory(logs[0].stream)
-            for log in logs:
-                await log.choose_commit(group_commit=group_commit, batches=True)
+            if batches:
+                await logs[-1].choose_commit(group_commit=group_commit, batches=True)
         yield logs
 
 
-@pytest.fixture(scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedServer]:
-    async with EmbeddedServer(tmp_path_factory.mktemp("server"), sync="100ms") as one:
-        yield one
-
-
-@pytest.fixture(params=["memory", "jetstream", "group-commit", "batches", "group-batches"])
-async def stage(
-    request: pytest.FixtureRequest, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Stage]:
-    """On the server of the module, a stream for each test.
+@asynccontextmanager
+async def implementation(
+    kind: str, url: str, monkeypatch: pytest.MonkeyPatch, writers: int = 1
+) -> AsyncGenerator[Sequence[EventLog]]:
+    """A log as each of several writers sees it.
 
     A put is not repeated, and one that is not answered in time is neither refused nor stored: the server of a machine
     with much to do is waited for.
     """
     monkeypatch.setattr(requests_module, "REQUEST_TIMEOUT_S", PATIENCE_S)
-    if request.param == "memory":
-        yield Stage([MemoryLog()] * WRITERS)
+    if kind == "memory":
+        yield [MemoryLog()] * writers
     else:
-        grouped, batches = request.param.startswith("group"), request.param.endswith("batches")
-        async with open_nats_connection(server.url, name="stage hand") as nc:
-            requests, name = Requests(nc), stream_of(Subjects())
-
-            async def clear() -> bool:
-                """Delete that of the test before; a server with much to do refuses that with other errors, too."""
-                answer = await api(requests, f"STREAM.DELETE.{name}", {})
-                return answer.get("error", {}).get("err_code") == NO_STREAM
-
-            await until(clear)
-        async with logs_on(server, group_commit=grouped, batches=batches, writers=WRITERS) as logs:
-            yield Stage(logs)
+        grouped, batches = kind.startswith("group"), kind.endswith("batches")
+        async with jetstream(url, group_commit=grouped, batches=batches, writers=writers) as logs:
+            yield logs
 
 
-@pytest.fixture
-def log(stage: Stage) -> EventLog:
-    return stage.log
+READING = ("memory", "jetstream")
+COMMITTING = (*READING, "group-commit", "batches", "group-batches")
+
+
+@pytest.fixture(params=READING)
+async def log(
+    request: pytest.FixtureRequest, nats_url: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[EventLog]:
+    """For tests in which it does not matter how events are committed."""
+    async with implementation(request.param, nats_url, monkeypatch) as (log,):
+        yield log
+
+
+@pytest.fixture(params=COMMITTING)
+async def committing(
+    request: pytest.FixtureRequest, nats_url: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[EventLog]:
+    async with implementation(request.param, nats_url, monkeypatch) as (log,):
+        yield log
+
+
+@pytest.fixture(params=COMMITTING)
+async def writers(
+    request: pytest.FixtureRequest, nats_url: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Sequence[EventLog]]:
+    async with implementation(request.param, nats_url, monkeypatch, WRITERS) as logs:
+        yield logs
 
 
 Faulted = Fault | Literal["half_stored"]
@@ -223,48 +204,48 @@ class Faulty:
 # -- writing and reading ----------------------------------------------------------------------------------------------
 
 
-async def test_an_entry_goes_behind_the_one_it_names(log: EventLog) -> None:
-    first = await log.put(RUN, [entry(1)], 0)
-    between = await log.put(OTHER, [entry(1)], 0)
-    second = await log.put(RUN, [entry(2)], first)
+async def test_an_entry_goes_behind_the_one_it_names(committing: EventLog) -> None:
+    first = await committing.put(RUN, [entry(1)], 0)
+    between = await committing.put(OTHER, [entry(1)], 0)
+    second = await committing.put(RUN, [entry(2)], first)
     assert first < between < second
-    assert [(each.sequence, each.event.n) for each in await log.read(RUN)] == [(first, 1), (second, 2)]
-    assert [each.sequence for each in await log.read(OTHER)] == [between]
+    assert [(each.sequence, each.event.n) for each in await committing.read(RUN)] == [(first, 1), (second, 2)]
+    assert [each.sequence for each in await committing.read(OTHER)] == [between]
 
 
-async def test_several_entries_go_in_at_once_in_their_order(log: EventLog) -> None:
-    first = await log.put(RUN, [entry(1)], 0)
-    other = await log.put(OTHER, [entry(1), entry(2)], 0)
-    last = await log.put(RUN, [entry(n, type=TYPES[n % WRITERS]) for n in range(2, 7)], first)
-    found = await log.read(RUN)
+async def test_several_entries_go_in_at_once_in_their_order(committing: EventLog) -> None:
+    first = await committing.put(RUN, [entry(1)], 0)
+    other = await committing.put(OTHER, [entry(1), entry(2)], 0)
+    last = await committing.put(RUN, [entry(n, type=TYPES[n % WRITERS]) for n in range(2, 7)], first)
+    found = await committing.read(RUN)
     assert [each.event.n for each in found] == list(range(1, 7))
     assert found[-1].sequence == last
-    assert [each.event.n for each in await log.read(OTHER, other - 1)] == [2]
+    assert [each.event.n for each in await committing.read(OTHER, other - 1)] == [2]
     with pytest.raises(Refused):
-        await log.put(RUN, [entry(7), entry(8)], first)
-    assert len(await log.read(RUN)) == 6
+        await committing.put(RUN, [entry(7), entry(8)], first)
+    assert len(await committing.read(RUN)) == 6
 
 
-async def test_the_guard_refuses_whatever_does_not_follow_the_last_entry(log: EventLog) -> None:
-    first = await log.put(RUN, [entry(1)], 0)
-    last = await log.put(RUN, [entry(2)], first)
+async def test_the_guard_refuses_whatever_does_not_follow_the_last_entry(committing: EventLog) -> None:
+    first = await committing.put(RUN, [entry(1)], 0)
+    last = await committing.put(RUN, [entry(2)], first)
     for wrong in (0, first, last + 1, 1 << 40):
         with pytest.raises(Refused):
-            await log.put(RUN, [entry(3, "late", type="run.end")], wrong)
+            await committing.put(RUN, [entry(3, "late", type="run.end")], wrong)
     with pytest.raises(Refused):
-        await log.put(OTHER, [entry(2)], last)
-    assert [each.event.n for each in await log.read(RUN)] == [1, 2]
-    assert await log.read(OTHER) == []
-    assert await log.put(RUN, [entry(3)], last) > last
+        await committing.put(OTHER, [entry(2)], last)
+    assert [each.event.n for each in await committing.read(RUN)] == [1, 2]
+    assert await committing.read(OTHER) == []
+    assert await committing.put(RUN, [entry(3)], last) > last
 
 
-async def test_the_guard_holds_across_event_types_and_definitions(log: EventLog) -> None:
-    first = await log.put(RUN, [entry(1, type="run.accepted", definition="one")], 0)
+async def test_the_guard_holds_across_event_types_and_definitions(committing: EventLog) -> None:
+    first = await committing.put(RUN, [entry(1, type="run.accepted", definition="one")], 0)
     with pytest.raises(Refused):
-        await log.put(RUN, [entry(1, type="run.accepted", definition="two")], 0)
+        await committing.put(RUN, [entry(1, type="run.accepted", definition="two")], 0)
     with pytest.raises(Refused):
-        await log.put(RUN, [entry(1, type="node.enter", definition="one")], 0)
-    assert await log.put(RUN, [entry(2, type="run.claimed", definition="one")], first) > first
+        await committing.put(RUN, [entry(1, type="node.enter", definition="one")], 0)
+    assert await committing.put(RUN, [entry(2, type="run.claimed", definition="one")], first) > first
 
 
 async def test_the_last_entry_is_the_one_acknowledged_last(log: EventLog) -> None:
@@ -309,11 +290,12 @@ async def test_no_more_is_read_than_was_asked_for(log: EventLog) -> None:
     assert [item.event.n for item in await log.read(ref, limit=50)] == [1, 2, 3, 4, 5]
 
 
-async def test_a_run_longer_than_one_page_is_read_whole(log: EventLog) -> None:
-    sequences = await grow(log, RUN, READ_BATCH + 2)
+async def test_a_run_longer_than_one_page_is_read_whole(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jetstream_module, "READ_BATCH", 5)
+    sequences = await grow(log, RUN, 12)
     found = await log.read(RUN)
     assert [each.sequence for each in found] == sequences
-    assert [each.event.n for each in found] == list(range(1, READ_BATCH + 3))
+    assert [each.event.n for each in found] == list(range(1, 13))
 
 
 async def grow(log: EventLog, ref: RunRef, count: int, after: int = 0, first: int = 1) -> list[int]:
@@ -359,30 +341,28 @@ async def test_following_from_now_has_no_past(log: EventLog) -> None:
         assert [each.sequence for each in await take(feed, 2)] == live
 
 
-@pytest.mark.parametrize(
-    ("tenant", "run", "definition", "type", "expected"),
-    [
-        (None, None, None, ">", ["a1", "a2", "a3", "b1", "c1"]),
-        ("acme", None, None, ">", ["a1", "a2", "a3", "b1"]),
-        ("acme", "r1", None, ">", ["a1", "a2", "a3"]),
-        (None, None, "triage", ">", ["b1", "c1"]),
-        ("acme", None, "triage", ">", ["b1"]),
-        (None, None, None, "run.failed", ["a2", "c1"]),
-        (None, None, None, "run.>", ["a1", "a2", "a3", "c1"]),
-        (None, None, None, "*.enter", ["b1"]),
-    ],
-)
-async def test_filters_choose_by_tenant_run_definition_and_type(
-    log: EventLog, tenant: str | None, run: str | None, definition: str | None, type: str, expected: list[str]
-) -> None:
+FILTERS: list[tuple[str | None, str | None, str | None, str, list[str]]] = [
+    (None, None, None, ">", ["a1", "a2", "a3", "b1", "c1"]),
+    ("acme", None, None, ">", ["a1", "a2", "a3", "b1"]),
+    ("acme", "r1", None, ">", ["a1", "a2", "a3"]),
+    (None, None, "triage", ">", ["b1", "c1"]),
+    ("acme", None, "triage", ">", ["b1"]),
+    (None, None, None, "run.failed", ["a2", "c1"]),
+    (None, None, None, "run.>", ["a1", "a2", "a3", "c1"]),
+    (None, None, None, "*.enter", ["b1"]),
+]
+
+
+async def test_filters_choose_by_tenant_run_definition_and_type(log: EventLog) -> None:
     first = await log.put(RUN, [entry(1, "a", type="run.accepted")], 0)
     second = await log.put(RUN, [entry(2, "a", type="run.failed")], first)
     await log.put(RUN, [entry(3, "a", type="run.end")], second)
     await log.put(RunRef("acme", "r1x"), [entry(1, "b", type="node.enter", definition="triage")], 0)
     await log.put(RunRef("other", "r1"), [entry(1, "c", type="run.failed", definition="triage")], 0)
-    async with log.follow(Subjects().events(tenant, run, definition, type), 0) as feed:
-        found = await take(feed, len(expected))
-    assert [f"{each.id[0]}{each.event.n}" for each in found] == expected
+    for tenant, run, definition, type, expected in FILTERS:
+        async with log.follow(Subjects().events(tenant, run, definition, type), 0) as feed:
+            found = await take(feed, len(expected))
+        assert [f"{each.id[0]}{each.event.n}" for each in found] == expected
 
 
 async def test_followers_do_not_take_from_each_other(log: EventLog) -> None:
@@ -396,20 +376,17 @@ async def test_followers_do_not_take_from_each_other(log: EventLog) -> None:
 # -- large values -----------------------------------------------------------------------------------------------------
 
 
-async def test_fifty_megabytes_come_back(log: EventLog) -> None:
-    data = os.urandom(1 << 20) * (BLOB_BYTES >> 20)
-    digest = sha256(data).hexdigest()
-    await log.put_blob(RUN, digest, data)
-    await log.put_blob(RUN, digest, data)
-    assert sha256(await log.get_blob(RUN, digest)).hexdigest() == digest
+SIZES = (0, 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES - 1, (CHUNKS_AT_ONCE + 4) * CHUNK_BYTES)
 
 
-@pytest.mark.parametrize("size", [0, 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES - 1])
-async def test_values_around_the_size_of_a_chunk_come_back(log: EventLog, size: int) -> None:
-    data = os.urandom(size)
-    digest = sha256(data).hexdigest()
-    await log.put_blob(RUN, digest, data)
-    assert await log.get_blob(RUN, digest) == data
+async def test_values_of_any_number_of_chunks_come_back(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blobs_module, "READ_BYTES_MAX", 6 * CHUNK_BYTES)
+    for size in SIZES:
+        data = os.urandom(size)
+        digest = sha256(data).hexdigest()
+        await log.put_blob(RUN, digest, data)
+        await log.put_blob(RUN, digest, data)
+        assert sha256(await log.get_blob(RUN, digest)).hexdigest() == digest
 
 
 async def test_a_value_belongs_to_its_run(log: EventLog) -> None:
@@ -499,8 +476,12 @@ async def test_an_append_to_a_run_that_is_not_there_is_lost(log: EventLog) -> No
     assert caught.value.found is None
 
 
-async def test_a_read_that_nobody_answers_is_unknown_and_not_empty(tmp_path: Path) -> None:
-    async with jetstream(tmp_path, group_commit=False) as (log,):
+async def test_a_read_that_nobody_answers_is_unknown_and_not_empty(
+    nats_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jetstream_api, "DIRECT_GET_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(jetstream_api, "SILENCE_PATIENCE_S", 0.2)
+    async with jetstream(nats_url, group_commit=False) as (log,):
         nowhere = JetStreamLog(log.nc, log.subjects, "NO_SUCH_STREAM", 4, group_commit=False)
         with pytest.raises(NoAnswer):
             await nowhere.read(RUN)
@@ -518,13 +499,13 @@ async def test_patience_ends(log: EventLog) -> None:
 # -- racing -----------------------------------------------------------------------------------------------------------
 
 
-async def test_of_racing_writers_one_wins_each_round(stage: Stage) -> None:
+async def test_of_racing_writers_one_wins_each_round(writers: Sequence[EventLog]) -> None:
     after = 0
     for n in range(1, ROUNDS + 1):
-        winners = await race(stage.writers, n, after)
+        winners = await race(writers, n, after)
         assert len(winners) == 1, f"round {n}: {winners}"
         (after,) = winners.values()
-    found = await stage.log.read(RUN)
+    found = await writers[0].read(RUN)
     assert [each.event.n for each in found] == list(range(1, ROUNDS + 1))
     assert found[-1].sequence == after
 
@@ -543,8 +524,8 @@ async def race(writers: Sequence[EventLog], n: int, after: int) -> dict[str, int
     return winners
 
 
-async def test_racing_appends_leave_one_winner_and_tell_the_others(stage: Stage) -> None:
-    first = await stage.log.put(RUN, [entry(1)], 0)
+async def test_racing_appends_leave_one_winner_and_tell_the_others(writers: Sequence[EventLog]) -> None:
+    first = await writers[0].put(RUN, [entry(1)], 0)
     outcomes: list[str] = []
 
     async def compete(writer: EventLog, type: str) -> None:
@@ -555,21 +536,21 @@ async def test_racing_appends_leave_one_winner_and_tell_the_others(stage: Stage)
             outcomes.append("lost")
 
     async with anyio.create_task_group() as tasks:
-        for writer, type in zip(stage.writers, TYPES, strict=True):
+        for writer, type in zip(writers, TYPES, strict=True):
             tasks.start_soon(compete, writer, type)
     assert sorted(outcomes) == ["lost"] * (WRITERS - 1) + ["won"]
-    assert [each.event.n for each in await stage.log.read(RUN)] == [1, 2]
+    assert [each.event.n for each in await writers[0].read(RUN)] == [1, 2]
 
 
-async def test_one_bad_guard_among_many_harms_nobody_else(log: EventLog) -> None:
-    taken = await log.put(RUN, [entry(1, "before")], 0)
+async def test_one_bad_guard_among_many_harms_nobody_else(committing: EventLog) -> None:
+    taken = await committing.put(RUN, [entry(1, "before")], 0)
     runs = [RunRef("acme", f"many-{i}") for i in range(60)]
     acknowledged: dict[RunRef, int] = {}
     refused: list[RunRef] = []
 
     async def put(ref: RunRef) -> None:
         try:
-            acknowledged[ref] = await log.put(ref, [entry(1, ref.run)], 0)
+            acknowledged[ref] = await committing.put(ref, [entry(1, ref.run)], 0)
         except Refused:
             refused.append(ref)
 
@@ -579,19 +560,21 @@ async def test_one_bad_guard_among_many_harms_nobody_else(log: EventLog) -> None
     assert refused == [RUN]
     assert len(set(acknowledged.values())) == len(runs)
     for ref in runs:
-        assert [(each.sequence, each.id) for each in await log.read(ref)] == [(acknowledged[ref], f"{ref.run}.1.1")]
-    assert [each.sequence for each in await log.read(RUN)] == [taken]
+        assert [(each.sequence, each.id) for each in await committing.read(ref)] == [
+            (acknowledged[ref], f"{ref.run}.1.1")
+        ]
+    assert [each.sequence for each in await committing.read(RUN)] == [taken]
 
 
-async def test_many_runs_append_several_each_and_one_bad_guard_harms_nobody_else(log: EventLog) -> None:
-    await log.put(RUN, [entry(1, "before")], 0)
+async def test_many_runs_append_several_each_and_one_bad_guard_harms_nobody_else(committing: EventLog) -> None:
+    await committing.put(RUN, [entry(1, "before")], 0)
     runs = [RunRef("acme", f"many-{i}") for i in range(12)]
     refused: list[RunRef] = []
 
     async def put(ref: RunRef, after: int = 0) -> None:
         try:
             for turn in range(3):
-                after = await log.put(ref, [entry(n, ref.run) for n in range(4 * turn + 1, 4 * turn + 5)], after)
+                after = await committing.put(ref, [entry(n, ref.run) for n in range(4 * turn + 1, 4 * turn + 5)], after)
         except Refused:
             refused.append(ref)
 
@@ -599,37 +582,37 @@ async def test_many_runs_append_several_each_and_one_bad_guard_harms_nobody_else
         for ref in [*runs[:6], RUN, *runs[6:]]:
             tasks.start_soon(put, ref)
     assert refused == [RUN]
-    assert [each.id for each in await log.read(RUN)] == ["before.1.1"]
+    assert [each.id for each in await committing.read(RUN)] == ["before.1.1"]
     for ref in runs:
-        assert [each.id for each in await log.read(ref)] == [f"{ref.run}.1.{n}" for n in range(1, 13)]
+        assert [each.id for each in await committing.read(ref)] == [f"{ref.run}.1.{n}" for n in range(1, 13)]
 
 
-async def test_of_two_first_events_that_are_put_at_once_one_is_refused(log: EventLog) -> None:
+async def test_of_two_first_events_that_are_put_at_once_one_is_refused(committing: EventLog) -> None:
     """However many others there are to be committed together with."""
     refused: list[RunRef] = []
     runs = [RunRef("acme", f"many-{i}") for i in range(12)]
 
     async def put(ref: RunRef, writer: str) -> None:
         try:
-            await log.put(ref, [entry(n, writer) for n in range(1, 5)], 0)
+            await committing.put(ref, [entry(n, writer) for n in range(1, 5)], 0)
         except Refused:
             refused.append(ref)
 
     async with anyio.create_task_group() as tasks:
         # While this is committed the others gather.
-        tasks.start_soon(log.put, RUN, [entry(1)], 0)
+        tasks.start_soon(committing.put, RUN, [entry(1)], 0)
         for ref in runs:
             for writer in ("this", "that"):
                 tasks.start_soon(put, ref, writer)
     assert sorted(ref.run for ref in refused) == sorted(ref.run for ref in runs)
     for ref in runs:
-        found = await log.read(ref)
+        found = await committing.read(ref)
         assert [each.event.n for each in found] == [1, 2, 3, 4]
         assert len({each.id.partition(".")[0] for each in found}) == 1
 
 
-async def test_more_messages_than_fit_a_batch_are_committed_in_several(tmp_path: Path) -> None:
-    async with jetstream(tmp_path, group_commit=True) as (log,):
+async def test_more_messages_than_fit_a_batch_are_committed_in_several(nats_url: str) -> None:
+    async with jetstream(nats_url, group_commit=True) as (log,):
         runs = [RunRef("acme", f"many-{i}") for i in range(8)]
         async with anyio.create_task_group() as tasks:
             for ref in runs:
@@ -639,14 +622,14 @@ async def test_more_messages_than_fit_a_batch_are_committed_in_several(tmp_path:
             assert [each.event.n for each in found] == list(range(1, BATCH_MESSAGES_MAX // 4 + 1))
 
 
-async def test_a_cancelled_put_leaves_the_others_their_answers(log: EventLog) -> None:
+async def test_a_cancelled_put_leaves_the_others_their_answers(committing: EventLog) -> None:
     runs = [RunRef("acme", f"many-{i}") for i in range(30)]
     answered: dict[RunRef, int] = {}
     scopes: dict[RunRef, anyio.CancelScope] = {}
 
     async def put(ref: RunRef) -> None:
         with anyio.CancelScope() as scopes[ref]:
-            answered[ref] = await log.put(ref, [entry(1, ref.run)], 0)
+            answered[ref] = await committing.put(ref, [entry(1, ref.run)], 0)
 
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
@@ -657,7 +640,7 @@ async def test_a_cancelled_put_leaves_the_others_their_answers(log: EventLog) ->
                 scopes[ref].cancel()
     assert set(runs) - set(answered) <= {runs[0], runs[1], runs[17]}
     for ref, sequence in answered.items():
-        assert [each.sequence for each in await log.read(ref)] == [sequence]
+        assert [each.sequence for each in await committing.read(ref)] == [sequence]
 
 
 # -- JetStream alone --------------------------------------------------------------------------------------------------
@@ -666,8 +649,8 @@ both_commits = pytest.mark.parametrize("group_commit", [False, True], ids=["sing
 
 
 @both_commits
-async def test_an_alarm_goes_off_and_names_its_run(tmp_path: Path, group_commit: bool) -> None:
-    async with jetstream(tmp_path, group_commit=group_commit) as (log,):
+async def test_an_alarm_goes_off_and_names_its_run(nats_url: str, group_commit: bool) -> None:
+    async with jetstream(nats_url, group_commit=group_commit) as (log,):
         rung = await log.nc.jetstream().subscribe("cb.due.>", stream=log.stream, ordered_consumer=True)
         first = await log.put(RUN, [entry(1)], 0)
         parked = await log.put(RUN, [entry(2, type="run.parked")], first, Alarm(in_s(0.3), 3))
@@ -682,8 +665,8 @@ async def test_an_alarm_goes_off_and_names_its_run(tmp_path: Path, group_commit:
 
 
 @both_commits
-async def test_a_refused_event_sets_no_alarm(tmp_path: Path, group_commit: bool) -> None:
-    async with jetstream(tmp_path, group_commit=group_commit) as (log,):
+async def test_a_refused_event_sets_no_alarm(nats_url: str, group_commit: bool) -> None:
+    async with jetstream(nats_url, group_commit=group_commit) as (log,):
         await log.put(RUN, [entry(1)], 0)
         with pytest.raises(Refused):
             await log.put(RUN, [entry(2, type="run.parked")], 0, Alarm(in_s(3600), 3))
@@ -692,8 +675,8 @@ async def test_a_refused_event_sets_no_alarm(tmp_path: Path, group_commit: bool)
 
 
 @both_commits
-async def test_a_later_alarm_takes_the_place_of_the_one_before(tmp_path: Path, group_commit: bool) -> None:
-    async with jetstream(tmp_path, group_commit=group_commit) as (log,):
+async def test_a_later_alarm_takes_the_place_of_the_one_before(nats_url: str, group_commit: bool) -> None:
+    async with jetstream(nats_url, group_commit=group_commit) as (log,):
         rung = await log.nc.jetstream().subscribe("cb.due.>", stream=log.stream, ordered_consumer=True)
         after = 0
         for n in range(1, 4):
@@ -707,8 +690,8 @@ async def test_a_later_alarm_takes_the_place_of_the_one_before(tmp_path: Path, g
 
 
 @both_commits
-async def test_a_letter_is_stored_with_its_event_and_not_with_a_refused_one(tmp_path: Path, group_commit: bool) -> None:
-    async with jetstream(tmp_path, group_commit=group_commit) as (log,):
+async def test_a_letter_is_stored_with_its_event_and_not_with_a_refused_one(nats_url: str, group_commit: bool) -> None:
+    async with jetstream(nats_url, group_commit=group_commit) as (log,):
         run_message = RunMessage(RunRef(RUN.tenant, "other"), "wake", b"{}")
         first = await log.put(RUN, [entry(1)], 0)
         with pytest.raises(Refused):
@@ -722,8 +705,8 @@ async def test_a_letter_is_stored_with_its_event_and_not_with_a_refused_one(tmp_
         assert await stored(log, told) == 1
 
 
-async def test_who_follows_is_told_that_the_connection_is_closed(tmp_path: Path) -> None:
-    async with jetstream(tmp_path, group_commit=False) as (log,), log.follow(log.subjects.run(RUN), 0) as feed:
+async def test_who_follows_is_told_that_the_connection_is_closed(nats_url: str) -> None:
+    async with jetstream(nats_url, group_commit=False) as (log,), log.follow(log.subjects.run(RUN), 0) as feed:
         await log.put(RUN, [entry(1)], 0)
         assert (await anext(feed)).event.n == 1
         await log.nc.close()
@@ -731,9 +714,9 @@ async def test_who_follows_is_told_that_the_connection_is_closed(tmp_path: Path)
             await anext(feed)
 
 
-async def test_the_headers_of_a_message_are_not_taken_for_words_of_the_server(tmp_path: Path) -> None:
+async def test_the_headers_of_a_message_are_not_taken_for_words_of_the_server(nats_url: str) -> None:
     strange = {"Status": "204", "Description": "EOB", "Nats-Last-Consumer": "x", "Nats-Consumer-Stalled": "cb.x"}
-    async with jetstream(tmp_path, group_commit=False) as (log,):
+    async with jetstream(nats_url, group_commit=False) as (log,):
         for type in ("node.progress", "node.exit", "node.progress"):
             await log.publish(Message(log.subjects.event(RUN, "d", type), entry(1, type=type).data, strange))
         assert len(await log.read(RUN)) == 3
@@ -764,10 +747,10 @@ async def test_the_headers_of_a_message_are_not_taken_for_words_of_the_server(tm
 
 
 async def test_a_follower_that_lags_holds_few_bytes_and_misses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nats_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feed_module, "FEED_BYTES_MAX", 50_000)
-    async with jetstream(tmp_path, group_commit=False) as (log,):
+    async with jetstream(nats_url, group_commit=False) as (log,):
         large = entry(1, "x" * 20_000)
         subject = log.subjects.event(RUN, "d", large.type)
         for _ in range(40):
@@ -789,8 +772,8 @@ async def test_a_follower_that_lags_holds_few_bytes_and_misses_nothing(
     assert seen == list(range(1, 41))
 
 
-async def test_an_id_that_somebody_else_took_is_gone_past(tmp_path: Path) -> None:
-    async with jetstream(tmp_path, group_commit=False) as (log,):
+async def test_an_id_that_somebody_else_took_is_gone_past(nats_url: str) -> None:
+    async with jetstream(nats_url, group_commit=False) as (log,):
         theirs = [await log.publish(Message("cb.start.acme", b"", {MESSAGE_ID: id})) for id in ("tell-7", "tell-7+1")]
         assert theirs == [1, 2]
         ours = Message(log.subjects.command(0, RUN, "signal"), b"{}", {})
@@ -799,8 +782,8 @@ async def test_an_id_that_somebody_else_took_is_gone_past(tmp_path: Path) -> Non
         assert await stored(log, ours.subject) == 1
 
 
-async def test_a_value_whose_writer_died_half_way_is_not_there(tmp_path: Path) -> None:
-    async with jetstream(tmp_path, group_commit=False) as (log,):
+async def test_a_value_whose_writer_died_half_way_is_not_there(nats_url: str) -> None:
+    async with jetstream(nats_url, group_commit=False) as (log,):
         data = os.urandom(3 * CHUNK_BYTES)
         digest = sha256(data).hexdigest()
         for i in (0, 1):
