@@ -799,7 +799,11 @@ class Steps:
             raise Killed
 
 
-@pytest.mark.parametrize("way", ["cool", "warm", "compact", "merge"])
+@pytest.mark.parametrize(
+    ("segments", "way"),
+    [*(("folder", way) for way in ("cool", "warm", "compact", "merge")), ("objects", "compact")],
+    indirect=["segments"],
+)
 async def test_a_move_may_be_killed_at_every_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segments: SegmentStore, way: str
 ) -> None:
