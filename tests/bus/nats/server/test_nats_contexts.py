@@ -67,7 +67,11 @@ def test_a_context_has_all_that_is_said_nowhere_else(tmp_path: Path) -> None:
         ({"nkey": "/nowhere/seed"}, "there", "the nkey of"),
     ],
 )
-def test_a_context_that_cannot_be_used_is_refused(tmp_path: Path, members: Any, name: str, said: str) -> None:
+def test_a_context_that_cannot_be_used_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, members: Any, name: str, said: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path / "folder")
     with pytest.raises(ConfigInvalid) as caught:
         load({"nats_context": name}, env=context(tmp_path, **members), cwd=tmp_path)
     assert [problem.code for problem in caught.value.problems] == ["config.context"]
