@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -311,6 +312,8 @@ def _be(wanted: dict[str, Any]) -> None:
     # Languages may be installed there.
     kits.cache_clear()
     if program[0] == "-m":
+        # Here every module has been imported already.
+        warnings.filterwarnings("ignore", ".* found in sys.modules", RuntimeWarning)
         sys.path[:1] = theirs if safe_path else [wanted["folder"], *theirs]
         sys.argv = program[1:]
         runpy.run_module(program[1], run_name="__main__", alter_sys=True)

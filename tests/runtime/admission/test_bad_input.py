@@ -1,13 +1,14 @@
 """Bad input, end to end: refused with everything that is wrong, half-starting nothing, and leaving other runs alone.
 
-Each test has a real deployment, with a server and a worker, and runs beside it that are none of the matter: whatever is
-thrown at the deployment, they complete. The errors of a part are tested with the part: a server that cannot be reached
-in `tests.bus.nats.test_connection` and `tests.surfaces.cli.test_up`, data directories in
+All tests have one real deployment, with a server and a worker. Each has a run that is under way meanwhile: whatever is
+thrown at the deployment, it completes, and so does a new one. The errors of a part are tested with the part: a server
+that cannot be reached in `tests.bus.nats.test_connection` and `tests.surfaces.cli.test_up`, data directories in
 `tests.bus.nats.server.test_embedded`.
 """
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 import structlog
 from nats.aio.msg import Msg
 
+from callboard.actors.tools import python
 from callboard.bus import events as ev
 from callboard.bus.commands import REPLY_HEADER
 from callboard.bus.effects import PythonTools
@@ -35,11 +37,11 @@ from callboard.runtime.worker.bootstrap import open_worker
 from callboard.service.client.client import Client
 from callboard.service.client.connection import Connection, open_connection
 from callboard.testing.checks import check_log
+from tests.support import forks
 from tests.support.run_harness import PlayLanguage
 from tests.support.workflows import document
 
 PATIENCE_S = 30.0
-BYSTANDERS = 3
 NAUGHTY = "tests.fixtures.tools.naughty"
 SOURCE = json.dumps(document({"a": {}, "b": {}}, [("a", "b")]))
 SCRIPT: dict[str, Any] = {"turns": {"a": [{"text": "on it", "delay_ms": 400}]}, "default": {"text": "done"}}
@@ -144,34 +146,37 @@ class Hall:
             self.tell()
         raise structlog.DropEvent
 
-    async def open(self) -> list[str]:
-        """Listen to refusals and the log, and start the bystanders; return these."""
+    @asynccontextmanager
+    async def opened(self, bystander: str) -> AsyncGenerator[None]:
+        """Listen to refusals and the log. At the end the bystander has completed, and so does a newcomer."""
         structlog.configure(processors=[self._hear])
-        await self.connection.nc.subscribe("cb.reject.>", cb=self._take_refusal)
-        runs = [f"bystander-{i}" for i in range(BYSTANDERS)]
-        for run in runs:
-            assert (await self.say(start(run_id=run))).status == "accepted"
-        return runs
-
-    async def close(self, bystanders: list[str]) -> None:
-        """Whatever has happened meanwhile, the bystanders have completed, and so does a newcomer."""
-        assert (await self.ran(start(run_id="newcomer", script={"default": {"text": "ok"}}))).status == "completed"
-        for run in bystanders:
-            assert (await self.end(run)).status == "completed"
-            check_log(await self.client.events(run))
+        refusals = await self.connection.nc.subscribe("cb.reject.>", cb=self._take_refusal)
+        assert (await self.say(start(run_id=bystander))).status == "accepted"
+        yield
+        assert (await self.ran(start(script={"default": {"text": "ok"}}))).status == "completed"
+        assert (await self.end(bystander)).status == "completed"
+        check_log(await self.client.events(bystander))
+        await refusals.unsubscribe()
 
 
 def config_for(home: Path) -> Config:
     return load({"data_dir": home, "sync": "100ms", "tenant": "acme"}, env={}, cwd=home)
 
 
+@pytest.fixture(scope="module")
+async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Connection]:
+    config = config_for(tmp_path_factory.mktemp("hall"))
+    async with open_connection(config, "test") as connection, open_worker(connection, env={}):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(python, "HOST", tuple(forks.python_host()))
+            yield connection
+
+
 @pytest.fixture
-async def hall(tmp_path: Path) -> AsyncIterator[Hall]:
-    async with open_connection(config_for(tmp_path), "test") as connection, open_worker(connection, env={}):
-        hall = Hall(connection)
-        bystanders = await hall.open()
+async def hall(deployment: Connection, request: pytest.FixtureRequest) -> AsyncIterator[Hall]:
+    hall = Hall(deployment)
+    async with hall.opened(f"bystander of {request.node.name}"[:100]):
         yield hall
-        await hall.close(bystanders)
 
 
 def places(problems: list[Problem]) -> list[tuple[str, str | tuple[int | None, int | None]]]:
@@ -340,15 +345,14 @@ NO_VERDICT: dict[str, tuple[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", NO_VERDICT)
-async def test_whatever_is_published_has_a_verdict(hall: Hall, name: str) -> None:
-    subject, body = NO_VERDICT[name]
-    verdict = await hall.say(body, subject)
-    assert verdict.status == "rejected"
-    assert verdict.problems
+async def test_whatever_is_published_has_a_verdict(hall: Hall) -> None:
+    for name, (subject, body) in NO_VERDICT.items():
+        verdict = await hall.say(body, subject)
+        assert verdict.status == "rejected", name
+        assert verdict.problems, name
 
 
-@pytest.mark.parametrize("subject", ["cb.start.acme", "cb.tell.acme.bystander-0.signal"])
+@pytest.mark.parametrize("subject", ["cb.start.acme", "cb.tell.acme.anybody.signal"])
 async def test_a_message_whose_admission_keeps_failing_is_rejected(
     hall: Hall, subject: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -536,15 +540,12 @@ async def test_a_workflow_that_never_ends_is_ended(hall: Hall) -> None:
 
 # -- tools -------------------------------------------------------------------------------------------------------------
 
-TOO_MUCH_BYTES = 300 * 1024 * 1024
-
 CALLS: dict[str, tuple[str, dict[str, Any], tuple[str, str] | str]] = {
     "good": ("behaves", {}, "behaves well"),
     "prints": ("prints", {}, "said it"),
     "raises": ("raises", {}, ("tool.failed", "RuntimeError: the sensor is on fire")),
     "generator": ("returns_a_generator", {}, ("tool.bad_output", "a generator")),
     "object": ("returns_an_object", {}, ("tool.bad_output", "object")),
-    "300 MB": ("returns_too_much", {"size": TOO_MUCH_BYTES}, ("tool.output_too_large", "the limit is")),
     "dies": ("dies", {}, ("tool.crashed", "exit status 3")),
     "wrong input": ("behaves", {"word": 3}, ("tool.invalid_input", "/word")),
 }
