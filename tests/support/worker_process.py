@@ -60,14 +60,15 @@ class Kill(msgspec.Struct, frozen=True):
     """Where a worker dies: around its ``n``-th thing of a kind, from 1. After means that the server has acknowledged
     it and nobody here has been told. ``run`` counts only what concerns that run.
 
-    An ``append`` is one event; a ``batch`` is the message that commits an atomic batch, whose others have reached the
-    server; a ``route`` is a command on its way to the workers.
+    An ``append`` is one event, of a ``type`` if one is given; a ``batch`` is the message that commits an atomic batch,
+    whose others have reached the server; a ``route`` is a command on its way to the workers.
     """
 
     when: When
     what: What
     n: int
     run: str | None = None
+    type: str = ""
 
 
 class Orders(msgspec.Struct, frozen=True):
@@ -124,9 +125,10 @@ class _Executioner:
         self._kill = kill
         self._count = 0
 
-    def counts(self, what: str, run: str) -> bool:
+    def counts(self, what: str, run: str, type: str = "") -> bool:
         """Whether this is the ordered one."""
-        if what != self._kill.what or self._kill.run not in (None, run):
+        kill = self._kill
+        if what != kill.what or kill.run not in (None, run) or kill.type not in ("", type):
             return False
         self._count += 1
         return self._count == self._kill.n
@@ -143,7 +145,7 @@ def _watch_appends(executioner: _Executioner) -> None:
         self: JetStreamLog, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None
     ) -> int:
         for entry in entries:
-            due = executioner.counts("append", ref.run)
+            due = executioner.counts("append", ref.run, entry.type)
             if due:
                 executioner.strike("before")
             # One event at a time, the first of them with the messages that belong to it.
@@ -162,9 +164,9 @@ def _watch_requests(executioner: _Executioner) -> None:
     async def watched(
         self: Requests, subject: str, data: bytes, headers: dict[str, str] | None = None, *, hurry: bool = False
     ) -> bytes:
-        parts = subject.split(".")
-        due = "Nats-Batch-Commit" in (headers or {}) and executioner.counts("batch", parts[3])
-        due = due or (parts[1] == "cmd" and executioner.counts("route", parts[4]))
+        run = _run_of(subject, data)
+        due = "Nats-Batch-Commit" in (headers or {}) and executioner.counts("batch", run)
+        due = due or (subject.split(".")[1] == "cmd" and executioner.counts("route", run))
         if due:
             await self.nc.flush()
             executioner.strike("before")
@@ -174,6 +176,19 @@ def _watch_requests(executioner: _Executioner) -> None:
         return answer
 
     Requests.request = watched
+
+
+def _run_of(subject: str, data: bytes) -> str:
+    """The run that a message is of, or is for; of the start of a successor, the run that it continues."""
+    match subject.split("."):
+        case [_, "cmd", _, _, run, *_]:
+            return run
+        case [_, "start", _]:
+            return msgspec.json.decode(data)["continues"]
+        case [_, _, _, run, *_]:
+            return run
+        case _:
+            return ""
 
 
 class _NotingCarrier(Carrier):
@@ -235,7 +250,9 @@ async def _work(orders: Orders) -> None:
 def _become_worker(orders: Orders) -> None:
     log = Path(orders.log).open("a", buffering=1)  # noqa: SIM115  it stays open as long as the process lives
     os.dup2(log.fileno(), sys.stderr.fileno())
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(log))
+    # To render a traceback with its variables takes seconds.
+    plain = [structlog.processors.format_exc_info, structlog.processors.KeyValueRenderer(["event"])]
+    structlog.configure(processors=plain, logger_factory=structlog.PrintLoggerFactory(log))
     notes = os.open(orders.carried, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     python_tools.HOST = tuple(orders.host)
     bootstrap.worker_name = lambda: orders.name

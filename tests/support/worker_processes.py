@@ -19,25 +19,24 @@ import anyio.abc
 import msgspec
 
 from callboard.bus import events as ev
-from callboard.bus.commands import Answer, Signal
 from callboard.bus.events import Event
 from callboard.bus.log.port import NoAnswer, Recorded
 from callboard.bus.nats.commit import Message, publish
 from callboard.bus.nats.server.embedded import EmbeddedServer, Restarted
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.languages import registry
-from callboard.languages.language import Language, Ok
+from callboard.languages.language import Language
 from callboard.runtime.cluster.ownership import owner
-from callboard.runtime.interpreter.replay import build_stage, read_admission, replay
 from callboard.runtime.run.log import read_run
 from callboard.runtime.settings.config import Config
 from callboard.service.client.client import Client
 from callboard.service.client.connection import Connection, open_connection
-from callboard.testing.checks import RefusingSink, check_log
+from callboard.testing.checks import check_log, check_replay
 from tests.support import worker_interpreters as parked_runs
 from tests.support.forks import python, python_host
 from tests.support.lane_server import AccountServer
 from tests.support.places import ROOT
+from tests.support.simulation import World
 from tests.support.worker_process import Carried, Kill, Notice, Orders
 
 PATIENCE_S = 40.0
@@ -247,8 +246,7 @@ async def until(client: Client, run_id: str, holds: Callable[[Event], bool], wha
                 seen.append(recorded)
                 if holds(recorded.event):
                     return seen
-    types = [f"{item.event.n} {item.event.type} {item.event.key}" for item in seen]
-    raise AssertionError(f"{run_id} never came to {what or holds}; it came to {types[-30:]}")
+    raise AssertionError(f"{run_id} never came to {what or holds}; it came to {_told(seen)}")
 
 
 async def until_type(client: Client, run_id: str, event_type: str) -> list[Recorded]:
@@ -282,34 +280,30 @@ async def _publish(client: Client, subject: str, body: bytes) -> None:
                 await anyio.sleep(RETRY_PAUSE_S)
 
 
-async def attend(client: Client, run_id: str) -> list[Recorded]:
-    """Follow a run to its end and answer, once each, what it parks for: its questions and its signals."""
-    said: set[str] = set()
-    open_now: dict[str, ev.Payload] = {}
+async def attend(client: Client, run_id: str, world: World | None = None) -> list[Recorded]:
+    """Follow a run to its end; send it, once each, the commands that it waits for when it is parked."""
+    sent: set[int] = set()
     seen: list[Recorded] = []
+
+    async def send_commands() -> None:
+        for command in world.says([item.event for item in seen]) if world else []:
+            if command.sequence not in sent:
+                sent.add(command.sequence)
+                await _publish(client, client.log.subjects.tell(client.ref(run_id), command.verb), command.body)
+
     with anyio.move_on_after(PATIENCE_S):
         async with client.follow(run_id) as feed:
             async for recorded in feed:
                 seen.append(recorded)
-                event = recorded.event
-                payload = ev.payload_of(event)
-                if isinstance(payload, ev.RunEnd):
+                if recorded.event.type == ev.RunEnd.type:
                     return seen
-                if isinstance(payload, ev.HumanAsked | ev.SignalAwaited):
-                    open_now[event.key] = payload
-                for key in payload.awaits if isinstance(payload, ev.RunParked) else []:
-                    if key in said:
-                        continue
-                    said.add(key)
-                    match open_now.get(key):
-                        case ev.HumanAsked():
-                            await say(client, run_id, "answer", Answer(interaction=key, user_response="Ada"))
-                        case ev.SignalAwaited(name=name):
-                            await say(client, run_id, "signal", Signal(name=name, data=7))
-                        case _:
-                            pass
-    types = [f"{item.event.n} {item.event.type} {item.event.key}" for item in seen]
-    raise AssertionError(f"{run_id} never ended; it came to {types[-30:]}")
+                if recorded.event.type == ev.RunParked.type:
+                    await send_commands()
+    raise AssertionError(f"{run_id} never ended; it came to {_told(seen)}")
+
+
+def _told(seen: Sequence[Recorded]) -> list[str]:
+    return [f"{item.event.n} {item.event.type} {item.event.key}" for item in seen[-30:]]
 
 
 async def recorded_run(connection: Connection, run_id: str) -> list[Recorded]:
@@ -363,7 +357,7 @@ def check_run(recorded: Sequence[Recorded], carried: Sequence[Carried]) -> None:
     check_log(events)
     check_writers(recorded)
     check_carried(events, carried)
-    check_replay(recorded[0].ref, events)
+    check_replay(_language, recorded[0].ref, events)
 
 
 def check_writers(recorded: Sequence[Recorded]) -> None:
@@ -411,23 +405,3 @@ def check_carried(events: Sequence[Event], carried: Iterable[Carried]) -> None:
 
 def _language(name: str) -> Language[Any]:
     return parked_runs.LANGUAGE if name == "play" else registry.language(name)
-
-
-def check_replay(ref: RunRef, events: Sequence[Event]) -> None:
-    """Check that a replay of a finished log appends nothing and comes to the recorded end."""
-    end = ev.payload_of(events[-1])
-    assert isinstance(end, ev.RunEnd)
-    if not any(event.type == ev.RunStart.type for event in events):
-        return  # It was ended before it began, so there is nothing to replay.
-    told = [event for event in events if event.type not in (ev.RunFailed.type, ev.RunEnd.type)]
-    admission = read_admission(events[0], _language)
-    stage, started = build_stage(admission, ref, told, RefusingSink())
-    replay(stage, admission, started, told)
-    stage.ledger.verify_replayed()
-    assert stage.ledger.usage.total == end.usage
-    assert stage.main is not None
-    if isinstance(stage.main.settled, Ok):
-        came = stage.main.settled.value
-        assert (came.status, came.output, came.results) == (end.status, end.output, end.results)
-    else:
-        assert end.status == "cancelled"

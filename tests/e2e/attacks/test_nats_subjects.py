@@ -147,8 +147,10 @@ async def untouched(deployment: Deployment, run: str = RUN) -> None:
 async def test_subjects_that_a_definition_spells_out_are_refused_at_the_door(place: Place) -> None:
     async with deployment(place) as opened:
         await victim_runs(opened)
-        for subject in (*ATTACKS, *NEIGHBOURS):
-            for start in starts(subject):
+        for k, subject in enumerate((*ATTACKS, *NEIGHBOURS)):
+            # The first of them in each way, and each of the others in one of the ways.
+            found = starts(subject)
+            for start in found[k % len(found) :][:1] if k else found:
                 answer = await opened.attack("start", **start)
                 assert "error" in answer, (subject, start, answer)
                 codes = {problem["code"] for problem in answer["error"]["problems"]}
@@ -161,8 +163,9 @@ async def test_subjects_that_a_definition_spells_out_are_refused_at_the_door(pla
 async def test_subjects_that_an_expression_makes_are_refused_when_they_are_asked(place: Place) -> None:
     async with deployment(place) as opened:
         await victim_runs(opened)
-        for subject in (*ATTACKS, *NEIGHBOURS):
-            for start in starts("{{ step.input.subject }}")[:3]:
+        ways = starts("{{ step.input.subject }}")[:3]
+        for k, subject in enumerate((*ATTACKS, *NEIGHBOURS)):
+            for start in ways[k % len(ways) :][:1] if k else ways:
                 end = await opened.performed(**start, input={"subject": subject})
                 failure = end["output"]["failure"]
                 assert failure["code"].rpartition(".")[2] in {

@@ -122,30 +122,27 @@ async def test_no_program_of_a_flow_gets_a_secret_of_the_runtime_even_if_the_ope
 
 @pytest.mark.parametrize("shared", ["off", "on"])
 async def test_no_process_of_python_tools_has_a_secret_of_the_runtime(tmp_path: Path, shared: str) -> None:
-    source = {"type": "python", "functions": {"look": "os:getenv"}}
+    source = {"type": "python", "functions": {"look": "os:environ.copy"}}
     every = {"type": "python", "functions": {"look": "json:dumps"}, "config": {"A": "${CALLBOARD_NATS_NKEY_SEED}"}}
-    settings = {"endpoints": ENDPOINTS, "shared": shared, "tools_allow_python": ["os:getenv", "json:dumps"]}
+    settings = {"endpoints": ENDPOINTS, "shared": shared, "tools_allow_python": ["os:environ.copy", "json:dumps"]}
     async with deployment(tmp_path, worker_env(), **settings) as connection:
-        for k, variable in enumerate(RUNTIMES):
-            outcome = await attack(connection, f"r{k}", "flow", flow(source, key=variable, default="nothing"))
-            assert outcome.status == "completed"
-            assert '"nothing"' in outcome.stored
-            assert leaks(outcome.text) == set()
+        outcome = await attack(connection, "all", "flow", flow(source))
+        assert outcome.status == "completed"
+        assert '"PATH"' in outcome.stored
+        # An ordinary variable is as it was for a single user, and another tenant does not see it.
+        assert leaks(outcome.text) == (set() if shared == "on" else {"SHOP_TOKEN"})
         outcome = await attack(connection, "config", "flow", flow(every, obj={}))
         assert "tool.refused" in outcome.text
-        # An ordinary variable is as it was for a single user, and another tenant does not see it.
-        outcome = await attack(connection, "plain", "flow", flow(source, key="SHOP_TOKEN", default="nothing"))
-        assert (leaks(outcome.text) == {"SHOP_TOKEN"}) is (shared == "off")
 
 
-@pytest.mark.parametrize("variable", CONNECTORS)
-async def test_no_header_takes_the_secret_of_a_connector_elsewhere(tmp_path: Path, variable: str) -> None:
+async def test_no_header_takes_the_secret_of_a_connector_elsewhere(tmp_path: Path) -> None:
     with attacker() as thief:
         async with deployment(tmp_path, worker_env()) as connection:
-            attacks = by_headers(thief.url, variable)
-            for j, (language, source, fields) in enumerate(attacks if variable == CONNECTORS[0] else attacks[:1]):
-                outcome = await attack(connection, f"r{j}", language, source, **fields)
-                assert leaks(outcome.text) == set()
+            for k, variable in enumerate(CONNECTORS):
+                attacks = by_headers(thief.url, variable)
+                for j, (language, source, fields) in enumerate(attacks[:1] if k else attacks):
+                    outcome = await attack(connection, f"r{k}-{j}", language, source, **fields)
+                    assert leaks(outcome.text) == set()
     assert thief.leaked == set()
 
 

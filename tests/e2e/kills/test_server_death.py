@@ -11,6 +11,7 @@ from callboard.bus.commands import Cancel, Signal
 from callboard.bus.log.port import Recorded
 from callboard.bus.log.successors import successor_of
 from callboard.service.client.client import Client
+from tests.support.simulation import World
 from tests.support.worker_interpreters import play
 from tests.support.worker_processes import (
     Fleet,
@@ -24,11 +25,11 @@ from tests.support.worker_processes import (
     until_end,
 )
 
-RUNS = 50
-DEATHS = 4
+RUNS = 20
+DEATHS = 3
 
-CHAINS = 4
-SIGNALS = 12
+CHAINS = 2
+SIGNALS = 9
 """Number of chains, and of the signals that each of them takes, three in each of its runs."""
 
 
@@ -74,11 +75,11 @@ async def test_the_server_dies_under_load(sync: str, group_commit: str, tmp_path
                 await say_start(client, play("links", run_id, {"each": 3, "total": SIGNALS}))
                 tasks.start_soon(send_signals, run_id)
             for run_id in runs:
-                await say_start(client, play("steps", run_id, {"count": 6, "each": {"after": 0.1}}))
+                await say_start(client, play("steps", run_id, {"count": 5, "each": {"after": 0.1}}))
                 tasks.start_soon(follow, run_id)
         for run_id, recorded in ended.items():
             check_run(recorded, fleet.carried(run_id))
-            assert end_payload(recorded).output == list(range(6))
+            assert end_payload(recorded).output == list(range(5))
             carried = [one.key for one in fleet.carried(run_id)]
             assert len(carried) == len(set(carried)), "a server's death is no reason to carry out anything again"
         for recorded in taken.values():
@@ -101,14 +102,15 @@ async def follow_chain(client: Client, run_id: str) -> list[Recorded]:
 
 async def test_parked_runs_wake_after_the_server_died(tmp_path: Path) -> None:
     """It dies when all of them are parked for their alarm, and again among answers and signals."""
-    runs = [f"run-{i}" for i in range(20)]
+    runs = [f"run-{i}" for i in range(8)]
+    world = World(answers={"person#1.1!ask": ["Ada"]}, signals={"go": 7})
     ended: dict[str, Sequence[Recorded]] = {}
     async with open_fleet(tmp_path, sync="100ms", ack_wait_s=2.0) as fleet, fleet.connection() as connection:
         client = connection.client
         await fleet.hire("a")
 
         async def follow(run_id: str) -> None:
-            ended[run_id] = await attend(client, run_id)
+            ended[run_id] = await attend(client, run_id, world)
 
         async with anyio.create_task_group() as tasks, client.follow(event_type=ev.RunParked.type) as feed:
             for run_id in runs:

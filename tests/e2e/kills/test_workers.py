@@ -41,8 +41,8 @@ from tests.support.worker_processes import (
     until_type,
 )
 
-PARTITIONS = 8
-FIGHTS = 40
+PARTITIONS = 4
+FIGHTS = 12
 
 
 class Gate:
@@ -123,8 +123,8 @@ async def test_runs_stay_where_they_are_when_another_worker_dies(tmp_path: Path)
 
 
 async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
-    """200 runs over three workers, one of which dies: what was done twice was being done by the dead."""
-    runs = [f"run-{i}" for i in range(200)]
+    """Runs of three workers, one of which dies: what was done twice was being done by the dead."""
+    runs = [f"run-{i}" for i in range(48)]
     async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
         client = connection.client
         for name in ("a", "b", "c"):
@@ -152,20 +152,20 @@ async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_worker_that_drains_hands_its_runs_over_and_no_effect_is_carried_out_twice(tmp_path: Path) -> None:
-    runs = [f"run-{i}" for i in range(20)]
+    runs = [f"run-{i}" for i in range(8)]
     async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
         client = connection.client
         a = await fleet.hire("a")
         for run_id in runs:
-            await say_start(client, play("steps", run_id, {"count": 5, "each": {"after": 0.3}}))
+            await say_start(client, play("steps", run_id, {"count": 3, "each": {"after": 0.3}}))
         for run_id in runs:
             await until_type(client, run_id, ev.EffectCall.type)
         await fleet.hire("b")
         a.send(signal.SIGTERM)
         assert await a.died() == 0
         for run_id, recorded in (await finished(fleet, client, runs)).items():
-            assert end_payload(recorded).output == list(range(5))
-            assert len(fleet.carried(run_id)) == 5
+            assert end_payload(recorded).output == list(range(3))
+            assert len(fleet.carried(run_id)) == 3
             assert claimers(recorded)[-1] == "b"
 
 
@@ -313,7 +313,7 @@ async def test_a_tell_is_not_refused_while_the_start_before_it_is_with_a_dead_wo
 
 
 async def test_a_parked_run_leaves_the_memory_and_comes_back_by_its_alarm(tmp_path: Path) -> None:
-    runs = [f"run-{i}" for i in range(10)]
+    runs = [f"run-{i}" for i in range(3)]
     async with open_fleet(tmp_path) as fleet, fleet.connection() as connection:
         client = connection.client
         a = await fleet.hire("a")

@@ -56,6 +56,9 @@ def fanned(target: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 WRAPPED = {"flow": subflow({"in": call(mock(delay="PT2S")), "done": returned()}, middleware=[cleanup(mock())])}
 
+FLAWED = mock(delay="PT2S", failure="{{ frame.input == 2.0 ? {'code': 'Order.Empty'} : null }}")
+FAILS_FOR_TWO = {"flow": subflow({"in": call(FLAWED), "done": returned()}, middleware=[cleanup(mock())])}
+
 CASES: dict[str, tuple[dict[str, Any], bool]] = {
     "a timeout over frames": (nested(timeout("PT5S")), False),
     "a timeout during a clean-up": (nested(timeout("PT0.5S"), inner=mock()), False),
@@ -67,10 +70,12 @@ CASES: dict[str, tuple[dict[str, Any], bool]] = {
     ),
     "a retry inside a timeout inside a retry": (nested(retry(2), timeout("PT3S"), PATIENT, inner=failing("X")), False),
     "a fan-out": (fanned(WRAPPED), False),
+    "a fan-out of which a branch fails": (fanned(FAILS_FOR_TWO, completion={"successes": 3}), False),
     "a fan-out that needs no more": (fanned(WRAPPED, completion={"successes": 1, "wait": False}), False),
     "a sleep": (flow({"nap": NAP, "done": returned()}, middleware=[cleanup(mock())]), False),
     "a cancelled sleep": (flow({"nap": NAP, "done": returned()}, middleware=[cleanup(mock(delay="PT1S"))]), True),
     "cancelled frames": (nested(inner=mock(delay="PT2H")), True),
+    "cancelled frames with a clean-up that fails": (nested(cleanup(failing("X")), inner=mock(delay="PT2H")), True),
     "a cancelled fan-out": (
         fanned({"flow": subflow({"nap": NAP, "done": returned()}, middleware=[cleanup(mock())])}),
         True,

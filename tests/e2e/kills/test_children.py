@@ -1,44 +1,33 @@
-"""Parents and children on real workers that die by SIGKILL at every boundary between the two.
+"""Parents and children at several workers, which are killed; and what a child may be.
 
-Whatever died when, each child is one run, its parent hears of its end once, and nobody is left waiting or at work.
+Whichever worker is killed, each child is one run, its parent learns of its end once, and no run is left waiting.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import anyio
-import pytest
-
 from callboard.bus import events as ev
 from callboard.bus.commands import Cancel, Registration
-from callboard.bus.commands import Kill as KillRun
 from callboard.bus.effects import Usage
 from callboard.bus.log.port import Recorded
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import Registered, register
 from callboard.runtime.cluster.ownership import owner
-from callboard.runtime.run.children import LINEAGE_MAX
 from callboard.service.client.client import Client
 from callboard.testing.checks import check_log
-from tests.e2e.kills.test_kill import deaths
 from tests.support.family_interpreters import child_of
 from tests.support.worker_interpreters import play, triage
-from tests.support.worker_process import Kill, When
 from tests.support.worker_processes import (
-    KILLED,
     TENANT,
     Fleet,
     Worker,
-    check_carried,
     check_run,
-    check_writers,
     claimers,
     end_payload,
-    happened,
     open_fleet,
     say,
     say_start,
@@ -47,9 +36,6 @@ from tests.support.worker_processes import (
     until_end,
     until_type,
 )
-
-LANES = 6
-WHEN: Sequence[When] = ("before", "after")
 
 Family = tuple[list[Recorded], list[Recorded]]
 """The logs of a parent and its child."""
@@ -63,125 +49,13 @@ async def both_end(client: Client, run_id: str) -> Family:
     return await until_end(client, run_id), await until_end(client, child_of(run_id))
 
 
-def stopped_by(verb: str, body: Any) -> Callable[[Client, str], Awaitable[Family]]:
-    async def attend(client: Client, run_id: str) -> Family:
-        """Stop the parent when its child's endless effect has been announced; follow both to their ends."""
-        await until(client, child_of(run_id), lambda event: event.key == "work#1.1!do")
-        await say(client, run_id, verb, body)
-        return await both_end(client, run_id)
-
-    return attend
-
-
-@dataclass(frozen=True)
-class Case:
-    """What a child does, who attends, how both end, and how many commands are routed to the parent and to the child."""
-
-    name: str
-    does: dict[str, Any]
-    attend: Callable[[Client, str], Awaitable[Family]]
-    status: str
-    routes: tuple[int, int]
-
-    def __str__(self) -> str:
-        return self.name
-
-
-CASES = [
-    Case("ends", {"after": 0.05}, both_end, "completed", (2, 1)),
-    Case("cancelled", {"hang": True}, stopped_by("cancel", Cancel(reason="enough")), "cancelled", (2, 2)),
-    Case("killed", {"hang": True}, stopped_by("kill", KillRun(reason="enough")), "cancelled", (2, 2)),
-]
-
-
-def check(fleet: Fleet, recorded: Sequence[Recorded]) -> None:
-    """Check a finished run; one that was killed has no end that its interpreter would come to."""
-    events = [item.event for item in recorded]
-    carried = fleet.carried(recorded[0].ref.run)
-    requested = [ev.payload_of(event) for event in events if event.type == ev.CancelRequested.type]
-    if not any(isinstance(payload, ev.CancelRequested) and payload.kill for payload in requested):
-        check_run(recorded, carried)
-        return
-    check_log(events)
-    check_writers(recorded)
-    check_carried(events, carried)
-
-
-async def perform(fleet: Fleet, client: Client, case: Case, run_id: str) -> Family:
-    await say_start(client, start_of(run_id, child=case.does))
-    parent, child = await case.attend(client, run_id)
-    for recorded in (parent, child):
-        check(fleet, recorded)
-    assert (end_payload(parent).status, end_payload(child).status) == (case.status, case.status)
-    return parent, child
-
-
-async def undisturbed(fleet: Fleet, case: Case) -> Family:
-    worker = await fleet.hire("undisturbed", prefix="undisturbed")
-    async with fleet.connection(prefix="undisturbed") as connection:
-        family = await perform(fleet, connection.client, case, "undisturbed")
-    await worker.kill()
-    return family
-
-
-async def lane(fleet: Fleet, case: Case, prefix: str, kills: Sequence[tuple[int, Kill]], expected: Family) -> None:
-    """Perform a family for each kill; the worker dies around something of the parent (0) or of the child (1)."""
-
-    async def hire(i: int) -> Worker:
-        if i == len(kills):
-            return await fleet.order(f"{prefix}-{i}", prefix=prefix)
-        of, kill = kills[i]
-        run = (f"{prefix}-{i}", child_of(f"{prefix}-{i}"))[of]
-        return await fleet.order(f"{prefix}-{i}", prefix=prefix, kill=Kill(kill.when, kill.what, kill.n, run))
-
-    async def succeed(i: int) -> None:
-        nonlocal worker
-        assert await worker.died() == KILLED
-        worker = await hire(i + 1)
-
-    async with fleet.connection(prefix=prefix) as connection:
-        worker = await hire(0)
-        for i in range(len(kills)):
-            family: Family = [], []
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(succeed, i)
-                family = await perform(fleet, connection.client, case, f"{prefix}-{i}")
-            for recorded, wanted in zip(family, expected, strict=True):
-                assert happened(recorded) == happened(wanted), kills[i]
-                assert end_payload(recorded).output == end_payload(wanted).output
-        await worker.kill()
-
-
-def deaths_on_the_way(routes: tuple[int, int]) -> list[tuple[int, Kill]]:
-    return [(of, Kill(when, "route", n)) for of in (0, 1) for n in range(1, routes[of] + 1) for when in WHEN]
-
-
-@pytest.mark.parametrize("case", CASES[:2], ids=str)
-async def test_a_worker_dies_at_every_append_of_parent_and_child(case: Case, tmp_path: Path) -> None:
-    """But for those that go with a command to the other run: these are routes."""
-    async with open_fleet(tmp_path, partitions=2) as fleet:
-        expected = await undisturbed(fleet, case)
-        counts = len(expected[0]) - (case.name != "ends"), len(expected[1]) - 1
-        kills = [(of, kill) for of in (0, 1) for kill in deaths(expected[of][: counts[of]], even=WHEN[of])]
-        async with anyio.create_task_group() as tasks:
-            for i in range(LANES):
-                tasks.start_soon(lane, fleet, case, f"lane-{i}", kills[i::LANES], expected)
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-async def test_a_worker_dies_as_one_run_says_something_to_the_other(case: Case, tmp_path: Path) -> None:
-    """Before: the event and the command have reached the server, but for the message that commits the batch."""
-    async with open_fleet(tmp_path, partitions=2) as fleet:
-        expected = await undisturbed(fleet, case)
-        kills = deaths_on_the_way(case.routes)
-        async with anyio.create_task_group() as tasks:
-            for i, kill in enumerate(kills):
-                tasks.start_soon(lane, fleet, case, f"lane-{i}", [kill], expected)
+def check(fleet: Fleet, recorded: list[Recorded]) -> None:
+    check_run(recorded, fleet.carried(recorded[0].ref.run))
 
 
 # -- two workers, each with one of the two ----------------------------------------------------------------------------
 
-PARTITIONS = 4
+PARTITIONS = 2
 
 
 def apart(parents: str, childrens: str, word: str) -> str:
@@ -227,22 +101,6 @@ async def two_at_work(home: Path, **config: Any) -> AsyncGenerator[Two]:
         await say_start(connection.client, start_of(run_id, child={"until": str(file)}))
         await until(connection.client, child_of(run_id), lambda event: event.key == "work#1.1!do")
         yield Two(fleet, connection.client, run_id, parents, childrens, file)
-
-
-async def test_the_worker_of_the_child_dies(tmp_path: Path) -> None:
-    async with two_at_work(tmp_path) as two:
-        await two.childrens.kill()
-        parent, child = await two.finish()
-        assert claimers(child) == ["childrens", "parents"]
-        assert set(claimers(parent)) == {"parents"}
-
-
-async def test_the_worker_of_an_active_parent_dies(tmp_path: Path) -> None:
-    async with two_at_work(tmp_path, park_linger_s=600.0) as two:
-        await two.parents.kill()
-        parent, child = await two.finish()
-        assert claimers(child) == ["childrens"]
-        assert claimers(parent) == ["parents", "childrens"]
 
 
 async def test_the_worker_of_a_parked_parent_dies(tmp_path: Path) -> None:
@@ -336,22 +194,6 @@ async def test_a_large_end_reaches_the_parent(tmp_path: Path) -> None:
             assert isinstance(end, ev.RunEnd)
             assert text in end.output
         check_log(whole_parent)
-
-
-async def test_a_definition_that_starts_itself_comes_to_an_end(tmp_path: Path) -> None:
-    async with one_worker(tmp_path) as (fleet, client):
-        await say_start(client, play("keeps_itself", "again", 0))
-        recorded = await until_end(client, "again")
-        check(fleet, recorded)
-        assert end_payload(recorded).output == [LINEAGE_MAX, "child.refused"]
-
-
-async def test_many_children_are_each_heard_of_once(tmp_path: Path) -> None:
-    async with one_worker(tmp_path) as (fleet, client):
-        await say_start(client, start_of("many", times=12))
-        recorded = await until_end(client, "many")
-        check(fleet, recorded)
-        assert end_payload(recorded).output == ["before", "completed", "do", None, "behind"] * 12
 
 
 async def test_children_of_a_full_house_do_not_wait_for_their_parents(tmp_path: Path) -> None:
