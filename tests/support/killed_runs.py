@@ -73,6 +73,7 @@ class Case:
 
     async def attend(self, client: Client, run_id: str) -> list[Member]:
         """Follow a run and its family to their ends, and send the commands that they wait for."""
+        recorded: list[Recorded] = []
         async with anyio.create_task_group() as tasks:
             if self.cancelled_at is not None:
                 tasks.start_soon(self._cancel, client, run_id, self.cancelled_at)

@@ -251,7 +251,7 @@ def _become_worker(orders: Orders) -> None:
     log = Path(orders.log).open("a", buffering=1)  # noqa: SIM115  it stays open as long as the process lives
     os.dup2(log.fileno(), sys.stderr.fileno())
     # To render a traceback with its variables takes seconds.
-    plain = [structlog.processors.format_exc_info, structlog.processors.KeyValueRenderer(["event"])]
+    plain = [structlog.processors.format_exc_info, structlog.processors.KeyValueRenderer(key_order=["event"])]
     structlog.configure(processors=plain, logger_factory=structlog.PrintLoggerFactory(log))
     notes = os.open(orders.carried, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     python_tools.HOST = tuple(orders.host)

@@ -55,7 +55,7 @@ def check(fleet: Fleet, recorded: list[Recorded]) -> None:
 
 # -- two workers, each with one of the two ----------------------------------------------------------------------------
 
-PARTITIONS = 2
+PARTITIONS = 3
 
 
 def apart(parents: str, childrens: str, word: str) -> str:
