@@ -1,4 +1,4 @@
-"""Runs of all languages whose worker processes are killed, and how each run goes on whenever its worker dies."""
+"""Runs of all languages whose worker processes are killed, with the commands that they wait for."""
 
 import json
 import sys
@@ -331,7 +331,7 @@ CANCELLED_PARENT = Case(
     cancelled_in=("keep[0]#1.1!call",),
 )
 
-# Read here, so that worker processes that are forked behind an import of this module need not.
+# Worker processes are forked after an import of this module. What is read here, they need not read.
 for _case in (WORKFLOW, FLOW, GRAPH, PLAYBOOK):
     _definition = _case.start["definition"]
     registry.language(_definition["language"]).parse(_definition["source"])

@@ -58,7 +58,7 @@ What = Literal["append", "batch", "route"]
 
 class Kill(msgspec.Struct, frozen=True):
     """Where a worker dies: around its ``n``-th thing of a kind, from 1. After means that the server has acknowledged
-    it and nobody here has been told. ``run`` counts only what concerns that run.
+    it and the worker does not know yet. With a ``run``, only its things count.
 
     An ``append`` is one event, of a ``type`` if one is given; a ``batch`` is the message that commits an atomic batch,
     whose others have reached the server; a ``route`` is a command on its way to the workers.

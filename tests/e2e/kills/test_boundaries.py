@@ -1,8 +1,8 @@
 """Workers that die by SIGKILL at each kind of boundary, in runs of all languages, on one fleet.
 
-In each lane, a stream of its own, workers follow upon each other: one dies performing its run, the next one ends that
-run and dies performing the one after. The run must end as if nothing had happened. The deaths at all other events are
-simulated, in the tests of each language; ``make sweep`` performs them here too.
+Each lane has a prefix, and one worker at a time: it dies performing its run, and the next one ends that run and dies
+performing the one after. Each run must end as it does undisturbed. The deaths at all other events are simulated in the
+tests of each language; ``make sweep`` performs them here too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -147,7 +147,7 @@ async def perform_undisturbed(fleet: Fleet, cases: Sequence[Case]) -> Expected:
 
 
 async def lane(fleet: Fleet, prefix: str, deaths: Sequence[Death], expected: Expected) -> None:
-    """Perform a run for each death; one that chance had end before the worker's death is performed once more."""
+    """Perform a run for each death. A run that ends before its worker dies is performed once more."""
     deaths = list(deaths)
     most = len(deaths) + AGAIN_MAX
 
@@ -182,8 +182,8 @@ async def lane(fleet: Fleet, prefix: str, deaths: Sequence[Death], expected: Exp
 
 
 def survived(kill: Kill, recorded: Sequence[Recorded], worker: str) -> bool:
-    """Whether a run ended before its worker was to die: how often one parks is chance, on a slow machine less often
-    (a short timer is over before)."""
+    """Whether a run ended before its worker was to die. How often a run parks is chance: on a slow machine a short timer
+    is over before."""
     if kill.what != "append" or not recorded[-1].id.startswith(f"{worker}."):
         return False
     types = [item.event.type for item in recorded if item.id.startswith(f"{worker}.")]
@@ -199,7 +199,7 @@ def check_same(death: Death, family: Sequence[Member], expected: Sequence[Member
 
 
 def every_death(family: Sequence[Member], case: Case) -> list[Death]:
-    """A death at each boundary between two events: behind one, or before the next, in turns, as the log is the same."""
+    """A death at each boundary between two events: after one or before the next, in turns, because the log is the same."""
     found: list[Death] = []
     for of, member in enumerate(family):
         *others, last = select_deaths([item.event for item in member.recorded])
@@ -221,7 +221,7 @@ async def die(home: Path, cases: Sequence[Case], deaths: Sequence[Death] = ()) -
 
 
 @pytest.mark.timeout(300)
-async def test_a_run_ends_the_same_at_whichever_kind_of_boundary_its_worker_dies(tmp_path: Path) -> None:
+async def test_a_run_ends_the_same_at_each_kind_of_boundary_at_which_its_worker_dies(tmp_path: Path) -> None:
     await die(tmp_path, CASES, DEATHS)
 
 
@@ -229,7 +229,7 @@ if EVERY:
 
     @pytest.mark.timeout(900)
     @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-    async def test_a_run_ends_the_same_after_whichever_event_its_worker_dies(case: Case, tmp_path: Path) -> None:
+    async def test_a_run_ends_the_same_after_each_event_at_which_its_worker_dies(case: Case, tmp_path: Path) -> None:
         await die(tmp_path, [case])
 
 
