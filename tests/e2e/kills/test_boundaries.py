@@ -182,8 +182,8 @@ async def lane(fleet: Fleet, prefix: str, deaths: Sequence[Death], expected: Exp
 
 
 def survived(kill: Kill, recorded: Sequence[Recorded], worker: str) -> bool:
-    """Whether a run ended before its worker was to die. How often a run parks is chance: on a slow machine a short timer
-    is over before."""
+    """Whether a run ended before its worker was to die. How often a run parks is chance: on a slow machine a short
+    timer is over before."""
     if kill.what != "append" or not recorded[-1].id.startswith(f"{worker}."):
         return False
     types = [item.event.type for item in recorded if item.id.startswith(f"{worker}.")]
@@ -199,7 +199,7 @@ def check_same(death: Death, family: Sequence[Member], expected: Sequence[Member
 
 
 def every_death(family: Sequence[Member], case: Case) -> list[Death]:
-    """A death at each boundary between two events: after one or before the next, in turns, because the log is the same."""
+    """A death at each boundary between two events: after one or before the next, in turns, as the log is the same."""
     found: list[Death] = []
     for of, member in enumerate(family):
         *others, last = select_deaths([item.event for item in member.recorded])
