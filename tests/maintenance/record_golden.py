@@ -44,13 +44,21 @@ from callboard.service.client.connection import open_connection
 from callboard.service.files.start_messages import prepare
 from callboard.service.files.start_request import StartRequest
 from callboard.testing.checks import check_log
-from tests.languages.flow import test_kill as test_flow_kill
-from tests.languages.playbook import test_kill as test_playbook_kill
-from tests.support import graphs
+from tests.support import graphs, killed_runs
 from tests.support import worker_interpreters as parked_runs
 from tests.support.places import ROOT, TESTS
 from tests.support.worker_process import Kill
-from tests.support.worker_processes import KILLED, TENANT, open_fleet, recorded_run, say, say_start, until, until_end
+from tests.support.worker_processes import (
+    KILLED,
+    TENANT,
+    attend,
+    open_fleet,
+    recorded_run,
+    say,
+    say_start,
+    until,
+    until_end,
+)
 from tests.support.workflows import document, scripted_skill
 
 GOLDEN = TESTS / "golden"
@@ -268,13 +276,13 @@ async def killed_worker(home: Path) -> list[Recorded]:
 async def playbook(home: Path) -> list[Recorded]:
     """Three questions, two breakpoints, a branch and a tool; answered and resumed each time it has lain down."""
     async with hosting(home) as client:
-        await say_start(client, test_playbook_kill.start("golden-playbook"))
-        return await test_playbook_kill.attended(client, "golden-playbook")
+        await say_start(client, killed_runs.PLAYBOOK.message("golden-playbook"))
+        return await attend(client, "golden-playbook", killed_runs.PLAYBOOK.world)
 
 
 async def flow(home: Path) -> list[Recorded]:
-    """Four subflows at once, one of which fails, each with a clean-up."""
-    return await performed(home, test_flow_kill.start_of(test_flow_kill.FLOWS[0].definition, "golden-flow"))
+    """Four subflows at once, one of which fails, each with a clean-up; a bound and a retry behind them."""
+    return await performed(home, killed_runs.FLOW.message("golden-flow"))
 
 
 async def graph(home: Path) -> list[Recorded]:
