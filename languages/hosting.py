@@ -1,6 +1,6 @@
 """The port for hosted code, implemented by a language whose definitions are code."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import FrameType, ModuleType
 from typing import Any, Protocol
 
@@ -92,8 +92,8 @@ class Hosting(Protocol):
         """Return the digest of a bundle's sources."""
         ...
 
-    def host(self, code: Code, entry: Any) -> str:
-        """Host an entry with its code; return the text of its definition."""
+    def host(self, code: Code, entries: Iterable[Any]) -> dict[str, str]:
+        """Host entries with their code; return the texts of their definitions, by name."""
         ...
 
     def entries(self) -> dict[str, list[str]]:

@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 import zoneinfo
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from importlib import import_module
 from typing import Any
 
@@ -107,13 +107,11 @@ def install() -> None:
     hide(frozenset({*REFUSED, *MORE}))
 
 
-def adopt_modules(name: str, sources: Iterable[str]) -> None:
-    """Replace functions that a module, and those in these files, have imported by name before the guard was installed,
-    and the generators of random numbers that they keep."""
-    files = set(sources)
-    for module in list(sys.modules.values()):
-        own = getattr(module, "__file__", None) in files
-        if own or module is sys.modules.get(name):
+def adopt_modules(names: Set[str], files: Set[str]) -> None:
+    """Replace functions that modules of these names, and those in these files, have imported by name before the guard
+    was installed, and the generators of random numbers that they keep."""
+    for name, module in list(sys.modules.items()):
+        if name in names or getattr(module, "__file__", None) in files:
             adopt(module)
             share_generators(module)
 

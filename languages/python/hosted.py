@@ -4,7 +4,7 @@ A process brings its code; a start only names it. `HOSTING` is the `callboard.la
 language.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from types import ModuleType
 from typing import Any
@@ -72,12 +72,14 @@ class PythonHosting:
     def digest_of(self, sources: Mapping[str, str]) -> str:
         return sha256(canonical(dict(sources))).hexdigest()
 
-    def host(self, code: Code, entry: Workflow[..., Any]) -> str:
-        guard.adopt_modules(entry.module, (f"{code.root}/{path}" for path in code.sources))
-        by_digest = HOSTED.setdefault(entry.entry, {})
-        by_digest.pop(code.digest, None)
-        by_digest[code.digest] = Hosted(code, entry)
-        return definition_of(by_digest[code.digest])
+    def host(self, code: Code, entries: Iterable[Workflow[..., Any]]) -> dict[str, str]:
+        hosted = [Hosted(code, entry) for entry in entries]
+        guard.adopt_modules({one.workflow.module for one in hosted}, {f"{code.root}/{path}" for path in code.sources})
+        for one in hosted:
+            by_digest = HOSTED.setdefault(one.workflow.entry, {})
+            by_digest.pop(code.digest, None)
+            by_digest[code.digest] = one
+        return {one.workflow.name: definition_of(one) for one in hosted}
 
     def entries(self) -> dict[str, list[str]]:
         return {entry: list(by_digest) for entry, by_digest in HOSTED.items()}

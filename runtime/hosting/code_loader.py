@@ -382,8 +382,8 @@ def _bundle_with_imported(found: _Found, module: ModuleType) -> Bundle:
     bundle = _bundle_of(found, [module])
     files = {str(path) for path in found.paths} - {module.__file__}
     imported = [one for one in list(sys.modules.values()) if getattr(one, "__file__", None) in files]
-    for entry in (entry for one in imported for entry in hosting().entries_of(one)):
-        hosting().host(bundle.code, entry)
+    if entries := [entry for one in imported for entry in hosting().entries_of(one)]:
+        hosting().host(bundle.code, entries)
     return bundle
 
 
@@ -429,8 +429,7 @@ def _hosted(
             raise ValueError(f"{name} cannot be read beside the code: {error}") from error
 
     code = Code(digest, sources, root, read)
-    definitions = {entry.name: spoken.host(code, entry) for entry in entries}
-    return Bundle(code, found.root, entries, definitions)
+    return Bundle(code, found.root, entries, spoken.host(code, entries))
 
 
 def load_named(file: str, name: str) -> tuple[Bundle, list[Entry]]:
