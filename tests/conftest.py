@@ -10,6 +10,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from callboard.actors.tools import python as python_tools
 from callboard.runtime.worker.collector import OLDER_ROUNDS, YOUNG_OBJECTS
 from callboard.runtime.worker.services import Services
 from callboard.testing import services as testing
@@ -19,7 +20,7 @@ from tests.support.lane_server import lane as lane
 from tests.support.lane_server import nats_url as nats_url
 from tests.support.lane_server import own_servers as own_servers
 from tests.support.places import TESTS
-from tests.support.sweeps import select_deaths
+from tests.support.sweeps import EVERY, select_deaths
 
 pytest_plugins = ["tests.support.lanes", "tests.support.seconds", "tests.support.skips"]
 
@@ -51,8 +52,13 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 # all the world takes longer than most tests, which make clients of their own.
 os.environ["SSL_CERT_FILE"] = str(TESTS / "fixtures" / "tls" / "nobody.pem")
 
-# How long an example takes says something of the machine, and nothing of what is tested.
-settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes depends on the machine. `make sweep` has more examples, and all runs together have many.
+settings.register_profile(
+    "tests",
+    max_examples=200 if EVERY else 20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 settings.load_profile("tests")
 
 
@@ -71,6 +77,14 @@ def quiet_log() -> Iterator[None]:
     structlog.configure(processors=[], logger_factory=structlog.ReturnLoggerFactory())
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def forked_hosts() -> Iterator[None]:
+    """Start the processes for Python tools as forks of one that has imported everything."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(python_tools, "HOST", tuple(forks.python_host()))
+        yield
 
 
 @pytest.fixture(autouse=True)

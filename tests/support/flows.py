@@ -83,7 +83,7 @@ class FlowTheatre(RunHarness):
         breakpoints: Sequence[str] = (),
     ) -> RunRef:
         """Admit a run of a flow, as the door does."""
-        definition = LANGUAGE.parse(json.dumps(flow))
+        definition = REMEMBERING.parse(json.dumps(flow))
         assert isinstance(definition, Definition), definition
         start = StartRun(
             DefinitionSource("flow"),

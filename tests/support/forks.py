@@ -48,6 +48,9 @@ PYTHON = Path(sys.executable)
 SHARED = "TESTS_FORKS"
 """The variable with the folder of the process that forks for all processes of pytest."""
 
+REAL_HOST = python_tools.HOST
+"""The command for a process for Python tools that is not a fork."""
+
 BEFORE_FORK = (
     "anyio._backends._asyncio",
     "anyio._core._signals",
@@ -81,8 +84,8 @@ def callboard(*args: str) -> list[str]:
 
 
 def python_host() -> list[str]:
-    """The command that stands for `python_tools.HOST`."""
-    return python(*python_tools.HOST[1:])
+    """The command that stands for `REAL_HOST`."""
+    return python(*REAL_HOST[1:])
 
 
 def _client(address: str) -> list[str]:
@@ -104,12 +107,12 @@ def share() -> None:
     """Start the process that forks, for this process and all that it starts. No thread is started: this may fork."""
     home, listener = _listen()
     _begin(listener, home)
-    os.environ[SHARED] = str(home)
 
 
 @cache
 def _place() -> _Place:
-    """Where the process listens that forks for this one. It is started when somebody asks, and ends with us."""
+    """Where the process listens that forks for this one and for those that it starts. It is started when somebody
+    asks, and ends with us."""
     if SHARED in os.environ:
         return _place_in(Path(os.environ[SHARED]))
     home, listener = _listen()
@@ -122,6 +125,7 @@ def _listen() -> tuple[Path, socket.socket]:
     folder = tempfile.TemporaryDirectory(prefix="callboard-forks-")
     atexit.register(folder.cleanup)
     home = Path(folder.name)
+    os.environ[SHARED] = str(home)
     address = _place_in(home).address
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
@@ -316,6 +320,8 @@ def _be(wanted: dict[str, Any]) -> None:
         warnings.filterwarnings("ignore", ".* found in sys.modules", RuntimeWarning)
         sys.path[:1] = theirs if safe_path else [wanted["folder"], *theirs]
         sys.argv = program[1:]
+        # Its imports have been done; it is to be executed all the same.
+        sys.modules.pop(program[1], None)
         runpy.run_module(program[1], run_name="__main__", alter_sys=True)
     else:
         sys.argv = program

@@ -88,7 +88,7 @@ class GraphTheatre(RunHarness):
         **options: Any,
     ) -> RunRef:
         """Admit a run of a graph, as the door does."""
-        definition = LANGUAGE.parse(json.dumps(graph))
+        definition = REMEMBERING.parse(json.dumps(graph))
         assert isinstance(definition, Definition), definition
         start = StartRun(
             DefinitionSource("graph"),

@@ -1,7 +1,6 @@
 """Programs with the OpenAI Agents SDK that the tests of its adapter perform: agents as their users write them."""
 
 import asyncio
-import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +33,7 @@ from callboard.adapters.openai_agents import (
     RecordedSession,
     callboard_run_config,
 )
+from tests.support.forks import python
 from tests.support.openai_agents_model import PlayedModel, calls
 from tests.support.places import TESTS
 
@@ -416,7 +416,7 @@ async def chat_in(file: str) -> list[str]:
     return said
 
 
-DESK = McpTools("desk", command=[sys.executable, str(TESTS / "fixtures" / "tools" / "mcp_server.py")])
+DESK = McpTools("desk", command=python(str(TESTS / "fixtures" / "tools" / "mcp_server.py")))
 
 
 def guide_with(server: CallboardMCPServer) -> Agent[Any]:

@@ -232,8 +232,9 @@ def perform(play: Play, **names: Any) -> Performance:
     return found[0]
 
 
-async def die_everywhere(play: Play) -> None:
-    """Have the worker die after every event of a run: another one finishes it, to the same end."""
+async def die_everywhere(play: Play) -> Performance:
+    """Have the worker die after every event of a run: another one finishes it, to the same end. Return the run in which
+    none has died."""
     done = await performed(play)
     recorded = await read_run(done.harness.log, done.ref)
     for boundary in select_deaths([item.event for item in recorded])[:-1]:
@@ -246,6 +247,7 @@ async def die_everywhere(play: Play) -> None:
         check_replay(other.language, done.ref, events)
         again = Performance(other, done.ref, events)
         assert essence(again) == essence(done), f"after {boundary} events"
+    return done
 
 
 def essence(done: Performance) -> Any:

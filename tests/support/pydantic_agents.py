@@ -5,7 +5,6 @@ deferred calls, histories. Their models are the SDK's own models for tests.
 """
 
 import asyncio
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -54,6 +53,7 @@ from pydantic_core import SchemaValidator, core_schema
 
 from callboard import step_context, workflow
 from callboard.adapters.pydantic_ai import Durable, durable
+from tests.support.forks import python
 from tests.support.places import TESTS
 
 CALLED: Counter[str] = Counter()
@@ -467,8 +467,8 @@ async def doubling() -> list[str]:
 def desk_server() -> MCPToolset[Any]:
     from fastmcp.client.transports import StdioTransport
 
-    server = TESTS / "fixtures" / "tools" / "mcp_server.py"
-    return MCPToolset(StdioTransport(sys.executable, [str(server)]), id="desk", init_timeout=60)
+    command, *arguments = python(str(TESTS / "fixtures" / "tools" / "mcp_server.py"))
+    return MCPToolset(StdioTransport(command, arguments), id="desk", init_timeout=60)
 
 
 guide = Agent(

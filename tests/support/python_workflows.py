@@ -32,6 +32,7 @@ from callboard import (
     uuid4,
     workflow,
 )
+from tests.support.forks import python
 from tests.support.places import TESTS
 
 
@@ -190,7 +191,7 @@ async def serving(text: str) -> dict[str, Any]:
 
 
 desk = McpTools(
-    "desk", command=[sys.executable, str(TESTS / "fixtures" / "tools" / "mcp_server.py")], allow=["weather", "refuse"]
+    "desk", command=python(str(TESTS / "fixtures" / "tools" / "mcp_server.py")), allow=["weather", "refuse"]
 )
 guide = Agent("guide", tools=[look_up], servers=[desk], approve=["refuse"])
 

@@ -28,8 +28,16 @@ WALK = "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == '_wr
 pytestmark = pytest.mark.skipif(not ISOLATES, reason="no filter of system calls is known here")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def code() -> AsyncIterator[Code]:
+    made = Code("isolated")
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture
+async def fresh() -> AsyncIterator[Code]:
+    """Code whose process has not been started."""
     made = Code("isolated")
     yield made
     await made.aclose()
@@ -135,9 +143,9 @@ async def test_a_socket_is_out_of_reach(code: Code) -> None:
     assert await result(code, f"def f(x):\n{walk}{call}") == {"value": [-1, errno.EPERM]}
 
 
-async def test_a_walk_finds_no_environment(code: Code, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_walk_finds_no_environment(fresh: Code, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_OF_THE_WORKER", "s3cret")
-    assert await result(code, f"lambda x: dict({WALK}['environ'])") == {"value": {}}
+    assert await result(fresh, f"lambda x: dict({WALK}['environ'])") == {"value": {}}
 
 
 async def test_a_fork_bomb_makes_no_process(code: Code) -> None:
@@ -298,27 +306,27 @@ async def test_a_worker_that_goes_takes_its_code_along() -> None:
     await sandbox.kill()
 
 
-async def test_where_nothing_isolates_code_is_not_run(monkeypatch: pytest.MonkeyPatch, code: Code) -> None:
+async def test_where_nothing_isolates_code_is_not_run(monkeypatch: pytest.MonkeyPatch, fresh: Code) -> None:
     async def start(isolated: bool) -> Sandbox:
         raise SandboxBroken(f"no filter, isolated={isolated}")
 
     monkeypatch.setattr(Sandbox, "start", start)
     with capture_logs() as logs:
-        refused = await failure(code, "lambda x: x")
+        refused = await failure(fresh, "lambda x: x")
     assert (refused.code, refused.retryable) == ("code.unavailable", False)
     assert "no filter, isolated=True; its setting `code` may waive isolation" in refused.message
     assert [entry["log_level"] for entry in logs] == ["warning"]
 
 
-async def test_a_cancelled_effect_leaves_no_process(code: Code) -> None:
+async def test_a_cancelled_effect_leaves_no_process(fresh: Code) -> None:
     began = {int(name) for name in os.listdir("/proc") if name.isdigit()}
     with anyio.move_on_after(0.5) as scope:
-        await run(code, "def f(x):\n    while True:\n        pass", cpu_s=60, wall_s=60)
+        await run(fresh, "def f(x):\n    while True:\n        pass", cpu_s=60, wall_s=60)
     assert scope.cancelled_caught
     with anyio.fail_after(30):
         while _sandboxes() - began:  # noqa: ASYNC110 - other processes set no events
             await anyio.sleep(0.01)
-    assert await result(code, "lambda x: x") == {"value": 1}
+    assert await result(fresh, "lambda x: x") == {"value": 1}
 
 
 def _sandboxes() -> set[int]:

@@ -37,15 +37,6 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(FIXTURES))
 
 
-@pytest.fixture
-def forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes are forks of one that has imported all: where it is about what is said, and not about a process."""
-    monkeypatch.setattr(python_tools, "HOST", tuple(forks.python_host()))
-
-
-in_a_fork = pytest.mark.usefixtures("forked")
-
-
 def tools(*names: str, timeout_s: float = 60.0, config: dict[str, str] | None = None) -> PythonTools:
     return PythonTools({name: f"functions:{name}" for name in names}, config or {}, timeout_s)
 
@@ -105,7 +96,6 @@ async def test_dotted_paths_may_use_a_dot_and_name_methods() -> None:
         assert await transport.call("both", {"times": 1}, CONTEXT) == "ring"
 
 
-@in_a_fork
 @pytest.mark.parametrize(
     ("dotted", "said"),
     [
@@ -143,7 +133,6 @@ async def test_sync_and_async_functions_and_typed_parameters() -> None:
         assert await transport.call("rest", {"a": 1, "z": [2]}, CONTEXT) == {"a": 1, "z": [2]}
 
 
-@in_a_fork
 @pytest.mark.parametrize(
     ("kind", "output"),
     [
@@ -159,7 +148,6 @@ async def test_whatever_has_a_json_form_is_an_output(kind: str, output: Any) -> 
     assert await call("what", kind=kind) == output
 
 
-@in_a_fork
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
@@ -174,7 +162,6 @@ async def test_an_output_without_json_form_names_its_type(kind: str, said: str) 
     assert (found.code, said in found.message) == ("tool.bad_output", True)
 
 
-@in_a_fork
 @pytest.mark.parametrize(
     ("kind", "said", "place"),
     [
@@ -331,7 +318,8 @@ async def test_a_dying_process_is_a_crash_and_the_next_call_gets_another(name: s
     assert how in caught.value.failure.message
 
 
-async def test_prints_of_every_kind_go_to_the_log_and_hurt_nothing() -> None:
+async def test_prints_of_every_kind_go_to_the_log_and_hurt_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(python_tools, "HOST", forks.REAL_HOST)
     with capture_logs() as logs:
         async with open_python(tools("noisy", "reads", "forks"), ENVIRONMENT) as transport:
             assert await transport.call("noisy", {}, CONTEXT) == "still here"
@@ -438,7 +426,6 @@ async def test_no_more_processes_than_the_limit() -> None:
 # -- text that UTF-8 cannot carry -------------------------------------------------------------------------------------
 
 
-@in_a_fork
 async def test_halves_of_characters_are_joined_or_replaced_wherever_a_tool_says_them() -> None:
     progress: list[str] = []
     context = replace(CONTEXT, on_progress=progress.append)
@@ -456,7 +443,6 @@ async def test_halves_of_characters_are_joined_or_replaced_wherever_a_tool_says_
     assert [log["message"] for log in logs if log["event"] == "tool.log"] == ["logged �"] * 4
 
 
-@in_a_fork
 async def test_a_call_that_needs_a_person_fails() -> None:
     failed = await failure("asks_a_person")
     assert failed.code == NEEDS_PERSON

@@ -3,13 +3,11 @@
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import cel_sources as sources
 from tests.support.cel_oracle import FAULT, SYNTAX, Answer, answer, ask
-
-COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 def agree(source: str, bindings: dict[str, Any]) -> None:
@@ -23,7 +21,6 @@ def unordered(value: Any) -> Any:
     return sorted((unordered(part) for part in value), key=repr) if isinstance(value, list | tuple) else value
 
 
-@settings(COMMON, max_examples=120)
 @given(source=sources.EXPRESSIONS, bindings=sources.BINDINGS)
 def test_any_expression_has_the_value_or_the_fault_that_the_oracle_gives_it(
     source: str, bindings: dict[str, Any]
@@ -31,37 +28,31 @@ def test_any_expression_has_the_value_or_the_fault_that_the_oracle_gives_it(
     agree(source, bindings)
 
 
-@settings(COMMON, max_examples=60)
 @given(source=sources.ARITHMETIC)
 def test_numbers_of_all_kinds_compute_alike(source: str) -> None:
     agree(source, {})
 
 
-@settings(COMMON, max_examples=60)
 @given(source=sources.INTEGERS)
 def test_whole_numbers_overflow_alike(source: str) -> None:
     agree(source, {})
 
 
-@settings(COMMON, max_examples=60)
 @given(source=sources.STRINGS)
 def test_functions_of_texts_agree(source: str) -> None:
     agree(source, {})
 
 
-@settings(COMMON, max_examples=60)
 @given(source=sources.MATH)
 def test_functions_of_numbers_agree(source: str) -> None:
     agree(source, {})
 
 
-@settings(COMMON, max_examples=60)
 @given(source=sources.TIMES)
 def test_instants_and_lengths_of_time_agree(source: str) -> None:
     agree(source, {})
 
 
-@settings(COMMON, max_examples=60)
 @given(
     tokens=st.lists(
         st.sampled_from((*"()[]{}.,:?!-+*<&|'\"\\", "a", "1", "1.5", "in", "r'", "&&", "==", "has", "map", "u"))

@@ -4,6 +4,7 @@ from typing import cast
 
 import pytest
 
+from callboard.bus.subjects import RunRef
 from callboard.languages.flow.authoring import find_differences
 from callboard.runtime.run.log import read_run
 from callboard.testing.checks import check_log, check_replay
@@ -17,36 +18,24 @@ from tests.support.sweeps import select_deaths
 
 @WITH_DATA
 @pytest.mark.parametrize("scenario", scenarios())
-@pytest.mark.parametrize("always_replay", [False, True], ids=["straight", "always-replay"])
-def test_corpus(scenario: Scenario, always_replay: bool) -> None:
-    async def body() -> None:
-        harness = FlowTheatre(always_replay=always_replay)
-        ref = await harness.begin(scenario.definition, scenario.input, scenario.arguments)
-        events = await finish(harness, ref, World())
-        assert not find_differences(scenario.expected, result_of(events))
-        check_log(events)
-        check_replay(harness.language, ref, events)
-
-    simulate(body)
-
-
-@WITH_DATA
-@pytest.mark.parametrize("scenario", scenarios())
-def test_corpus_after_a_death_at_each_boundary(scenario: Scenario) -> None:
+def test_corpus_undisturbed_and_after_a_death_at_each_boundary(scenario: Scenario) -> None:
     """Whatever a dead worker had recorded, another one finishes the run with the same Result."""
 
     async def body() -> None:
         harness = FlowTheatre()
         ref = await harness.begin(scenario.definition, scenario.input, scenario.arguments)
-        await finish(harness, ref, World())
+        await check(harness, ref, "undisturbed")
         recorded = await read_run(harness.log, ref)
         for boundary in select_deaths([item.event for item in recorded])[:-1]:
             other = FlowTheatre()
             await copied(recorded[:boundary], cast("CrashingLog", other.log))
             cast("VirtualClock", other.clock).set(recorded[boundary - 1].event.time)
-            events = await finish(other, ref, World())
-            assert not find_differences(scenario.expected, result_of(events)), f"after {boundary} events"
-            check_log(events)
-            check_replay(other.language, ref, events)
+            await check(other, ref, f"after {boundary} events")
+
+    async def check(harness: FlowTheatre, ref: RunRef, when: str) -> None:
+        events = await finish(harness, ref, World())
+        assert not find_differences(scenario.expected, result_of(events)), when
+        check_log(events)
+        check_replay(harness.language, ref, events)
 
     simulate(body)

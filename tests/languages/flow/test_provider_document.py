@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -133,6 +133,11 @@ def _changed(document: Json, way: tuple[str | int, ...], value: Any) -> Json:
 
 
 @pytest.fixture(scope="module")
+def schema() -> Draft202012Validator:
+    return Draft202012Validator(read(FLOW_SCHEMAS / "provider" / "schema.json"))
+
+
+@pytest.fixture(scope="module")
 def mutations() -> list[Json]:
     paths = [*FLOW_SCHEMAS.glob("*.v1.json"), *FLOW_SCHEMAS.glob("cases/invalid/provider/*.json")]
     return _mutated([*(read(path) for path in sorted(paths)), call_provider(), middleware_provider()])
@@ -147,12 +152,10 @@ def test_the_published_provider_documents_are_valid_and_their_counter_examples_a
 
 
 @WITH_DATA
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_verdicts_on_provider_documents_are_those_of_the_published_schema(
-    mutations: list[Json], data: st.DataObject
+    mutations: list[Json], schema: Draft202012Validator, data: st.DataObject
 ) -> None:
-    schema = Draft202012Validator(read(FLOW_SCHEMAS / "provider" / "schema.json"))
     document = data.draw(st.sampled_from(mutations))
     errors = [one for one in find_provider_problems(document, reserved=()) if one.severity == "error"]
     if schema.is_valid(document):

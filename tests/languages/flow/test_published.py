@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -90,7 +90,6 @@ def material() -> _Material:
 
 
 @WITH_DATA
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_mutated_definitions_are_judged_as_the_published_schema_does(material: _Material, data: st.DataObject) -> None:
     document = material.mutated(data)

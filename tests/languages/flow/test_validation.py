@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import given, reject
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -242,7 +242,6 @@ SCHEMAS = st.recursive(
 VALUES = st.dictionaries(st.sampled_from(["a", "b", "ab", "c"]), st.sampled_from(["b", 1, {}, {"a": 1}]), max_size=3)
 
 
-@settings(max_examples=150, deadline=None)
 @given(schema=SCHEMAS, defined=SCHEMAS, value=VALUES)
 def test_verdicts_with_patterns_are_those_of_the_library(schema: Any, defined: Any, value: Any) -> None:
     whole = {"$defs": {"one": defined}, "allOf": [schema], "additionalProperties": True}
@@ -387,7 +386,6 @@ WITH = st.dictionaries(st.sampled_from(WORDS + MORE_WORDS), ARGUMENTS, max_size=
 
 
 @WITH_DATA
-@settings(max_examples=150, deadline=None)
 @given(value=WITH, name=st.sampled_from(sorted(NAMES)))
 def test_verdicts_on_arguments_are_those_of_the_published_schemas(value: Any, name: str) -> None:
     ours, theirs = SPECIFIED[NAMES[name]], contract_of(json.loads((FLOW_SCHEMAS / f"{name}.v1.json").read_text()))

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.languages.graph.agenda import Agenda, Delivery, Items, Task, Value
@@ -135,7 +135,6 @@ def run_agenda(world: World, rng: random.Random | None = None) -> list[tuple[Tas
     return ran
 
 
-@settings(max_examples=200, deadline=None)
 @given(worlds())
 def test_the_agenda_follows_the_rule(world: World) -> None:
     model = Model(world)
@@ -143,7 +142,6 @@ def test_the_agenda_follows_the_rule(world: World) -> None:
     assert [(task.path, given) for task, given in run_agenda(world)] == model.ran
 
 
-@settings(max_examples=200, deadline=None)
 @given(worlds(), st.integers(0, 1_000))
 def test_overlapping_changes_neither_sequence_nor_inputs(world: World, seed: int) -> None:
     expected = run_agenda(world)
@@ -152,7 +150,6 @@ def test_overlapping_changes_neither_sequence_nor_inputs(world: World, seed: int
     assert [(task.path, given) for task, given in ran] == [(task.path, given) for task, given in expected]
 
 
-@settings(max_examples=200, deadline=None)
 @given(worlds(fans=False))
 def test_without_fan_out_a_node_runs_at_most_once_and_behind_all_that_lead_to_it(world: World) -> None:
     order = [task.node for task, _given in run_agenda(world)]

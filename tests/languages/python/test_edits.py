@@ -1,4 +1,4 @@
-"""New code for runs in flight: which edits a run continues with, at five points of its progress."""
+"""New code for runs in flight: which edits a run continues with, at the points of its progress that matter."""
 
 import sys
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from callboard.runtime.interpreter.replay import read_admission
 from callboard.service.operations.replays import replay_events
 from callboard.testing import Scenario
 from tests.support import python_calls
+from tests.support.sweeps import EVERY
 
 ORDER = """
 import asyncio
@@ -144,8 +145,13 @@ STEPS: tuple[Callable[[Scenario], object], ...] = (
 """What brings a run from each point of progress to the next."""
 
 
-@pytest.mark.parametrize("point", range(1, 6))
-@pytest.mark.parametrize("name", EDITS)
+def points_of(name: str) -> list[int]:
+    """Return the points at which an edit is tried: the first, and those around the first that it cannot continue at."""
+    first = EDITS[name][1]
+    return [point for point in range(1, 6) if EVERY or point in (1, first - 1, first)]
+
+
+@pytest.mark.parametrize(("name", "point"), [(name, point) for name in EDITS for point in points_of(name)])
 def test_a_run_continues_with_an_edit_or_waits_for_code(name: str, point: int, deploy: Callable[[str], str]) -> None:
     waits = point >= EDITS[name][1]
     with Scenario(call_steps=True) as run:

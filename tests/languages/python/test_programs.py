@@ -1,14 +1,10 @@
-"""Random workflows in Python, killed at every event: they end as they do undisturbed, and repeat nothing recorded.
+"""Random workflows in Python, killed at every event: they end as they do undisturbed, and repeat nothing recorded."""
 
-``CALLBOARD_TEST_PROGRAMS`` is the number of programs; the default keeps the tests fast.
-"""
-
-import os
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
 import structlog
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callboard.bus import events as ev
@@ -22,17 +18,11 @@ from callboard.testing.crashes import CrashingLog, CrashPoint
 from callboard.testing.virtual_time import simulate
 from tests.support.python_programs import OUTSIDE, REF, Tree, hands_for, trees
 from tests.support.run_harness import end_of
+from tests.support.sweeps import EVERY
 
-PROGRAMS = int(os.environ.get("CALLBOARD_TEST_PROGRAMS", "12"))
+PROGRAMS = 100 if EVERY else 6
 
-fixed = settings(
-    max_examples=PROGRAMS,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    print_blob=False,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+fixed = settings(max_examples=PROGRAMS, derandomize=True, database=None, print_blob=False)
 
 
 class NotingLog(CrashingLog):

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextvars import ContextVar
+from pathlib import Path
 
 import anyio
 
@@ -64,8 +65,8 @@ def test_variables_of_the_workflow_reach_its_steps_also_after_a_crash() -> None:
         scenario.crash_everywhere()
 
 
-async def test_variables_reach_the_code_loop_and_the_threads_of_a_worker() -> None:
-    async with Runtime(data_dir="temp", code=[asking]) as runtime:
+async def test_variables_reach_the_code_loop_and_the_threads_of_a_worker(tmp_path: Path) -> None:
+    async with Runtime(data_dir=tmp_path, code=[asking]) as runtime:
         run = await runtime.start(registered="asking")
         with anyio.fail_after(60):
             assert (await run.result()).output == EXPECTED

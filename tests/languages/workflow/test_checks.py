@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.languages.workflow.checks import OutputMatch, unmet_matches, unmet_required
@@ -261,7 +261,6 @@ PATTERN_PARTS = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(PATTERN_PARTS, st.text("abc", max_size=8))
 def test_plain_patterns_match_as_in_python(pattern: str, text: str) -> None:
     """Where both dialects mean the same: no captures referred to, no line ends in the text."""

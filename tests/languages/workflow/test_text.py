@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.languages.json_text import DEPTH_MAX, read_json
@@ -154,7 +154,6 @@ JSON_VALUES = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.text(), JSON_VALUES, max_size=5))
 def test_json_is_read_as_the_standard_library_reads_it(document: dict[str, Any]) -> None:
     for text in (json.dumps(document), json.dumps(document, indent=1, ensure_ascii=False)):

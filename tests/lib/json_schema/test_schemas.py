@@ -2,11 +2,12 @@
 
 import json
 import re
+from functools import cache
 from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import given, reject
 from hypothesis import strategies as st
 from jsonschema_specifications import REGISTRY
 
@@ -54,6 +55,7 @@ TYPES = st.sampled_from(["null", "boolean", "string", "number", "integer", "arra
 COUNTS = st.integers(0, 3)
 
 
+@cache
 def _schemas(uri: str, *, referring: bool = True) -> st.SearchStrategy[Any]:
     """Schemas of a version, with whatever keywords it has; without references they cannot refer to themselves."""
     since_6, since_2019 = "draft-04" not in uri, "draft/" in uri
@@ -119,7 +121,6 @@ def _above(inner: st.SearchStrategy[Any], uri: str) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("uri", DIALECTS)
-@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_verdicts_are_those_of_the_library(uri: str, data: st.DataObject) -> None:
     inner = _schemas(uri)
@@ -146,7 +147,6 @@ def _theirs(uri: str, schema: Any, value: Any) -> bool:
 
 
 @pytest.mark.parametrize("uri", DIALECTS)
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_what_is_a_schema_is_what_the_library_takes_for_one(uri: str, data: st.DataObject) -> None:
     kind = THEIRS[uri]

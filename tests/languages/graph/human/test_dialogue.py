@@ -1,5 +1,6 @@
 """People in the loop: the five phases, which answers count and what they say, timeouts, the warning."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -180,27 +181,35 @@ def test_texts_of_ones_own() -> None:
 # -- what answers say --------------------------------------------------------------------------------------------------
 
 
+def with_channels(cases: Sequence[Any], *channels: str | None) -> list[tuple[Any, ...]]:
+    """Return each case with one of the channels, which take turns."""
+    return [
+        (*(case if isinstance(case, tuple) else (case,)), channels[i % len(channels)]) for i, case in enumerate(cases)
+    ]
+
+
+LABELS: list[Any] = [
+    ({"approved": True}, "confirmed"),
+    ({"approved": False, "comment": "yes but no"}, "rejected"),
+    ({"approved": "true"}, "confirmed"),
+    ({"action": "approve"}, "confirmed"),
+    ({"action": "reject", "comment": "ok"}, "rejected"),
+    ({"action": "reject", "approved": False}, "rejected"),
+    ({"decision": " APPROVE "}, "confirmed"),
+    (True, "confirmed"),
+    (False, "rejected"),
+    ("approve", "confirmed"),
+    ("  Approve\n", "confirmed"),
+    ("Approved!", "confirmed"),
+    ("Y", "confirmed"),
+    ("REJECT", "rejected"),
+    ("No.", "rejected"),
+]
+
+
 @pytest.mark.parametrize(
-    ("response", "expected"),
-    [
-        ({"approved": True}, "confirmed"),
-        ({"approved": False, "comment": "yes but no"}, "rejected"),
-        ({"approved": "true"}, "confirmed"),
-        ({"action": "approve"}, "confirmed"),
-        ({"action": "reject", "comment": "ok"}, "rejected"),
-        ({"action": "reject", "approved": False}, "rejected"),
-        ({"decision": " APPROVE "}, "confirmed"),
-        (True, "confirmed"),
-        (False, "rejected"),
-        ("approve", "confirmed"),
-        ("  Approve\n", "confirmed"),
-        ("Approved!", "confirmed"),
-        ("Y", "confirmed"),
-        ("REJECT", "rejected"),
-        ("No.", "rejected"),
-    ],
+    ("response", "expected", "channel"), with_channels(LABELS, None, "api", "slack", "mcp", "page")
 )
-@pytest.mark.parametrize("channel", [None, "api", "slack", "mcp", "page"])
 def test_labels(response: Any, expected: str, channel: str | None) -> None:
     """What comes by an option or a form is never classified, whatever the channel."""
     done = answered(response, channel=channel)
@@ -208,7 +217,7 @@ def test_labels(response: Any, expected: str, channel: str | None) -> None:
     assert done.of_type("model.call") == []
 
 
-FREE_TEXT = [
+FREE_TEXT: list[Any] = [
     "I do not approve this",
     "this is not ok",
     "I can't approve that",
@@ -227,8 +236,7 @@ FREE_TEXT = [
 ]
 
 
-@pytest.mark.parametrize("said", FREE_TEXT)
-@pytest.mark.parametrize("channel", [None, "api", "slack"])
+@pytest.mark.parametrize(("said", "channel"), with_channels(FREE_TEXT, None, "api", "slack"))
 def test_free_text_decides_nothing(said: Any, channel: str | None) -> None:
     done = answered(said, {"approved": False}, channel=channel)
     assert done.of_type("human.closed")[0].k == 2
@@ -247,22 +255,21 @@ def test_what_says_nothing_or_contradicts_itself_is_no_answer(own: dict[str, Any
     assert done.of_type("model.call") == []
 
 
-@pytest.mark.parametrize(
-    ("decision", "expected"),
-    [
-        ({"relevance": 0.9, "decision": "confirmed"}, "confirmed"),
-        ({"relevance": 0.7, "decision": "rejected"}, "rejected"),
-        ({"relevance": 0.9, "classification": "Approve"}, "confirmed"),
-        ({"relevance": 0.9, "decision": "reject"}, "rejected"),
-        ({"relevance": 0.69, "decision": "confirmed"}, None),
-        ({"relevance": 0.2, "decision": "confirmed"}, None),
-        ({"relevance": 0.9, "decision": "unclear"}, None),
-        ({"relevance": 0.9, "decision": "I would approve"}, None),
-        ({"relevance": 0.9}, None),
-        ({"decision": "confirmed"}, None),
-    ],
-)
-@pytest.mark.parametrize("channel", [None, "api", "slack"])
+DECISIONS: list[Any] = [
+    ({"relevance": 0.9, "decision": "confirmed"}, "confirmed"),
+    ({"relevance": 0.7, "decision": "rejected"}, "rejected"),
+    ({"relevance": 0.9, "classification": "Approve"}, "confirmed"),
+    ({"relevance": 0.9, "decision": "reject"}, "rejected"),
+    ({"relevance": 0.69, "decision": "confirmed"}, None),
+    ({"relevance": 0.2, "decision": "confirmed"}, None),
+    ({"relevance": 0.9, "decision": "unclear"}, None),
+    ({"relevance": 0.9, "decision": "I would approve"}, None),
+    ({"relevance": 0.9}, None),
+    ({"decision": "confirmed"}, None),
+]
+
+
+@pytest.mark.parametrize(("decision", "expected", "channel"), with_channels(DECISIONS, None, "api", "slack"))
 def test_free_text_decides_what_a_model_says_outright(decision: Any, expected: str | None, channel: str | None) -> None:
     script = {"turns": {"h": [{"data": decision}]}}
     done = answered("no objections, go ahead", "reject", channel=channel, script=script)
@@ -339,19 +346,18 @@ SELECTION = person(
 )
 
 
-@pytest.mark.parametrize(
-    ("wrong", "reasons"),
-    [
-        ({"why": "x"}, ["city", "size"]),
-        ({"city": "Paris", "size": "large"}, ["size"]),
-        ({"city": " ", "size": 3}, ["city: is empty"]),
-        ({"city": 7, "size": 3, "mood": "ecstatic"}, ["city", "mood"]),
-        ("Paris", ["object"]),
-        (None, ["object"]),
-        (True, ["object"]),
-    ],
-)
-@pytest.mark.parametrize("channel", [None, "api", "slack", "mcp"])
+WRONG_FORMS: list[Any] = [
+    ({"why": "x"}, ["city", "size"]),
+    ({"city": "Paris", "size": "large"}, ["size"]),
+    ({"city": " ", "size": 3}, ["city: is empty"]),
+    ({"city": 7, "size": 3, "mood": "ecstatic"}, ["city", "mood"]),
+    ("Paris", ["object"]),
+    (None, ["object"]),
+    (True, ["object"]),
+]
+
+
+@pytest.mark.parametrize(("wrong", "reasons", "channel"), with_channels(WRONG_FORMS, None, "api", "slack", "mcp"))
 def test_a_form_has_what_its_fields_require(wrong: Any, reasons: list[str], channel: str | None) -> None:
     right = {"city": "Paris", "size": 3, "mood": "fine", "more": 1}
     done = answered(wrong, right, own=INPUT, channel=channel)
@@ -361,10 +367,10 @@ def test_a_form_has_what_its_fields_require(wrong: Any, reasons: list[str], chan
     assert done.of_type("model.call") == []
 
 
-@pytest.mark.parametrize(
-    "wrong", ["banana", "purple", "no", True, None, {"selection": "blue"}, {"why": "red"}, ["red"]]
-)
-@pytest.mark.parametrize("channel", [None, "api", "slack", "mcp"])
+WRONG_SELECTIONS: list[Any] = ["banana", "purple", "no", True, None, {"selection": "blue"}, {"why": "red"}, ["red"]]
+
+
+@pytest.mark.parametrize(("wrong", "channel"), with_channels(WRONG_SELECTIONS, "api", "slack", "mcp", None))
 def test_a_selection_is_one_of_its_options(wrong: Any, channel: str | None) -> None:
     done = answered(wrong, " RED ", own=SELECTION, channel=channel)
     assert (done.of_type("human.closed")[0].k, done.out("h")["ai_classification"]) == (2, "confirmed")
