@@ -28,6 +28,7 @@ from callboard.languages.problems import Location, kind_of
 from callboard.lib.json_schema import check
 from callboard.lib.json_schema import patterns as schema_patterns
 from callboard.lib.json_schema.check import TOO_DEEP
+from callboard.lib.json_schema.references import Unresolvable, open_scope
 from callboard.lib.json_types import JSON, JsonSchema
 
 HOST_CHARS_MAX = 253
@@ -256,18 +257,14 @@ def _schema_message(location: Location, fault: check.Violation) -> str:
 
 def _dangling(schema: JSON) -> Iterator[tuple[Location, str]]:
     """Yield the references that the schema cannot resolve. Schemas with an inner ``$id`` are not checked."""
-    from jsonschema_specifications import REGISTRY
-    from referencing.exceptions import Unresolvable
-    from referencing.jsonschema import DRAFT202012
-
-    resolver = REGISTRY.resolver_with_root(DRAFT202012.create_resource(schema))
+    scope = open_scope(schema, check.DRAFT2020.rules, check.published)
     for location, part in _subschemas(schema, ()):
         reference = part.get("$ref")
         if location and "$id" in part:
             return
         if isinstance(reference, str):
             try:
-                resolver.lookup(reference)
+                scope.lookup(reference)
             except Unresolvable:
                 yield (*location, "$ref"), f"refers to {reference!r}, which is not part of the schema"
 

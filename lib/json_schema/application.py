@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from callboard.lib.json_schema.patterns import SchemaPatterns
+from callboard.lib.json_schema.references import Known, Scope, Unresolvable, open_scope
 from callboard.lib.json_types import JSON
 from callboard.lib.step_limits import Steps
 
 if TYPE_CHECKING:
-    from referencing import Registry
-
     from callboard.lib.json_schema.dialects import Dialect
 
 STEPS_MAX = 500_000
@@ -94,7 +93,7 @@ class Application:
     """One application of a schema. The checks of keywords receive it, and apply inner schemas with it."""
 
     def __init__(
-        self, schema: Any, dialect: "Dialect", registry: "Registry[Any]", formats: Formats, steps: Steps, most: int
+        self, schema: Any, dialect: "Dialect", known: Known, formats: Formats, steps: Steps, most: int
     ) -> None:
         self.dialect = dialect
         self.formats = formats
@@ -105,11 +104,11 @@ class Application:
         """Keys of the values of an ``enum``, by its identity."""
         self._checks, self._id, self._lonely = dialect.checks, dialect.id, dialect.lonely_references
         self._root = schema
-        self._registry = registry
+        self._known = known
         self._most = most
         self._depth = 0
-        self._resolver: Any = None
-        self._resolved: dict[tuple[int, str, str], tuple[Any, Any]] = {}
+        self._scope: Scope | None = None
+        self._resolved: dict[tuple[int, str, str], tuple[Scope, Any, Scope]] = {}
 
     # -- schemas -------------------------------------------------------------------------------------------------------
 
@@ -132,9 +131,9 @@ class Application:
         if self._depth >= DEPTH_MAX:
             raise TooDeep
         self._depth += 1
-        outer = self._resolver
+        outer = self._scope
         if self._id in schema:
-            self._resolver = self._scope().in_subresource(self.dialect.resource(schema))
+            self._scope = self._current_scope().within(schema, self.dialect.rules)
         keywords = ("$ref",) if self._lonely and "$ref" in schema else schema
         try:
             for keyword in keywords:
@@ -144,7 +143,7 @@ class Application:
                     check(self, schema[keyword], value, schema, place, at)  # pyright: ignore[reportArgumentType]
         finally:
             self._depth -= 1
-            self._resolver = outer
+            self._scope = outer
 
     @contextmanager
     def deeper(self) -> Generator[None]:
@@ -196,25 +195,23 @@ class Application:
 
         :raises Unreachable: if the target is not part of the schema
         """
-        from referencing.exceptions import Unresolvable
-
-        outer = self._scope()
+        outer = self._current_scope()
         known = self._resolved.get((id(outer), keyword, reference))
         if known is None:
             self.steps.take(LOOKUP_STEPS)
             # The cache keeps the scope itself, so that no other scope can get the same id.
             try:
-                known = outer, self.dialect.lookup(outer, keyword, reference)
+                target = outer.lookup_recursive() if keyword == "$recursiveRef" else outer.lookup(reference)
             except Unresolvable:
                 raise Unreachable(reference) from None
-            self._resolved[id(outer), keyword, reference] = known
-        self._resolver = known[1].resolver
+            known = self._resolved[id(outer), keyword, reference] = outer, *target
+        self._scope = known[2]
         try:
-            yield known[1].contents
+            yield known[1]
         finally:
-            self._resolver = outer
+            self._scope = outer
 
-    def _scope(self) -> Any:
-        if self._resolver is None:
-            self._resolver = self._registry.resolver_with_root(self.dialect.resource(self._root))
-        return self._resolver
+    def _current_scope(self) -> Scope:
+        if self._scope is None:
+            self._scope = open_scope(self._root, self.dialect.rules, self._known)
+        return self._scope

@@ -1,5 +1,6 @@
 """Checks whether a document is a schema, and whether a value fits one, with limited steps and without any download."""
 
+from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -43,8 +44,8 @@ def violations(
     :raises Inapplicable: if the schema refers to something outside itself or to itself without end, has an invalid
         pattern, or takes more than ``steps_max`` steps
     """
-    registry = _registry() if known else _nothing()
-    application = Application(schema, dialect or dialect_of(schema), registry, formats, Steps(steps_max), most)
+    spoken = dialect or dialect_of(schema)
+    application = Application(schema, spoken, published if known else dict, formats, Steps(steps_max), most)
     try:
         return application.whole(value)
     except Unreachable as error:
@@ -76,17 +77,11 @@ def faults(
 
 
 @cache
-def _nothing() -> Any:
-    from referencing import Registry
-
-    return Registry()
-
-
-@cache
-def _registry() -> Any:
+def published() -> Mapping[str, Any]:
+    """Return the published meta-schemas by their URIs. To read them takes long, and few schemas refer to one."""
     from jsonschema_specifications import REGISTRY
 
-    return REGISTRY
+    return {uri: REGISTRY.contents(uri) for uri in REGISTRY}
 
 
 __all__ = ["DRAFT2020", "ENDLESS", "NO_FORMATS", "TOO_DEEP", "Inapplicable", "Violation", "faults", "violations"]

@@ -1,17 +1,16 @@
-"""The versions of JSON Schema: the keywords of each version, and its meta-schema."""
+"""The versions of JSON Schema: the keywords of each version, and what it demands of them."""
 
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from callboard.lib.json_schema import applicators as ap
 from callboard.lib.json_schema import assertions as as_
 from callboard.lib.json_schema.application import Check
-
-if TYPE_CHECKING:
-    from referencing import Resource, Specification
+from callboard.lib.json_schema.meta_schemas import meta_schema
+from callboard.lib.json_schema.references import RULES, Rules
 
 
 class Dialect(Struct, frozen=True, eq=False):
@@ -23,24 +22,10 @@ class Dialect(Struct, frozen=True, eq=False):
     lonely_references: bool = False
     """Whether a ``$ref`` makes the other keywords of its schema ineffective."""
 
-    def resource(self, schema: Any) -> "Resource[Any]":
-        """Return a schema as a resource in which references are resolved."""
-        return self._specification.create_resource(schema)
-
-    def lookup(self, scope: Any, keyword: str, reference: str) -> Any:
-        """Resolve a reference in a scope.
-
-        :raises Unresolvable: of ``referencing``, if it leads outside the schema
-        """
-        from referencing.jsonschema import lookup_recursive_ref
-
-        return lookup_recursive_ref(scope) if keyword == "$recursiveRef" else scope.lookup(reference)
-
     @property
-    def _specification(self) -> "Specification[Any]":
-        from referencing.jsonschema import specification_with
-
-        return specification_with(self.uri)
+    def rules(self) -> Rules:
+        """Where it has schemas within schemas."""
+        return RULES[self.uri]
 
 
 _ALWAYS: Mapping[str, Check] = {
@@ -126,61 +111,7 @@ def dialect_of(schema: Any) -> Dialect:
     return DIALECTS.get(named.removesuffix("#"), DRAFT2020) if isinstance(named, str) else DRAFT2020
 
 
-# -- meta-schemas ------------------------------------------------------------------------------------------------------
-
-_INNER = frozenset(
-    ("additionalItems", "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then")
-)
-_INNER_BY_NAME = frozenset(("dependencies", "dependentSchemas", "patternProperties", "properties"))
-_INNER_LISTS = frozenset(("allOf", "anyOf", "oneOf"))
-_NOTHING = frozenset(("$anchor", "$comment", "$defs", "$dynamicAnchor", "$id", "$recursiveAnchor", "$schema"))
-_NOTHING_EITHER = frozenset(("$vocabulary", "default", "definitions", "description", "id", "title"))
-
-
 @cache
 def schema_of_schemas(dialect: Dialect) -> dict[str, Any]:
-    """Return the meta-schema of a version, with each reference replaced by its target.
-
-    The result contains itself recursively, so that applying it needs no look-ups.
-    """
-    from jsonschema_specifications import REGISTRY
-
-    root = REGISTRY.contents(dialect.uri if "draft/" in dialect.uri else f"{dialect.uri}#")
-    return _Unrolled(root, REGISTRY.resolver_with_root(dialect.resource(root))).root
-
-
-class _Unrolled:
-    """A meta-schema with its references replaced, and with the members that its parts (``allOf``) declare merged."""
-
-    def __init__(self, root: Any, scope: Any) -> None:
-        self.root: dict[str, Any] = {}
-        self._made: dict[int, Any] = {id(root): self.root}
-        self._fill(self.root, root, scope)
-        members = self.root.get("properties", {})
-        for part in self.root.pop("allOf", ()):
-            members |= part.get("properties", {})
-        self.root["properties"] = members
-
-    def _of(self, schema: Any, scope: Any) -> Any:
-        if not isinstance(schema, dict):
-            return schema
-        if "$dynamicRef" in schema or "$recursiveRef" in schema:
-            return self.root
-        if "$ref" in schema:
-            found = scope.lookup(schema["$ref"])
-            return self._of(found.contents, found.resolver)
-        if id(schema) not in self._made:
-            made = self._made[id(schema)] = {}
-            self._fill(made, schema, scope)
-        return self._made[id(schema)]
-
-    def _fill(self, made: dict[str, Any], schema: dict[str, Any], scope: Any) -> None:
-        for keyword, value in schema.items():
-            if keyword in _INNER:
-                made[keyword] = self._of(value, scope)
-            elif keyword in _INNER_BY_NAME:
-                made[keyword] = {name: self._of(inner, scope) for name, inner in value.items()}
-            elif keyword in _INNER_LISTS:
-                made[keyword] = [self._of(inner, scope) for inner in value]
-            elif keyword not in _NOTHING and keyword not in _NOTHING_EITHER:
-                made[keyword] = value
+    """Return the meta-schema of a version. It contains itself."""
+    return meta_schema(dialect.uri)
