@@ -1,22 +1,24 @@
 """Tokens of an identity provider: JWTs (OpenID Connect), checked with the keys that it publishes.
 
 Only asymmetric signatures are accepted: a party that can check one cannot make one. The provider's keys are fetched on
-first use, cached, and fetched again for a token that names an unknown key.
+first use, cached, and fetched again for a token that names an unknown key. `jwt` is the package of the extra ``oidc``.
 """
 
 import re
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
-import httpx2
-import jwt
 import structlog
 
 from callboard.features.access.subject import Subject, scopes_of
 from callboard.lib.json_decoder import decode_json
 from callboard.runtime.settings.oidc_settings import OidcSettings
+
+if TYPE_CHECKING:
+    import httpx2
+    import jwt
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 
@@ -56,7 +58,7 @@ class Tokens:
         settings: OidcSettings,
         tenant: str,
         *,
-        transport: httpx2.AsyncBaseTransport | None = None,
+        transport: "httpx2.AsyncBaseTransport | None" = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
@@ -73,6 +75,8 @@ class Tokens:
         :raises TokenRefused: if the token is invalid, expired or meant for another tenant
         :raises ProviderSilent: if the provider's keys cannot be fetched
         """
+        import jwt
+
         if not _TOKEN.fullmatch(token):
             raise TokenRefused("not a JSON Web Token")
         settings = self._settings
@@ -99,7 +103,7 @@ class Tokens:
         roles = _words(claims.get(settings.roles_claim)) if settings.roles_claim else []
         return Subject(f"user:{name}", frozenset(scopes), roles=frozenset(roles))
 
-    async def _key(self, kid: str) -> jwt.PyJWK:
+    async def _key(self, kid: str) -> "jwt.PyJWK":
         async with self._fetching:
             age = self._now() - self._fetched_at if self._fetched_at is not None else None
             if age is None or age > KEYS_FRESH_S or (kid not in self._keys and age > KEYS_PAUSE_S):
@@ -110,6 +114,8 @@ class Tokens:
         return found
 
     async def _fetch(self) -> None:
+        import httpx2
+
         try:
             async with httpx2.AsyncClient(
                 transport=self._transport, timeout=FETCH_WAIT_S, follow_redirects=False, trust_env=False
@@ -130,7 +136,7 @@ class Tokens:
         self._fetched_at = self._now()
 
 
-async def _document(client: httpx2.AsyncClient, url: str) -> Mapping[str, Any]:
+async def _document(client: "httpx2.AsyncClient", url: str) -> Mapping[str, Any]:
     received = bytearray()
     async with client.stream("GET", url) as answer:
         answer.raise_for_status()
@@ -144,8 +150,10 @@ async def _document(client: httpx2.AsyncClient, url: str) -> Mapping[str, Any]:
     return found
 
 
-def _read(published: Any) -> dict[str, jwt.PyJWK]:
+def _read(published: Any) -> "dict[str, jwt.PyJWK]":
     """Return the keys by id, without those for unsupported algorithms."""
+    import jwt
+
     found: dict[str, jwt.PyJWK] = {}
     for one in published if isinstance(published, list) else ():
         if not isinstance(one, dict) or one.get("use", "sig") != "sig":

@@ -3,10 +3,11 @@
 In the environment, ``CALLBOARD_OIDC`` is the same table in JSON.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
+from callboard.lib.installed import is_installed
 from callboard.runtime.settings.tables import Reading, Table
 
 # Unencrypted only on the loopback.
@@ -31,6 +32,12 @@ class OidcSettings(BaseModel):
     scopes_claim: Claim = "scope"
     tenants_claim: str = ""
     roles_claim: str = ""
+
+    @model_validator(mode="after")
+    def _can_check(self) -> Self:
+        if not is_installed("jwt"):
+            raise ValueError("tokens cannot be checked without pyjwt: install it with pip install 'callboard[oidc]'")
+        return self
 
     def __str__(self) -> str:
         return f"{self.issuer} for {self.audience}"

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import httpx2
 import structlog
 from starlette.requests import Request
 from starlette.responses import Response
@@ -43,6 +42,8 @@ logger = structlog.get_logger(__name__)
 
 async def post(url: str, message: dict[str, Any]) -> None:
     """Post a message. A failure is only logged, because the answer to the question is already recorded."""
+    import httpx2
+
     try:
         async with httpx2.AsyncClient(timeout=TELL_WAIT_S, follow_redirects=False) as client:
             await client.post(url, json=message)

@@ -1,6 +1,10 @@
 """The configuration: which source wins, where a value came from, and every mistake at once."""
 
+import json
+import re
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,6 +142,23 @@ def test_a_table_that_is_none_is_refused_with_what_was_expected(name: str, given
     assert problem.expected is not None
     assert "table" in problem.expected
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "table", "given"),
+    [
+        ("jwt", "oidc", "oidc", {"issuer": "https://a.example", "audience": "callboard"}),
+        ("obstore", "s3", "cold", {"after": "1h", "to": "s3://segments"}),
+    ],
+)
+def test_a_table_whose_extra_is_missing_is_refused_with_the_extra(
+    module: str, extra: str, table: str, given: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = {f"CALLBOARD_{table.upper()}": json.dumps(given)}
+    load(env=env, cwd=tmp_path)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigInvalid, match=re.escape(f"pip install 'callboard[{extra}]'")):
+        load(env=env, cwd=tmp_path)
 
 
 def test_whatever_is_secret_is_among_the_secrets_however_deep_it_stands(tmp_path: Path) -> None:
