@@ -72,7 +72,7 @@ lock:
 	cat requirements.lock deploy/requirements.lock requirements-dev.lock >.venv-lock/all.lock
 	$(LOCK) --extra dev $(UPGRADE) --output-file .venv-lock/all.lock
 	$(LOCK) --constraint .venv-lock/all.lock --output-file requirements.lock
-	$(LOCK) --constraint .venv-lock/all.lock --extra gemini --extra openai --extra otlp --extra pgvector --extra s3 \
+	$(LOCK) --constraint .venv-lock/all.lock --extra gemini --extra oidc --extra openai --extra otlp --extra pgvector --extra s3 \
 		$(call WITHOUT,requirements.lock) --output-file deploy/requirements.lock
 	$(LOCK) --constraint .venv-lock/all.lock --extra dev \
 		$(call WITHOUT,requirements.lock deploy/requirements.lock) --output-file requirements-dev.lock

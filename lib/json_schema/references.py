@@ -54,11 +54,12 @@ class Rules(Struct, frozen=True, eq=False):
     def inner(self, schema: Any) -> Generator[Any]:
         """Yield the schemas directly within a schema."""
         for keyword, value in schema.items():
-            if keyword in self.values or (keyword == "items" and keyword in self.mixed and not isinstance(value, list)):
-                yield value
-            elif keyword == "dependencies" and keyword in self.mixed:
+            is_mixed = keyword in self.mixed
+            if is_mixed and keyword == "dependencies":
                 yield from (part for part in value.values() if isinstance(part, dict))
-            elif keyword in self.children or keyword in self.mixed:
+            elif keyword in self.values or (is_mixed and not isinstance(value, list)):
+                yield value
+            elif keyword in self.children or is_mixed:
                 yield from value.values() if isinstance(value, dict) else value
 
     def lead_to_schema(self, steps: Iterable[int | str], target: Any) -> bool:
@@ -239,7 +240,8 @@ def _follow(pointer: str, part: Any, rules: Rules, scope: Scope) -> tuple[Any, S
     steps: list[int | str] = []
     for word in unquote(pointer[1:]).split("/"):
         try:
-            step = int(word) if isinstance(part, list | str) else word.replace("~1", "/").replace("~0", "~")
+            is_list = isinstance(part, list | str)
+            step: Any = int(word) if is_list else word.replace("~1", "/").replace("~0", "~")
             part = part[step]
         except (LookupError, ValueError):
             raise Unresolvable(pointer) from None

@@ -1,4 +1,4 @@
-"""Validators and generators of others: what `make validators` installs, and how tests run them.
+"""Validators, generators and a type checker of others: what `make validators` installs, and how tests run them.
 
 They are in the folder `.validators`. Tests that need them are skipped without them.
 """
@@ -28,7 +28,12 @@ PACKAGES = {
 OVERRIDES = {"ajv": PACKAGES["ajv"]}
 """The parser of AsyncAPI does not work with newer ones."""
 
-PYTHON_PACKAGES = ("openapi-python-client==0.29.1", "openapi-spec-validator==0.9.0")
+PYTHON_PACKAGES = (
+    "mypy==2.4.1",
+    "openapi-python-client==0.29.1",
+    "openapi-spec-validator==0.9.0",
+    "schemathesis==4.32.5",
+)
 INSTALLED = FOLDER / "installed.json"
 WANTED: dict[str, Any] = {"npm": PACKAGES, "python": list(PYTHON_PACKAGES)}
 """What is noted when everything has been installed."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from callboard.lib.text import encode_json
+from tests.maintenance import validators
 from tests.support.places import ROOT, TESTS
 
 EXAMPLES = TESTS / "fixtures" / "typed" / "workflows.py"
@@ -53,9 +54,9 @@ follow_imports = silent
 
 @pytest.mark.timeout(600)  # without a cache it takes long on a busy machine
 def test_mypy_sees_the_types_of_workflows(tmp_path: Path, expected: list[int]) -> None:
-    pytest.importorskip("mypy")
+    validators.needed()
     (tmp_path / "mypy.ini").write_text(MYPY, encoding="utf-8")
-    command = [sys.executable, "-m", "mypy", "--config-file", "mypy.ini"]
+    command = [str(validators.PYTHON / "mypy"), "--python-executable", sys.executable, "--config-file", "mypy.ini"]
     command += ["--cache-dir", str(ROOT / ".mypy_cache"), str(EXAMPLES)]
     errors = errors_of(command, tmp_path, MYPYPATH=str(ROOT))
     assert lines_of(errors, ": error") == expected, errors

@@ -1,15 +1,18 @@
 """The OpenAPI document taken at its word: requests made of it, with what it allows and with what it does not."""
 
+import json
+import subprocess
 from collections.abc import AsyncIterator
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
-from anyio import to_thread
-from hypothesis import HealthCheck, Phase, given, settings
 
 from callboard.surfaces.http import live
+from tests.maintenance import validators
 from tests.support.http_application import PATIENCE_S, served
+from tests.support.places import TESTS
 from tests.surfaces.http.test_http import ONE, root
 
 REQUESTS = 2
@@ -54,68 +57,16 @@ def leading(found: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("allowed", [True, False], ids=["allowed", "not allowed"])
 async def test_no_request_breaks_it(client: httpx2.AsyncClient, whole: dict[str, Any], allowed: bool) -> None:
+    validators.needed()
     operations = [
         (f"{method.upper()} {path}", operation)
         for path, methods in whole["paths"].items()
         for method, operation in methods.items()
     ]
     # Of those that take nothing there is nothing that they do not allow.
-    expected = {label for label, one in operations if allowed or one["parameters"] or "requestBody" in one}
-    assert await to_thread.run_sync(ask_all, root(client, ""), whole, expected, allowed) == expected
-
-
-def ask_all(root: str, whole: dict[str, Any], wanted: set[str], allowed: bool) -> set[str]:
-    """Ask operations a few times each; return which were asked."""
-    import schemathesis.openapi as openapi  # takes as long to import as all else
-    from schemathesis import GenerationMode
-
-    mode = GenerationMode.POSITIVE if allowed else GenerationMode.NEGATIVE
-    operations: list[Any] = [found.ok() for found in openapi.from_dict(whole).get_all_operations()]  # pyright: ignore[reportAttributeAccessIssue]
-    for operation in (one for one in operations if one.label in wanted):
-        ask(operation.as_strategy(generation_mode=mode), root, without_end=operation.label in WITHOUT_END)
-    return {one.label for one in operations} & wanted
-
-
-def ask(requests: Any, root: str, *, without_end: bool) -> None:
-    """Make requests, and see that their answers are as the document says."""
-    from schemathesis.checks import not_a_server_error
-    from schemathesis.specs.openapi import checks
-
-    wanted = [
-        not_a_server_error,
-        checks.status_code_conformance,
-        checks.content_type_conformance,
-        checks.response_schema_conformance,
-    ]
-
-    @settings(
-        max_examples=REQUESTS,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-    )
-    @given(requests)
-    def made(case: Any) -> None:
-        if without_end:
-            begin(case.as_transport_kwargs(base_url=root))
-        else:
-            case.call_and_validate(base_url=root, checks=wanted)
-
-    made()
-
-
-def begin(request: dict[str, Any]) -> None:
-    """Begin to read an answer that has no end."""
-    with httpx2.stream(
-        request["method"],
-        request["url"],
-        params=request["params"],
-        headers=request["headers"],
-        cookies=request["cookies"],
-        timeout=PATIENCE_S,
-        trust_env=False,
-    ) as answer:
-        assert answer.status_code < 500
-        assert answer.status_code != 200 or answer.headers["content-type"] == live.MEDIA_TYPE
+    expected = [label for label, one in operations if allowed or one["parameters"] or "requestBody" in one]
+    asked = {"url": root(client, ""), "document": whole, "operations": expected, "allowed": allowed}
+    asked |= {"requests": REQUESTS, "endless": WITHOUT_END, "media_type": live.MEDIA_TYPE}
+    program = [str(validators.PYTHON / "python"), str(TESTS / "support" / "openapi_requests.py")]
+    done = await anyio.run_process(program, input=json.dumps(asked).encode(), stderr=subprocess.STDOUT, check=False)
+    assert done.returncode == 0, done.stdout.decode()
