@@ -1,7 +1,7 @@
-"""What is installed: which modules, and what packages declare: their entry points, and their versions.
+"""Installed modules, and the declarations of installed packages: their entry points, and their versions.
 
 It takes a file per package to find that, and every process that starts asks: answers are kept for as long as the same
-folders of the import path hold packages. `importlib.metadata` is imported only if a package declares what is asked for.
+folders of the import path hold packages. `importlib.metadata` is imported only if a package has the declaration.
 """
 
 import os

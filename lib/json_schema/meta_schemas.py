@@ -86,7 +86,7 @@ _MEMBERS: dict[str, tuple[str, ...]] = {
     "https://json-schema.org/draft/2019-09/schema": _DRAFT2019,
     "https://json-schema.org/draft/2020-12/schema": _DRAFT2020,
 }
-"""By the URI of a version: its keywords behind the kind of their values, which `_kinds` describes."""
+"""By the URI of a version: the kinds of values, described by `_kinds`, each with the keywords that have it."""
 
 
 def meta_schema(uri: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """References of JSON Schema: the part of a schema, or of a published meta-schema, to which one leads.
 
-A schema has parts with identifiers of their own (``$id``), to which the references below them are relative, and parts
-with names (anchors). Both are searched for when a reference cannot be resolved without them.
+Some parts of a schema have an identifier (``$id``), to which the references below them are relative, and others a name
+(an anchor). Both are searched for when a reference cannot be resolved without them.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -111,7 +111,7 @@ class _Documents:
     def find(self, uri: str) -> tuple[Any, Rules]:
         """Return the part with a URI.
 
-        :raises Unresolvable: if there is none
+        :raises Unresolvable: if it does not exist
         """
         if uri not in self._parts:
             self._search_root()
@@ -124,7 +124,7 @@ class _Documents:
     def find_anchor(self, uri: str, name: str) -> tuple[Any, Rules, bool]:
         """Return the part with a name in the part with a URI, and whether the name is dynamic.
 
-        :raises Unresolvable: if there is none
+        :raises Unresolvable: if it does not exist
         """
         part, rules = self.find(uri)
         self._search_root()
@@ -172,7 +172,7 @@ def _rules_of(schema: Any, default: Rules) -> Rules:
 
 
 class Scope(Struct, frozen=True, eq=False):
-    """Where references are resolved: to what they are relative, and the scopes from which references led here."""
+    """The place at which references are resolved: their base, and the scopes from which references led there."""
 
     documents: _Documents
     base: str
@@ -186,7 +186,7 @@ class Scope(Struct, frozen=True, eq=False):
     def lookup(self, reference: str) -> tuple[Any, "Scope"]:
         """Return the target of a reference, and the scope of the references in it.
 
-        :raises Unresolvable: if there is none
+        :raises Unresolvable: if it does not exist
         """
         uri, fragment = self.base, reference[1:]
         if not reference.startswith("#"):
