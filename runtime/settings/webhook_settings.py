@@ -19,7 +19,7 @@ SECRET_CHARS_MIN = 8
 class WebhookSecrets(BaseModel):
     """The secrets of one trigger; they are masked in all output."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     values: tuple[SecretStr, ...] = ()
 
