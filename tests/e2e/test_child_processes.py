@@ -6,8 +6,6 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -27,15 +25,6 @@ from tests.support.cli_stage import Place, shown_url
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
-
-
-@contextmanager
-def up(place: Place) -> Generator[tuple[subprocess.Popen[str], int]]:
-    """`callboard up` with two workers; with the process id of the first one."""
-    with place.process("up", "--json", "--workers", "2", env={"CALLBOARD_LOG_FORMAT": "json"}) as process:
-        assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["data_dir"]
-        yield process, logged(process, "child process was started", "worker-1")["pid"]
 
 
 def logged(process: subprocess.Popen[str], event: str, name: str | None = None) -> dict[str, Any]:
@@ -63,11 +52,12 @@ def claimed_by(place: Place, run: str) -> str:
     return next(event["payload"]["worker"] for event in map(json.loads, events) if event["type"] == "run.claimed")
 
 
-def test_both_perform_and_both_stop_at_one_signal(place: Place) -> None:
-    with up(place) as (process, child):
+def test_both_perform_one_that_dies_is_started_again_and_both_stop_at_one_signal(place: Place) -> None:
+    with place.process("up", "--json", "--workers", "2", env={"CALLBOARD_LOG_FORMAT": "json"}) as process:
+        child = logged(process, "child process was started", "worker-1")["pid"]
         one = place.one({"text": "x"})
         workers = set[str]()
-        # The child may still be on its way; then half of the partitions are its.
+        # Until the child has half of the partitions.
         for run in (f"r{k}" for k in count()):
             place.told("start", *one, "--run-id", run)
             assert place.here("watch", run).exit_code == exits.OK
@@ -75,22 +65,14 @@ def test_both_perform_and_both_stop_at_one_signal(place: Place) -> None:
             if len(workers) == 2:
                 break
         assert str(child) in {worker.split("-")[-2] for worker in workers}
-        process.send_signal(signal.SIGTERM)
-        out, _ = process.communicate()
-        assert json.loads(out) == {"stopped": True, "drained": True}
-        assert process.returncode == exits.OK
-    wait_until_gone(child)
-
-
-def test_one_that_dies_is_started_anew_and_goes_with_the_command(place: Place) -> None:
-    with up(place) as (process, child):
         os.kill(child, signal.SIGKILL)
         assert logged(process, "child process died")["returncode"] == -signal.SIGKILL
-        anew = logged(process, "child process was started", "worker-1")["pid"]
-        assert anew != child
-        process.kill()
-        process.wait()
-        wait_until_gone(anew)
+        again = logged(process, "child process was started", "worker-1")["pid"]
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate()
+        assert json.loads(out.splitlines()[-1]) == {"stopped": True, "drained": True}
+        assert process.returncode == exits.OK
+    wait_until_gone(again)
 
 
 CRASHING = """\
@@ -113,6 +95,7 @@ async def sound() -> int: return 1
 
 
 def test_code_that_ends_its_process_ends_no_more_than_one_worker(place: Place) -> None:
+    """And a worker ends with the command, even if that is killed."""
     file = place.write("crashing_code.py", CRASHING)
     with place.process("up", "--json", "--code", file, env={"CALLBOARD_LOG_FORMAT": "json"}) as process:
         assert process.stdout is not None
@@ -120,21 +103,23 @@ def test_code_that_ends_its_process_ends_no_more_than_one_worker(place: Place) -
         place.told("start", "crashing", "--run-id", "r1")
         died = logged(process, "child process died")
         assert (died["name"], died["returncode"]) == ("worker-1", 3)
+        again = logged(process, "child process was started", "worker-1")["pid"]
         place.told("start", "sound", "--run-id", "r2")
         assert place.here("watch", "r2").exit_code == exits.OK
         assert url == shown_url(place.folder / ".callboard")
         assert str(process.pid) not in (place.folder / "imported_by").read_text().split()
-        process.send_signal(signal.SIGTERM)
-        process.communicate()
-        assert process.returncode == exits.OK
+        process.kill()
+        process.wait()
+        wait_until_gone(again)
 
 
 def test_the_command_ends_if_the_process_ends_that_forks_its_children(place: Place) -> None:
-    with up(place) as (process, child):
+    with place.process("up", "--json", "--workers", "2", env={"CALLBOARD_LOG_FORMAT": "json"}) as process:
+        child = logged(process, "child process was started", "worker-1")["pid"]
         os.kill(_parent_of(child), signal.SIGKILL)
         out, _ = process.communicate()
         assert process.returncode == exits.UNUSABLE
-        assert json.loads(out)["error"]["code"] == "process.nursery_ended"
+        assert json.loads(out.splitlines()[-1])["error"]["code"] == "process.nursery_ended"
     wait_until_gone(child)
 
 

@@ -6,6 +6,7 @@ Lines are counted and not time, so that the outcome is the same on every machine
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from json import dumps
 from time import perf_counter
 from types import FrameType
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from callboard.bus import events as ev
 from callboard.languages.computation import AT_ONCE_STEPS
 from callboard.languages.flow.contracts.model import MODEL
-from callboard.languages.graph import budget
+from callboard.languages.graph import budget, visit
 from callboard.languages.graph.budget import Budget
 from callboard.languages.nesting_depth import VALUE_DEPTH_MAX, nests_deeper
 from callboard.lib.json_decoder import decode_json, decoder
@@ -37,12 +38,12 @@ from tests.support.places import ROOT
 DEPLOYMENT = tuple(f"{ROOT / room}/" for room in FOLDERS)
 """Where lines are counted."""
 
-SIZES = (200, 1_600)
+SIZES = (100, 800)
 
 GROWTH_MAX = 13.0
 """How much more the largest may cost than the smallest: eight times the data, times the logarithm; quadratic is 64."""
 
-PIECE_LINES_MAX = 60_000
+PIECE_LINES_MAX = 30_000
 """How many lines a piece may have that holds the loop, some tens of milliseconds."""
 
 
@@ -78,7 +79,7 @@ class CountingPace(Pace):
         lines = 0
 
         def enter(frame: FrameType, _event: str, _argument: Any) -> Any:
-            return count if frame.f_code.co_filename.startswith(DEPLOYMENT) else None
+            return count if _is_counted(frame.f_code.co_filename) else None
 
         def count(_frame: FrameType, event: str, _argument: Any) -> Any:
             nonlocal lines
@@ -94,6 +95,11 @@ class CountingPace(Pace):
             self._counted.lines += lines
             if not beside:
                 self._counted.longest = max(self._counted.longest, lines)
+
+
+@cache
+def _is_counted(file: str) -> bool:
+    return file.startswith(DEPLOYMENT)
 
 
 def performed(case: Case) -> tuple[Counted, ev.RunEnd]:
@@ -193,9 +199,10 @@ def codes(end: ev.RunEnd) -> list[str]:
     return found
 
 
-def test_a_value_that_nests_too_deep_fails_its_node_by_name() -> None:
-    """Each IF puts what it gets into an object."""
-    nodes = [condition(f"c{i}", "true") for i in range(VALUE_DEPTH_MAX + 100)]
+def test_a_value_that_nests_too_deep_fails_its_node_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each IF puts its input into an object."""
+    monkeypatch.setattr(visit, "VALUE_DEPTH_MAX", 50)
+    nodes = [condition(f"c{i}", "true") for i in range(52)]
     wires = ["t -> c0", *[f"c{i}.true -> c{i + 1}" for i in range(len(nodes) - 1)]]
     end = ended(Case("graph", graph([webhook(), *nodes], *wires), {"a": 1}))
     assert codes(end)[-1] == "graph.too_deep"
@@ -249,13 +256,13 @@ def _asking(language: str, text: str) -> Case:
 
 def test_a_node_that_takes_too_many_steps_fails_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Budget.__init__, "__defaults__", (2_000, budget.CHARS_MAX))
-    end = ended(CASES["graph: map"](1_600))
+    end = ended(CASES["graph: map"](800))
     assert codes(end)[-1] == "graph.too_much"
 
 
 def test_a_node_that_writes_too_much_text_fails_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Budget.__init__, "__defaults__", (budget.STEPS_MAX, 1_000))
-    end = ended(CASES["graph: templates"](1_600))
+    end = ended(CASES["graph: templates"](800))
     assert codes(end)[-1] == "graph.too_much"
 
 
@@ -268,7 +275,7 @@ def test_a_step_whose_text_becomes_too_long_fails_by_name() -> None:
 # -- what stays as it was ----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from("kKab"), st.sampled_from([0, 1, 1.0, True, "1", None, [1], {"a": 1}]))))
 def test_a_join_comes_to_what_comparing_each_with_each_comes_to(items: list[dict[str, Any]]) -> None:
     joined: list[Any] = []
