@@ -61,8 +61,23 @@ def _idle() -> None:
             if "nats://" in line:
                 break
         time.sleep(2)
-        ours = resident_mb(process.pid)
-        server = sum(resident_mb(child) for child in children(process.pid))
+        server = sum(resident_mb(pid) for pid in children(process.pid) if _is_server(pid))
+        ours = sum(_share_mb(pid) for pid in _family(process.pid) if not _is_server(pid))
         process.terminate()
         process.wait()
-    print(f"  callboard up, idle               {ours + server:>7.0f} MB ({ours:.0f} worker, {server:.0f} server)")
+    print(f"  callboard up, idle               {ours + server:>7.0f} MB ({ours:.0f} processes, {server:.0f} server)")
+
+
+def _family(pid: int) -> list[int]:
+    """Return a process and all that come from it."""
+    return [pid, *(one for child in children(pid) for one in _family(child))]
+
+
+def _is_server(pid: int) -> bool:
+    return "nats-server" in Path(f"/proc/{pid}/cmdline").read_text()
+
+
+def _share_mb(pid: int) -> float:
+    """Return the memory of a process in MB, with its part of the memory that it shares with others (Linux)."""
+    found = Path(f"/proc/{pid}/smaps_rollup").read_text().split()
+    return int(found[found.index("Pss:") + 1]) / 1024

@@ -98,7 +98,8 @@ def killed_worker(place: Place, file: str) -> Generator[None]:
         process.stdout.readline()
         yield
         process.kill()
-        process.wait()
+        # Its children have its output too: it ends with them.
+        process.communicate()
 
 
 def test_runs_are_performed_by_the_workers_that_have_their_code(place: Place) -> None:
