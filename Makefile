@@ -25,7 +25,7 @@ QUICK := $(addprefix tests/, $(addsuffix .py, structure/test_layers structure/te
 	languages/workflow/test_deaths languages/workflow/test_routes languages/workflow/test_text \
 	runtime/interpreter/test_golden))
 
-.PHONY: setup browser validators conformance oldest demo test sweep quick test-mcp test-backends coverage matrix lint format bench bench-page bench-peers lock clean
+.PHONY: setup browser validators conformance demo test sweep quick test-mcp test-backends coverage matrix pythons lint format bench bench-page bench-peers lock clean
 
 # uv installs faster than pip, where it is installed.
 UV := $(shell command -v uv)
@@ -100,9 +100,10 @@ validators: setup
 conformance: setup
 	$(BIN)/python -m tests.maintenance.conformance
 
-# The adapters with the oldest versions of their libraries; needs the network.
-oldest: setup
-	$(BIN)/python -m tests.maintenance.oldest_libraries
+# Each adapter with the oldest and the newest version of its library that it is tested with; needs the network. `make test`
+# has the newest: VERSIONS=oldest leaves those out.
+matrix: setup
+	$(BIN)/python -m tests.maintenance.adapter_versions $(VERSIONS)
 
 # The official conformance suite of MCP, against `callboard mcp` and our client; needs Node 22 and the network.
 test-mcp: setup
@@ -123,7 +124,7 @@ coverage: setup
 	$(BIN)/python -m pytest -q --lanes 4 --cov --cov-report=term:skip-covered
 
 # The whole suite with every Python of this machine, each in an environment of its own.
-matrix:
+pythons:
 	.ci/pythons | while read -r version python; do \
 		$(MAKE) test PYTHON="$$python" VENV=".venv-$$version" </dev/null || exit 1; done
 

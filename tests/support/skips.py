@@ -29,7 +29,6 @@ EXCUSES = re.compile(
             r"PostgreSQL has (no|the) extension `vector`",
             r"there is no prometheus",
             r"CPython's tests are not installed",
-            r"could not import 'mypy'",
             # Of a library's version.
             r"interrupts of this version of LangGraph have no schema",
         )
