@@ -12,7 +12,7 @@ import os
 import sys
 import traceback
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -207,15 +207,20 @@ class _Found(Struct, frozen=True):
     ``beginning``, if they are not in the folder. ``package`` is the folder of the package, if the bundle is one."""
 
     root: Path
-    paths: list[Path]
+    files: list[str]
     beginning: str = ""
     package: Path | None = None
+
+    @property
+    def paths(self) -> list[Path]:
+        return [Path(file) for file in self.files]
 
     def sources(self) -> dict[str, str]:
         return {path.relative_to(self.root).as_posix(): path.read_text(encoding="utf-8") for path in self.paths}
 
     def stamp(self) -> Stamp:
-        return frozenset(_stamp_of(path) for path in self.paths)
+        # At each start of a workflow of this program: a `Path` for each file would take most of the time.
+        return frozenset(_stamp_of(file) for file in self.files)
 
 
 def _home(file: str, module: str) -> _Found:
@@ -233,7 +238,7 @@ def _home(file: str, module: str) -> _Found:
 def _in_folder(folder: Path) -> _Found:
     """Return the bundle of a folder: if it is a package, or within one, the outermost package."""
     if not _is_package(folder):
-        return _Found(folder, list(_files(folder)))
+        return _Found(folder, _files(folder))
     while _is_package(folder.parent):
         folder = folder.parent
     return _package(folder)
@@ -244,20 +249,20 @@ def _is_package(folder: Path) -> bool:
 
 
 def _package(folder: Path) -> _Found:
-    return _Found(folder.parent, list(_files(folder)), package=folder)
+    return _Found(folder.parent, _files(folder), package=folder)
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    found = list[Path]()
+def _files(folder: Path) -> list[str]:
+    found = list[str]()
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if _belongs(name)]
-        found += [Path(place, name) for name in files if name.endswith(SUFFIX) and _belongs(name)]
+        found += [f"{place}/{name}" for name in files if name.endswith(SUFFIX) and _belongs(name)]
         if len(found) > SOURCES_MAX:
             remedy = "Name the module or the package that has the workflows."
             raise CallboardError(
                 "python.code_missing", f"{folder} has more than {SOURCES_MAX} files", str(folder), remedy
             )
-    return iter(sorted(found))
+    return sorted(found, key=lambda file: file.split("/"))
 
 
 def _belongs(name: str) -> bool:
@@ -278,8 +283,8 @@ def _sources_of_file(path: Path) -> _Found:
             if beside.is_file():
                 unseen.append(beside)
             elif _is_package(package):
-                unseen += _files(package)
-    return _Found(folder, sorted(found))
+                unseen += map(Path, _files(package))
+    return _Found(folder, [str(path) for path in sorted(found)])
 
 
 def _imports(path: Path) -> set[str]:
@@ -380,7 +385,7 @@ def _bundle_with_imported(found: _Found, module: ModuleType) -> Bundle:
     """Host the workflows of a module, and those of the bundle's modules that it has imported, which it may call as
     child runs. The bundle has only those of the module."""
     bundle = _bundle_of(found, [module])
-    files = {str(path) for path in found.paths} - {module.__file__}
+    files = {*found.files} - {module.__file__}
     imported = [one for one in list(sys.modules.values()) if getattr(one, "__file__", None) in files]
     if entries := [entry for one in imported for entry in hosting().entries_of(one)]:
         hosting().host(bundle.code, entries)
@@ -496,10 +501,10 @@ def _stamp(targets: Sequence[str]) -> Stamp:
     for target in targets:
         # A file that is being replaced is missing for a moment.
         with suppress(CallboardError, OSError):
-            found.update(_stamp_of(path) for path in find_sources(target))
+            found.update(_stamp_of(str(path)) for path in find_sources(target))
     return frozenset(found)
 
 
-def _stamp_of(path: Path) -> tuple[str, int, int]:
-    about = path.stat()
-    return str(path), about.st_mtime_ns, about.st_size
+def _stamp_of(file: str) -> tuple[str, int, int]:
+    about = os.stat(file)
+    return file, about.st_mtime_ns, about.st_size
