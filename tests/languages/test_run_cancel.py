@@ -24,6 +24,12 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
     return "asyncio", VIRTUAL
 
 
+@pytest.fixture
+def frozen() -> None:
+    """Have a collection of garbage look at the objects of the test alone."""
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def plain_log(quiet_log: None) -> None:
     structlog.configure(processors=[])
@@ -213,6 +219,7 @@ async def test_a_cancelled_task_starts_nothing_new_while_its_children_clean_up()
     check_replay(harness.language, ref, events)
 
 
+@pytest.mark.usefixtures("frozen")
 async def test_a_bound_is_not_set_by_who_is_cancelled() -> None:
     begun: list[int] = []
 
@@ -239,6 +246,7 @@ async def test_a_bound_is_not_set_by_who_is_cancelled() -> None:
     assert begun == []
 
 
+@pytest.mark.usefixtures("frozen")
 @pytest.mark.parametrize("play", [plays.cancelled, plays.flow, plays.killed, plays.broken])
 async def test_a_run_that_is_given_up_says_nothing_more(play: Any) -> None:
     """The worker parks, ends or dies with coroutines standing everywhere: none of them runs on, or complains."""

@@ -24,6 +24,9 @@ from tests.support.places import TESTS
 LONGEST = TESTS / "longest.txt"
 """Lines of seconds and the id of a test."""
 
+WHOLE = ("tests/adapters/", "tests/actors/models/")
+"""Folders that are one chunk: to import the libraries that their tests use takes one lane many seconds."""
+
 SHORT_S = 0.05
 """What a test takes that is not among the longest, about."""
 
@@ -45,17 +48,18 @@ def read_longest() -> dict[str, float]:
 
 
 def chunks(nodeids: Sequence[str], longest: dict[str, float]) -> list[list[int]]:
-    """Return the places of the tests in chunks of one module each, those first that take longest."""
+    """Return the places of the tests in chunks of one module, or one of `WHOLE`, those first that take longest."""
     modules: defaultdict[str, list[int]] = defaultdict(list)
     for place, nodeid in enumerate(nodeids):
-        modules[nodeid.partition("::")[0]].append(place)
+        whole = next((folder for folder in WHOLE if nodeid.startswith(folder)), None)
+        modules[whole or nodeid.partition("::")[0]].append(place)
     found: list[tuple[float, list[int]]] = []
-    for places in modules.values():
+    for module, places in modules.items():
         chunk: list[int] = []
         total = 0.0
         for place in places:
             seconds = longest.get(nodeids[place], SHORT_S)
-            if chunk and total + seconds > CHUNK_S:
+            if chunk and total + seconds > CHUNK_S and module not in WHOLE:
                 found.append((total, chunk))
                 chunk, total = [], 0.0
             chunk.append(place)

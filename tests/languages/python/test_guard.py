@@ -236,7 +236,6 @@ def test_the_order_of_a_set_of_strings_is_checked_in_a_replay(tmp_path: Path) ->
 
     recorded = execute("record", "1")
     assert len(json.loads(recorded)) > 8
-    assert execute("replay", "1", recorded) == ""
     differing = execute("replay", "2", recorded)
     assert differing.startswith("replay.diverged")
     assert "unordered_play.py:18" in differing

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from callboard import Runtime, ask, set_state, workflow
 from callboard.testing import Scenario
 from tests.support.cli_stage import Place
@@ -17,6 +19,7 @@ async def cart() -> list[str]:
     return items
 
 
+@pytest.mark.usefixtures("own_servers")
 async def test_a_reader_has_the_state_that_follows_an_answer(tmp_path: Path) -> None:
     async with Runtime(data_dir=tmp_path, code=[cart]) as runtime:
         run = await runtime.start(cart)
