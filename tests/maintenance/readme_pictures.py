@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import structlog
 
-from tests.support.browser import opened
+from tests.support.browser import Reused, opened
 from tests.support.flows import call, flow, returned
 from tests.support.http_application import served
 from tests.support.page_stage import Stage
@@ -106,7 +106,7 @@ async def main() -> None:
     with TemporaryDirectory() as home:
         async with served(Path(home), prices=PRICES) as (client, connection):
             async for browser in opened():
-                stage = Stage(browser, client, connection)
+                stage = Stage(Reused(browser.browser), client, connection)
                 await perform(stage)
                 run = await browser.page(stage.url(f"runs/checkout-43?n={LOOKED_AT_N}"), color_scheme="light", **SIZE)
                 await run.get_by_text("exactly what the model was sent").wait_for()

@@ -10,10 +10,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Error, Page, async_playwright, expect
@@ -90,10 +91,14 @@ class Opened:
         await page.goto(url)
         return page
 
-    async def picture(self, page: Page, name: str) -> None:
-        """Lay a picture of what is seen of a page to those of the other views."""
+    async def pictures(self, page: Page, name: str, sizes: Mapping[str, tuple[int, int]]) -> None:
+        """Lay pictures of a page, at some sizes, to those of the other views, if somebody wants them."""
+        if not os.environ.get("CALLBOARD_TEST_PICTURES"):
+            return
         PICTURES.mkdir(parents=True, exist_ok=True)
-        await page.screenshot(path=PICTURES / f"{name}.png")
+        for size, (width, height) in sizes.items():
+            await page.set_viewport_size({"width": width, "height": height})
+            await page.screenshot(path=PICTURES / f"{name}-{size}.png")
 
     async def close_pages(self) -> None:
         """Close all pages, and with them what they follow."""
@@ -106,6 +111,86 @@ class Opened:
     def _note(self, said: ConsoleMessage) -> None:
         if said.type == "error" and "Failed to load resource" not in said.text:
             self.complaints.append(said.text)
+
+
+GO = """(url) => {
+    const link = document.createElement('a')
+    link.href = url
+    document.body.append(link)
+    link.click()
+    link.remove()
+}"""
+
+LEAVE = """() => {
+    localStorage.clear()
+    for (const one of document.querySelectorAll('dialog[open]')) one.close()
+    const left = new URL('nowhere', document.querySelector('.logo').href)
+    history.pushState(null, '', left)
+    dispatchEvent(new PopStateEvent('popstate'))
+}"""
+"""Goes to an address that has no view, so that none is left."""
+
+
+async def go(page: Page, url: str) -> None:
+    """Go to another view of the document that a page shows, as by a link: a quarter of what a new document takes."""
+    await page.evaluate(GO, url)
+
+
+class Reused(Opened):
+    """A browser whose first page is the same for all tests, one after another, and so is its document at a server.
+
+    A new page takes four times as long. Between tests the page forgets what it stored, and has no view.
+    """
+
+    _page: Page | None = None
+    _taken = False
+
+    async def page(
+        self, url: str, *, width: int = 1280, height: int = 800, alone: bool = False, **context: Any
+    ) -> Page:
+        """Open a page; ``alone`` it is a new one, with which listeners and scripts end that a test adds."""
+        context = {"reduced_motion": "reduce", **context}
+        if alone or self._taken or len(context) > 1:
+            return await super().page(url, width=width, height=height, **context)
+        self._taken = True
+        if self._page is None:
+            self._page = await super().page(url, width=width, height=height, **context)
+            return self._page
+        await self._page.set_viewport_size({"width": width, "height": height})
+        shown, wanted = urlsplit(self._page.url), urlsplit(url)
+        if shown.netloc and shown.netloc == wanted.netloc:
+            await go(self._page, url)
+        else:
+            await self._page.goto(url)
+        return self._page
+
+    async def close_pages(self) -> None:
+        kept, taken, self._taken = self._page, self._taken, False
+        if kept is None or kept.is_closed():
+            await self.forget()
+            return
+        for context in self.browser.contexts:
+            if context is not kept.context:
+                await context.close()
+        if not taken:
+            return
+        for page in kept.context.pages:
+            if page is not kept:
+                await page.close()
+        await kept.unroute_all(behavior="ignoreErrors")
+        await kept.emulate_media(color_scheme="light", reduced_motion="reduce")
+        if await kept.locator(".logo").count():
+            await kept.evaluate(LEAVE)
+
+    async def leave(self) -> None:
+        """Show nothing of a server any more."""
+        if self._page is not None and not self._page.is_closed():
+            await self._page.goto("about:blank")
+
+    async def forget(self) -> None:
+        """Close all pages; the next test has a new one."""
+        await super().close_pages()
+        self._page, self._taken = None, False
 
 
 async def opened() -> AsyncGenerator[Opened]:

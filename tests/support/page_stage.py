@@ -1,16 +1,15 @@
-"""A browser before a server with the page, runs for it to show, and what of them is hostile; fixtures to import."""
+"""A browser before a server with the page, runs for it to show, and what of them is hostile."""
 
 import datetime as dt
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx2
-import pytest
 from playwright.async_api import Page, Route
 
 from callboard.bus.effects import Failure, Usage
@@ -28,7 +27,7 @@ from callboard.bus.events import (
 from callboard.bus.log.port import Entry, EventLog, append
 from callboard.bus.subjects import RunRef
 from callboard.service.client.connection import Connection
-from tests.support.browser import Opened, opened
+from tests.support.browser import Reused
 from tests.support.cli_stage import Place
 from tests.support.event_logs import Log
 from tests.support.http_application import PATIENCE_S, served
@@ -91,7 +90,7 @@ WITH_INPUTS = json.dumps(
 class Stage:
     """A browser, and the server that it looks at."""
 
-    browser: Opened
+    browser: Reused
     client: httpx2.AsyncClient
     connection: Connection
     open: set[str] = field(default_factory=set[str])
@@ -131,47 +130,14 @@ class Stage:
         assert self.browser.complaints == [], self.browser.complaints
 
 
-Furnish = Callable[[Opened, Path], AbstractAsyncContextManager[Stage]]
+Furnish = Callable[[Reused, Path], AbstractAsyncContextManager[Stage]]
 
 
 @asynccontextmanager
-async def furnished(browser: Opened, home: Path, **settings: Any) -> AsyncGenerator[Stage]:
+async def furnished(browser: Reused, home: Path, **settings: Any) -> AsyncGenerator[Stage]:
     """A stage with a server and a store of its own."""
     async with served(home, **settings) as (client, connection):
         yield Stage(browser, client, connection)
-
-
-@pytest.fixture(scope="module")
-async def browser() -> AsyncIterator[Opened]:
-    async for one in opened():
-        yield one
-
-
-@pytest.fixture(scope="module")
-def furnish() -> Furnish:
-    """How a module has its stage; one that wants more on it has a fixture of its own."""
-    return furnished
-
-
-@pytest.fixture(scope="module")
-async def deployment(
-    browser: Opened, furnish: Furnish, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Stage]:
-    """The stage of a module: its tests share it, each with runs of other names."""
-    async with furnish(browser, tmp_path_factory.mktemp("house")) as stage:
-        yield stage
-
-
-@pytest.fixture
-async def stage(
-    deployment: Stage, furnish: Furnish, request: pytest.FixtureRequest, tmp_path: Path
-) -> AsyncIterator[Stage]:
-    """The deployment of the module; a test that has failed and is run again has its own."""
-    async with AsyncExitStack() as stack:
-        if getattr(request.node, "execution_count", 1) > 1:
-            deployment = await stack.enter_async_context(furnish(deployment.browser, tmp_path))
-        await stack.enter_async_context(deployment.watched())
-        yield deployment
 
 
 TENANT = "acme"

@@ -11,13 +11,10 @@ from callboard.bus.events import RunEnd
 from callboard.surfaces.http import app as module
 from callboard.surfaces.http import live
 from callboard.surfaces.page.shell import first_asked
+from tests.support.browser import go
 from tests.support.event_logs import Log
 from tests.support.http_application import PATIENCE_S
 from tests.support.page_stage import LOOP, Stage, asked, fan_out, long_run, put
-from tests.support.page_stage import browser as browser  # the fixtures
-from tests.support.page_stage import deployment as deployment
-from tests.support.page_stage import furnish as furnish
-from tests.support.page_stage import stage as stage
 from tests.support.patience import until
 
 ELEMENTS_MAX = 600
@@ -26,7 +23,8 @@ PAGE_RUNS = 200
 """As many as the list asks for at once."""
 
 APPENDED_AT_ONCE = 32
-TABS = 12
+TABS = 7
+"""A browser has six connections to a server."""
 
 
 async def elements(page: Page) -> int:
@@ -46,7 +44,7 @@ async def test_a_list_asks_for_pages_and_has_elements_for_what_is_seen(stage: St
     async with anyio.create_task_group() as tasks:
         for number in range(RUNS):
             tasks.start_soon(add, f"many-{number:04}")
-    page = await stage.browser.page("about:blank", width=1440, height=900)
+    page = await stage.browser.page("about:blank", width=1440, height=900, alone=True)
     limits: list[str] = []
 
     def note(request: Request) -> None:
@@ -75,7 +73,7 @@ async def test_a_list_asks_for_pages_and_has_elements_for_what_is_seen(stage: St
 
 async def test_a_view_takes_what_was_asked_with_its_document(stage: Stage) -> None:
     await put(stage.connection.log, "first-1", long_run("first-1", 3))
-    page = await stage.browser.page("about:blank")
+    page = await stage.browser.page("about:blank", alone=True)
     asked: list[str] = []
 
     def note(request: Request) -> None:
@@ -163,7 +161,7 @@ async def test_the_row_that_one_is_at_stays_in_sight_as_its_list_becomes_smaller
     await put(stage.connection.log, "shrinks", long_run("shrinks", 30))
     page = await stage.browser.page(stage.url("runs/shrinks?n=150"), width=1440, height=900)
     await expect(page.locator(".event-row.list-row").first).to_be_visible()
-    assert await asked(page, SEEN_WHOLE)
+    await until(lambda: asked(page, SEEN_WHOLE))
     for height in (880, 860, 840, 820):
         await page.set_viewport_size({"width": 1440, "height": height})
         assert await asked(page, SEEN_WHOLE), height
@@ -209,7 +207,7 @@ async def test_a_long_run_has_elements_for_what_is_seen(stage: Stage) -> None:
 async def test_what_is_still_being_read_is_not_said_to_run(stage: Stage) -> None:
     events = long_run("read", 250)
     await put(stage.connection.log, "read", events)
-    page = await stage.browser.page("about:blank")
+    page = await stage.browser.page(stage.url("nowhere"))
     go_on = anyio.Event()
 
     async def hold(route: Route) -> None:
@@ -218,7 +216,7 @@ async def test_what_is_still_being_read_is_not_said_to_run(stage: Stage) -> None
         await route.continue_()
 
     await page.route("**/index?*", hold)
-    await page.goto(stage.url("runs/read"))
+    await go(page, stage.url("runs/read"))
     await expect(page.locator(".run-title")).to_contain_text("reading…")
     await expect(page.locator(".event-row.list-row").first).to_be_visible()
     assert await page.locator(".run-title .status, .run-title .verbs").count() == 0
@@ -226,7 +224,7 @@ async def test_what_is_still_being_read_is_not_said_to_run(stage: Stage) -> None
     await expect(page.locator(".run-title .status")).to_contain_text("completed")
 
 
-async def test_twelve_tabs_share_a_stream_and_all_receive(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_tabs_share_a_stream_and_all_receive(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     open_streams: set[int] = set()
     closing = anyio.Condition()
 
@@ -243,7 +241,7 @@ async def test_twelve_tabs_share_a_stream_and_all_receive(stage: Stage, monkeypa
 
     monkeypatch.setattr(module, "Live", Noted)
     await stage.start("shared", {**LOOP, "breakpoints": ["c"]}, end=False)
-    first = await stage.browser.page(stage.url("runs/shared"))
+    first = await stage.browser.page(stage.url("runs/shared"), alone=True)
     async with anyio.create_task_group() as tasks:
         for _ in range(TABS - 1):
             tasks.start_soon(stage.browser.tab, first.context, stage.url("runs/shared"))

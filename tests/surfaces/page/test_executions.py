@@ -1,24 +1,22 @@
 """Many of the same: a fan-out as one row with its table, executions of a node, child runs; in a real browser."""
 
 import re
+from typing import Any
 
 from playwright.async_api import Locator, Page, expect
 
 from callboard.bus.effects import Failure
 from callboard.bus.events import EffectCall, EffectResult, Parent, RunEnd, TimerFired, TimerSet
+from tests.support.browser import go
 from tests.support.event_logs import Log
 from tests.support.page_stage import FAILED, Stage, asked, fan_out, put
-from tests.support.page_stage import browser as browser  # the fixtures
-from tests.support.page_stage import deployment as deployment
-from tests.support.page_stage import furnish as furnish
-from tests.support.page_stage import stage as stage
 
 ITEMS = 60
 FAN_MIN = 20
 ELEMENTS_MAX = 600
 
 
-async def shown(stage: Stage, log: Log, query: str = "", **size: int) -> Page:
+async def shown(stage: Stage, log: Log, query: str = "", **size: Any) -> Page:
     await put(stage.connection.log, log.run, log.events)
     page = await stage.browser.page(stage.url(f"runs/{log.run}{query}"), **size)
     await expect(page.locator(".where")).to_contain_text(f"of {len(log.events)}")
@@ -101,7 +99,7 @@ async def test_tries_of_an_item_are_one_item(stage: Stage) -> None:
     await expect(first.locator(".c5")).to_have_text(f"ValueError: no body in {item}")
     # A try that is selected elsewhere has its own row, and its item is marked.
     last = max(event.n for event in log.events if event.path == f"task[{item}]/score")
-    await page.goto(stage.url(f"runs/tried?at={last}"))
+    await go(page, stage.url(f"runs/tried?at={last}"))
     await expect(lines.nth(2)).to_contain_text(f"{item}, try 2")
     await expect(table.locator(".list-row[aria-selected=true] .c0")).to_have_text(str(item))
 
@@ -127,7 +125,7 @@ async def test_a_fan_out_is_as_it_was_at_an_event_and_few_siblings_are_rows(stag
     await expect(page.locator(".waterfall .list").first).to_have_attribute(
         "aria-rowcount", str(2 + 2 * (FAN_MIN - 1) - 1)
     )
-    await page.goto(stage.url(f"runs/fan-3?n={at(log, 'score[30]') + 1}"))
+    await go(page, stage.url(f"runs/fan-3?n={at(log, 'score[30]') + 1}"))
     await expect(lines.nth(2)).to_contain_text("31 × Score, 1 failed, 1 running")
 
 
@@ -167,7 +165,7 @@ async def test_the_inspector_leads_from_one_execution_of_a_node_to_the_others(st
     await inspector.locator(".executions .list").press("j")
     await expect(inspector.locator(".inspector-head")).to_contain_text("a#2")
     # A turn of the model belongs to an execution; a node that was executed once has no others.
-    await page.goto(stage.url(f"runs/loops-1?at={call}"))
+    await go(page, stage.url(f"runs/loops-1?at={call}"))
     await expect(inspector.locator(".picker")).to_contain_text("execution 1 of 2")
     await page.locator(".gnode[data-id=c] .hit").click()
     await expect(inspector.locator(".inspector-head")).to_contain_text("c#1")
@@ -220,7 +218,7 @@ async def test_child_runs_are_folded_into_the_row_of_their_parent(stage: Stage) 
     await expect(row("tree")).to_have_attribute("aria-expanded", "false")
     await expect(row("tree-child-0")).to_have_count(0)
     # A filtered list shows each run in its own place, and below its parent if they are asked for.
-    await page.goto(stage.url("runs?q=tree-"))
+    await go(page, stage.url("runs?q=tree-"))
     await expect(rows).to_have_count(len(family) - 1)
     await row("tree-child-0").get_by_role("button", name="Show 1 child run").click()
     await expect(rows).to_have_count(len(family))
@@ -234,7 +232,7 @@ async def test_child_runs_are_folded_into_the_row_of_their_parent(stage: Stage) 
     await expect(below).to_have_count(0)
 
     # A child run that starts now comes below its parent.
-    await page.goto(stage.url("runs"))
+    await go(page, stage.url("runs"))
     await expect(page.locator(".live .live")).to_be_visible()
     late = Log("tree-late", "family")
     late.accepted(parent=Parent("tree", "a#1.1!child.9", 1))

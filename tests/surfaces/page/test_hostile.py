@@ -10,12 +10,9 @@ from urllib.parse import quote
 import pytest
 from playwright.async_api import Page, Route, expect
 
-from tests.support.browser import Opened
+from tests.support.browser import Reused, go
 from tests.support.event_logs import everything
 from tests.support.page_stage import ASKING, EVIL, LOOP, WITH_INPUTS, Furnish, Stage, asked, furnished, put
-from tests.support.page_stage import browser as browser  # the fixtures
-from tests.support.page_stage import deployment as deployment
-from tests.support.page_stage import stage as stage
 from tests.support.patience import until
 
 LINK = "javascript:window.hacked=1"
@@ -36,7 +33,7 @@ PATHS = frozenset({"path", "paths"})
 
 
 @asynccontextmanager
-async def hostile(browser: Opened, home: Path) -> AsyncGenerator[Stage]:
+async def hostile(browser: Reused, home: Path) -> AsyncGenerator[Stage]:
     """A stage on which everything has a hostile name, and says hostile things."""
     async with furnished(browser, home, prices=PRICES) as stage:
         words = {"name": EVIL, "instruction": EVIL}
@@ -97,9 +94,9 @@ async def worsen(route: Route) -> None:
 
 @asynccontextmanager
 async def worsened(stage: Stage, path: str) -> AsyncGenerator[Page]:
-    page = await stage.browser.page("about:blank")
+    page = await stage.browser.page(stage.url("nowhere"))
     await page.route("**/api/acme/**", worsen)
-    await page.goto(stage.url(path))
+    await go(page, stage.url(path))
     yield page
     await page.unroute_all(behavior="ignoreErrors")
 
@@ -148,7 +145,9 @@ LOOKED = """async (bad) => {
         const {type} = view.run.rows[n - 1]
         if (types.has(type)) continue
         types.add(type)
-        for (const tab of ['input', 'output', 'error', 'raw']) {
+        // Whatever an event is of, all of it is shown in the same way.
+        for (const tab of ['input', 'output', 'error', ...(types.size === 1 ? ['raw'] : [])]) {
+            view.inspector.filled = 0
             view.look({n, tab})
             await settled()
             if (window.hacked || document.querySelector(bad)) found.push([n, tab])
@@ -175,7 +174,7 @@ async def test_what_is_recorded_is_a_text_as_the_server_tells_it(stage: Stage) -
     _, found = await asked(page, LOOKED, BAD)
     assert found == []
     await harmless(page)
-    await page.goto(stage.url("inbox"))
+    await go(page, stage.url("inbox"))
     await harmless(page)
 
 

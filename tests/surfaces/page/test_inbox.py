@@ -13,13 +13,9 @@ import httpx2
 from playwright.async_api import Route, expect
 
 from callboard.bus.events import HumanAsked
-from tests.support.browser import NODE
+from tests.support.browser import NODE, go
 from tests.support.event_logs import Log
 from tests.support.page_stage import ASKING, LOOP, WITH_INPUTS, Stage, asked, held, put
-from tests.support.page_stage import browser as browser  # the fixtures
-from tests.support.page_stage import deployment as deployment
-from tests.support.page_stage import furnish as furnish
-from tests.support.page_stage import stage as stage
 from tests.support.places import ROOT
 from tests.support.workflows import document as workflow
 
@@ -290,7 +286,7 @@ async def test_what_is_started_twice_begins_once(stage: Stage) -> None:
 async def test_an_answer_has_a_comment_and_a_name_and_is_listed_afterwards(stage: Stage) -> None:
     await ask(stage, "commented", '@elicit(select, "Release it?", "yes", "no")')
     page = await stage.browser.page(stage.url("inbox?run=commented"), width=390, height=844)
-    await page.goto(stage.url("inbox"))
+    await go(page, stage.url("inbox"))
     # On a phone the list leads to the question, and back.
     await expect(page.locator(".question")).to_be_hidden()
     await page.get_by_role("row").filter(has_text="Release it?").click()
@@ -311,7 +307,7 @@ async def test_an_answer_has_a_comment_and_a_name_and_is_listed_afterwards(stage
     assert recorded[0]["event"]["payload"]["response_data"] == {"comment": "The tests have passed."}
     # The name is remembered, and the context leaves out what the form shows.
     await ask(stage, "named", '@elicit(input, "Why?")')
-    await page.goto(stage.url("inbox?run=named&key=1%231.1!ask"))
+    await go(page, stage.url("inbox?run=named&key=1%231.1!ask"))
     await expect(page.get_by_label("Your name")).to_have_value("Ada")
     assert await asked(page, "() => document.documentElement.scrollWidth") == 390
     await stage.kill("named")

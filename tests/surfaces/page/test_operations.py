@@ -11,9 +11,6 @@ from callboard.features.access.account import Account
 from callboard.features.access.credentials import Credentials
 from callboard.features.access.keyring import Keyring
 from tests.support.page_stage import Furnish, Stage, furnished
-from tests.support.page_stage import browser as browser  # the fixtures
-from tests.support.page_stage import deployment as deployment
-from tests.support.page_stage import stage as stage
 from tests.support.workflows import document as workflow
 
 PRICES = {"scripted": {"input": 2, "output": 10}}

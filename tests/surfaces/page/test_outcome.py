@@ -7,10 +7,6 @@ from callboard.bus.effects import Failure
 from callboard.bus.events import ChildEnd, ChildStart, EffectCall, EffectResult, HumanAsked, RunEnd, RunFailed
 from tests.support.event_logs import Log
 from tests.support.page_stage import ASKING, LOOP, Stage, put
-from tests.support.page_stage import browser as browser  # the fixtures
-from tests.support.page_stage import deployment as deployment
-from tests.support.page_stage import furnish as furnish
-from tests.support.page_stage import stage as stage
 
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 """A picture."""

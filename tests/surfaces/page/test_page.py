@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, Literal, get_args
+from typing import Any
 from urllib.parse import quote
 
 import anyio
@@ -16,11 +16,10 @@ import pytest
 from playwright.async_api import Page, Request, Route, expect
 
 from callboard.bus.effects import Usage
-from callboard.bus.events import ModelCall, ModelResult, NodeOutcome, Outline, OutlineNode, decode_event
+from callboard.bus.events import ModelCall, ModelResult, Outline, OutlineNode, decode_event
 from callboard.bus.subjects import RunRef
 from callboard.projections.projection import fold
 from callboard.projections.run.run_result import Results
-from callboard.projections.run.status import RunStatus
 from callboard.projections.trace.text_renderings import step_rows
 from callboard.projections.trace.trace import TraceFold
 from callboard.projections.trace.tree import Node
@@ -28,27 +27,22 @@ from callboard.surfaces.http.address import listening, url_of
 from callboard.surfaces.http.http_server import serve_app
 from callboard.surfaces.page import shell
 from tests.maintenance.remedies import remedies
-from tests.support.browser import Opened, axe
+from tests.support.browser import Opened, go
 from tests.support.event_logs import Log
 from tests.support.http_application import PATIENCE_S, application, served
 from tests.support.page_stage import (
     ASKING,
     EVIL,
-    FAILED,
     LOOP,
     TENANT,
     WITH_INPUTS,
     Furnish,
     Stage,
     asked,
-    fan_out,
     furnished,
     held,
     put,
 )
-from tests.support.page_stage import browser as browser  # the fixtures
-from tests.support.page_stage import deployment as deployment
-from tests.support.page_stage import stage as stage
 from tests.support.patience import until
 from tests.support.places import TESTS
 from tests.support.workflows import document as workflow
@@ -85,7 +79,7 @@ def test_the_shell_is_small_and_names_no_other_place() -> None:
 
 
 async def test_what_begins_before_the_stream_does_is_seen(stage: Stage) -> None:
-    page = await stage.browser.page("about:blank")
+    page = await stage.browser.page("about:blank", alone=True)
     await page.add_init_script("delete globalThis.SharedWorker")
     let_go = await held(page, "**/live?*")
     for path in ("", "runs"):
@@ -97,7 +91,7 @@ async def test_what_begins_before_the_stream_does_is_seen(stage: Stage) -> None:
 
 
 async def test_nothing_but_the_page_itself_is_asked_for(stage: Stage) -> None:
-    page = await stage.browser.page("about:blank")
+    page = await stage.browser.page("about:blank", alone=True)
     hosts: set[str] = set()
 
     def note(request: Request) -> None:
@@ -113,7 +107,7 @@ async def test_nothing_but_the_page_itself_is_asked_for(stage: Stage) -> None:
 
 
 async def test_a_store_that_fills_up_is_told_on_the_front(stage: Stage) -> None:
-    page = await stage.browser.page("about:blank")
+    page = await stage.browser.page(stage.url("nowhere"))
 
     async def fuller(route: Route) -> None:
         found = await (await route.fetch()).json()
@@ -122,7 +116,7 @@ async def test_a_store_that_fills_up_is_told_on_the_front(stage: Stage) -> None:
 
     await page.route("**/workers", fuller)
     await stage.start("stored")
-    await page.goto(stage.url())
+    await go(page, stage.url())
     await expect(page.locator(".home .failure")).to_contain_text("The store is 78 % full.")
 
 
@@ -279,8 +273,11 @@ async def test_saw_is_the_conversation_that_the_model_was_sent(stage: Stage) -> 
     page = await stage.browser.page(stage.url("runs/seen"))
     await page.locator(".inspector").get_by_role("button", name="Text", exact=True).click()
     for call in calls:
-        await page.goto(stage.url(f"runs/seen?n={call['n']}"))
-        await expect(page.get_by_text("exactly what the model was sent")).to_be_visible()
+        await go(page, stage.url(f"runs/seen?n={call['n']}"))
+        await expect(page.locator(".inspector-head")).to_contain_text(f"n={call['n']}")
+        await expect(page.locator(".inspector-body:not([aria-busy])")).to_contain_text(
+            "exactly what the model was sent"
+        )
         seen = (await stage.client.get(f"/runs/seen/seen/{quote(call['key'], safe='')}")).json()
         parts = [part["text"] for one in seen["messages"] for part in one["message"]["parts"]]
         shown = await page.locator(".turn .part").all_text_contents()
@@ -294,27 +291,9 @@ async def test_what_to_do_stands_behind_the_code_of_an_error(stage: Stage) -> No
     await expect(page.locator(".failure p")).not_to_be_empty()
     script = {"turns": {"a": [{"error": {"code": "refused"}}], "c": [{"text": "closed"}]}, "routes": {"a": ["c"]}}
     await stage.start("remedied", {**LOOP, "script": script})
-    await page.goto(stage.url("runs/remedied?tab=error"))
+    await go(page, stage.url("runs/remedied?tab=error"))
     told = page.locator(".inspector .wrong .remedy").first
     await expect(told).to_have_text(f"What to do: {remedies()['model.refused']}")
-
-
-async def test_nothing_recorded_is_executed(stage: Stage) -> None:
-    hostile = f"hostile-{EVIL}"[:60]
-    await stage.start(hostile)
-    page = await stage.browser.page(stage.url("runs"))
-    await page.get_by_role("link", name=hostile, exact=True).click()
-    await expect(page.get_by_role("heading", level=1, name=hostile)).to_be_visible()
-    for tab in ("Input", "Output", "Error", "Raw"):
-        for n in range(1, 12):
-            await asked(page, "n => document.querySelector('cb-run').choose(n)", n)
-        await page.get_by_role("tab", name=tab).click()
-        await expect(page.get_by_role("tab", name=tab)).to_have_attribute("aria-selected", "true")
-        await expect(page.locator(".inspector-body")).not_to_have_attribute("aria-busy", "true")
-    assert await asked(page, "() => [window.hacked, document.querySelectorAll('img[src=x], main script').length]") == [
-        None,
-        0,
-    ]
 
 
 async def test_reload_restores_what_was_looked_at(stage: Stage) -> None:
@@ -356,7 +335,7 @@ async def test_what_goes_on_is_told_in_place(stage: Stage) -> None:
     await page.keyboard.press(".")
     await expect(page.get_by_role("tab", name="Input")).to_be_focused()
 
-    await page.goto(stage.url())
+    await go(page, stage.url())
     row = page.locator(".card").filter(has_text="Latest runs").get_by_role("link", name="stands")
     await row.focus()
     await stage.start("comes-in")
@@ -390,39 +369,6 @@ async def test_back_restores_what_was_looked_at(stage: Stage) -> None:
     await expect(page.get_by_label("Find runs")).to_have_value("back-and")
     await expect(page.get_by_label("Status", exact=True)).to_have_value("failed")
     await expect(page.get_by_label("Since")).to_have_value("86400")
-
-
-async def test_on_a_phone_nothing_is_wider_than_it(stage: Stage) -> None:
-    name = f"narrow-{EVIL}"[:60]
-    await stage.start(name)
-    await stage.client.post("/definitions", json={"name": "narrow", "source": WITH_INPUTS})
-    await stage.start("narrow-asks", {"definition": {"source": ASKING}}, end=False)
-    run = f"runs/{quote(name, safe='')}"
-    shown = {
-        "": "main > *",
-        "runs": ".run-row .glyph",
-        **{f"{run}?pane={pane}": ".run-title .status" for pane in ("outcome", "graph", "spans", "events", "inspector")},
-        f"{run}/diff/narrow-asks": ".sides",
-        "inbox": ".inbox-row",
-        "definitions": "td",
-        "definitions/narrow": ".gnode",
-        "start/narrow": ".field",
-        "workers": "table, .nothing",
-        "inbox?show=closed": "table, .nothing",
-        "schedules": "table, .nothing",
-        "costs": ".chart, .nothing",
-        "keys": "h2",
-    }
-    page = await stage.browser.page("about:blank", width=390, height=844)
-    for path, seen in shown.items():
-        await page.set_viewport_size({"width": 390, "height": 844})
-        await page.goto(stage.url(path))
-        await expect(page.locator(seen).first).to_be_visible()
-        assert await asked(page, "() => document.documentElement.scrollWidth") == 390, path
-        # Nor is it on what is a little wider than a phone.
-        await page.set_viewport_size({"width": 760, "height": 844})
-        assert await asked(page, "() => document.documentElement.scrollWidth") == 760, path
-    await stage.kill("narrow-asks")
 
 
 # -- the stream --------------------------------------------------------------------------------------------------------
@@ -485,18 +431,30 @@ async def test_a_server_that_was_gone_leaves_no_gap_and_no_duplicate(stage: Stag
     start = {**LOOP, "breakpoints": ["b"]}
     await stage.start("gone", start, end=False)
     async with standing(stage) as url:
-        page = await stage.browser.page(f"{url}/t/acme/runs/gone")
-        await expect(page.locator(".run-title .status")).to_contain_text("paused")
-        await expect(page.locator(".live .live")).to_be_visible()
-    await expect(page.locator(".live .away")).to_be_visible()
+        run = await stage.browser.page(f"{url}/t/acme/runs/gone")
+        runs = await stage.browser.tab(run.context, f"{url}/t/acme/runs")
+        await expect(run.locator(".run-title .status")).to_contain_text("paused")
+        await expect(runs.get_by_role("row").filter(has_text="gone")).to_contain_text("paused")
+        for page in (run, runs):
+            await expect(page.locator(".live .live")).to_be_visible()
+            await asked(page, "() => { window.loaded = 'once' }")
+    for page in (run, runs):
+        await expect(page.locator(".live .away")).to_be_visible()
     await stage.client.post("/runs/gone/resume", json={})
+    await stage.start("born-meanwhile")
     await stage.client.get("/runs/gone/result", params={"wait_s": PATIENCE_S})
     async with standing(stage, httpx2.URL(url).port or 0):
-        await expect(page.locator(".run-title .status")).to_contain_text("failed")
+        await expect(run.locator(".run-title .status")).to_contain_text("failed")
+        for name in ("gone", "born-meanwhile"):
+            await expect(runs.get_by_role("row").filter(has_text=name)).to_contain_text("failed")
+            await expect(runs.get_by_role("row").filter(has_text=name)).to_have_count(1)
         whole = (await stage.client.get("/runs/gone/events", params={"limit": 1_000})).json()["events"]
-        rows = await asked(page, "() => document.querySelector('cb-run').run.rows.map((row) => row.sequence)")
+        rows = await asked(run, "() => document.querySelector('cb-run').run.rows.map((row) => row.sequence)")
         assert rows == [one["sequence"] for one in whole]
-        await page.context.close()
+        for page in (run, runs):
+            assert await asked(page, "() => window.loaded") == "once"
+        await stage.browser.close_pages()
+        await stage.browser.leave()
 
 
 JOINED = """async ([url, topic, sequences]) => {
@@ -574,7 +532,7 @@ async def test_a_run_that_asks_leads_to_its_question(stage: Stage) -> None:
     await expect(page.get_by_role("heading", name="asks-then: which carrier takes it?")).to_be_visible()
     await page.get_by_text("South").click()
     await page.get_by_role("button", name="Answer").click()
-    await page.goto(stage.url("runs/asks-then"))
+    await go(page, stage.url("runs/asks-then"))
     await expect(page.locator(".run-title .status")).to_contain_text("completed")
     await expect(page.get_by_role("link", name="Answer…")).to_have_count(0)
     await stage.kill("asks-first")
@@ -623,7 +581,7 @@ async def test_two_runs_stand_beside_each_other(stage: Stage) -> None:
     heads = "() => [...document.querySelectorAll('.told h2')].map((one) => one.textContent)"
     assert (await asked(page, heads))[-1] == "measures"
     assert "path" not in await asked(page, heads)
-    await page.goto(stage.url("runs/left/diff/short"))
+    await go(page, stage.url("runs/left/diff/short"))
     await expect(page.get_by_role("row", name="continues with b c")).to_be_visible()
     await expect(page.get_by_role("row", name="because more enough")).to_be_visible()
     assert (await asked(page, heads))[0] == "First difference: after a"
@@ -649,8 +607,8 @@ async def test_words_that_differ_are_marked_within_texts(stage: Stage) -> None:
 
 
 PAUSED = """(times) => {
-    const paused = document.querySelector('cb-run').run.rows.filter((row) => row.type === 'run.paused')
-    return paused.length === times
+    const paused = document.querySelector('cb-run')?.run.rows.filter((row) => row.type === 'run.paused')
+    return paused?.length === times
 }"""
 
 
@@ -741,7 +699,7 @@ async def test_a_run_is_forked_where_one_looks_and_the_fork_is_told_whole(stage:
     await asked(page, "() => document.querySelector('cb-run').choose(1)")
     await page.get_by_role("tab", name="Raw").click()
     await expect(page.locator(".inspector-body")).to_contain_text("forked_from")
-    await page.goto(stage.url(f"runs/parts/diff/{fork}"))
+    await go(page, stage.url(f"runs/parts/diff/{fork}"))
     await expect(page.get_by_text(f"They have events 2 to {told} in common")).to_be_visible()
     await expect(page.get_by_text("what the models saw")).to_be_visible()
 
@@ -830,14 +788,6 @@ async def test_what_a_run_was_given_is_edited_in_a_fork(stage: Stage) -> None:
     assert calls == [{"page": 2}]
 
 
-GONE_TO = """(url) => {
-    const link = document.createElement('a')
-    link.href = url
-    document.body.append(link)
-    link.click()
-}"""
-
-
 async def test_whoever_goes_from_one_run_to_another_sees_the_events_of_that(stage: Stage) -> None:
     for run, node in (("one", "a"), ("other", "b")):
         made = Log(run, "alike").started(Outline([OutlineNode(node)]))
@@ -847,16 +797,16 @@ async def test_whoever_goes_from_one_run_to_another_sees_the_events_of_that(stag
     page = await stage.browser.page(stage.url("runs/one"))
     rows = page.locator(".event-row.list-row .path")
     await expect(rows.get_by_text("a", exact=True).first).to_be_visible()
-    await asked(page, GONE_TO, stage.url("runs/other"))
+    await go(page, stage.url("runs/other"))
     await expect(rows.get_by_text("b", exact=True).first).to_be_visible()
     await expect(rows.get_by_text("a", exact=True)).to_have_count(0)
 
 
 async def test_what_takes_long_keeps_nothing_else_from_being_shown(stage: Stage) -> None:
     await stage.start("slowly")
-    page = await stage.browser.page("about:blank")
+    page = await stage.browser.page(stage.url("nowhere"))
     go_on = await held(page, "**/slowly/graph?*")
-    await page.goto(stage.url("runs/slowly"))
+    await go(page, stage.url("runs/slowly"))
     await expect(page.locator(".event-row.list-row").first).to_be_visible()
     await expect(page.locator(".graph-frame svg")).to_have_count(0)
     go_on.set()
@@ -1006,7 +956,7 @@ async def test_views_are_saved_each_as_a_link(stage: Stage) -> None:
     await page.get_by_role("button", name="Save this view").click()
     await page.get_by_label("Name").fill(EVIL)
     await page.get_by_role("button", name="Save", exact=True).click()
-    await page.goto(stage.url("runs"))
+    await go(page, stage.url("runs"))
     await page.get_by_text("Views", exact=True).last.click()
     await page.get_by_role("link", name=EVIL).click()
     await expect(page.get_by_label("Find runs")).to_have_value("nobody")
@@ -1014,123 +964,3 @@ async def test_views_are_saved_each_as_a_link(stage: Stage) -> None:
     await page.get_by_text("Views", exact=True).last.click()
     await page.get_by_role("button", name="Forget").click()
     await expect(page.get_by_role("link", name=EVIL)).to_have_count(0)
-
-
-# -- for everybody -----------------------------------------------------------------------------------------------------
-
-
-BARRED = """async (rules) => {
-    const found = await axe.run(document, rules ? {runOnly: {type: 'rule', values: rules}} : {})
-    return found.violations.flatMap((one) => one.nodes.map((node) =>
-        `${one.id} ${node.target.join(' ')}: ${node.failureSummary.split('\\n')[1] ?? ''}`.trim()))
-}"""
-
-
-SCHEMES: dict[Literal["light", "dark"], list[str] | None] = {"light": None, "dark": ["color-contrast"]}
-"""With the rules of axe that are checked in each; None: all."""
-
-SIZES = {"phone": (390, 844), "tablet": (820, 1180), "desktop": (1440, 900)}
-"""The last one is that in which axe looks."""
-
-WIDER = """() => new Promise((done) => requestAnimationFrame(() =>
-    done(document.documentElement.scrollWidth > document.documentElement.clientWidth)))"""
-
-
-async def test_nobody_is_barred_from_any_view_light_or_dark(stage: Stage) -> None:
-    source = axe()
-    await stage.start("seen-by-all")
-    await stage.start("beside-it", {**LOOP, "input": {"who": f"{EVIL} and others"}})
-    await stage.client.post("/definitions", json={"name": "for-all", "source": WITH_INPUTS})
-    await stage.start("asks-all", {"definition": {"source": ASKING}}, end=False)
-    fans = fan_out("fans-out", 1_000)
-    await put(stage.connection.log, fans.run, fans.events)
-    failed = next(event.n for event in fans.events if event.path == f"score[{FAILED[1]}]")
-    ready = {
-        "": ".list, .nothing, h1",
-        "runs": ".run-row .glyph",
-        "runs/seen-by-all": ".gnode .glyph",
-        "runs/seen-by-all?n=3": ".outcome .code",
-        f"runs/fans-out?at={failed}&pane=spans": ".executions .list-row",
-        "runs/asks-all": ".outcome .asking",
-        "runs/seen-by-all?tab=error&n=1": ".inspector-body > *",
-        "runs/seen-by-all/diff/beside-it": "ins",
-        "inbox": ".inbox-row",
-        "definitions": "td",
-        "definitions/for-all": ".gnode",
-        "start/for-all": "fieldset, .field",
-        "workers": "table, .list-row, .nothing",
-        "inbox?show=closed": "table, .nothing",
-        "schedules": "table, .nothing",
-        "costs": ".chart, .nothing",
-        "keys": "h2",
-    }
-    barred: list[str] = []
-    # Without motion nothing is on its way from one colour to another.
-    page = await stage.browser.page("about:blank", width=1440, height=900, reduced_motion="reduce")
-    for path, shown in ready.items():
-        name = re.sub(r"\W+", "-", path) or "home"
-        await page.goto(stage.url(path))
-        await expect(page.locator(shown).first).to_be_visible()
-        await asked(page, f"() => {{ {source}; window.axe ??= axe }}")
-        for scheme, rules in SCHEMES.items():
-            await page.emulate_media(color_scheme=scheme)
-            barred += [f"{name}, {scheme}: {one}" for one in await asked(page, BARRED, rules)]
-            for size, (width, height) in SIZES.items():
-                await page.set_viewport_size({"width": width, "height": height})
-                if await asked(page, WIDER):
-                    barred.append(f"{name} is wider than a {size}")
-                await stage.browser.picture(page, f"{name}-{size}-{scheme}")
-    assert barred == [], "\n".join(barred)
-
-
-SEEN_IN_GREY = """() => {
-    const straight = (part) => part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4
-    const light = (colour) => {
-        const [r, g, b] = colour.match(/[\\d.]+/g).map((one) => straight(one / 255))
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b
-    }
-    const contrast = (a, b) => (Math.max(light(a), light(b)) + 0.05) / (Math.min(light(a), light(b)) + 0.05)
-    const behind = (one) => {
-        const colour = getComputedStyle(one).backgroundColor
-        return /, 0\\)$/.test(colour) && one.parentElement ? behind(one.parentElement) : colour
-    }
-    const chips = [...document.querySelectorAll('main .status')].filter((one) => one.checkVisibility()).map((one) => {
-        const glyph = one.querySelector('.glyph'), shape = glyph.textContent
-        return [shape, one.textContent.replace(shape, ''), contrast(getComputedStyle(glyph).color, behind(one))]
-    })
-    const looks = '.running, .ok, .failed, .waiting, .paused, .cancelled, .plain'
-    const nodes = [...document.querySelectorAll(`.gnode:is(${looks})`)].map((one) => {
-        const glyph = one.querySelector('.glyph'), word = one.querySelector('.hit').getAttribute('aria-label')
-        const [drawn, ground] = [glyph, one.querySelector('.badge')].map((each) => getComputedStyle(each).fill)
-        return [glyph.textContent, word.split(': ').pop(), contrast(drawn, ground)]
-    })
-    return [...chips, ...nodes]
-}"""
-"""Of every status that is seen: its shape, its word, and by how much its shape is lighter or darker than its ground."""
-
-SHAPE_CONTRAST_MIN = 3
-
-
-async def test_without_colours_every_status_has_a_shape_and_a_word(stage: Stage) -> None:
-    await stage.start("grey")
-    await stage.start("grey-pauses", {**LOOP, "breakpoints": ["a"]}, end=False)
-    await stage.start("grey-asks", {"definition": {"source": ASKING}}, end=False)
-    page = await stage.browser.page(stage.url("runs?q=grey"))
-    await expect(page.locator(".run-row .status.waiting, .run-row .status.paused")).to_have_count(2)
-    known = [*get_args(RunStatus), *get_args(NodeOutcome)]
-    looks = await asked(page, "async (all) => all.map((await import('/static/lib/status.js')).look)", known)
-    assert all(glyph not in ("", "·") and word for _, glyph, word in looks)
-    shapes = {(glyph, kind) for kind, glyph, _ in looks if kind != "plain"}
-    assert len({glyph for glyph, _ in shapes}) == len(shapes)
-    seen = await page.context.new_cdp_session(page)
-    await seen.send("Emulation.setEmulatedVisionDeficiency", {"type": "achromatopsia"})
-    for path in ("", "runs?q=grey", "runs/grey", "runs/grey-pauses", "runs/grey-asks", "runs/grey/diff/grey-pauses"):
-        await page.goto(stage.url(path))
-        await expect(page.locator("main .status").first).to_be_visible()
-        for scheme in ("light", "dark"):
-            await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-            found = await asked(page, SEEN_IN_GREY)
-            assert found
-            for shape, word, contrast in found:
-                told = (path, scheme, shape, word, contrast)
-                assert all((shape, word.strip(), contrast >= SHAPE_CONTRAST_MIN)), told

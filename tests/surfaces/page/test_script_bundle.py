@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import Route
 
 from callboard.surfaces.page.shell import SCRIPT, WORKER, bundle_modules, static_files
-from tests.support.browser import Opened, opened
+from tests.support.browser import Opened
 
 MODULES = {
     name: file.plain.decode()
@@ -78,12 +78,7 @@ def test_the_script_has_no_comments_that_take_whole_lines() -> None:
     assert not [line for line in lines if line.startswith(("//", "*")) or (line[:3] == "/**" and line[-2:] == "*/")]
 
 
-async def test_each_runs_once_when_it_is_first_imported() -> None:
-    async for browser in opened():
-        assert await _told(browser) == ["sums", "lib/sums.js", "first", 4, "sum", 14]
-
-
-async def _told(browser: Opened) -> object:
+async def test_each_runs_once_when_it_is_first_imported(browser: Opened) -> None:
     page = await browser.page("about:blank")
     document = '<script type="module" src="/static/joined.js"></script>'
 
@@ -96,4 +91,5 @@ async def _told(browser: Opened) -> object:
     await page.route("http://localhost/**", answer)
     await page.goto("http://localhost/")
     handle = await page.wait_for_function("() => window.told")
-    return await handle.json_value()
+    assert await handle.json_value() == ["sums", "lib/sums.js", "first", 4, "sum", 14]
+    await browser.close_pages()

@@ -6,12 +6,9 @@ import re
 from playwright.async_api import expect
 
 from callboard.bus.events import ModelCall, Outline, OutlineNode
+from tests.support.browser import go
 from tests.support.event_logs import Log
 from tests.support.page_stage import LOOP, Stage, asked, put
-from tests.support.page_stage import browser as browser  # the fixtures
-from tests.support.page_stage import deployment as deployment
-from tests.support.page_stage import furnish as furnish
-from tests.support.page_stage import stage as stage
 
 LONG = 9_007_199_254_740_993
 """The least integer that a number of JavaScript does not hold."""
@@ -38,7 +35,7 @@ async def test_a_click_selects_and_only_the_scrubber_travels(stage: Stage) -> No
     await expect(page.locator(".inspector-head")).to_contain_text(f"n={calls[0]}")
 
     # At an event the run has nothing that came later: the turn that is selected has no result there.
-    await page.goto(stage.url(f"runs/selected?n={calls[0]}&at={calls[0]}&tab=output"))
+    await go(page, stage.url(f"runs/selected?n={calls[0]}&at={calls[0]}&tab=output"))
     await expect(page.locator(".where")).to_contain_text(f"event {calls[0]} of")
     await expect(page.locator(".inspector-body")).to_contain_text("The model is answering.")
     await expect(page.locator(".inspector-head .status")).to_contain_text("running")

@@ -8,12 +8,9 @@ import pytest
 from playwright.async_api import Page, Route, expect
 
 from callboard.service.files.templates import example_start, examples
+from tests.support.browser import go
 from tests.support.http_application import PATIENCE_S
 from tests.support.page_stage import LOOP, Stage
-from tests.support.page_stage import browser as browser  # the fixtures
-from tests.support.page_stage import deployment as deployment
-from tests.support.page_stage import furnish as furnish
-from tests.support.page_stage import stage as stage
 from tests.support.places import ROOT
 from tests.support.workflows import document as workflow
 
@@ -22,13 +19,13 @@ NOTES = ROOT / "languages" / "playbook" / "templates" / "minimal" / "notes.md"
 
 async def without_runs(stage: Stage, path: str = "", **size: Any) -> Page:
     """Open a page for which the server has no runs yet."""
-    page = await stage.browser.page("about:blank", **size)
+    page = await stage.browser.page(stage.url("nowhere"), **size)
 
     async def none(route: Route) -> None:
         await route.fulfill(json={"runs": [], "more": False, "sequence": 1})
 
     await page.route("**/runs?*", none)
-    await page.goto(stage.url(path))
+    await go(page, stage.url(path))
     return page
 
 
@@ -127,7 +124,7 @@ async def test_a_run_and_the_name_of_its_definition_lead_to_each_other(stage: St
     await page.get_by_role("link", name="named", exact=True).click()
     await expect(page.get_by_role("heading", name="named", level=1)).to_be_visible()
     # The same start once more names the registered definition again.
-    await page.goto(stage.url("start?like=named"))
+    await go(page, stage.url("start?like=named"))
     await expect(page.get_by_placeholder("name of a registered definition")).to_have_value("greeting")
     await expect(page.get_by_placeholder("the text of a definition")).to_have_value("")
 

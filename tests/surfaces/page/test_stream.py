@@ -3,24 +3,18 @@
 import json
 import subprocess
 from collections.abc import Sequence
-from contextlib import ExitStack
 from typing import Any
 
 import anyio
 import httpx2
-from anyio import to_thread
 from playwright.async_api import Route, expect
 
 from callboard.bus.events import Event, Outline, OutlineNode
 from callboard.bus.subjects import RunRef
 from callboard.surfaces.http.live import TOPICS_MAX
-from tests.support.browser import NODE
+from tests.support.browser import NODE, go
 from tests.support.event_logs import Log
-from tests.support.page_stage import LOOP, TENANT, Killed, Stage, asked, put
-from tests.support.page_stage import browser as browser  # the fixtures
-from tests.support.page_stage import deployment as deployment
-from tests.support.page_stage import furnish as furnish
-from tests.support.page_stage import stage as stage
+from tests.support.page_stage import LOOP, TENANT, Stage, asked, put
 from tests.support.patience import until
 from tests.support.places import ROOT
 
@@ -242,7 +236,7 @@ def test_questions_are_counted_once_however_many_tabs_there_are() -> None:
 async def test_what_comes_between_what_was_read_and_what_is_told_is_read(stage: Stage) -> None:
     await stage.start("between", {**LOOP, "breakpoints": ["b"]}, end=False)
     *_, before = await stage.start("meanwhile")
-    page = await stage.browser.page("about:blank")
+    page = await stage.browser.page("about:blank", alone=True)
     let_go, asked_for = anyio.Event(), list[str]()
 
     async def hold(route: Route) -> None:
@@ -344,7 +338,7 @@ async def test_an_event_that_cannot_be_read_is_told_once_and_all_others_are_show
         return await put(log, "gapped", following, acknowledged.seq)
 
     sequence = await leave(await put(log, "gapped", first), [then])
-    page = await stage.browser.page("about:blank")
+    page = await stage.browser.page(stage.url("nowhere"))
     asked_for: list[str] = []
 
     async def few(route: Route) -> None:
@@ -353,7 +347,7 @@ async def test_an_event_that_cannot_be_read_is_told_once_and_all_others_are_show
         await route.continue_(url=str(httpx2.URL(route.request.url).copy_merge_params({"limit": "2"})))
 
     await page.route("**/gapped/index?*", few)
-    await page.goto(stage.url("runs/gapped"))
+    await go(page, stage.url("runs/gapped"))
     missing = page.locator("cb-run > [role=status] .failure")
     await expect(missing).to_contain_text(f"Event {lost.n} cannot be read")
     await expect(page.locator(".live .live")).to_be_visible()
@@ -387,7 +381,7 @@ window.ResizeObserver = class extends ResizeObserver {
 
 async def test_nothing_is_kept_of_a_run_that_one_has_left(stage: Stage) -> None:
     await stage.start("left-behind")
-    page = await stage.browser.page("about:blank")
+    page = await stage.browser.page("about:blank", alone=True)
     await page.add_init_script(KEPT)
     await page.goto(stage.url("definitions"))
     await expect(page.get_by_role("heading", name="Definitions")).to_be_visible()
@@ -403,38 +397,3 @@ async def test_nothing_is_kept_of_a_run_that_one_has_left(stage: Stage) -> None:
     await expect(page.get_by_role("heading", name="Definitions")).to_be_visible()
     assert await asked(page, "() => window.kept.size") == before
     await page.mouse.up()
-
-
-async def test_a_server_that_is_killed_and_comes_again_is_gone_on_with(stage: Stage) -> None:
-    await stage.start("survives", {**LOOP, "breakpoints": ["b"]}, end=False)
-    with ExitStack() as stack:
-        server = Killed(stage, stack)
-        await to_thread.run_sync(server.begin)
-        run = await stage.browser.page(f"{server.url}runs/survives")
-        runs = await stage.browser.tab(run.context, f"{server.url}runs")
-        row = runs.get_by_role("row").filter(has_text="survives")
-        await expect(run.locator(".run-title .status")).to_contain_text("paused")
-        await expect(row).to_contain_text("paused")
-        for page in (run, runs):
-            await expect(page.locator(".live .live")).to_be_visible()
-            await asked(page, "() => { window.loaded = 'once' }")
-
-        await to_thread.run_sync(server.kill)
-        for page in (run, runs):
-            await expect(page.locator(".top .live[role=status]")).to_contain_text("connecting")
-        await stage.client.post("/runs/survives/resume", json={})
-        await stage.start("born-meanwhile")
-        await stage.client.get("/runs/survives/result", params={"wait_s": PATIENCE_S})
-
-        await to_thread.run_sync(server.begin)
-        await expect(run.locator(".run-title .status")).to_contain_text("failed")
-        for name in ("survives", "born-meanwhile"):
-            await expect(runs.get_by_role("row").filter(has_text=name)).to_contain_text("failed")
-            await expect(runs.get_by_role("row").filter(has_text=name)).to_have_count(1)
-        whole = (await stage.client.get("/runs/survives/events", params={"limit": 1_000})).json()["events"]
-        taken = await asked(run, "() => document.querySelector('cb-run').run.rows.map((row) => row.sequence)")
-        assert taken == [one["sequence"] for one in whole]
-        for page in (run, runs):
-            await expect(page.locator(".live .away")).to_have_count(0)
-            assert await asked(page, "() => window.loaded") == "once"
-        await stage.browser.close_pages()

@@ -25,9 +25,6 @@ from tests.support.cli_stage import Place
 from tests.support.event_logs import Log
 from tests.support.http_application import PATIENCE_S
 from tests.support.page_stage import TENANT, Furnish, Killed, Stage, furnished, put
-from tests.support.page_stage import browser as browser  # the fixtures
-from tests.support.page_stage import deployment as deployment
-from tests.support.page_stage import stage as stage
 from tests.support.patience import until
 from tests.support.workflows import document as workflow
 from tests.support.workflows import scripted_skill

@@ -2,11 +2,8 @@
 
 from playwright.async_api import Route, expect
 
+from tests.support.browser import go
 from tests.support.page_stage import ASKING, LOOP, Stage, asked, held
-from tests.support.page_stage import browser as browser  # the fixtures
-from tests.support.page_stage import deployment as deployment
-from tests.support.page_stage import furnish as furnish
-from tests.support.page_stage import stage as stage
 
 
 async def test_whoever_has_gone_on_is_not_brought_back(stage: Stage) -> None:
@@ -21,9 +18,9 @@ async def test_whoever_has_gone_on_is_not_brought_back(stage: Stage) -> None:
 
 
 async def test_that_there_is_nothing_is_said_once_it_is_known(stage: Stage) -> None:
-    page = await stage.browser.page("about:blank")
+    page = await stage.browser.page(stage.url("nowhere"))
     let_go = await held(page, "**/api/acme/runs?*")
-    await page.goto(stage.url("runs?q=nobody"))
+    await go(page, stage.url("runs?q=nobody"))
     await expect(page.locator(".live .live")).to_be_visible()
     await asked(page, "() => document.querySelector('cb-runs').drawn()")
     assert await page.locator(".nothing").count() == 0
@@ -34,7 +31,7 @@ async def test_that_there_is_nothing_is_said_once_it_is_known(stage: Stage) -> N
 async def test_what_is_counted_is_no_list_and_waits_for_the_view(stage: Stage) -> None:
     await stage.start("counted")
     await stage.start("counted-asks", {"definition": {"source": ASKING}}, end=False)
-    page = await stage.browser.page("about:blank")
+    page = await stage.browser.page("about:blank", alone=True)
     # What a worker asks that tabs share is not told of here.
     await page.add_init_script("delete globalThis.SharedWorker")
     told: list[str] = []
@@ -74,7 +71,7 @@ async def test_what_is_entered_is_what_was_typed(stage: Stage) -> None:
 async def test_one_goes_through_it_by_keys_alone(stage: Stage) -> None:
     await stage.start("walked-1")
     await stage.start("walked-2")
-    page = await stage.browser.page(stage.url("runs/walked-1"))
+    page = await stage.browser.page(stage.url("runs/walked-1"), alone=True)
     where = "() => document.activeElement.id || document.activeElement.localName"
     # A page that is new may not be the one that has the focus.
     await page.bring_to_front()
@@ -147,9 +144,7 @@ async def test_what_could_not_be_shown_is_asked_for_once_the_server_is_back(stag
     views = {"runs": ".run-row .status", "runs/back-again": ".run-title .status", "definitions": "h2", "inbox": "h2"}
     for path, seen in views.items():
         gone = True
-        await asked(
-            page, "(url) => { const a = document.querySelector('.logo'); a.href = url; a.click() }", stage.url(path)
-        )
+        await go(page, stage.url(path))
         await expect(page.locator("main .failure").first).to_be_visible()
         gone = False
         # The stream, which all tabs share, tells that it is there again.
@@ -182,7 +177,7 @@ async def test_theme_time_zone_and_tab_title_follow_what_is_chosen_and_what_happ
 
 
 async def test_a_new_question_is_announced_to_somebody_who_looks_elsewhere(stage: Stage) -> None:
-    page = await stage.browser.page("about:blank")
+    page = await stage.browser.page("about:blank", alone=True)
     await page.add_init_script("""
         globalThis.shown = []
         globalThis.Notification = class {
