@@ -101,7 +101,7 @@ class LiveArea:
     def _render(self, line: Line) -> str:
         if not self._has_colours:
             return "".join(text for text, _look in line)
-        return render_text("".join(style(text, **look) for text, look in line))
+        return render_text("".join(style(text, **look) for text, look in line if text))
 
 
 class _PrintedAbove:
