@@ -59,6 +59,7 @@ async def deployment(place: Place, **settings: Any) -> AsyncGenerator[Deployment
         given = {
             "nats_url": url,
             "nats_nkey_seed": seed,
+            "partitions": 2,
             "allow_scripts": True,
             "tools_allow_python": ["none"],
             "tools_allow_mcp_commands": ["none"],

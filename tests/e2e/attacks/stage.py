@@ -100,7 +100,7 @@ def attacker(status: int = 404, location: str = "") -> Generator[Attacker]:
 @asynccontextmanager
 async def deployment(folder: Path, env: Mapping[str, str], **settings: Any) -> AsyncGenerator[Connection]:
     """A worker with its own server, for the length of the block."""
-    given = {"data_dir": folder / "data", "sync": "1s", "allow_scripts": True, **settings}
+    given = {"data_dir": folder / "data", "partitions": 2, "allow_scripts": True, **settings}
     config = load(given, env={}, cwd=folder)
     async with open_connection(config) as connection, open_worker(connection, env):
         yield connection

@@ -130,6 +130,11 @@ async def perform(home: Path) -> None:
             await until(connection.client, run, ev.RunParked.type, ev.RunEnd.type)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def shared_servers() -> None:
+    """Share no server: each store has its own, because it is damaged."""
+
+
 @pytest.fixture(scope="module")
 def damaged_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store in which each run of `DAMAGED` has a damaged event, and `LARGE` a damaged value."""

@@ -43,7 +43,7 @@ async def one_effect(stage: Stage) -> End:
 
 
 async def test_large_values_travel_beside_their_events() -> None:
-    large = "x" * (50 * MIB)
+    large = "x" * (8 * MIB)
 
     async def play(stage: Stage) -> End:
         came = await stage.root.call("x", "http", {})

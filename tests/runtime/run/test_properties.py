@@ -167,7 +167,7 @@ crashes = st.lists(st.tuples(st.integers(2, 60), st.sampled_from(["before", "aft
 faults = st.lists(st.sampled_from(["none", "none", "refused", "stored_but_unknown", "lost", "late"]), max_size=40)
 
 fast = settings(
-    max_examples=100,
+    max_examples=60,
     derandomize=True,
     deadline=None,
     database=None,

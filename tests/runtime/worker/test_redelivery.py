@@ -36,7 +36,7 @@ LINKS = 3
 
 @asynccontextmanager
 async def opened(home: Path) -> AsyncGenerator[Connection]:
-    config = load({"data_dir": home, "sync": "100ms", "park_linger_s": 0.0}, env={}, cwd=home)
+    config = load({"data_dir": home, "partitions": 2, "park_linger_s": 0.0}, env={}, cwd=home)
     async with open_connection(config, "test") as connection:
         yield connection
 
