@@ -88,9 +88,6 @@ async def crashing_everywhere(
 
     Before one or after the one before it: the log is the same, so each boundary is died at in one of the two ways.
     """
-    log = CrashingLog()
-    value, _events = await played(made(log), flow, **names)
-    check(value)
     appended: list[str] = []
 
     def counted(entry: Entry) -> CrashPoint:
@@ -99,7 +96,8 @@ async def crashing_everywhere(
 
     log = CrashingLog()
     log.crash = counted
-    await played(made(log), flow, **names)
+    value, _events = await played(made(log), flow, **names)
+    check(value)
     for n in select([*itertools.pairwise([*appended, ""])]):
         log = CrashingLog()
         log.crash = _once(n, "after") if n % 2 == 0 or n == len(appended) else _once(n + 1, "before")

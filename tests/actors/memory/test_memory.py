@@ -35,10 +35,10 @@ from callboard.actors.memory.store import (
     read,
 )
 from callboard.bus.nats.connection import open_nats_connection
-from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.bus.subjects import RunRef
 from tests.support.event_logs import T0
 from tests.support.graphs import check_deaths, graph, node, webhook
+from tests.support.lane_server import AccountServer
 from tests.support.memory_access import Asking, always
 
 # -- the stores --------------------------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ async def in_memory(_folder: Path) -> AsyncGenerator[tuple[Store, Store]]:
 @asynccontextmanager
 async def on_jetstream(folder: Path) -> AsyncGenerator[tuple[Store, Store]]:
     async with (
-        EmbeddedServer(folder) as server,
+        AccountServer(folder) as server,
         open_nats_connection(server.url, name="a") as one,
         open_nats_connection(server.url, name="b") as other,
     ):
@@ -138,7 +138,7 @@ async def test_what_is_too_large_is_refused_and_what_is_remembered_bounded() -> 
 
 
 async def test_a_store_that_cannot_be_reached_is_a_failure_that_may_pass(tmp_path: Path) -> None:
-    async with EmbeddedServer(tmp_path) as server, open_nats_connection(server.url, name="w") as nc:
+    async with AccountServer(tmp_path) as server, open_nats_connection(server.url, name="w") as nc:
         store = KeyValueStore(nc, "CB_MEMORY", 1)
         await nc.close()
         with pytest.raises(EffectFailed) as caught:

@@ -109,25 +109,26 @@ async def test_an_endpoint_is_a_provider_of_its_own_name(api: API) -> None:
     assert "near[:<model>]" in message
 
 
-@pytest.mark.parametrize("name", ["openai", "gemini"])
-def test_a_missing_sdk_is_an_error_that_says_what_to_install(name: str) -> None:
+def test_a_missing_sdk_is_an_error_that_says_what_to_install() -> None:
     """In a process of its own, where no SDK but Anthropic's can be found."""
     code = f"""
 import sys
 sys.modules["openai"] = sys.modules["google.genai"] = None
 from callboard.actors.models.catalog import PROVIDERS, open_model
 from callboard.actors.models.model import ModelFailed
-print(PROVIDERS["{name}"].lacks())
-try:
-    open_model("{name}", env={ENV!r})
-except ModelFailed as failed:
-    print(failed)
+for name in ("openai", "gemini"):
+    print(PROVIDERS[name].lacks())
+    try:
+        open_model(name, env={ENV!r})
+    except ModelFailed as failed:
+        print(failed)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    lacking, failure = done.stdout.splitlines()
-    assert lacking == f"callboard[{name}]"
-    assert failure.startswith("model.not_installed: ")
-    assert f"pip install 'callboard[{name}]'" in failure
+    lines = done.stdout.splitlines()
+    for name, lacking, failure in (("openai", *lines[:2]), ("gemini", *lines[2:])):
+        assert lacking == f"callboard[{name}]"
+        assert failure.startswith("model.not_installed: ")
+        assert f"pip install 'callboard[{name}]'" in failure
 
 
 def test_what_is_installed_is_not_lacking() -> None:

@@ -1,13 +1,9 @@
 """NATS tools, answered by a real subscriber on a real server."""
 
 import json
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
-import anyio
 import nats
 import pytest
 from nats.aio.client import Client
@@ -19,33 +15,16 @@ from callboard.actors.tools.nats import open_nats
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus.effects import Failure, NatsTools, ToolSpec
 
-SERVER = Path(sys.executable).parent / "nats-server"
 CONTEXT = ToolCallContext(run="r1", path="a/b", idempotency_key="key-1")
 
 Reply = Callable[[dict[str, Any]], bytes | None]
 
 
-@asynccontextmanager
-async def connection(folder: Path) -> AsyncGenerator[Client]:
-    """A connection to a server of its own."""
-    command = [str(SERVER), "-a", "127.0.0.1", "-p", "-1", "--ports_file_dir", str(folder)]
-    process = await anyio.open_process(command, stdout=None, stderr=None)
-    try:
-        with anyio.fail_after(30):
-            while not (ports := _ports(folder)):  # noqa: ASYNC110 - the file comes from another process
-                await anyio.sleep(0.01)
-        client = await nats.connect(json.loads(ports)["nats"][0])
-        try:
-            yield client
-        finally:
-            await client.close()
-    finally:
-        process.terminate()
-        await process.aclose()
-
-
-def _ports(folder: Path) -> str:
-    return "".join(path.read_text() for path in folder.glob("*.ports"))
+@pytest.fixture
+async def client(nats_url: str) -> AsyncGenerator[Client]:
+    client = await nats.connect(nats_url)
+    yield client
+    await client.close()
 
 
 def lent(client: Client) -> ToolEnvironment:
@@ -76,12 +55,11 @@ async def failure(client: Client, asked: NatsTools, input: Any = None) -> Failur
     return caught.value.failure
 
 
-async def test_a_service_is_told_the_call_and_its_output_comes_back(tmp_path: Path) -> None:
-    async with connection(tmp_path) as client:
-        await serve(client, "tools.desk", lambda asked: json.dumps({"output": {"asked": asked}}).encode())
-        async with open_nats(source(), lent(client)) as transport:
-            assert [spec.name for spec in transport.specs] == ["ring"]
-            output = await transport.call("ring", {"times": 2}, CONTEXT)
+async def test_a_service_is_told_the_call_and_its_output_comes_back(client: Client) -> None:
+    await serve(client, "tools.desk", lambda asked: json.dumps({"output": {"asked": asked}}).encode())
+    async with open_nats(source(), lent(client)) as transport:
+        assert [spec.name for spec in transport.specs] == ["ring"]
+        output = await transport.call("ring", {"times": 2}, CONTEXT)
     assert output == {
         "asked": {"tool": "ring", "input": {"times": 2}, "run": "r1", "path": "a/b", "idempotency_key": "key-1"}
     }
@@ -97,39 +75,34 @@ async def test_a_service_is_told_the_call_and_its_output_comes_back(tmp_path: Pa
         (b'{"error": "no"}', Failure("tool.failed", "no")),
     ],
 )
-async def test_an_error_of_the_service_is_a_failure(tmp_path: Path, reply: bytes, expected: Failure) -> None:
-    async with connection(tmp_path) as client:
-        await serve(client, "tools.desk", lambda _asked: reply)
-        assert await failure(client, source()) == expected
+async def test_an_error_of_the_service_is_a_failure(client: Client, reply: bytes, expected: Failure) -> None:
+    await serve(client, "tools.desk", lambda _asked: reply)
+    assert await failure(client, source()) == expected
 
 
 @pytest.mark.parametrize("reply", [b"", b"what?", b"\xff", b"[1]", b'{"result": 1}', b'{"error": {"code": "x"}}'])
-async def test_any_other_reply_is_bad_output_and_not_quoted(tmp_path: Path, reply: bytes) -> None:
-    async with connection(tmp_path) as client:
-        await serve(client, "tools.desk", lambda _asked: reply)
-        found = await failure(client, source())
+async def test_any_other_reply_is_bad_output_and_not_quoted(client: Client, reply: bytes) -> None:
+    await serve(client, "tools.desk", lambda _asked: reply)
+    found = await failure(client, source())
     assert found.code == "tool.bad_output"
     assert 'expected {"output": …}' in found.message
     assert not any(word in found.message for word in ("what?", "result", "[1]", "\ufffd"))
 
 
-async def test_a_subject_without_a_service_is_unavailable(tmp_path: Path) -> None:
-    async with connection(tmp_path) as client:
-        found = await failure(client, source("tools.nobody"))
+async def test_a_subject_without_a_service_is_unavailable(client: Client) -> None:
+    found = await failure(client, source("tools.nobody"))
     assert (found.code, found.retryable) == ("tool.unavailable", True)
     assert "no service answers tool ring on subject tools.nobody" in found.message
 
 
-async def test_a_service_that_does_not_reply_times_out(tmp_path: Path) -> None:
-    async with connection(tmp_path) as client:
-        await serve(client, "tools.desk", lambda _asked: None)
-        found = await failure(client, source(timeout_s=0.2))
+async def test_a_service_that_does_not_reply_times_out(client: Client) -> None:
+    await serve(client, "tools.desk", lambda _asked: None)
+    found = await failure(client, source(timeout_s=0.2))
     assert (found.code, found.details) == ("tool.timeout", {"timeout_s": 0.2})
 
 
-async def test_input_beyond_one_message_is_invalid(tmp_path: Path) -> None:
-    async with connection(tmp_path) as client:
-        found = await failure(client, source(), {"text": "x" * client.max_payload})
+async def test_input_beyond_one_message_is_invalid(client: Client) -> None:
+    found = await failure(client, source(), {"text": "x" * client.max_payload})
     assert found.code == "tool.invalid_input"
 
 
