@@ -89,7 +89,7 @@ test: setup
 # A worker that dies after every event of a run: `make test` performs a selection for long runs (tests/support/sweeps.py).
 sweep: setup
 	EVERY_CRASH=1 $(BIN)/python -m pytest -q --lanes 6 --reruns 1 -rR \
-		$$(grep -rlE --include='test_*.py' 'crash_everywhere|check_deaths|die_everywhere|crashing_everywhere|import .*deaths|support.sweeps' tests)
+		$$(grep -rlE --include='test_*.py' 'crash_everywhere|check_deaths|die_everywhere|crashing_everywhere|import .*deaths|support.sweeps|^@given' tests)
 
 # Validators and generators of others, which the tests of the published schemas use: from npm, and for Python into an
 # environment of their own.

@@ -269,7 +269,8 @@ def test_a_review_of_langchain_is_an_approval(scenario: Scenario, mode: str, ans
         scenario.answer("perhaps")
     scenario.answer(answer)
     assert scenario.result.output == ([decision] if mode == "batched" else decision)
-    scenario.crash_everywhere()
+    if answer == "approve":
+        scenario.crash_everywhere()
 
 
 def test_a_reviewed_call_is_edited(scenario: Scenario) -> None:
