@@ -2,9 +2,6 @@
 
 import re
 import socket
-import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +11,7 @@ from callboard.runtime.settings.config import Config
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.main import COMMANDS
 from callboard.surfaces.cli.show import FORMATS
+from tests.support.cli_stage import forgotten_modules
 from tests.support.doc_pages import FILES, Block, Ports, Shell, blocks, missing, steps
 from tests.support.places import ROOT
 
@@ -51,7 +49,10 @@ NOT_PERFORMED = {
 }
 """Commands in ``sh`` blocks, and why nobody performs them here."""
 
-HOSTS = {"localhost", "127.0.0.1", "spec.sweny.ai", "mwl.dev", "cel.dev", "example.com", "nats"}
+OWN_SERVERS = (README, ROOT / "docs" / "guide" / "operations.md", ROOT / "docs" / "reference" / "log.md")
+"""Pages that are about the server that a command starts, and its files."""
+
+HOSTS = {"localhost", "127.0.0.1", "spec.sweny.ai", "mwl.dev", "cel.dev", "example.com", "nats", "docs.astral.sh"}
 """The only hosts that pages name in addresses."""
 
 
@@ -78,21 +79,12 @@ def _quoted(cells: list[str]) -> list[str]:
 # -- what pages show is performed --------------------------------------------------------------------------------------
 
 
-@contextmanager
-def forgotten_modules(folder: Path) -> Generator[None]:
-    """Remove the modules of a folder from this process after the block."""
-    try:
-        yield
-    finally:
-        for name, module in list(sys.modules.items()):
-            if (getattr(module, "__file__", None) or "").startswith(str(folder)):
-                del sys.modules[name]
-
-
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if any(block.language == "console" for block in _blocks(page))], ids=_name
 )
-def test_a_page_is_performed(page: Path, tmp_path: Path) -> None:
+def test_a_page_is_performed(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if page in OWN_SERVERS:
+        request.getfixturevalue("own_servers")
     # A command in this process that takes FILE.py imports it under its name, for which another page may have a file.
     with forgotten_modules(tmp_path), Shell(tmp_path, INSTEAD) as shell:
         if page != README:
@@ -135,7 +127,7 @@ def test_what_contributors_are_told_to_make_can_be_made() -> None:
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     told = set(re.findall(r"make (\w+)", " ".join(_quoted([CONTRIBUTING.read_text(encoding="utf-8")]))))
     assert told <= targets
-    assert targets - told == {"demo", "clean"}
+    assert targets - told == {"clean"}
 
 
 def test_files_that_contributors_are_told_of_are_there() -> None:

@@ -2,11 +2,12 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from callboard.bus.nats.server.data_directory import running_url
 from callboard.surfaces.cli.main import cli
 from callboard.surfaces.cli.output import render_text
 from tests.support.forks import callboard, programs
+from tests.support.lane_server import held
 
 INPUT = '{"service": "checkout"}'
 
@@ -87,6 +89,17 @@ def shown_url(data_dir: Path) -> str | None:
     return without_secrets(url) if url is not None else None
 
 
+@contextmanager
+def forgotten_modules(folder: Path) -> Generator[None]:
+    """Remove the modules of a folder from this process after the block."""
+    try:
+        yield
+    finally:
+        for name, module in list(sys.modules.items()):
+            if (getattr(module, "__file__", None) or "").startswith(str(folder)):
+                del sys.modules[name]
+
+
 @dataclass(frozen=True)
 class Place:
     """A directory with definitions, from which commands are called."""
@@ -123,26 +136,47 @@ class Place:
 
     def call(self, *args: str) -> subprocess.CompletedProcess[str]:
         """Run a command as a process of its own, to its end."""
-        return subprocess.run(
-            callboard(*args), cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=110, check=False
-        )
+        with self.joined(args):
+            return self._perform(callboard(*args), self.env)
 
     def shell(self, command: str) -> subprocess.CompletedProcess[str]:
         """Run what was printed in a shell, in which `callboard` is found."""
         path = os.pathsep.join([programs(), str(Path(sys.executable).parent), self.env.get("PATH", os.defpath)])
-        env = {**self.env, "PATH": path}
+        with self.joined(()):
+            return self._perform(["bash", "-c", command], {**self.env, "PATH": path})
+
+    def _perform(self, command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["bash", "-c", command], cwd=self.folder, env=env, capture_output=True, text=True, timeout=110, check=False
+            command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=110, check=False
         )
+
+    def joined(self, args: Sequence[str]) -> AbstractContextManager[None]:
+        """Keep the account of a command's store open, so that its process joins it instead of starting a server."""
+        name = args[args.index("--data-dir") + 1] if "--data-dir" in args else ".callboard"
+        store = self.folder / name
+        return nullcontext() if name == "temp" or "--nats" in args or store.is_file() else held(store)
+
+    def typed(self, command: str) -> Result:
+        """Run a printed command in this process; ``< FILE`` at its end is what stands on its stdin."""
+        program, *words = shlex.split(command)
+        assert Path(program).name == "callboard", command
+        said = (self.folder / words[-1]).read_text(encoding="utf-8") if "<" in words else None
+        path = os.pathsep.join([programs(), self.env.get("PATH", os.defpath)])
+        with forgotten_modules(self.folder):
+            return self.here(*words[: words.index("<") if "<" in words else None], env={"PATH": path}, said=said)
 
     @contextmanager
     def process(self, *args: str, env: dict[str, str] | None = None) -> Generator[subprocess.Popen[str]]:
         """A command as a process of its own, with ``env`` set besides; killed at the end if it still runs."""
         command = callboard(*args)
         surroundings = {"PYTHONFAULTHANDLER": "1", **self.env, **(env or {})}
-        with subprocess.Popen(
-            command, cwd=self.folder, env=surroundings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as process:
+        pipe = subprocess.PIPE
+        with (
+            self.joined(args),
+            subprocess.Popen(
+                command, cwd=self.folder, env=surroundings, stdout=pipe, stderr=pipe, text=True
+            ) as process,
+        ):
             try:
                 yield process
             except BaseException:
@@ -185,8 +219,8 @@ class Place:
         before = Path.cwd()
         os.chdir(self.folder)
         try:
-            unset = {name: None for name in os.environ if name not in self.env}
-            surroundings = {**unset, **self.env, **(env or {})}
+            ours = self.env
+            surroundings = {**dict.fromkeys(os.environ), **ours, **(env or {})}
             return CliRunner().invoke(cli, list(args), input=said, env=surroundings, catch_exceptions=False)
         finally:
             os.chdir(before)

@@ -20,10 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from callboard.surfaces.cli.main import cli
 from tests.support.forks import programs
+from tests.support.lane_server import held
 from tests.support.places import ROOT
 from tests.support.ports import free_ports
 
@@ -33,8 +34,12 @@ PERFORMED_S = 60
 _BLOCK = re.compile(r"^(`{3,})(\w*)\n(.*?)^\1", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"# file: (\S+)\n")
 _EXIT = re.compile(r"# exit (\d+)$")
-_SHELL = re.compile(r"[|><;$*`]|^\w+=")
-"""What only a shell understands; a command without it is performed in this process."""
+_WORDS = r"""(?:'[^']*'|"[^"$`]*"|[^'"|><&;$*`])*"""
+_HERE = re.compile(
+    rf"(?:(?P<before>(?:echo|printf) {_WORDS}) \| )?(?P<env>(?:(?!PYTHONPATH)[A-Z_]+=(?:'[^']*'|[^\s'$]*) )*)"
+    rf"callboard (?P<args>{_WORDS})(?:< (?P<stdin>\S+)|> (?P<stdout>\S+)|\| (?P<after>[^$]+))?"
+)
+"""A command that is performed in this process, with what a shell does before and after it."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +127,10 @@ class Shell:
     def __post_init__(self) -> None:
         self._standing: list[tuple[Step, subprocess.Popen[str]]] = []
         self._ports = Ports()
+        self._server = held(self.folder / ".callboard")
 
     def __enter__(self) -> "Shell":
+        self._server.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -132,15 +139,17 @@ class Shell:
             process.communicate(timeout=PERFORMED_S)
             if error is None and step.command.startswith("callboard "):
                 assert process.returncode == 0, step.command
+        self._server.__exit__(kind, error, tb)
 
     @property
     def env(self) -> dict[str, str]:
-        """An environment in which nothing is configured but one worker, and our programs are found first."""
+        """The environment of a shell in which our virtual environment is active and nothing else is configured."""
         ours = ("CALLBOARD_", "ANTHROPIC_", "OTEL_")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         path = os.pathsep.join([programs(), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-        small = {"CALLBOARD_WORKERS": "1", "CALLBOARD_HTTP_LISTEN": "off"}
-        return {**kept, **small, "PATH": path, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "100"}
+        small = {"CALLBOARD_WORKERS": "1", "CALLBOARD_HTTP_LISTEN": "off", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        ours = {"PATH": path, "PYTHONPATH": str(ROOT), "VIRTUAL_ENV": sys.prefix}
+        return {**kept, **small, **ours, "NO_COLOR": "1", "COLUMNS": "100"}
 
     def write(self, block: Block) -> None:
         """Write a block to the file that it names."""
@@ -174,12 +183,27 @@ class Shell:
         assert missing(step.expected, output) is None, f"$ {started.command}\nsays in the end:\n{output}"
 
     def _performed(self, command: str) -> tuple[int, str]:
-        if command.startswith("callboard ") and not _SHELL.search(re.sub(r"'[^']*'", "", command)):
-            return self._performed_here(shlex.split(command)[1:])
+        if not (here := _HERE.fullmatch(command)):
+            return self._bash(command)
+        given = self._bash(here["before"])[1] if here["before"] else ""
+        if here["stdin"]:
+            given = (self.folder / here["stdin"]).read_text(encoding="utf-8")
+        env = dict(word.split("=", 1) for word in shlex.split(here["env"]))
+        result = self._here(shlex.split(here["args"]), env, given)
+        if here["after"]:
+            code, output = self._bash(here["after"], result.stdout)
+            return code, result.stderr + output
+        if here["stdout"]:
+            (self.folder / here["stdout"]).write_text(result.stdout, encoding="utf-8")
+            return result.exit_code, result.stderr
+        return result.exit_code, result.output
+
+    def _bash(self, command: str, given: str = "") -> tuple[int, str]:
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=self.folder,
             env=self.env,
+            input=given,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -188,16 +212,14 @@ class Shell:
         )
         return done.returncode, done.stdout
 
-    def _performed_here(self, args: list[str]) -> tuple[int, str]:
+    def _here(self, args: list[str], more: dict[str, str], given: str) -> Result:
         before = Path.cwd()
         os.chdir(self.folder)
         try:
-            env = self.env
-            unset = {name: None for name in os.environ if name not in env}
-            result = CliRunner().invoke(cli, args, env={**unset, **env}, prog_name="callboard", catch_exceptions=False)
+            env = {**dict.fromkeys(os.environ), **self.env, **more}
+            return CliRunner().invoke(cli, args, input=given, env=env, prog_name="callboard", catch_exceptions=False)
         finally:
             os.chdir(before)
-        return result.exit_code, result.output
 
     def _stand(self, step: Step, command: str) -> None:
         """Start a program and read what it says until it has said what is expected."""

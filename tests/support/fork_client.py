@@ -26,11 +26,19 @@ def main() -> None:
         else:
             early.append(number)
 
+    closed = []
+    for stream in range(3):
+        try:
+            os.fstat(stream)
+        except OSError:
+            # What is opened next takes its place: the lowest that is free.
+            os.open(os.devnull, os.O_RDWR)
+            closed.append(stream)
     for number in PASSED_ON:
         signal.signal(number, pass_on)
     line = socket.socket(socket.AF_UNIX)
     line.connect(sys.argv[1])
-    wanted = {"program": sys.argv[2:], "folder": os.getcwd(), "environ": dict(os.environ)}
+    wanted = {"program": sys.argv[2:], "folder": os.getcwd(), "environ": dict(os.environ), "closed": closed}
     body = marshal.dumps(wanted)
     streams = b"".join(stream.to_bytes(4, sys.byteorder) for stream in range(3))
     line.sendmsg([len(body).to_bytes(4, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])

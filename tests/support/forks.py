@@ -20,6 +20,7 @@ import pkgutil
 import runpy
 import select
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -57,6 +58,8 @@ BEFORE_FORK = (
     "anyio._core._subprocesses",
     "callboard.actors.tools.python",
     "callboard.actors.tools.python_host",
+    "callboard.client",
+    "callboard.embedded",
     "callboard.runtime.worker.bootstrap",
     "callboard.service.files.run_files",
     "callboard.service.files.validation",
@@ -65,6 +68,7 @@ BEFORE_FORK = (
     "jsonschema",
     "mcp.client.stdio",
     "mcp.server.mcpserver",
+    "pytest",
     "tests.support.worker_process",
 )
 """What programs import when they come to it, besides the modules of the command line."""
@@ -122,9 +126,9 @@ def _place() -> _Place:
 
 def _listen() -> tuple[Path, socket.socket]:
     """Make a folder with the programs, and the socket that they ask."""
-    folder = tempfile.TemporaryDirectory(prefix="callboard-forks-")
-    atexit.register(folder.cleanup)
-    home = Path(folder.name)
+    # No `TemporaryDirectory`: a fork of this process that forgets what is to be done at its end would remove it.
+    home = Path(tempfile.mkdtemp(prefix="callboard-forks-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
     os.environ[SHARED] = str(home)
     address = _place_in(home).address
     listener = socket.socket(socket.AF_UNIX)
@@ -208,8 +212,9 @@ _ended_with: list[int] = []
 def _leave() -> None:
     """End at once: to take apart all that was imported, of which a fork has no copy yet, takes longer than most do."""
     if _ended_with:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
         os._exit(_ended_with[0] & 0xFF)
 
 
@@ -304,8 +309,12 @@ def _be(wanted: dict[str, Any]) -> None:
     os.environ.update(wanted["environ"])
     os.chdir(wanted["folder"])
     sys.stdin = io.TextIOWrapper(open(0, "rb"), encoding="utf-8")  # noqa: SIM115
-    sys.stdout = io.TextIOWrapper(open(1, "wb"), encoding="utf-8", line_buffering=os.isatty(1))  # noqa: SIM115
+    encoding = os.environ.get("PYTHONIOENCODING", "utf-8")
+    sys.stdout = io.TextIOWrapper(open(1, "wb"), encoding=encoding, line_buffering=os.isatty(1))  # noqa: SIM115
     sys.stderr = io.TextIOWrapper(open(2, "wb"), encoding="utf-8", errors="backslashreplace", line_buffering=True)  # noqa: SIM115
+    for stream in wanted["closed"]:
+        os.close(stream)
+        setattr(sys, ("stdin", "stdout", "stderr")[stream], None)
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
     if os.environ.get("PYTHONFAULTHANDLER"):
         faulthandler.enable()

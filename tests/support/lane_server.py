@@ -9,7 +9,9 @@ A test that kills, restarts, fills, damages or configures a server takes `own_se
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import disk_usage
@@ -17,9 +19,10 @@ from time import monotonic, sleep
 from types import TracebackType
 from typing import Self
 
+import anyio
 import pytest
 
-from callboard.bus.nats.server.data_directory import PENDING_BYTES_MAX, Ports
+from callboard.bus.nats.server.data_directory import PENDING_BYTES_MAX, Ports, running_url
 from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.bus.nats.server.memory_staging import MEMORY
 from callboard.bus.nats.server.program import find_server
@@ -58,6 +61,8 @@ class LaneServer:
         self._servers: list[subprocess.Popen[bytes]] = []
         self._unused: list[Account] = []
         self._accounts: dict[Path, Account] = {}
+        self.thread = ThreadPoolExecutor(1)
+        """One thread, which starts the servers: they end with the thread that has started them."""
 
     def account_of(self, folder: Path) -> Account:
         """Return the account of a folder: always the same one."""
@@ -71,6 +76,7 @@ class LaneServer:
         for process in self._servers:
             process.kill()
             process.wait()
+        self.thread.shutdown()
         for folder in self._folders:
             folder.remove()
 
@@ -87,7 +93,8 @@ class LaneServer:
             *("accounts {", *accounts, "}"),
         ]
         (home / "server.conf").write_text("\n".join(config))
-        process = subprocess.Popen(tied([find_server(), "-c", str(home / "server.conf")]))
+        command = tied([find_server(), "-c", str(home / "server.conf")])
+        process = self.thread.submit(subprocess.Popen, command).result()
         self._servers.append(process)
         ends = monotonic() + START_WAIT_S
         while (ports := _ports(home)) is None:
@@ -140,6 +147,25 @@ class AccountServer(EmbeddedServer):
 
     def kill(self) -> None:
         raise RuntimeError("other tests use this server: take the fixture `own_servers`")
+
+
+@contextmanager
+def held(data_dir: Path) -> Generator[None]:
+    """Keep the account of a data directory open for the length of the block, so that other processes join it.
+
+    Nothing happens where it is open already, or where each data directory has a server of its own.
+    """
+    if connection.EmbeddedServer is not AccountServer or running_url(data_dir) is not None:
+        yield
+        return
+    server, lane = AccountServer(data_dir), AccountServer.lane
+    lane.account_of(data_dir.absolute() / "nats")
+    # The thread of a test may have an event loop.
+    lane.thread.submit(anyio.run, server.__aenter__).result()
+    try:
+        yield
+    finally:
+        lane.thread.submit(anyio.run, server.__aexit__, None, None, None).result()
 
 
 @pytest.fixture(scope="session", autouse=True)
