@@ -17,7 +17,7 @@ import pytest
 from callboard.bus.events import HumanAsked
 from callboard.service.client.client import Client
 from callboard.surfaces.cli.asking import DOWN, UP, Choice, Question, match_answer, move_choice, split_keys, to_question
-from tests.support.cli_stage import Place, next_event
+from tests.support.cli_stage import Place
 from tests.support.forks import callboard
 
 PATIENCE_S = 60.0
@@ -105,9 +105,13 @@ class Typist:
 def at_a_terminal(place: Place, *args: str) -> Generator[tuple[Typist, "subprocess.Popen[bytes]"]]:
     ours, theirs = pty.openpty()
     env = {**place.env, "TERM": "xterm", "LINES": "40"}
-    with subprocess.Popen(
-        callboard(*args), cwd=place.folder, env=env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
-    ) as process:
+    command = callboard(*args)
+    with (
+        place.joined(args),
+        subprocess.Popen(
+            command, cwd=place.folder, env=env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        ) as process,
+    ):
         os.close(theirs)
         try:
             yield Typist(ours), process
@@ -162,23 +166,12 @@ def test_what_is_answered_elsewhere_is_not_asked_any_more(place: Place) -> None:
 # -- from a pipe -------------------------------------------------------------------------------------------------------
 
 
-def piped(place: Place, lines: str, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        callboard(*args),
-        cwd=place.folder,
-        env=place.env,
-        input=lines,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-
-
 def test_from_a_pipe_a_line_is_an_answer_and_enter_goes_on(place: Place) -> None:
     said = "up\n2\n nonsense\ntopic=over\n\nno\nlast words\n"
-    done = piped(place, said, *run("--input", INPUT, "--breakpoint", "1", "--summary", "sum.md", "--artifact", "a.md"))
-    assert done.returncode == 0, done.stderr
+    done = place.here(
+        *run("--input", INPUT, "--breakpoint", "1", "--summary", "sum.md", "--artifact", "a.md"), said=said
+    )
+    assert done.exit_code == 0, done.stderr
     assert "'up' is none of the options: left, right, back" in done.stderr
     assert "'nonsense' is not of the form NAME=VALUE" in done.stderr
     assert (place.folder / "a.md").read_text() == "last words"
@@ -205,15 +198,15 @@ def test_where_nobody_is_the_way_to_answer_is_told(place: Place) -> None:
 
 
 def test_missing_inputs_are_refused_all_at_once_where_nobody_can_be_asked(place: Place) -> None:
-    done = piped(place, "", *run("--value", "kind=tall", "--value", "words=many"))
-    assert done.returncode == 1
+    done = place.here(*run("--value", "kind=tall", "--value", "words=many"), said="")
+    assert done.exit_code == 1
     for name in ("topic", "kind", "words", "body"):
         assert f"input.{name}: " in done.stderr
 
 
 def test_an_autonomous_run_asks_nobody(place: Place) -> None:
-    done = piped(
-        place, "", *run("--input", INPUT, "--option", "autonomous=true", "--option", "elicit.1=back", "--json")
+    done = place.here(
+        *run("--input", INPUT, "--option", "autonomous=true", "--option", "elicit.1=back", "--json"), said=""
     )
     told = json.loads(done.stdout)
     assert (told["status"], told["results"]["step_outputs"]) == (
@@ -227,13 +220,12 @@ def test_a_saved_state_is_gone_on_from(place: Place) -> None:
         started = place.told(
             "start", "notes.md", "--script", "script.json", "--input", INPUT, "--option", "elicit.1=left"
         )
-        with place.process("watch", started["run_id"], "--json") as watching:
-            next_event(watching, "human.asked")
+        place.here("watch", started["run_id"], "--until", "human.asked")
         saved = place.told("show", started["run_id"], "--state")
         assert (saved["status"], saved["paused_at_step"]) == ("awaiting_input", 3)
         place.write("state.json", saved)
     options = '{"elicit": {"3": "no", "4": "end"}, "max_tokens": 9}'
-    done = piped(place, "", *run("--state", "state.json", "--options", options, "--json"))
+    done = place.here(*run("--state", "state.json", "--options", options, "--json"), said="")
     told = json.loads(done.stdout)
     assert told["results"]["step_outputs"] == {"1": "left", "2": "Done | it.", "3": "no", "4": "end"}
     assert told["path"] == ["3", "4"]
@@ -246,7 +238,7 @@ def test_files_that_prompts_name_travel_along(place: Place) -> None:
     place.write("file.md", f"# T\n\n{inputs}## STEP 1: A\n\n@prompt(file:p/{{{{kind}}}}.md)\n")
     place.write("say.json", {"turns": {"1": [{"text": "ok"}]}})
     command = ["run", "file.md", "--script", "say.json", "--value", "topic=tides", "--data-dir", "temp", "--stream"]
-    events = [json.loads(line) for line in piped(place, "", *command).stdout.splitlines()]
+    events = [json.loads(line) for line in place.here(*command, said="").stdout.splitlines()]
     assert events[0]["payload"]["start"]["files"] == {"p/short.md": "Short about {{topic}}.\n"}
     [call] = [event for event in events if event["type"] == "model.call"]
     assert call["payload"]["messages"][0]["parts"][-1]["text"] == "Short about tides."
@@ -301,8 +293,7 @@ def test_the_inbox_has_what_is_open_in_every_language(place: Place, monkeypatch:
             ("calls", "tool.call"),
             ("held", "run.paused"),
         ):
-            with place.process("watch", name, "--json") as watching:
-                next_event(watching, kind)
+            place.here("watch", name, "--until", kind)
         items = {item["run"]: item for item in place.told("inbox")}
         said = place.here("inbox").stdout
         only = place.told("inbox", "--kind", "tool")

@@ -70,8 +70,8 @@ def child_of(place: Place, run: str) -> str:
 
 def test_children_are_run_with_what_they_name_and_the_skills_beside_them(place: Place) -> None:
     script = place.write("script.json", SCRIPT)
-    done = place.call("run", family(place, "flows"), "--script", script, "--run-id", "parent", "--json")
-    assert done.returncode == exits.OK, done.stderr
+    done = place.here("run", family(place, "flows"), "--script", script, "--run-id", "parent", "--json")
+    assert done.exit_code == exits.OK, done.stderr
     assert json.loads(done.stdout)["output"] == {"summary": "found"}
     grandchild = child_of(place, child_of(place, "parent"))
     accepted = events_of(place, grandchild)[0]["payload"]

@@ -1,24 +1,30 @@
 """The demonstration: the example runs, and every command that it prints works afterwards."""
 
+import os
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
-from examples.demo import run_command
+import pytest
+
+from examples import demo
 from tests.support.cli_stage import Place
-from tests.support.places import ROOT
+from tests.support.forks import programs
 
 
-def test_the_demonstration_and_what_it_suggests(tmp_path: Path) -> None:
+def test_the_demonstration_and_what_it_suggests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     place = Place(tmp_path)
-    env = {**place.env, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-m", "examples.demo"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "■ completed" in done.stdout
-    looking, _, seeing = done.stdout.partition("See more:\n")[2].partition("\n\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    # The example starts an MCP server with the Python of the virtual environment that is active.
+    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
+    monkeypatch.setenv("PATH", os.pathsep.join([programs(), os.environ["PATH"]]))
+    assert demo.main() == 0
+    said = capsys.readouterr().out
+    assert "■ completed" in said
+    looking, _, seeing = said.partition("See more:\n")[2].partition("\n\n")
     printed = looking.splitlines()
     assert len(printed) == 8
     for line in printed:
@@ -29,6 +35,6 @@ def test_the_demonstration_and_what_it_suggests(tmp_path: Path) -> None:
 
 
 def test_with_a_key_it_is_a_real_model_and_real_tools() -> None:
-    scripted, real = run_command("r", claude=False), run_command("r", claude=True)
+    scripted, real = demo.run_command("r", claude=False), demo.run_command("r", claude=True)
     assert "--model" not in scripted
     assert real[real.index("--model") + 1] == "anthropic"

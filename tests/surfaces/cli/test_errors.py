@@ -1,8 +1,6 @@
 """Errors at the command line: one message or one object, an exit code for each, and no secrets."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -95,10 +93,9 @@ def test_errors_of_the_house_are_known_by_their_base() -> None:
     assert report(CallboardError("x.y", "something"), as_json=False) == exits.FAILED
 
 
-def test_words_that_are_no_command_are_an_error_object_for_machines() -> None:
-    callboard = Path(sys.executable).with_name("callboard")
+def test_words_that_are_no_command_are_an_error_object_for_machines(tmp_path: Path) -> None:
     for words in (["validate", "no-such-file.yaml", "--json"], ["trace", "--json"]):
-        ended = subprocess.run([callboard, *words], capture_output=True, text=True, check=False)
+        ended = Place(tmp_path).call(*words)
         error = json.loads(ended.stdout)["error"]
         assert (ended.returncode, error["code"], error["where"]) == (2, "usage.invalid", f"callboard {words[0]}")
         assert error["remedy"] == f"See `callboard {words[0]} --help`."

@@ -10,7 +10,7 @@ import pytest
 from callboard.languages.flow.authoring import CLAIM, find_differences, same
 from callboard.languages.registry import TITLE_CHARS_MAX, about, parse_definition
 from callboard.surfaces.cli import exits
-from tests.support.cli_stage import Place, next_event
+from tests.support.cli_stage import Place
 from tests.support.conformance import CORPUS, WITH_DATA
 from tests.support.flows import (
     call,
@@ -431,19 +431,18 @@ def test_a_run_says_what_it_asks_and_which_signal_it_awaits(place: Place) -> Non
         file = place.write("titled.json", _titled())
         place.told("start", file, "--run-id", "r1")
         key = "main/ask:call#1.1!ask"
-        with place.process("watch", "r1", "--json") as watched:
-            next_event(watched, "human.asked")
-            lines = place.here("show", "r1").stdout.splitlines()
-            assert lines[2].startswith("definition  titled (flow, ")
-            assert lines[-2].endswith(f"callboard.surfaces.cli.main answer r1 '{key}' RESPONSE") or lines[-2].endswith(
-                f"callboard answer r1 '{key}' RESPONSE"
-            )
-            assert lines[-1] == "    ? All right?  (yes or no)"
-            place.told("answer", "r1", key, "yes")
-            next_event(watched, "signal.awaited")
-            assert place.here("show", "r1").stdout.splitlines()[-1].endswith(" signal r1 'go on'")
-            place.told("signal", "r1", "go on")
-            next_event(watched, "run.end")
+        place.here("watch", "r1", "--until", "human.asked")
+        lines = place.here("show", "r1").stdout.splitlines()
+        assert lines[2].startswith("definition  titled (flow, ")
+        assert lines[-2].endswith(f"callboard.surfaces.cli.main answer r1 '{key}' RESPONSE") or lines[-2].endswith(
+            f"callboard answer r1 '{key}' RESPONSE"
+        )
+        assert lines[-1] == "    ? All right?  (yes or no)"
+        place.told("answer", "r1", key, "yes")
+        place.here("watch", "r1", "--until", "signal.awaited")
+        assert place.here("show", "r1").stdout.splitlines()[-1].endswith(" signal r1 'go on'")
+        place.told("signal", "r1", "go on")
+        place.here("watch", "r1")
         refused = place.here("signal", "r1", "go on")
         assert refused.exit_code == exits.FAILED
         assert "See `callboard show r1`." in refused.stderr

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli_stage import Place, next_event
+from tests.support.cli_stage import Place
 from tests.support.graphs import condition, graph, step, webhook
 
 
@@ -16,28 +16,28 @@ def place(tmp_path: Path) -> Place:
 
 
 def test_node_types_are_listed(place: Place) -> None:
-    listed = place.call("graph", "nodes")
-    assert listed.returncode == 0
+    listed = place.here("graph", "nodes")
+    assert listed.exit_code == 0
     assert "FLOW\n  IF LOOP MERGE FILTER SORT WAIT DELAY (SPLIT)" in listed.stdout
-    told = json.loads(place.call("graph", "nodes", "flow.wait", "--json").stdout)
+    told = json.loads(place.here("graph", "nodes", "flow.wait", "--json").stdout)
     assert told["configurations"]["check_interval_seconds"] == {
         "type": "number",
         "default": 5.0,
         "min": 0.1,
         "max": 300,
     }
-    types = json.loads(place.call("graph", "nodes", "--json").stdout)["types"]
+    types = json.loads(place.here("graph", "nodes", "--json").stdout)["types"]
     assert len(types) == 8
-    unknown = place.call("graph", "nodes", "FLOW.LOP")
-    assert unknown.returncode == 2
+    unknown = place.here("graph", "nodes", "FLOW.LOP")
+    assert unknown.exit_code == 2
     assert "did you mean 'FLOW.LOOP'" in unknown.stderr
 
 
 def test_a_graph_is_drawn_and_run(place: Place) -> None:
-    drawn = place.call("diagram", "g.json")
+    drawn = place.here("diagram", "g.json")
     assert "n_t --> n_i" in drawn.stdout
-    done = place.call("run", "g.json", "--input", '{"body": {"n": 2}}', "--stream")
-    assert done.returncode == 0, done.stderr
+    done = place.here("run", "g.json", "--input", '{"body": {"n": 2}}', "--stream")
+    assert done.exit_code == 0, done.stderr
     end = json.loads(done.stdout.splitlines()[-1])
     assert end["payload"]["results"]["execution_sequence"] == ["t", "i"]
     assert end["payload"]["output"]["false"] is None
@@ -63,15 +63,19 @@ def test_a_graph_is_stopped_looked_at_and_stepped_through(place: Place) -> None:
 
 def paused_at(place: Place, run: str, node: str) -> None:
     """Wait until a run stands still at a node."""
-    with place.process("watch", run, "--json") as process:
-        while next_event(process, "run.paused")["payload"]["step"] != node:
-            pass
+    after = 0
+    while True:
+        seen = place.here("watch", run, "--json", "--after", str(after), "--until", "run.paused")
+        *_, paused = [json.loads(line) for line in seen.stdout.splitlines()]
+        if paused["payload"]["step"] == node:
+            return
+        after = paused["sequence"]
 
 
 def test_what_is_wrong_is_told_with_its_place(place: Place) -> None:
     broken = graph([webhook(), condition("i", "$json. >")], "t -> i", "i -> t")
     (place.folder / "g.json").write_text(json.dumps(broken, indent=1))
-    told = place.call("validate", "g.json")
-    assert told.returncode == 1
+    told = place.here("validate", "g.json")
+    assert told.exit_code == 1
     assert "EXPRESSION" in told.stdout + told.stderr
     assert "CYCLE" in told.stdout + told.stderr

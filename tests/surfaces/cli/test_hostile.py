@@ -6,8 +6,8 @@ import logging
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -22,7 +22,7 @@ from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.live_tree import LiveTree
 from callboard.surfaces.cli.output import render_text, style
 from tests.support.cli_stage import Place
-from tests.support.forks import CLI
+from tests.support.forks import callboard
 
 H = "\x1b]0;title\x07 \x1b[2J \x9b2J \u202eback\u2066 \x7f \x08"
 """Orders to a terminal: its title, an empty screen, in 7 and in 8 bits; and a text that runs backwards."""
@@ -204,10 +204,11 @@ def test_a_source_is_written_as_it_is(standing: Place) -> None:
 
 def called(place: Place, *args: str, shell: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run a command with its streams as a shell redirects them."""
-    words = ["bash", "-c", f'set -o pipefail; "$@" {shell}', "bash", sys.executable, "-m", CLI, *args]
-    return subprocess.run(
-        words, cwd=place.folder, env={**place.env, **env}, capture_output=True, text=True, timeout=110, check=False
-    )
+    words = ["bash", "-c", f'set -o pipefail; "$@" {shell}', "bash", *callboard(*args)]
+    with place.joined(args) if args[0] == "run" else nullcontext():
+        return subprocess.run(
+            words, cwd=place.folder, env={**place.env, **env}, capture_output=True, text=True, timeout=110, check=False
+        )
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no device that is always full")

@@ -261,6 +261,8 @@ class Terminal:
     def __init__(self, place: Place, *args: str) -> None:
         self._ours, theirs = pty.openpty()
         env = {**place.env, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
+        self._server = place.joined(args)
+        self._server.__enter__()
         self.process = subprocess.Popen(
             callboard(*args), cwd=place.folder, env=env, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, text=True
         )
@@ -291,6 +293,7 @@ class Terminal:
         _, stderr = self.process.communicate(timeout=PATIENCE_S)
         self._reader.join(PATIENCE_S)
         os.close(self._ours)
+        self._server.__exit__(None, None, None)
         assert "Traceback" not in stderr
         return self.process.returncode
 

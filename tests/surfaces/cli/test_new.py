@@ -66,17 +66,16 @@ def test_the_definition_of_a_template_is_in_its_language(template: Template) -> 
 
 @pytest.mark.parametrize("template", CODE, ids=_name)
 def test_a_template_of_code_runs_with_the_commands_that_are_printed(place: Place, template: Template) -> None:
-    # As processes of their own, since a process imports a file once.
-    said = place.shell(f"callboard new 'my code' --template {template.name} --language {template.language}")
-    assert said.returncode != exits.OK, "a name with blanks is none"
-    said = place.shell(f"callboard new 'my sub/first' --template {template.name} --language {template.language}")
-    assert said.returncode == exits.OK, said
+    said = place.typed(f"callboard new 'my code' --template {template.name} --language {template.language}")
+    assert said.exit_code != exits.OK, "a name with blanks is none"
+    said = place.typed(f"callboard new 'my sub/first' --template {template.name} --language {template.language}")
+    assert said.exit_code == exits.OK, said
     commands = [line.strip() for line in said.stdout.splitlines() if line.startswith("  callboard ")]
     validate, rehearse, *others = commands
-    checked = place.shell(validate)
+    checked = place.typed(validate)
     assert checked.stdout.startswith(f"✓ my sub/first/{template.definition}:"), checked
-    ran = place.shell(f"{rehearse} --run-id r1" if "<" not in rehearse else rehearse.replace(" <", " --run-id r1 <"))
-    assert ran.returncode == exits.OK, ran
+    ran = place.typed(f"{rehearse} --run-id r1" if "<" not in rehearse else rehearse.replace(" <", " --run-id r1 <"))
+    assert ran.exit_code == exits.OK, ran
     assert place.told("show", "r1")["status"] == "completed"
     assert ("--script" in rehearse) == (template.script is not None)
     assert ("<" in rehearse) == (template.answers is not None)
@@ -87,16 +86,16 @@ def test_a_template_of_code_runs_with_the_commands_that_are_printed(place: Place
 
 
 def test_the_schedule_of_the_nightly_job_starts_hosted_code(place: Place) -> None:
-    said = place.shell("callboard new job --template nightly")
+    said = place.typed("callboard new job --template nightly")
     *_, up, add = [line.strip() for line in said.stdout.splitlines() if line.startswith("  callboard ")]
     _program, verb, *args = shlex.split(up)
     assert verb == "up"
     with place.up(*args):
-        added = place.shell(f"{add} --json")
-        assert added.returncode == exits.OK, added
+        added = place.typed(f"{add} --json")
+        assert added.exit_code == exits.OK, added
         # The same job, due at once.
         soon = add.replace("--cron '0 2 * * *' --timezone Europe/Berlin", "--every 1s")
-        assert place.shell(soon).returncode == exits.OK
+        assert place.typed(soon).exit_code == exits.OK
         rows: list[dict[str, Any]] = []
         while not rows:
             rows = place.told("runs", "--status", "completed")

@@ -45,9 +45,9 @@ def test_options_are_no_variables_of_tools(tmp_path: Path) -> None:
     place.write("odd_of_the_test.py", TOOL)
     place.write("w.yaml", WORKFLOW)
     script = place.write("script.json", json.dumps(SCRIPT))
-    done = place.call("run", "w.yaml", "--script", script, "--set", "DESK=of the start", "--run-id", "r")
-    assert done.returncode == 0, done.stderr
-    trace = place.call("trace", "r", "--format", "events")
+    done = place.here("run", "w.yaml", "--script", script, "--set", "DESK=of the start", "--run-id", "r")
+    assert done.exit_code == 0, done.stderr
+    trace = place.here("trace", "r", "--format", "events")
     events = [json.loads(line) for line in trace.stdout.splitlines()]
     (said,) = (event["payload"]["output"] for event in events if event["type"] == "tool.result")
     assert said == {"variable": None, "config": "of the start"}

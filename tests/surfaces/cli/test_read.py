@@ -19,8 +19,8 @@ def performed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, list[dic
     """A place in whose store one run, ``r1``, has been performed; and that run's events."""
     place = Place(tmp_path_factory.mktemp("performed"))
     args = ("--input", INPUT, "--script", "flows/script.json", "--run-id", "r1", "--stream")
-    done = place.call("run", place.triage(), *args)
-    assert done.returncode == exits.OK, done.stderr
+    done = place.here("run", place.triage(), *args)
+    assert done.exit_code == exits.OK, done.stderr
     return place, [json.loads(line) for line in done.stdout.splitlines()]
 
 

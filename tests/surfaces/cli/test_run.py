@@ -73,16 +73,16 @@ def read_terminal(terminal: int) -> bytes:
 
 
 def test_a_run_for_machines_that_keeps_nothing(place: Place) -> None:
-    done = place.call("run", *place.one({"data": {"said": "hello"}}), "--json", "--data-dir", "temp")
-    assert done.returncode == exits.OK, done.stderr
+    done = place.here("run", *place.one({"data": {"said": "hello"}}), "--json", "--data-dir", "temp")
+    assert done.exit_code == exits.OK, done.stderr
     told = json.loads(done.stdout)
     assert (told["status"], told["output"], told["path"]) == ("completed", {"said": "hello"}, ["a"])
     assert sorted(path.name for path in place.folder.iterdir()) == ["one.json", "one.yaml"]
 
 
 def test_a_run_that_fails(place: Place) -> None:
-    done = place.call("run", *place.one({"error": "overloaded"}), "--json", "--data-dir", "temp")
-    assert done.returncode == exits.FAILED
+    done = place.here("run", *place.one({"error": "overloaded"}), "--json", "--data-dir", "temp")
+    assert done.exit_code == exits.FAILED
     told = json.loads(done.stdout)
     assert told["status"] == "failed"
     assert told["error"]["code"] == "workflow.node_failed"
@@ -90,7 +90,7 @@ def test_a_run_that_fails(place: Place) -> None:
 
 def test_a_dry_run_stops_where_a_way_would_be_chosen(place: Place) -> None:
     args = ("--input", INPUT, "--script", "flows/script.json", "--data-dir", "temp", "--json", "--dry-run")
-    done = place.call("run", place.triage(), *args)
+    done = place.here("run", place.triage(), *args)
     assert json.loads(done.stdout)["path"] == ["gather"]
 
 
@@ -111,10 +111,9 @@ def test_what_a_tool_raises_and_prints_is_shown_with_its_failure(place: Place) -
     )
     place.write("flows/skills.yaml", skills)
     command = ("run", "flows/triage.yaml", "--input", INPUT, "--script", "flows/script.json", "--run-id", "r1")
-    with place.process(*command, env={"INDEX_TOKEN": "t0ken-of-the-index"}) as process:
-        shown, stderr = process.communicate()
-    assert process.returncode == exits.OK, stderr
-    for text in (shown, place.here("trace", "r1").stdout):
+    done = place.here(*command, env={"INDEX_TOKEN": "t0ken-of-the-index"})
+    assert done.exit_code == exits.OK, done.stderr
+    for text in (done.stdout, place.here("trace", "r1").stdout):
         lines = [line.strip(" │└├─") for line in text.splitlines()]
         at = lines.index("Traceback (most recent call last):")
         assert re.fullmatch(r'File ".*/logtools_of_the_test.py", line 6, in search', lines[at + 1])
@@ -122,15 +121,15 @@ def test_what_a_tool_raises_and_prints_is_shown_with_its_failure(place: Place) -
         assert "asking the index as [secret:INDEX_TOKEN]" in lines[at:]
         assert "python_host" not in text
         assert "t0ken-of-the-index" not in text
-    assert "Traceback" not in stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_run_that_fails_of_a_tool_shows_why_at_its_end(place: Place) -> None:
     place.write("broken.py", "def go() -> None:\n    print('going')\n    raise OSError('gone')\n")
     target = {"provider": ours("tool"), "with": {"python": "broken:go", "arguments": {}}}
     file = place.write("f.json", flow({"a": call(target), "done": returned()}))
-    failed = place.call("run", file, "--run-id", "r1")
-    assert failed.returncode == exits.FAILED
+    failed = place.here("run", file, "--run-id", "r1")
+    assert failed.exit_code == exits.FAILED
     for text in (failed.stdout.partition("■ failed  in")[2], place.here("show", "r1").stdout):
         assert "OSError: gone\n" in text
         assert "in go\n" in text
@@ -140,7 +139,7 @@ def test_a_run_that_fails_of_a_tool_shows_why_at_its_end(place: Place) -> None:
 def test_what_is_cut_comes_with_the_words_that_show_the_rest(place: Place) -> None:
     long = " ".join(f"word{number}" for number in range(40))
     args = place.one({"data": {"found": long, "n": 1}})
-    kept = place.call("run", *args, "--run-id", "r1")
+    kept = place.here("run", *args, "--run-id", "r1")
     [hint] = [line for line in kept.stdout.splitlines() if line.startswith("  (cut at 100 characters; whole: ")]
     assert re.search(r" show r1 --full\)$", hint)
     for shown in (place.here("show", "r1").stdout, kept.stdout):
@@ -149,16 +148,16 @@ def test_what_is_cut_comes_with_the_words_that_show_the_rest(place: Place) -> No
     full = place.here("show", "r1", "--full").stdout
     assert f'\n        "found": "{long}",\n' in full
     assert "cut at" not in full
-    told = place.call("run", *args, "--data-dir", "temp").stdout
+    told = place.here("run", *args, "--data-dir", "temp").stdout
     assert "  (cut at 100 characters; whole: the same command with --json)\n" in told
-    brief = place.call("run", *place.one({"text": "short"}), "--data-dir", "temp").stdout
+    brief = place.here("run", *place.one({"text": "short"}), "--data-dir", "temp").stdout
     assert "cut at" not in brief
 
 
 def test_a_refused_start_is_told_whole(place: Place) -> None:
     args = ("--script", "flows/script.json", "--breakpoint", "nowhere", "--data-dir", "temp")
-    done = place.call("run", place.triage(), *args)
-    assert done.returncode == exits.FAILED
+    done = place.here("run", place.triage(), *args)
+    assert done.exit_code == exits.FAILED
     assert "input.service" in done.stderr
     assert "breakpoints[0]" in done.stderr
     assert "Traceback" not in done.stderr

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from callboard.surfaces.cli import exits
-from tests.support.cli_stage import INPUT, Place, next_event
+from tests.support.cli_stage import INPUT, Place
 from tests.support.flow_providers import flow_of, ours
 
 
@@ -22,9 +23,14 @@ def stopped_at_a_breakpoint(place: Place) -> str:
     """Start a triage and let it come to its breakpoint before `note`."""
     args = ("flows/triage.yaml", "--input", INPUT, "--script", "flows/script.json", "--breakpoint", "note")
     run = place.started(*args)
-    with place.process("watch", run, "--json") as process:
-        assert next_event(process, "run.paused")["payload"]["step"] == "note"
+    assert paused_after(place, run, 0)["payload"]["step"] == "note"
     return run
+
+
+def paused_after(place: Place, run: str, sequence: int) -> dict[str, Any]:
+    """Return the next pause of a run."""
+    seen = place.here("watch", run, "--json", "--after", str(sequence), "--until", "run.paused")
+    return json.loads(seen.stdout.splitlines()[-1])
 
 
 def test_a_breakpoint_is_shown_with_what_to_do_and_resumed(standing: Place) -> None:
@@ -46,8 +52,8 @@ def test_a_run_is_stepped_through(standing: Place) -> None:
     run = standing.started("flows/triage.yaml", *args)
     assert standing.here("watch", run, "--until", "run.paused").exit_code == exits.OK
     assert "resumed for a step by ada" in standing.here("step", run, "--by", "ada").stdout
-    with standing.process("watch", run, "--json") as process:
-        pauses = [next_event(process, "run.paused")["payload"] for _ in range(2)]
+    first = paused_after(standing, run, 0)
+    pauses = [one["payload"] for one in (first, paused_after(standing, run, first["sequence"]))]
     assert [(one["reason"], one["step"]) for one in pauses] == [("breakpoint", "gather"), ("step", "investigate")]
     assert "paused" in standing.here("show", run).stdout
     assert standing.here("resume", run).exit_code == exits.OK

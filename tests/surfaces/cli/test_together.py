@@ -23,6 +23,8 @@ from tests.support.flows import call, flow, returned
 LONG = {"text": "late", "delay_ms": 600_000}
 """A turn longer than any test waits."""
 
+pytestmark = pytest.mark.usefixtures("own_servers")
+
 HUMAN = {"provider": "mwl:provider.call/callboard/human/v1", "with": {"question": "Which?"}}
 
 

@@ -247,10 +247,9 @@ def test_sigterm_lets_running_effects_finish(place: Place) -> None:
     args = place.one({"text": "in time", "delay_ms": 1500})
     with place.up() as (process, _said):
         run = place.started(*args)
-        with place.process("watch", run, "--json") as watch:
-            next_event(watch, "model.call")
-            process.send_signal(signal.SIGTERM)
-            out, _ = process.communicate()
+        place.here("watch", run, "--until", "model.call")
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate()
     assert json.loads(out) == {"stopped": True, "drained": True}
     assert process.returncode == exits.OK
     events = log_of(place, run)
@@ -264,8 +263,7 @@ def test_a_drain_has_an_end_and_the_run_goes_on_elsewhere(place: Place) -> None:
     args = place.one(LONG)
     with place.up("--drain-wait", "0.1") as (process, _said):
         run = place.started(*args)
-        with place.process("watch", run, "--json") as watch:
-            next_event(watch, "model.call")
+        place.here("watch", run, "--until", "model.call")
         process.send_signal(signal.SIGTERM)
         process.communicate()
         assert process.returncode == exits.OK
@@ -279,8 +277,7 @@ def test_a_second_signal_stops_at_once(place: Place) -> None:
     args = place.one(LONG)
     with place.up("--drain-wait", "600") as (process, _said):
         run = place.started(*args)
-        with place.process("watch", run, "--json") as watch:
-            next_event(watch, "model.call")
+        place.here("watch", run, "--until", "model.call")
         for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
             process.send_signal(number)
         out, _ = process.communicate()
@@ -318,9 +315,7 @@ def test_printed_commands_work_from_any_folder(standing: Place, tmp_path: Path) 
     file, *script = elsewhere.one({"text": "x"})
     shell = elsewhere.shell(start.replace("FILE", shlex.join([file, *script, "--run-id", "elsewhere"])))
     assert (shell.returncode, shell.stdout) == (0, "elsewhere\n"), shell.stderr
-    shell = elsewhere.shell(f"{watch} elsewhere")
-    assert shell.returncode == 0
-    assert "■ completed" in shell.stdout
+    assert "■ completed" in elsewhere.typed(f"{watch} elsewhere").stdout
     said = elsewhere.shell(bare.replace("nats ", "printf '%s ' ", 1)).stdout.split()
     assert said == ["--server", running_url(standing.folder / ".callboard"), "sub", "cb.>"]
 
@@ -329,5 +324,5 @@ def test_the_commands_of_the_empty_page_work_as_printed(standing: Place) -> None
     source = (ROOT / "surfaces" / "page" / "static" / "views" / "examples.js").read_text(encoding="utf-8")
     (block,) = re.findall(r"h\('pre', \{[^}]*\}, '(callboard[^']*)'", source)
     for command in block.split("\\n"):
-        done = standing.shell(command)
-        assert done.returncode == 0, done.stderr
+        done = standing.typed(command)
+        assert done.exit_code == 0, done.output

@@ -519,6 +519,7 @@ async def shown(place: Place, run_id: str) -> dict[str, Any]:
     return json.loads(said.stdout)
 
 
+@pytest.mark.usefixtures("own_servers")
 async def test_over_stdio_it_runs_what_it_needs_and_cleans_up(tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.write("one.yaml", ONE_NODE)
