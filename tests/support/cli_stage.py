@@ -91,10 +91,12 @@ def shown_url(data_dir: Path) -> str | None:
 
 @contextmanager
 def forgotten_modules(folder: Path) -> Generator[None]:
-    """Remove the modules of a folder from this process after the block."""
+    """Remove the modules of a folder, and where they were found, from this process after the block."""
+    path = [*sys.path]
     try:
         yield
     finally:
+        sys.path[:] = path
         for name, module in list(sys.modules.items()):
             if (getattr(module, "__file__", None) or "").startswith(str(folder)):
                 del sys.modules[name]

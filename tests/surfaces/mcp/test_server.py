@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -523,7 +524,8 @@ async def shown(place: Place, run_id: str) -> dict[str, Any]:
 async def test_over_stdio_it_runs_what_it_needs_and_cleans_up(tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.write("one.yaml", ONE_NODE)
-    async with Client(stdio_client(parameters(place))) as client:
+    # The default for stderr is that of the time of the import, which pytest has closed in a lane.
+    async with Client(stdio_client(parameters(place), sys.stderr)) as client:
         assert [one["file"] for one in (await answer(client, "list_workflows"))["workflows"]] == ["one.yaml"]
         run = await answer(client, "start_workflow", file="one.yaml", script=QUICK, wait_s=60)
         assert run["output"] == {"summary": "ok"}
@@ -536,7 +538,7 @@ async def test_it_joins_the_server_that_stands(tmp_path: Path) -> None:
     place = Place(tmp_path)
     with place.up():
         url = running_url(tmp_path / ".callboard")
-        async with Client(stdio_client(parameters(place))) as client:
+        async with Client(stdio_client(parameters(place), sys.stderr)) as client:
             run = await answer(client, "start_workflow", source=ONE_NODE, script=QUICK, wait_s=60)
         assert running_url(tmp_path / ".callboard") == url
         assert (await shown(place, run["run_id"]))["output"] == {"summary": "ok"}
