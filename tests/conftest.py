@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
 
 from callboard.actors.tools import python as python_tools
 from callboard.runtime.worker.collector import OLDER_ROUNDS, YOUNG_OBJECTS
@@ -111,6 +112,9 @@ def pytest_configure(config: pytest.Config) -> None:
         forks.share()
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if session.config.option.lanes and any(item.get_closest_marker("hypothesis") for item in session.items):
+        # Hypothesis looks at all characters once, and keeps what it found beside the tests.
+        st.text().validate()
     gc.freeze()
     gc.enable()
