@@ -277,10 +277,10 @@ LIMITED = {"limits": {"events": 3_000, "then": "cancel"}}
 
 FLOWS: dict[str, Hostile] = {
     "a cancellation of thousands of dispatches": Hostile(
-        "System.Cancelled", lambda: start(_dispatches(), input=list(range(20_000)), **LIMITED)
+        "System.Cancelled", lambda: start(_dispatches(), input=list(range(6_000)), **LIMITED)
     ),
     "thousands of dispatches of which one is enough": Hostile(
-        "", lambda: start(_dispatches(completion={"successes": 1, "wait": False}), input=list(range(10_000)))
+        "", lambda: start(_dispatches(completion={"successes": 1, "wait": False}), input=list(range(4_000)))
     ),
     "heavy conditions": Hostile("", lambda: start(_matching())),
     "heavy arms": Hostile("", lambda: start(_fanned_out())),

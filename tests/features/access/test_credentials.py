@@ -112,6 +112,7 @@ async def acted(connection: Connection, run: str, user: str) -> tuple[ev.RunEnd,
     return end, result.value if result.error is None else result.error
 
 
+@pytest.mark.usefixtures("own_servers")
 async def test_actions_have_the_account_of_whom_they_are_for_and_nothing_stored_has_it(
     api: ServiceApi, tmp_path: Path
 ) -> None:

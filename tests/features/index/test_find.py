@@ -457,6 +457,7 @@ async def test_a_restart_reads_only_what_is_new_and_a_purge_is_noticed(tmp_path:
             assert third.taken == sum(len(log.events) for number, log in enumerate(LOGS[:6]) if number != 2)
 
 
+@pytest.mark.usefixtures("own_servers")
 async def test_a_store_that_was_put_back_is_read_again(tmp_path: Path) -> None:
     folder, nats, backup = tmp_path / "index", tmp_path / "nats", tmp_path / "backup"
     async with standing(tmp_path) as connection:

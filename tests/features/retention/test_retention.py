@@ -166,6 +166,7 @@ def test_whoever_stands_carries_the_rules_out(tmp_path: Path) -> None:
     assert (nothing.exit_code, nothing.stdout) == (exits.OK, "short: 0 runs of default would be removed\n")
 
 
+@pytest.mark.usefixtures("own_servers")
 def test_the_command_shows_what_would_go_and_asks_first(tmp_path: Path) -> None:
     place = Place(tmp_path)
     assert place.here("retention", "--dry-run").exit_code == exits.USAGE

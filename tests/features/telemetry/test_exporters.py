@@ -279,6 +279,7 @@ async def test_who_takes_over_from_a_dead_reader_sends_what_it_left(connection: 
     assert shelf.spans == spans_of(events)
 
 
+@pytest.mark.usefixtures("own_servers")
 async def test_it_survives_the_death_of_the_server(connection: Connection) -> None:
     assert connection.server is not None
     events = cake().events

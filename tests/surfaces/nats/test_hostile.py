@@ -31,7 +31,7 @@ class Holds:
     async def watch(self) -> None:
         while True:
             before = time.thread_time()
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.005)
             self.longest_s = max(self.longest_s, time.thread_time() - before)
 
     @staticmethod
@@ -57,12 +57,15 @@ async def test_hostile_starts_end_by_name_and_do_not_hold_the_loop(tmp_path: Pat
         anyio.create_task_group() as tasks,
     ):
         for name, hostile in GROUPS[group].items():
-            holds, slowness = Holds(), Holds.slowness()
+            holds = Holds()
             async with anyio.create_task_group() as watching:
                 watching.start_soon(holds.watch)
                 became[name] = await what_becomes(connection, hostile)
                 watching.cancel_scope.cancel()
-            held[name] = holds.longest_s / max(slowness, Holds.slowness())
+            # Few hold it so long that it matters how fast the machine is.
+            held[name] = holds.longest_s
+            if holds.longest_s > HELD_S_MAX:
+                held[name] /= max(Holds.slowness() for _ in range(3))
         assert await what_becomes(connection, Hostile("", lambda: start(flow({"r": returned(1)})))) == ""
         tasks.cancel_scope.cancel()
     assert became == {name: hostile.ends for name, hostile in GROUPS[group].items()}
