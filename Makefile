@@ -37,12 +37,13 @@ endif
 
 setup: $(VENV)/.ready
 
-# What users have. Nothing is compiled before it is imported: most modules never are. The checkout is installed with the
-# setuptools of the lock, which is the only package of development that this takes.
+# What users have. Nothing is compiled before it is imported: most modules never are. Of what development needs, this
+# takes pip and setuptools, which install the rest.
 $(VENV)/.runtime: requirements.lock pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV)
-	sed -n '/^setuptools==/,/[^\\]$$/p' requirements-dev.lock >$(VENV)/setuptools.lock
-	$(INSTALL) --require-hashes --requirement requirements.lock --requirement $(VENV)/setuptools.lock
+	sed -nE '/^(pip|setuptools)==/,/[^\\]$$/p' requirements-dev.lock >$(VENV)/tools.lock
+	$(INSTALL) --require-hashes --requirement $(VENV)/tools.lock
+	$(INSTALL) --require-hashes --requirement requirements.lock
 	$(INSTALL) --no-build-isolation --editable .
 	touch $@
 
