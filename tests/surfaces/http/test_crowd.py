@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import socket
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import ExitStack, aclosing, suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from starlette.types import Scope
 from callboard.surfaces.http import app as module
 from callboard.surfaces.http import http_server, live, rings
 from callboard.surfaces.http.address import listening, url_of
-from callboard.surfaces.http.live import LIVE_MAX
 from tests.e2e.test_child_processes import logged
 from tests.support.cli_stage import Place
 from tests.support.flows import flow, returned
@@ -30,6 +29,7 @@ READER_BYTES_MAX = 128 * 1024
 STARTS = 40
 AT_ONCE = 64
 """Fewer than the connections that wait to be accepted."""
+FOLLOWERS = 2 * AT_ONCE
 LARGE_RUNS = 40
 """With what each of them brings and returns, more than the system keeps for a reader."""
 
@@ -71,20 +71,21 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
-async def test_as_many_follow_as_may_and_the_next_is_told_so(tmp_path: Path) -> None:
+async def test_as_many_follow_as_may_and_the_next_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LIVE_MAX", FOLLOWERS)
     readers: list[socket.socket] = []
     async with served(tmp_path) as (client, _):
         await client.get("/runs")
         before = resident_bytes()
         with ExitStack() as stack:
-            while len(readers) < LIVE_MAX:
+            while len(readers) < FOLLOWERS:
                 some = [stack.enter_context(follow(client, "type=run.end")) for _ in range(AT_ONCE)]
                 for reader in some:
                     await heard(reader, b": live\n\n")
                 readers += some
             busy = await client.get("/live")
             assert (busy.status_code, busy.json()["error"]["code"]) == (503, "api.busy")
-            assert resident_bytes() - before < LIVE_MAX * READER_BYTES_MAX
+            assert resident_bytes() - before < FOLLOWERS * READER_BYTES_MAX
             assert (await client.post("/runs", json=start("one"))).status_code == 202
             for reader in readers:
                 await heard(reader, b"event: run.end")
@@ -173,13 +174,11 @@ class Standing:
         self._up()
 
 
-@pytest.mark.parametrize("kill", [Standing.kill_http, Standing.kill_all])
-async def test_of_starts_and_readers_nothing_is_lost_when_a_server_dies(
-    tmp_path: Path, kill: Callable[[Standing], None]
-) -> None:
+async def test_of_starts_and_readers_nothing_is_lost_when_a_server_dies(tmp_path: Path) -> None:
     wanted = {f"r{number}" for number in range(STARTS)}
     with ExitStack() as stack:
         standing = await to_thread.run_sync(Standing, Place(tmp_path), stack)
+        kills = {STARTS // 4: standing.kill_http, STARTS // 2: standing.kill_all}
         headers = {"Authorization": f"Bearer {TOKEN}"}
         async with httpx2.AsyncClient(
             base_url=standing.url, headers=headers, timeout=PATIENCE_S, trust_env=False
@@ -199,8 +198,8 @@ async def test_of_starts_and_readers_nothing_is_lost_when_a_server_dies(
                 async with few:
                     await begun(client, run)
                 acknowledged.append(run)
-                if len(acknowledged) == STARTS // 4:
-                    await to_thread.run_sync(kill, standing)
+                if (kill := kills.get(len(acknowledged))) is not None:
+                    await to_thread.run_sync(kill)
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(read)
