@@ -38,13 +38,13 @@ endif
 setup: $(VENV)/.ready
 
 # What users have. Nothing is compiled before it is imported: most modules never are. Of what development needs, this
-# takes pip and setuptools, which install the rest.
+# takes pip and setuptools, which install the rest. Setuptools would warn of every editable installation.
 $(VENV)/.runtime: requirements.lock pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV)
 	sed -nE '/^(pip|setuptools)==/,/[^\\]$$/p' requirements-dev.lock >$(VENV)/tools.lock
 	$(INSTALL) --require-hashes --requirement $(VENV)/tools.lock
 	$(INSTALL) --require-hashes --requirement requirements.lock
-	$(INSTALL) --no-build-isolation --editable .
+	PYTHONWARNINGS=ignore $(INSTALL) --no-build-isolation --editable .
 	touch $@
 
 # What the image has besides.
