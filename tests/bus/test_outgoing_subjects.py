@@ -11,8 +11,8 @@ from callboard.bus.events import Problem
 from callboard.bus.nats.tenant_requests import AccountUnknown, SubjectRefused, TenantRequests
 from callboard.bus.outgoing_subjects import INBOX, Addressed, OutgoingPolicy, is_pattern, matches
 from callboard.runtime.settings.config import Config, load
-from tests.actors.tools.test_nats import connection
 from tests.bus.nats.test_connection import nats_server
+from tests.support.nats_connection import connection
 
 POLICY = OutgoingPolicy("our.cb")
 

@@ -17,9 +17,9 @@ from callboard.actors.providers.provider import Answer
 from callboard.bus.nats.tenant_requests import TenantRequests
 from callboard.bus.outgoing_subjects import OutgoingPolicy
 from callboard.bus.tracecontext import sent_as, within
-from tests.actors.tools.test_nats import connection
 from tests.support.flow_providers import code_of, flow_of, played, request, value_of
 from tests.support.flows import FlowTheatre
+from tests.support.nats_connection import connection
 
 
 async def ask(nc: Client, input: Any = None, **arguments: Any) -> Answer:
