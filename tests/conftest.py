@@ -17,13 +17,10 @@ from callboard.runtime.worker.services import Services
 from callboard.testing import services as testing
 from callboard.testing.scenario import Scenario
 from tests.support import forks
-from tests.support.lane_server import lane as lane
-from tests.support.lane_server import nats_url as nats_url
-from tests.support.lane_server import own_servers as own_servers
 from tests.support.places import TESTS
 from tests.support.sweeps import EVERY, select_deaths
 
-pytest_plugins = ["tests.support.lanes", "tests.support.seconds", "tests.support.skips"]
+pytest_plugins = ["tests.support.lane_server", "tests.support.lanes", "tests.support.seconds", "tests.support.skips"]
 
 # What is imported and collected for thousands of tests stays to the end: the garbage collector need not look at it.
 gc.disable()

@@ -4,7 +4,6 @@ import pytest
 
 from callboard.bus.events import Event
 from callboard.testing.scenario import Scenario
-from tests.support.lane_server import shared_servers as shared_servers
 from tests.support.sweeps import select
 
 

@@ -10,7 +10,7 @@ names = st.text(max_size=12)
 slots = st.from_regex(r"[a-z]+(\.[a-z0-9]+)*", fullmatch=True)
 counters = st.integers(1, 10_000)
 
-fixed = settings(derandomize=True, deadline=None, database=None, max_examples=200)
+fixed = settings(derandomize=True, deadline=None, database=None)
 
 
 @fixed

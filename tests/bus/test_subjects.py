@@ -21,7 +21,7 @@ names = st.text(max_size=12).filter(lambda name: len(name.encode("utf-8", "ignor
 refs = st.builds(RunRef, names, names)
 prefixes = st.sampled_from(["cb", "deep.er", "a-b.c_d.e"])
 types = st.sampled_from(sorted(TYPES))
-fixed = settings(derandomize=True, deadline=None, database=None, max_examples=150)
+fixed = settings(derandomize=True, deadline=None, database=None)
 
 
 @fixed

@@ -1,9 +1,9 @@
 """One NATS server for all tests of a process of pytest, on which each test has an account: nothing of it is shared.
 
-In folders whose ``conftest.py`` imports `shared_servers`, `open_connection` and all above it get an account per data
-directory instead of a server: 5 ms of processor time instead of 40. Other processes find it by the data directory while
-it is open here. `AccountServer(tmp_path)` replaces an `EmbeddedServer`, and the fixture ``nats_url`` is just a URL.
-A test that kills, restarts, fills, damages or configures a server takes `own_servers`, or ``sync`` in `open_fleet`.
+`open_connection` and all above it get an account per data directory instead of a server: 5 ms of processor time instead
+of 40. Other processes find it by the data directory while it is open here. `AccountServer(tmp_path)` replaces an
+`EmbeddedServer`, and the fixture ``nats_url`` is the URL of an account. A test that kills, restarts, fills, damages or
+configures its server, or looks through its files, takes the fixture `own_servers`, or ``sync`` in `open_fleet`.
 """
 
 import json
@@ -32,6 +32,9 @@ from tests.support.cluster import tied
 
 ACCOUNTS = 256
 """Accounts of a server. When all have been used, another server is started."""
+
+OWN = ("tests/surfaces/cli/", "tests/docs/", "tests/e2e/attacks/test_damage.py", "tests/surfaces/mcp/test_server.py")
+"""Folders and modules in which several processes start the server of one store after each other."""
 
 START_WAIT_S = 60.0
 POLL_S = 0.01
@@ -176,10 +179,11 @@ def lane() -> Iterator[LaneServer]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def shared_servers(lane: LaneServer) -> Iterator[None]:
-    """Give each data directory an account, in the folders whose ``conftest.py`` imports this."""
+def shared_servers(request: pytest.FixtureRequest, lane: LaneServer) -> Iterator[None]:
+    """Give each data directory that is opened in this process an account instead of a server."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connection, "EmbeddedServer", AccountServer)
+        if not request.node.nodeid.startswith(OWN):
+            patch.setattr(connection, "EmbeddedServer", AccountServer)
         yield
 
 

@@ -330,7 +330,7 @@ async def test_long_messages_make_room() -> None:
     assert 2 <= len(told["messages"]) < 24
 
 
-@pytest.mark.parametrize("sign", ["x", '"', "Ä", "\x01"])
+@pytest.mark.parametrize("sign", ["Ä", "\x01"])
 async def test_the_longest_messages_and_summary_fit(sign: str) -> None:
     """Some characters are longer as JSON than they look."""
     ask = Asking("CONVERSATION_BUFFER", max_messages=MESSAGES_MAX, auto_summarize=False)
@@ -654,7 +654,7 @@ async def test_entities_and_facts_are_bounded() -> None:
     assert (await ask.own("retrieve", entity_name="First"))["facts"] == []
 
 
-@pytest.mark.parametrize("sign", ["x", '"', "Ä", "\x01"])
+@pytest.mark.parametrize("sign", ["Ä", "\x01"])
 async def test_the_most_and_longest_facts_fit(sign: str) -> None:
     ask = Asking("ENTITY_MEMORY")
     facts = [f"{number:02}{sign * FACT_CHARS_MAX}" for number in range(FACTS_MAX)]

@@ -31,7 +31,7 @@ values: st.SearchStrategy[Any] = st.recursive(
 documents = st.dictionaries(st.text(max_size=6), values, max_size=5)
 limits = st.sampled_from([100, 5_000, 20_000, INLINE_BYTES_MAX])
 
-fixed = settings(derandomize=True, deadline=None, database=None, max_examples=150)
+fixed = settings(derandomize=True, deadline=None, database=None)
 
 
 @fixed
@@ -61,7 +61,7 @@ forgeable: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(fixed, max_examples=200)
+@fixed
 @given(st.dictionaries(marks | st.text(max_size=3), forgeable, max_size=5), limits)
 def test_a_forged_marker_comes_back_as_what_it_is(document: dict[str, Any], limit: int) -> None:
     """Its digest is that of a part of the same payload: taken for a marker, it would turn into that part."""

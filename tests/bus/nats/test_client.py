@@ -14,12 +14,12 @@ from nats.js.api import Header
 
 from callboard.bus.nats.client import Line
 from callboard.bus.nats.connection import open_nats_connection
-from callboard.bus.nats.server.embedded import EmbeddedServer
+from tests.support.lane_server import AccountServer
 
 
 @asynccontextmanager
 async def line(tmp_path: Path) -> AsyncGenerator[Line]:
-    async with EmbeddedServer(tmp_path, sync="100ms") as server, open_nats_connection(server.url, name="test") as nc:
+    async with AccountServer(tmp_path) as server, open_nats_connection(server.url, name="test") as nc:
         yield nc
 
 

@@ -7,9 +7,9 @@ import pytest
 from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.jetstream import JetStreamLog, open_log
 from callboard.bus.nats.newest import News
-from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.bus.subjects import RunRef, Subjects
 from tests.bus.nats.test_jetstream import entry
+from tests.support.lane_server import AccountServer
 
 RUN = RunRef("acme", "r1")
 ENDS = Subjects().events("acme", event_type="run.>")
@@ -38,12 +38,12 @@ class Noted:
 
 
 @pytest.fixture(scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedServer]:
-    async with EmbeddedServer(tmp_path_factory.mktemp("server"), sync="100ms") as one:
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AccountServer]:
+    async with AccountServer(tmp_path_factory.mktemp("server")) as one:
         yield one
 
 
-async def test_what_was_looked_through_is_not_looked_through_again(server: EmbeddedServer) -> None:
+async def test_what_was_looked_through_is_not_looked_through_again(server: AccountServer) -> None:
     async with open_nats_connection(server.url, name="test") as nc:
         noted = Noted(await open_log(nc, Subjects(), partitions=1))
         news = News(noted, [ENDS, ASKS])  # type: ignore[arg-type]

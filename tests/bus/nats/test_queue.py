@@ -11,8 +11,8 @@ from callboard.bus.nats.commit import Message
 from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.jetstream import open_log
 from callboard.bus.nats.queue import Delivery, Outbox, Puller, ensure_consumer
-from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.bus.subjects import Subjects
+from tests.support.lane_server import AccountServer
 
 PATIENCE_S = 30.0
 
@@ -31,7 +31,7 @@ async def test_large_messages_are_pulled_a_few_at_a_time(tmp_path: Path, monkeyp
         await pull(self, subject, request, inbox)
 
     monkeypatch.setattr(Puller, "_pull", counted)
-    async with EmbeddedServer(tmp_path, sync="100ms") as server, open_nats_connection(server.url, name="test") as nc:
+    async with AccountServer(tmp_path) as server, open_nats_connection(server.url, name="test") as nc:
         log = await open_log(nc, Subjects(), partitions=1)
         stored = [await log.publish(Message("cb.start.acme", b"x" * 900_000, {})) for _ in range(11)]
         await ensure_consumer(log.requests, log.stream, "c", ["cb.start.*"], PATIENCE_S)
@@ -58,7 +58,7 @@ async def test_a_request_that_is_used_up_is_followed_by_the_next_at_once(
     """The server tells of it, which is no refusal: no pause follows."""
     monkeypatch.setattr(queue, "PULL_MESSAGES", 2)
     monkeypatch.setattr(queue, "PULL_RETRY_S", 10 * PATIENCE_S)
-    async with EmbeddedServer(tmp_path, sync="100ms") as server, open_nats_connection(server.url, name="test") as nc:
+    async with AccountServer(tmp_path) as server, open_nats_connection(server.url, name="test") as nc:
         log = await open_log(nc, Subjects(), partitions=1)
         await ensure_consumer(log.requests, log.stream, "c", ["cb.start.*"], PATIENCE_S)
         came = anyio.Event()
@@ -78,7 +78,7 @@ async def test_a_request_that_is_used_up_is_followed_by_the_next_at_once(
 
 async def test_no_more_is_pulled_than_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "PULL_MESSAGES", 2)
-    async with EmbeddedServer(tmp_path, sync="100ms") as server, open_nats_connection(server.url, name="test") as nc:
+    async with AccountServer(tmp_path) as server, open_nats_connection(server.url, name="test") as nc:
         log = await open_log(nc, Subjects(), partitions=1)
         stored = [await log.publish(Message("cb.start.acme", b"x", {})) for _ in range(5)]
         await ensure_consumer(log.requests, log.stream, "c", ["cb.start.*"], PATIENCE_S)
@@ -111,7 +111,7 @@ async def test_no_more_is_pulled_than_there_is_room_for(tmp_path: Path, monkeypa
 
 async def test_whoever_stops_reading_leaves_nothing_on_its_way(tmp_path: Path) -> None:
     """What the server had sent by then is taken: another would have it only when it counts as lost."""
-    async with EmbeddedServer(tmp_path, sync="100ms") as server, open_nats_connection(server.url, name="test") as nc:
+    async with AccountServer(tmp_path) as server, open_nats_connection(server.url, name="test") as nc:
         log = await open_log(nc, Subjects(), partitions=1)
         await ensure_consumer(log.requests, log.stream, "c", ["cb.start.*"], 100 * PATIENCE_S)
         stored: set[int] = set()
@@ -138,7 +138,7 @@ async def test_whoever_stops_reading_leaves_nothing_on_its_way(tmp_path: Path) -
 
 async def test_a_consumer_that_is_gone_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "PULL_RETRY_S", 0.01)
-    async with EmbeddedServer(tmp_path, sync="100ms") as server, open_nats_connection(server.url, name="test") as nc:
+    async with AccountServer(tmp_path) as server, open_nats_connection(server.url, name="test") as nc:
         log = await open_log(nc, Subjects(), partitions=1)
         asked = 0
 

@@ -225,6 +225,7 @@ def command(log: JetStreamLog, partition: int) -> Message:
     return Message(log.subjects.command(partition, RUN, "signal"), b"{}", {})
 
 
+@pytest.mark.usefixtures("own_servers")
 async def test_what_was_being_delivered_is_delivered_again(tmp_path: Path) -> None:
     """Not only when the time is over within which it had to be acknowledged."""
     async with open_connection(config(tmp_path)) as connection:
@@ -284,6 +285,7 @@ async def performing(home: Path) -> AsyncGenerator[Connection]:
         yield connection
 
 
+@pytest.mark.usefixtures("own_servers")
 async def test_a_verdict_that_went_with_the_connection_is_read_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -183,6 +183,7 @@ async def test_what_is_changed_or_removed_while_keys_are_rotated_stays_so(
 # -- at the command line ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("own_servers")
 def test_credentials_are_added_listed_rotated_and_removed(tmp_path: Path) -> None:
     place = Place(tmp_path)
 

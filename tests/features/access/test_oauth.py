@@ -246,6 +246,7 @@ def configured(service: Service, **more: Any) -> dict[str, str]:
     return {"CALLBOARD_OAUTH": json.dumps({"github": given}), "NO_PROXY": "127.0.0.1"}
 
 
+@pytest.mark.usefixtures("own_servers")
 def test_a_browser_comes_back_to_this_machine(service: Service, tmp_path: Path) -> None:
     place = Place(tmp_path)
     words = ("credentials", "connect", "github", "--user", "ada", "--json")

@@ -21,7 +21,6 @@ from callboard.bus.nats.jetstream_api import api
 from callboard.bus.nats.purge import Gone, mark_gone
 from callboard.bus.nats.queue import Outbox, ack_floor, ensure_consumer
 from callboard.bus.nats.requests import Requests
-from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.bus.nats.stream import ensure_stream, stream_of
 from callboard.bus.subjects import RunRef, Subjects
 from callboard.features.schedules.keeper import QUEUE, Keeper
@@ -35,6 +34,7 @@ from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.service.client.client import UnknownRun
 from callboard.service.client.connection import open_connection
+from tests.support.lane_server import AccountServer
 from tests.support.workflows import document
 
 PATIENCE_S = 30.0
@@ -59,7 +59,7 @@ def hourly(**members: Any) -> Schedule:
 
 @pytest.fixture
 async def log(tmp_path: Path) -> AsyncIterator[JetStreamLog]:
-    async with EmbeddedServer(tmp_path, sync="100ms") as server, open_nats_connection(server.url, name="test") as nc:
+    async with AccountServer(tmp_path) as server, open_nats_connection(server.url, name="test") as nc:
         yield await open_log(nc, Subjects(), partitions=4)
 
 
@@ -499,7 +499,7 @@ async def test_a_worker_that_stands_starts_what_the_servers_clock_says(tmp_path:
 
 async def test_a_stream_that_knows_no_schedules_performs_runs_all_the_same(tmp_path: Path) -> None:
     """At a server of somebody else an older version may have made it."""
-    async with EmbeddedServer(tmp_path, sync="100ms") as server, open_nats_connection(server.url, name="test") as nc:
+    async with AccountServer(tmp_path) as server, open_nats_connection(server.url, name="test") as nc:
         requests, subjects = Requests(nc), Subjects()
         await ensure_stream(requests, subjects, partitions=4)
         stream = stream_of(subjects)

@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.bus.events import NodeEnter, NodeExit, Outline, OutlineEdge, OutlineNode, Route
@@ -144,14 +144,12 @@ def graphs(draw: st.DrawFn) -> tuple[list[Size], list[Link]]:
     return draw(st.lists(sizes, min_size=count, max_size=count)), links
 
 
-@settings(max_examples=60, deadline=None)
 @given(graphs(), st.booleans())
 def test_nothing_collides_in_any_graph(graph: tuple[list[Size], list[Link]], across: bool) -> None:
     boxes, links = graph
     check(lay_out(boxes, links, across=across), boxes, links)
 
 
-@settings(max_examples=60, deadline=None)
 @given(graphs(), st.booleans())
 def test_nothing_collides_where_edges_run_beside_the_rows(graph: tuple[list[Size], list[Link]], across: bool) -> None:
     boxes, links = graph
@@ -432,7 +430,6 @@ def test_hostile_names_stay_text() -> None:
 names = st.sampled_from(["a", "b", "a/x", "a/y", "a[0]/z", "a[1]/z", "c:call/q", "c", "d/e", "d/f", "d/f/g", ""])
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     st.lists(names, unique=True),
     st.lists(st.builds(OutlineEdge, names, names, st.none() | st.text(max_size=40)), max_size=12),

@@ -7,8 +7,8 @@ import anyio
 from structlog.testing import capture_logs
 
 from callboard.bus.nats.connection import open_nats_connection
-from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.runtime.cluster.membership import Membership
+from tests.support.lane_server import AccountServer
 
 PATIENCE_S = 30.0
 LONG_S = 3_600.0
@@ -40,7 +40,7 @@ async def member(tasks: anyio.abc.TaskGroup, url: str, name: str, *waits: float,
 
 
 async def test_where_nobody_listens_nobody_is_waited_for(tmp_path: Path) -> None:
-    async with EmbeddedServer(tmp_path, sync="100ms") as server, anyio.create_task_group() as tasks:
+    async with AccountServer(tmp_path) as server, anyio.create_task_group() as tasks:
         first = await member(tasks, server.url, "first", LONG_S, 0.0)
         with anyio.fail_after(PATIENCE_S):
             await first.changed.wait()
@@ -54,7 +54,7 @@ async def test_where_nobody_listens_nobody_is_waited_for(tmp_path: Path) -> None
 
 
 async def test_whoever_may_be_on_the_way_is_waited_for_though_nobody_listens(tmp_path: Path) -> None:
-    async with EmbeddedServer(tmp_path, sync="100ms") as server, anyio.create_task_group() as tasks:
+    async with AccountServer(tmp_path) as server, anyio.create_task_group() as tasks:
         first = await member(tasks, server.url, "first", LONG_S, LONG_S / 2)
         second = await member(tasks, server.url, "second", LONG_S, inf)
         with anyio.fail_after(PATIENCE_S):
@@ -66,7 +66,7 @@ async def test_whoever_may_be_on_the_way_is_waited_for_though_nobody_listens(tmp
 
 async def test_workers_of_another_stream_are_no_members_and_are_reported_once(tmp_path: Path) -> None:
     """As in two JetStream domains of one account: each stream needs all of its partitions read."""
-    async with EmbeddedServer(tmp_path, sync="100ms") as server, anyio.create_task_group() as tasks:
+    async with AccountServer(tmp_path) as server, anyio.create_task_group() as tasks:
         with capture_logs() as logs:
             first = await member(tasks, server.url, "first", 0.0, store="hub")
             with anyio.fail_after(PATIENCE_S):

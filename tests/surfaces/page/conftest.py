@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.browser import Reused, opened
-from tests.support.lane_server import shared_servers as shared_servers
 from tests.support.page_stage import Furnish, Stage, furnished
 
 
