@@ -77,6 +77,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if session.config.option.basetemp or session.config.option.usepdb:
         raise pytest.UsageError("--lanes goes with neither --basetemp nor --pdb: leave it out")
     with tempfile.TemporaryDirectory(prefix="lanes-", ignore_cleanup_errors=True) as folder:
+        # A PostgreSQL server, which does not run as root, has its files below.
+        Path(folder).chmod(0o711)
         _Dispatcher(session, Path(folder)).perform(lanes)
     return True
 
