@@ -132,6 +132,8 @@ def _listen() -> tuple[Path, socket.socket]:
     os.environ[SHARED] = str(home)
     address = _place_in(home).address
     listener = socket.socket(socket.AF_UNIX)
+    # Perhaps nobody will ask.
+    atexit.register(listener.close)
     listener.bind(address)
     # All processes of pytest may ask at once.
     listener.listen(128)
