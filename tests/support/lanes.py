@@ -13,6 +13,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from tests.support.places import TESTS
 LONGEST = TESTS / "longest.txt"
 """Lines of seconds and the id of a test."""
 
-WHOLE = ("tests/adapters/", "tests/actors/models/")
-"""Folders that are one chunk: to import the libraries that their tests use takes one lane many seconds."""
+LARGE = {"tests/adapters/": inf, "tests/actors/models/": inf, "tests/surfaces/page/": 40.0}
+"""Folders with chunks of more than one module, and the seconds of these: their tests share what takes long to make, as
+a browser, or an import of large libraries."""
 
 SHORT_S = 0.05
 """What a test takes that is not among the longest, about."""
@@ -48,18 +50,18 @@ def read_longest() -> dict[str, float]:
 
 
 def chunks(nodeids: Sequence[str], longest: dict[str, float]) -> list[list[int]]:
-    """Return the places of the tests in chunks of one module, or one of `WHOLE`, those first that take longest."""
+    """Return the places of the tests in chunks of a module, or of a folder in `LARGE`, the longest first."""
     modules: defaultdict[str, list[int]] = defaultdict(list)
     for place, nodeid in enumerate(nodeids):
-        whole = next((folder for folder in WHOLE if nodeid.startswith(folder)), None)
-        modules[whole or nodeid.partition("::")[0]].append(place)
+        large = next((folder for folder in LARGE if nodeid.startswith(folder)), None)
+        modules[large or nodeid.partition("::")[0]].append(place)
     found: list[tuple[float, list[int]]] = []
     for module, places in modules.items():
         chunk: list[int] = []
         total = 0.0
         for place in places:
             seconds = longest.get(nodeids[place], SHORT_S)
-            if chunk and total + seconds > CHUNK_S and module not in WHOLE:
+            if chunk and total + seconds > LARGE.get(module, CHUNK_S):
                 found.append((total, chunk))
                 chunk, total = [], 0.0
             chunk.append(place)

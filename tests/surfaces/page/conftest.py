@@ -10,9 +10,9 @@ from tests.support.browser import Reused, opened
 from tests.support.page_stage import Furnish, Stage, furnished
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def browser() -> AsyncIterator[Reused]:
-    """One for all tests of a process."""
+    """One for the tests of this folder that a process performs one after another. Its event loop runs as long as it."""
     async for one in opened():
         yield Reused(one.browser)
 

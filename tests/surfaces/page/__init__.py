@@ -1,0 +1,1 @@
+"""Tests of the page. They are a package so that a browser can last as long as their folder."""
