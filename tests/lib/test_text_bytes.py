@@ -158,6 +158,7 @@ ROOT = Path(callboard.__file__).parent
 
 OWN_FILES = {
     "bus/nats/credentials.py": "keys and certificates, which their programs read",
+    "bus/nats/nkeys.py": "keys of users in the format of their programs",
     "bus/nats/server/data_directory.py": "files that Callboard has written",
     "bus/prices.py": "a file of the package",
     "features/access/keyring.py": "a key in ASCII",

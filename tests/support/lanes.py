@@ -5,6 +5,7 @@ take longest first: `tests/longest.txt` has the seconds of the longest tests. A 
 performed, and another lane takes its place.
 """
 
+import io
 import os
 import signal
 import tempfile
@@ -232,12 +233,16 @@ def _be_a_lane(session: pytest.Session, line: Connection, number: int, folder: P
 
 
 def _separate_output(config: pytest.Config) -> None:
-    """Capture into files of this process, and leave the terminal to the process that dispatches."""
+    """Capture into files of this process, and leave the terminal to the process that dispatches.
+
+    The file objects stay the same: modules may have kept one of them when they were imported.
+    """
     manager = config.pluginmanager
-    if (capture := manager.get_plugin("capturemanager")) is not None:
-        capture.stop_global_capturing()
-        capture.start_global_capturing()
-        capture.suspend_global_capture()
+    if (capture := manager.get_plugin("capturemanager")) is not None and (streams := capture._global_capturing):
+        capture.suspend_global_capture(in_=True)
+        for stream in (streams.out, streams.err):
+            with suppress(AttributeError, io.UnsupportedOperation), tempfile.TemporaryFile() as own:
+                os.dup2(own.fileno(), stream.tmpfile.fileno())
     manager.unregister(name="terminalreporter")
 
 
