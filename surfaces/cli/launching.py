@@ -29,6 +29,9 @@ from callboard.bus.errors import OperatorError
 REPORT_BYTES_MAX = 4096
 FAILED = 1
 
+STDERR = 2
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 _REQUEST = struct.Struct("=cii")
 """The kind of request, the process, and the signal."""
 
@@ -184,10 +187,16 @@ def open_nursery(prepare: Callable[[], object], perform: Callable[[Inherited], i
 
     The nursery calls ``prepare``. Each of its children calls ``perform``, and exits with what that returns.
     """
+    # What has started the command may have closed its standard streams, whose numbers other files would take then. It
+    # may also ignore the exits of children, which nobody can wait for then.
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        pass
+    os.close(descriptor)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
-        ours.close()
+        _close_all_but(theirs.fileno())
         _perform_and_exit(lambda: _serve(theirs, prepare, perform))
     theirs.close()
     try:
@@ -204,8 +213,8 @@ def _serve(channel: socket.socket, prepare: Callable[[], object], perform: Calla
     for finalizer in [*weakref.finalize._registry]:  # pyright: ignore
         finalizer.detach()
     atexit._clear()  # pyright: ignore
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    # A signal that reaches a child before its own code runs waits for that.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     prepare()
     # Children share the memory of imported modules for as long as nothing writes to it.
     gc.freeze()
@@ -232,10 +241,19 @@ def _serve(channel: socket.socket, prepare: Callable[[], object], perform: Calla
         channel.sendall(_REPLY.pack(reply))
 
 
+def _close_all_but(kept: int) -> None:
+    """Close what the command has been given besides its standard streams: it is not for the code of workflows."""
+    for name in os.listdir("/dev/fd"):
+        if int(name) > STDERR and int(name) != kept:
+            with suppress(OSError):
+                os.close(int(name))
+
+
 def _begin(given: list[int], perform: Callable[[Inherited], int]) -> int:
     """Perform the work of a child: its options are its standard input."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in STOPPING:
         signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     options, reports, *listener = given
     os.dup2(options, sys.__stdin__.fileno() if sys.__stdin__ is not None else 0)
     os.close(options)

@@ -17,7 +17,7 @@ from anyio.lowlevel import checkpoint
 from callboard.runtime.settings.config import WORKERS_MAX, load
 from callboard.surfaces.cli import child_processes, exits
 from callboard.surfaces.cli.child_processes import BEAT, READY, ChildProcess, ProcessOptions, open_child_processes
-from callboard.surfaces.cli.launching import Launched, Nursery
+from callboard.surfaces.cli.launching import Inherited, Launched, Nursery, open_nursery
 from callboard.surfaces.http.address import AddressUnusable, listening, listening_nearby
 from tests.support.cli_stage import Place, shown_url
 
@@ -121,6 +121,43 @@ def test_the_command_ends_if_the_process_ends_that_forks_its_children(place: Pla
         assert process.returncode == exits.UNUSABLE
         assert json.loads(out.splitlines()[-1])["error"]["code"] == "process.nursery_ended"
     wait_until_gone(child)
+
+
+def test_children_inherit_no_files_and_work_if_stdin_is_closed_and_exits_of_children_are_ignored(place: Place) -> None:
+    def inherit() -> None:
+        os.close(0)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+    file = place.folder / "held"
+    with file.open("w") as held:
+        given = {"preexec_fn": inherit, "pass_fds": [held.fileno()]}
+        with place.process("up", "--json", env={"CALLBOARD_LOG_FORMAT": "json"}, **given) as process:
+            child = logged(process, "child process was started", "worker-1")["pid"]
+            assert process.stdout is not None
+            assert json.loads(process.stdout.readline())["url"]
+            for pid in (child, _parent_of(child)):
+                assert str(file) not in [str(one.readlink()) for one in Path(f"/proc/{pid}/fd").iterdir()]
+            os.kill(child, signal.SIGKILL)
+            assert logged(process, "child process died")["returncode"] == -signal.SIGKILL
+            logged(process, "child process was started", "worker-1")
+            process.terminate()
+            process.communicate()
+            assert process.returncode == exits.OK
+
+
+def _await_end(_inherited: Inherited) -> int:
+    os.read(child_processes.STDIN, 1)
+    return 0
+
+
+def test_a_child_that_has_only_begun_is_terminated() -> None:
+    with open_nursery(lambda: None, _await_end) as nursery:
+        for _ in range(20):
+            launched = nursery.launch()
+            launched.process.terminate()
+            select.select([launched.reports], [], [])
+            assert launched.process.wait() == -signal.SIGTERM
+            launched.end()
 
 
 def _parent_of(pid: int) -> int:

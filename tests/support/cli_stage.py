@@ -168,7 +168,9 @@ class Place:
             return self.here(*words[: words.index("<") if "<" in words else None], env={"PATH": path}, said=said)
 
     @contextmanager
-    def process(self, *args: str, env: dict[str, str] | None = None) -> Generator[subprocess.Popen[str]]:
+    def process(
+        self, *args: str, env: dict[str, str] | None = None, **inherited: Any
+    ) -> Generator[subprocess.Popen[str]]:
         """A command as a process of its own, with ``env`` set besides; killed at the end if it still runs."""
         command = callboard(*args)
         surroundings = {"PYTHONFAULTHANDLER": "1", **self.env, **(env or {})}
@@ -176,7 +178,7 @@ class Place:
         with (
             self.joined(args),
             subprocess.Popen(
-                command, cwd=self.folder, env=surroundings, stdout=pipe, stderr=pipe, text=True
+                command, cwd=self.folder, env=surroundings, stdout=pipe, stderr=pipe, text=True, **inherited
             ) as process,
         ):
             try:
