@@ -11,7 +11,7 @@ from tests.support.lanes import LONGEST
 from tests.support.places import ROOT
 from tests.support.seconds import KEPT, exceeded, read_budgets, sum_up
 
-LONG_S = 0.5
+LONG_S = 1.0
 
 
 def main() -> None:
