@@ -8,7 +8,7 @@ from benchmarks.staffed import events_of, fresh_deployment, staffed_connection, 
 from callboard.bus.nats.commit import Message, guard_headers, publish
 from callboard.bus.nats.requests import Requests
 from callboard.bus.subjects import RunRef, Subjects
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.connection import Connection
 
 RAW_BYTES = 400
 RAW_EVENTS = 4_000

@@ -9,7 +9,7 @@ from statistics import median
 import anyio
 
 from benchmarks.staffed import staffed_connection
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.connection import Connection
 from tests.support.flows import call, flow, mock, returned
 from tests.support.hostile_starts import CORPUS, end_of, say, start, what_becomes
 

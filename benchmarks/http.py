@@ -14,7 +14,7 @@ import httpx2
 
 from benchmarks.footprint import CALLBOARD
 from benchmarks.staffed import chain, start_message
-from callboard.service.client.client import new_run_id
+from callboard.runtime.client.client import new_run_id
 
 BUSY = 50
 TURN_MS = 250

@@ -17,8 +17,8 @@ from callboard.bus.effects import Usage
 from callboard.bus.events import Event, ModelCall, ModelResult
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import load
-from callboard.service.client.connection import open_connection
 from tests.support.browser import Opened
 from tests.support.event_logs import Log
 from tests.support.page_stage import TENANT, long_run, put

@@ -13,8 +13,8 @@ from callboard.bus.nats.feed import MARK
 from callboard.bus.nats.jetstream import NUMBER, JetStreamLog
 from callboard.bus.nats.jetstream_api import api
 from callboard.bus.subjects import RunRef
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import load
-from callboard.service.client.connection import open_connection
 from callboard.surfaces.http.address import listening, url_of
 from callboard.surfaces.http.http_server import serve_app
 from tests.support.event_logs import CAKE, Log

@@ -17,8 +17,8 @@ from callboard import ask, step, workflow
 from callboard.bus import events as ev
 from callboard.bus.commands import Answer
 from callboard.languages.python.loop import WorkflowLoop
+from callboard.runtime.client.connection import Connection
 from callboard.runtime.hosting.code_loader import load_object
-from callboard.service.client.connection import Connection
 
 RUNS = 1_000
 AT_ONCE = 50

@@ -14,12 +14,12 @@ from callboard.projections.run.run_result import Results
 from callboard.projections.spans.spans import SpanFold
 from callboard.projections.trace.trace import TraceFold
 from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.client.connection import Connection
 from callboard.runtime.interpreter.replay import build_stage, read_admission, replay
 from callboard.runtime.interpreter.run_end import conclude
 from callboard.runtime.run.log import events_of, read_run
 from callboard.runtime.run.replay_observer import Observer
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection
+from callboard.service.worker.bootstrap import open_worker
 
 NODES = 1_000
 

@@ -8,9 +8,9 @@ from typing import Any
 import structlog
 
 from callboard.lib.canonical_json import canonical
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import Config, load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection, open_connection
+from callboard.service.worker.bootstrap import open_worker
 
 EVENTS_AROUND = 5
 """Events other than those of nodes: accepted, claimed, start, sources resolved, end; the last node has no route."""

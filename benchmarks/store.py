@@ -15,9 +15,9 @@ from callboard.lib.canonical_json import canonical
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.first_events import accepted_event
 from callboard.runtime.admission.start_message import read_start
+from callboard.runtime.client.connection import Connection
 from callboard.runtime.run.log import RunLog
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection
+from callboard.service.worker.bootstrap import open_worker
 
 PARKED = 1_000
 WARM = 1_000

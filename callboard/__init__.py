@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from callboard.languages.python.steps import step, step_context
     from callboard.languages.python.workflows import workflow
     from callboard.projections.run.run_result import RunNotCompleted, RunResult
-    from callboard.service.client.client import NoVerdict, UnknownRun
-    from callboard.service.client.errors import NoServer, RequestRefused, UsageInvalid
+    from callboard.runtime.client.client import NoVerdict, UnknownRun
+    from callboard.runtime.client.errors import NoServer, RequestRefused, UsageInvalid
     from callboard.service.operations.settlement import NotTaken
     from callboard.start_options import Start
 
@@ -133,9 +133,9 @@ _HOMES = {
     "client": ("Client", "Run"),
     "embedded": ("Runtime", "run"),
     "projections.run.run_result": ("RunNotCompleted", "RunResult"),
-    "service.client.client": ("NoVerdict", "UnknownRun"),
+    "runtime.client.client": ("NoVerdict", "UnknownRun"),
     "service.operations.settlement": ("NotTaken",),
-    "service.client.errors": ("NoServer", "RequestRefused", "UsageInvalid"),
+    "runtime.client.errors": ("NoServer", "RequestRefused", "UsageInvalid"),
     "languages.python.agents": ("Agent",),
     "languages.python.approvals": ("Approve",),
     "languages.python.errors": ("ChildFailed", "ModelFailed", "NotInWorkflow", "StepFailed"),

@@ -1,6 +1,6 @@
 """The client for programs: it starts runs on a running server, and controls them.
 
-It adds to `callboard.service.client.client` what a program needs: settings, definitions from files, and a handle for
+It adds to `callboard.runtime.client.client` what a program needs: settings, definitions from files, and a handle for
 each run, with which the program waits for the run, reads its events and sends it commands.
 """
 
@@ -16,12 +16,12 @@ from callboard.bus.events import Event, Problem, RunEnd, RunQuarantined
 from callboard.bus.log.port import whole
 from callboard.projections.lists.questions import TYPES, Question, Questions
 from callboard.projections.run.run_result import RunResult
+from callboard.runtime.client.client import Client as Messages
+from callboard.runtime.client.client import UnknownRun
+from callboard.runtime.client.connection import Connection
+from callboard.runtime.client.errors import RequestRefused
 from callboard.runtime.settings import logs
 from callboard.runtime.settings.config import Config, load
-from callboard.service.client.client import Client as Messages
-from callboard.service.client.client import UnknownRun
-from callboard.service.client.connection import Connection
-from callboard.service.client.errors import RequestRefused
 from callboard.service.operations.live_projection import fold_once
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import result_of

@@ -9,13 +9,13 @@ import structlog
 from callboard.client import Client
 from callboard.features.telemetry.exporters import open_exporters
 from callboard.projections.run.run_result import RunResult
+from callboard.runtime.client.connection import Connection
 from callboard.runtime.hosting.code_loader import load, load_object
 from callboard.runtime.hosting.code_registration import register_bundle
 from callboard.runtime.settings import logs
 from callboard.runtime.settings.config import Config
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection
 from callboard.service.operations.reach import join
+from callboard.service.worker.bootstrap import open_worker
 from callboard.start_options import Start, Startable
 
 logger = structlog.get_logger(__name__)

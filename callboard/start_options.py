@@ -7,8 +7,8 @@ from typing import Any, TypedDict
 
 from callboard.languages.hosting import Entry
 from callboard.lib.text import encode_json
+from callboard.runtime.client.errors import UsageInvalid
 from callboard.runtime.hosting.code_loader import load_object
-from callboard.service.client.errors import UsageInvalid
 from callboard.service.files.local_files import document_of
 from callboard.service.files.start_messages import SCRIPTED, Message, prepare
 from callboard.service.files.start_request import StartRequest

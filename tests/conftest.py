@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from callboard.actors.tools import python as python_tools
 from callboard.runtime.worker.collector import OLDER_ROUNDS, YOUNG_OBJECTS
-from callboard.runtime.worker.services import Services
+from callboard.service.worker.services import Services
 from callboard.testing import services as testing
 from callboard.testing.scenario import Scenario
 from tests.support import forks

@@ -15,7 +15,7 @@ from callboard.actors.tools.scripted import scripted_answer, scripts
 from callboard.actors.tools.tool import ToolCallContext, ToolFailed
 from callboard.bus.effects import Failure
 from callboard.lib.json_types import JSON
-from callboard.service.client.errors import UsageInvalid
+from callboard.runtime.client.errors import UsageInvalid
 
 Answers = Callable[[Any], Any | Awaitable[Any]] | Sequence[Any]
 """The answers to effects of one kind: a function of the request, or values in order, of which the last one repeats. The

@@ -16,7 +16,7 @@ from callboard.lib.text import encode_json
 from callboard.runtime.admission.first_events import accepted_event, definition_token, last_of_each_kind
 from callboard.runtime.admission.start_message import Examined, decode_start, examine, examine_object
 from callboard.runtime.admission.successors import complete_successor
-from callboard.service.client.errors import RequestRefused
+from callboard.runtime.client.errors import RequestRefused
 from callboard.start_options import Message, Startable, start_message
 from callboard.testing.services import Services
 

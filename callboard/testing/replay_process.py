@@ -22,8 +22,8 @@ from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event, decode_event, encode_event
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import code_language, hosting, language
+from callboard.runtime.client.errors import UsageInvalid
 from callboard.runtime.hosting.code_loader import load_object
-from callboard.service.client.errors import UsageInvalid
 from callboard.testing.checks import check_replay, replay_events
 from callboard.testing.door import TENANT
 

@@ -22,10 +22,10 @@ from callboard.languages.language import NOT_UNDERSTOOD
 from callboard.projections.projection import Projection, fold
 from callboard.projections.run.run_result import RunResult
 from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.client.errors import UsageInvalid
 from callboard.runtime.run.activation import Command
 from callboard.runtime.run.actor import RunActor
 from callboard.runtime.settings.logs import configure_for_client
-from callboard.service.client.errors import UsageInvalid
 from callboard.service.operations.results import result_of
 from callboard.service.operations.settlement import NotTaken
 from callboard.start_options import Message, Start, Startable, start_message

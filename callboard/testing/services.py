@@ -27,11 +27,11 @@ from callboard.bus.model_names import PREFIXES
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.subjects import RunRef
 from callboard.bus.work import Work
-from callboard.features.budgets.allowances import Allowances
 from callboard.languages.language import Language, Plan
 from callboard.languages.registry import hosting
 from callboard.lib.json_types import JSON
 from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.budgets.allowances import Allowances
 from callboard.runtime.interpreter.replay import Admitted, read_admission
 from callboard.runtime.run.activation import Children, NoArrivals
 from callboard.runtime.run.log import utc_now

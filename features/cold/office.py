@@ -20,9 +20,9 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import api, direct_get
 from callboard.bus.nats.message_copies import copy_messages
 from callboard.bus.subjects import RunRef
+from callboard.runtime.client.connection import Connection
 from callboard.runtime.settings.cold_settings import ColdRule
 from callboard.runtime.settings.config import Config
-from callboard.service.client.connection import Connection
 
 logger = structlog.get_logger(__name__)
 

@@ -20,9 +20,9 @@ from callboard.features.notify.rule_evaluation import Judge, Later, filters
 from callboard.features.notify.telling import Told
 from callboard.features.telemetry.event_consumer import until_caught_up
 from callboard.lib.backoff import backoff_s
+from callboard.runtime.client.connection import Connection
 from callboard.runtime.cluster.leader import GRACE_S, persistently
 from callboard.runtime.settings.notify_settings import NotifyRule
-from callboard.service.client.connection import Connection
 
 logger = structlog.get_logger(__name__)
 

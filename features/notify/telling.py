@@ -9,7 +9,7 @@ from callboard.runtime.cluster.leader import holding
 from callboard.runtime.settings.notify_settings import NotifyRule
 
 if TYPE_CHECKING:
-    from callboard.service.client.connection import Connection
+    from callboard.runtime.client.connection import Connection
 
 OFFICE = "notify"
 

@@ -26,7 +26,7 @@ from callboard.runtime.cluster.leader import GRACE_S, Leader, holding
 
 if TYPE_CHECKING:
     from callboard.features.telemetry.span_exporter import SpanExporter
-    from callboard.service.client.connection import Connection
+    from callboard.runtime.client.connection import Connection
 
 logger = structlog.get_logger(__name__)
 

@@ -30,7 +30,6 @@ from callboard.bus.outgoing_subjects import OutgoingPolicy
 from callboard.bus.run_ids import derived_run_id, named_run_id
 from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, is_name, token
 from callboard.bus.tracecontext import TraceContext
-from callboard.features.budgets.allowances import Allowances
 from callboard.languages.hosting import CODE_UNKNOWN
 from callboard.languages.language import STRICT, Plan
 from callboard.projections.run.span_ids import SpanIds, effect_address
@@ -49,6 +48,7 @@ from callboard.runtime.admission.start_plans import CodeElsewhere, CodeHosts, St
 from callboard.runtime.admission.successors import complete_successor, parent_of
 from callboard.runtime.admission.tells import illegible_problem
 from callboard.runtime.admission.verdicts import Verdict, fit_message
+from callboard.runtime.budgets.allowances import Allowances
 from callboard.runtime.run.log import RunLog, utc_now
 from callboard.runtime.run.new_run import NewRun
 

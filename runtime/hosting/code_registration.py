@@ -5,8 +5,8 @@ from callboard.bus.commands import Registration
 from callboard.bus.errors import CallboardError
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import Registered, register
+from callboard.runtime.client.connection import Connection
 from callboard.runtime.hosting.code_loader import Bundle
-from callboard.service.client.connection import Connection
 
 SOURCES_BYTES_MAX = 512 * 1024
 """Sources that have more together are not kept."""

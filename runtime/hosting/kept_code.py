@@ -8,10 +8,10 @@ from pathlib import Path
 from callboard.bus.errors import CallboardError
 from callboard.languages.registry import hosting
 from callboard.runtime.admission.versions import Version, versions
+from callboard.runtime.client.connection import Connection
 from callboard.runtime.hosting.code_loader import find_sources
 from callboard.runtime.hosting.names import SUFFIX
 from callboard.runtime.interpreter.code import NamedCode, code_in
-from callboard.service.client.connection import Connection
 
 
 async def unpack_code(connection: Connection, name: str, digest: str, folder: Path) -> str:

@@ -17,7 +17,7 @@ from callboard.bus import events as ev
 from callboard.bus.events import Environment, Event, Problem
 from callboard.bus.prices import Prices
 from callboard.bus.subjects import RunRef
-from callboard.features.budgets.allowances import Allowances
+from callboard.runtime.budgets.allowances import Allowances
 from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.interpreter.stage import Stage
 from callboard.runtime.run.log import RunLog

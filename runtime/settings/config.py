@@ -23,8 +23,8 @@ from callboard.bus.events import Problem
 from callboard.bus.log.payloads import INLINE_BYTES_MAX
 from callboard.bus.nats.credentials import Credentials, without_secrets
 from callboard.bus.prices import Prices, list_prices, read_prices
-from callboard.features.budgets.allowances import Allowance, Allowances
 from callboard.lib.text_bytes import NotText, argument_text, read_text
+from callboard.runtime.budgets.allowances import Allowance, Allowances
 from callboard.runtime.settings.cold_settings import COLD, ColdRule
 from callboard.runtime.settings.cores import cores
 from callboard.runtime.settings.fetch_auth import FALLBACKS, FETCH_AUTH

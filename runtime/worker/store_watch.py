@@ -11,7 +11,7 @@ from callboard.bus.nats.jetstream_api import api
 from callboard.bus.nats.server.disk_limit import running_usage
 from callboard.bus.nats.server.program import Usage
 from callboard.bus.nats.stream import bounds_of, lost_bytes
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.connection import Connection
 
 logger = structlog.get_logger(__name__)
 

@@ -8,6 +8,7 @@ Emits: command.refused
 
 from collections.abc import Awaitable, Callable, Sequence
 from math import inf
+from typing import Protocol
 
 import anyio
 import anyio.abc
@@ -17,7 +18,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from callboard.actors.partial_answers import AskPartialAnswer
+from callboard.actors.partial_answers import AskPartialAnswer, PartialAnswers
 from callboard.bus import events as ev
 from callboard.bus.commands import ROUTING_BYTES, TELLS, WORKER_HEADER
 from callboard.bus.errors import LogUnreadable
@@ -40,12 +41,12 @@ from callboard.runtime.admission.start_plans import CodeElsewhere
 from callboard.runtime.cluster.forwarded_deliveries import delivery_of, headers_of
 from callboard.runtime.cluster.membership import Load
 from callboard.runtime.interpreter.code import named_code
+from callboard.runtime.run.activation import Services
 from callboard.runtime.run.inbox import ENDING
 from callboard.runtime.run.new_run import NewRun
 from callboard.runtime.worker.active_runs import CRASHED_RETRY_S, QUARANTINED, ActiveRuns, Counts, Hear
 from callboard.runtime.worker.assignment import Assignment
 from callboard.runtime.worker.failure_counts import FailureCounts
-from callboard.runtime.worker.services import Services
 
 logger = structlog.get_logger(__name__)
 
@@ -75,6 +76,12 @@ def _return_none() -> None:
     return None
 
 
+class WorkerServices(Services, Protocol):
+    """The services of a worker: those of its runs, and the answers in progress that it can be asked for."""
+
+    answers: PartialAnswers
+
+
 class Worker:
     """Performs runs until it is stopped.
 
@@ -86,7 +93,7 @@ class Worker:
         nc: Client,
         log: JetStreamLog,
         outbox: Outbox,
-        services: Services,
+        services: WorkerServices,
         admission: Admission,
         *,
         ack_wait_s: float,

@@ -7,7 +7,7 @@ from callboard.bus.errors import CallboardError
 from callboard.languages.problems import Tree, kind_of
 from callboard.languages.source_text import read_document
 from callboard.lib.text_bytes import NotText, read_text
-from callboard.service.client.errors import RequestRefused
+from callboard.runtime.client.errors import RequestRefused
 
 
 def text_of(path: Path) -> str:

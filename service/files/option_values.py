@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from callboard.languages.registry import authoring
-from callboard.service.client.errors import UsageInvalid
+from callboard.runtime.client.errors import UsageInvalid
 from callboard.service.files.json_values import NotJson, json_of
 
 

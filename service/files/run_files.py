@@ -11,10 +11,10 @@ from callboard.bus.events import Event
 from callboard.bus.log.port import Recorded, readable
 from callboard.bus.nats.archive import Archive, ArchivedLog, ArchiveLacks
 from callboard.bus.subjects import RunRef
+from callboard.runtime.client.client import unknown_run
+from callboard.runtime.client.connection import Connection
 from callboard.runtime.run.log import events_of, read_for_view, read_run
 from callboard.runtime.settings.config import Config
-from callboard.service.client.client import unknown_run
-from callboard.service.client.connection import Connection
 from callboard.service.files.event_files import read_runs
 from callboard.service.operations.reach import reach
 

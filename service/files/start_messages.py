@@ -19,8 +19,8 @@ from callboard.languages.registry import about, authoring, give_name, parse_defi
 from callboard.languages.source_text import read_document
 from callboard.languages.triggers import Begun
 from callboard.lib.text_bytes import NotText, argument_text, decode_text, read_text
+from callboard.runtime.client.errors import RequestRefused, UsageInvalid
 from callboard.runtime.hosting.names import split_code_name
-from callboard.service.client.errors import RequestRefused, UsageInvalid
 from callboard.service.files.bundle_files import Permit, build_bundle, permit_all, skills_beside
 from callboard.service.files.json_values import NotJson, json_of
 from callboard.service.files.local_files import document_of, text_of, why

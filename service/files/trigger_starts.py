@@ -11,7 +11,7 @@ from callboard.bus.subjects import is_name
 from callboard.languages.language import Definition
 from callboard.languages.registry import authoring
 from callboard.languages.triggers import Begun, PassedOver, Received
-from callboard.service.client.errors import UsageInvalid
+from callboard.runtime.client.errors import UsageInvalid
 
 OPTION = "--received"
 

@@ -9,7 +9,7 @@ from callboard.bus.commands import StartRun
 from callboard.bus.events import Problem
 from callboard.languages.language import Definition, Plan
 from callboard.languages.registry import about, authoring, detect_nearly, language, parse_definition
-from callboard.service.client.errors import RequestRefused
+from callboard.runtime.client.errors import RequestRefused
 from callboard.service.files.bundle_files import Permit, permit_all
 from callboard.service.files.start_messages import StartRequest, prepare
 

@@ -35,7 +35,7 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import come_back, find_next_run, goes_on, purge_mark
 from callboard.bus.subjects import RunRef
 from callboard.lib.json_decoder import decode_json
-from callboard.service.client.client import UnknownRun
+from callboard.runtime.client.client import UnknownRun
 
 TOGETHER_MAX = 100
 """Maximum number of events that are appended at once."""

@@ -10,7 +10,7 @@ from callboard.bus.commands import TELLS
 from callboard.bus.nats.purge import Gone
 from callboard.lib.concurrency import side_by_side
 from callboard.projections.lists.where import Both, Either, Not, Term, Where
-from callboard.service.client.client import Client, UnknownRun
+from callboard.runtime.client.client import Client, UnknownRun
 from callboard.service.operations.fork_starts import ForkRun, begin_fork
 from callboard.service.operations.removal import FORKED, CannotPurge, purge_run
 from callboard.service.operations.retry_point import ENDED_BADLY, NowhereToFork

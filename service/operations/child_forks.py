@@ -17,7 +17,7 @@ from callboard.bus.child_ids import child_id
 from callboard.bus.events import Event, Problem
 from callboard.bus.log.port import whole
 from callboard.bus.nats.purge import find_newest_run
-from callboard.service.client.client import Client, UnknownRun
+from callboard.runtime.client.client import Client, UnknownRun
 from callboard.service.operations.retry_point import NowhereToFork, find_continue_place
 
 CONTINUED_MAX = 1_000

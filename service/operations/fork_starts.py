@@ -17,7 +17,7 @@ from callboard.bus.log.damage import require_first
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.forks import start_like
 from callboard.runtime.admission.verdicts import Verdict
-from callboard.service.client.client import VERDICT_WAIT_S, Client
+from callboard.runtime.client.client import VERDICT_WAIT_S, Client
 from callboard.service.operations.child_forks import find_child_places
 from callboard.service.operations.retry_point import NowhereToFork, find_retry_place, is_paused_at
 

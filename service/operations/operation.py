@@ -21,7 +21,7 @@ from callboard.bus.subjects import is_name
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.runtime.admission.verdicts import cut_texts, limit_problems
-from callboard.service.client.client import NoVerdict, UnknownRun
+from callboard.runtime.client.client import NoVerdict, UnknownRun
 
 logger = structlog.get_logger(__name__)
 

@@ -45,9 +45,9 @@ from callboard.runtime.admission.versions import (
     rollback,
     versions,
 )
+from callboard.runtime.client.answers import partial_answer
+from callboard.runtime.client.client import VERDICT_WAIT_S, Client, unknown_run
 from callboard.runtime.run.reactions import parse_tell
-from callboard.service.client.answers import partial_answer
-from callboard.service.client.client import VERDICT_WAIT_S, Client, unknown_run
 from callboard.service.operations.fork_starts import ForkRun, begin_fork
 from callboard.service.operations.live_projection import Folding
 from callboard.service.operations.operation import ApiError, Provider

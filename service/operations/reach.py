@@ -17,10 +17,10 @@ from callboard.bus.nats.connection import REFUSED_WAIT_S
 from callboard.bus.nats.credentials import without_secrets
 from callboard.bus.nats.server.data_directory import is_stood_by, running_url
 from callboard.bus.nats.server.embedded import READY_WAIT_S, EmbeddedServer
+from callboard.runtime.client.connection import Connection, open_connection
+from callboard.runtime.client.errors import NoServer
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.standby import stand_by
-from callboard.service.client.connection import Connection, open_connection
-from callboard.service.client.errors import NoServer
 
 POLL_S = 0.05
 

@@ -21,7 +21,7 @@ from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.command_routing import ADMISSION
 from callboard.runtime.admission.start_message import CONTINUES
 from callboard.runtime.admission.tells import waiting_starts
-from callboard.service.client.client import Client, UnknownRun
+from callboard.runtime.client.client import Client, UnknownRun
 
 FORKED = "purge.forked"
 """Code of the error for a run whose events forks share."""

@@ -19,13 +19,13 @@ from callboard.bus.log.port import Reading, readable
 from callboard.bus.nats.archive import Archive, ArchivedLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.hosting.code_loader import load
 from callboard.runtime.interpreter.code import adopted_digest
 from callboard.runtime.interpreter.replay import read_admission
 from callboard.runtime.run.log import events_of, read_run
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.secrets import secrets_of
-from callboard.service.client.connection import open_connection
 from callboard.service.operations.replays import replay_events
 
 TOGETHER = 20

@@ -8,7 +8,7 @@ import anyio
 
 from callboard.bus.nats.server.data_directory import running_url
 from callboard.features.index.files import FOLDER
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.connection import Connection
 from callboard.service.operations.run_lists import Listings
 
 

@@ -19,7 +19,7 @@ from callboard.languages.language import COUNTED, NOT_UNDERSTOOD
 from callboard.projections.projection import known_payload
 from callboard.runtime.admission.tells import divergence_remedy, kept_message
 from callboard.runtime.admission.verdicts import Verdict
-from callboard.service.client.client import VERDICT_WAIT_S, Client
+from callboard.runtime.client.client import VERDICT_WAIT_S, Client
 
 SETTLE_WAIT_S = 5.0
 """How long to wait for the effect of a command; the command itself is durable by then."""

@@ -8,8 +8,8 @@ from callboard.bus import events as ev
 from callboard.bus.commands import TELLS
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem, decode_payload, payload_of
-from callboard.service.client.client import Client
-from callboard.service.client.errors import RequestRefused
+from callboard.runtime.client.client import Client
+from callboard.runtime.client.errors import RequestRefused
 from callboard.service.operations.narration import narrate, short
 from callboard.service.operations.settlement import Reception, tell_and_wait
 

@@ -108,7 +108,7 @@ async def import_archive(file: str, id: str | None, config: "Config", settings: 
 
     from callboard.bus.nats.archive import Archive
     from callboard.bus.subjects import is_name
-    from callboard.service.client.errors import UsageInvalid
+    from callboard.runtime.client.errors import UsageInvalid
     from callboard.service.files.run_files import in_file
     from callboard.service.operations.archives import import_as, import_runs
     from callboard.service.operations.reach import reach

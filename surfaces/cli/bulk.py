@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Struct
 
 from callboard.projections.lists.runs import RunRow
+from callboard.runtime.client.client import Client
+from callboard.runtime.client.errors import UsageInvalid
 from callboard.runtime.settings.config import Config
-from callboard.service.client.client import Client
-from callboard.service.client.errors import UsageInvalid
 from callboard.service.operations.bulk import BulkResult, accepting_runs, begin_all, tell_all
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact

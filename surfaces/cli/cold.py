@@ -47,7 +47,7 @@ async def cool_now(dry: bool, config: "Config", settings: Settings) -> None:
 
     from callboard.bus.nats.cooling import compact, merge
     from callboard.features.cold.office import round_of
-    from callboard.service.client.errors import UsageInvalid
+    from callboard.runtime.client.errors import UsageInvalid
     from callboard.service.operations.reach import reach
     from callboard.service.operations.results import compact as compact_json
 
@@ -88,8 +88,8 @@ async def attend_cold(process_options: "ProcessOptions") -> None:
     import anyio
 
     from callboard.features.cold.office import OFFICE, Office
+    from callboard.runtime.client.connection import open_connection
     from callboard.runtime.cluster.leader import holding
-    from callboard.service.client.connection import open_connection
     from callboard.surfaces.cli.child_processes import watch_parent
 
     async with AsyncExitStack() as stack:

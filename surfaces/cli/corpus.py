@@ -20,11 +20,11 @@ from callboard.bus.log.port import whole
 from callboard.languages.authoring import Conformance
 from callboard.lib.temporary_folders import temporary_folder
 from callboard.lib.text_bytes import NotText, read_text
+from callboard.runtime.client.client import NoVerdict
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import Config
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.client import NoVerdict
-from callboard.service.client.connection import Connection, open_connection
 from callboard.service.files.json_values import NotJson, json_of
+from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.cli.definition_files import choose_language
 
 STARTS_MAX = 16

@@ -118,7 +118,7 @@ def read_values(provider: str) -> dict[str, str]:
     """
     from callboard.actors.credentials import ACCOUNTS
     from callboard.features.access.credentials import SENDER
-    from callboard.service.client.errors import UsageInvalid
+    from callboard.runtime.client.errors import UsageInvalid
 
     if provider.startswith(SENDER):
         return _read_sender_values(provider)
@@ -141,8 +141,8 @@ def _read_sender_values(provider: str) -> dict[str, str]:
     """Read the secrets of a trigger's senders, one per line."""
     from callboard.bus.subjects import is_name
     from callboard.features.access.credentials import SENDER
+    from callboard.runtime.client.errors import UsageInvalid
     from callboard.runtime.settings.webhook_settings import SECRET_CHARS_MIN
-    from callboard.service.client.errors import UsageInvalid
 
     if not all(provider.removeprefix(SENDER).partition("/")) or not is_name(provider):
         raise UsageInvalid(
@@ -156,7 +156,7 @@ def _read_sender_values(provider: str) -> dict[str, str]:
 
 def _read_lines(asked: str) -> list[str]:
     from callboard.features.access.credentials import VALUE_BYTES_MAX
-    from callboard.service.client.errors import UsageInvalid
+    from callboard.runtime.client.errors import UsageInvalid
 
     text = click.prompt(asked, hide_input=True) if sys.stdin.isatty() else sys.stdin.read(VALUE_BYTES_MAX + 1)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -177,7 +177,7 @@ async def add_credential(
     from callboard.features.access.account import Account
     from callboard.features.access.credentials import SENDER, Credentials
     from callboard.features.access.keyring import founded_keyring
-    from callboard.service.client.errors import UsageInvalid
+    from callboard.runtime.client.errors import UsageInvalid
     from callboard.service.operations.reach import reach
     from callboard.service.operations.results import compact
 
@@ -260,8 +260,8 @@ async def connect_account(provider: str, user: str, config: "Config", settings: 
     from callboard.features.access.credentials import Credentials
     from callboard.features.access.keyring import founded_keyring
     from callboard.features.access.oauth import Connecting
+    from callboard.runtime.client.errors import UsageInvalid
     from callboard.runtime.settings.oauth_settings import OAuthSettings
-    from callboard.service.client.errors import UsageInvalid
     from callboard.service.operations.reach import reach
     from callboard.service.operations.results import compact
 
@@ -343,7 +343,7 @@ class Returning:
 
         :raises UsageInvalid: if the browser does not return within `WAIT_S`
         """
-        from callboard.service.client.errors import UsageInvalid
+        from callboard.runtime.client.errors import UsageInvalid
 
         self._server.timeout = WAIT_S
         while not self._server.came_back:

@@ -115,7 +115,7 @@ def convert_file(file: str, form: str | None, language: str | None, output: str 
     :raises RequestRefused: with every problem of the definition
     :raises click.UsageError: if FILE has that form already, or the language is unknown or ambiguous
     """
-    from callboard.service.client.errors import RequestRefused
+    from callboard.runtime.client.errors import RequestRefused
     from callboard.service.files.local_files import text_of
     from callboard.service.operations.results import compact
 
@@ -140,7 +140,7 @@ def convert_file(file: str, form: str | None, language: str | None, output: str 
 def _converter(source: str, file: str, form: str, language: str | None) -> "Callable[[str], str | list[Problem]]":
     """Return the function that converts to ``form``, from the language of the text or of JSON."""
     from callboard.languages.registry import detect_nearly
-    from callboard.service.client.errors import RequestRefused
+    from callboard.runtime.client.errors import RequestRefused
 
     if form == TEXT:
         return choose_language(lambda offered: offered.from_forms.get(JSON), "a form in JSON", language)[1]

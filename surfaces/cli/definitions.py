@@ -78,7 +78,7 @@ async def push_file(
     from callboard.bus.events import Problem
     from callboard.runtime.admission.definitions import Definitions
     from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN, register
-    from callboard.service.client.errors import RequestRefused, UsageInvalid
+    from callboard.runtime.client.errors import RequestRefused, UsageInvalid
     from callboard.service.files.start_messages import prepare
     from callboard.service.files.validation import errors, examine_definition
     from callboard.service.operations.reach import reach

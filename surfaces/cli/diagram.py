@@ -139,7 +139,7 @@ def _file_subject(file: str) -> Subject:
     from callboard.languages.registry import about, authoring, parse_definition
     from callboard.projections.drawing.diagram import DiagramFold
     from callboard.projections.projection import fold
-    from callboard.service.client.errors import RequestRefused
+    from callboard.runtime.client.errors import RequestRefused
     from callboard.service.files.local_files import text_of
 
     source = text_of(Path(file))

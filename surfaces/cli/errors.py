@@ -10,8 +10,8 @@ import msgspec
 
 from callboard.bus.errors import CallboardError, ConfigInvalid, LogUnavailable, OperatorError
 from callboard.projections.lists.where import WhereInvalid
-from callboard.service.client.client import NoVerdict
-from callboard.service.client.errors import RequestRefused, UsageInvalid, error_object, known_error, leaves
+from callboard.runtime.client.client import NoVerdict
+from callboard.runtime.client.errors import RequestRefused, UsageInvalid, error_object, known_error, leaves
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.output import problem_text, say, style
 from callboard.surfaces.cli.settings import Settings

@@ -114,7 +114,7 @@ def compile_expression(given: str) -> "Program":
     from callboard.languages.cel.errors import CelSyntaxError
     from callboard.languages.cel.program import compile
     from callboard.languages.cel.template_strings import OPENING, expression_body
-    from callboard.service.client.errors import RequestRefused
+    from callboard.runtime.client.errors import RequestRefused
 
     text = given.strip()
     body = expression_body(text)

@@ -26,8 +26,8 @@ from callboard.projections.projection import known_payload
 from callboard.projections.run.fork_parting import PartingFold
 from callboard.projections.run.intents import OpenIntents
 from callboard.projections.trace.node_tree import above
-from callboard.service.client.answers import hear_answers
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.answers import hear_answers
+from callboard.runtime.client.connection import Connection
 from callboard.service.operations.narration import item_of, name_of, narrate
 from callboard.service.operations.results import compact, event_object
 from callboard.surfaces.cli.output import say

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import socket
     from pathlib import Path
 
+    from callboard.runtime.client.connection import Connection
     from callboard.runtime.settings.config import Config
-    from callboard.service.client.connection import Connection
     from callboard.surfaces.cli.child_processes import ProcessOptions
     from callboard.surfaces.http.access import Access
 
@@ -85,7 +85,7 @@ async def serve_http_child(process_options: "ProcessOptions") -> None:
 
     import anyio
 
-    from callboard.service.client.connection import open_connection
+    from callboard.runtime.client.connection import open_connection
     from callboard.surfaces.cli.child_processes import reporting_life, watch_parent
 
     assert process_options.listener is not None

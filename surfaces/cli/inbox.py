@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from callboard.projections.lists.questions import Question
     from callboard.projections.lists.runs import RunRow
     from callboard.projections.run.waits import Wait
+    from callboard.runtime.client.connection import Connection
     from callboard.runtime.settings.config import Config
-    from callboard.service.client.connection import Connection
     from callboard.service.operations.requests import QuestionList
     from callboard.service.operations.run_lists import Listings
 
@@ -94,7 +94,7 @@ async def list_inbox(config: "Config", settings: Settings, kind: str | None, lim
     from callboard.projections.lists.runs import RunRow
     from callboard.projections.projection import fold
     from callboard.projections.run.waits import Wait, Waits
-    from callboard.service.client.client import UnknownRun
+    from callboard.runtime.client.client import UnknownRun
     from callboard.service.operations.reach import reach
     from callboard.service.operations.requests import QuestionList
     from callboard.service.operations.results import compact

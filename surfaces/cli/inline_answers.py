@@ -15,7 +15,7 @@ from callboard.bus.errors import CallboardError
 from callboard.bus.events import EffectCancelled, Event, HumanAsked, HumanClosed, RunEnd, RunPaused, RunResumed
 from callboard.bus.log.port import NoAnswer
 from callboard.projections.projection import known_payload
-from callboard.service.client.client import Client
+from callboard.runtime.client.client import Client
 from callboard.service.operations.settlement import NotTaken, tell_and_wait
 from callboard.surfaces.cli.asking import NobodyThere, Stopped, Terminal, ask, to_question
 from callboard.surfaces.cli.event_output import Guiding, Quietly, Shower

@@ -93,7 +93,7 @@ async def add_key(
     from callboard.bus.subjects import is_name
     from callboard.features.access.keys import NAME_CHARS_MAX, Keys
     from callboard.features.access.subject import scopes_of
-    from callboard.service.client.errors import UsageInvalid
+    from callboard.runtime.client.errors import UsageInvalid
     from callboard.service.operations.reach import reach
     from callboard.service.operations.results import compact
 

@@ -33,10 +33,10 @@ from callboard.projections.projection import known_payload
 from callboard.projections.results import view_of
 from callboard.projections.results.view import StepRow, View
 from callboard.projections.run.run_result import Results, RunResult
+from callboard.runtime.client.client import Client, NoVerdict
+from callboard.runtime.client.connection import Connection
+from callboard.runtime.client.errors import RequestRefused
 from callboard.runtime.settings.config import Config
-from callboard.service.client.client import Client, NoVerdict
-from callboard.service.client.connection import Connection
-from callboard.service.client.errors import RequestRefused
 from callboard.service.files.start_messages import PreparedStart
 from callboard.service.operations.reach import join
 from callboard.service.operations.results import compact, pretty, result_of, summary_object
@@ -129,7 +129,7 @@ class OtherRuns:
         say(f"Waiting at most {at_most_s:g} s for running effects of {names}.", err=True)
 
 
-WORKER = "callboard.runtime.worker.bootstrap"
+WORKER = "callboard.service.worker.bootstrap"
 
 TEMPORARY = "temp"
 """The value of --data-dir for a directory that is removed afterwards."""
@@ -182,7 +182,7 @@ async def run_here(local: LocalRun) -> int:
         env = stack.enter_context(worker_environment(local.workdir, prepared.folder))
         with importing(WORKER):
             connection = await stack.enter_async_context(join(config, name="callboard run", say=partial(say, err=True)))
-        from callboard.runtime.worker.bootstrap import open_worker
+        from callboard.service.worker.bootstrap import open_worker
 
         await stack.enter_async_context(open_exporters(connection))
         # The tools are on this machine, so this worker has to perform the run, not another one of the server.

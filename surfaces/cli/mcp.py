@@ -14,9 +14,9 @@ from callboard.surfaces.cli.output import say
 from callboard.surfaces.cli.settings import Settings, disable_json, load_config, settings_options
 
 if TYPE_CHECKING:
+    from callboard.runtime.client.connection import Connection
     from callboard.runtime.settings.config import Config
     from callboard.runtime.worker.worker import Worker
-    from callboard.service.client.connection import Connection
     from callboard.surfaces.mcp.tools import Tools
 
 
@@ -173,7 +173,7 @@ async def _open_worker(connection: "Connection", folders: tuple[Path, ...]) -> "
     import anyio
 
     from callboard.features.telemetry.exporters import open_exporters
-    from callboard.runtime.worker.bootstrap import open_worker
+    from callboard.service.worker.bootstrap import open_worker
     from callboard.surfaces.cli.process import worker_environment
     from callboard.surfaces.nats.micro_service import open_service
 

@@ -127,7 +127,7 @@ async def show_preview(names: Sequence[str], since_s: float, config: "Config", s
 
 def _choose_rules(config: "Config", names: Sequence[str]) -> "dict[str, NotifyRule]":
     """Return the rules of these names, or all if no name is given."""
-    from callboard.service.client.errors import UsageInvalid
+    from callboard.runtime.client.errors import UsageInvalid
 
     if not config.notify:
         raise UsageInvalid("the configuration has no table `notify` with rules", "notify")

@@ -54,7 +54,7 @@ async def serve_file(config: "Config", settings: Settings, file: str, host: str,
     from callboard.features.access.subject import READER
     from callboard.lib.temporary_folders import temporary_folder
     from callboard.runtime.admission.definitions import Definitions
-    from callboard.service.client.connection import open_connection
+    from callboard.runtime.client.connection import open_connection
     from callboard.service.files.event_files import read_runs, store
     from callboard.service.files.run_files import ARCHIVE
     from callboard.service.operations.archives import import_for_display

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from callboard.bus.subjects import RunRef
     from callboard.projections.projection import Projection
     from callboard.projections.spans.span import Span
+    from callboard.runtime.client.connection import Connection
     from callboard.runtime.settings.config import Config
-    from callboard.service.client.connection import Connection
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -101,7 +101,7 @@ async def rebuild_runs(run: str | None, spans: bool, config: "Config", settings:
     """
     from callboard.features.telemetry.switches import check_export, endpoint_of
     from callboard.projections.lists.where import Both
-    from callboard.service.client.errors import UsageInvalid
+    from callboard.runtime.client.errors import UsageInvalid
     from callboard.service.files.run_files import in_file, source
     from callboard.service.operations.reach import reach
     from callboard.service.operations.results import compact
@@ -140,7 +140,7 @@ async def _rebuild_run(connection: "Connection", run: str, *, send: bool) -> Reb
 
     from callboard.bus.log.forks import with_origin
     from callboard.bus.log.port import Recorded, whole
-    from callboard.service.client.client import UnknownRun
+    from callboard.runtime.client.client import UnknownRun
 
     ref = connection.client.ref(run)
     read = await connection.client.events(run)

@@ -12,9 +12,9 @@ import anyio
 from callboard.bus.errors import CallboardError
 from callboard.languages.registry import code_language
 from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN
+from callboard.runtime.client.connection import Connection
 from callboard.runtime.hosting.code_loader import Bundle, code_changes, find_sources, load, load_kept
 from callboard.runtime.hosting.code_registration import register_bundle
-from callboard.service.client.connection import Connection
 from callboard.surfaces.cli.child_processes import READY, ProcessOptions, report
 from callboard.surfaces.cli.errors import error_text
 from callboard.surfaces.cli.output import say

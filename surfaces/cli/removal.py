@@ -13,8 +13,8 @@ from callboard.surfaces.cli.settings import Settings, load_config, settings_opti
 
 if TYPE_CHECKING:
     from callboard.bus.nats.purge import Gone
-    from callboard.features.retention.office import Expired
     from callboard.runtime.settings.config import Config
+    from callboard.service.retention.office import Expired
     from callboard.surfaces.cli.bulk import Many
     from callboard.surfaces.cli.child_processes import ProcessOptions
 
@@ -73,7 +73,7 @@ async def purge_many(whom: "Many | str", yes: bool, mark: "Gone", config: "Confi
 
 
 async def _purge_one(run: str, yes: bool, mark: "Gone", config: "Config", settings: Settings) -> int:
-    from callboard.service.client.errors import UsageInvalid
+    from callboard.runtime.client.errors import UsageInvalid
     from callboard.service.operations.reach import reach
     from callboard.service.operations.removal import purge_run
     from callboard.service.operations.results import compact
@@ -112,7 +112,7 @@ async def forget_key(name: str, yes: bool, config: "Config", settings: Settings)
     :raises CallboardError: if no server is running
     """
     from callboard.projections.lists.where import Both, Term
-    from callboard.service.client.errors import UsageInvalid
+    from callboard.runtime.client.errors import UsageInvalid
     from callboard.service.operations.reach import reach
     from callboard.service.operations.removal import destroy_key
     from callboard.service.operations.results import compact
@@ -163,9 +163,9 @@ async def attend_retention(process_options: "ProcessOptions") -> None:
 
     import anyio
 
-    from callboard.features.retention.office import OFFICE, Office
+    from callboard.runtime.client.connection import open_connection
     from callboard.runtime.cluster.leader import holding
-    from callboard.service.client.connection import open_connection
+    from callboard.service.retention.office import OFFICE, Office
     from callboard.surfaces.cli.child_processes import watch_parent
 
     async with AsyncExitStack() as stack:
@@ -188,11 +188,11 @@ async def apply_retention(dry: bool, yes: bool, config: "Config", settings: Sett
     """
     import msgspec
 
-    from callboard.features.retention.office import round_of
-    from callboard.service.client.errors import UsageInvalid
+    from callboard.runtime.client.errors import UsageInvalid
     from callboard.service.operations.reach import reach
     from callboard.service.operations.results import compact
     from callboard.service.operations.run_listing import listings
+    from callboard.service.retention.office import round_of
 
     if not config.retention:
         raise UsageInvalid("the configuration has no table `retention` with rules", "retention")

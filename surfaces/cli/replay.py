@@ -13,8 +13,8 @@ from callboard.surfaces.cli.settings import Settings, load_config, settings_opti
 
 if TYPE_CHECKING:
     from callboard.projections.lists.where import Where
+    from callboard.runtime.client.connection import Connection
     from callboard.runtime.settings.config import Config
-    from callboard.service.client.connection import Connection
     from callboard.service.operations.replay_all import Location, Replaying, Report
     from callboard.service.operations.replays import Replayed
 
@@ -166,7 +166,7 @@ async def replay_runs(chosen: ReplayRequest, config: "Config", settings: Setting
     import msgspec
 
     from callboard.bus.nats.archive import Archive
-    from callboard.service.client.errors import UsageInvalid
+    from callboard.runtime.client.errors import UsageInvalid
     from callboard.service.files.run_files import in_file
     from callboard.service.operations.reach import reach
     from callboard.service.operations.replay_all import Location, report_of

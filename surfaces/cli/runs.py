@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from callboard.features.index.store import By, Spending
     from callboard.projections.lists.runs import RunRow
     from callboard.projections.lists.where import Where
+    from callboard.runtime.client.connection import Connection
     from callboard.runtime.settings.config import Config
-    from callboard.service.client.connection import Connection
 
 
 COUNT_WAIT_S = 0.3
@@ -178,7 +178,7 @@ def parse_question(text: str | None, *, status: str | None = None, definition: s
     """
     from callboard.projections.lists.runs import STATUSES
     from callboard.projections.lists.where import Both, Term, where
-    from callboard.service.client.errors import UsageInvalid
+    from callboard.runtime.client.errors import UsageInvalid
 
     if text is not None and not text.strip():
         raise UsageInvalid(

@@ -161,7 +161,7 @@ def make_message(request: StartRequest) -> "Message":
     :raises RequestRefused: with every problem
     :raises UsageInvalid: if an option is given that a schedule cannot have
     """
-    from callboard.service.client.errors import UsageInvalid
+    from callboard.runtime.client.errors import UsageInvalid
     from callboard.service.files.start_messages import prepare, prepare_by_name
 
     if request.run_id is not None:
@@ -179,7 +179,7 @@ async def add_schedule(wanted: ScheduleRequest, config: "Config", settings: Sett
     """
     from callboard.features.schedules.schedules import Schedules
     from callboard.runtime.admission.definitions import Definitions
-    from callboard.service.client.errors import RequestRefused
+    from callboard.runtime.client.errors import RequestRefused
     from callboard.service.operations.narration import local
     from callboard.service.operations.reach import reach
     from callboard.service.operations.results import compact

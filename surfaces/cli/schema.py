@@ -35,8 +35,8 @@ def schema(name: str | None, part: "Part | None", as_json: bool) -> None:
     callboard schema events > events.json
     callboard schema triage.py:triage --of output
     """
+    from callboard.runtime.client.errors import UsageInvalid
     from callboard.runtime.hosting.names import split_code_name
-    from callboard.service.client.errors import UsageInvalid
     from callboard.service.operations.results import compact, pretty
     from callboard.service.schemas.catalog import names, schema_named
 

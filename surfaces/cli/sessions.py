@@ -148,6 +148,6 @@ async def forget_session(key: str, config: "Config", settings: Settings) -> None
 
 
 def _unknown(key: str) -> Exception:
-    from callboard.service.client.errors import UsageInvalid
+    from callboard.runtime.client.errors import UsageInvalid
 
     return UsageInvalid(f"there is no session {key!r}; callboard sessions list has all", "KEY")

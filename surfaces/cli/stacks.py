@@ -24,7 +24,7 @@ async def show_run_at(
     import msgspec
 
     from callboard.bus.errors import CallboardError
-    from callboard.service.client.errors import error_object
+    from callboard.runtime.client.errors import error_object
     from callboard.service.files.run_files import source
     from callboard.service.operations.results import compact
     from callboard.service.operations.stacks import names_code, no_event, stacks_at

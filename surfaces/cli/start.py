@@ -48,8 +48,8 @@ async def publish_start(prepared: "Message", config: "Config", settings: Setting
     """
     from callboard.bus.errors import JetStreamDisabled, PermissionDenied
     from callboard.bus.tracecontext import read, within
-    from callboard.service.client.errors import RequestRefused
-    from callboard.service.client.start_by_request import start_by_request
+    from callboard.runtime.client.errors import RequestRefused
+    from callboard.runtime.client.start_by_request import start_by_request
     from callboard.service.operations.reach import reach
 
     name = "callboard start"
@@ -245,7 +245,7 @@ def read_outcome(text: str) -> dict[str, Any]:
 
     :raises UsageInvalid: if it is not an object
     """
-    from callboard.service.client.errors import UsageInvalid
+    from callboard.runtime.client.errors import UsageInvalid
     from callboard.service.files.start_messages import input_of
 
     members = input_of(text, "--outcome")
@@ -263,7 +263,7 @@ async def start_fork(asked: dict[str, Any], config: "Config", settings: Settings
     """
     import msgspec
 
-    from callboard.service.client.errors import RequestRefused
+    from callboard.runtime.client.errors import RequestRefused
     from callboard.service.operations.fork_starts import ForkRun, begin_fork
     from callboard.service.operations.reach import reach
 

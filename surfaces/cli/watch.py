@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from callboard.bus.events import Event
     from callboard.bus.log.port import Recorded
     from callboard.bus.nats.jetstream import JetStreamLog
+    from callboard.runtime.client.connection import Connection
     from callboard.runtime.settings.config import Config
-    from callboard.service.client.connection import Connection
     from callboard.surfaces.cli.event_output import Shower
 
 
@@ -155,7 +155,7 @@ async def stream_run(run: str, behind: str | None, config: "Config") -> None:
     :raises UnknownRun: if the run does not exist
     :raises click.BadParameter: if ``behind`` is not an id
     """
-    from callboard.service.client.run_stream import stream
+    from callboard.runtime.client.run_stream import stream
     from callboard.service.operations.reach import reach
     from callboard.service.operations.results import compact
 
@@ -211,7 +211,7 @@ async def _watch_one(connection: "Connection", run: str, watched: Watched, setti
     :raises UnknownRun: if the run does not exist
     """
     from callboard.bus.events import RunEnd
-    from callboard.service.client.client import unknown_run
+    from callboard.runtime.client.client import unknown_run
     from callboard.surfaces.cli.event_output import Guiding, Streaming, follow, hear_models, open_view
 
     last = await connection.log.last(connection.client.ref(run))

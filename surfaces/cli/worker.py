@@ -21,9 +21,9 @@ from callboard.bus.nats.credentials import with_placeholders
 from callboard.bus.nats.server.data_directory import running_url
 from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.features.telemetry.exporters import open_exporters
+from callboard.runtime.client.connection import Connection, group_commits
 from callboard.runtime.settings.config import FILE_NAME, Config
 from callboard.runtime.worker.collector import settled_collector
-from callboard.service.client.connection import Connection, group_commits
 from callboard.service.operations.reach import join, reach
 from callboard.service.operations.results import compact
 from callboard.surfaces.cli import exits

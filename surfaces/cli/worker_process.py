@@ -6,9 +6,9 @@ from contextlib import AsyncExitStack
 import anyio
 
 from callboard.features.telemetry.log_exporter import exporting_logs
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.hosting.code_registration import register_bundle
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import open_connection
+from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.cli.child_processes import READY, ProcessOptions, report, reporting_life, watch_parent
 from callboard.surfaces.cli.process import worker_environment
 from callboard.surfaces.cli.reloading import load_or_wait, register_code

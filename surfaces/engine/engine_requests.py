@@ -15,7 +15,7 @@ from callboard.features.access.subject import Subject
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.runtime.admission.large_starts import START_BYTES_MAX
-from callboard.service.client.client import UnknownRun
+from callboard.runtime.client.client import UnknownRun
 from callboard.service.operations.operation import ApiError
 from callboard.surfaces.http.access import check
 from callboard.surfaces.http.answers import answer, refusal

@@ -19,8 +19,8 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.kit import kits
 from callboard.projections.trace.execution_log import ExecutionLog, LogEntry
+from callboard.runtime.client.client import Client, UnknownRun
 from callboard.runtime.run.log import read_run
-from callboard.service.client.client import Client, UnknownRun
 from callboard.service.operations.live_projection import Folding
 from callboard.service.operations.operation import ApiError
 from callboard.service.operations.operation import Operation as ServiceOperation

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from callboard.features.access.credentials import Credentials
 from callboard.features.access.keys import Keys
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.connection import Connection
 from callboard.service.operations.operation import Provider
 from callboard.service.operations.requests import Nothing
 

@@ -13,7 +13,7 @@ from callboard.projections.drawing.geometry import Geometry, geometry
 from callboard.runtime.admission.definitions import SOURCE_CHARS_MAX
 from callboard.runtime.admission.registration import registered_names
 from callboard.runtime.admission.versions import find_registration
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.connection import Connection
 from callboard.service.files.templates import example_start, examples
 from callboard.service.operations.operation import ApiError, Provider
 from callboard.service.operations.requests import Nothing, OneName

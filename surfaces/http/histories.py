@@ -27,7 +27,7 @@ from callboard.projections.run.charges import Charges
 from callboard.projections.run.failures import RunFailures
 from callboard.projections.trace.columns import Row
 from callboard.projections.trace.keyframes import Keyframes
-from callboard.service.client.client import UnknownRun, unknown_run
+from callboard.runtime.client.client import UnknownRun, unknown_run
 from callboard.service.operations.operation import ApiError
 
 RUN_BYTES_MAX = 256 * 1024 * 1024

@@ -30,7 +30,7 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import Subjects
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.projections.trace.live_stream import Piece
-from callboard.service.client.bounded_queue import BoundedQueue
+from callboard.runtime.client.bounded_queue import BoundedQueue
 from callboard.surfaces.http.http_server import STOPPING
 
 TOPICS_MAX = 32

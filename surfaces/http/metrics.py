@@ -20,8 +20,8 @@ from callboard.bus.nats.jetstream_api import api
 from callboard.features.telemetry.metrics_exporter import MetricsExporter
 from callboard.features.telemetry.prometheus import MEDIA_TYPE, Family, Sample, exposition, families_of
 from callboard.projections.lists.questions import Question
+from callboard.runtime.client.connection import Connection
 from callboard.runtime.cluster.leader import persistently
-from callboard.service.client.connection import Connection
 from callboard.service.operations.operation import ApiError
 from callboard.service.operations.run_lists import Listings
 from callboard.surfaces.http.access import check

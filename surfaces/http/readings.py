@@ -49,10 +49,10 @@ from callboard.projections.run.run_result import Results
 from callboard.projections.spans.jaeger import jaeger
 from callboard.projections.spans.spans import SpanFold
 from callboard.projections.trace.columns import Row, columns
+from callboard.runtime.client.connection import Connection
 from callboard.runtime.interpreter.code import adopted_digest
 from callboard.runtime.interpreter.replay import Admitted, read_admission
 from callboard.runtime.worker.secrets import secrets_of
-from callboard.service.client.connection import Connection
 from callboard.service.operations.model_requests import Seen, reconstruct_request
 from callboard.service.operations.operation import ApiError, Provider
 from callboard.service.operations.replays import Replayed, replay_events

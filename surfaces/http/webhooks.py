@@ -30,7 +30,7 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.large_starts import START_BYTES_MAX
 from callboard.runtime.admission.registration import parse
 from callboard.runtime.admission.versions import find_registration
-from callboard.service.client.client import Client, new_run_id
+from callboard.runtime.client.client import Client, new_run_id
 from callboard.service.files.json_values import NotJson, json_of
 from callboard.service.files.trigger_starts import begin
 from callboard.service.operations.operation import ApiError, outcome

@@ -8,7 +8,7 @@ import msgspec
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
-from callboard.service.client.errors import error_object
+from callboard.runtime.client.errors import error_object
 
 REMEDIES: Mapping[str, str] = {
     "run.unknown": "list_runs lists the runs.",

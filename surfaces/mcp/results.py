@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
 from callboard.lib.json_decoder import decode_json
-from callboard.service.client.errors import UsageInvalid, known_error
+from callboard.runtime.client.errors import UsageInvalid, known_error
 from callboard.service.operations.operation import ApiError
 from callboard.surfaces.mcp import answers
 from callboard.surfaces.mcp.remedies import error_members, in_members

@@ -12,7 +12,7 @@ from callboard.bus.subjects import RunRef
 from callboard.projections.lists.question_data import without_repetitions
 from callboard.projections.projection import known_payload
 from callboard.projections.run.run_result import OpenEffect
-from callboard.service.client.client import Client, UnknownRun
+from callboard.runtime.client.client import Client, UnknownRun
 from callboard.service.operations.event_filter import matches
 from callboard.service.operations.narration import narrate
 from callboard.service.operations.results import event_object, path_of, result_of

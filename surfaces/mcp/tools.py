@@ -32,8 +32,8 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import registered_names
 from callboard.runtime.admission.start_message import MODEL_SCRIPTED, read_start
 from callboard.runtime.admission.versions import UnknownDefinition, find_registration
-from callboard.service.client.connection import Connection
-from callboard.service.client.errors import RequestRefused
+from callboard.runtime.client.connection import Connection
+from callboard.runtime.client.errors import RequestRefused
 from callboard.service.files.local_files import text_of
 from callboard.service.files.start_messages import prepare
 from callboard.service.files.start_request import StartRequest

@@ -28,7 +28,7 @@ from callboard.bus.outgoing_subjects import OutgoingPolicy
 from callboard.bus.tracecontext import TRACEPARENT, TRACESTATE
 
 if TYPE_CHECKING:
-    from callboard.service.client.connection import Connection
+    from callboard.runtime.client.connection import Connection
 
 logger = structlog.get_logger(__name__)
 

@@ -30,14 +30,14 @@ from callboard.bus.tracecontext import read, within
 from callboard.features.index.files import FOLDER
 from callboard.lib.installed import version
 from callboard.runtime.admission.definitions import Definitions
-from callboard.service.client.client import VERDICT_WAIT_S
+from callboard.runtime.client.client import VERDICT_WAIT_S
 from callboard.service.operations.operation import ApiError, Operation, error_body, outcome
 from callboard.service.operations.operations import Operations
 from callboard.service.operations.run_lists import Listings
 from callboard.surfaces.nats.door import open_door
 
 if TYPE_CHECKING:
-    from callboard.service.client.connection import Connection
+    from callboard.runtime.client.connection import Connection
 
 logger = structlog.get_logger(__name__)
 

@@ -8,9 +8,9 @@ from callboard.actors.permits import EVERYTHING, Permits
 from callboard.actors.tools.tool import ToolFailed
 from callboard.bus import events as ev
 from callboard.bus.effects import McpTools, NatsTools, PythonTools, ScriptedTools, ToolSource
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import Config, load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import open_connection
+from callboard.service.worker.bootstrap import open_worker
 from tests.support.worker_interpreters import triage
 from tests.support.worker_processes import until_end
 

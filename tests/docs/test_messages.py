@@ -28,10 +28,10 @@ from callboard.bus.subjects import RunRef, token
 from callboard.runtime.admission.large_starts import BLOBS
 from callboard.runtime.admission.start_message import read_start
 from callboard.runtime.admission.tells import check_tell
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection, open_connection
 from callboard.service.operations.operations import Operations
+from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.nats.micro_service import open_service
 from tests.support.places import ROOT
 

@@ -8,7 +8,7 @@ import pytest
 
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.connection import Connection
 from callboard.testing.checks import check_replay
 from tests.runtime.admission.test_forks import SCRIPT, TENANT, WAITS, events_of, forked, start
 from tests.support.flow_providers import flow_of, ours

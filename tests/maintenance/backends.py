@@ -29,8 +29,8 @@ from callboard.projections.spans import semconv
 from callboard.projections.spans.otlp import OtlpExporter
 from callboard.projections.spans.span import Span
 from callboard.projections.spans.spans import SpanFold
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.client import Client
+from callboard.runtime.client.client import Client
+from callboard.service.worker.bootstrap import open_worker
 from tests.features.telemetry.test_exporters import deployment_at
 from tests.support.browser import Opened, opened
 from tests.support.places import ROOT

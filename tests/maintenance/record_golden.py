@@ -37,12 +37,12 @@ from callboard.projections.run.run_result import Results
 from callboard.projections.spans.span import Span
 from callboard.projections.spans.spans import SpanFold
 from callboard.projections.trace.trace import TraceFold
+from callboard.runtime.client.client import Client
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker import bootstrap
-from callboard.service.client.client import Client
-from callboard.service.client.connection import open_connection
 from callboard.service.files.start_messages import prepare
 from callboard.service.files.start_request import StartRequest
+from callboard.service.worker import bootstrap
 from callboard.testing.checks import check_log
 from tests.support import graphs, killed_runs
 from tests.support import worker_interpreters as parked_runs

@@ -6,7 +6,7 @@ import anyio
 
 from callboard.bus.log.encryption import KEY_BYTES, Key
 from callboard.bus.nats.message_copies import copy_messages
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.connection import Connection
 from tests.support.service_client import PATIENCE_S, Caller
 
 TENANT = "acme"

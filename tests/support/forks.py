@@ -60,7 +60,7 @@ BEFORE_FORK = (
     "callboard.actors.tools.python_host",
     "callboard.client",
     "callboard.embedded",
-    "callboard.runtime.worker.bootstrap",
+    "callboard.service.worker.bootstrap",
     "callboard.service.files.run_files",
     "callboard.service.files.validation",
     "encodings.ascii",

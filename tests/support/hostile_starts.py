@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 from callboard.bus.commands import REPLY_HEADER
 from callboard.bus.events import RunEnd, payload_of
 from callboard.runtime.admission.verdicts import Verdict
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.connection import Connection
 from tests.support.flow_cases import shown
 from tests.support.flows import call, cleanup, flow, mock, returned, subflow
 from tests.support.workflows import document

@@ -11,12 +11,12 @@ from anyio.abc import TaskGroup
 from starlette.types import ASGIApp
 
 from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection, open_connection
 from callboard.service.operations.operation import all_operations
 from callboard.service.operations.operations import Operations
 from callboard.service.operations.run_lists import Listings
+from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.engine.routes import engine_routes
 from callboard.surfaces.http.access import Access
 from callboard.surfaces.http.access_names import AccessNames

@@ -16,7 +16,7 @@ from callboard.bus.events import Event
 from callboard.bus.log.port import Recorded
 from callboard.bus.log.successors import SUCCESSOR_KEY, successor_of
 from callboard.languages import registry
-from callboard.service.client.client import Client
+from callboard.runtime.client.client import Client
 from tests.support import killed_workflows
 from tests.support.flows import call, caught, cleanup, failing, mock, retry, returned, subflow, timeout
 from tests.support.flows import flow as flow_of

@@ -27,7 +27,7 @@ from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.bus.nats.server.memory_staging import MEMORY
 from callboard.bus.nats.server.program import find_server
 from callboard.lib.temporary_folders import TemporaryFolder
-from callboard.service.client import connection
+from callboard.runtime.client import connection
 from tests.support.cluster import tied
 
 ACCOUNTS = 256

@@ -26,7 +26,7 @@ from callboard.bus.events import (
 )
 from callboard.bus.log.port import Entry, EventLog, append
 from callboard.bus.subjects import RunRef
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.connection import Connection
 from tests.support.browser import Reused
 from tests.support.cli_stage import Place
 from tests.support.event_logs import Log

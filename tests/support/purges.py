@@ -10,8 +10,8 @@ from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats import erasure as erasing
 from callboard.bus.nats.jetstream_api import api
 from callboard.bus.nats.purge import Gone
-from callboard.service.client.client import Client
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.client import Client
+from callboard.runtime.client.connection import Connection
 from callboard.service.operations.removal import purge_run
 
 TENANT = "acme"

@@ -27,9 +27,9 @@ from callboard.bus.log.memory import MemoryLog
 from callboard.bus.log.port import EventLog, RunMessage
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.subjects import RunRef
-from callboard.features.budgets.allowances import Allowances
 from callboard.languages.language import Definition, End, Language, Plan, Stage
 from callboard.lib.json_types import JSON
+from callboard.runtime.budgets.allowances import Allowances
 from callboard.runtime.interpreter.replay import Admitted, read_admission
 from callboard.runtime.run.activation import Arrivals, Command, NoArrivals
 from callboard.runtime.run.actor import Ending, RunActor

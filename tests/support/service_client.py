@@ -11,9 +11,9 @@ import pytest
 from nats.aio.client import Client
 
 from callboard.bus.commands import REPLY_HEADER
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection, open_connection
+from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.nats.micro_service import open_service
 
 PATIENCE_S = 30.0

@@ -36,11 +36,11 @@ from callboard.bus.subjects import RunRef
 from callboard.languages import registry
 from callboard.languages.kit import Kit, kits
 from callboard.lib.json_types import JSON
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.settings.config import Config
-from callboard.runtime.worker import bootstrap
-from callboard.runtime.worker.services import Services
-from callboard.service.client.connection import open_connection
+from callboard.service.worker import bootstrap
+from callboard.service.worker.services import Services
 from tests.support import worker_interpreters as parked_runs
 
 LINE = 0

@@ -26,11 +26,11 @@ from callboard.bus.nats.server.embedded import EmbeddedServer, Restarted
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.languages import registry
 from callboard.languages.language import Language
+from callboard.runtime.client.client import Client
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.cluster.ownership import owner
 from callboard.runtime.run.log import read_run
 from callboard.runtime.settings.config import Config
-from callboard.service.client.client import Client
-from callboard.service.client.connection import Connection, open_connection
 from callboard.testing.checks import check_log, check_replay
 from tests.support import worker_interpreters as parked_runs
 from tests.support.forks import python, python_host

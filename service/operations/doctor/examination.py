@@ -3,7 +3,7 @@
 from contextlib import aclosing
 
 from callboard.bus.nats.jetstream_api import api
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.connection import Connection
 from callboard.service.operations.doctor.findings import Finding
 from callboard.service.operations.doctor.growth import check_growth
 from callboard.service.operations.doctor.security import check_security

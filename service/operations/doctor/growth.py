@@ -13,7 +13,7 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import api, direct_get
 from callboard.bus.nats.server.program import MEMORY_VARIABLE, memory_limit
 from callboard.lib.control_group import memory_quota
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.connection import Connection
 from callboard.service.operations.doctor.findings import Finding, ok
 
 AREA = "growth"

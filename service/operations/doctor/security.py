@@ -14,9 +14,9 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
 from callboard.bus.nats.connection import abandon
+from callboard.runtime.client.connection import Connection
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.lent_environment import Lender
-from callboard.service.client.connection import Connection
 from callboard.service.operations.doctor.findings import Finding, ok
 
 AREA = "security"

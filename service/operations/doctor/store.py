@@ -5,7 +5,7 @@ from typing import Any
 
 from callboard.bus.nats.jetstream_api import api
 from callboard.bus.nats.stream import bounds_of, lost_bytes
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.connection import Connection
 from callboard.service.operations.doctor.findings import Finding, ok
 
 AREA = "store"

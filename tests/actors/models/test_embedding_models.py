@@ -33,9 +33,9 @@ from callboard.projections.projection import fold
 from callboard.projections.results.graph import GraphExecution
 from callboard.projections.run.run_result import Results
 from callboard.projections.spans.span_attributes import outcome_attributes
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import open_connection
+from callboard.service.worker.bootstrap import open_worker
 from tests.support import gemini_api, openai_api
 from tests.support.graphs import graph, node, webhook
 from tests.support.memory_access import Asking, Placed, placing

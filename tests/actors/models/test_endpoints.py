@@ -11,9 +11,9 @@ from callboard.actors.models.model import NO_KEY, ModelTurn
 from callboard.bus import events as ev
 from callboard.bus.effects import user
 from callboard.bus.errors import ConfigInvalid
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import Config, load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import open_connection
+from callboard.service.worker.bootstrap import open_worker
 from tests.support import messages_api, openai_api
 from tests.support.model_api import model_api
 from tests.support.openai_api import chatting

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from callboard.bus import events as ev
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection, open_connection
+from callboard.service.worker.bootstrap import open_worker
 from tests.support import messages_api, openai_api
 from tests.support.event_logs import known_payload
 from tests.support.model_api import Answer, ModelApi, model_api, refusing, streaming

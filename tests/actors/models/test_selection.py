@@ -16,12 +16,12 @@ from callboard.projections.projection import fold
 from callboard.projections.run.run_result import Results
 from callboard.projections.spans.spans import SpanFold
 from callboard.projections.trace.trace import TraceFold
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
 from callboard.runtime.worker.model_selection import STAND_INS
-from callboard.service.client.connection import Connection, open_connection
 from callboard.service.operations.narration import narrate
+from callboard.service.worker.bootstrap import open_worker
 from tests.support.run_harness import RunHarness
 
 WORKFLOW = {

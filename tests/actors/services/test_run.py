@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from callboard.bus import events as ev
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import open_connection
+from callboard.service.worker.bootstrap import open_worker
 from tests.support.graph_services import RENEWED, variables
 from tests.support.mail_server import MailServer, mail_server
 from tests.support.service_api import TOKEN, Reply, ServiceApi, service_api

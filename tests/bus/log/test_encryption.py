@@ -29,11 +29,11 @@ from callboard.projections.lists.runs import begin_fold as row_of
 from callboard.projections.spans.span import Span
 from callboard.runtime.admission import secret_starts
 from callboard.runtime.admission.large_starts import detach_parts
+from callboard.runtime.client.connection import Connection
 from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.run.log import RunLog, read_run
 from callboard.runtime.settings import logs
 from callboard.runtime.worker import active_runs
-from callboard.service.client.connection import Connection
 from callboard.surfaces.http.histories import Histories
 from callboard.surfaces.http.readings import Readings
 from callboard.surfaces.http.shapes import OnePiece

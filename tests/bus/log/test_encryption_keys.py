@@ -12,9 +12,9 @@ from callboard.bus.log.memory import MemoryLog
 from callboard.bus.log.port import NoAnswer, readable
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission import tells
+from callboard.runtime.client.connection import Connection
 from callboard.runtime.run.log import RunLog
 from callboard.runtime.worker import active_runs
-from callboard.service.client.connection import Connection
 from callboard.service.operations.archives import archive_runs
 from callboard.service.operations.removal import KeyInUse, KeyUnknown, destroy_key
 from tests.support.encrypted_runs import KEY, SECRET, TENANT, everything, question, start

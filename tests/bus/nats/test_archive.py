@@ -24,10 +24,10 @@ from callboard.bus.nats.message_copies import copy_messages
 from callboard.bus.nats.segments import SegmentFolder
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.interpreter.replay import read_admission
 from callboard.runtime.run.log import events_of, read_run
 from callboard.runtime.settings.config import load
-from callboard.service.client.connection import Connection, open_connection
 from callboard.service.files.event_files import read_runs, store
 from callboard.service.operations.archives import archive_runs, import_as, import_runs
 from callboard.service.operations.replays import replay_events

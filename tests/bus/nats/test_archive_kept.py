@@ -12,7 +12,7 @@ from callboard.bus.log.port import Behind
 from callboard.bus.nats import message_copies as copying
 from callboard.bus.nats.archive import Archive
 from callboard.bus.subjects import RunRef
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.connection import Connection
 from callboard.service.operations.archives import archive_runs, import_runs
 from tests.support.flows import call, flow, returned
 from tests.support.patience import until

@@ -37,9 +37,9 @@ from callboard.bus.nats.segment_cache import SegmentCache
 from callboard.bus.nats.segments import Listed, Place, SegmentBuilder, SegmentDamaged, SegmentFolder, SegmentStore
 from callboard.bus.subjects import RunRef
 from callboard.projections.lists.where import Both
+from callboard.runtime.client.client import Client
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
-from callboard.service.client.client import Client
-from callboard.service.client.connection import Connection, open_connection
 from callboard.service.files.event_files import store
 from callboard.service.operations.archives import archive_runs
 from callboard.service.operations.removal import purge_run

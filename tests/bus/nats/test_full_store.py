@@ -39,12 +39,12 @@ from callboard.bus.nats.server.program import Usage
 from callboard.bus.subjects import RunRef, Subjects
 from callboard.languages.language import End
 from callboard.runtime.admission.verdicts import Verdict
+from callboard.runtime.client.client import Client, UnknownRun
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker import store_watch
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.client import Client, UnknownRun
-from callboard.service.client.connection import Connection, open_connection
 from callboard.service.operations.removal import purge_run
+from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.main import cli
 from callboard.surfaces.nats.micro_service import open_service

@@ -24,10 +24,10 @@ from callboard.features.index.index_follower import Following
 from callboard.projections.lists.questions import Questions
 from callboard.runtime.admission import starts
 from callboard.runtime.admission.forks import Forks
+from callboard.runtime.client.client import Client, UnknownRun
+from callboard.runtime.client.connection import Connection
 from callboard.runtime.interpreter.asks import child_id
 from callboard.runtime.worker import purges
-from callboard.service.client.client import Client, UnknownRun
-from callboard.service.client.connection import Connection
 from callboard.service.files.event_files import store
 from callboard.service.operations import removal
 from callboard.service.operations.archives import IdTaken, OriginLacks, archive_runs, import_as, import_runs

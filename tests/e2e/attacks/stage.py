@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Struct, field
 
 from callboard.bus import events as ev
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection, open_connection
+from callboard.service.worker.bootstrap import open_worker
 from tests.support.http_server import http_server
 
 PATIENCE_S = 60.0

@@ -13,9 +13,9 @@ from callboard.bus.nats import server_clock
 from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.jetstream import open_log
 from callboard.bus.subjects import Subjects
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import open_connection
+from callboard.service.worker.bootstrap import open_worker
 from tests.support.cluster import SERVERS, cluster
 from tests.support.flows import flow, returned
 

@@ -18,16 +18,16 @@ from callboard.bus.errors import LogUnreadable
 from callboard.bus.log.damage import require_first
 from callboard.bus.subjects import RunRef
 from callboard.projections.run.status import RunStatus
+from callboard.runtime.client.client import Client
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import Config, load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.client import Client
-from callboard.service.client.connection import Connection, open_connection
 from callboard.service.operations.archives import archive_runs
 from callboard.service.operations.fork_starts import ForkRun, begin_fork
 from callboard.service.operations.operation import ApiError
 from callboard.service.operations.results import result_of
 from callboard.service.operations.run_listing import listings
 from callboard.service.operations.verification import verify_store
+from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.http.readings import Readings
 from callboard.surfaces.http.shapes import OneMoment, OnePiece
 from tests.support.workflows import document

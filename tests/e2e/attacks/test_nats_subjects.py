@@ -17,9 +17,9 @@ from nats.micro.request import Request
 
 from callboard.bus import events as ev
 from callboard.bus.subjects import RunRef
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import open_connection
+from callboard.service.worker.bootstrap import open_worker
 from tests.e2e.attacks.accounts import ATTACKER, SECRET, VICTIM, Deployment, deployment, victims_start
 from tests.support.cli_stage import Place
 from tests.support.flow_providers import flow_of, ours

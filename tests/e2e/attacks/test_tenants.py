@@ -11,10 +11,10 @@ import pytest
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.errors import ConfigInvalid
 from callboard.languages.skills.shipped import shipped_functions
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import Config, load
-from callboard.runtime.worker.bootstrap import open_worker
 from callboard.runtime.worker.lent_environment import Lender
-from callboard.service.client.connection import open_connection
+from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.cli import exits
 from callboard.surfaces.nats.micro_service import open_service
 from tests.bus.nats.test_connection import nats_server

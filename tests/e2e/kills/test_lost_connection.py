@@ -30,12 +30,12 @@ from callboard.runtime.admission import decided
 from callboard.runtime.admission.admission import Admission
 from callboard.runtime.admission.decided import verdict_of_start
 from callboard.runtime.admission.verdicts import Verdict
+from callboard.runtime.client.client import Client
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.cluster.ownership import owner
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.assignment import Assignment
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.client import Client
-from callboard.service.client.connection import Connection, open_connection
+from callboard.service.worker.bootstrap import open_worker
 from tests.bus.nats.test_jetstream import PATIENCE_S, RUN, entry
 from tests.support.patience import until
 from tests.support.worker_processes import until_end, until_type

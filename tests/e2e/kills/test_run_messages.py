@@ -12,8 +12,8 @@ from callboard.bus import events as ev
 from callboard.bus.commands import Cancel, Kill
 from callboard.bus.effects import Failure
 from callboard.bus.subjects import RunRef
+from callboard.runtime.client.client import Client
 from callboard.runtime.run.messages import RUN_MESSAGE_BYTES_MAX, stop_of
-from callboard.service.client.client import Client
 from tests.support.family_interpreters import child_of
 from tests.support.run_harness import end_of
 from tests.support.worker_interpreters import play

@@ -10,7 +10,7 @@ from callboard.bus import events as ev
 from callboard.bus.commands import Cancel, Signal
 from callboard.bus.log.port import Recorded
 from callboard.bus.log.successors import successor_of
-from callboard.service.client.client import Client
+from callboard.runtime.client.client import Client
 from tests.support.simulation import World
 from tests.support.worker_interpreters import play
 from tests.support.worker_processes import (

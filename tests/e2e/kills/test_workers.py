@@ -14,10 +14,10 @@ from callboard.bus.errors import RunLost
 from callboard.bus.log.port import Behind, Recorded
 from callboard.bus.nats.queue import redeliver_now
 from callboard.bus.subjects import RunRef, partition_of
+from callboard.runtime.client.client import Client
 from callboard.runtime.cluster.ownership import owner
 from callboard.runtime.run.actor import Ending
 from callboard.runtime.run.log import read_run
-from callboard.service.client.client import Client
 from callboard.testing.checks import check_log
 from tests.support.run_harness import RunHarness
 from tests.support.worker_interpreters import INTERPRETERS, play

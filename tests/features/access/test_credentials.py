@@ -17,9 +17,9 @@ from callboard.features.access.account import Account
 from callboard.features.access.credentials import Credentials
 from callboard.features.access.keyring import FILE_NAME, Keyring, KeyringUnusable, founded_keyring, keyring_of, new_key
 from callboard.features.access.store import DeskStore
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection, open_connection
+from callboard.service.worker.bootstrap import open_worker
 from tests.actors.services.test_run import PARTY, graph
 from tests.support.cli_stage import Place
 from tests.support.graph_services import variables

@@ -25,9 +25,9 @@ from callboard.features.access.account import Account, OAuthFailed
 from callboard.features.access.credentials import Credentials, Wallet
 from callboard.features.access.keyring import Keyring
 from callboard.features.access.oauth import PROVIDERS, Connecting, renew_token
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
 from callboard.runtime.settings.oauth_settings import OAuthSettings
-from callboard.service.client.connection import Connection, open_connection
 from callboard.surfaces.http.plain_pages import CONNECT, connecting_page
 from tests.support.cli_stage import Place
 from tests.support.http_server import http_server

@@ -36,9 +36,9 @@ from callboard.projections.lists.runs import STATUSES, RunFold, RunRow, Runs
 from callboard.projections.lists.where import Both, Either, Not, Term, Where, where
 from callboard.projections.projection import fold
 from callboard.projections.run.run_texts import Texts
+from callboard.runtime.client.client import Client
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
-from callboard.service.client.client import Client
-from callboard.service.client.connection import Connection, open_connection
 from callboard.service.files.event_files import store
 from callboard.service.operations.removal import purge_run
 from callboard.service.operations.run_lists import Listings

@@ -19,9 +19,9 @@ from callboard.bus.nats.segments import SegmentFolder
 from callboard.bus.subjects import RunRef
 from callboard.features.notify import office
 from callboard.features.notify.rule_evaluation import preview_notices
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import Config, load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection, open_connection
+from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.cli import exits
 from callboard.surfaces.http.proofs import Sent, prove
 from tests.support.cli_stage import Place

@@ -29,11 +29,11 @@ from callboard.features.schedules.schedules import ScheduleChanged, Schedules, S
 from callboard.features.schedules.store import ScheduleStore
 from callboard.features.schedules.timetable import Timetable
 from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.client.client import UnknownRun
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.cluster.membership import Beat, Load
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.client import UnknownRun
-from callboard.service.client.connection import open_connection
+from callboard.service.worker.bootstrap import open_worker
 from tests.support.lane_server import AccountServer
 from tests.support.workflows import document
 

@@ -29,10 +29,10 @@ from callboard.projections.spans import semconv
 from callboard.projections.spans.otlp import OtlpExporter, SpanExportFailed
 from callboard.projections.spans.span import Span
 from callboard.projections.spans.spans import SpanFold
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.cluster.leader import Leadership
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection, open_connection
+from callboard.service.worker.bootstrap import open_worker
 from tests.support.event_logs import Log, cake, everything, killed
 from tests.support.otlp_receiver import Receiver, otlp_receiver, plain
 from tests.support.patience import until

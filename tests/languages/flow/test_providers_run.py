@@ -17,10 +17,10 @@ from callboard.bus.commands import Answer
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Event
 from callboard.runtime.admission.verdicts import Verdict
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.settings.provider_settings import ProviderSettings
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection, open_connection
+from callboard.service.worker.bootstrap import open_worker
 from tests.languages.flow.test_providers_http import Site, site
 from tests.support.flow_providers import flow_of, ours
 from tests.support.flows import MOCK

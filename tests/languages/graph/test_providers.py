@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from callboard.bus import events as ev
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import open_connection
+from callboard.service.worker.bootstrap import open_worker
 from tests.support import gemini_api, messages_api, openai_api
 from tests.support.model_api import model_api
 

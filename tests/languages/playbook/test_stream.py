@@ -15,11 +15,11 @@ from callboard.bus.effects import Failure
 from callboard.bus.events import Event
 from callboard.projections.results.playbook import PlaybookStream
 from callboard.projections.trace.live_stream import Onward, Piece, Told
+from callboard.runtime.client.client import UnknownRun
+from callboard.runtime.client.connection import open_connection
+from callboard.runtime.client.run_stream import stream
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.client import UnknownRun
-from callboard.service.client.connection import open_connection
-from callboard.service.client.run_stream import stream
+from callboard.service.worker.bootstrap import open_worker
 from tests.support.playbook_cases import block, doc, says, steps, sub
 from tests.support.playbooks import Play, perform
 from tests.support.worker_processes import PATIENCE_S

@@ -17,11 +17,11 @@ from callboard.bus.nats.purge import Gone, find_next_run
 from callboard.bus.subjects import RunRef
 from callboard.features.access.subject import OPERATOR
 from callboard.runtime.admission.command_routing import route
+from callboard.runtime.client.client import UnknownRun
+from callboard.runtime.client.connection import Connection
+from callboard.runtime.client.errors import RequestRefused
 from callboard.runtime.hosting.code_loader import load_object
 from callboard.runtime.hosting.code_registration import register_bundle
-from callboard.service.client.client import UnknownRun
-from callboard.service.client.connection import Connection
-from callboard.service.client.errors import RequestRefused
 from callboard.service.operations.archives import archive_runs, import_as, import_runs
 from callboard.service.operations.removal import check_purge, purge_run
 from callboard.surfaces.cli import exits

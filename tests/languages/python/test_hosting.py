@@ -12,12 +12,12 @@ import pytest
 from callboard import CallboardError, RequestRefused, Runtime
 from callboard.bus.subjects import RunRef
 from callboard.languages.python.hosted import HOSTED
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.hosting.code_loader import find_sources, load
 from callboard.runtime.hosting.code_registration import register_bundle
 from callboard.runtime.hosting.kept_code import unpack_code
 from callboard.runtime.settings import config
 from callboard.runtime.worker.worker import Worker
-from callboard.service.client.connection import open_connection
 from callboard.surfaces.cli import exits
 from tests.support import python_workflows as plays
 from tests.support.cli_stage import Place

@@ -19,9 +19,9 @@ from callboard.languages.json_schema import violations
 from callboard.languages.language import Needs
 from callboard.languages.skills.shipped import shipped_functions, shipped_ids, shipped_skill
 from callboard.languages.skills.skill import aliases
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import open_connection
+from callboard.service.worker.bootstrap import open_worker
 from tests.support.service_api import TOKEN, Reply, ServiceApi, service_api
 from tests.support.worker_processes import TENANT, say_start, until_end
 from tests.support.workflows import admitted, document, run, run_as_of_old, run_elsewhere, scripted_skill

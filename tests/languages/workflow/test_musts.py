@@ -30,9 +30,9 @@ from callboard.projections.results.workflow import WorkflowExecution, execution_
 from callboard.projections.spans.metrics import Metrics
 from callboard.projections.spans.spans import SpanFold
 from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection, open_connection
+from callboard.service.worker.bootstrap import open_worker
 from tests.support.forks import python
 from tests.support.places import TESTS
 from tests.support.workflows import document, scripted_skill

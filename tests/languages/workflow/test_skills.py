@@ -9,7 +9,7 @@ from callboard.bus import events as ev
 from callboard.languages.language import Needs
 from callboard.languages.skills.skill import Skill, aliases
 from callboard.languages.skills.skill_files import discover, read_skill_file
-from callboard.service.client.errors import RequestRefused
+from callboard.runtime.client.errors import RequestRefused
 from callboard.testing import Scenario, ToolSpec, fails
 from tests.support.workflows import LOOK, admitted, document, run, scripted_skill
 

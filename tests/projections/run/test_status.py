@@ -11,10 +11,10 @@ import pytest
 from callboard.bus.log.port import Recorded
 from callboard.bus.subjects import RunRef
 from callboard.projections.lists.runs import RowStatus, RunRow
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection, open_connection
 from callboard.service.operations.statuses import Statuses
+from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.nats.micro_service import open_service
 from tests.support.flow_providers import ours
 from tests.support.flows import call, cleanup, flow, mock, returned

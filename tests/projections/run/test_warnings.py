@@ -17,12 +17,12 @@ from callboard.projections.run.warnings import MORE, WARNINGS_MAX, WarnedFold
 from callboard.projections.trace.trace import TraceFold
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.verdicts import Verdict
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.interpreter.replay import read_admission
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection, open_connection
 from callboard.service.operations.narration import narrate
 from callboard.service.operations.replays import replay_events
+from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.tree_text import tree_text
 from callboard.surfaces.cli.views import WARNINGS_SHOWN_MAX, warning_lines

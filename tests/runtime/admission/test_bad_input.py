@@ -31,11 +31,11 @@ from callboard.languages.language import End, Failed, Stage
 from callboard.runtime.admission.starts import Starts
 from callboard.runtime.admission.tells import Tells
 from callboard.runtime.admission.verdicts import Verdict
+from callboard.runtime.client.client import Client
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker import worker
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.client import Client
-from callboard.service.client.connection import Connection, open_connection
+from callboard.service.worker.bootstrap import open_worker
 from callboard.testing.checks import check_log
 from tests.support import forks
 from tests.support.run_harness import PlayLanguage

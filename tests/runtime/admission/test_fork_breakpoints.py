@@ -6,7 +6,7 @@ from typing import Any
 from callboard.bus.events import Event, ForkedFrom, RunAccepted, RunPaused, payload_of
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.connection import Connection
 from callboard.testing.checks import check_replay
 from tests.runtime.admission.test_forks import TENANT, events_of
 from tests.runtime.interpreter.test_golden import replayed

@@ -9,7 +9,7 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
 from callboard.projections.comparison.diff import compare_logs
 from callboard.projections.comparison.json_differences import Difference
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.connection import Connection
 from callboard.testing.checks import check_replay
 from tests.runtime.admission.test_forks import TENANT, events_of, forked, start
 from tests.runtime.interpreter.test_golden import replayed

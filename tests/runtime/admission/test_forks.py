@@ -17,8 +17,8 @@ from callboard.languages.graph import admit as graph_admission
 from callboard.languages.registry import language
 from callboard.projections.comparison.diff import Pair, compare_logs
 from callboard.projections.comparison.json_differences import Difference
+from callboard.runtime.client.connection import Connection
 from callboard.runtime.run.log import read_run
-from callboard.service.client.connection import Connection
 from callboard.service.files.event_files import read_runs
 from callboard.service.operations.archives import archive_runs, import_as, import_runs
 from callboard.testing.checks import check_replay

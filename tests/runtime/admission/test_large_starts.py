@@ -17,9 +17,9 @@ from callboard.bus.nats.commit import Message
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission import large_starts
 from callboard.runtime.admission.large_starts import MEMBERS, START_BYTES_MAX, VALUES_MAX, detach_parts
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection, open_connection
+from callboard.service.worker.bootstrap import open_worker
 from tests.support.cli_stage import ONE_NODE, Place
 from tests.support.hostile_starts import say
 from tests.support.workflows import document

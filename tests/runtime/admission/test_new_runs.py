@@ -10,10 +10,10 @@ from callboard.bus.log.port import Beside, Entry, Recorded
 from callboard.bus.nats.purge import Gone
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.runtime.admission import starts
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection, open_connection
 from callboard.service.operations.removal import purge_run
+from callboard.service.worker.bootstrap import open_worker
 from tests.support.worker_processes import say, until_end, until_type
 
 ASKS = '# Ask\n\n## STEP 1: Ask\n\n@elicit(input, "Well?")\n@output(said)\n'

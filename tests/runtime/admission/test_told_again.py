@@ -15,8 +15,8 @@ from callboard.bus.nats.commit import Message
 from callboard.bus.nats.purge import Gone, finish, last_fork, mark_gone
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.command_routing import find_command_of_id
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.connection import Connection
+from callboard.service.worker.bootstrap import open_worker
 from tests.support.flow_providers import ours
 from tests.support.http_application import PATIENCE_S, served
 

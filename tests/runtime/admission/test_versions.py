@@ -20,7 +20,7 @@ from callboard.runtime.admission import starts
 from callboard.runtime.admission import versions as known
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import Registered, register
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.connection import Connection
 from tests.support.flows import call, flow, returned
 from tests.support.service_client import PATIENCE_S, SCRIPT, SOURCE, Caller, standing
 

@@ -15,10 +15,10 @@ from callboard.bus.events import Event
 from callboard.bus.nats.commit import Message
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Ask, End, Expired, Stage
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.run.activation import Command, Heard
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection, open_connection
+from callboard.service.worker.bootstrap import open_worker
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.virtual_time import VIRTUAL
 from tests.support.flow_providers import ours

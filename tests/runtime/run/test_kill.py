@@ -21,15 +21,15 @@ from callboard.bus.log.port import Beside, Entry
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import STRICT, Ask, Continuation, End, Stage
 from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.interpreter.replay import read_admission
 from callboard.runtime.run.activation import Command
 from callboard.runtime.run.kill import end_killed
 from callboard.runtime.run.log import RunLog, read_run
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.runtime.worker.services import Services
-from callboard.service.client.connection import open_connection
 from callboard.service.operations.replays import replay_events
+from callboard.service.worker.bootstrap import open_worker
+from callboard.service.worker.services import Services
 from callboard.testing.checks import check_log
 from callboard.testing.crashes import CrashingLog
 from callboard.testing.virtual_time import VIRTUAL

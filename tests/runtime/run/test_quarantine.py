@@ -16,8 +16,8 @@ from callboard.bus.nats.commit import Message, publish
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.projections.projection import fold
 from callboard.projections.run.run_result import Results
+from callboard.runtime.client.client import Client
 from callboard.runtime.run.log import read_run
-from callboard.service.client.client import Client
 from tests.support.worker_interpreters import play
 from tests.support.worker_processes import (
     Fleet,

@@ -18,11 +18,11 @@ from callboard.actors.lending import addresses
 from callboard.bus import events as ev
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Event
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.settings.fetch_auth import FETCH_AUTH
 from callboard.runtime.settings.tables import Reading
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection, open_connection
+from callboard.service.worker.bootstrap import open_worker
 from tests.support.cli_stage import Place
 from tests.support.workflows import document
 

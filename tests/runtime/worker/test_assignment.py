@@ -11,14 +11,14 @@ import pytest
 from callboard.bus.nats.queue import Delivery, Outbox, Puller, redeliver_now
 from callboard.runtime.admission.admission import Admission
 from callboard.runtime.admission.command_routing import ADMISSION
+from callboard.runtime.client.client import Client
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.cluster.membership import HELLO_WAIT_BUSY_S, HELLO_WAIT_GUEST_S, HELLO_WAIT_S
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker import assignment as module
 from callboard.runtime.worker.assignment import Assignment, hello_waits
-from callboard.runtime.worker.bootstrap import open_worker
 from callboard.runtime.worker.worker import Worker
-from callboard.service.client.client import Client
-from callboard.service.client.connection import open_connection
+from callboard.service.worker.bootstrap import open_worker
 
 PATIENCE_S = 30.0
 

@@ -21,13 +21,13 @@ from callboard.bus.nats.segments import SegmentFolder
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission import command_routing, tells
 from callboard.runtime.admission.command_routing import ADMISSION, route
+from callboard.runtime.client.client import Client
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.hosting.code_loader import load_object
 from callboard.runtime.hosting.code_registration import register_bundle
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.client import Client
-from callboard.service.client.connection import Connection, open_connection
 from callboard.service.operations.settlement import tell_and_wait
+from callboard.service.worker.bootstrap import open_worker
 from tests.support import python_workflows as plays
 from tests.support.service_client import PATIENCE_S
 

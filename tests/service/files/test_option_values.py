@@ -4,7 +4,7 @@ import pytest
 
 from callboard.languages.kit import kits
 from callboard.languages.registry import authoring
-from callboard.service.client.errors import UsageInvalid
+from callboard.runtime.client.errors import UsageInvalid
 from callboard.service.files.option_values import option_values
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from callboard.bus.commands import Tell
 from callboard.runtime.admission.verdicts import Verdict
-from callboard.service.client.client import Client
+from callboard.runtime.client.client import Client
 from callboard.service.operations import bulk
 from callboard.surfaces.cli import exits
 from tests.support.cli_stage import Place

@@ -9,8 +9,8 @@ from callboard.bus import events as ev
 from callboard.bus.child_ids import child_id
 from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
+from callboard.runtime.client.connection import Connection
 from callboard.runtime.run.log import read_run
-from callboard.service.client.connection import Connection
 from callboard.service.operations.retry_point import NowhereToFork, find_continue_place
 from tests.runtime.admission.test_forks import DEFINITION, FAILS, SCRIPT, TENANT, WAITS, events_of, forked
 from tests.support.event_logs import Log

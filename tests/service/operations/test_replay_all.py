@@ -10,8 +10,8 @@ import pytest
 from msgspec import Raw
 
 from callboard.bus.events import Event
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import load
-from callboard.service.client.connection import open_connection
 from callboard.service.files.event_files import read_runs, store
 from callboard.service.operations import replay_all
 from tests.support.cli_stage import Place

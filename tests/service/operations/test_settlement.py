@@ -19,8 +19,8 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Ask, End, Expired, Stage
 from callboard.runtime.admission.verdicts import Verdict
-from callboard.service.client.client import Client
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.client import Client
+from callboard.runtime.client.connection import Connection
 from callboard.service.operations.settlement import NotTaken, Settling, tell_and_wait
 from callboard.testing.virtual_time import VIRTUAL
 from tests.support.flow_providers import flow_of, ours

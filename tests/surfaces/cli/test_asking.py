@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from callboard.bus.events import HumanAsked
-from callboard.service.client.client import Client
+from callboard.runtime.client.client import Client
 from callboard.surfaces.cli.asking import DOWN, UP, Choice, Question, match_answer, move_choice, split_keys, to_question
 from tests.support.cli_stage import Place
 from tests.support.forks import callboard

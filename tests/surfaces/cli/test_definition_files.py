@@ -7,7 +7,7 @@ from typing import Any
 import click
 import pytest
 
-from callboard.service.client.errors import RequestRefused, UsageInvalid
+from callboard.runtime.client.errors import RequestRefused, UsageInvalid
 from callboard.service.files.start_messages import input_of, prepare
 from callboard.service.files.start_request import StartRequest
 from callboard.surfaces.cli import exits

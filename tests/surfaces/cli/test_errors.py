@@ -9,8 +9,8 @@ from callboard.bus.errors import CallboardError, ConfigInvalid, ServerUnreachabl
 from callboard.bus.events import Problem
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.subjects import RunRef
-from callboard.service.client.client import NoVerdict, UnknownRun
-from callboard.service.client.errors import RequestRefused
+from callboard.runtime.client.client import NoVerdict, UnknownRun
+from callboard.runtime.client.errors import RequestRefused
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.errors import error_text, report
 from callboard.surfaces.cli.settings import Settings

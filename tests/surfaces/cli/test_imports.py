@@ -52,7 +52,7 @@ BUDGETS = {
     "the library": Budget(1, (), "import callboard"),
     "the catalog of models": Budget(36, (*RARE, "nats"), "import callboard.actors.models.catalog"),
     "projections": Budget(28, (*RARE, *SERVER), f"import {', '.join(PROJECTIONS)}"),
-    "a client": Budget(285, (*RARE, *WORKERS), f"{CONFIGURED}; import callboard.service.client.connection"),
+    "a client": Budget(285, (*RARE, *WORKERS), f"{CONFIGURED}; import callboard.runtime.client.connection"),
     "a worker": Budget(525, RARE, f"{CONFIGURED}; import callboard.surfaces.cli.worker_process"),
     "help": Budget(36, (*RARE, *SERVER, "msgspec", "pydantic", "yaml"), args=("--help",)),
     "validate": Budget(220, (*RARE, *SERVER), args=("validate", "greeting.json")),

@@ -8,9 +8,9 @@ import pytest
 from nats.aio.msg import Msg
 
 from callboard.bus.events import Event, HumanAsked, RunParked, RunPaused, SignalAwaited
+from callboard.runtime.client.client import Client
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import load
-from callboard.service.client.client import Client
-from callboard.service.client.connection import open_connection
 from callboard.service.operations import operations
 from callboard.service.operations.requests import QuestionList
 from callboard.surfaces.cli import inbox

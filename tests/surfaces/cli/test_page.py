@@ -11,8 +11,8 @@ from callboard.bus.events import decode_event
 from callboard.bus.log.memory import MemoryLog
 from callboard.bus.log.payloads import INLINE_BYTES_MAX
 from callboard.bus.subjects import RunRef
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import load
-from callboard.service.client.connection import open_connection
 from callboard.service.files.event_files import NoEventFile, read_runs, store
 from callboard.service.operations.archives import archive_runs
 from tests.support.cli_stage import Place

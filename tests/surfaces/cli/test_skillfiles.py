@@ -9,7 +9,7 @@ import pytest
 
 from callboard.bus.errors import CallboardError
 from callboard.languages.skills.skill_files import discover, read_skill_file
-from callboard.service.client.errors import RequestRefused
+from callboard.runtime.client.errors import RequestRefused
 from callboard.service.files.bundle_files import FILE_BYTES_MAX, FOLDERS_MAX, project_of, skill_files
 from callboard.service.files.start_messages import PreparedStart, prepare
 from callboard.service.files.start_request import StartRequest

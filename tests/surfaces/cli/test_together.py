@@ -13,8 +13,8 @@ import pytest
 
 from callboard.bus.nats.server.data_directory import standing_by
 from callboard.bus.nats.server.embedded import EmbeddedServer
+from callboard.runtime.client.errors import NoServer
 from callboard.runtime.settings.config import load
-from callboard.service.client.errors import NoServer
 from callboard.service.operations.reach import reach
 from callboard.surfaces.cli import exits
 from tests.support.cli_stage import INPUT, Place, next_event, shown_url

@@ -15,11 +15,11 @@ from callboard.bus.events import HumanAsked, RunAccepted, RunParked, payload_of
 from callboard.bus.subjects import Subjects
 from callboard.features.access.keys import Keys
 from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection, open_connection
 from callboard.service.operations.operations import Operations
 from callboard.service.operations.run_lists import Listings
+from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.engine.health import Health
 from callboard.surfaces.engine.routes import engine_routes, health_route
 from callboard.surfaces.http.access import Access

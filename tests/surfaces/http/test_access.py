@@ -25,13 +25,13 @@ from callboard.features.access.subject import NOBODY, OPERATOR, SCOPES, Subject
 from callboard.features.access.tokens import LEEWAY_S, ProviderSilent, TokenRefused, Tokens
 from callboard.features.access.vouchers import Vouchers
 from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
 from callboard.runtime.settings.oidc_settings import OidcSettings
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection, open_connection
 from callboard.service.operations.operation import ApiError
 from callboard.service.operations.operations import Operations
 from callboard.service.operations.run_lists import Listings
+from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.engine.routes import engine_routes
 from callboard.surfaces.http import app as app_module
 from callboard.surfaces.http import live

@@ -16,7 +16,7 @@ import pytest
 
 from callboard.bus.events import HumanAnswered, HumanAsked, HumanClosed, payload_of
 from callboard.features.access.links import BadLink, Links
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.connection import Connection
 from callboard.surfaces.http.answer_form import FORM, Unreadable, answer_of, fields_of, form_html
 from tests.support.http_application import PATIENCE_S, served
 from tests.surfaces.http.test_readings import asking, paying

@@ -11,7 +11,7 @@ from callboard.bus.log.payloads import INLINE_BYTES_MAX
 from callboard.bus.nats.cooling import cool_runs
 from callboard.bus.nats.segments import SegmentFolder
 from callboard.bus.subjects import RunRef
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.connection import Connection
 from callboard.surfaces.http.routes import ROUTES
 from tests.support.http_application import served
 from tests.support.service_client import SCRIPT, SOURCE

@@ -13,7 +13,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from callboard.bus.subjects import RunRef
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.connection import Connection
 from callboard.surfaces.http import app as module
 from callboard.surfaces.http import live
 from callboard.surfaces.http.address import AddressUnusable, check_address, listening

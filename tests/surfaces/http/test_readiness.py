@@ -10,7 +10,7 @@ import anyio
 import httpx2
 import pytest
 
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.connection import Connection
 from callboard.surfaces.http import http_server, readiness
 from tests.support.http_application import PATIENCE_S, served
 from tests.surfaces.http.test_http import LONG

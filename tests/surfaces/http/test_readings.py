@@ -27,8 +27,8 @@ from callboard.bus.events import (
 )
 from callboard.bus.nats.jetstream_api import api
 from callboard.bus.subjects import RunRef
+from callboard.runtime.client.connection import Connection
 from callboard.runtime.hosting.code_loader import load_object
-from callboard.service.client.connection import Connection
 from callboard.surfaces.http import histories
 from callboard.surfaces.http.histories import Histories
 from callboard.surfaces.http.openapi import document

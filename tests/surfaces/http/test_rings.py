@@ -13,8 +13,8 @@ from callboard.bus.log.port import Entry, NoAnswer, append
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import api
 from callboard.bus.subjects import RunRef
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import load
-from callboard.service.client.connection import open_connection
 from callboard.surfaces.http import rings as module
 from callboard.surfaces.http.rings import Rings
 from tests.support.event_logs import Log

@@ -16,7 +16,7 @@ from callboard.bus.events import CancelRequested, HumanAnswered, HumanAsked, Run
 from callboard.bus.log.port import NoAnswer
 from callboard.features.access.links import Links
 from callboard.runtime.admission.definitions import Definitions
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.connection import Connection
 from callboard.service.operations.operations import Operations
 from callboard.service.operations.run_lists import Listings
 from callboard.surfaces.http.answer_form import Answering

@@ -21,9 +21,9 @@ from callboard.features.access.keyring import Keyring
 from callboard.languages.triggers import Proof
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import Registered, register
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection, open_connection
+from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.http import webhooks
 from callboard.surfaces.http.access import Access
 from callboard.surfaces.http.app import http_app

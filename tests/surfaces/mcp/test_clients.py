@@ -14,7 +14,7 @@ from callboard.actors.tools.mcp_tasks import Tasks
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
 from callboard.projections.lists.questions import Option, Question
-from callboard.service.client.errors import RequestRefused
+from callboard.runtime.client.errors import RequestRefused
 from callboard.surfaces.mcp.caller import form_of, response_of
 from callboard.surfaces.mcp.remedies import error_members, in_members
 from tests.support.cli_stage import INPUT, ONE_NODE, SCRIPT, Place

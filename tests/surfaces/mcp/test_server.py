@@ -121,8 +121,8 @@ async def test_a_flow_is_listed_with_its_arguments_and_finds_its_tools(client: C
 
 
 async def test_a_registered_definition_is_listed_and_started_by_name(client: Client, served: tuple[Place, str]) -> None:
+    from callboard.runtime.client.connection import open_connection
     from callboard.runtime.settings.config import Config
-    from callboard.service.client.connection import open_connection
 
     url = running_url(served[0].folder / ".callboard")
     async with open_connection(Config.model_validate({"nats_url": url})) as connection:

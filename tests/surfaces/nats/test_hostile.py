@@ -7,9 +7,9 @@ from pathlib import Path
 import anyio
 import pytest
 
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import open_connection
+from callboard.service.worker.bootstrap import open_worker
 from tests.support.flows import flow, returned
 from tests.support.hostile_starts import CORPUS, GROUPS, Hostile, start, what_becomes
 

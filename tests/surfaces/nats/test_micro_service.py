@@ -15,12 +15,12 @@ from callboard.bus.commands import REPLY_HEADER
 from callboard.bus.nats.commit import Message
 from callboard.bus.nats.feed import MARK
 from callboard.bus.subjects import RunRef
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import Connection, open_connection
 from callboard.service.operations import live_projection
 from callboard.service.operations.operations import EVENTS_MAX, PAGE_BYTES_MAX
 from callboard.service.operations.run_lists import Listings
+from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.nats.micro_service import open_service
 from tests.support.flows import flow, returned
 from tests.support.patience import until

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 
 from callboard.bus.nats.jetstream_api import api
-from callboard.service.client.connection import Connection
+from callboard.runtime.client.connection import Connection
 from callboard.surfaces.http.access import Authentication
 from callboard.surfaces.http.app import SAFE, Guard
 from callboard.surfaces.http.login import PATH as LOGIN

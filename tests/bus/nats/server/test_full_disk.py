@@ -29,11 +29,11 @@ from callboard.bus.nats.server.disk_limit import ServerRoom
 from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.bus.nats.server.program import Usage
 from callboard.bus.subjects import Subjects
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.worker import store_watch
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.runtime.worker.figures import unready
-from callboard.service.client.connection import open_connection
 from callboard.service.operations.removal import purge_run
+from callboard.service.worker.bootstrap import open_worker
+from callboard.service.worker.figures import unready
 from tests.bus.nats.test_full_store import Hall, by_nats, config_for, hall_at
 from tests.bus.nats.test_full_store import start as by_text
 from tests.support.cli_stage import Place

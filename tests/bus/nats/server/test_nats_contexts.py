@@ -12,9 +12,9 @@ import pytest
 
 from callboard.bus.errors import ConfigInvalid, JetStreamDisabled
 from callboard.bus.nats.server.program import find_server
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import Config, load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import open_connection
+from callboard.service.worker.bootstrap import open_worker
 from tests.support.cli_stage import ONE_NODE
 from tests.support.cluster import tied
 from tests.support.ports import free_ports

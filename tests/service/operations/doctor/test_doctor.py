@@ -9,8 +9,8 @@ import pytest
 
 from callboard.bus.events import RunEnd
 from callboard.bus.nats.commit import Message
+from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
-from callboard.service.client.connection import Connection, open_connection
 from callboard.service.files.event_files import store
 from callboard.service.operations.doctor import growth
 from callboard.service.operations.doctor.examination import examine, tenants_of

@@ -20,7 +20,7 @@ from callboard.bus.subjects import RunRef
 from callboard.lib.concurrency import side_by_side
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.projections.trace.live_stream import Piece
-from callboard.service.client.client import Client, unknown_run
+from callboard.runtime.client.client import Client, unknown_run
 
 PARTIAL_WAIT_S = 2.0
 """How long a worker may take to send what a model has said so far."""

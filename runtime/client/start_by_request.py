@@ -19,8 +19,8 @@ from callboard.bus.nats.connection import ConnectionWatch, connect, disconnect
 from callboard.bus.subjects import Subjects
 from callboard.lib.text import encode_json
 from callboard.runtime.admission.verdicts import Verdict
+from callboard.runtime.client.client import VERDICT_WAIT_S, new_run_id
 from callboard.runtime.settings.config import Config
-from callboard.service.client.client import VERDICT_WAIT_S, new_run_id
 
 ANSWER_WAIT_S = VERDICT_WAIT_S + 2.0
 """Longer than a worker waits for its verdict."""

@@ -15,8 +15,8 @@ from callboard.bus.nats.segment_cache import SegmentCache
 from callboard.bus.nats.segments import SegmentFolder, SegmentStore
 from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.bus.subjects import Subjects
+from callboard.runtime.client.client import Client
 from callboard.runtime.settings.config import Config
-from callboard.service.client.client import Client
 
 CACHE_FOLDER = "cold-cache"
 """The folder in the data directory for blocks of segments that were read from an object store."""

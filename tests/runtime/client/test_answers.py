@@ -11,12 +11,12 @@ import pytest
 from callboard.bus.events import ModelCall
 from callboard.bus.subjects import RunRef
 from callboard.projections.trace.live_stream import Piece
+from callboard.runtime.client.answers import hear_answers, partial_answer
+from callboard.runtime.client.client import UnknownRun
+from callboard.runtime.client.connection import Connection, open_connection
+from callboard.runtime.client.run_stream import stream
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.answers import hear_answers, partial_answer
-from callboard.service.client.client import UnknownRun
-from callboard.service.client.connection import Connection, open_connection
-from callboard.service.client.run_stream import stream
+from callboard.service.worker.bootstrap import open_worker
 from tests.support.patience import PATIENCE_S, until
 from tests.support.playbook_cases import doc, steps
 

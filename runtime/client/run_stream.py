@@ -15,9 +15,9 @@ from callboard.bus.log.port import whole
 from callboard.bus.subjects import RunRef
 from callboard.projections.results import view_of
 from callboard.projections.trace.live_stream import Onward, Piece, RunStream, Told
-from callboard.service.client.answers import Answers, hear_answers
-from callboard.service.client.bounded_queue import BoundedQueue
-from callboard.service.client.client import Client, unknown_run
+from callboard.runtime.client.answers import Answers, hear_answers
+from callboard.runtime.client.bounded_queue import BoundedQueue
+from callboard.runtime.client.client import Client, unknown_run
 
 PIECES_MAX = 1_000
 BYTES_MAX = 1024 * 1024

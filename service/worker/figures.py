@@ -12,8 +12,8 @@ import anyio
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.features.notify.telling import Told
 from callboard.features.telemetry.prometheus import Family, Histogram, Kind, Sample
+from callboard.runtime.client.connection import Connection
 from callboard.runtime.worker.worker import Worker
-from callboard.service.client.connection import Connection
 
 LOOK_S = 0.25
 """How often the lag of the loop is measured."""

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from anyio import to_thread
 
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import open_connection
+from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.cli import exits
 from callboard.surfaces.nats.micro_service import open_service
 from tests.bus.nats.test_connection import nats_server

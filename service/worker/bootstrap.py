@@ -17,14 +17,14 @@ from callboard.bus.errors import ClockSkewed
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.queue import Outbox
 from callboard.features.notify.telling import telling
+from callboard.runtime.client.connection import Connection
 from callboard.runtime.cluster.leader import persistently
 from callboard.runtime.cluster.membership import ALL_BACK_S
 from callboard.runtime.worker.collector import settled_collector
-from callboard.runtime.worker.services import Services
 from callboard.runtime.worker.store_watch import StoreWatch
 from callboard.runtime.worker.watchdog import Watchdog
 from callboard.runtime.worker.worker import Worker
-from callboard.service.client.connection import Connection
+from callboard.service.worker.services import Services
 
 log = structlog.get_logger(__name__)
 
@@ -95,13 +95,13 @@ async def open_worker(
             purges = Purges(connection.log, outbox, ack_wait_s=config.ack_wait_s)
             tasks.start_soon(persistently, "purges", purges.run)
         if services.allowances.names:
-            from callboard.features.budgets.following import Following
+            from callboard.runtime.budgets.following import Following
 
             following = Following(connection.log, services.allowances)
             tasks.start_soon(persistently, "budgets", following.run)
         if config.metrics_listen:
             from callboard.features.telemetry.metrics_endpoint import Scraped
-            from callboard.runtime.worker.figures import Figures, unready
+            from callboard.service.worker.figures import Figures, unready
 
             figures = Figures(worker, connection.log, told)
             scraped = Scraped(config.metrics_listen, figures.families, partial(unready, worker, connection))

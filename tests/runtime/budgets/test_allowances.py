@@ -15,10 +15,10 @@ from callboard.bus.effects import Usage
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import ModelResult
 from callboard.bus.prices import Prices, read_prices
-from callboard.features.budgets.allowances import Allowance, Allowances, window
+from callboard.runtime.budgets.allowances import Allowance, Allowances, window
+from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import load
-from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.client.connection import open_connection
+from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.nats.micro_service import open_service
 from tests.support.event_logs import Log
 from tests.support.service_client import PATIENCE_S, Caller

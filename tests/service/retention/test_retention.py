@@ -16,13 +16,13 @@ from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.archive import Archive
 from callboard.bus.nats.purge import Gone, purge_mark
 from callboard.bus.subjects import RunRef
-from callboard.features.retention import office
-from callboard.features.retention.office import Expired, Expiry
+from callboard.runtime.client.client import Client
+from callboard.runtime.client.connection import Connection
 from callboard.runtime.settings.config import load
 from callboard.runtime.settings.retention_settings import RetentionRule
-from callboard.service.client.client import Client
-from callboard.service.client.connection import Connection
 from callboard.service.operations.run_listing import listings
+from callboard.service.retention import office
+from callboard.service.retention.office import Expired, Expiry
 from callboard.surfaces.cli import exits
 from tests.support.cli_stage import Place
 from tests.support.flows import call, flow, returned

@@ -4,7 +4,7 @@ import datetime as dt
 
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import direct_get
-from callboard.features.budgets.allowances import COUNTED, Allowances
+from callboard.runtime.budgets.allowances import COUNTED, Allowances
 
 
 class Following:

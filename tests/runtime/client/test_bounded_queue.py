@@ -8,7 +8,7 @@ import anyio.lowlevel
 import pytest
 from starlette.types import Message
 
-from callboard.service.client.bounded_queue import BoundedQueue
+from callboard.runtime.client.bounded_queue import BoundedQueue
 from callboard.surfaces.http import live
 from callboard.surfaces.http.live import Live
 

@@ -20,11 +20,11 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import Gone
 from callboard.bus.subjects import token
 from callboard.projections.lists.where import Both, Either, Term, Where
+from callboard.runtime.client.client import Client, UnknownRun
+from callboard.runtime.client.connection import Connection
 from callboard.runtime.settings.config import Config
 from callboard.runtime.settings.retention_settings import RetentionRule
 from callboard.runtime.settings.rule_settings import question
-from callboard.service.client.client import Client, UnknownRun
-from callboard.service.client.connection import Connection
 from callboard.service.operations.archives import archive_runs
 from callboard.service.operations.removal import FORKED, CannotPurge, check_purge, purge_run
 from callboard.service.operations.run_listing import listings
