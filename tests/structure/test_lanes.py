@@ -32,6 +32,11 @@ def test_it_fails():
 def test_it_kills_its_process():
     os.kill(os.getpid(), signal.SIGKILL)
 
+def test_it_kills_its_process_once():
+    if not os.path.exists(os.environ["ENDS"] + ".once"):
+        open(os.environ["ENDS"] + ".once", "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+
 def test_it_follows_a_dead_process():
     pass
 """
@@ -40,21 +45,11 @@ def test_it_follows_a_dead_process():
 def test_lanes_report_every_test_and_outlive_a_death(tmp_path: Path) -> None:
     (tmp_path / "test_first.py").write_text(TESTS)
     (tmp_path / "test_second.py").write_text("def test_of_another_module():\n    pass\n")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-rA",
-        "--lanes",
-        "2",
-        "-p",
-        "tests.support.lanes",
-        "-p",
-        "no:cacheprovider",
-    ]
+    options = ["-rA", "--reruns", "1", "--lanes", "2", "-p", "tests.support.lanes", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *options]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "ENDS": str(tmp_path / "ends")}
     ran = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
-    assert "2 failed, 8 passed, 1 skipped" in ran.stdout.splitlines()[-1], ran.stdout + ran.stderr
+    assert "2 failed, 9 passed, 1 skipped, 3 rerun" in ran.stdout.splitlines()[-1], ran.stdout + ran.stderr
     assert "the process that performed this test ended with signal 9" in ran.stdout
     assert "the output of the test" in ran.stdout
     assert "PASSED test_first.py::test_it_follows_a_dead_process" in ran.stdout

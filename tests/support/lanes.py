@@ -9,6 +9,7 @@ import io
 import os
 import signal
 import tempfile
+import time
 import traceback
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
@@ -35,6 +36,11 @@ SHORT_S = 0.05
 
 CHUNK_S = 6.0
 """What the tests of one chunk take at most, unless it is one test."""
+
+STUCK_S = 260.0
+"""A lane that performs one test for so long is killed: even its time-out has not ended the test, nor a second try."""
+
+LOOK_S = 5.0
 
 LANE = "TESTS_LANE"
 """The variable with the number of the lane that a process is, or was started by."""
@@ -98,6 +104,8 @@ class _Lane:
     line: Connection
     at: int | None = None
     """The place of the test that it performs."""
+    since: float = inf
+    """When it began that, by the monotonic clock."""
     ahead: deque[int] = field(default_factory=deque[int])
     """The places of the tests that it was given and has not begun."""
 
@@ -112,6 +120,7 @@ class _Dispatcher:
         self._chunks = deque(chunks([item.nodeid for item in session.items], read_longest()))
         self._lanes: dict[Connection, _Lane] = {}
         self._forked = 0
+        self._again = set[int]()
 
     def perform(self, lanes: int) -> None:
         """Perform all tests; return when each lane has ended.
@@ -122,9 +131,13 @@ class _Dispatcher:
             for _ in range(min(lanes, len(self._chunks))):
                 self._fork()
             while self._lanes:
-                for line in wait(list(self._lanes)):
+                for line in wait(list(self._lanes), LOOK_S):
                     assert isinstance(line, Connection)
                     self._hear(self._lanes[line])
+                for lane in self._lanes.values():
+                    if time.monotonic() > lane.since + STUCK_S:
+                        # It prints where it stands.
+                        os.kill(lane.pid, signal.SIGABRT)
         finally:
             for lane in self._lanes.values():
                 os.kill(lane.pid, signal.SIGKILL)
@@ -157,7 +170,7 @@ class _Dispatcher:
                 with suppress(BrokenPipeError):
                     lane.line.send(chunk)
             case "begins":
-                lane.at = said
+                lane.at, lane.since = said, time.monotonic()
                 lane.ahead.remove(said)
             case "report":
                 self._report(self._hook.pytest_report_from_serializable(config=self._session.config, data=said))
@@ -165,7 +178,7 @@ class _Dispatcher:
                 self._hook.pytest_warning_recorded.call_historic(kwargs=said)
             case _:
                 assert what == "finished"
-                lane.at = None
+                lane.at, lane.since = None, inf
                 item = self._session.items[said]
                 self._hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
@@ -173,7 +186,7 @@ class _Dispatcher:
         self._hook.pytest_runtest_logreport(report=report)
 
     def _end(self, lane: _Lane) -> None:
-        """Fail the test over which a lane died, and let another lane perform the tests that it had not begun."""
+        """Let another lane perform what one has left that died. Its test has failed, if it is not to be run again."""
         del self._lanes[lane.line]
         lane.line.close()
         code = os.waitstatus_to_exitcode(os.waitpid(lane.pid, 0)[1])
@@ -181,7 +194,13 @@ class _Dispatcher:
             item = self._session.items[lane.at]
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             died = f"the process that performed this test ended with {how}"
-            self._report(pytest.TestReport(item.nodeid, item.location, {}, "failed", died, "call"))
+            again = self._session.config.getoption("reruns", None) and lane.at not in self._again
+            report = pytest.TestReport(item.nodeid, item.location, {}, "failed", died, "call")
+            if again:
+                report.outcome = "rerun"  # pyright: ignore  as `pytest-rerunfailures` has it
+                self._again.add(lane.at)
+                lane.ahead.appendleft(lane.at)
+            self._report(report)
         if lane.ahead:
             self._chunks.appendleft([*lane.ahead])
             self._fork()
