@@ -1,1 +1,1 @@
-"""Features that run beside runs: schedules, budgets, retention, notices, the index, access and telemetry."""
+"""Features that run beside runs: schedules, notices, cold storage, the index, access and telemetry."""

@@ -1,1 +1,1 @@
-"""The stage: admission, workers, runs, the client, the command line, and the one place that wires everything."""
+"""The core: admission, the interpreter, runs, workers, the cluster, the client, budgets and the configuration."""

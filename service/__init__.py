@@ -1,1 +1,1 @@
-"""The operations of Callboard, independent of the surface that offers them."""
+"""The operations of Callboard, independent of the surface that offers them; and the worker with all its features."""

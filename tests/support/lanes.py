@@ -1,8 +1,8 @@
 """``pytest --lanes N``: N processes perform the tests. They are forked when everything is imported and collected.
 
-The tests are collected once, whatever the number of lanes. They are handed out in chunks of one module each, those that
-take longest first: `tests/longest.txt` has the seconds of the longest tests. A lane that dies fails the test that it
-performed, and another lane takes its place.
+The tests are collected once, whatever the number of lanes. They are handed out in chunks, mostly of one module, and
+those that take longest come first: `tests/longest.txt` has their seconds. If a lane dies or is stuck, another one takes
+its place. The test that it performed has failed, or is run once more with ``--reruns``.
 """
 
 import io
