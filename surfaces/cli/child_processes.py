@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from callboard.lib.backoff import backoff_s
 from callboard.runtime.settings import logs
 from callboard.runtime.settings.config import Config
-from callboard.surfaces.cli.launching import Inherited, Launched, Nursery, Process
+from callboard.surfaces.cli.launching import ForkServer, Inherited, Launched, Process
 from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.streams import ignore_lost_output
 
@@ -102,9 +102,9 @@ class Kept:
 class ChildProcesses:
     """The children of this process."""
 
-    def __init__(self, tasks: anyio.abc.TaskGroup, nursery: Nursery) -> None:
+    def __init__(self, tasks: anyio.abc.TaskGroup, fork_server: ForkServer) -> None:
         self._tasks = tasks
-        self._nursery = nursery
+        self._fork_server = fork_server
         self._processes: dict[Process, ChildProcess] = {}
         self._restarting: set[Process] = set()
         self._restarted = anyio.Event()
@@ -149,7 +149,7 @@ class ChildProcesses:
         in_a_row = 0
         while not self._stopping:
             began = anyio.current_time()
-            launched = await to_thread.run_sync(self._nursery.launch, child.process_options.listener)
+            launched = await to_thread.run_sync(self._fork_server.launch, child.process_options.listener)
             process = launched.process
             self._processes[process] = child
             log.info("child process was started", name=child.name, pid=process.pid)
@@ -214,12 +214,12 @@ def _note(said: bytes | None, launched: Launched, kept: Kept) -> None:
 
 
 @asynccontextmanager
-async def open_child_processes(nursery: Nursery) -> AsyncGenerator[ChildProcesses]:
+async def open_child_processes(fork_server: ForkServer) -> AsyncGenerator[ChildProcesses]:
     """Keep child processes for the length of the block; at its end the remaining ones are killed."""
     async with AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(anyio.create_task_group())
         stack.callback(tasks.cancel_scope.cancel)
-        yield ChildProcesses(tasks, nursery)
+        yield ChildProcesses(tasks, fork_server)
 
 
 @asynccontextmanager

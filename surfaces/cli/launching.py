@@ -1,12 +1,12 @@
 """Starting the processes of children of ``callboard up`` and ``callboard worker``.
 
-All are forks of one process, the nursery, which is a fork of the command, made as soon as the configuration is read.
-The nursery imports what performs runs while the server starts, once for all workers, which also share the memory of it.
-A process can be forked while it has no threads, event loop or connections: the nursery never has any, and the command
-has none before it starts the server.
+All are forks of one process, the fork server. It is a fork of the command, made as soon as the configuration is read.
+It imports what performs runs while the NATS server starts, once for all workers, which also share the memory of it. A
+process can be forked while it has no threads, event loop or connections: the fork server never has any, and the
+command has none before it starts the NATS server.
 
-The nursery does what the command asks for, one request at a time: fork, look whether a child has exited, send a signal.
-It exits when the command does. Its children find that out by themselves.
+The fork server does what the command asks for, one request at a time: fork, look whether a child has exited, send a
+signal. It exits when the command does. Its children find that out by themselves.
 """
 
 import atexit
@@ -82,8 +82,8 @@ class Launched:
         """Kill the process if it still runs, and close what is open to it. Harmless if that was done before."""
         if self.reports < 0:
             return
-        # Without the nursery, the child exits because its options end.
-        with suppress(NurseryEnded):
+        # Without the fork server, the child exits because its options end.
+        with suppress(ForkServerEnded):
             self.process.kill()
             self.process.wait()
         os.close(self.reports)
@@ -98,26 +98,26 @@ class Inherited(NamedTuple):
     listener: int | None
 
 
-class NurseryEnded(OperatorError):
-    """The nursery has exited, so children can no longer be started or watched."""
+class ForkServerEnded(OperatorError):
+    """The fork server has exited, so children can no longer be started or watched."""
 
     def __init__(self) -> None:
         message = "the process from which the workers are forked has exited"
         remedy = "Find out what has killed it, and start the command again."
-        super().__init__("process.nursery_ended", message, remedy=remedy)
+        super().__init__("process.fork_server_ended", message, remedy=remedy)
 
 
-class Nursery:
-    """The nursery, as the command sees it. Several threads may use it."""
+class ForkServer:
+    """The fork server, as the command sees it. Several threads may use it."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
         self._turn = Lock()
 
     def launch(self, listener: int | None = None) -> Launched:
-        """Fork a child. This waits until the nursery has imported what it imports.
+        """Fork a child. This waits until the fork server has imported what it imports.
 
-        :raises NurseryEnded: if the nursery has exited
+        :raises ForkServerEnded: if the fork server has exited
         """
         reports, reporting = os.pipe()
         given, options = os.pipe()
@@ -133,9 +133,9 @@ class Nursery:
         return Launched(_Forked(self, pid), options, reports)
 
     def request(self, what: bytes, pid: int = 0, number: int = 0, *, given: list[int] | None = None) -> int:
-        """Ask the nursery for something; return its reply.
+        """Ask the fork server for something; return its reply.
 
-        :raises NurseryEnded: if the nursery has exited
+        :raises ForkServerEnded: if the fork server has exited
         """
         with self._turn:
             try:
@@ -144,16 +144,16 @@ class Nursery:
             except OSError:
                 reply = b""
         if not reply:
-            raise NurseryEnded
+            raise ForkServerEnded
         return _REPLY.unpack(reply)[0]
 
 
 class _Forked:
-    """A child of the nursery."""
+    """A child of the fork server."""
 
-    def __init__(self, nursery: Nursery, pid: int) -> None:
+    def __init__(self, fork_server: ForkServer, pid: int) -> None:
         self.pid = pid
-        self._nursery = nursery
+        self._fork_server = fork_server
         self._returncode: int | None = None
 
     def poll(self) -> int | None:
@@ -172,20 +172,20 @@ class _Forked:
 
     def _send(self, number: signal.Signals) -> None:
         if self._returncode is None:
-            self._nursery.request(b"S", self.pid, number)
+            self._fork_server.request(b"S", self.pid, number)
 
     def _ask(self, what: bytes) -> int | None:
         if self._returncode is None:
-            code = self._nursery.request(what, self.pid)
+            code = self._fork_server.request(what, self.pid)
             self._returncode = None if code == _RUNS else code
         return self._returncode
 
 
 @contextmanager
-def open_nursery(prepare: Callable[[], object], perform: Callable[[Inherited], int]) -> Generator[Nursery]:
-    """Fork this process, which has no threads yet, and have the nursery for the length of the block.
+def open_fork_server(prepare: Callable[[], object], perform: Callable[[Inherited], int]) -> Generator[ForkServer]:
+    """Fork this process, which has no threads yet, and have the fork server for the length of the block.
 
-    The nursery calls ``prepare``. Each of its children calls ``perform``, and exits with what that returns.
+    The fork server calls ``prepare``. Each of its children calls ``perform``, and exits with what that returns.
     """
     # What has started the command may have closed its standard streams, whose numbers other files would take then. It
     # may also ignore the exits of children, which nobody can wait for then.
@@ -200,7 +200,7 @@ def open_nursery(prepare: Callable[[], object], perform: Callable[[Inherited], i
         _perform_and_exit(lambda: _serve(theirs, prepare, perform))
     theirs.close()
     try:
-        yield Nursery(ours)
+        yield ForkServer(ours)
     finally:
         ours.close()
         os.waitpid(pid, 0)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from callboard.runtime.settings.config import Config
     from callboard.surfaces.cli.child_processes import ProcessOptions
-    from callboard.surfaces.cli.launching import Nursery
+    from callboard.surfaces.cli.launching import ForkServer
 
 
 DRAIN_WAIT_S = 20.0
@@ -153,20 +153,20 @@ def _run_workers(
         from callboard.lib.temporary_folders import temporary_folder
         from callboard.runtime.hosting.names import split_kept_name
         from callboard.surfaces.cli.child_processes import ProcessOptions, perform_child
-        from callboard.surfaces.cli.launching import open_nursery
+        from callboard.surfaces.cli.launching import open_fork_server
 
         folders = tuple(Path(folder).absolute() for folder in code[0])
         wanted = [kept for one in code[1] if (kept := split_kept_name(one)) is not None]
         today = tuple(one for one in code[1] if split_kept_name(one) is None)
         with (
-            open_nursery(lambda: import_module(WORKER_PROCESS), perform_child) as nursery,
+            open_fork_server(lambda: import_module(WORKER_PROCESS), perform_child) as fork_server,
             temporary_folder() if wanted else nullcontext() as home,
         ):
             kept = anyio.run(_unpack, wanted, home, config) if home is not None else ()
             options = ProcessOptions(
                 config, folders, drain_wait, joins, code=today, kept=kept, reloads=reloads, settings=settings
             )
-            status = anyio.run(start_workers, options, settings, nursery)
+            status = anyio.run(start_workers, options, settings, fork_server)
         ctx.exit(status)
 
 
@@ -189,13 +189,13 @@ async def _unpack(wanted: list[tuple[str, str]], home: "Path", config: "Config")
 
 SUPERVISOR = "callboard.surfaces.cli.worker"
 WORKER_PROCESS = "callboard.surfaces.cli.worker_process"
-"""The modules that the command, and the nursery for all workers, import while the server starts."""
+"""The modules that the command, and the fork server for all workers, import while the server starts."""
 
 
-async def start_workers(process_options: "ProcessOptions", settings: Settings, nursery: "Nursery") -> int:
+async def start_workers(process_options: "ProcessOptions", settings: Settings, fork_server: "ForkServer") -> int:
     """Run workers until a signal arrives and all of them are drained; return the exit code.
 
-    The embedded server starts while the nursery imports what performs runs, and a thread what supervises.
+    The embedded server starts while the fork server imports what performs runs, and a thread what supervises.
 
     :raises OperatorError: if the server cannot work
     """
@@ -212,4 +212,4 @@ async def start_workers(process_options: "ProcessOptions", settings: Settings, n
                     server = await stack.enter_async_context(EmbeddedServer(config.data_dir, sync=config.sync))
         from callboard.surfaces.cli.worker import run_workers
 
-        return await run_workers(process_options, settings, nursery, server)
+        return await run_workers(process_options, settings, fork_server, server)

@@ -35,7 +35,7 @@ from callboard.surfaces.cli.child_processes import (
     open_child_processes,
 )
 from callboard.surfaces.cli.child_roles import run_cold_child, run_http_child, run_retention_child, run_worker_child
-from callboard.surfaces.cli.launching import Nursery
+from callboard.surfaces.cli.launching import ForkServer
 from callboard.surfaces.cli.output import say
 from callboard.surfaces.cli.page import note_page
 from callboard.surfaces.cli.process import stop_signals
@@ -46,12 +46,12 @@ from callboard.surfaces.nats.micro_service import open_service
 
 
 async def run_workers(
-    process_options: ProcessOptions, settings: Settings, nursery: Nursery, server: EmbeddedServer | None = None
+    process_options: ProcessOptions, settings: Settings, fork_server: ForkServer, server: EmbeddedServer | None = None
 ) -> int:
     """Run workers until a signal arrives and all of them are drained; return the exit code.
 
-    ``nursery`` starts the processes of workers, and ``server`` is the embedded server over the data directory, if this
-    process runs it already.
+    ``fork_server`` starts the processes of workers, and ``server`` is the embedded server over the data directory, if
+    this process runs it already.
 
     :raises OperatorError: if the server cannot work
     """
@@ -66,7 +66,7 @@ async def run_workers(
         )
         connection = await stack.enter_async_context(opening)
         await stack.enter_async_context(open_exporters(connection))
-        children = await stack.enter_async_context(open_child_processes(nursery))
+        children = await stack.enter_async_context(open_child_processes(fork_server))
         if process_options.reloads:
             from callboard.surfaces.cli.reloading import reloading
 

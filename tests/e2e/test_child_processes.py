@@ -17,7 +17,7 @@ from anyio.lowlevel import checkpoint
 from callboard.runtime.settings.config import WORKERS_MAX, load
 from callboard.surfaces.cli import child_processes, exits
 from callboard.surfaces.cli.child_processes import BEAT, READY, ChildProcess, ProcessOptions, open_child_processes
-from callboard.surfaces.cli.launching import Inherited, Launched, Nursery, open_nursery
+from callboard.surfaces.cli.launching import ForkServer, Inherited, Launched, open_fork_server
 from callboard.surfaces.http.address import AddressUnusable, listening, listening_nearby
 from tests.support.cli_stage import Place, shown_url
 
@@ -119,7 +119,7 @@ def test_the_command_ends_if_the_process_ends_that_forks_its_children(place: Pla
         os.kill(_parent_of(child), signal.SIGKILL)
         out, _ = process.communicate()
         assert process.returncode == exits.UNUSABLE
-        assert json.loads(out.splitlines()[-1])["error"]["code"] == "process.nursery_ended"
+        assert json.loads(out.splitlines()[-1])["error"]["code"] == "process.fork_server_ended"
     wait_until_gone(child)
 
 
@@ -151,9 +151,9 @@ def _await_end(_inherited: Inherited) -> int:
 
 
 def test_a_child_that_has_only_begun_is_terminated() -> None:
-    with open_nursery(lambda: None, _await_end) as nursery:
+    with open_fork_server(lambda: None, _await_end) as fork_server:
         for _ in range(20):
-            launched = nursery.launch()
+            launched = fork_server.launch()
             launched.process.terminate()
             select.select([launched.reports], [], [])
             assert launched.process.wait() == -signal.SIGTERM
@@ -170,7 +170,7 @@ def test_code_that_cannot_be_loaded_is_refused_at_the_start(place: Place) -> Non
     assert done.stderr.count("error python.code_missing") == 1
 
 
-class Sleeping(Nursery):
+class Sleeping(ForkServer):
     """Launches processes that report once and then never again."""
 
     def __init__(self, *first_reports: bytes) -> None:
@@ -200,14 +200,14 @@ async def test_a_child_whose_loop_stands_still_is_killed_and_started_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(child_processes, "LOOK_S", 0.001)
-    nursery = Sleeping(READY + BEAT, BEAT)
+    fork_server = Sleeping(READY + BEAT, BEAT)
     options = ProcessOptions(load(env={}), (), 0.0, joins=True)
-    async with open_child_processes(nursery) as children:
+    async with open_child_processes(fork_server) as children:
         kept = children.keep(ChildProcess("worker-1", _perform_nothing, options))
         await kept.started.wait()
-        while len(nursery.launched) < 2:
+        while len(fork_server.launched) < 2:
             await checkpoint()
-    assert [one.process.wait() for one in nursery.launched] == [-signal.SIGKILL] * 2
+    assert [one.process.wait() for one in fork_server.launched] == [-signal.SIGKILL] * 2
 
 
 def test_http_is_served_by_a_child_and_nobody_is_refused_when_that_dies(place: Place) -> None:
