@@ -23,12 +23,11 @@ from benchmarks.footprint import children, resident_mb
 from benchmarks.staffed import chain, settings, start_message
 from callboard.bus.nats.cold_runs import mark_segment
 from callboard.bus.nats.cooling import SEGMENT_RUNS_MAX
-from callboard.bus.nats.copied import Copied
 from callboard.bus.nats.feed import MARK
 from callboard.bus.nats.jetstream import NUMBER, JetStreamLog
 from callboard.bus.nats.jetstream_api import api
-from callboard.bus.nats.message_copies import copy_messages
 from callboard.bus.nats.segments import SegmentBuilder
+from callboard.bus.nats.stored_messages import Copied
 from callboard.bus.subjects import RunRef
 from callboard.features.index.files import FOLDER
 from callboard.projections.lists.runs import STATUSES
@@ -105,7 +104,7 @@ async def _ended(connection: Connection, run: str) -> None:
 
 async def _grow(log: JetStreamLog, tenant: str, first: int, beyond: int) -> None:
     """Store copies of the template."""
-    template = [one async for one in copy_messages(log, log.subjects.run(RunRef(tenant, TEMPLATE)))]
+    template = [one async for one in log.copy_messages(log.subjects.run(RunRef(tenant, TEMPLATE)))]
     sent = await _last_sequence(log)
     for number in range(first + 1, beyond + 1):
         name = f"grown-{number:08}"
@@ -281,7 +280,7 @@ async def _grow_cold(connection: Connection, count: int) -> None:
     """Store copies of the template as a move leaves them: segments with their marks, and the last event of each."""
     log, tenant, store = connection.log, connection.config.tenant, connection.log.cold.store
     assert store is not None
-    template = [one async for one in copy_messages(log, log.subjects.run(RunRef(tenant, TEMPLATE)))]
+    template = [one async for one in log.copy_messages(log.subjects.run(RunRef(tenant, TEMPLATE)))]
     sent = await _last_sequence(log)
     for first in range(1, count + 1, SEGMENT_RUNS_MAX):
         builder = SegmentBuilder(tenant, log.store)

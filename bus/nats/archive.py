@@ -23,8 +23,8 @@ from callboard.bus.errors import CallboardError, OperatorError
 from callboard.bus.log.forks import with_origin
 from callboard.bus.log.port import Recorded, decode_recorded, within
 from callboard.bus.nats.blobs import COUNT
-from callboard.bus.nats.copied import Copied
 from callboard.bus.nats.feed import MARK
+from callboard.bus.nats.stored_messages import Copied
 from callboard.bus.subjects import RunRef, Subjects, token
 from callboard.lib.json_errors import JSON_ERRORS
 

@@ -11,15 +11,18 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+import anyio
 import msgspec
 from msgspec import Struct
 
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import RunEnd
-from callboard.bus.log.port import NoAnswer, Recorded
+from callboard.bus.log.encryption import KeyRing
+from callboard.bus.log.port import NoAnswer, Recorded, decode_recorded, decrypt_event
 from callboard.bus.nats.blobs import COUNT
-from callboard.bus.nats.copied import Copied
+from callboard.bus.nats.feed import MARK
 from callboard.bus.nats.segments import Listed, Place, SegmentDamaged, SegmentStore, expand, messages_at, read_manifest
+from callboard.bus.nats.stored_messages import Copied, StoredMessages, is_of_type
 from callboard.bus.subjects import RunRef
 from callboard.lib.json_errors import JSON_ERRORS
 
@@ -30,6 +33,11 @@ LARGE_BYTES = 1024 * 1024
 LARGE_BYTES_MAX = 64 * 1024 * 1024
 """The size of a run from which on its messages stay in memory, and their maximum size together. Each large value of a
 run is read by a separate call, which would expand the block again."""
+
+MARK_TRIES = 3
+MARK_RETRY_S = 0.2
+"""Number of attempts to read the mark of a segment, and the pause between them. On a replica it may arrive later than
+on the leader."""
 
 MANIFESTS_MAX = 8
 """The maximum number of manifests in memory, each about a megabyte."""
@@ -95,7 +103,7 @@ class SegmentMissing(FileNotFoundError):
 class ColdReader:
     """Reads runs from segments. ``store`` is None in a process that has no setting `cold`.
 
-    It keeps the marks of segments that `learn` was told. A sequence of the stream belongs to one event forever, so a
+    It keeps the marks of segments that it learns. A sequence of the stream belongs to one event forever, so a
     mark that has been removed in the meantime does no harm: either its segment still has the run, or it is missing.
     """
 
@@ -116,7 +124,7 @@ class ColdReader:
     def learn(self, tenant: str, after: int, marks: Mapping[int, SegmentMark | None]) -> None:
         """Keep the marks that the stream has after a sequence, by their sequences."""
         if self.read_to(tenant) < after:
-            return  # Another task has learned all marks anew, before the last of these. They are read again.
+            return  # Another task has learned all marks again, before the last of these. They are read again.
         known = self._marks.setdefault(tenant, {})
         known |= {mark.segment: mark for mark in marks.values() if mark is not None}
         for mark in marks.values():
@@ -124,7 +132,7 @@ class ColdReader:
                 known.pop(replaced, None)
         self._read_to[tenant] = max([self.read_to(tenant), *marks])
 
-    def learn_anew(self, tenant: str, marks: Mapping[int, SegmentMark | None]) -> None:
+    def learn_all(self, tenant: str, marks: Mapping[int, SegmentMark | None]) -> None:
         """Replace all marks of a tenant by those that the stream has, by their sequences."""
         self._marks[tenant] = {mark.segment: mark for mark in marks.values() if mark is not None}
         self._read_to[tenant] = max(marks, default=0)
@@ -225,6 +233,121 @@ class ColdReader:
             _key, dropped = self._blocks.popitem(last=False)
             self._size -= len(dropped)
         return block
+
+
+class ColdRuns:
+    """The runs of a stream that are in cold storage. ``store`` is None in a process that has no setting `cold`."""
+
+    def __init__(self, stream: StoredMessages, store: SegmentStore | None) -> None:
+        self._stream = stream
+        self.segments = ColdReader(store)
+
+    @property
+    def store(self) -> SegmentStore | None:
+        return self.segments.store
+
+    async def run_messages(self, ref: RunRef, end: int | None = None) -> list[Copied] | None:
+        """Return the messages of a run; None if it is not in cold storage.
+
+        ``end`` is the sequence of the run's last event when it was moved; by default it is looked up in the stream.
+
+        :raises LogUnreadable: if the segment cannot be read, and the stream does not have the run's events
+        :raises NoAnswer: if no answer came
+        """
+        if end is not None:
+            return await self._run_messages(ref, end)
+        filter = self._stream.subjects.run(ref)
+        first = await self._stream.next_message(filter, 1)
+        if first is None:
+            return None
+        if is_of_type(first, RunEnd.type):
+            return await self._run_messages(ref, first.sequence)
+        # The stream has the events. If the run is being moved, its values may be in cold storage only.
+        last = await self._stream.last_message(filter)
+        if last is None or not is_of_type(last, RunEnd.type):
+            return None
+        try:
+            return await self._run_messages(ref, last.sequence)
+        except LogUnreadable:
+            return None  # A segment that may have other runs only is missing or damaged.
+
+    async def _run_messages(self, ref: RunRef, end: int) -> list[Copied] | None:
+        """Return the messages of a run whose last event had the sequence ``end``; raises as `run_messages`."""
+        missing, waits = "", MARK_TRIES
+        while True:
+            known = self.segments.read_to(ref.tenant)
+            try:
+                place = await self.segments.find(ref, end)
+                if place is not None:
+                    return await self.segments.messages(ref, place)
+                await self._read_new_marks(ref.tenant)
+                if self.segments.read_to(ref.tenant) == known:
+                    # A replica may have removed the events of a run, and another one may not have the mark yet.
+                    newest = await self._stream.last_message(self._stream.subjects.segment_marks(ref.tenant))
+                    waits -= 1
+                    if newest is None or newest.sequence <= known or not waits:
+                        return None
+                    await anyio.sleep(MARK_RETRY_S)
+            except SegmentMissing as error:
+                if error.segment == missing:
+                    raise LogUnreadable(ref, 0, f"run {ref.run}", f"it is in cold storage, and {error}") from error
+                # Another segment has replaced it since its mark was read.
+                missing = error.segment
+                await self._read_all_marks(ref.tenant)
+
+    async def events(self, ref: RunRef, end: int | None, ring: KeyRing) -> list[Recorded] | None:
+        """Return the own events of a run. Errors and ``end`` are those of `run_messages`."""
+        messages = await self.run_messages(ref, end)
+        return await self._decode_events(ref, messages, ring) if messages is not None else None
+
+    async def events_of(self, ends: Mapping[RunRef, int], ring: KeyRing) -> dict[RunRef, list[Recorded]]:
+        """Return the own events of runs, by the sequences of the runs' last events.
+
+        Runs that are not there, or cannot be read, are left out: for one run, `events` raises the reason.
+
+        :raises NoAnswer: if no answer came
+        """
+        found: dict[RunRef, list[Recorded]] = {}
+        # Marks are read once for all runs. If segments have been replaced since, they are read once more.
+        for read_marks in (self._read_new_marks, self._read_all_marks):
+            for tenant in {ref.tenant for ref in ends}:
+                await read_marks(tenant)
+            missing: dict[RunRef, int] = {}
+            # Runs of one segment together, so that its manifest is read once.
+            for ref, end in sorted(
+                ends.items(), key=lambda one: (self.segments.known_segment(one[0].tenant, one[1]), one[1])
+            ):
+                try:
+                    if (place := await self.segments.find(ref, end)) is not None:
+                        found[ref] = await self._decode_events(ref, await self.segments.messages(ref, place), ring)
+                except SegmentMissing:
+                    missing[ref] = end
+                except LogUnreadable:
+                    continue
+            ends = missing
+        return found
+
+    async def _decode_events(self, ref: RunRef, messages: Sequence[Copied], ring: KeyRing) -> list[Recorded]:
+        found: list[Recorded] = []
+        for one in messages:
+            if one.subject.startswith(f"{self._stream.subjects.prefix}.run."):
+                item = decode_recorded(one.subject, one.sequence, ref, one.headers.get(MARK, ""), one.data)
+                found.append(await decrypt_event(ring, item) if item.encrypted else item)
+        return found
+
+    async def _read_new_marks(self, tenant: str) -> None:
+        """Read the marks of segments that were stored since the last call."""
+        after = self.segments.read_to(tenant)
+        self.segments.learn(tenant, after, await self._marks_after(tenant, after))
+
+    async def _read_all_marks(self, tenant: str) -> None:
+        """Read the marks of all segments, and forget those that the stream does not have any longer."""
+        self.segments.learn_all(tenant, await self._marks_after(tenant, 0))
+
+    async def _marks_after(self, tenant: str, after: int) -> dict[int, SegmentMark | None]:
+        """Return the marks of segments that were stored after a sequence, by their sequences."""
+        stored = self._stream.copy_messages(self._stream.subjects.segment_marks(tenant), after=after)
+        return {one.sequence: decode_segment_mark(one.data) async for one in stored}
 
 
 def moved_end(items: Sequence[Recorded], after: int) -> int | None:

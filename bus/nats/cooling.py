@@ -29,11 +29,9 @@ from callboard.bus.log.port import Entry, Full, NoAnswer, Refused, append, as_re
 from callboard.bus.nats.blobs import COUNT
 from callboard.bus.nats.cold_runs import SegmentMark, decode_segment_mark, mark_segment
 from callboard.bus.nats.commit import Message, guard_headers
-from callboard.bus.nats.copied import Copied
 from callboard.bus.nats.erasure import erase_all
 from callboard.bus.nats.feed import MARK, RESTORED
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.message_copies import copy_messages
 from callboard.bus.nats.purge import erase_start, finish, make_room, mark_again, purge_mark
 from callboard.bus.nats.segments import (
     Listed,
@@ -43,6 +41,7 @@ from callboard.bus.nats.segments import (
     is_of_stream,
     read_manifest,
 )
+from callboard.bus.nats.stored_messages import Copied
 from callboard.bus.subjects import RunRef
 
 logger = structlog.get_logger(__name__)
@@ -81,11 +80,11 @@ async def copy_events(log: JetStreamLog, ref: RunRef) -> AsyncGenerator[Copied]:
     :raises NoAnswer: if no answer came
     """
     before, last = 0, 0
-    async with aclosing(copy_messages(log, log.subjects.run(ref))) as messages:
+    async with aclosing(log.copy_messages(log.subjects.run(ref))) as messages:
         async for one in messages:
             event = _event(ref, one)
             missing = event.type == RunEnd.type and event.n > before + 1
-            if missing and (cold := await log.cold_messages(ref, one.sequence)) is not None:
+            if missing and (cold := await log.cold.run_messages(ref, one.sequence)) is not None:
                 for each in cold:
                     if _is_event(log, each) and each.sequence > last:
                         yield each
@@ -97,11 +96,11 @@ async def copy_events(log: JetStreamLog, ref: RunRef) -> AsyncGenerator[Copied]:
 async def copy_values(log: JetStreamLog, ref: RunRef) -> AsyncGenerator[Copied]:
     """Yield the messages with the pieces of a run's large values, wherever they are. Raises as `copy_events`."""
     found = set[str]()
-    async with aclosing(copy_messages(log, log.subjects.blob(ref, "*") + ".*")) as messages:
+    async with aclosing(log.copy_messages(log.subjects.blob(ref, "*") + ".*")) as messages:
         async for one in messages:
             found.add(one.subject)
             yield one
-    for cold in await log.cold_messages(ref) or ():
+    for cold in await log.cold.run_messages(ref) or ():
         if not _is_event(log, cold) and cold.subject not in found:
             yield cold
 
@@ -144,7 +143,7 @@ async def cool_runs(log: JetStreamLog, store: SegmentStore, refs: Sequence[RunRe
 
 async def _ended_run(log: JetStreamLog, ref: RunRef) -> list[Copied] | None:
     """Return the messages of a run in the stream; None if it has not ended, or lacks events there."""
-    events = [one async for one in copy_messages(log, log.subjects.run(ref))]
+    events = [one async for one in log.copy_messages(log.subjects.run(ref))]
     before = 0
     for one in events:
         n = _event(ref, one).n
@@ -155,7 +154,7 @@ async def _ended_run(log: JetStreamLog, ref: RunRef) -> list[Copied] | None:
     end = await log.last(ref)
     if end is None or end.event.type != RunEnd.type or not events or end.sequence != events[-1].sequence:
         return None
-    return [*events, *[one async for one in copy_messages(log, log.subjects.blob(ref, "*") + ".*")]]
+    return [*events, *[one async for one in log.copy_messages(log.subjects.blob(ref, "*") + ".*")]]
 
 
 def _has_values(log: JetStreamLog, ref: RunRef, messages: Sequence[Copied]) -> bool:
@@ -174,7 +173,7 @@ def _has_values(log: JetStreamLog, ref: RunRef, messages: Sequence[Copied]) -> b
 async def _is_stored(log: JetStreamLog, ref: RunRef, last: int, messages: Sequence[Copied]) -> bool:
     """Return whether cold storage has the events of a run as the stream has them."""
     try:
-        cold = await log.cold_messages(ref, last)
+        cold = await log.cold.run_messages(ref, last)
     except LogUnreadable:
         return False  # A segment that may have them is missing or damaged.
     return cold is not None and {(one.sequence, one.data) for one in messages} <= {
@@ -238,7 +237,7 @@ async def warm_run(log: JetStreamLog, ref: RunRef) -> int:
     :raises LogUnreadable: if its segment cannot be read
     :raises NoAnswer: if no answer came; a further call continues
     """
-    if (messages := await log.cold_messages(ref)) is None:
+    if (messages := await log.cold.run_messages(ref)) is None:
         raise NotCold(ref)
     for one in messages:
         if not _is_event(log, one):
@@ -339,7 +338,7 @@ async def compact(log: JetStreamLog, store: SegmentStore) -> int:
 async def _ends_in_stream(log: JetStreamLog, tenant: str) -> "array[int]":
     """Return the sequences of the last events of a tenant's runs that the stream has, ascending."""
     filter = log.subjects.events(tenant, event_type=RunEnd.type)
-    async with aclosing(copy_messages(log, filter)) as messages:
+    async with aclosing(log.copy_messages(filter)) as messages:
         return array("Q", [one.sequence async for one in messages])
 
 
@@ -372,7 +371,7 @@ async def _rewrite(log: JetStreamLog, store: SegmentStore, name: str, live: Sequ
     """Copy runs of a segment to a new one; return whether that is marked."""
     builder = SegmentBuilder(live[0].tenant, log.store)
     for one in live:
-        builder.add(one.ref, one.end, await log.cold.messages(one.ref, one.place))
+        builder.add(one.ref, one.end, await log.cold.segments.messages(one.ref, one.place))
     return await _store_copy(log, store, builder, [name])
 
 
@@ -423,7 +422,7 @@ async def _merge(log: JetStreamLog, store: SegmentStore, names: Sequence[str]) -
             listed = await read_manifest(store, name)
             if count + len(listed) > SEGMENT_RUNS_MAX:
                 break
-            messages = [await log.cold.messages(one.ref, one.place) for one in listed]
+            messages = [await log.cold.segments.messages(one.ref, one.place) for one in listed]
         except FileNotFoundError:
             continue  # Another process compacts or merges, too.
         except (SegmentDamaged, LogUnreadable) as error:
@@ -448,7 +447,7 @@ async def _segment_marks(
     log: JetStreamLog, tenant: str | None, since: dt.datetime | None = None
 ) -> AsyncGenerator[SegmentMark]:
     """Yield the marks of a tenant's segments, with None of all tenants', that were stored at ``since`` or later."""
-    async with aclosing(copy_messages(log, log.subjects.segment_marks(tenant), since)) as messages:
+    async with aclosing(log.copy_messages(log.subjects.segment_marks(tenant), since)) as messages:
         async for one in messages:
             if (mark := decode_segment_mark(one.data)) is not None:
                 yield mark

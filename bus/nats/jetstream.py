@@ -11,21 +11,19 @@ which identifies the writer of an event, and ``Cb-N``, the event's number.
 
 import base64
 import datetime as dt
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from copy import copy
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import anyio
 import anyio.lowlevel
 import msgspec
 import structlog
-from msgspec import Struct
 from nats.errors import Error as NatsError
 
 from callboard.bus.commands import WORKER_HEADER, Registration
-from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import RunEnd
 from callboard.bus.log.encryption import KeyRing, Lack, NoKeys, Undecipherable, key_of_value
 from callboard.bus.log.forks import with_origin
@@ -53,10 +51,7 @@ from callboard.bus.nats.blobs import Blobs, TooLarge
 from callboard.bus.nats.capacity import Room
 from callboard.bus.nats.client import Line
 from callboard.bus.nats.cold_runs import (
-    ColdReader,
-    SegmentMark,
-    SegmentMissing,
-    decode_segment_mark,
+    ColdRuns,
     moved_end,
     value_of,
 )
@@ -70,13 +65,20 @@ from callboard.bus.nats.commit import (
     publish_known,
     publish_turn,
 )
-from callboard.bus.nats.copied import Copied
 from callboard.bus.nats.feed import MARK, RESTORED, Feed
-from callboard.bus.nats.jetstream_api import api, direct_get
+from callboard.bus.nats.jetstream_api import direct_get
 from callboard.bus.nats.keys import Keys
-from callboard.bus.nats.requests import REQUEST_TIMEOUT_S, Requests, Silent
+from callboard.bus.nats.requests import REQUEST_TIMEOUT_S, Silent
 from callboard.bus.nats.server_clock import ServerClock
 from callboard.bus.nats.staging_probe import batches_are_cheap
+from callboard.bus.nats.stored_messages import (
+    READ_BATCH,
+    READ_BYTES_MAX,
+    Stored,
+    StoredMessages,
+    decode_headers,
+    is_of_type,
+)
 from callboard.bus.nats.stream import ensure_stream, store_of, stream_of
 from callboard.bus.subjects import RunRef, Subjects, partition_of
 from callboard.lib.json_errors import JSON_ERRORS
@@ -85,36 +87,15 @@ logger = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-READ_BATCH = 1_000
-READ_BYTES_MAX = 16 * 1024 * 1024
-"""Maximum number of events, and of their bytes, in one request when a run is read."""
-
 READ_TOGETHER = 128
 """Number of events to decode before other tasks get a turn."""
 
 BLOB_TRIES = 3
 BLOB_RETRY_S = 0.2
-"""Number of attempts to read a large value or the mark of a segment, and the pause between them. On a replica the value
-may arrive later than the event that refers to it, and the mark later than on the leader."""
+"""Number of attempts to read a large value, and the pause between them. On a replica it may arrive later than the event
+that refers to it."""
 
 NUMBER = "Cb-N"
-
-
-_NO_MESSAGE = 10037
-
-
-class Stored(Struct, frozen=True):
-    """A message of the stream that is not an event. ``time_ns`` is when it was stored, in nanoseconds since 1970."""
-
-    sequence: int
-    subject: str
-    time_ns: int
-    headers: Mapping[str, str]
-    data: bytes
-
-    @property
-    def time(self) -> dt.datetime:
-        return dt.datetime.fromtimestamp(self.time_ns / 1e9, dt.UTC)
 
 
 def at(moment: dt.datetime, target: str) -> dict[str, str]:
@@ -123,7 +104,7 @@ def at(moment: dt.datetime, target: str) -> dict[str, str]:
     return {"Nats-Schedule": f"@at {time}", "Nats-Schedule-Target": target}
 
 
-class JetStreamLog:
+class JetStreamLog(StoredMessages):
     """An `EventLog` on one stream. Create it with `open_log`."""
 
     def __init__(
@@ -136,19 +117,16 @@ class JetStreamLog:
         group_commit: bool,
         replicas: int = 1,
     ) -> None:
-        self.nc = nc
-        self.subjects = subjects
-        self.stream = stream
+        super().__init__(nc, subjects, stream)
         self.partitions = partitions
         self.store = ""
         """A unique and permanent identifier of this stream (`store_of`)."""
-        self.requests = Requests(nc)
         self.keys = Keys(self.requests, subjects, replicas=replicas)
         self.ring: KeyRing = self.keys
         """The keys that events and values are decrypted with."""
         self.clock = ServerClock()
         self.room = Room()
-        self.cold = ColdReader(None)
+        self.cold = ColdRuns(self, None)
         """Reads runs that have been moved out of the stream."""
         self._blobs = Blobs(nc, self.requests, stream, self.publish)
         self.appended: Callable[[float], None] = lambda _seconds: None
@@ -332,7 +310,7 @@ class JetStreamLog:
         if found is not None:
             return found
         first = await self.next_message(self.subjects.run(ref), 1)
-        if first is None or not _is_of_type(first, RunEnd.type):
+        if first is None or not is_of_type(first, RunEnd.type):
             return None
         cold = await self.cold_events(ref, first.sequence)
         return next((one for one in reversed(cold or ()) if one.event.type == event_type), None)
@@ -341,57 +319,9 @@ class JetStreamLog:
         stored = await self._get({"last_by_subj": filter})
         if stored is None:
             return None
-        mark, data = _headers(stored).get(MARK, ""), base64.b64decode(stored.get("data", ""))
+        mark, data = decode_headers(stored).get(MARK, ""), base64.b64decode(stored.get("data", ""))
         found = decode_recorded(stored["subject"], stored["seq"], ref, mark, data)
         return await decrypt_event(self.ring, found) if found.encrypted else found
-
-    async def last_sequence(self) -> int:
-        """Return the sequence of the last message that was stored in the stream, 0 if there never was one.
-
-        :raises NoAnswer: if no answer came
-        """
-        answer = await self._api(f"STREAM.INFO.{self.stream}", {})
-        if "error" in answer:
-            raise NoAnswer(str(answer["error"]))
-        return answer["state"]["last_seq"]
-
-    async def next_sequence(self, filter: str, start: int) -> int | None:
-        """Return the sequence of the first message at or after ``start`` that matches a filter, None if there is none.
-
-        :raises NoAnswer: if no answer came
-        """
-        stored = await self._get({"next_by_subj": filter, "seq": start, "no_hdr": True})
-        return stored["seq"] if stored is not None else None
-
-    async def next_message(self, filter: str, start: int) -> Stored | None:
-        """Return the first message at or after a sequence that matches a filter, None if there is none.
-
-        :raises NoAnswer: if no answer came
-        """
-        return _read_stored(await self._get({"next_by_subj": filter, "seq": start}))
-
-    async def last_message(self, filter: str) -> Stored | None:
-        """Return the last message that matches a filter, None if there is none.
-
-        :raises NoAnswer: if no answer came
-        """
-        return _read_stored(await self._get({"last_by_subj": filter}))
-
-    async def message(self, sequence: int) -> Stored | None:
-        """Return the message with a sequence, None if there is none.
-
-        :raises NoAnswer: if no answer came
-        """
-        return _read_stored(await self._get({"seq": sequence}))
-
-    async def _get(self, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return one message of the stream, from its leader."""
-        answer = await self._api(f"STREAM.MSG.GET.{self.stream}", wanted)
-        if "error" not in answer:
-            return answer["message"]
-        if answer["error"].get("err_code") == _NO_MESSAGE:
-            return None
-        raise NoAnswer(str(answer["error"]))
 
     async def read(
         self, ref: RunRef, after: int = 0, limit: int | None = None, bytes_max: int | None = None
@@ -440,116 +370,9 @@ class JetStreamLog:
                 return found
             after = found[-1].sequence
 
-    async def cold_messages(self, ref: RunRef, end: int | None = None) -> list[Copied] | None:
-        """Return the messages of a run from cold storage; None if it is not there.
-
-        ``end`` is the sequence of the run's last event when it was moved; by default it is looked up in the stream.
-
-        :raises LogUnreadable: if the segment cannot be read, and the stream does not have the run's events
-        :raises NoAnswer: if no answer came
-        """
-        if end is not None:
-            return await self._cold_messages(ref, end)
-        first = await self.next_message(self.subjects.run(ref), 1)
-        if first is None:
-            return None
-        if _is_of_type(first, RunEnd.type):
-            return await self._cold_messages(ref, first.sequence)
-        # The stream has the events. If the run is being moved, its values may be in cold storage only.
-        last = await self.last_message(self.subjects.run(ref))
-        if last is None or not _is_of_type(last, RunEnd.type):
-            return None
-        try:
-            return await self._cold_messages(ref, last.sequence)
-        except LogUnreadable:
-            return None  # A segment that may have other runs only is missing or damaged.
-
-    async def _cold_messages(self, ref: RunRef, end: int) -> list[Copied] | None:
-        """Return the messages of a run whose last event had the sequence ``end``; raises as `cold_messages`."""
-        missing, waits = "", BLOB_TRIES
-        while True:
-            known = self.cold.read_to(ref.tenant)
-            try:
-                place = await self.cold.find(ref, end)
-                if place is not None:
-                    return await self.cold.messages(ref, place)
-                await self._learn_marks(ref.tenant)
-                if self.cold.read_to(ref.tenant) == known:
-                    # A replica may have removed the events of a run, and another one may not have the mark yet.
-                    newest = await self.last_message(self.subjects.segment_marks(ref.tenant))
-                    waits -= 1
-                    if newest is None or newest.sequence <= known or not waits:
-                        return None
-                    await anyio.sleep(BLOB_RETRY_S)
-            except SegmentMissing as error:
-                if error.segment == missing:
-                    raise LogUnreadable(ref, 0, f"run {ref.run}", f"it is in cold storage, and {error}") from error
-                # Another segment has replaced it since its mark was read.
-                missing = error.segment
-                await self._learn_marks_anew(ref.tenant)
-
-    async def _learn_marks(self, tenant: str) -> None:
-        """Read the marks of segments that were stored since the last call."""
-        after = self.cold.read_to(tenant)
-        self.cold.learn(tenant, after, await self._segment_marks(tenant, after))
-
-    async def _learn_marks_anew(self, tenant: str) -> None:
-        """Read the marks of all segments, and forget those that the stream does not have any longer."""
-        self.cold.learn_anew(tenant, await self._segment_marks(tenant, 0))
-
-    async def _segment_marks(self, tenant: str, after: int) -> dict[int, SegmentMark | None]:
-        """Return the marks of segments that were stored after a sequence, by their sequences."""
-        found: dict[int, SegmentMark | None] = {}
-        pending = 1
-        while pending:
-            request = {"next_by_subj": self.subjects.segment_marks(tenant), "seq": after + 1, "batch": READ_BATCH}
-            messages, pending = await direct_get(self.nc, self.stream, request)
-            if not messages:
-                break
-            for message in messages:
-                after = int((message.headers or {})["Nats-Sequence"])
-                found[after] = decode_segment_mark(message.data)
-        return found
-
     async def cold_events(self, ref: RunRef, end: int | None = None) -> list[Recorded] | None:
-        """Return the own events of a run from cold storage. Arguments and errors are those of `cold_messages`."""
-        messages = await self.cold_messages(ref, end)
-        return await self._cold_events(ref, messages) if messages is not None else None
-
-    async def cold_events_of(self, ends: Mapping[RunRef, int]) -> dict[RunRef, list[Recorded]]:
-        """Return the own events of runs in cold storage, by the sequences of the runs' last events.
-
-        Runs that are not there, or cannot be read, are left out: `cold_events` tells why.
-
-        :raises NoAnswer: if no answer came
-        """
-        found: dict[RunRef, list[Recorded]] = {}
-        # Marks are read once for all runs. If segments have been replaced since, they are read once more.
-        for learn in (self._learn_marks, self._learn_marks_anew):
-            for tenant in {ref.tenant for ref in ends}:
-                await learn(tenant)
-            missing: dict[RunRef, int] = {}
-            # Runs of one segment together, so that its manifest is read once.
-            for ref, end in sorted(
-                ends.items(), key=lambda one: (self.cold.known_segment(one[0].tenant, one[1]), one[1])
-            ):
-                try:
-                    if (place := await self.cold.find(ref, end)) is not None:
-                        found[ref] = await self._cold_events(ref, await self.cold.messages(ref, place))
-                except SegmentMissing:
-                    missing[ref] = end
-                except LogUnreadable:
-                    continue
-            ends = missing
-        return found
-
-    async def _cold_events(self, ref: RunRef, messages: Sequence[Copied]) -> list[Recorded]:
-        found: list[Recorded] = []
-        for one in messages:
-            if one.subject.startswith(f"{self.subjects.prefix}.run."):
-                item = decode_recorded(one.subject, one.sequence, ref, one.headers.get(MARK, ""), one.data)
-                found.append(await decrypt_event(self.ring, item) if item.encrypted else item)
-        return found
+        """Return the own events of a run from cold storage. Arguments and errors are those of `run_messages` there."""
+        return await self.cold.events(ref, end, self.ring)
 
     def without_keys(self) -> "JetStreamLog":
         log = copy(self)
@@ -615,7 +438,7 @@ class JetStreamLog:
         return found
 
     async def _cold_blob(self, ref: RunRef, digest: str) -> bytes | None:
-        messages = await self.cold_messages(ref)
+        messages = await self.cold.run_messages(ref)
         return value_of(messages, digest) if messages is not None else None
 
     async def _decrypted_value(self, ref: RunRef, digest: str, stored: bytes) -> bytes:
@@ -655,28 +478,6 @@ class JetStreamLog:
             messages[-1].headers |= guard_headers(after, messages[-1].subject)
         await (self.publish_together(messages) if len(messages) > 1 else self.publish(messages[0]))
 
-    # -- plumbing -----------------------------------------------------------------------------------------------------
-
-    async def _api(self, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return await api(self.requests, verb, body)
-
-
-def _is_of_type(message: Stored, event_type: str) -> bool:
-    return message.subject.endswith(f".{event_type}")
-
-
-def _read_stored(found: Mapping[str, Any] | None) -> Stored | None:
-    if found is None:
-        return None
-    data = base64.b64decode(found.get("data", ""))
-    return Stored(found["seq"], found["subject"], _nanoseconds(found["time"]), _headers(found), data)
-
-
-def _nanoseconds(time: str) -> int:
-    """Return a time of the JetStream API, ``2026-01-02T03:04:05.123456789Z``, in nanoseconds since 1970."""
-    whole, _, fraction = time.removesuffix("Z").partition(".")
-    return int(dt.datetime.fromisoformat(f"{whole}+00:00").timestamp()) * 1_000_000_000 + int(fraction.ljust(9, "0"))
-
 
 def registration(stored: Stored) -> Registration:
     """Decode a registration. If it cannot be decoded, return an empty one, which withdraws the name."""
@@ -685,12 +486,6 @@ def registration(stored: Stored) -> Registration:
     except JSON_ERRORS as error:
         logger.warning("a registration cannot be decoded", subject=stored.subject, error=str(error))
         return Registration()
-
-
-def _headers(stored: Mapping[str, Any]) -> dict[str, str]:
-    """Return the headers of a message of the JetStream API."""
-    lines = base64.b64decode(stored.get("hdrs", "")).decode(errors="replace").split("\r\n")[1:]
-    return {name: value.strip() for name, colon, value in (line.partition(":") for line in lines) if colon}
 
 
 async def open_log(

@@ -25,7 +25,6 @@ from callboard.bus.nats.commit import Message, guard_headers
 from callboard.bus.nats.erasure import erase, erase_all
 from callboard.bus.nats.feed import MARK, RESTORED
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.message_copies import copy_messages
 from callboard.bus.run_ids import derived_run_id, named_run_id
 from callboard.bus.subjects import RunRef, is_name
 from callboard.lib.json_decoder import decode_json
@@ -134,7 +133,7 @@ async def forks(log: JetStreamLog, ref: RunRef, besides: Collection[str] = ()) -
     :raises NoAnswer: if no answer came
     """
     found: list[str] = []
-    async with aclosing(copy_messages(log, log.subjects.forked_subject(ref))) as notes:
+    async with aclosing(log.copy_messages(log.subjects.forked_subject(ref))) as notes:
         async for note in notes:
             fork = _fork(note.data)
             if is_name(fork) and fork not in (*besides, *found) and await _shares(log, RunRef(ref.tenant, fork), ref):

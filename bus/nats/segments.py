@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.nats.archive import frame, unframe
-from callboard.bus.nats.copied import Copied
+from callboard.bus.nats.stored_messages import Copied
 from callboard.bus.subjects import RunRef, token
 
 MAGIC = b"CBSEG001"

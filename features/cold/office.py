@@ -18,7 +18,6 @@ from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.cooling import SEGMENT_RUNS_MAX, compact, cool_runs, merge
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import api, direct_get
-from callboard.bus.nats.message_copies import copy_messages
 from callboard.bus.subjects import RunRef
 from callboard.runtime.client.connection import Connection
 from callboard.runtime.settings.cold_settings import ColdRule
@@ -83,7 +82,7 @@ async def _selected(log: JetStreamLog, tenant: str, rule: ColdRule, now: dt.date
         excess = await _stream_bytes(log) - rule.keep_bytes
         too_many = max(too_many, math.ceil(runs * excess / (rule.keep_bytes + excess)) if excess > 0 else 0)
     before = None if rule.after_s is None else now - dt.timedelta(seconds=rule.after_s)
-    async with aclosing(copy_messages(log, filter)) as accepted:
+    async with aclosing(log.copy_messages(filter)) as accepted:
         async for one in accepted:
             if too_many <= 0 and (before is None or one.time >= before):
                 return  # No later run can have ended early enough.

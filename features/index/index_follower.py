@@ -344,7 +344,7 @@ class Following:
         log = self._log.without_keys()
         found: dict[str, list[Taken]] = {}
         sequences = {RunRef(self._tenant, one.event.run): one.sequence for one in ends}
-        for ref, recorded in (await log.cold_events_of(sequences)).items():
+        for ref, recorded in (await log.cold.events_of(sequences, log.ring)).items():
             wanted = [one for one in recorded if one.event.type.startswith("run.")]
             found[ref.run] = [Taken(one.sequence, await whole(log, one)) for one in wanted]
         return found

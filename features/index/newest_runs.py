@@ -6,9 +6,10 @@ from typing import TypeVar
 from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.log.port import decode_recorded, whole
 from callboard.bus.nats.feed import MARK
-from callboard.bus.nats.jetstream import READ_BATCH, READ_BYTES_MAX, JetStreamLog
+from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import direct_get
 from callboard.bus.nats.purge import decode_mark
+from callboard.bus.nats.stored_messages import READ_BATCH, READ_BYTES_MAX
 from callboard.bus.prices import Prices
 from callboard.features.index.store import RunIndex, Taken
 

@@ -20,9 +20,8 @@ from callboard.bus import events as ev
 from callboard.bus.events import Event
 from callboard.bus.log.port import EventLog, NoAnswer, Reading, Recorded, decode_recorded, whole
 from callboard.bus.nats.cooling import cold_runs
-from callboard.bus.nats.copied import Copied
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.message_copies import copy_messages
+from callboard.bus.nats.stored_messages import Copied
 from callboard.bus.subjects import RunRef, Subjects
 from callboard.features.index.store import RunIndex, Taken
 from callboard.features.notify.notice import Notice, made, of_rejection, short
@@ -283,7 +282,7 @@ async def preview_notices(
                 if (one := await _foresee_event(judge, rule, item)) is not None:
                     found.append(one)
         for filter in filters(rule, log.subjects):
-            async with aclosing(copy_messages(log, filter, since)) as events:
+            async with aclosing(log.copy_messages(filter, since)) as events:
                 async for message in events:
                     if (one := await _foresee(log, judge, rule, message)) is not None:
                         found.append(one)

@@ -9,8 +9,9 @@ from msgspec import Struct
 
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.commit import Message, guard_headers
-from callboard.bus.nats.jetstream import JetStreamLog, Stored, at
+from callboard.bus.nats.jetstream import JetStreamLog, at
 from callboard.bus.nats.jetstream_api import api
+from callboard.bus.nats.stored_messages import Stored
 from callboard.bus.subjects import name_of
 from callboard.features.schedules.schedule import Schedule, Tick
 from callboard.features.schedules.timetable import Timetable

@@ -15,8 +15,9 @@ from msgspec import Struct
 from callboard.bus.commands import TOLD_HEADER, WORKER_HEADER
 from callboard.bus.log.port import Refused
 from callboard.bus.nats.commit import MESSAGE_ID, Message, guard_headers
-from callboard.bus.nats.jetstream import JetStreamLog, Stored
+from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.queue import Delivery
+from callboard.bus.nats.stored_messages import Stored
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS

@@ -12,7 +12,6 @@ import structlog
 from callboard.bus.events import RunRejected
 from callboard.bus.nats.commit import Message
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.message_copies import copy_messages
 from callboard.bus.nats.queue import Delivery
 from callboard.bus.subjects import RunRef, is_name
 from callboard.lib.json_decoder import decode_json
@@ -72,7 +71,7 @@ async def refusal_of_start(stream: JetStreamLog, ref: RunRef) -> RunRejected | N
         return found
     # Refusals of commands to the run have the same subject, and may come after it.
     found = None
-    async with aclosing(copy_messages(stream, subject)) as messages:
+    async with aclosing(stream.copy_messages(subject)) as messages:
         async for message in messages:
             rejected = read_refusal(message.data)
             if rejected is not None and rejected.verb == START:

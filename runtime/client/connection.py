@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from msgspec import Struct
 from nats.aio.client import Client as NatsClient
 
-from callboard.bus.nats.cold_runs import ColdReader
+from callboard.bus.nats.cold_runs import ColdRuns
 from callboard.bus.nats.connection import ConnectionWatch, open_nats_connection
 from callboard.bus.nats.credentials import Credentials
 from callboard.bus.nats.jetstream import JetStreamLog, open_log
@@ -78,7 +78,7 @@ async def open_connection(
         )
         if server is not None:
             server.stage_in_memory(log.stream)
-        log.cold = ColdReader(_segments(config))
+        log.cold = ColdRuns(log, _segments(config))
         yield Connection(config, nc, log, server)
 
 

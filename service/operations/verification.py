@@ -11,10 +11,9 @@ from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Event, ForkedFrom, RunAccepted, RunEnd
 from callboard.bus.log.damage import MissingEvents, Unreadable, describe_missing
 from callboard.bus.log.port import as_recorded, decode_recorded, is_lost
-from callboard.bus.nats.copied import Copied
 from callboard.bus.nats.feed import MARK
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.message_copies import copy_messages
+from callboard.bus.nats.stored_messages import Copied
 from callboard.bus.nats.stream import lost_bytes
 from callboard.bus.subjects import RunRef
 
@@ -64,7 +63,7 @@ async def verify_store(log: JetStreamLog, tenant: str, *, values: bool) -> Store
     lost = await lost_bytes(log.requests, log.stream)
     runs: dict[str, _Seen] = {}
     messages = 0
-    async with aclosing(copy_messages(log, log.subjects.events(tenant))) as stream:
+    async with aclosing(log.copy_messages(log.subjects.events(tenant))) as stream:
         async for message in stream:
             _take(runs, log, message)
             messages += 1

@@ -5,7 +5,6 @@ from typing import Any
 import anyio
 
 from callboard.bus.log.encryption import KEY_BYTES, Key
-from callboard.bus.nats.message_copies import copy_messages
 from callboard.runtime.client.connection import Connection
 from tests.support.service_client import PATIENCE_S, Caller
 
@@ -38,4 +37,4 @@ async def question(caller: Caller, run: str) -> dict[str, Any]:
 
 async def everything(connection: Connection) -> bytes:
     """All that the stream holds."""
-    return b"".join([message.data async for message in copy_messages(connection.log, ">")])
+    return b"".join([message.data async for message in connection.log.copy_messages(">")])

@@ -20,7 +20,6 @@ from callboard.bus.log.encryption import HIDDEN, KEY_BYTES, Key, Undecipherable
 from callboard.bus.log.memory import MemoryLog
 from callboard.bus.log.port import NoAnswer, decode_recorded, readable, whole
 from callboard.bus.nats.erasure import erase
-from callboard.bus.nats.message_copies import copy_messages
 from callboard.bus.nats.queue import Delivery
 from callboard.bus.subjects import RunRef
 from callboard.features.telemetry.span_exporter import Spans, export_run
@@ -270,7 +269,7 @@ async def test_a_start_with_a_key_takes_nothing_from_a_run_without(connection: C
     assert (await caller.told_to(f"cb.start.{TENANT}", again))["duplicate"]
     [first] = await connection.log.read(RunRef(TENANT, "plain"), 0, 1)
     assert json.loads(bytes((await whole(connection.log, first)).payload))["start"]["input"] == LONG
-    messages = [message async for message in copy_messages(connection.log, f"cb.start.{TENANT}")]
+    messages = [message async for message in connection.log.copy_messages(f"cb.start.{TENANT}")]
     assert [b"encryption_key" in message.data for message in messages] == [False]
 
 
@@ -291,7 +290,7 @@ async def test_what_is_refused_is_put_on_record_without_its_words(
     verdict = await caller.told_to(f"cb.start.{TENANT}", json.dumps(message).encode())
     codes = [problem["code"] for problem in verdict["problems"]]
     assert codes
-    [record] = [message async for message in copy_messages(connection.log, f"cb.reject.{TENANT}.*")]
+    [record] = [message async for message in connection.log.copy_messages(f"cb.reject.{TENANT}.*")]
     problems = json.loads(record.data)["problems"]
     assert [(one["code"], one["message"]) for one in problems] == [(code, HIDDEN) for code in codes]
     assert SECRET.encode() not in await everything(connection)

@@ -16,11 +16,10 @@ from callboard.bus.events import NEWER
 from callboard.bus.log.payloads import INLINE_BYTES_MAX
 from callboard.bus.log.port import Recorded
 from callboard.bus.nats.archive import Archive, ArchivedLog, ArchiveInvalid, ArchiveLacks
-from callboard.bus.nats.cold_runs import ColdReader
+from callboard.bus.nats.cold_runs import ColdRuns
 from callboard.bus.nats.commit import Message
 from callboard.bus.nats.cooling import cool_runs
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.message_copies import copy_messages
 from callboard.bus.nats.segments import SegmentFolder
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
@@ -136,7 +135,7 @@ async def test_messages_are_as_the_stream_has_them(tmp_path: Path) -> None:
     async with standing(tmp_path) as here:
         subject = here.log.subjects.blob(RunRef("default", "r"), "0" * 64) + ".0"
         sequence = await here.log.publish(Message(subject, b"\xff\n{}", {"Cb-Chunks": "1"}))
-        [found] = [one async for one in copy_messages(here.log, subject)]
+        [found] = [one async for one in here.log.copy_messages(subject)]
         assert (found.sequence, found.subject, found.data) == (sequence, subject, b"\xff\n{}")
         assert found.headers == {"Cb-Chunks": "1"}
 
@@ -297,7 +296,7 @@ async def test_an_event_that_only_a_newer_version_knows_is_no_damage(tmp_path: P
         before = await bytes_of(log, ref)
         [archived] = await archive_runs(log, "default", [id], file, children=False, progress=quietly)
         assert (archived.events, archived.status) == (len(events), "completed")
-        log.cold = ColdReader(folder)
+        log.cold = ColdRuns(log, folder)
         # Cold storage takes a run whose end this version can read.
         assert await cool_runs(log, folder, [ref]) == ([ref] if place != -1 else [])
         assert (await verify_store(log, "default", values=True)).sound

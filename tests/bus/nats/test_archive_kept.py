@@ -9,7 +9,7 @@ import pytest
 from callboard.bus.child_ids import child_id
 from callboard.bus.events import ChildStart, ModelResult
 from callboard.bus.log.port import Behind
-from callboard.bus.nats import message_copies as copying
+from callboard.bus.nats import stored_messages
 from callboard.bus.nats.archive import Archive
 from callboard.bus.subjects import RunRef
 from callboard.runtime.client.connection import Connection
@@ -60,7 +60,7 @@ async def test_what_a_replica_lacks_is_not_archived_as_if_it_were_all(
     connection: Connection, caller: Caller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = await caller.finished(input={"who": "x" * 300_000})
-    read = copying.direct_get
+    read = stored_messages.direct_get
     for family in ("cb.run.", "cb.blob."):
 
         async def lagging(nc: Any, stream: str, request: Any, family: str = family) -> Any:
@@ -68,7 +68,7 @@ async def test_what_a_replica_lacks_is_not_archived_as_if_it_were_all(
             return (messages[:-1], 0) if request["next_by_subj"].startswith(family) else (messages, pending)
 
         with monkeypatch.context() as patched:
-            patched.setattr(copying, "direct_get", lagging)
+            patched.setattr(stored_messages, "direct_get", lagging)
             with pytest.raises(Behind):
                 await archived(connection, run, tmp_path)
     assert _files(tmp_path) == []

@@ -18,23 +18,24 @@ from callboard.bus.events import ForkedFrom, RunEnd
 from callboard.bus.log.payloads import INLINE_BYTES_MAX
 from callboard.bus.log.port import Entry, NoAnswer, Refused, readable, whole
 from callboard.bus.nats import cold_runs as cold_runs_module
-from callboard.bus.nats import cooling, jetstream, purge
+from callboard.bus.nats import cooling, jetstream, purge, stored_messages
 from callboard.bus.nats.cold_runs import (
     MANIFESTS_MAX,
     SPANS_MAX,
     ColdReader,
+    ColdRuns,
     SegmentMark,
     decode_segment_mark,
     mark_segment,
 )
 from callboard.bus.nats.commit import Message
 from callboard.bus.nats.cooling import NotCold, cold_runs, compact, cool_runs, count_cold_runs, merge, warm_run
-from callboard.bus.nats.copied import Copied
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import Gone
 from callboard.bus.nats.segment_bucket import SegmentBucket
 from callboard.bus.nats.segment_cache import SegmentCache
 from callboard.bus.nats.segments import Listed, Place, SegmentBuilder, SegmentDamaged, SegmentFolder, SegmentStore
+from callboard.bus.nats.stored_messages import Copied
 from callboard.bus.subjects import RunRef
 from callboard.projections.lists.where import Both
 from callboard.runtime.client.client import Client
@@ -96,7 +97,7 @@ async def stage(
     """A store with runs, and a place for segments; default: a folder."""
     async with open_connection(load({"data_dir": str(home), "sync": "1s", "tenant": TENANT}, env={})) as connection:
         folder = segments or SegmentFolder(home / "cold")
-        connection.log.cold = ColdReader(folder)
+        connection.log.cold = ColdRuns(connection.log, folder)
         await store(connection.log, TENANT, {log.run: log.events for log in logs})
         yield connection, folder
 
@@ -281,7 +282,7 @@ async def test_purged_runs_vanish_and_are_removed_from_segments(tmp_path: Path, 
         await cool_runs(log, folder, [ref("a"), ref("b")])
         await purge_run(Client(log, TENANT), "a", Gone())
         assert await log.read(ref("a")) == []
-        assert await log.cold_messages(ref("a")) is None
+        assert await log.cold.run_messages(ref("a")) is None
         [old] = await folder.names()
         assert await compact(log, folder) == 1
         [new] = await folder.names()
@@ -359,7 +360,7 @@ async def test_an_index_that_is_built_during_a_compaction_has_all_runs(
         reader = log.cold
 
         async def replace() -> None:
-            log.cold = ColdReader(folder)
+            log.cold = ColdRuns(log, folder)
             assert await compact(log, folder) == 1
             log.cold = reader
 
@@ -386,7 +387,7 @@ async def test_a_missing_segment_does_not_hide_the_other_runs(tmp_path: Path) ->
 async def test_a_process_without_the_setting_says_so(tmp_path: Path) -> None:
     async with stage(tmp_path, run_log("a")) as (connection, folder):
         await cool_runs(connection.log, folder, [ref("a")])
-        connection.log.cold = ColdReader(None)
+        connection.log.cold = ColdRuns(connection.log, None)
         with pytest.raises(Exception, match="no setting `cold`"):
             await connection.log.read(ref("a"))
 
@@ -461,14 +462,14 @@ async def test_a_compaction_that_reads_a_server_that_lags_removes_nothing(
         before = await read(log, "b")
         await cool_runs(log, folder, [ref("a"), ref("b")])
         last = (await log.read(ref("a")))[-1].sequence
-        copy = cooling.copy_messages
+        copy = JetStreamLog.copy_messages
 
-        async def copy_some(log: JetStreamLog, filter: str, *more: Any) -> AsyncGenerator[Copied]:
-            async for one in copy(log, filter, *more):
+        async def copy_some(log: JetStreamLog, filter: str, *more: Any, **named: Any) -> AsyncGenerator[Copied]:
+            async for one in copy(log, filter, *more, **named):
                 if one.sequence <= last or ".cold." in one.subject:
                     yield one
 
-        monkeypatch.setattr(cooling, "copy_messages", copy_some)
+        monkeypatch.setattr(JetStreamLog, "copy_messages", copy_some)
         assert await compact(log, folder) == 0
         assert await read(log, "b") == before
 
@@ -482,7 +483,7 @@ async def test_runs_in_the_stream_do_not_depend_on_segments_of_others(tmp_path: 
         await cool_runs(log, folder, [ref("a"), ref("c")])
         [name] = await folder.names()
         await folder.delete(name)
-        log.cold = ColdReader(folder if lost else None)
+        log.cold = ColdRuns(log, folder if lost else None)
         sequences = [one[0] for one in before]
         for after in sequences:
             assert [one.sequence for one in await log.read(ref("b"), after)] == [
@@ -520,7 +521,7 @@ async def test_a_run_is_removed_from_its_segment_while_it_is_read(
         async def remove() -> None:
             await (purge_run(Client(log, TENANT), "a", Gone()) if purged else warm_run(log, ref("a")))
             assert await compact(log, folder) == 1
-            log.cold = ColdReader(folder)
+            log.cold = ColdRuns(log, folder)
 
         pause_before(monkeypatch, JetStreamLog, "cold_events", remove)
         assert [one.data for one in await log.read(ref("a"))] == ([] if purged else [one[2] for one in before])
@@ -553,7 +554,7 @@ async def test_many_tasks_read_after_compactions(tmp_path: Path) -> None:
         for names in ("ab", "cd"):
             await cool_runs(log, folder, [ref(name) for name in names])
         await read(log, "b")
-        reader, log.cold = log.cold, ColdReader(folder)
+        reader, log.cold = log.cold, ColdRuns(log, folder)
         for name in "ac":
             await purge_run(Client(log, TENANT), name, Gone())
         await cool_runs(log, folder, [ref(name) for name in "ef"])
@@ -571,14 +572,14 @@ async def test_many_tasks_read_after_compactions(tmp_path: Path) -> None:
         assert dict(found) == before
 
 
-def test_a_mark_is_not_forgotten_when_others_are_learned_anew() -> None:
+def test_a_mark_is_not_forgotten_when_others_are_read_again() -> None:
     def mark(name: str) -> SegmentMark:
         return SegmentMark(name, [(1, 9)], 1, 0)
 
     reader = ColdReader(None)
     reader.learn(TENANT, 0, {1: mark("a"), 2: mark("b")})
     # A task has read the marks before the last of them was stored; another one reads those after it.
-    reader.learn_anew(TENANT, {1: mark("a")})
+    reader.learn_all(TENANT, {1: mark("a")})
     reader.learn(TENANT, 2, {3: mark("c")})
     assert reader.read_to(TENANT) == 1
     reader.learn(TENANT, 1, {2: mark("b"), 3: mark("c")})
@@ -588,13 +589,13 @@ def test_a_mark_is_not_forgotten_when_others_are_learned_anew() -> None:
 async def test_a_reader_waits_for_a_replica_that_lacks_the_mark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jetstream, "BLOB_RETRY_S", 0.0)
+    monkeypatch.setattr(cold_runs_module, "MARK_RETRY_S", 0.0)
     async with stage(tmp_path, run_log("a")) as (connection, folder):
         log = connection.log
         before = await read(log, "a")
         await cool_runs(log, folder, [ref("a")])
-        log.cold = ColdReader(folder)
-        direct_get, calls = jetstream.direct_get, 0
+        log.cold = ColdRuns(log, folder)
+        direct_get, calls = stored_messages.direct_get, 0
 
         async def lag(nc: Any, stream: str, request: Any) -> Any:
             nonlocal calls
@@ -603,7 +604,7 @@ async def test_a_reader_waits_for_a_replica_that_lacks_the_mark(
                 ([], 0) if ".cold." in request["next_by_subj"] and calls == 1 else await direct_get(nc, stream, request)
             )
 
-        monkeypatch.setattr(jetstream, "direct_get", lag)
+        monkeypatch.setattr(stored_messages, "direct_get", lag)
         assert await read(log, "a") == before
 
 
@@ -614,7 +615,7 @@ async def test_a_reader_finds_the_segment_that_replaced_one(tmp_path: Path, segm
         before = await read(log, "b")
         await cool_runs(log, folder, [ref("a"), ref("b")])
         assert await read(log, "b") == before
-        reader, log.cold = log.cold, ColdReader(folder)
+        reader, log.cold = log.cold, ColdRuns(log, folder)
         await purge_run(Client(log, TENANT), "a", Gone())
         assert await compact(log, folder) == 1
         log.cold = reader
@@ -623,7 +624,7 @@ async def test_a_reader_finds_the_segment_that_replaced_one(tmp_path: Path, segm
         [name] = await folder.names()
         data = await folder.read(name, 0, 1 << 20)
         await folder.delete(name)
-        log.cold = ColdReader(folder)
+        log.cold = ColdRuns(log, folder)
         with pytest.raises(LogUnreadable, match="missing"):
             await log.cold_events(ref("b"))
         await folder.put(name, data)
@@ -671,12 +672,12 @@ async def test_small_segments_are_merged_with_those_of_their_magnitude(
         [*_, damaged] = (await folder.names())[:3]
         data = await folder.read(damaged, 0, 1 << 20)
         await folder.put(damaged, data[:10] + b"x" + data[11:])
-        log.cold = ColdReader(folder)
+        log.cold = ColdRuns(log, folder)
         assert await merge(log, folder) == 5
         assert len(await folder.names()) == 4
         await folder.put(damaged, data)
         assert {name: await read(log, name) for name in names} == before
-        log.cold = ColdReader(folder)
+        log.cold = ColdRuns(log, folder)
         assert {name: await read(log, name) for name in names} == before
         assert await merge(log, folder) == 3
         assert await merge(log, folder) == 0
@@ -756,7 +757,7 @@ async def test_manifests_of_segments_that_overlap_are_not_read_for_each_run(tmp_
 
 async def check(log: JetStreamLog, folder: SegmentStore, before: dict[str, Any]) -> None:
     """Read runs in a new process, so to say, and compare them with what they were."""
-    log.cold = ColdReader(folder)
+    log.cold = ColdRuns(log, folder)
     # No worker takes a run for one that has not ended, and no command reaches it.
     for run in before:
         last = await log.last(ref(run))
