@@ -9,10 +9,9 @@ from msgspec import Struct
 from callboard.bus.effects import Failure, Usage
 from callboard.bus.events import Problem
 from callboard.lib.json_types import JSON
-from callboard.projections.lists.questions import Question
-from callboard.projections.lists.runs import RunRow
 from callboard.projections.run.causes import Cause
 from callboard.projections.run.failures import RunFailures
+from callboard.projections.run.run_result import NodeState
 
 
 class Workflow(Struct, frozen=True, omit_defaults=True):
@@ -68,16 +67,6 @@ class Waiting(Struct, frozen=True, omit_defaults=True, kw_only=True):
     input: JSON = None
 
 
-class NodeResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The last state of a node; ``outcome`` is missing while the node runs."""
-
-    path: str
-    iteration: int
-    outcome: str | None = None
-    result: JSON = None
-    error: Failure | None = None
-
-
 class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The state of a run.
 
@@ -99,24 +88,10 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
     failures: RunFailures | None = None
     usage: Usage = Usage()
     path: list[str] = []
-    nodes: list[NodeResult] = []
+    nodes: list[NodeState] = []
     waits_for: list[Waiting] = []
     warnings: list[Problem] = []
     duplicate: bool = False
-
-
-class Runs(Struct, frozen=True, kw_only=True):
-    """Runs, newest first. ``more`` says that older runs match; to get them, pass the last run's id as ``before``."""
-
-    runs: list[RunRow]
-    more: bool
-
-
-class Questions(Struct, frozen=True, kw_only=True):
-    """Questions, oldest first; an answer names ``run`` and ``key``. ``more`` says that newer questions match."""
-
-    questions: list[Question]
-    more: bool
 
 
 class Seen(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -1,9 +1,12 @@
-"""Arguments: the input models of the tools. A call is checked against them, and all problems are reported at once."""
+"""Arguments: the input models of the tools, and what each tool does, as their docstrings say.
 
-from typing import Annotated, Any, Literal
+A call is checked against them, and all problems are reported at once."""
+
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from callboard.bus.commands import Verb
 from callboard.bus.subjects import token
 from callboard.projections.lists.runs import RowStatus
 
@@ -32,7 +35,6 @@ RunId = Annotated[
     AfterValidator(_name),
 ]
 Wait = Annotated[float, Field(ge=0, le=WAIT_MAX_S)]
-By = Annotated[str | None, Field(description="The person who sends this; recorded with it.")]
 
 
 class Arguments(BaseModel):
@@ -42,6 +44,8 @@ class Arguments(BaseModel):
 
 
 class ListWorkflows(Arguments):
+    """List the workflows that can be started: registered ones, and files in the folders of this server."""
+
     folder: str | None = Field(None, description="List only files in this folder (one of the server's, or one below).")
 
 
@@ -77,10 +81,14 @@ class Chosen(Arguments):
 
 
 class ValidateWorkflow(Chosen):
+    """Report all problems of a workflow, each with its line, without starting it."""
+
     input: Any = Field(None, description="Also check a start with this input.")
 
 
 class StartWorkflow(Chosen):
+    """Start a run of a workflow; with wait_s, wait for its end and return the result."""
+
     input: Any = Field(None, description="The run's input: for a workflow, an object with its declared inputs.")
     wait_s: Wait = Field(
         0.0,
@@ -109,11 +117,15 @@ class StartWorkflow(Chosen):
 
 
 class GetRun(Arguments):
+    """Return the state of a run: status, output and results, error, usage, and open questions and signals."""
+
     run_id: RunId
     wait_s: Wait = Field(0.0, description="Seconds to wait for the end of the run.")
 
 
 class ListRuns(Arguments):
+    """List runs, newest first."""
+
     status: RowStatus | None = Field(
         None, description="Only runs with this status; waiting matches every status that begins with it."
     )
@@ -128,12 +140,16 @@ class ListRuns(Arguments):
 
 
 class ListQuestions(Arguments):
+    """List the open questions of all runs, oldest first; `schema` is the JSON Schema of the response."""
+
     definition: str | None = Field(None, description="Only questions of runs of the definition with this name.")
     run_id: RunId | None = Field(None, description="Only questions of this run.")
     limit: int = Field(20, ge=1, le=LISTED_MAX, description="The maximum number of questions, oldest first.")
 
 
 class WatchRun(Arguments):
+    """Return the events of a run after a sequence, and the sequence to continue from."""
+
     run_id: RunId
     after: int = Field(
         0, ge=0, le=SEQUENCE_MAX, description="Begin after this sequence: `next_after` of the last answer."
@@ -147,43 +163,55 @@ class WatchRun(Arguments):
     wait_s: Wait = Field(0.0, description="Seconds to wait for a new event, if there is none yet.")
 
 
-TellId = Annotated[
-    str | None,
-    Field(min_length=1, description="A key that you choose: a repeated call with the same key has no further effect."),
-]
+class TellArguments(Arguments):
+    """Base of the arguments of a command to a run: the members of the command ``verb``, some under another name."""
 
+    verb: ClassVar[Verb]
 
-class AnswerQuestion(Arguments):
     run_id: RunId
+    by: str | None = Field(None, description="The person who sends this; recorded with it.")
+    id: str | None = Field(
+        None,
+        min_length=1,
+        description="A key that you choose: a repeated call with the same key has no further effect.",
+    )
+
+
+class AnswerQuestion(TellArguments):
+    """Answer a question that a run waits for. An answer that does not fit is an error; the question stays open."""
+
+    verb = "answer"
+
     interaction: str | None = Field(
         None, min_length=1, description="The question's key: `waits_for[].key` of get_run; needed if several are open."
     )
-    response: Any = Field(description="The answer.")
-    data: Any = Field(None, description="Further data of the answer.")
-    by: By = None
-    id: TellId = None
+    user_response: Any = Field(alias="response", description="The answer.")
+    response_data: Any = Field(None, alias="data", description="Further data of the answer.")
 
 
-class SignalRun(Arguments):
-    run_id: RunId
+class SignalRun(TellArguments):
+    """Send a run a named signal."""
+
+    verb = "signal"
+
     name: str = Field(min_length=1, description="The signal's name: `waits_for[].signal` of get_run.")
     data: Any = Field(None, description="The data of the signal.")
-    by: By = None
-    id: TellId = None
 
 
-class ResumeRun(Arguments):
-    run_id: RunId
+class ResumeRun(TellArguments):
+    """Resume a paused run, or let it perform one node."""
+
+    verb = "resume"
+
     variables: dict[str, Any] = Field(
         default_factory=dict[str, Any], description="Variables to override, in languages with variables."
     )
     step: bool = Field(False, description="Perform only one node, and pause again at the next.")
-    by: By = None
-    id: TellId = None
 
 
-class CancelRun(Arguments):
-    run_id: RunId
+class CancelRun(TellArguments):
+    """Cancel a run: current work is stopped, clean-up is performed, and the run ends as cancelled."""
+
+    verb = "cancel"
+
     reason: str = Field("", description="The reason; recorded with it.")
-    by: By = None
-    id: TellId = None

@@ -20,8 +20,7 @@ from pydantic import ValidationError
 
 from callboard.bus.errors import CallboardError
 from callboard.surfaces.mcp.arguments import GetRun
-from callboard.surfaces.mcp.remedies import error_members
-from callboard.surfaces.mcp.results import ANSWER_BYTES_MAX
+from callboard.surfaces.mcp.results import ANSWER_BYTES_MAX, error_members
 from callboard.surfaces.mcp.tools import Tools
 from callboard.surfaces.mcp.uris import JSON_TYPE, TEMPLATES, Address, address_of, definition_uri, file_uri
 

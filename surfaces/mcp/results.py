@@ -3,7 +3,12 @@
 A tool answers with structured content of its output schema, the same as JSON text, and links to related resources. An
 error is a tool error that a model can read, as JSON text: ``{"error": {"code", "message", "where", "remedy",
 "problems"}}``. It has no structured content: clients check that against the output schema, and drop what does not fit.
+Its remedy names tools instead of commands.
 """
+
+import re
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import structlog
@@ -14,10 +19,9 @@ from pydantic import ValidationError
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
 from callboard.lib.json_decoder import decode_json
-from callboard.runtime.client.errors import UsageInvalid, known_error
+from callboard.runtime.client.errors import UsageInvalid, error_object, known_error
 from callboard.service.operations.operation import ApiError
 from callboard.surfaces.mcp import answers
-from callboard.surfaces.mcp.remedies import error_members, in_members
 from callboard.surfaces.mcp.uris import JSON_TYPE, result_uri, trace_uri
 
 logger = structlog.get_logger(__name__)
@@ -99,3 +103,37 @@ class FromApi(CallboardError):
     def __init__(self, error: ApiError) -> None:
         super().__init__(error.code, error.message, str(error.more.get("where", "")), str(error.more.get("remedy", "")))
         self.problems = error.problems
+
+
+REMEDIES: Mapping[str, str] = {
+    "run.unknown": "list_runs lists the runs.",
+    "client.no_verdict": "The message waits for a worker; get_run shows the run as soon as a worker has accepted it.",
+    "definition.unknown": "list_workflows lists the registered definitions; or pass file or source.",
+    "definition.version_unknown": "list_workflows lists the registered definitions in their current version.",
+}
+"""Remedies by error code that differ from those of the command line."""
+
+OTHERWISE = "get_run shows the state of a run; list_runs and list_workflows list runs and definitions."
+"""The remedy for errors whose own remedy names a command."""
+
+_COMMAND = "`callboard "
+_ASIDE = re.compile(r" \((?:--[a-z-]+|[^()]*`callboard [^()]*)\)")
+_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)( [A-Z]+)?\b")
+_MEMBERS = {"value": "input", "option": "options"}
+
+
+def error_members(error: CallboardError) -> dict[str, Any]:
+    """Return an error as an object: code, message, where, remedy and problems, without empty members."""
+    found = error_object(error)
+    remedy = REMEDIES.get(error.code, OTHERWISE if _COMMAND in error.remedy else error.remedy)
+    problems: list[Problem] = getattr(error, "problems", [])
+    worded = [
+        msgspec.structs.replace(one, expected=_ASIDE.sub("", one.expected)) if one.expected else one for one in problems
+    ]
+    found |= {"remedy": remedy, "problems": msgspec.to_builtins(worded)}
+    return {name: value for name, value in found.items() if value}
+
+
+def in_members(text: str) -> str:
+    """Return a text about a command's options with the names of a tool's arguments instead."""
+    return _OPTION.sub(lambda found: _MEMBERS.get(found[1], found[1].replace("-", "_")), text)

@@ -16,7 +16,7 @@ from callboard.runtime.client.client import Client, UnknownRun
 from callboard.service.operations.event_filter import matches
 from callboard.service.operations.narration import narrate
 from callboard.service.operations.results import event_object, path_of, result_of
-from callboard.surfaces.mcp.answers import NodeResult, Page, Run, Seen, Waiting
+from callboard.surfaces.mcp.answers import Page, Run, Seen, Waiting
 from callboard.surfaces.mcp.arguments import WatchRun
 
 PAGE_BYTES_MAX = 256 * 1024
@@ -28,10 +28,6 @@ def run_of(events: Sequence[Event]) -> Run:
     result = result_of(events)
     ended = events[-1].type == ev.RunEnd.type
     by_n = {event.n: event for event in events}
-    nodes = [
-        NodeResult(path=node.path, iteration=node.iteration, outcome=node.outcome, result=node.result, error=node.error)
-        for node in result.nodes.values()
-    ]
     return Run(
         run_id=result.run,
         status=result.status,
@@ -47,7 +43,7 @@ def run_of(events: Sequence[Event]) -> Run:
         usage=result.usage,
         path=path_of(events),
         # Once the run has ended, the results contain the same.
-        nodes=[] if ended else nodes,
+        nodes=[] if ended else list(result.nodes.values()),
         waits_for=[_waiting(effect, by_n[effect.n]) for effect in result.open if not _at_work(by_n[effect.n])],
     )
 

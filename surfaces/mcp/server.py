@@ -34,6 +34,7 @@ from callboard.bus.tracecontext import read, within
 from callboard.features.access.subject import Scope
 from callboard.lib.installed import version
 from callboard.lib.json_errors import JSON_ERRORS
+from callboard.service.operations.requests import QuestionList, RunList
 from callboard.surfaces.http.access import check
 from callboard.surfaces.mcp import answers, arguments
 from callboard.surfaces.mcp.arguments import ListRuns
@@ -79,15 +80,6 @@ class Completions:
 
 NAME = "callboard"
 
-TOOL_SCOPES: Mapping[str, Scope] = {
-    "start_workflow": "start",
-    "answer_question": ANSWER_SCOPE,
-    "signal_run": "operate",
-    "resume_run": "operate",
-    "cancel_run": "operate",
-}
-"""Scopes of the tools that do more than read."""
-
 METHOD_SCOPES: Mapping[str, Scope] = {
     "resources/list": "read",
     "resources/read": "read",
@@ -98,7 +90,7 @@ METHOD_SCOPES: Mapping[str, Scope] = {
     "tasks/update": ANSWER_SCOPE,
     "tasks/cancel": "operate",
 }
-"""Scopes of other requests."""
+"""Scopes of requests that call no tool."""
 
 INSTRUCTIONS = """\
 Callboard runs AI workflows; every run is kept as a log of events. list_workflows lists the workflows with their inputs
@@ -108,20 +100,22 @@ workflow that you have written with validate_workflow before you start it. Every
 
 
 class Entry(Struct, frozen=True):
-    """A tool: its arguments and answer, its handler, and hints about its effects."""
+    """A tool: its arguments and answer, its handler, hints about its effects, and the scope that it needs."""
 
     title: str
     takes: type[arguments.Arguments]
     answers: type[Struct]
     serve: Callable[[Any, Caller], Awaitable[Struct]]
     annotations: ToolAnnotations
+    scope: Scope = "read"
 
     def describe(self, name: str) -> Tool:
+        schema = self.takes.model_json_schema()
         return Tool(
             name=name,
             title=self.title,
-            description=(self.serve.__doc__ or "").strip(),
-            input_schema=self.takes.model_json_schema(),
+            description=schema.pop("description"),
+            input_schema=schema,
             output_schema=answers.schema_of(self.answers),
             annotations=self.annotations,
         )
@@ -133,20 +127,24 @@ def entries(tools: Tools) -> dict[str, Entry]:
     starts = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True)
     tells = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=True)
     ends = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
-    rows = [
-        ("List workflows", arguments.ListWorkflows, answers.Workflows, tools.list_workflows, reads),
-        ("Validate a workflow", arguments.ValidateWorkflow, answers.Validation, tools.validate_workflow, reads),
-        ("Start a workflow", arguments.StartWorkflow, answers.Run, tools.start_workflow, starts),
-        ("Look at a run", arguments.GetRun, answers.Run, tools.get_run, reads),
-        ("List runs", arguments.ListRuns, answers.Runs, tools.list_runs, reads),
-        ("Watch a run", arguments.WatchRun, answers.Page, tools.watch_run, reads),
-        ("List questions", arguments.ListQuestions, answers.Questions, tools.list_questions, reads),
-        ("Answer a question", arguments.AnswerQuestion, answers.Told, tools.answer_question, tells),
-        ("Signal a run", arguments.SignalRun, answers.Told, tools.signal_run, tells),
-        ("Resume a run", arguments.ResumeRun, answers.Told, tools.resume_run, tells),
-        ("Cancel a run", arguments.CancelRun, answers.Told, tools.cancel_run, ends),
-    ]
-    return {serve.__name__: Entry(title, takes, gives, serve, hints) for title, takes, gives, serve, hints in rows}
+    take, told = arguments, answers.Told
+    return {
+        "list_workflows": Entry("List workflows", take.ListWorkflows, answers.Workflows, tools.list_workflows, reads),
+        "validate_workflow": Entry(
+            "Validate a workflow", take.ValidateWorkflow, answers.Validation, tools.validate_workflow, reads
+        ),
+        "start_workflow": Entry(
+            "Start a workflow", take.StartWorkflow, answers.Run, tools.start_workflow, starts, "start"
+        ),
+        "get_run": Entry("Look at a run", take.GetRun, answers.Run, tools.get_run, reads),
+        "list_runs": Entry("List runs", take.ListRuns, RunList, tools.list_runs, reads),
+        "watch_run": Entry("Watch a run", take.WatchRun, answers.Page, tools.watch_run, reads),
+        "list_questions": Entry("List questions", take.ListQuestions, QuestionList, tools.list_questions, reads),
+        "answer_question": Entry("Answer a question", take.AnswerQuestion, told, tools.tell, tells, ANSWER_SCOPE),
+        "signal_run": Entry("Signal a run", take.SignalRun, told, tools.tell, tells, "operate"),
+        "resume_run": Entry("Resume a run", take.ResumeRun, told, tools.tell, tells, "operate"),
+        "cancel_run": Entry("Cancel a run", take.CancelRun, told, tools.tell, ends, "operate"),
+    }
 
 
 def mcp_server(tools: Tools) -> Server[Any]:
@@ -172,7 +170,7 @@ def mcp_server(tools: Tools) -> Server[Any]:
 
     async def outcome(entry: Entry, params: CallToolRequestParams, caller: Caller) -> Any:
         try:
-            check(caller.subject, TOOL_SCOPES.get(params.name, "read"))
+            check(caller.subject, entry.scope)
             asked = entry.takes.model_validate(params.arguments or {})
             if params.request_state is not None:
                 return answer_result(await _resume_call(tools, asked, params, caller))

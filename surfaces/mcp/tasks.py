@@ -88,7 +88,8 @@ class Tasks:
         caller = _modern(context)
         events = await self._events(params.task_id)
         if events[-1].type not in ev.AT_REST:
-            await self._tools.cancel_run(CancelRun(run_id=params.task_id, reason="its task was cancelled"), caller)
+            asked = {"run_id": params.task_id, "reason": "its task was cancelled"}
+            await self._tools.tell(CancelRun.model_validate(asked), caller)
         return _COMPLETE
 
     async def _events(self, run_id: str) -> Sequence[Event]:

@@ -1,4 +1,4 @@
-"""The tools: each from its checked arguments to its answer, through the same functions as the commands.
+"""The tools: each from its checked arguments to its answer, through the operations of the service.
 
 Errors for the caller are raised as `CallboardError` (with ``problems`` if there are several) or `ApiError`. A tool that
 waits for the end of a run puts the run's questions to the person at the client.
@@ -41,7 +41,7 @@ from callboard.service.files.validation import errors, examine_definition
 from callboard.service.operations.narration import narrate
 from callboard.service.operations.operation import read_request
 from callboard.service.operations.operations import Operations
-from callboard.service.operations.requests import ListQuestions, ListRuns
+from callboard.service.operations.requests import ListQuestions, ListRuns, QuestionList, RunList
 from callboard.service.operations.run_lists import Listings
 from callboard.service.operations.tells import answered_question, reception_text, send_command, verdict_of
 from callboard.surfaces.http.access import check_sees
@@ -176,7 +176,6 @@ class Tools:
     # -- definitions --------------------------------------------------------------------------------------------------
 
     async def list_workflows(self, asked: arguments.ListWorkflows, _caller: Caller) -> answers.Workflows:
-        """List the workflows that can be started: registered ones, and files in the folders of this server."""
         return await self.workflows(asked.folder)
 
     async def workflows(self, folder: str | None) -> answers.Workflows:
@@ -190,7 +189,6 @@ class Tools:
         return answers.Workflows(workflows=found, more=more or len(registered) > DEFINITIONS_MAX)
 
     async def validate_workflow(self, asked: arguments.ValidateWorkflow, _caller: Caller) -> answers.Validation:
-        """Report all problems of a workflow, each with its line, without starting it."""
         if asked.file is not None:
             path = self.library.find(asked.file)
             source = text_of(path)
@@ -215,7 +213,6 @@ class Tools:
     # -- runs ---------------------------------------------------------------------------------------------------------
 
     async def start_workflow(self, asked: arguments.StartWorkflow, caller: Caller) -> answers.Run:
-        """Start a run of a workflow; with wait_s, wait for its end and return the result."""
         message, warnings = await self._message(asked)
         if by := caller.known_as():
             message["by"] = by
@@ -263,7 +260,6 @@ class Tools:
         return message | {name: value for name, value in others.items() if value}, ()
 
     async def get_run(self, asked: arguments.GetRun, caller: Caller) -> answers.Run:
-        """Return the state of a run: status, output and results, error, usage, and open questions and signals."""
         return await self.awaiting.run(asked.run_id, asked.wait_s, caller)
 
     async def events(self, run_id: str) -> Sequence[Event]:
@@ -281,19 +277,15 @@ class Tools:
         """Return the trace of a run. Raises as `events`."""
         return fold(TraceFold(), await self.events(run_id))
 
-    async def list_runs(self, asked: arguments.ListRuns, _caller: Caller) -> answers.Runs:
-        """List runs, newest first."""
-        found = await self._operations.runs(self._tenant, read_request(asked.model_dump(exclude_none=True), ListRuns))
-        return answers.Runs(runs=found.runs, more=found.more)
+    async def list_runs(self, asked: arguments.ListRuns, _caller: Caller) -> RunList:
+        request = read_request(asked.model_dump(exclude_none=True), ListRuns)
+        return await self._operations.runs(self._tenant, request)
 
-    async def list_questions(self, asked: arguments.ListQuestions, _caller: Caller) -> answers.Questions:
-        """List the open questions of all runs, oldest first; `schema` is the JSON Schema of the response."""
+    async def list_questions(self, asked: arguments.ListQuestions, _caller: Caller) -> QuestionList:
         request = read_request(asked.model_dump(exclude_none=True), ListQuestions)
-        found = await self._operations.questions(self._tenant, request)
-        return answers.Questions(questions=found.questions, more=found.more)
+        return await self._operations.questions(self._tenant, request)
 
     async def watch_run(self, asked: arguments.WatchRun, _caller: Caller) -> answers.Page:
-        """Return the events of a run after a sequence, and the sequence to continue from."""
         client = self._connection.client
         ref = RunRef(self._tenant, asked.run_id)
         until = anyio.current_time() + asked.wait_s
@@ -310,31 +302,12 @@ class Tools:
 
     # -- commands -----------------------------------------------------------------------------------------------------
 
-    async def answer_question(self, asked: arguments.AnswerQuestion, caller: Caller) -> answers.Told:
-        """Answer a question that a run waits for. An answer that does not fit is an error; the question stays open."""
-        fields = {"interaction": asked.interaction or "", "user_response": asked.response, "response_data": asked.data}
-        return await self._tell_run(asked.run_id, "answer", caller, by=asked.by, id=asked.id, channel="mcp", **fields)
-
-    async def signal_run(self, asked: arguments.SignalRun, caller: Caller) -> answers.Told:
-        """Send a run a named signal."""
-        return await self._tell_run(
-            asked.run_id, "signal", caller, by=asked.by, id=asked.id, name=asked.name, data=asked.data
-        )
-
-    async def resume_run(self, asked: arguments.ResumeRun, caller: Caller) -> answers.Told:
-        """Resume a paused run, or let it perform one node."""
-        return await self._tell_run(
-            asked.run_id, "resume", caller, by=asked.by, id=asked.id, variables=asked.variables, step=asked.step
-        )
-
-    async def cancel_run(self, asked: arguments.CancelRun, caller: Caller) -> answers.Told:
-        """Cancel a run: current work is stopped, clean-up is performed, and the run ends as cancelled."""
-        return await self._tell_run(asked.run_id, "cancel", caller, by=asked.by, id=asked.id, reason=asked.reason)
-
-    async def _tell_run(self, run_id: str, verb: str, caller: Caller, *, by: str | None, **fields: Any) -> answers.Told:
-        body = {"by": caller.known_as(by), **fields}
+    async def tell(self, asked: arguments.TellArguments, caller: Caller) -> answers.Told:
+        run_id, verb = asked.run_id, asked.verb
+        given = asked.model_dump(exclude={"run_id"}) | {"by": caller.known_as(asked.by)}
+        body = {name: value for name, value in given.items() if value is not None}
         if verb == "answer":
-            body = await with_voucher(self._vouchers, run_id, body, caller.subject)
+            body = await with_voucher(self._vouchers, run_id, {**body, "channel": "mcp"}, caller.subject)
         found = await send_command(self._connection.client, run_id, verb, body)
         recorded = found.recorded.n if found.recorded is not None else None
         question = await answered_question(self._connection.client, run_id, found)

@@ -16,7 +16,7 @@ from callboard.bus.events import Problem
 from callboard.projections.lists.questions import Option, Question
 from callboard.runtime.client.errors import RequestRefused
 from callboard.surfaces.mcp.caller import form_of, response_of
-from callboard.surfaces.mcp.remedies import error_members, in_members
+from callboard.surfaces.mcp.results import error_members, in_members
 from tests.support.cli_stage import INPUT, ONE_NODE, SCRIPT, Place
 from tests.support.flows import call, flow, returned
 from tests.support.mcp_stage import QUICK, SLOW, answer, client_of, refusal, serving
