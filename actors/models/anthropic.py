@@ -6,59 +6,39 @@ is known by its type only.
 """
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
-import msgspec
+from collections.abc import Awaitable, Mapping
 
 from callboard.actors.models.anthropic_blocks import API, Block, Said, open_block, seal_blocks
 from callboard.actors.models.anthropic_messages import DISPENSABLE, SCHEMA, request_of
 from callboard.actors.models.draft import Call, Draft
-from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, ProviderReply, unheard
-from callboard.actors.models.paused_turns import Course
-from callboard.actors.models.refusals import Refusals
-from callboard.actors.models.request_parts import Request, sent
-from callboard.actors.models.request_retries import RetryPolicy, TryFailed, with_retries
-from callboard.actors.models.stream_reader import CONNECT_S, SILENCE_S, forget_headers, listen
-from callboard.actors.models.trouble import TOO_LONG, TRANSPORT, entry_of, try_failed
+from callboard.actors.models.model import ProviderReply
+from callboard.actors.models.provider_model import (
+    CONNECT_S,
+    SILENCE_S,
+    ProviderModel,
+    Wire,
+    forget_headers,
+    missing_key,
+    request_headers,
+)
+from callboard.actors.models.request_parts import Request
+from callboard.actors.models.request_retries import RetryPolicy, TryFailed
+from callboard.actors.models.stream_reader import Stream
+from callboard.actors.models.trouble import TOO_LONG, TRANSPORT, code_of_exception, try_failed
 from callboard.actors.models.turn_limits import Lane
-from callboard.bus import tracecontext
-from callboard.bus.effects import Failure, ModelReply, Usage
+from callboard.bus.effects import Usage
 from callboard.lib.json_types import JSON
-
-if TYPE_CHECKING:
-    from anthropic import AsyncAnthropic
 
 CODE_OF: Mapping[str, str] = {
     "anthropic.AnthropicError": "model.bad_request",
     "anthropic.APIError": "model.bad_reply",
-    "anthropic.APIResponseValidationError": "model.bad_reply",
-    "anthropic.APIWebhookValidationError": "model.bad_reply",
     "anthropic.APIConnectionError": "model.unreachable",
     "anthropic.APITimeoutError": "model.timeout",
     "anthropic.RetryableError": "model.unreachable",
     "anthropic.CredentialsError": "model.auth",
-    "anthropic.APIStatusError": "model.bad_request",
-    "anthropic.BadRequestError": "model.bad_request",
-    "anthropic.AuthenticationError": "model.auth",
-    "anthropic.PaymentRequiredError": "model.auth",
-    "anthropic.PermissionDeniedError": "model.auth",
-    "anthropic.NotFoundError": "model.unknown",
-    "anthropic.RequestTimeoutError": "model.timeout",
-    "anthropic.ConflictError": "model.overloaded",
-    "anthropic.PreconditionFailedError": "model.bad_request",
-    "anthropic.ContentTooLargeError": TOO_LONG,
-    "anthropic.UnprocessableEntityError": "model.bad_request",
-    "anthropic.RateLimitError": "model.rate_limited",
-    "anthropic.RequestHeaderFieldsTooLargeError": "model.bad_request",
-    "anthropic.ClientClosedRequestError": "model.unreachable",
-    "anthropic.InternalServerError": "model.overloaded",
-    "anthropic.HTTPNotImplementedError": "model.bad_request",
-    "anthropic.ServiceUnavailableError": "model.overloaded",
-    "anthropic.GatewayTimeoutError": "model.timeout",
-    "anthropic.OverloadedError": "model.overloaded",
     **TRANSPORT,
 }
+"""Codes by exception; that of an ``APIStatusError`` is its status's."""
 
 CODE_OF_TYPE: Mapping[str, str] = {
     "invalid_request_error": "model.bad_request",
@@ -79,13 +59,14 @@ CODE_OF_TYPE: Mapping[str, str] = {
 
 def failure_of(error: Exception) -> TryFailed | None:
     """Return the failure for an exception that comes from the SDK or through it; None for any other, which is a bug."""
-    entry = entry_of(type(error), CODE_OF)
-    if entry is None:
-        return None
-    code = CODE_OF[entry]
     status: int | None = getattr(error, "status_code", None)
     error_type: str | None = getattr(error, "type", None)
-    if status is not None and status < 400:
+    code = code_of_exception(error, CODE_OF, status)
+    if code is None:
+        return None
+    if status == 413:
+        code = TOO_LONG
+    elif status is not None and status < 400:
         code = CODE_OF_TYPE.get(error_type or "", "model.overloaded")
     details = {
         "status": status,
@@ -138,9 +119,7 @@ class StreamFold:
         """Take the next event, as `callboard.actors.models.draft.Fold.take`."""
         match event:
             case {"type": "message_start", "message": {**message}}:
-                id, model = message.get("id"), message.get("model")
-                self.draft.id = id if isinstance(id, str) and id else None
-                self.draft.model = model if isinstance(model, str) and model else None
+                self.draft.identify(message.get("id"), message.get("model"))
                 self._count(message.get("usage"))
             case {"type": "content_block_start", "index": int(index), "content_block": {**block}}:
                 return self._open(index, block)
@@ -252,11 +231,11 @@ class StreamFold:
 _ABOUT_ATTACHMENTS = re.compile(r"thinking|signature|redacted|citation|caller|server_tool|encrypted|extra inputs", re.I)
 """Finds errors about what is sent back, such as thinking that is bound to another conversation."""
 
-DEFAULT_JUDGE_MODEL = "claude-haiku-4-5"
+WIRE = Wire(API, request_of, StreamFold, failure_of, DISPENSABLE, SCHEMA, _ABOUT_ATTACHMENTS)
 
 
-class AnthropicModel:
-    """Turns carried out by Claude. One client, any number of turns at a time; close it with `aclose`."""
+class AnthropicModel(ProviderModel):
+    """Turns carried out by Claude."""
 
     def __init__(
         self,
@@ -270,84 +249,36 @@ class AnthropicModel:
         ambient: bool = False,
         lane: Lane | None = None,
     ) -> None:
-        """Make a client; nothing connects before the first turn.
-
-        ``ambient`` says that this process's environment may add headers. ``lane`` limits the turns.
+        """Make a client; nothing connects before the first turn. ``ambient`` says that this process's environment may
+        add headers.
 
         :raises ModelFailed: ``model.auth`` if there is neither a key nor a token
         """
         if not (api_key or auth_token):
-            message = "no key for Anthropic: set ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN) for the worker"
-            raise ModelFailed(Failure("model.auth", message, retryable=False))
-        self.provider = provider
-        self._retry = retry or RetryPolicy()
-        self._lane = lane or Lane()
-        self._refusals = Refusals(DISPENSABLE, SCHEMA, _ABOUT_ATTACHMENTS)
-        self._client = _client(api_key, auth_token, base_url, silence_s)
+            raise missing_key("Anthropic: set ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN)")
+        super().__init__(WIRE, provider, retry, lane)
+        # The SDK takes tens of megabytes and most of a second, so it is imported only if it is used.
+        from anthropic import AsyncAnthropic, Timeout
+
+        self._client = AsyncAnthropic(
+            api_key=api_key,
+            # One credential only: the SDK refuses two.
+            auth_token=None if api_key else auth_token,
+            base_url=base_url,
+            timeout=Timeout(silence_s, connect=CONNECT_S),
+            max_retries=0,
+            open_telemetry=False,  # spans are a projection of the log
+        )
         # The SDK imports what a request needs when it is first touched, and a client is made in a thread.
         self._messages = self._client.messages
         if not ambient:
             forget_headers(self._client)
 
-    @classmethod
-    def from_env(cls, env: Mapping[str, str], lane: Lane | None = None) -> "AnthropicModel":
-        """Make a client from ``ANTHROPIC_API_KEY`` or ``ANTHROPIC_AUTH_TOKEN``, and ``ANTHROPIC_BASE_URL``; the
-        SDK reads further variables of its own.
-
-        :raises ModelFailed: ``model.auth`` if there is neither a key nor a token
-        """
-        return cls(
-            api_key=env.get("ANTHROPIC_API_KEY") or None,
-            auth_token=env.get("ANTHROPIC_AUTH_TOKEN") or None,
-            base_url=env.get("ANTHROPIC_BASE_URL") or None,
-            ambient=True,
-            lane=lane,
-        )
-
-    async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
-        """Carry out one turn; a try that breaks off within the stream is started again, and streams from the start.
-
-        :raises ModelFailed: if there is no usable reply
-        """
-        course = Course(turn, API)
-        return await with_retries(
-            self._retry,
-            lambda: course.follow(lambda: self._request(course, on_text)),
-            on_retry,
-            spent=course.spent,
-            lane=self._lane,
-            model=turn.model,
-        )
-
     async def aclose(self) -> None:
         """Close the client's connections."""
         await self._client.close()
 
-    async def _request(self, course: Course, on_text: OnText) -> ProviderReply:
-        turn, fold = course.turn, StreamFold()
-        course.begin(fold)
-        request = request_of(turn, course.without | self._refusals.of(turn.model))
+    def _open_stream(self, request: Request, idempotency_key: str) -> Awaitable[Stream]:
         # The raw events, and not `messages.stream`: that one parses half a tool call as if it were complete, and
         # raises a bare ValueError if a model's JSON is broken.
-        headers = {"Idempotency-Key": turn.idempotency_key, **tracecontext.headers()}
-        stream = self._messages.create(**request.params, stream=True, extra_headers=headers)
-        try:
-            reply = await listen(stream, fold, request, on_text, failure_of, course.spent)
-        except TryFailed as refused:
-            raise self._refusals.process_refusal(turn.model, refused, sent(request), course.without) from refused
-        return msgspec.structs.replace(reply, provider=self.provider)
-
-
-def _client(api_key: str | None, auth_token: str | None, base_url: str | None, silence_s: float) -> "AsyncAnthropic":
-    # The SDK takes tens of megabytes and most of a second, so it is imported only if it is used.
-    from anthropic import AsyncAnthropic, Timeout
-
-    return AsyncAnthropic(
-        api_key=api_key,
-        # One credential only: the SDK refuses two.
-        auth_token=None if api_key else auth_token,
-        base_url=base_url,
-        timeout=Timeout(silence_s, connect=CONNECT_S),
-        max_retries=0,  # tries are counted and bounded here, and are begun again within a stream as well
-        open_telemetry=False,  # spans are a projection of the log
-    )
+        return self._messages.create(**request.params, stream=True, extra_headers=request_headers(idempotency_key))

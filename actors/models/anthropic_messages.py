@@ -6,12 +6,12 @@ Pure. The API is version 2026-10-21, described at platform.claude.com under "Mes
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from callboard.actors.models import parameters
 from callboard.actors.models.anthropic_blocks import THINKING, parts_of, with_blocks
 from callboard.actors.models.attachments import Attached, Placed, in_place
 from callboard.actors.models.call_ids import with_fit_ids
 from callboard.actors.models.model import ModelTurn
 from callboard.actors.models.request_parts import (
+    ANTHROPIC_PARAMETERS,
     ATTACHED,
     Request,
     api_names,
@@ -32,7 +32,7 @@ OUTPUT_TOKENS = 16_384
 SCHEMA = "output_config"
 """The parameter with the schema of an answer."""
 
-DISPENSABLE = frozenset({*parameters.ANTHROPIC.values(), SCHEMA})
+DISPENSABLE = frozenset({*ANTHROPIC_PARAMETERS.values(), SCHEMA})
 """Parameters that some models and servers refuse: a refused one is omitted."""
 
 _CACHE = {"type": "ephemeral"}
@@ -64,7 +64,7 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
         # A conversation that continues, or is likely to: the next turn reads this one from the cache.
         last = params["messages"][-1]
         last["content"] = _mark_cached(last["content"])
-    if own := passed_on(turn, parameters.ANTHROPIC, without):
+    if own := passed_on(turn, ANTHROPIC_PARAMETERS, without):
         params["extra_body"] = own
     return request(turn, params, names)
 

@@ -15,8 +15,13 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from callboard.actors.models import parameters
 from callboard.actors.models.model import NO_KEY, Model, ModelFailed
+from callboard.actors.models.request_parts import (
+    ANTHROPIC_PARAMETERS,
+    GEMINI_PARAMETERS,
+    OPENAI_CHAT_PARAMETERS,
+    OPENAI_PARAMETERS,
+)
 from callboard.actors.models.turn_limits import Lane, Lanes
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event
@@ -31,6 +36,10 @@ class Means(Struct, frozen=True):
     script: Mapping[str, Any] | None = None
     recorded_events: Iterable[Event] = ()
     lanes: Lanes = field(default_factory=Lanes)
+
+    def variable(self, name: str) -> str | None:
+        """Return a variable of the environment; None if it is empty or absent."""
+        return self.env.get(name) or None
 
 
 class Provider(Struct, frozen=True):
@@ -61,19 +70,34 @@ class Provider(Struct, frozen=True):
 def _anthropic(means: Means) -> Model:
     from callboard.actors.models.anthropic import AnthropicModel
 
-    return AnthropicModel.from_env(means.env, _lane("anthropic", means, "ANTHROPIC_BASE_URL"))
+    return AnthropicModel(
+        api_key=means.variable("ANTHROPIC_API_KEY"),
+        auth_token=means.variable("ANTHROPIC_AUTH_TOKEN"),
+        base_url=means.variable("ANTHROPIC_BASE_URL"),
+        ambient=True,
+        lane=_lane("anthropic", means, "ANTHROPIC_BASE_URL"),
+    )
 
 
 def _openai(means: Means) -> Model:
     from callboard.actors.models.openai import OpenAIModel
 
-    return OpenAIModel.from_env(means.env, _lane("openai", means, "OPENAI_BASE_URL"))
+    return OpenAIModel(
+        api_key=means.variable("OPENAI_API_KEY"),
+        base_url=means.variable("OPENAI_BASE_URL"),
+        ambient=True,
+        lane=_lane("openai", means, "OPENAI_BASE_URL"),
+    )
 
 
 def _gemini(means: Means) -> Model:
     from callboard.actors.models.gemini import GeminiModel
 
-    return GeminiModel.from_env(means.env, _lane("gemini", means, "GOOGLE_GEMINI_BASE_URL"))
+    return GeminiModel(
+        api_key=means.variable("GEMINI_API_KEY") or means.variable("GOOGLE_API_KEY"),
+        base_url=means.variable("GOOGLE_GEMINI_BASE_URL"),
+        lane=_lane("gemini", means, "GOOGLE_GEMINI_BASE_URL"),
+    )
 
 
 def _lane(provider: str, means: Means, base_url: str) -> Lane:
@@ -102,7 +126,7 @@ PROVIDERS: Mapping[str, Provider] = {
         "claude-sonnet-5-5",
         keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
         variables=("ANTHROPIC_*",),
-        parameters=frozenset(parameters.ANTHROPIC),
+        parameters=frozenset(ANTHROPIC_PARAMETERS),
     ),
     "openai": Provider(
         _openai,
@@ -112,7 +136,7 @@ PROVIDERS: Mapping[str, Provider] = {
         extra="openai",
         module="openai",
         embedding="text-embedding-3-small",
-        parameters=frozenset(parameters.OPENAI),
+        parameters=frozenset(OPENAI_PARAMETERS),
     ),
     "gemini": Provider(
         _gemini,
@@ -122,7 +146,7 @@ PROVIDERS: Mapping[str, Provider] = {
         extra="gemini",
         module="google.genai",
         embedding="gemini-embedding-001",
-        parameters=frozenset(parameters.GEMINI),
+        parameters=frozenset(GEMINI_PARAMETERS),
     ),
     "scripted": Provider(_make_scripted, "scripted", stands_in=True),
     "recorded": Provider(_make_recorded, "recorded", stands_in=True),
@@ -170,7 +194,7 @@ def _endpoint(name: str, endpoint: Endpoint) -> Provider:
                 return GeminiModel(api_key=key or NO_KEY, base_url=url, provider=name, lane=lane)
 
     spoken = PROVIDERS[endpoint.api.partition("-")[0]]
-    taken = frozenset(parameters.OPENAI_CHAT) if endpoint.api == "openai-chat" else spoken.parameters
+    taken = frozenset(OPENAI_CHAT_PARAMETERS) if endpoint.api == "openai-chat" else spoken.parameters
     return Provider(open, endpoint.model, extra=spoken.extra, module=spoken.module, parameters=taken)
 
 

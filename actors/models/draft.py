@@ -98,6 +98,11 @@ class Draft:
         """Whether the provider continues the answer when it is sent back."""
         return not self.calls and (self.stop_reason in PAUSED or self.commentary)
 
+    def identify(self, id: JSON, model: JSON) -> None:
+        """Take the id of the reply and the name of its model, where an event has them."""
+        self.id = id if isinstance(id, str) and id else self.id
+        self.model = model if isinstance(model, str) and model else self.model
+
     def resume(self, text: str) -> None:
         """Begin with the text of an answer that was paused."""
         self._text = [text]
@@ -241,6 +246,18 @@ class Fold(Protocol):
 def count_of(value: object) -> int:
     """Return a number of tokens that a stream names; 0 if the value is not a number of tokens."""
     return value if type(value) is int and value >= 0 else 0
+
+
+def usage_of(usage: Mapping[str, JSON], input: str, output: str) -> Usage:
+    """Return the usage that an API of OpenAI reports; ``input`` and ``output`` are its names for these tokens."""
+    details = usage.get(f"{input}_details")
+    cached: Mapping[str, JSON] = details if isinstance(details, Mapping) else {}
+    return Usage(
+        count_of(usage.get(input)),
+        count_of(usage.get(output)),
+        cache_read_tokens=count_of(cached.get("cached_tokens")),
+        cache_write_tokens=count_of(cached.get("cache_write_tokens")),
+    )
 
 
 def _object(raw: str) -> dict[str, JSON]:

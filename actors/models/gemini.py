@@ -5,29 +5,34 @@ into, the failures of the model port for the exceptions of the SDK, and embeddin
 """
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from typing import Any, cast
 
-import msgspec
 from msgspec import Struct
 
 from callboard.actors.models.attachments import seal
 from callboard.actors.models.draft import Call, Draft, count_of
-from callboard.actors.models.embedding_models import Embedded, EmbeddingRequest, embed_all, read_as
+from callboard.actors.models.embedding_models import Embedded, EmbeddingRequest, read_as
 from callboard.actors.models.error_bodies import said_in
 from callboard.actors.models.gemini_contents import API, DISPENSABLE, SCHEMA, request_of, seal_call
-from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, ProviderReply, unheard
-from callboard.actors.models.paused_turns import Course
-from callboard.actors.models.refusals import Refusals
-from callboard.actors.models.request_parts import Request, sent
-from callboard.actors.models.request_retries import RetryPolicy, TryFailed, with_retries
-from callboard.actors.models.stream_reader import CONNECT_S, SILENCE_S, listen, sdk
-from callboard.actors.models.trouble import TRANSPORT, code_of_status, entry_of, try_failed
+from callboard.actors.models.model import ProviderReply
+from callboard.actors.models.provider_model import (
+    CONNECT_S,
+    SILENCE_S,
+    EmbeddingProviderModel,
+    Wire,
+    missing_key,
+    sdk,
+)
+from callboard.actors.models.request_parts import Request
+from callboard.actors.models.request_retries import RetryPolicy, TryFailed
+from callboard.actors.models.stream_reader import Stream
+from callboard.actors.models.trouble import TRANSPORT, code_of_exception, try_failed
 from callboard.actors.models.turn_limits import Lane
 from callboard.actors.models.unstreamed import STREAM, Unstreamed, media_type
 from callboard.bus import tracecontext
-from callboard.bus.effects import Failure, ModelReply, Usage
+from callboard.bus.effects import Usage
 from callboard.lib.json_types import JSON
 
 UNREADABLE = "model.bad_reply"
@@ -54,13 +59,23 @@ class Unreadable(Exception):
     """The SDK could not read an answer."""
 
 
+@contextmanager
+def _reading() -> Generator[None]:
+    """:raises Unreadable: if the SDK cannot read an answer"""
+    try:
+        yield
+    except GARBAGE as error:
+        if failure_of(error) is not None:
+            raise
+        raise Unreadable(f"the answer cannot be read: {type(error).__name__}: {error}") from error
+
+
 def failure_of(error: Exception) -> TryFailed | None:
     """Return the failure for an exception that comes from the SDK or through it; None for any other, which is a bug."""
-    entry = entry_of(type(error), CODE_OF)
-    if entry is None:
-        return None
     status = getattr(error, "code", None)
-    code = code_of_status(status) if isinstance(status, int) and status >= 400 else CODE_OF[entry]
+    code = code_of_exception(error, CODE_OF, status)
+    if code is None:
+        return None
     after_s: float | None = None
     for detail in _details(getattr(error, "details", None)):
         match detail:
@@ -95,33 +110,6 @@ class _Usage(Struct):
 class _Answer(Struct):
     embeddings: list[_Vector]
     usage_metadata: _Usage | None = None
-
-
-async def _request_embeddings(client: Any, request: EmbeddingRequest) -> Embedded:
-    """Send one request, over the SDK's client.
-
-    :raises TryFailed: if there is no usable answer
-    """
-    # Whole contents: the SDK joins bare texts into one content for some models.
-    contents = [{"role": "user", "parts": [{"text": text}]} for text in request.texts]
-    config: dict[str, Any] = {"http_options": {"headers": tracecontext.headers()}}
-    if request.dimensions is not None:
-        config["output_dimensionality"] = request.dimensions
-    try:
-        said = await client.aio.models.embed_content(model=request.model, contents=contents, config=config)
-        body = said.model_dump(mode="json", include={"embeddings", "usage_metadata"}, exclude_none=True)
-    except GARBAGE as error:
-        if (known := failure_of(error)) is None:
-            known = failure_of(Unreadable(f"the answer cannot be read: {type(error).__name__}: {error}"))
-        assert known is not None
-        raise known from error
-    except Exception as error:
-        if (known := failure_of(error)) is None:
-            raise
-        raise known from error
-    answer: _Answer = read_as(_Answer, body)
-    tokens = answer.usage_metadata.prompt_token_count if answer.usage_metadata is not None else None
-    return Embedded([vector.values for vector in answer.embeddings], Usage(tokens or 0))
 
 
 REFUSALS = frozenset(
@@ -207,9 +195,7 @@ class ContentFold:
                 return None
 
     def _about(self, chunk: Mapping[str, JSON]) -> None:
-        id, model = chunk.get("response_id"), chunk.get("model_version")
-        self.draft.id = id if isinstance(id, str) else self.draft.id
-        self.draft.model = model if isinstance(model, str) else self.draft.model
+        self.draft.identify(chunk.get("response_id"), chunk.get("model_version"))
         match chunk.get("prompt_feedback"):
             case {"block_reason": str(reason), **feedback}:
                 self._blocked = reason.lower()
@@ -251,8 +237,11 @@ IDLE_MAX = 100
 would wait for a connection, and fail when that has taken as long as a stream may be silent."""
 
 
-class GeminiModel:
-    """Turns carried out by Gemini. One client, any number of turns at a time; close it with `aclose`."""
+WIRE = Wire(API, request_of, ContentFold, failure_of, DISPENSABLE, SCHEMA, _ABOUT_ATTACHMENTS)
+
+
+class GeminiModel(EmbeddingProviderModel):
+    """Turns carried out by Gemini."""
 
     def __init__(
         self,
@@ -264,17 +253,13 @@ class GeminiModel:
         silence_s: float = SILENCE_S,
         lane: Lane | None = None,
     ) -> None:
-        """Make a client; nothing connects before the first turn. ``lane`` limits the turns.
+        """Make a client; nothing connects before the first turn.
 
         :raises ModelFailed: ``model.auth`` if there is no key, ``model.not_installed``
         """
         if not api_key:
-            message = "no key for Gemini: set GEMINI_API_KEY (or GOOGLE_API_KEY) for the worker"
-            raise ModelFailed(Failure("model.auth", message, retryable=False))
-        self.provider = provider
-        self._retry = retry or RetryPolicy()
-        self._lane = lane or Lane()
-        self._refusals = Refusals(DISPENSABLE, SCHEMA, _ABOUT_ATTACHMENTS)
+            raise missing_key("Gemini: set GEMINI_API_KEY (or GOOGLE_API_KEY)")
+        super().__init__(WIRE, provider, retry, lane)
         genai = sdk("google.genai", "gemini")
         httpx2 = sdk("httpx2", "gemini")
         # We pass our HTTP client, so that the SDK uses no other library that happens to be installed and whose timeouts
@@ -295,79 +280,41 @@ class GeminiModel:
             },
         )
 
-    @classmethod
-    def from_env(cls, env: Mapping[str, str], lane: Lane | None = None) -> "GeminiModel":
-        """Make a client from ``GEMINI_API_KEY`` or ``GOOGLE_API_KEY``, and ``GOOGLE_GEMINI_BASE_URL``.
-
-        :raises ModelFailed: ``model.auth`` if there is no key, ``model.not_installed``
-        """
-        return cls(
-            api_key=env.get("GEMINI_API_KEY") or env.get("GOOGLE_API_KEY") or None,
-            base_url=env.get("GOOGLE_GEMINI_BASE_URL") or None,
-            lane=lane,
-        )
-
-    async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
-        """Carry out one turn; a try that breaks off within the stream is started again, and streams from the start.
-
-        :raises ModelFailed: if there is no usable reply
-        """
-        course = Course(turn, API)
-        return await with_retries(
-            self._retry,
-            lambda: course.follow(lambda: self._request(course, on_text)),
-            on_retry,
-            spent=course.spent,
-            lane=self._lane,
-            model=turn.model,
-        )
-
-    async def embed(self, request: EmbeddingRequest) -> Embedded:
-        """Embed texts.
-
-        :raises ModelFailed: if there is no usable answer
-        """
-
-        async def ask(part: EmbeddingRequest) -> Embedded:
-            return await _request_embeddings(self._client, part)
-
-        return await embed_all(request, self._retry, ask, self._lane)
-
     async def aclose(self) -> None:
         """Close the client's connections."""
         await self._client.aio.aclose()
         await self._http.aclose()
         self._client.close()
 
-    async def _request(self, course: Course, on_text: OnText) -> ProviderReply:
-        turn, fold = course.turn, ContentFold()
-        course.begin(fold)
-        request = request_of(turn, course.without | self._refusals.of(turn.model))
-        try:
-            reply = await listen(self._open_stream(request), fold, request, on_text, failure_of, course.spent)
-        except TryFailed as refused:
-            raise self._refusals.process_refusal(turn.model, refused, sent(request), course.without) from refused
-        return msgspec.structs.replace(reply, provider=self.provider)
-
-    async def _open_stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterable[Any]]:
+    async def _open_stream(self, request: Request, idempotency_key: str) -> Stream:
         return aclosing(self._chunks(request))
 
     async def _chunks(self, request: Request) -> AsyncGenerator[Any]:
         """Yield the chunks of an answer as plain values."""
+        told = {"http_options": {"headers": tracecontext.headers()}}
+        params = {**request.params, "config": {**request.params["config"], **told}}
         stream: Any = None
         try:
-            told = {"http_options": {"headers": tracecontext.headers()}}
-            params = {**request.params, "config": {**request.params["config"], **told}}
-            stream = await self._client.aio.models.generate_content_stream(**params)
-            async for chunk in stream:
-                yield chunk.model_dump(mode="json", exclude_none=True)
-        except GARBAGE as error:
-            if failure_of(error) is not None:
-                raise
-            raise Unreadable(f"the answer cannot be read: {type(error).__name__}: {error}") from error
+            with _reading():
+                stream = await self._client.aio.models.generate_content_stream(**params)
+                async for chunk in stream:
+                    yield chunk.model_dump(mode="json", exclude_none=True)
         finally:
             if stream is not None:
                 await stream.aclose()
+
+    async def _request_embeddings(self, request: EmbeddingRequest) -> Embedded:
+        # Whole contents: the SDK joins bare texts into one content for some models.
+        contents = [{"role": "user", "parts": [{"text": text}]} for text in request.texts]
+        config: dict[str, Any] = {"http_options": {"headers": tracecontext.headers()}}
+        if request.dimensions is not None:
+            config["output_dimensionality"] = request.dimensions
+        with _reading():
+            said = await self._client.aio.models.embed_content(model=request.model, contents=contents, config=config)
+            body = said.model_dump(mode="json", include={"embeddings", "usage_metadata"}, exclude_none=True)
+        answer: _Answer = read_as(_Answer, body)
+        tokens = answer.usage_metadata.prompt_token_count if answer.usage_metadata is not None else None
+        return Embedded([vector.values for vector in answer.embeddings], Usage(tokens or 0))
 
 
 async def _refuse_page(response: Any) -> None:

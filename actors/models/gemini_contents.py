@@ -5,12 +5,12 @@ from base64 import b64decode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from callboard.actors.models import parameters
 from callboard.actors.models.attachments import Attached, Placed, in_place, seal, unseal
 from callboard.actors.models.call_ids import UNNAMED, with_fit_ids
 from callboard.actors.models.model import ModelTurn
 from callboard.actors.models.request_parts import (
     ATTACHED,
+    GEMINI_PARAMETERS,
     SIGNATURES,
     SUBSTITUTE,
     Request,
@@ -30,7 +30,7 @@ API = "gemini"
 SCHEMA = "response_json_schema"
 """The parameter with the schema of an answer."""
 
-DISPENSABLE = frozenset({*parameters.GEMINI.values(), SCHEMA})
+DISPENSABLE = frozenset({*GEMINI_PARAMETERS.values(), SCHEMA})
 """Parameters that some models and servers refuse: a refused one is omitted."""
 
 _HARM = "HARM_CATEGORY_"
@@ -57,7 +57,7 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
         config |= {"response_mime_type": "application/json", SCHEMA: native}
     if turn.max_output_tokens:
         config["max_output_tokens"] = turn.max_output_tokens
-    config |= passed_on(turn, parameters.GEMINI, without)
+    config |= passed_on(turn, GEMINI_PARAMETERS, without)
     if isinstance(settings := config.get("safety_settings"), Mapping):
         config["safety_settings"] = [
             {"category": _category(name), "threshold": threshold} for name, threshold in settings.items()

@@ -8,15 +8,15 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, TypeGuard
 
-from callboard.actors.models import parameters
 from callboard.actors.models.attachments import seal, unseal
 from callboard.actors.models.call_ids import with_fit_ids
 from callboard.actors.models.chat_members import add_members, extra_members
-from callboard.actors.models.draft import Draft, count_of
+from callboard.actors.models.draft import Draft, usage_of
 from callboard.actors.models.model import ModelTurn, ProviderReply
 from callboard.actors.models.openai_chat_calls import ChatCalls
 from callboard.actors.models.request_parts import (
     ATTACHED,
+    OPENAI_CHAT_PARAMETERS,
     SIGNATURES,
     SUBSTITUTE,
     Request,
@@ -32,7 +32,7 @@ from callboard.actors.models.request_parts import (
 from callboard.actors.models.schemas import OPENAI, native_schema
 from callboard.actors.models.tool_schemas import with_object_schema
 from callboard.actors.models.trouble import MESSAGE_CHARS_MAX
-from callboard.bus.effects import Message, Text, ToolOutput, ToolSpec, ToolUse, Usage
+from callboard.bus.effects import Message, Text, ToolOutput, ToolSpec, ToolUse
 from callboard.lib.canonical_json import canonical
 from callboard.lib.json_types import JSON
 
@@ -45,7 +45,7 @@ SCHEMA = "response_format"
 _FOREIGN = frozenset({"top_k"})
 """Parameters that the SDK does not know."""
 
-DISPENSABLE = frozenset({*parameters.OPENAI_CHAT.values(), "max_tokens", "stream_options", SCHEMA})
+DISPENSABLE = frozenset({*OPENAI_CHAT_PARAMETERS.values(), "max_tokens", "stream_options", SCHEMA})
 """Parameters that some models and servers refuse: a refused one is omitted. ``max_tokens`` is then sent under its newer
 name, ``max_completion_tokens``; a schema is asked for in words."""
 
@@ -94,7 +94,7 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
         params["response_format"] = {"type": "json_schema", "json_schema": answer}
     if turn.max_output_tokens:
         params["max_completion_tokens" if "max_tokens" in without else "max_tokens"] = turn.max_output_tokens
-    own = passed_on(turn, parameters.OPENAI_CHAT, without)
+    own = passed_on(turn, OPENAI_CHAT_PARAMETERS, without)
     params |= {name: own[name] for name in own if name not in _FOREIGN}
     if foreign := {name: own[name] for name in own if name in _FOREIGN}:
         params["extra_body"] = foreign
@@ -242,15 +242,6 @@ class ChatFold:
                 return None
 
     def _about(self, chunk: Mapping[str, JSON]) -> None:
-        id, model, usage = chunk.get("id"), chunk.get("model"), chunk.get("usage")
-        self.draft.id = id if isinstance(id, str) and id else self.draft.id
-        self.draft.model = model if isinstance(model, str) and model else self.draft.model
-        if isinstance(usage, Mapping):
-            details = usage.get("prompt_tokens_details")
-            cached: Mapping[str, JSON] = details if isinstance(details, Mapping) else {}
-            self.draft.usage = Usage(
-                count_of(usage.get("prompt_tokens")),
-                count_of(usage.get("completion_tokens")),
-                cache_read_tokens=count_of(cached.get("cached_tokens")),
-                cache_write_tokens=count_of(cached.get("cache_write_tokens")),
-            )
+        self.draft.identify(chunk.get("id"), chunk.get("model"))
+        if isinstance(usage := chunk.get("usage"), Mapping):
+            self.draft.usage = usage_of(usage, "prompt_tokens", "completion_tokens")

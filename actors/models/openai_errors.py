@@ -11,8 +11,7 @@ from callboard.actors.models.trouble import (
     PASSING,
     TOO_LONG,
     TRANSPORT,
-    code_of_status,
-    entry_of,
+    code_of_exception,
     specific_code,
     try_failed,
 )
@@ -51,18 +50,14 @@ CODE_OF_WORD: Mapping[str, str] = {
 
 def failure_of(error: Exception) -> TryFailed | None:
     """Return the failure for an exception that comes from the SDK or through it; None for any other, which is a bug."""
-    entry = entry_of(type(error), CODE_OF)
-    if entry is None:
-        return None
     status: int | None = getattr(error, "status_code", None)
+    code = code_of_exception(error, CODE_OF, status)
+    if code is None:
+        return None
     words = [getattr(error, name, None) for name in ("code", "type")]
     body = getattr(error, "body", None)
-    if status is not None and status >= 400:
-        code = code_of_status(status)
-    elif isinstance(body, Mapping):
+    if isinstance(body, Mapping) and (status is None or status < 400):
         code = "model.overloaded"  # an error within the stream
-    else:
-        code = CODE_OF[entry]
     details = {
         "status": status,
         "type": words[1],

@@ -5,13 +5,12 @@ from typing import Any
 
 import msgspec
 
-from callboard.actors.models.draft import PARTS_BETWEEN, Call, Draft, count_of
+from callboard.actors.models.draft import PARTS_BETWEEN, Call, Draft, usage_of
 from callboard.actors.models.model import ProviderReply
 from callboard.actors.models.openai_errors import failure_in_stream as error_told
 from callboard.actors.models.openai_response_items import COMMENTARY, Item, Said, attach, kept, more_of_call
 from callboard.actors.models.request_parts import Request
 from callboard.actors.models.trouble import MESSAGE_CHARS_MAX
-from callboard.bus.effects import Usage
 from callboard.lib.canonical_json import canonical
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_types import JSON
@@ -179,18 +178,9 @@ class ResponseFold:
                 return ""
 
     def _about(self, response: Mapping[str, JSON]) -> None:
-        id, model, usage = response.get("id"), response.get("model"), response.get("usage")
-        self.draft.id = id if isinstance(id, str) else self.draft.id
-        self.draft.model = model if isinstance(model, str) else self.draft.model
-        if isinstance(usage, Mapping):
-            details = usage.get("input_tokens_details")
-            cached: Mapping[str, JSON] = details if isinstance(details, Mapping) else {}
-            self.draft.usage = Usage(
-                count_of(usage.get("input_tokens")),
-                count_of(usage.get("output_tokens")),
-                cache_read_tokens=count_of(cached.get("cached_tokens")),
-                cache_write_tokens=count_of(cached.get("cache_write_tokens")),
-            )
+        self.draft.identify(response.get("id"), response.get("model"))
+        if isinstance(usage := response.get("usage"), Mapping):
+            self.draft.usage = usage_of(usage, "input_tokens", "output_tokens")
 
     def _end(self, response: Mapping[str, JSON]) -> str | None:
         self._about(response)

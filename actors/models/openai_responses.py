@@ -7,13 +7,13 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from callboard.actors.models import parameters
 from callboard.actors.models.attachments import Attached, in_place
 from callboard.actors.models.call_ids import with_fit_ids
 from callboard.actors.models.model import ModelTurn
 from callboard.actors.models.openai_response_items import API, parts_of
 from callboard.actors.models.request_parts import (
     ATTACHED,
+    OPENAI_PARAMETERS,
     Request,
     api_names,
     asked_schema,
@@ -35,7 +35,7 @@ SEALED_AS = API
 SCHEMA = "text"
 """The parameter with the schema of an answer."""
 
-DISPENSABLE = frozenset({*parameters.OPENAI.values(), SCHEMA})
+DISPENSABLE = frozenset({*OPENAI_PARAMETERS.values(), SCHEMA})
 """Parameters that some models refuse: a refused one is omitted, and a schema asked for in words."""
 
 
@@ -67,7 +67,7 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
         params["text"] = {"format": {"type": "json_schema", "name": "answer", "schema": native, "strict": True}}
     if turn.max_output_tokens:
         params["max_output_tokens"] = turn.max_output_tokens
-    params |= passed_on(turn, parameters.OPENAI, without)
+    params |= passed_on(turn, OPENAI_PARAMETERS, without)
     return request(turn, params, names)
 
 

@@ -26,6 +26,31 @@ SIGNATURES = "signatures"
 SUBSTITUTE = "skip_thought_signature_validator"
 """What newer models of Gemini accept as the signature of a call that they did not make themselves."""
 
+Parameters = Mapping[str, str]
+
+
+def _named_alike(*names: str) -> Parameters:
+    return {name: name for name in names}
+
+
+ANTHROPIC_PARAMETERS = _named_alike("temperature", "top_p", "top_k", "stop_sequences")
+"""The SDK knows only the last one: the newest models of Anthropic accept no others, while older ones, and servers with
+a compatible API, do."""
+
+OPENAI_PARAMETERS = _named_alike("temperature", "top_p")
+"""Those of the Responses API."""
+
+OPENAI_CHAT_PARAMETERS: Parameters = {
+    **_named_alike("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "top_k"),
+    "stop_sequences": "stop",
+}
+"""``top_k`` exists on other servers only."""
+
+GEMINI_PARAMETERS = _named_alike(
+    *("temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty", "stop_sequences", "seed"),
+    "safety_settings",
+)
+
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _FIRST = re.compile(r"[a-zA-Z_]")
 

@@ -1,6 +1,5 @@
 """Listening to a provider: one try of a turn, from the SDK's stream to the reply; the same for all providers."""
 
-import importlib
 from collections.abc import AsyncIterable, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -9,18 +8,11 @@ import anyio
 import msgspec
 
 from callboard.actors.models.draft import Fold
-from callboard.actors.models.model import ModelFailed, OnText, ProviderReply
+from callboard.actors.models.model import OnText, ProviderReply
 from callboard.actors.models.request_parts import Request
 from callboard.actors.models.request_retries import Spending, TryFailed
 from callboard.actors.models.unstreamed import Unstreamed, check_silence, read_unstreamed
-from callboard.bus.effects import Failure
 from callboard.lib.text import Joiner
-
-CONNECT_S = 10.0
-"""How long connecting may take, in seconds."""
-SILENCE_S = 120.0
-"""How long a stream may be silent, in seconds; the APIs send something well within that time."""
-
 
 Stream = AbstractAsyncContextManager[AsyncIterable[Any]]
 """A stream of events as the SDKs have it: closed at the end of its block."""
@@ -124,24 +116,3 @@ def _report_damage(known: TryFailed) -> TryFailed:
         known.failure = msgspec.structs.replace(known.failure, retryable=True)
         known.again = True
     return known
-
-
-def forget_headers(client: Any) -> None:
-    """Have an SDK's client send no headers from this process's environment, such as ``OPENAI_CUSTOM_HEADERS``: they are
-    meant for the provider itself, and one of them may be its key."""
-    # The SDKs read that variable whatever arguments they get, and have no other way to ignore it.
-    client._custom_headers = {}
-
-
-def sdk(module: str, extra: str) -> Any:
-    """Import a provider's SDK late: it takes tens of megabytes and most of a second.
-
-    :raises ModelFailed: ``model.not_installed`` with what to install
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        message = (
-            f"{module} cannot be imported ({error}): install it for the worker with pip install 'callboard[{extra}]'"
-        )
-        raise ModelFailed(Failure("model.not_installed", message, retryable=False)) from error

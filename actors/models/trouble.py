@@ -62,6 +62,15 @@ def entry_of(kind: type[BaseException], codes: Mapping[str, str]) -> str | None:
     return next((name for name in names if name in codes), None)
 
 
+def code_of_exception(error: Exception, codes: Mapping[str, str], status: object) -> str | None:
+    """Return the code for an exception that a table lists, None for any other. The status of its answer, if that is an
+    error, decides before the class."""
+    entry = entry_of(type(error), codes)
+    if entry is None:
+        return None
+    return code_of_status(status) if isinstance(status, int) and status >= 400 else codes[entry]
+
+
 def try_failed(
     error: Exception, code: str, *, message: object = None, details: Mapping[str, Any], after_s: float | None = None
 ) -> TryFailed:

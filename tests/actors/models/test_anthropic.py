@@ -6,8 +6,8 @@ from typing import Any, get_args
 
 import pytest
 
-from callboard.actors.models.anthropic import DEFAULT_JUDGE_MODEL, AnthropicModel
-from callboard.actors.models.catalog import PROVIDERS
+from callboard.actors.models.anthropic import AnthropicModel
+from callboard.actors.models.catalog import PROVIDERS, open_model
 from callboard.actors.models.model import ModelFailed, ModelTurn
 from callboard.actors.models.request_retries import RetryPolicy
 from callboard.bus.effects import (
@@ -541,7 +541,7 @@ async def test_nobody_at_the_other_end_is_unreachable() -> None:
 
 def test_no_key_is_said_before_anything_is_sent() -> None:
     with pytest.raises(ModelFailed) as caught:
-        AnthropicModel.from_env({"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"})
+        open_model("anthropic", env={"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"})
     assert caught.value.failure.code == "model.auth"
     assert "ANTHROPIC_API_KEY" in caught.value.failure.message
 
@@ -549,17 +549,16 @@ def test_no_key_is_said_before_anything_is_sent() -> None:
 async def test_a_token_serves_as_well_as_a_key() -> None:
     async with model_api() as api:
         api.will(saying("ok"))
-        model = AnthropicModel.from_env({"ANTHROPIC_AUTH_TOKEN": "tok-1", "ANTHROPIC_BASE_URL": api.url})
+        model: Any = open_model("anthropic", env={"ANTHROPIC_AUTH_TOKEN": "tok-1", "ANTHROPIC_BASE_URL": api.url})[0]
         await model.turn(a_turn(), lambda _: None)
         await model.aclose()
     assert api.requests[0].headers["authorization"] == "Bearer tok-1"
 
 
-def test_the_default_models_are_known_to_the_sdk_and_current() -> None:
+def test_the_default_model_is_known_to_the_sdk_and_current() -> None:
     from anthropic.resources.messages.messages import DEPRECATED_MODELS
     from anthropic.types import ModelParam
 
     known = get_args(get_args(ModelParam)[0])
-    for name in (DEFAULT_MODEL, DEFAULT_JUDGE_MODEL):
-        assert name in known
-        assert name not in DEPRECATED_MODELS
+    assert DEFAULT_MODEL in known
+    assert DEFAULT_MODEL not in DEPRECATED_MODELS

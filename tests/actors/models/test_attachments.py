@@ -13,7 +13,7 @@ from callboard.actors.models.catalog import API
 from callboard.actors.models.gemini import GeminiModel
 from callboard.actors.models.model import Model, ModelFailed, ModelTurn, ProviderReply
 from callboard.actors.models.openai import OpenAIModel
-from callboard.actors.models.paused_turns import COMMENTARIES_MAX, PAUSES_MAX
+from callboard.actors.models.provider_model import COMMENTARIES_MAX, PAUSES_MAX
 from callboard.actors.models.request_parts import SUBSTITUTE
 from callboard.actors.models.request_retries import RetryPolicy
 from callboard.bus.effects import Message, Text, ToolOutput, ToolSpec, ToolUse, user

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.models import gemini as gemini_model
-from callboard.actors.models.catalog import PROVIDERS
+from callboard.actors.models.catalog import PROVIDERS, open_model
 from callboard.actors.models.gemini import MISTAKES, REFUSALS, ContentFold, GeminiModel
 from callboard.actors.models.model import ModelFailed, ModelTurn
 from callboard.actors.models.request_parts import Request
@@ -442,7 +442,7 @@ async def test_nobody_at_the_other_end_is_unreachable() -> None:
 
 def test_no_key_is_said_before_anything_is_sent() -> None:
     with pytest.raises(ModelFailed, match="GEMINI_API_KEY") as caught:
-        GeminiModel.from_env({"GOOGLE_GEMINI_BASE_URL": "http://127.0.0.1:9"})
+        open_model("gemini", env={"GOOGLE_GEMINI_BASE_URL": "http://127.0.0.1:9"})
     assert caught.value.failure.code == "model.auth"
 
 
@@ -451,7 +451,7 @@ async def test_the_environment_says_where_and_by_which_key(variables: tuple[str,
     async with model_api() as server:
         server.will(saying("ok"))
         env = {name: f"k-{name}" for name in variables}
-        model = GeminiModel.from_env({**env, "GOOGLE_GEMINI_BASE_URL": server.url})
+        model: Any = open_model("gemini", env={**env, "GOOGLE_GEMINI_BASE_URL": server.url})[0]
         await model.turn(a_turn(), lambda _: None)
         await model.aclose()
     assert server.requests[0].headers["x-goog-api-key"] == f"k-{variables[0]}"

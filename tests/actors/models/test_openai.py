@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.models import openai_errors
-from callboard.actors.models.catalog import PROVIDERS
+from callboard.actors.models.catalog import PROVIDERS, open_model
 from callboard.actors.models.model import ModelFailed, ModelTurn
 from callboard.actors.models.openai import Api, OpenAIModel
 from callboard.actors.models.openai_chat import ChatFold
@@ -709,14 +709,14 @@ async def test_nobody_at_the_other_end_is_unreachable() -> None:
 
 def test_no_key_is_said_before_anything_is_sent() -> None:
     with pytest.raises(ModelFailed, match="OPENAI_API_KEY") as caught:
-        OpenAIModel.from_env({})
+        open_model("openai", env={})
     assert caught.value.failure.code == "model.auth"
 
 
 async def test_the_environment_says_where_and_by_which_key() -> None:
     async with model_api() as server:
         server.will(responding("ok"))
-        model = OpenAIModel.from_env({"OPENAI_API_KEY": "sk-env", "OPENAI_BASE_URL": f"{server.url}/v1"})
+        model: Any = open_model("openai", env={"OPENAI_API_KEY": "sk-env", "OPENAI_BASE_URL": f"{server.url}/v1"})[0]
         await model.turn(a_turn(), lambda _: None)
         await model.aclose()
     assert server.requests[0].headers["authorization"] == "Bearer sk-env"
