@@ -148,10 +148,15 @@ def decode_start(body: bytes) -> dict[str, Any] | list[Problem]:
     return document
 
 
+def named_run(document: dict[str, Any] | list[Problem]) -> str | None:
+    """Return the run id in a decoded start message, None if it has none. The rest of the message may be invalid."""
+    named = document.get("run_id") if isinstance(document, dict) else None
+    return named if isinstance(named, str) and named else None
+
+
 def examine_object(document: dict[str, Any], size: int) -> Examined:
     """Check a decoded and complete start message of ``size`` bytes."""
-    named = document.get("run_id")
-    run_id = named if isinstance(named, str) and named else None
+    run_id = named_run(document)
     problems = too_deep(document)
     if problems:
         return Examined(problems, run_id=run_id)

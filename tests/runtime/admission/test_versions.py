@@ -16,7 +16,7 @@ from callboard.bus.nats.commit import Message
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
 from callboard.projections.run.span_ids import SpanIds
-from callboard.runtime.admission import starts
+from callboard.runtime.admission import start_storage
 from callboard.runtime.admission import versions as known
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import Registered, register
@@ -219,7 +219,7 @@ async def test_what_has_been_admitted_is_performed_whatever_has_changed_since(
 ) -> None:
     """Whoever admits it dies before the run is called for, and the name is withdrawn before it is looked at again."""
     await pushed(caller, "passing", "Once.")
-    routed, deaths = starts.route, 0
+    routed, deaths = start_storage.route, 0
 
     async def dying(log: JetStreamLog, ref: RunRef, verb: str, *given: Any) -> int:
         nonlocal deaths
@@ -229,7 +229,7 @@ async def test_what_has_been_admitted_is_performed_whatever_has_changed_since(
             raise NoAnswer("killed")
         return await routed(log, ref, verb, *given)
 
-    monkeypatch.setattr(starts, "route", dying)
+    monkeypatch.setattr(start_storage, "route", dying)
     # Only without batches are the run's first event and its command stored one after the other.
     monkeypatch.setattr(connection.log, "batches", False)
     start = {"definition": {"name": "passing"}, "model": "scripted", "script": SCRIPT, "run_id": "mine"}
