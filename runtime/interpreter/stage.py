@@ -105,6 +105,11 @@ class Stage:
         return self.driver.is_unfinished
 
     @property
+    def is_stopped(self) -> bool:
+        """Whether the run is paused, or is being cancelled or killed."""
+        return self.waits.paused or self.cancelling or self.killed is not None
+
+    @property
     def computation(self) -> Computation | None:
         """The computation that an unfinished interpreter waits for, which may be carried out on another thread."""
         return self.driver.computation
@@ -113,9 +118,10 @@ class Stage:
         """Continue an interpreter that has drawn breath."""
         self.driver.run()
 
-    def over(self) -> None:
-        """Forget what is open, after the driver has been dropped. Every entry refers to its node, which refers to them
+    def drop(self) -> None:
+        """Drop the interpreter, and forget what is open. Every open effect refers to its node, which refers to them
         all: the cycle would keep the run in memory until the next full garbage collection."""
+        self.driver.drop()
         self.waits.over()
         self.asks.entered.clear()
         self.kept.clear()

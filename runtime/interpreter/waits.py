@@ -166,6 +166,11 @@ class Waits:
         """Whether an outcome of this key would still be the first."""
         return (key in self.effects or key in self.bounds) and not self._ledger.has_outcome(key)
 
+    def is_open_child(self, key: str) -> bool:
+        """Whether the run waits for the end of the child run that this effect has started."""
+        effect = self.effects.get(key)
+        return effect is not None and isinstance(effect.intent, ev.ChildStart) and self.is_open(key)
+
     def keys(self) -> list[str]:
         """Keys of everything that could wake the interpreter; ``pause`` is the key of a resume by command."""
         return [*self.effects, *self.questions, *self.bounds, *(["pause"] if self.is_held else [])]

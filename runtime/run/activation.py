@@ -154,15 +154,14 @@ class Command(Struct, frozen=True):
 
 
 class Activation:
-    """One run at one worker.
+    """One run at one worker: its log, its stage once the run is replayed, and whether it goes on.
 
     ``closing`` is true once its last event is stated, ``draining`` once no more effects are begun, ``releasing`` once
     the running effects are to be stopped. ``lost_to`` is the event that shows that another worker has the run.
     """
 
-    def __init__(self, ref: RunRef, services: Services, runlog: RunLog) -> None:
+    def __init__(self, ref: RunRef, runlog: RunLog) -> None:
         self.ref = ref
-        self.services = services
         self.runlog = runlog
         self.closing = False
         self.draining = False
@@ -170,12 +169,6 @@ class Activation:
         self.lost_to: Event | None = None
         self.stage: Stage
         self._news = anyio.Event()
-
-    def over(self) -> None:
-        """Drop the stage. Its effects refer to this activation, and the cycle would keep both in memory."""
-        stage = vars(self).pop("stage", None)
-        if stage is not None:
-            stage.over()
 
     def lose(self, event: Event) -> None:
         """Note an event from the log; if it belongs to a newer claim, the run's loop stops."""

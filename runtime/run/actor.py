@@ -95,7 +95,7 @@ class RunActor:
             room_patience_s=ROOM_PATIENCE_S if new is None else 0.0,
             beside=services.pace.beside,
         )
-        self._active = Activation(ref, services, self._runlog)
+        self._active = Activation(ref, self._runlog)
 
     # -- public interface ---------------------------------------------------------------------------------------------
 
@@ -196,10 +196,7 @@ class RunActor:
     async def _perform(self, events: list[Event], new: NewRun | None = None) -> Ending:
         """Perform a run with these events, the last of which may not be appended yet."""
         loop = await self._begin(events, new)
-        try:
-            return await loop.perform()
-        finally:
-            loop.over()
+        return await loop.perform()
 
     async def _read(self) -> list[Recorded]:
         """Read the run. Of a supposedly fresh run, read just enough events to see whether it is fresh."""
@@ -290,7 +287,7 @@ class RunActor:
         self._runlog.keep_secret(self._services.secrets(admission))
         if not any(event.type == ev.RunStart.type for event in events):
             events.append(self._start(admission))
-        return RunLoop(self._active, self.inbox, self._check, self._log, admission, events, new)
+        return RunLoop(self._active, self._services, self.inbox, self._check, self._log, admission, events, new)
 
     def _adopt(self, digest: str, events: Sequence[Event]) -> Event:
         """Record that the run continues with the code of this digest."""

@@ -12,24 +12,27 @@ Emits: child.usage, run.paused, run.resumed
 import msgspec
 
 from callboard.bus import events as ev
+from callboard.bus.child_ids import child_id
 from callboard.bus.commands import ChildUsed, Hold
 from callboard.bus.effects import used_by
 from callboard.bus.events import Event
 from callboard.bus.log.port import RunMessage
 from callboard.bus.subjects import RunRef
-from callboard.runtime.run.activation import Activation, Command
+from callboard.runtime.interpreter.stage import Stage
+from callboard.runtime.run.activation import Command
 from callboard.runtime.run.budget import ANCESTOR, REASON, Budget
 from callboard.runtime.run.inbox import Inbox
+from callboard.runtime.run.log import RunLog
 
-TOLD = frozenset({ev.ModelResult.type, ev.EffectResult.type, ev.ChildUsage.type})
+REPORTED = frozenset({ev.ModelResult.type, ev.EffectResult.type, ev.ChildUsage.type})
 """Events of a child that are reported to its parent."""
 
 
 class ChildBudgets:
     """Budget messages of one active run: to its parent, if that counts its usage, and from and to its children."""
 
-    def __init__(self, active: Activation, budget: Budget, inbox: Inbox, parent: ev.Parent | None) -> None:
-        self._active = active
+    def __init__(self, runlog: RunLog, budget: Budget, inbox: Inbox, parent: ev.Parent | None) -> None:
+        self._runlog = runlog
         self._budget = budget
         self._inbox = inbox
         self._parent = parent if parent is not None and parent.counts else None
@@ -41,50 +44,41 @@ class ChildBudgets:
 
     # -- receiving ----------------------------------------------------------------------------------------------------
 
-    def heed(self, command: Command) -> bool:
+    def heed(self, stage: Stage, command: Command) -> bool:
         """Number the event of a message from the parent or a child; return False if it no longer matters."""
         match command.verb:
             case "usage":
-                return self._take_usage(command)
-            case "hold" if not self._is_stopped():
+                return self._take_usage(stage, command)
+            case "hold" if not stage.is_stopped:
                 held = msgspec.json.decode(command.body, type=Hold)
-                self._record(ev.RunPaused(reason=REASON, by=held.by, message=held.message), command)
+                self._record(stage, ev.RunPaused(reason=REASON, by=held.by, message=held.message), command)
                 return True
             case "release" if self._budget.held:
                 # Without a key: a breakpoint that was reached in the meantime stays.
-                self._record(ev.RunResumed(by=msgspec.json.decode(command.body, type=Hold).by), command)
+                self._record(stage, ev.RunResumed(by=msgspec.json.decode(command.body, type=Hold).by), command)
                 return True
             case _:
                 return False
 
-    def _take_usage(self, command: Command) -> bool:
-        told = msgspec.json.decode(command.body, type=ChildUsed)
-        waits = self._active.stage.waits
-        effect = waits.effects.get(told.key)
-        if effect is None or not isinstance(effect.intent, ev.ChildStart) or not waits.is_open(told.key):
+    def _take_usage(self, stage: Stage, command: Command) -> bool:
+        used = msgspec.json.decode(command.body, type=ChildUsed)
+        if not stage.waits.is_open_child(used.key):
             return False  # The child's end has reported all of its usage.
-        self._record(ev.ChildUsage(told.child, told.models, told.turns), command, told.key)
+        self._record(stage, ev.ChildUsage(used.child, used.models, used.turns), command, used.key)
         return True
 
-    def _record(self, payload: ev.Payload, command: Command, key: str = "") -> None:
-        self._inbox.recorded_as(command, self._state(payload, key, command.sequence).n)
-
-    def _state(self, payload: ev.Payload, key: str, cause: int = 0) -> Event:
-        active = self._active
-        event = active.runlog.state(payload, key=key, cause=cause, node=active.stage.waits.address_of(key))
+    def _record(self, stage: Stage, payload: ev.Payload, command: Command, key: str = "") -> None:
+        node = stage.waits.address_of(key)
+        event = self._runlog.state(payload, key=key, cause=command.sequence, node=node)
         if payload.kind == "outcome" and key:
-            active.stage.ledger.record_outcome(key, event)
-        return event
-
-    def _is_stopped(self) -> bool:
-        stage = self._active.stage
-        return stage.waits.paused or stage.cancelling or stage.killed is not None
+            stage.ledger.record_outcome(key, event)
+        self._inbox.recorded_as(command, event.n)
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
     def concerns(self, event: Event) -> bool:
         """Whether an event may concern the parent or a child, so that `run_messages` must be called for it."""
-        if event.type in TOLD and self._parent is not None:
+        if event.type in REPORTED and self._parent is not None:
             return True
         return event.type == ev.ChildUsage.type or bool(self._budget.releasing.get(event.n))
 
@@ -92,9 +86,9 @@ class ChildBudgets:
         """Return the messages to the parent and to children that must be stored with an event."""
         if not self.concerns(event):
             return []
-        ref, by = self._active.ref, f"{ANCESTOR}{self._active.ref.run}"
-        told = self._usage_report(event)
-        found = [] if told is None or self._parent is None else [_usage_message(ref, self._parent, told)]
+        ref, by = self._runlog.ref, f"{ANCESTOR}{self._runlog.ref.run}"
+        report = self._usage_report(event)
+        found = [] if report is None or self._parent is None else [_usage_message(ref, self._parent, report)]
         if event.type == ev.ChildUsage.type and self._budget.holds(event.key):
             message = f"the budget of {by} is used up"
             found.append(RunMessage(self._child(event.key), "hold", msgspec.json.encode(Hold(by, message))))
@@ -103,11 +97,11 @@ class ChildBudgets:
         return found
 
     def _child(self, key: str) -> RunRef:
-        return RunRef(self._active.ref.tenant, self._active.stage.asks.child_id(key))
+        return RunRef(self._runlog.ref.tenant, child_id(self._runlog.ref.run, key))
 
     def _usage_report(self, event: Event) -> ChildUsed | None:
         """The report of an event to the parent, if it has one."""
-        key, run = self._parent.key if self._parent is not None else "", self._active.ref.run
+        key, run = self._parent.key if self._parent is not None else "", self._runlog.ref.run
         match ev.payload_of(event):
             case ev.ModelResult(model=model) as result:
                 return ChildUsed(key, run, [one for one in used_by(model, result) if one.counts], turns=1)
@@ -119,5 +113,5 @@ class ChildBudgets:
                 return None
 
 
-def _usage_message(ref: RunRef, parent: ev.Parent, told: ChildUsed) -> RunMessage:
-    return RunMessage(RunRef(ref.tenant, parent.run), "usage", msgspec.json.encode(told))
+def _usage_message(ref: RunRef, parent: ev.Parent, report: ChildUsed) -> RunMessage:
+    return RunMessage(RunRef(ref.tenant, parent.run), "usage", msgspec.json.encode(report))

@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from callboard.bus import events as ev
+from callboard.bus.child_ids import child_id
 from callboard.bus.effects import Failure, ModelUsage, Tally, Usage
 from callboard.bus.errors import LogUnavailable, RunLost, StoreFull, unexpected_failure
 from callboard.bus.events import Event, Problem
@@ -62,17 +63,8 @@ class NotEnded(Missing):
     """A run whose end was announced has not ended."""
 
 
-class Keeper(Protocol):
-    """The parent's side of `ChildRuns`: state of the parent, and callbacks for events of its children."""
-
-    @property
-    def killed(self) -> bool:
-        """Whether the run is being killed."""
-        ...
-
-    def child_id(self, key: str) -> str:
-        """Return the run id of the child that an effect starts."""
-        ...
+class ParentRun(Protocol):
+    """What `ChildRuns` reports to the run that has started them."""
 
     def lose(self, event: Event, /) -> None:
         """Stop the run's actor if an event of the run follows another worker's claim."""
@@ -96,7 +88,6 @@ class ChildRuns:
         admission: Admitted,
         log: EventLog,
         children: Children,
-        keeper: Keeper,
         spawn: Callable[[str, Callable[[], Awaitable[None]]], object],
         *,
         epoch: int,
@@ -110,7 +101,6 @@ class ChildRuns:
         self._admission = admission
         self._log = log
         self._children = children
-        self._keeper = keeper
         self._spawn = spawn
         self._limiter = anyio.CapacityLimiter(BEGUN_AT_ONCE)
         self._underway: dict[str, RunRef] = {}
@@ -128,27 +118,27 @@ class ChildRuns:
 
     # -- beginning ----------------------------------------------------------------------------------------------------
 
-    def begin(self, key: str, intent: ev.ChildStart, *, known: bool) -> None:
+    def begin(self, parent: ParentRun, key: str, intent: ev.ChildStart, *, known: bool) -> None:
         """Start a child, unless the log proves that it was started, which ``known`` states."""
         if known:
-            self._is_underway(key, intent)
+            self._note_underway(parent, key)
         else:
             self._beginning[key] = anyio.Event()
-            self._spawn(f"child {key}", lambda: self._begin(key, intent))
+            self._spawn(f"child {key}", lambda: self._begin(parent, key, intent))
 
-    def _is_underway(self, key: str, intent: ev.ChildStart) -> None:
+    def _note_underway(self, parent: ParentRun, key: str) -> None:
         self._underway[key] = self._child(key)
-        self._keeper.child_begun(key)
+        parent.child_begun(key)
         if not self._looks_around:
             self._looks_around = True
-            self._spawn("children", self._look_around)
+            self._spawn("children", lambda: self._look_around(parent))
 
-    async def _begin(self, key: str, intent: ev.ChildStart) -> None:
+    async def _begin(self, parent: ParentRun, key: str, intent: ev.ChildStart) -> None:
         try:
             end = await self._until_known(lambda: self._start_child(key, intent))
         except RunLost as error:
             if error.found is not None:
-                self._keeper.lose(error.found)
+                parent.lose(error.found)
             return
         except Exception as error:
             logger.exception("child run could not be started", run=self._ref.run, key=key)
@@ -157,9 +147,9 @@ class ChildRuns:
         finally:
             self._beginning.pop(key).set()
         if end is None:
-            self._is_underway(key, intent)
+            self._note_underway(parent, key)
         else:
-            self._keeper.child_ended(key, end)
+            parent.child_ended(key, end)
 
     async def _start_child(self, key: str, intent: ev.ChildStart) -> ev.ChildEnd | None:
         """Start a child unless it exists; return its end if it has ended or was refused."""
@@ -202,7 +192,7 @@ class ChildRuns:
 
     def _child(self, key: str) -> RunRef:
         """The child of an effect. In a fork it is the fork's child, even if a shared intent names one of the origin."""
-        return RunRef(self._ref.tenant, self._keeper.child_id(key))
+        return RunRef(self._ref.tenant, child_id(self._ref.run, key))
 
     def _known(self, key: str) -> RunRef:
         """The run that the child of an effect continues as, as far as this is known here."""
@@ -214,12 +204,12 @@ class ChildRuns:
 
     # -- ends ---------------------------------------------------------------------------------------------------------
 
-    def wake(self, key: str, command: Command) -> None:
+    def wake(self, parent: ParentRun, key: str, command: Command) -> None:
         """Read the announced end of a child."""
         self._woken.add(key)
-        self._spawn(f"child {key}", lambda: self._look(key, command))
+        self._spawn(f"child {key}", lambda: self._look(parent, key, command))
 
-    async def _look(self, key: str, command: Command) -> None:
+    async def _look(self, parent: ParentRun, key: str, command: Command) -> None:
         end = None
         try:
             end = await self._until_known(lambda: self._read_announced_end(key))
@@ -235,12 +225,12 @@ class ChildRuns:
         if end is None:
             # Callboard announces an end only when it is stored, so this command came from elsewhere: acknowledge it.
             command.done()
-            self._keeper.child_begun(key)
+            parent.child_begun(key)
         else:
             self._underway.pop(key, None)
-            self._keeper.child_ended(key, end, command)
+            parent.child_ended(key, end, command)
 
-    async def _look_around(self) -> None:
+    async def _look_around(self, parent: ParentRun) -> None:
         while True:
             for key in list(self._underway):
                 await anyio.sleep(LOOK_PAUSE_S)
@@ -253,7 +243,7 @@ class ChildRuns:
                     break
                 if end is not None:
                     self._underway.pop(key, None)
-                    self._keeper.child_ended(key, end)
+                    parent.child_ended(key, end)
             await anyio.sleep(LOOK_S)
 
     async def _find_end(self, key: str) -> ev.ChildEnd | None:
@@ -328,8 +318,10 @@ class ChildRuns:
         cancelled = ev.payload_of(event)
         return isinstance(cancelled, ev.EffectCancelled) and cancelled.of == ev.ChildStart.type
 
-    async def run_message(self, event: Event) -> RunMessage | Start | None:
+    async def run_message(self, event: Event, *, killed: bool) -> RunMessage | Start | None:
         """Return the message that must be stored with an event of this run, if the event concerns another run.
+
+        ``killed`` says whether this run is being killed.
 
         :raises LogUnavailable: if the log does not answer whether the child to stop exists
         """
@@ -352,7 +344,7 @@ class ChildRuns:
             return None
         if last is None and child == self._child(event.key):
             return None
-        return stop_of(child, self._ref, payload.cause, kill=self._keeper.killed, key=self._key)
+        return stop_of(child, self._ref, payload.cause, kill=killed, key=self._key)
 
     async def _last(self, child: RunRef, n: int) -> tuple[RunRef, Recorded | None]:
         """Return the run that a child continues as, and its last event."""

@@ -1,13 +1,16 @@
-"""Effects in flight: the effects that the node actors of an active run carry out; each is handed over once.
+"""Effects in flight: the effects that node actors and child runs carry out; each is handed over once.
 
 Effects are handed over only after their intent is acknowledged (law 4); their outcomes are numbered at once.
 """
 
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 
+import anyio
 import anyio.lowlevel
+import msgspec
 
 from callboard.actors.actor import Spawn
 from callboard.actors.carrier import Carrier, Job
@@ -15,17 +18,19 @@ from callboard.actors.node import NodeActor, outcome_of_failure
 from callboard.actors.tools.run_scoped_servers import Standing
 from callboard.actors.tools.shared import Shared
 from callboard.bus import events as ev
+from callboard.bus.commands import Wake
 from callboard.bus.errors import unexpected_failure
 from callboard.bus.events import Event, Payload
 from callboard.bus.tracecontext import TraceContext, sent_as
 from callboard.lib.canonical_json import digest
 from callboard.projections.run.span_ids import SpanIds, effect_address
 from callboard.runtime.interpreter.waits import OpenEffect
-from callboard.runtime.run.activation import Activation
+from callboard.runtime.run.activation import Activation, Command
 from callboard.runtime.run.budget import Budget
 from callboard.runtime.run.children import ChildRuns
 from callboard.runtime.run.conversation import model_turn
 from callboard.runtime.run.crashes import EFFECT_CRASHES_MAX, failure_of
+from callboard.runtime.run.inbox import Inbox
 from callboard.runtime.run.node_actors import Address, NodeActors
 
 QUEUED_PROGRESS_MAX = 1_000
@@ -37,12 +42,16 @@ UNMETERED = "model.unmetered"
 
 
 class InFlight:
-    """The effects that the node actors of one active run carry out; receives the resulting events."""
+    """The effects of one active run that are being carried out. It is the `Publisher` of the run's node actors, and the
+    `ParentRun` of its child runs."""
 
     def __init__(
         self,
         active: Activation,
+        inbox: Inbox,
         carrier: Carrier,
+        effects: anyio.CapacityLimiter,
+        children: ChildRuns,
         spawn: Spawn,
         budget: Budget,
         *,
@@ -51,14 +60,19 @@ class InFlight:
         crashes: Mapping[str, int],
         tried: Mapping[str, int],
     ) -> None:
-        """``crashes`` is the number of crashes during the execution of each open effect, and ``tried`` that of failed
-        tries in earlier executions, by effect key."""
-        self.children: ChildRuns
+        """``effects`` limits how many effects are carried out at the same time.
+
+        ``crashes`` is the number of crashes during the execution of each open effect, and ``tried`` that of failed
+        tries in earlier executions, by effect key.
+        """
         self._active = active
+        self._inbox = inbox
+        self._children = children
         self._budget = budget
-        effects = active.services.effects
         shared = Shared(Standing(partial(spawn, "tools of the run")))
-        self._node_actors = NodeActors(lambda name: NodeActor(name, carrier, self, effects, spawn, shared), spawn)
+        # Neither a node actor nor the sink of the stage keeps this object in memory, which refers to both.
+        publisher = weakref.proxy(self)
+        self._node_actors = NodeActors(lambda name: NodeActor(name, carrier, publisher, effects, spawn, shared), spawn)
         self._carried: set[str] = set()
         self._warned_of_unmetered = False
         self._begun = False
@@ -73,11 +87,6 @@ class InFlight:
     def __bool__(self) -> bool:
         """Whether any effect is being carried out."""
         return bool(self._carried)
-
-    def over(self) -> None:
-        """Drop the node actors and child runs, which refer to this object, to break the reference cycles."""
-        self._afterwards.clear()
-        del self.children, self._node_actors
 
     # -- handing over -------------------------------------------------------------------------------------------------
 
@@ -118,14 +127,14 @@ class InFlight:
             return
         if is_far_away(effect.intent) or key in self._carried or self._active.draining:
             return
-        if self._budget.holds_turn(key) or self.children.is_there(key):
+        if self._budget.holds_turn(key) or self._children.is_there(key):
             return
         self._carried.add(key)
         if (crashes := self.suspects.get(key, 0)) >= EFFECT_CRASHES_MAX:
             self.outcome(key, outcome_of_failure(effect.intent, failure_of(effect.intent, crashes)))
         elif isinstance(effect.intent, ev.ChildStart):
             # A run parks only after all of its children have been started.
-            self.children.begin(key, effect.intent, known=effect.event.n < self._parked_n)
+            self._children.begin(self, key, effect.intent, known=effect.event.n < self._parked_n)
         else:
             self._node_actors.call((effect.node.path, effect.node.iteration)).take(self._job(key, effect))
 
@@ -204,6 +213,35 @@ class InFlight:
             if key in self._carried and (effect.node.path, effect.node.iteration) == address:
                 self.outcome(key, outcome_of_failure(effect.intent, failure))
 
+    # -- child runs: `callboard.runtime.run.children.ParentRun` -------------------------------------------------------
+
+    def lose(self, event: Event) -> None:
+        self._active.lose(event)
+
+    def child_begun(self, key: str) -> None:
+        self._carried.discard(key)
+        self._active.wake()
+
+    def child_ended(self, key: str, end: ev.ChildEnd, wake: Command | None = None) -> None:
+        n = self._active.runlog.n
+        self.outcome(key, end, cause=wake.sequence if wake is not None else 0)
+        if wake is None:
+            return
+        if self._active.runlog.n == n:
+            # Too late: leave the command in the inbox, where it is acknowledged after the event that made it pointless.
+            self._inbox.waiting.append(wake)
+            self._active.wake()
+        else:
+            self._inbox.recorded_as(wake, self._active.runlog.n)
+
+    def check_child(self, wake: Command) -> bool:
+        """Have an announced end of a child checked; return False if the run no longer waits for that child."""
+        key = msgspec.json.decode(wake.body, type=Wake).key
+        if not self._active.stage.waits.is_open_child(key):
+            return False
+        self._children.wake(self, key, wake)
+        return True
+
     # -- cancellation -------------------------------------------------------------------------------------------------
 
     def abandon(self, key: str) -> None:
@@ -223,10 +261,6 @@ class InFlight:
         else:
             step()
 
-    def let_go(self, key: str) -> None:
-        """Note that an effect is not carried out here any longer, because its child run has begun."""
-        self._carried.discard(key)
-
     def _leave_unentered(self, address: Address) -> None:
         """Release an actor that was started for a single effect, at a place that is not an entered node."""
         if address[0] and address not in self._active.stage.asks.entered:
@@ -236,7 +270,7 @@ class InFlight:
         """Whether this worker does nothing that the run waits for."""
         waiting = self._active.stage.waits.effects.items()
         return all(
-            is_far_away(effect.intent) or self.children.far_away(key) or self._budget.holds_turn(key)
+            is_far_away(effect.intent) or self._children.far_away(key) or self._budget.holds_turn(key)
             for key, effect in waiting
         )
 

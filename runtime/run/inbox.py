@@ -14,7 +14,9 @@ from collections.abc import Callable
 from callboard.bus.commands import TELLS
 from callboard.bus.events import Event
 from callboard.lib.json_errors import JSON_ERRORS
-from callboard.runtime.run.activation import Activation, Command, Heard
+from callboard.runtime.interpreter.stage import Stage
+from callboard.runtime.run.activation import Command, Heard
+from callboard.runtime.run.log import RunLog
 from callboard.runtime.run.reactions import is_late, reactions
 
 OF_THE_FAMILY = frozenset({"wake", "usage", "hold", "release"})
@@ -63,7 +65,9 @@ class Inbox:
         """The time at which the server stored the oldest waiting command that is compared with deadlines."""
         return next((_stored_at(command) for command in self.waiting), None)
 
-    def obey_next(self, active: Activation, heed: Callable[[Command], bool], due: dt.datetime | None = None) -> bool:
+    def obey_next(
+        self, stage: Stage, runlog: RunLog, heed: Callable[[Command], bool], due: dt.datetime | None = None
+    ) -> bool:
         """Take the oldest waiting command and number the events that it results in, if any.
 
         ``heed`` processes commands from the parent and from children, and returns whether there was anything to do. If
@@ -71,39 +75,39 @@ class Inbox:
         because of it: these are refused before the run continues and perhaps ends. Return False if no command can be
         taken.
         """
-        command = next((one for one in self.waiting if _is_next(active, one, due)), None)
+        command = next((one for one in self.waiting if _is_next(stage, runlog, one, due)), None)
         if command is None:
             return False
         self.waiting.remove(command)
         if command.verb in ("start", "alarm"):
-            self._drop(active, command, active.runlog.n)  # It only had to wake the run.
+            self._drop(runlog, command, runlog.n)  # It only had to wake the run.
         elif (n := self._recorded_as.get(command.sequence)) is not None:
-            self._drop(active, command, n)
+            self._drop(runlog, command, n)
         elif command.verb not in OF_THE_FAMILY:
-            self._record(active, command)
+            self._record(stage, runlog, command)
         elif not _try_heed(heed, command):
             # The run no longer waits for that child, perhaps only since an event that is not stored yet; or the command
             # is malformed, so it does not come from a run.
-            self._drop(active, command, active.runlog.n)
+            self._drop(runlog, command, runlog.n)
         return True
 
-    def _record(self, active: Activation, command: Command) -> None:
+    def _record(self, stage: Stage, runlog: RunLog, command: Command) -> None:
         event: Event | None = None
-        body = active.runlog.command(command.body)
-        found = reactions(active.stage, command.verb, body, command.stored)
+        body = runlog.command(command.body)
+        found = reactions(stage, command.verb, body, command.stored)
         for reaction in found:
             # A crash between two events of a command must not make it look done: only the last names it.
             cause = command.sequence if reaction is found[-1] else 0
-            node = active.stage.waits.address_of(reaction.key)
-            event = active.runlog.state(reaction.payload, key=reaction.key, cause=cause, node=node)
+            node = stage.waits.address_of(reaction.key)
+            event = runlog.state(reaction.payload, key=reaction.key, cause=cause, node=node)
             if reaction.key:
-                active.stage.ledger.record_outcome(reaction.key, event)
+                stage.ledger.record_outcome(reaction.key, event)
         assert event is not None
         self.recorded_as(command, event.n)
 
-    def _drop(self, active: Activation, command: Command, n: int) -> None:
+    def _drop(self, runlog: RunLog, command: Command, n: int) -> None:
         """Drop a command that event ``n`` has made pointless; it is acknowledged once that event is in the log."""
-        queue = active.runlog.queue
+        queue = runlog.queue
         if queue and n >= queue[0].event.n:
             self._done_with.setdefault(n, []).append(command)
         else:
@@ -131,11 +135,11 @@ def _stored_at(command: Command) -> dt.datetime | None:
     return command.stored if command.verb in TELLS and command.verb != "kill" else None
 
 
-def _is_next(active: Activation, command: Command, due: dt.datetime | None) -> bool:
+def _is_next(stage: Stage, runlog: RunLog, command: Command, due: dt.datetime | None) -> bool:
     stored = _stored_at(command)
     if due is None or stored is None or stored <= due:
         return True
-    return is_late(active.stage, command.verb, active.runlog.command(command.body), stored)
+    return is_late(stage, command.verb, runlog.command(command.body), stored)
 
 
 def _try_heed(heed: Callable[[Command], bool], command: Command) -> bool:

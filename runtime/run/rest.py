@@ -15,7 +15,7 @@ from callboard.bus.model_waits import describe_wait, turn_of_call, turn_of_wait
 from callboard.bus.subjects import partition_of
 from callboard.projections.run.status import standing
 from callboard.runtime.interpreter.waits import OpenEffect
-from callboard.runtime.run.activation import Activation, Heard
+from callboard.runtime.run.activation import Activation, Heard, Services
 from callboard.runtime.run.budget import REASON, Budget
 from callboard.runtime.run.in_flight import InFlight
 
@@ -31,9 +31,10 @@ COMMAND_PATIENCE_S = 60.0
 class Rest:
     """Waits for an idle run: fires the deadlines that elapse, and parks the run when nothing is left to do here."""
 
-    def __init__(self, active: Activation, flight: InFlight, budget: Budget) -> None:
-        self._budget = budget
+    def __init__(self, active: Activation, services: Services, flight: InFlight, budget: Budget) -> None:
         self._active = active
+        self._services = services
+        self._budget = budget
         self._flight = flight
         self._idle_since: float | None = None
         self._clear_until = dt.datetime.min.replace(tzinfo=dt.UTC)
@@ -76,7 +77,7 @@ class Rest:
         active = self._active
         active.quieten()
         now, clock = anyio.current_time(), active.runlog.clock()
-        earliest = await active.services.arrivals.earliest(active.ref, heard)
+        earliest = await self._services.arrivals.earliest(active.ref, heard)
         if earliest is None or earliest > due:
             self._clear_until, self._unclear_since = max(due, clock if earliest is None else due), None
             return
@@ -92,7 +93,7 @@ class Rest:
 
         Otherwise record another resume, if children are still held because their releases did not fit into one batch.
         """
-        if self._is_stopped():
+        if self._active.stage.is_stopped:
             return False
         now = self._active.runlog.clock()
         stated = self._budget.used_up(now) or self._shared_pause(now)
@@ -106,20 +107,19 @@ class Rest:
     def _shared_pause(self, now: dt.datetime) -> ev.RunPaused | None:
         """The pause for a budget of the tenant or the definition. A resumed run is not paused again in its window."""
         active = self._active
-        for one in active.services.allowances.exhausted_allowances(active.ref.tenant, active.runlog.definition, now):
+        for one in self._services.allowances.exhausted_allowances(active.ref.tenant, active.runlog.definition, now):
             if one.pauses and one.mark not in self._budget.paused_by:
                 message = f"the budget of {one.name} is used up: {one.sums}, until {one.until.isoformat()}"
                 return ev.RunPaused(reason=REASON, by=one.mark, message=message)
         return None
 
-    def _is_stopped(self) -> bool:
-        stage = self._active.stage
-        return stage.waits.paused or stage.cancelling or stage.killed is not None
-
     def _next_deadline(self) -> dt.datetime | None:
         """The next time at which the run continues without an event from outside."""
         deadline = self._active.stage.waits.next_deadline()
-        dues = (deadline[0] if deadline is not None else None, None if self._is_stopped() else self._budget.due())
+        dues = (
+            deadline[0] if deadline is not None else None,
+            None if self._active.stage.is_stopped else self._budget.due(),
+        )
         return min((due for due in dues if due is not None), default=None)
 
     async def wait(self) -> None:
@@ -130,7 +130,7 @@ class Rest:
             return
         now = anyio.current_time()
         self._idle_since = now if self._idle_since is None else self._idle_since
-        linger_s = self._idle_since + self._active.services.park_linger_s - now
+        linger_s = self._idle_since + self._services.park_linger_s - now
         if linger_s > 0:
             await self._wait(linger_s)
         elif not self._park():
@@ -147,7 +147,7 @@ class Rest:
         """Park the run, unless its next deadline is too near to be worth it."""
         active = self._active
         due = self._next_deadline()
-        if due is not None and (due - active.runlog.clock()).total_seconds() <= active.services.park_linger_s:
+        if due is not None and (due - active.runlog.clock()).total_seconds() <= self._services.park_linger_s:
             return False
         waits = active.stage.waits
         status = standing(waits.intents(), paused=bool(waits.pauses()), cancelling=active.stage.cancelling)
@@ -156,7 +156,7 @@ class Rest:
         # No event may follow it, as with the run's end.
         active.closing = True
         if due is not None:
-            active.runlog.queue[-1].beside = Alarm(due, partition_of(active.ref, active.services.partitions))
+            active.runlog.queue[-1].beside = Alarm(due, partition_of(active.ref, self._services.partitions))
         return True
 
 

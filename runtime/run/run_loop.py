@@ -13,6 +13,7 @@ Emits: run.released
 """
 
 import datetime as dt
+import weakref
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -35,10 +36,9 @@ from callboard.projections.run.span_ids import ids_of
 from callboard.runtime.interpreter.computation import Computation
 from callboard.runtime.interpreter.replay import Admitted, build_stage, deliver_in_pieces, replay_in_pieces, start_of
 from callboard.runtime.interpreter.run_end import conclude, conclude_diverged, conclude_failed, verify_replayed
-from callboard.runtime.run.activation import Activation, Command
+from callboard.runtime.run.activation import Activation, Command, Services
 from callboard.runtime.run.budget import Budget
 from callboard.runtime.run.child_budgets import ChildBudgets
-from callboard.runtime.run.child_reports import ChildReports
 from callboard.runtime.run.children import ChildRuns
 from callboard.runtime.run.claim_check import ClaimCheck
 from callboard.runtime.run.divergence import verify_end
@@ -60,6 +60,7 @@ class RunLoop:
     def __init__(
         self,
         active: Activation,
+        services: Services,
         inbox: Inbox,
         check: ClaimCheck,
         log: EventLog,
@@ -72,6 +73,7 @@ class RunLoop:
         ``new`` is told when the first event of a new run is stored.
         """
         self._active = active
+        self._services = services
         self._inbox = inbox
         self._check = check
         self._log = log
@@ -82,20 +84,34 @@ class RunLoop:
         self._released = False
         self._long = False
         claims = [event for event in events if event.type == ev.RunClaimed.type]
-        self._performed_here = len(claims) < 2 or _worker_of(claims[-2]) == active.services.worker
+        self._performed_here = len(claims) < 2 or _worker_of(claims[-2]) == services.worker
         """Whether what the log records was performed by this process, as far as the run got last."""
-        self._drop_interpreter: Callable[[], None] | None = None
+        self._drop_stage: Callable[[], None] | None = None
         self._tasks = Supervisor(self._task_failed)
-        services, runlog, accepted = active.services, active.runlog, admission.accepted
+        runlog, accepted = active.runlog, admission.accepted
         parked_n = max((event.n for event in events if event.type == ev.RunParked.type), default=0)
         shared_n = accepted.forked_from.n if accepted.forked_from is not None else 0
         if parked_n <= shared_n:
-            parked_n = 0  # the origin has begun the effects that were open then; the fork has not
+            parked_n = 0  # The origin has begun the effects that were open then; the fork has not.
         self._ids = ids_of(accepted)
         self._budget = Budget(accepted.limits, services.prices, shared_n)
+        self._child_budgets = ChildBudgets(runlog, self._budget, inbox, accepted.parent)
+        self._children = ChildRuns(
+            active.ref,
+            admission,
+            log,
+            services.children,
+            self._tasks.spawn,
+            epoch=runlog.epoch,
+            counts=self._child_budgets.counts,
+            key=runlog.key,
+        )
         self._flight = InFlight(
             active,
+            inbox,
             services.carrier(active.ref, admission, runlog.keep),
+            services.effects,
+            self._children,
             self._tasks.spawn,
             self._budget,
             parked_n=parked_n,
@@ -103,24 +119,11 @@ class RunLoop:
             crashes=check.crashes,
             tried=count_failed_tries(events, shared_n),
         )
-        self._reports = ChildReports(active, self._flight, inbox)
-        self._kin = ChildBudgets(active, self._budget, inbox, accepted.parent)
-        self._children = self._flight.children = ChildRuns(
-            active.ref,
-            admission,
-            log,
-            services.children,
-            keeper=self._reports,
-            spawn=self._tasks.spawn,
-            epoch=runlog.epoch,
-            counts=self._kin.counts,
-            key=runlog.key,
-        )
         for event in events:
             self._budget.take(event)
         # Messages that belong to a recorded event were stored in one batch with it.
         self._budget.releasing.clear()
-        self._rest = Rest(active, self._flight, self._budget)
+        self._rest = Rest(active, services, self._flight, self._budget)
 
     async def perform(self) -> LoopEnding:
         """Replay the run, and perform it until it parks or ends, or until the worker releases it.
@@ -148,13 +151,6 @@ class RunLoop:
         assert self._ending is not None
         return self._ending
 
-    def over(self) -> None:
-        """Break the reference cycles of the loop's parts, so that memory is freed now, and not by a later garbage
-        collection. Call it once the loop has ended."""
-        self._active.over()
-        self._flight.over()
-        del self._reports, self._children, self._kin
-
     # -- replay -------------------------------------------------------------------------------------------------------
 
     async def _replay(self) -> None:
@@ -162,11 +158,9 @@ class RunLoop:
         if len(self._events[0].payload) > AT_ONCE_BYTES_MAX:
             # A large start takes long to read; other runs continue in between.
             await checkpoint()
-        start = await self._read_start(self._events)
         # A replay delivers the recorded events; only events that it states beyond them are still to be delivered.
         self._active.runlog.numbered.clear()
-        await self._begin_turn(self._replaying(self._events, start))
-        del start
+        await self._begin_turn(self._replaying(self._events, await self._read_start(self._events)))
         # While the run is active, its log is not needed in memory.
         self._events.clear()
         self._verify_replayed()
@@ -187,7 +181,7 @@ class RunLoop:
         if sum(len(event.payload) for event in events if event.type == ev.RunStart.type) <= AT_ONCE_BYTES_MAX:
             return start_of(events)
         reading = Computation(lambda: start_of(events))
-        await self._active.services.pace.beside(reading.carry_out)
+        await self._services.pace.beside(reading.carry_out)
         return reading.outcome()
 
     def _replaying(self, events: list[Event], start: ev.RunStart | None = None) -> Iterator[Computation | None]:
@@ -195,10 +189,10 @@ class RunLoop:
         self._drop()
         sink = LiveSink(self._active.runlog, self._flight)
         stage, started = build_stage(
-            self._admission, self._active.ref, events, sink, self._active.services.pace.is_pressed, start
+            self._admission, self._active.ref, events, sink, self._services.pace.is_pressed, start
         )
         self._active.stage = stage
-        self._drop_interpreter = stage.driver.drop
+        self._drop_stage = stage.drop
         return replay_in_pieces(stage, self._admission, started, events)
 
     async def _forget_and_replay(self) -> None:
@@ -215,8 +209,8 @@ class RunLoop:
 
     def _drop(self) -> None:
         """Drop the interpreter, if there is one."""
-        if self._drop_interpreter is not None:
-            self._drop_interpreter()
+        if self._drop_stage is not None:
+            self._drop_stage()
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
@@ -246,7 +240,7 @@ class RunLoop:
         """Record that running effects are stopped, if the worker shuts down; return whether it does."""
         if self._active.releasing and not self._released and not self._active.closing:
             self._released = True
-            self._active.runlog.state(ev.RunReleased(worker=self._active.services.worker))
+            self._active.runlog.state(ev.RunReleased(worker=self._services.worker))
         return self._released
 
     async def _dismiss(self) -> None:
@@ -276,7 +270,7 @@ class RunLoop:
         if self._active.closing:
             return False
         due = self._elapsed_deadline()
-        if self._inbox.obey_next(self._active, self._heed, due):
+        if self._inbox.obey_next(self._active.stage, self._active.runlog, self._heed, due):
             return True
         return self._rest.fire() if due is not None else self._rest.keep_budget()
 
@@ -290,7 +284,7 @@ class RunLoop:
         await self._store()
         self._inbox.dismiss()
         settled = not self._active.runlog.queue and not self._active.runlog.numbered and not self._active.closing
-        if self._active.services.always_replay and settled:
+        if self._services.always_replay and settled:
             await self._forget_and_replay()
 
     async def _store(self) -> None:
@@ -316,16 +310,19 @@ class RunLoop:
 
         No event may follow it, or a message to another run is stored with it.
         """
-        return event.type == ev.RunParked.type or self._children.concerns(event) or self._kin.concerns(event)
+        return event.type == ev.RunParked.type or self._children.concerns(event) or self._child_budgets.concerns(event)
 
     def _heed(self, command: Command) -> bool:
         """Process a message from the parent or a child; return False if it no longer matters."""
-        return self._reports.look_at(command) if command.verb == "wake" else self._kin.heed(command)
+        if command.verb == "wake":
+            return self._flight.check_child(command)
+        return self._child_budgets.heed(self._active.stage, command)
 
     async def _enclose(self, event: Event) -> None:
         """Add messages to the parent or to children that belong to an event to the event's batch."""
-        messages: list[RunMessage | Start] = [*self._kin.run_messages(event)]
-        if (message := await self._children.run_message(event)) is not None:
+        messages: list[RunMessage | Start] = [*self._child_budgets.run_messages(event)]
+        killed = self._active.stage.killed is not None
+        if (message := await self._children.run_message(event, killed=killed)) is not None:
             messages.append(message)
         if messages:
             self._active.runlog.queue[0].beside = messages[0] if len(messages) == 1 else RunMessages(tuple(messages))
@@ -342,8 +339,8 @@ class RunLoop:
     async def _work(self, pieces: Iterator[Computation | None]) -> None:
         """Run the interpreter piece by piece."""
         with self._guard():
-            self._long = await self._active.services.pace.work(pieces, of=self._active.ref.run, long=self._long)
-            if self._active.services.always_replay and self._admission.plan.diverged and not self._active.closing:
+            self._long = await self._services.pace.work(pieces, of=self._active.ref.run, long=self._long)
+            if self._services.always_replay and self._admission.plan.diverged and not self._active.closing:
                 await self._verify_end()
 
     def _settled(self) -> Ok[End] | None:
@@ -364,7 +361,7 @@ class RunLoop:
         events = [*stored, *(queued.event for queued in self._active.runlog.queue)]
         # A replica that lags lacks events: then the end is recorded without this check.
         if [event.n for event in events] == list(range(1, self._active.runlog.n + 1)):
-            verify_end(self._active.services, self._admission, self._active.ref, events, settled.value)
+            verify_end(self._services, self._admission, self._active.ref, events, settled.value)
 
     @contextmanager
     def _guard(self) -> Generator[None]:
@@ -400,7 +397,7 @@ class RunLoop:
         :raises ReplayDiverged: if the run waits
         """
         code = self._admission.plan.diverged
-        tests = self._active.services.always_replay and self._performed_here
+        tests = self._services.always_replay and self._performed_here
         if not code or not tests or self._active.closing:
             raise error
         log.error("a definition behaves differently in a replay", run=self._active.ref.run, why=str(error))
@@ -426,7 +423,8 @@ class LiveSink:
     observes = False
 
     def __init__(self, runlog: RunLog, flight: InFlight) -> None:
-        self._flight = flight
+        # The flight refers to the stage, and the stage to the sink.
+        self._flight = weakref.proxy(flight)
         # Called for every event, so the methods are bound directly.
         self.seal: Callable[[Payload], bytes] = runlog.seal
         self.write: Callable[[str, bytes, str, int, int, str, str], Event] = runlog.write

@@ -121,8 +121,7 @@ def replayed_to(
             _run(stage, admission, started, [event for event in events if event.n <= until])
         yield stage, sink
     finally:
-        stage.driver.drop()
-        stage.over()
+        stage.drop()
 
 
 def _run(stage: Stage, admission: Admitted, started: Event, events: Sequence[Event]) -> None:
