@@ -22,7 +22,7 @@ from callboard.bus.log.port import EventLog
 from callboard.projections.drawing.geometry import geometry
 from tests.support.browser import Opened, opened
 from tests.support.event_logs import Log
-from tests.support.page_stage import long_run, put
+from tests.support.page_server import append_events, long_run
 
 LOOPS = 12_500
 """Loops of the long run: each is eight events."""
@@ -97,7 +97,7 @@ async def report() -> None:
             await publish(log, many_runs(RUNS))
             print(f"{RUNS:,} runs stored in {time.perf_counter() - began:.0f} s", flush=True)
             events = long_run(LONG, LOOPS)
-            await put(log, LONG, events)
+            await append_events(log, LONG, events)
             async for browser in opened():
                 await lists(browser, url)
                 await runs(browser, url, len(events))
@@ -177,13 +177,13 @@ async def runs(browser: Opened, url: str, count: int) -> None:
 async def news(browser: Opened, log: EventLog, url: str) -> None:
     """Measure how soon an appended event is visible, in one tab and in many."""
     grown = long_run(LIVE, APPENDED)
-    after = await put(log, LIVE, grown[:3])
+    after = await append_events(log, LIVE, grown[:3])
     page = await browser.page(f"{url}/runs/{LIVE}")
     await until(page, "() => document.querySelector('.live .live')")
     await page.evaluate(NOTED)
     acknowledged: dict[int, float] = {}
     for event in grown[3 : 3 + APPENDED]:
-        after = await put(log, LIVE, [event], after)
+        after = await append_events(log, LIVE, [event], after)
         acknowledged[event.n] = time.time() * 1_000
         await until(page, "(n) => n in window.noted", event.n)
     noted: dict[str, float] = await page.evaluate("() => window.noted")
@@ -197,7 +197,7 @@ async def news(browser: Opened, log: EventLog, url: str) -> None:
     told(f"{TABS} tabs are loaded", statistics.median(shown), "ms", 2_000)
     ratio = statistics.median(one / other for one, other in zip(shown, empty, strict=True))
     print(f"{'':<58} {ratio:>9.1f} times as long as empty ones, {statistics.median(empty):.0f} ms", flush=True)
-    await put(log, LIVE, [grown[3 + APPENDED]], after)
+    await append_events(log, LIVE, [grown[3 + APPENDED]], after)
     for tab in page.context.pages:
         await until(tab, f"() => document.querySelector('cb-run').run.last === {4 + APPENDED}")
     await browser.close_pages()
@@ -231,7 +231,7 @@ async def questions(browser: Opened, log: EventLog, url: str) -> None:
         asking = Log(f"asks-{number}", "asks").started(Outline([OutlineNode("ask")]))
         asking.enter("ask")
         asking.add(HumanAsked("really?", "confirm"), "ask", 1, 1, "ask")
-        await put(log, asking.run, asking.events)
+        await append_events(log, asking.run, asking.events)
         began = time.perf_counter()
         await until(page, "(n) => document.querySelectorAll('.inbox-row').length >= n", number)
         delays.append((time.perf_counter() - began) * 1_000)

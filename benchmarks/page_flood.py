@@ -21,7 +21,7 @@ from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import load
 from tests.support.browser import Opened
 from tests.support.event_logs import Log
-from tests.support.page_stage import TENANT, long_run, put
+from tests.support.page_server import TENANT, append_events, long_run
 
 EVENTS_PER_S = 5_000
 FLOOD_S = 6
@@ -55,7 +55,7 @@ async def floods(browser: Opened, log: JetStreamLog, url: str, tell: Tell, times
 async def _run_flooded(browser: Opened, log: JetStreamLog, url: str, run: str) -> tuple[float, float]:
     """Return the events per second that a run received, and the milliseconds of the longest task of its page."""
     grown = long_run(run, EVENTS_PER_S * FLOOD_S // 8)
-    await put(log, run, grown[:3])
+    await append_events(log, run, grown[:3])
     page = await _watching(browser, f"{url}/runs/{run}")
     took = await _flood(log, grown[3:])
     await _arrived(page, "() => document.querySelector('cb-run').run.last", len(grown))
@@ -144,7 +144,7 @@ async def _paced(server: str, first: int, last: int) -> list[float]:
         after = before.sequence if before is not None else 0
         for event in made.events[first:last]:
             began = time.perf_counter()
-            after = await put(connection.log, WORDY, [event], after)
+            after = await append_events(connection.log, WORDY, [event], after)
             took.append(time.perf_counter() - began)
             await anyio.sleep(max(0, 1 / APPENDS_PER_S - took[-1]))
     return took

@@ -19,7 +19,7 @@ from callboard.surfaces.http.address import listening, url_of
 from callboard.surfaces.http.http_server import serve_app
 from tests.support.event_logs import CAKE, Log
 from tests.support.http_application import application
-from tests.support.page_stage import TENANT
+from tests.support.page_server import TENANT
 
 PUBLISHED_AT_ONCE = 2_000
 """Messages that are sent to the server before waiting."""

@@ -12,7 +12,7 @@ import structlog
 from tests.support.browser import Reused, opened
 from tests.support.flows import call, flow, returned
 from tests.support.http_application import served
-from tests.support.page_stage import Stage
+from tests.support.page_server import PageServer
 from tests.support.places import ROOT
 from tests.support.workflows import document
 
@@ -86,7 +86,7 @@ def orders() -> dict[str, Any]:
     return {"definition": {"language": "flow", "source": json.dumps(flow(steps))}}
 
 
-async def perform(stage: Stage) -> None:
+async def perform(stage: PageServer) -> None:
     await stage.start("orders-7", orders())
     for run, turns in (
         ("checkout-40", BROKEN),
@@ -106,7 +106,7 @@ async def main() -> None:
     with TemporaryDirectory() as home:
         async with served(Path(home), prices=PRICES) as (client, connection):
             async for browser in opened():
-                stage = Stage(Reused(browser.browser), client, connection)
+                stage = PageServer(Reused(browser.browser), client, connection)
                 await perform(stage)
                 run = await browser.page(stage.url(f"runs/checkout-43?n={LOOKED_AT_N}"), color_scheme="light", **SIZE)
                 await run.get_by_text("exactly what the model was sent").wait_for()

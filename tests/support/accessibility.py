@@ -5,7 +5,7 @@ from typing import Literal
 from playwright.async_api import Page
 
 from tests.support.browser import Opened, axe
-from tests.support.page_stage import asked
+from tests.support.page_server import evaluate
 
 BARRED = """async (rules) => {
     const how = {resultTypes: ['violations'], preload: false}
@@ -57,7 +57,7 @@ async def find_wider(page: Page, name: str, *sizes: str) -> list[str]:
     for size in sizes:
         width, height = SIZES[size]
         await page.set_viewport_size({"width": width, "height": height})
-        if await asked(page, WIDER):
+        if await evaluate(page, WIDER):
             found.append(f"{name} is wider than a {size}")
     return found
 
@@ -65,12 +65,12 @@ async def find_wider(page: Page, name: str, *sizes: str) -> list[str]:
 async def find_barriers(browser: Opened, page: Page, name: str) -> list[str]:
     """Return a sentence for each thing that bars somebody from what a page shows."""
     found = await find_wider(page, name, *SIZES)
-    if not await asked(page, "() => 'axe' in window"):
-        await asked(page, f"() => {{ {axe()}; window.axe ??= axe }}")
+    if not await evaluate(page, "() => 'axe' in window"):
+        await evaluate(page, f"() => {{ {axe()}; window.axe ??= axe }}")
     for scheme, rules in SCHEMES.items():
         await page.emulate_media(color_scheme=scheme)
-        found += [f"{name}, {scheme}: {one}" for one in await asked(page, BARRED, rules)]
-        for shape, word, contrast in await asked(page, SEEN_IN_GREY):
+        found += [f"{name}, {scheme}: {one}" for one in await evaluate(page, BARRED, rules)]
+        for shape, word, contrast in await evaluate(page, SEEN_IN_GREY):
             if not shape or not word.strip() or contrast < SHAPE_CONTRAST_MIN:
                 found.append(f"{name}, {scheme}, without colours: {word!r} has the shape {shape!r}, {contrast:.1f}")
         await browser.pictures(page, f"{name}-{scheme}", SIZES)

@@ -271,3 +271,21 @@ def perform(
     simulate(body)
     [performance] = performances
     return performance
+
+
+PAYMENT = {"type": "object", "properties": {"cents": {"type": "integer"}}, "required": ["cents"]}
+
+
+def build_question(**question: Any) -> dict[str, Any]:
+    """The start of a run that asks and returns the answer."""
+    human = {"provider": "mwl:provider.call/callboard/human/v1", "with": question}
+    steps = {"ask": call(human), "done": returned()}
+    return {"definition": {"source": json.dumps(flow(steps))}}
+
+
+def build_payment() -> dict[str, Any]:
+    """The start of a run that calls a tool after a person's approval, and returns its output."""
+    source = {"type": "scripted", "tools": [{"name": "pay", "input_schema": PAYMENT}]}
+    given = {"source": source, "tool": "pay", "arguments": {"cents": 900}, "approve": "always"}
+    steps = {"pay": call({"provider": "mwl:provider.call/callboard/tool/v1", "with": given}), "done": returned()}
+    return {"definition": {"source": json.dumps(flow(steps))}, "script": {"tools": {"pay": [{"output": "paid"}]}}}

@@ -1,4 +1,4 @@
-"""A worker, and the application over HTTP at an address of its own, with a client that speaks to it."""
+"""A worker, and the application over HTTP at a free address, with a client."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -32,8 +32,13 @@ from callboard.surfaces.http.readings import Readings
 PATIENCE_S = 30.0
 
 
+def code_of(response: httpx2.Response) -> tuple[int, str]:
+    """The status of a refused request, and the code of its error."""
+    return response.status_code, response.json()["error"]["code"]
+
+
 def application(connection: Connection, tasks: TaskGroup, token: str | None = None) -> ASGIApp:
-    """The application, over a connection that stands."""
+    """The application over an open connection."""
     listings = Listings(connection.log, tasks, prices=connection.config.price_table())
     service = Operations(connection.log, Definitions(), listings, verdict_wait_s=PATIENCE_S)
     operations = all_operations(
@@ -62,3 +67,10 @@ async def served(
             async with httpx2.AsyncClient(base_url=url, timeout=2 * PATIENCE_S, trust_env=False) as client:
                 yield client, connection
             tasks.cancel_scope.cancel()
+
+
+async def perform(client: httpx2.AsyncClient, run: str, start: dict[str, Any]) -> dict[str, Any]:
+    """Start a run; return its result when it has ended."""
+    started = await client.post("/runs", json={**start, "run_id": run})
+    assert started.status_code == 202, started.text
+    return (await client.get(f"/runs/{run}/result", params={"wait_s": PATIENCE_S})).json()

@@ -25,11 +25,11 @@ from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.cli import exits
 from callboard.surfaces.http.proofs import Sent, prove
 from tests.support.cli_stage import Place
+from tests.support.flows import build_question
 from tests.support.mail_server import mail_server
 from tests.support.notice_receiver import Receiver, receiver
 from tests.support.patience import until
 from tests.support.workflows import document
-from tests.surfaces.http.test_readings import asking
 
 PATIENCE_S = 60.0
 SECRET = "a secret of the test"
@@ -122,7 +122,7 @@ async def test_a_question_says_which_runs_are_meant(tmp_path: Path, inbox: Recei
         assert {(one.notice.rule, one.notice.run) for one in told} == {("acme", "theirs"), ("others", "plain")}
         # A preview has the runs in cold storage, too.
         waits = configured(tmp_path, {"waits": {"on": "waiting", "longer_than": "0s", "slack": "http://x"}}).notify
-        await started(connection, asking(question="Ship it?", type="confirm"), "asks", ends=False)
+        await started(connection, build_question(question="Ship it?", type="confirm"), "asks", ends=False)
         since = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
         while not (hot := await preview_notices(connection.log, waits, since)):  # noqa: ASYNC110
             await anyio.sleep(0.01)
@@ -141,7 +141,7 @@ async def test_what_waits_too_long_is_told_of_once_and_what_is_answered_is_not(t
         "slow": {"on": "waiting", "longer_than": "1500ms", "webhook": f"{inbox.url}/slow"},
         "at-once": {"on": "waiting", "longer_than": "0s", "webhook": f"{inbox.url}/at-once"},
     }
-    question = asking(question="Ship it?", type="confirm")
+    question = build_question(question="Ship it?", type="confirm")
     async with deployment(tmp_path, rules, park_linger_s=0) as connection:
         for run in ("answered", "open"):
             await started(connection, question, run, ends=False)
@@ -179,7 +179,9 @@ async def test_of_an_encrypted_run_nothing_is_told_that_it_said(tmp_path: Path, 
     }
     async with deployment(tmp_path, rules) as connection:
         await started(connection, {**FAILS, "input": {"who": "Grace"}, "encryption_key": "ada"}, "bad")
-        await started(connection, {**asking(question="Is Ada well?"), "encryption_key": "ada"}, "asks", ends=False)
+        await started(
+            connection, {**build_question(question="Is Ada well?"), "encryption_key": "ada"}, "asks", ends=False
+        )
         await until(lambda: len(inbox.posted) == 2)
     assert inbox.at("/words") == []
     told = {one.said["run"]: one.said for one in inbox.posted}

@@ -17,7 +17,7 @@ from callboard.surfaces.cli import inbox
 from callboard.surfaces.cli.inbox import list_inbox
 from callboard.surfaces.cli.settings import Settings
 from tests.support.event_logs import Log
-from tests.support.page_stage import put
+from tests.support.page_server import append_events
 
 ASK, SIGNAL, GATE = "bake#1.1!ask", "bake#1.1!signal", "bake#1.1!gate.after"
 
@@ -64,7 +64,7 @@ async def test_only_runs_that_may_wait_otherwise_are_read(
     logs += [asking("asks-and-waits", 8, signalled=True), paused("rests", 9), begun("ended", 10).ended()]
     async with open_connection(config, "test") as connection:
         for log in logs:
-            await put(connection.log, log.run, log.events)
+            await append_events(connection.log, log.run, log.events)
     await list_inbox(config, Settings(), None, 200, None)
     listed, said = capsys.readouterr()
     assert sorted(read) == ["asks-and-waits", "rests"]
@@ -91,7 +91,7 @@ async def test_questions_are_those_of_a_worker_or_of_the_log_if_it_is_slow(
     config = load({"data_dir": tmp_path / "data", "tenant": "acme", "sync": "100ms"}, env={}, cwd=tmp_path)
     async with open_connection(config, "test") as connection:
         log = asking("asks", 0)
-        await put(connection.log, log.run, log.events)
+        await append_events(connection.log, log.run, log.events)
 
         async def reply(message: Msg) -> None:
             asked.append(message.subject)

@@ -16,6 +16,7 @@ from callboard.runtime.settings.config import load
 from callboard.service.files.event_files import NoEventFile, read_runs, store
 from callboard.service.operations.archives import archive_runs
 from tests.support.cli_stage import Place
+from tests.support.http_application import code_of
 from tests.support.places import TESTS
 
 GOLDEN = TESTS / "golden"
@@ -47,7 +48,7 @@ def test_a_file_is_looked_at_and_told_nothing(tmp_path: Path, kind: str) -> None
             assert [one["event"] for one in found] == events
             assert client.get(f"{run}/replay/0").json()["ended"]
             refused = client.post("/runs", json={})
-            assert (refused.status_code, refused.json()["error"]["code"]) == (403, "http.scope")
+            assert code_of(refused) == (403, "http.scope")
         process.terminate()
         process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0

@@ -1,11 +1,12 @@
-"""Who may: keys and tokens let somebody in, in their scopes, as often as they may; and the log says who it was."""
+"""Access over HTTP: keys, tokens of a provider, their scopes and rates, and the recorded names of callers."""
 
 import base64
 import datetime as dt
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from callboard.surfaces.http.login import COOKIE
 from callboard.surfaces.http.metrics import Metrics
 from callboard.surfaces.http.routes import ROUTES
 from tests.support.flows import flow, returned
+from tests.support.http_application import code_of
 from tests.support.identity import ISSUER, Provider
 from tests.surfaces.http.test_http import LONG, ONE
 
@@ -50,7 +52,7 @@ PATIENCE_S = 30.0
 # -- rates ------------------------------------------------------------------------------------------------------------
 
 
-def test_whoever_asks_too_often_waits_for_the_next_token() -> None:
+def test_a_caller_above_its_rate_waits_for_the_next_token() -> None:
     rates = Rates(per_s=2.0, burst=3)
     assert [rates.wait_s("a", 10.0) for _ in range(4)] == [0.0, 0.0, 0.0, 0.5]
     assert rates.wait_s("b", 10.0) == 0.0
@@ -64,7 +66,7 @@ def test_whoever_asks_too_often_waits_for_the_next_token() -> None:
 SETTINGS = OidcSettings(issuer=ISSUER, audience="callboard", tenants_claim="tenants")
 
 
-async def test_a_token_of_the_provider_says_who_and_what_for() -> None:
+async def test_a_token_of_the_provider_names_the_subject_and_its_scopes() -> None:
     provider = Provider()
     tokens = Tokens(SETTINGS, "acme", transport=provider.transport())
     found = await tokens.subject(provider.token(scope="callboard:read openid callboard:answer callboard:nix"))
@@ -88,13 +90,13 @@ async def test_a_token_of_the_provider_says_who_and_what_for() -> None:
         {"tenants": None},
     ],
 )
-async def test_a_token_for_something_else_is_refused(claims: Mapping[str, Any]) -> None:
+async def test_a_token_with_wrong_claims_is_refused(claims: Mapping[str, Any]) -> None:
     provider = Provider()
     with pytest.raises(TokenRefused):
         await Tokens(SETTINGS, "acme", transport=provider.transport()).subject(provider.token(**claims))
 
 
-async def test_a_token_that_somebody_else_made_is_refused() -> None:
+async def test_a_forged_token_is_refused() -> None:
     provider, other = Provider(), Provider()
     tokens = Tokens(SETTINGS, "acme", transport=provider.transport())
     claims = {"iss": ISSUER, "aud": "callboard", "sub": "eve", "exp": int(time.time()) + 60, "tenants": "acme"}
@@ -111,7 +113,7 @@ async def test_a_token_that_somebody_else_made_is_refused() -> None:
             await tokens.subject(token)
 
 
-async def test_keys_are_fetched_anew_for_one_that_is_new_and_not_too_often() -> None:
+async def test_keys_of_the_provider_are_fetched_again_for_a_new_one_with_a_bound() -> None:
     provider, now = Provider(), [0.0]
     tokens = Tokens(SETTINGS, "acme", transport=provider.transport(), now=lambda: now[0])
     await tokens.subject(provider.token())
@@ -124,7 +126,7 @@ async def test_keys_are_fetched_anew_for_one_that_is_new_and_not_too_often() -> 
     del provider.keys["k-1"]
     provider.away = True
     now[0] = 2_000.0
-    # Keys that cannot be fetched anew hold on.
+    # Known keys are kept while the provider does not answer.
     assert (await tokens.subject(provider.token("k-2"))).name == "user:ada"
     with pytest.raises(ProviderSilent):
         await Tokens(SETTINGS, "acme", transport=provider.transport()).subject(provider.token("k-2"))
@@ -133,7 +135,7 @@ async def test_keys_are_fetched_anew_for_one_that_is_new_and_not_too_often() -> 
 @pytest.mark.parametrize(
     "given", ["{", "[]", '{"issuer": "https://x"}', '{"issuer": "http://id.example.com", "audience": "a"}']
 )
-def test_what_is_no_provider_is_told(given: str, tmp_path: Path) -> None:
+def test_a_malformed_provider_setting_is_refused(given: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid) as caught:
         load(env={"CALLBOARD_OIDC": given}, cwd=tmp_path)
     assert {one.code for one in caught.value.problems} == {"config.value"}
@@ -150,8 +152,8 @@ async def connection(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
         yield found
 
 
-class Door:
-    """The application behind some access; asks as whoever brings a token."""
+class Caller:
+    """Sends requests with a token to the application with some access rules."""
 
     def __init__(self, connection: Connection, access: Access, tasks: Any) -> None:
         operations = Operations(connection.log, Definitions(), Listings(connection.log, tasks)).operations()
@@ -169,11 +171,18 @@ class Door:
         return answer.status_code, answer.json().get("error", {}).get("code", "")
 
 
+@asynccontextmanager
+async def open_caller(connection: Connection, access: Access) -> AsyncGenerator[Caller]:
+    async with anyio.create_task_group() as tasks:
+        yield Caller(connection, access, tasks)
+        tasks.cancel_scope.cancel()
+
+
 def now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
 
-async def test_a_key_lets_in_for_its_scopes_until_it_is_removed(connection: Connection) -> None:
+async def test_a_key_permits_its_scopes_until_it_is_removed(connection: Connection) -> None:
     keys = Keys(connection.log, "acme")
     reader, kept = await keys.add("reader", ["read"], now())
     assert reader.split("_", 2)[2] not in repr(kept)
@@ -181,31 +190,29 @@ async def test_a_key_lets_in_for_its_scopes_until_it_is_removed(connection: Conn
     past, _ = await keys.add("past", list(SCOPES), now(), now() - dt.timedelta(seconds=1))
     with pytest.raises(KeyExists):
         await keys.add("reader", ["operate"], now())
-    async with anyio.create_task_group() as tasks:
-        door = Door(connection, Access(open=True, keys=keys), tasks)
-        assert await door.code(reader, "GET", "/runs") == (200, "")
-        assert await door.code(reader, "POST", "/runs", json=ONE) == (403, "http.scope")
-        assert await door.code(starter, "GET", "/live") == (403, "http.scope")
-        assert await door.code(starter, "POST", "/runs", json=ONE) == (202, "")
-        assert await door.code(starter, "POST", "/schedules/x/pause") == (403, "http.scope")
-        # As soon as there is a key nobody comes in without one, nor with another.
+    async with open_caller(connection, Access(open=True, keys=keys)) as caller:
+        assert await caller.code(reader, "GET", "/runs") == (200, "")
+        assert await caller.code(reader, "POST", "/runs", json=ONE) == (403, "http.scope")
+        assert await caller.code(starter, "GET", "/live") == (403, "http.scope")
+        assert await caller.code(starter, "POST", "/runs", json=ONE) == (202, "")
+        assert await caller.code(starter, "POST", "/schedules/x/pause") == (403, "http.scope")
+        # Once a key exists, every request needs a valid one.
         for token in (None, past, reader[:-1], reader[:-1] + "_", "cbk_000000000000_" + "x" * 43, "t0ken"):
-            assert await door.code(token, "GET", "/runs") == (401, "http.unauthorized")
+            assert await caller.code(token, "GET", "/runs") == (401, "http.unauthorized")
         basic = {"authorization": "Basic eDp5"}
-        assert await door.code(None, "GET", "/runs", headers=basic) == (401, "http.unauthorized")
-        # Whoever brings a key may come by another name, as through a proxy.
-        assert await door.code(reader, "GET", "/runs", headers={"host": "callboard.example.org"}) == (200, "")
-        assert await door.code("nix", "GET", "/runs", headers={"host": "evil.org"}) == (401, "http.unauthorized")
+        assert await caller.code(None, "GET", "/runs", headers=basic) == (401, "http.unauthorized")
+        # With a key, the host name is not checked, because of proxies.
+        assert await caller.code(reader, "GET", "/runs", headers={"host": "callboard.example.org"}) == (200, "")
+        assert await caller.code("nix", "GET", "/runs", headers={"host": "evil.org"}) == (401, "http.unauthorized")
         await keys.remove("reader")
-        assert await door.code(reader, "GET", "/runs") == (401, "http.unauthorized")
+        assert await caller.code(reader, "GET", "/runs") == (401, "http.unauthorized")
         with pytest.raises(KeyUnknown):
             await keys.remove("reader")
-        # A key of one tenant is none of another.
+        # A key belongs to one tenant.
         assert await Keys(connection.log, "other").find_key(starter, now()) is None
-        tasks.cancel_scope.cancel()
 
 
-async def test_who_may_no_more_is_let_go_of_where_they_follow(
+async def test_a_follower_is_disconnected_when_its_access_ends(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "KNOWN_S", 0.01)
@@ -217,59 +224,55 @@ async def test_who_may_no_more_is_let_go_of_where_they_follow(
     begun, all_begun = list[Any](), anyio.Event()
     found: list[httpx2.Response] = []
 
-    class Noted(live.Live):
+    class CountedLive(live.Live):
         async def __call__(self, *args: Any) -> None:
             begun.append(self)
             if len(begun) == 2:
                 all_begun.set()
             await super().__call__(*args)
 
-    monkeypatch.setattr(app_module, "Live", Noted)
+    monkeypatch.setattr(app_module, "Live", CountedLive)
 
-    async def follow(door: Door, token: str) -> None:
-        found.append(await door.ask(token, "GET", "/live"))
+    async def follow(caller: Caller, token: str) -> None:
+        found.append(await caller.ask(token, "GET", "/live"))
 
-    async with anyio.create_task_group() as tasks:
-        door = Door(connection, Access(keys=keys, tokens=tokens), tasks)
+    async with open_caller(connection, Access(keys=keys, tokens=tokens)) as caller:
         with anyio.fail_after(PATIENCE_S):
             async with anyio.create_task_group() as following:
                 for token in (follower, ending):
-                    following.start_soon(follow, door, token)
+                    following.start_soon(follow, caller, token)
                 await all_begun.wait()
                 await keys.remove("follower")
         assert [one.status_code for one in found] == [200] * 2
         assert all(re.fullmatch(r": live\n\n(id: \d+\n\n)?", one.text) for one in found)
-        assert await door.code(follower, "GET", "/live") == (401, "http.unauthorized")
-        tasks.cancel_scope.cancel()
+        assert await caller.code(follower, "GET", "/live") == (401, "http.unauthorized")
 
 
-async def test_the_log_says_who_gave_a_command(connection: Connection) -> None:
+async def test_the_log_records_who_gave_a_command(connection: Connection) -> None:
     keys = Keys(connection.log, "acme")
     key, _ = await keys.add("ci", list(SCOPES), now())
-    async with anyio.create_task_group() as tasks:
-        door = Door(connection, Access("0perator", open=True, keys=keys), tasks)
-        # A key speaks for itself; the operator may speak for others.
-        told: list[tuple[str, dict[str, str], str]] = [
+    async with open_caller(connection, Access("0perator", open=True, keys=keys)) as caller:
+        # A key cannot name another caller; the operator can.
+        commands: list[tuple[str, dict[str, str], str]] = [
             (key, {"by": "eve"}, "key:ci"),
             ("0perator", {}, "operator"),
             ("0perator", {"by": "ada"}, "ada"),
         ]
-        for n, (token, body, name) in enumerate(told):
-            run = f"told-{n}"
-            assert await door.code(token, "POST", "/runs", json={**LONG, **body, "run_id": run}) == (202, "")
+        for n, (token, body, name) in enumerate(commands):
+            run = f"commanded-{n}"
+            assert await caller.code(token, "POST", "/runs", json={**LONG, **body, "run_id": run}) == (202, "")
             path = f"/runs/{run}/cancel"
-            assert await door.code(token, "POST", path, json=body, params={"wait_s": "20"}) == (202, "")
+            assert await caller.code(token, "POST", path, json=body, params={"wait_s": "20"}) == (202, "")
             events = {event.type: payload_of(event) for event in await connection.client.events(run)}
             assert events["run.accepted"].start["by"] == name  # pyright: ignore[reportAttributeAccessIssue]
             assert events["cancel.requested"].by == name  # pyright: ignore[reportAttributeAccessIssue]
         source = json.dumps(flow({"r": returned(1)}))
-        assert (await door.ask(key, "POST", "/definitions", json={"name": "d", "source": source})).status_code == 200
-        assert (await door.ask(None, "GET", "/definitions/d")).status_code == 401
-        assert (await door.ask(key, "GET", "/definitions/d")).json()["by"] == "key:ci"
+        assert (await caller.ask(key, "POST", "/definitions", json={"name": "d", "source": source})).status_code == 200
+        assert (await caller.ask(None, "GET", "/definitions/d")).status_code == 401
+        assert (await caller.ask(key, "GET", "/definitions/d")).json()["by"] == "key:ci"
         start = {"definition": {"name": "d"}}
         daily = {"name": "daily", "when": {"cron": "0 9 * * *"}, "start": start}
-        assert (await door.ask(key, "POST", "/schedules", json=daily)).status_code == 200
-        tasks.cancel_scope.cancel()
+        assert (await caller.ask(key, "POST", "/schedules", json=daily)).status_code == 200
 
 
 REVIEW = {
@@ -286,91 +289,83 @@ REVIEW = {
 }
 
 
-async def test_only_a_role_that_the_door_has_authenticated_answers_a_review(connection: Connection) -> None:
+async def test_only_an_authenticated_role_answers_a_review(connection: Connection) -> None:
     keys = Keys(connection.log, "acme")
     plain, _ = await keys.add("clerk", ["answer"], now())
     chief, _ = await keys.add("chief", ["answer"], now(), roles=["cfo"])
     start = {"definition": {"source": json.dumps(REVIEW)}, "run_id": "pay-1"}
-    async with anyio.create_task_group() as tasks:
-        door = Door(connection, Access("0perator", keys=keys), tasks)
-        assert await door.code("0perator", "POST", "/runs", json=start) == (202, "")
+    async with open_caller(connection, Access("0perator", keys=keys)) as caller:
+        assert await caller.code("0perator", "POST", "/runs", json=start) == (202, "")
         with anyio.fail_after(PATIENCE_S):
             async with connection.client.follow("pay-1", event_type="human.asked") as asked:
                 await anext(asked)
         body = {"interaction": "h#1.1!ask", "user_response": "approve"}
         path, wait = "/runs/pay-1/answer", {"wait_s": "20"}
         for token, more in ((plain, {}), ("0perator", {"by": "key:chief"}), (chief, {"interaction": ""})):
-            found = await door.ask(token, "POST", path, json={**body, **more}, params=wait)
-            assert (found.status_code, found.json()["error"]["code"]) == (409, "answer.not_understood")
+            found = await caller.ask(token, "POST", path, json={**body, **more}, params=wait)
+            assert code_of(found) == (409, "answer.not_understood")
             assert "has the role cfo" in found.json()["error"]["message"]
         rejecting = Answer(**{**body, "user_response": "reject", "by": "key:chief"})
         copied = await Vouchers(connection.log, "acme").made("pay-1", rejecting, ["cfo"])
         for forged in ("x.y", copied, f"{copied[:-4]}AAAA"):
             verdict = await connection.client.tell("pay-1", "answer", Answer(**body, by="key:chief", voucher=forged))
             assert [problem.code for problem in verdict.problems] == ["tell.voucher"]
-        assert await door.code(chief, "POST", path, json=body, params=wait) == (202, "")
+        assert await caller.code(chief, "POST", path, json=body, params=wait) == (202, "")
         answered = [payload_of(one) for one in await connection.client.events("pay-1") if one.type == "human.answered"]
-        told = [(one.by, one.roles, one.proven) for one in answered]  # pyright: ignore[reportAttributeAccessIssue]
-        assert told == [
+        found = [(one.by, one.roles, one.proven) for one in answered]  # pyright: ignore[reportAttributeAccessIssue]
+        assert found == [
             ("key:clerk", [], True),
             ("key:chief", [], False),
             ("key:chief", [], False),
             ("key:chief", ["cfo"], True),
         ]
-        tasks.cancel_scope.cancel()
 
 
-async def test_the_engine_proves_roles_too(connection: Connection) -> None:
+async def test_the_engine_api_authenticates_roles(connection: Connection) -> None:
     keys = Keys(connection.log, "acme")
     plain, _ = await keys.add("aide", ["answer"], now())
     chief, _ = await keys.add("head", ["answer"], now(), roles=["cfo"])
-    async with anyio.create_task_group() as tasks:
-        door = Door(connection, Access("0perator", keys=keys), tasks)
+    async with open_caller(connection, Access("0perator", keys=keys)) as caller:
         start = {"definition": {"source": json.dumps(REVIEW)}, "run_id": "pay-2"}
-        assert await door.code("0perator", "POST", "/runs", json=start) == (202, "")
+        assert await caller.code("0perator", "POST", "/runs", json=start) == (202, "")
         with anyio.fail_after(PATIENCE_S):
             async with connection.client.follow("pay-2", event_type="human.asked") as asked:
                 await anext(asked)
         resume = {"node_id": "h", "user_response": {"approved": True}}
         for token, status in ((plain, 409), (chief, 200)):
-            found = await door.ask(token, "POST", "http://localhost/v2/executions/pay-2/resume", json=resume)
+            found = await caller.ask(token, "POST", "http://localhost/v2/executions/pay-2/resume", json=resume)
             assert found.status_code == status, found.text
-        tasks.cancel_scope.cancel()
 
 
-async def test_who_asks_too_often_is_told_when_to_come_back(connection: Connection) -> None:
+async def test_a_request_above_the_rate_is_refused_with_a_wait(connection: Connection) -> None:
     keys = Keys(connection.log, "acme")
     key, _ = await keys.add("often", ["read"], now())
-    async with anyio.create_task_group() as tasks:
-        door = Door(connection, Access("0perator", keys=keys, rates=Rates(0.1, 2)), tasks)
-        answers = [await door.ask(key, "GET", "/runs") for _ in range(3)]
+    async with open_caller(connection, Access("0perator", keys=keys, rates=Rates(0.1, 2))) as caller:
+        answers = [await caller.ask(key, "GET", "/runs") for _ in range(3)]
         assert [answer.status_code for answer in answers] == [200, 200, 429]
         assert answers[-1].json()["error"]["code"] == "http.rate"
         assert answers[-1].headers["retry-after"] == "10"
-        assert await door.code("0perator", "GET", "/runs") == (200, "")
-        tasks.cancel_scope.cancel()
+        assert await caller.code("0perator", "GET", "/runs") == (200, "")
 
 
-async def test_a_token_of_the_provider_lets_in(connection: Connection) -> None:
+async def test_a_token_of_the_provider_permits_its_scopes(connection: Connection) -> None:
     provider = Provider()
     tokens = Tokens(SETTINGS, "acme", transport=provider.transport())
-    async with anyio.create_task_group() as tasks:
-        door = Door(connection, Access(open=True, tokens=tokens), tasks)
-        assert await door.code(provider.token(scope="callboard:read"), "GET", "/runs") == (200, "")
-        assert await door.code(provider.token(), "GET", "/runs") == (403, "http.scope")
-        assert await door.code(provider.token(exp=1), "GET", "/runs") == (401, "http.unauthorized")
-        assert await door.code(None, "GET", "/runs") == (401, "http.unauthorized")
-        tasks.cancel_scope.cancel()
+    async with open_caller(connection, Access(open=True, tokens=tokens)) as caller:
+        assert await caller.code(provider.token(scope="callboard:read"), "GET", "/runs") == (200, "")
+        assert await caller.code(provider.token(), "GET", "/runs") == (403, "http.scope")
+        assert await caller.code(provider.token(exp=1), "GET", "/runs") == (401, "http.unauthorized")
+        assert await caller.code(None, "GET", "/runs") == (401, "http.unauthorized")
     provider.away = True
     async with anyio.create_task_group() as tasks:
         silent = Tokens(SETTINGS, "acme", transport=provider.transport())
-        door = Door(connection, Access(open=True, tokens=silent), tasks)
-        assert await door.code(provider.token(), "GET", "/runs") == (503, "http.provider")
+        caller = Caller(connection, Access(open=True, tokens=silent), tasks)
+        assert await caller.code(provider.token(), "GET", "/runs") == (503, "http.provider")
         tasks.cancel_scope.cancel()
 
 
-async def test_nothing_lets_anybody_in_that_is_forged_late_or_another_tenants(connection: Connection) -> None:
-    """Whatever is asked, and however it is brought: as a bearer token, or as the cookie of a page."""
+async def test_forged_expired_and_foreign_tokens_are_refused_on_every_route(connection: Connection) -> None:
+    """As bearer tokens and as cookies of a page."""
     past = now() - dt.timedelta(seconds=1)
     keys, others = Keys(connection.log, "acme"), Keys(connection.log, "other")
     good, _ = await keys.add("good", list(SCOPES), now())
@@ -412,7 +407,7 @@ async def test_nothing_lets_anybody_in_that_is_forged_late_or_another_tenants(co
         tasks.cancel_scope.cancel()
 
 
-async def test_nobody_needs_a_key_on_the_loopback_until_there_is_one(
+async def test_the_loopback_needs_no_key_until_one_exists(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keys_module, "ANY_FRESH_S", 0.0)
@@ -427,7 +422,7 @@ async def test_nobody_needs_a_key_on_the_loopback_until_there_is_one(
     assert await Access("0perator").subject(bearer) == OPERATOR
 
 
-async def test_every_key_is_found_at_once_whatever_was_removed(connection: Connection) -> None:
+async def test_every_key_is_listed_after_others_were_removed(connection: Connection) -> None:
     keys = Keys(connection.log, "many")
     assert await Keys(connection.log, "many").all() == []
     for number in range(20):
@@ -447,7 +442,7 @@ async def test_every_key_is_found_at_once_whatever_was_removed(connection: Conne
     assert await Keys(connection.log, "many").any() is False
 
 
-def test_every_route_takes_a_scope() -> None:
+def test_every_route_has_a_scope() -> None:
     found = {f"{route.method} {route.path}": route.scope for route in ROUTES}
     assert {path for path, scope in found.items() if path.startswith("GET ") and scope != "read"} == {"GET /access"}
     assert found["GET /access"] == "operate"

@@ -1,4 +1,4 @@
-"""Answer links: one question, answered once by whoever has its address, in a form that needs no scripts."""
+"""Answer links: each answers one question once, with a form that needs no scripts."""
 
 import datetime as dt
 import json
@@ -18,8 +18,8 @@ from callboard.bus.events import HumanAnswered, HumanAsked, HumanClosed, payload
 from callboard.features.access.links import BadLink, Links
 from callboard.runtime.client.connection import Connection
 from callboard.surfaces.http.answer_form import FORM, Unreadable, answer_of, fields_of, form_html
+from tests.support.flows import build_payment, build_question
 from tests.support.http_application import PATIENCE_S, served
-from tests.surfaces.http.test_readings import asking, paying
 
 Deployment = tuple[httpx2.AsyncClient, Connection]
 
@@ -29,8 +29,8 @@ EVIL = '"><script>alert(1)</script>'
 # -- forms ------------------------------------------------------------------------------------------------------------
 
 
-class Reading(HTMLParser):
-    """Reads a form as a browser would: the tags that it has, and what it would send as it stands."""
+class ParsedForm(HTMLParser):
+    """The tags of a form, and the values that a browser would send."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ FILLED = {
 }
 
 
-def test_a_form_asks_for_what_a_schema_says() -> None:
+def test_a_form_has_the_fields_of_its_schema() -> None:
     fields = fields_of(ORDER)
     assert answer_of(fields, FILLED) == {
         "name": "Ada",
@@ -95,9 +95,9 @@ def test_a_form_asks_for_what_a_schema_says() -> None:
     }
     assert answer_of(fields, {"0": ["Ada"], "1": [" "]}) == {"name": "Ada", "colours": []}
     shown = form_html(fields, FILLED)
-    # What was filled in stands there again, as it was.
+    # The form is filled in with the given values.
     again: dict[str, list[str]] = {}
-    for name, value in Reading(shown).sent:
+    for name, value in ParsedForm(shown).sent:
         again.setdefault(name, []).append(value)
     assert answer_of(fields, again) == answer_of(fields, FILLED)
     assert 'type="email"' in shown
@@ -125,7 +125,7 @@ def test_a_field_for_json_has_the_default_of_its_schema() -> None:
         ({"$ref": "#/x"}, "1", 1),
     ],
 )
-def test_a_schema_that_is_no_object_is_one_field(schema: Any, filled: str, expected: Any) -> None:
+def test_a_schema_other_than_an_object_is_one_field(schema: Any, filled: str, expected: Any) -> None:
     assert answer_of(fields_of(schema), {"0": [filled]}) == expected
 
 
@@ -142,12 +142,12 @@ def test_a_schema_that_is_no_object_is_one_field(schema: Any, filled: str, expec
         ({"type": "array"}, "[" * 5_000),
     ],
 )
-def test_what_a_field_cannot_have_is_told(schema: Any, filled: str) -> None:
+def test_a_value_that_a_field_does_not_allow_is_refused(schema: Any, filled: str) -> None:
     with pytest.raises(Unreadable):
         answer_of(fields_of(schema), {"0": [filled]})
 
 
-def test_nothing_of_a_schema_or_of_what_was_filled_in_becomes_html() -> None:
+def test_texts_of_schemas_and_answers_are_escaped() -> None:
     member = {"title": EVIL, "description": EVIL}
     schemas = [
         {**member, "type": "string"},
@@ -159,7 +159,7 @@ def test_nothing_of_a_schema_or_of_what_was_filled_in_becomes_html() -> None:
     ]
     fields = fields_of({"type": "object", "properties": {f"{EVIL}{i}": one for i, one in enumerate(schemas)}})
     shown = form_html(fields, {str(i): [EVIL] for i in range(len(fields))})
-    assert set(Reading(shown).tags) == {"label", "small", "input", "textarea", "fieldset", "legend"}
+    assert set(ParsedForm(shown).tags) == {"label", "small", "input", "textarea", "fieldset", "legend"}
     assert "<script" not in shown
 
 
@@ -179,13 +179,13 @@ def now() -> dt.datetime:
 KEY = "ask#1.1!ask"
 
 
-async def asked(deployment: Deployment, run: str, **question: Any) -> tuple[str, str]:
-    """Have a run ask; return the key of its question and the address of a link."""
-    return await asked_by(deployment, run, asking(**question))
+async def start_question(deployment: Deployment, run: str, **question: Any) -> tuple[str, str]:
+    """Start a run with a question; return the key of the question and the address of a link."""
+    return await start_and_link(deployment, run, build_question(**question))
 
 
-async def asked_by(deployment: Deployment, run: str, start: dict[str, Any]) -> tuple[str, str]:
-    """Start a run that asks; return as `asked`."""
+async def start_and_link(deployment: Deployment, run: str, start: dict[str, Any]) -> tuple[str, str]:
+    """Start a run that asks; return the key of the question and the address of a link."""
     client, connection = deployment
     client.headers["authorization"] = "Bearer 0perator"
     started = await client.post("/runs", json={**start, "run_id": run})
@@ -193,17 +193,17 @@ async def asked_by(deployment: Deployment, run: str, start: dict[str, Any]) -> t
     with anyio.fail_after(PATIENCE_S):
         async with connection.client.follow(run, event_type=HumanAsked.type) as feed:
             async for recorded in feed:
-                return recorded.event.key, await address(deployment, run, recorded.event.key, "ada")
+                return recorded.event.key, await link_url(deployment, run, recorded.event.key, "ada")
     raise AssertionError("the feed has ended")
 
 
-async def address(deployment: Deployment, run: str, key: str, by: str) -> str:
+async def link_url(deployment: Deployment, run: str, key: str, by: str) -> str:
     client, connection = deployment
     link = await Links(connection.log, "acme").made(run, key, by, now())
     return str(client.base_url.copy_with(path=f"/answer/{link}"))
 
 
-async def answers(deployment: Deployment, run: str) -> tuple[list[HumanAnswered], HumanClosed | None]:
+async def read_answers(deployment: Deployment, run: str) -> tuple[list[HumanAnswered], HumanClosed | None]:
     events = [payload_of(event) for event in await deployment[1].client.events(run)]
     closed = [one for one in events if isinstance(one, HumanClosed)]
     return [one for one in events if isinstance(one, HumanAnswered)], closed[0] if closed else None
@@ -213,11 +213,10 @@ def text_of(page: httpx2.Response) -> str:
     return unescape(re.sub(r"<[^>]*>", " ", page.text))
 
 
-async def test_a_link_answers_once_with_a_form(deployment: Deployment) -> None:
-    _, url = await asked(deployment, "one", question=f"Ship it, {EVIL}?", type="confirm", data={"n": EVIL})
+async def test_a_link_answers_its_question_once_with_a_form(deployment: Deployment) -> None:
+    _, url = await start_question(deployment, "one", question=f"Ship it, {EVIL}?", type="confirm", data={"n": EVIL})
     async with httpx2.AsyncClient(trust_env=False) as browser:
         for method in ("GET", "HEAD", "GET"):
-            # Looking answers nothing.
             shown = await browser.request(method, url)
             assert shown.status_code == 200
         assert "<script" not in shown.text
@@ -234,7 +233,7 @@ async def test_a_link_answers_once_with_a_form(deployment: Deployment) -> None:
         for again in (await browser.post(url, data={"0": "1"}), await browser.get(url)):
             assert again.status_code == 410
             assert "answered by ada" in text_of(again)
-    given, closed = await answers(deployment, "one")
+    given, closed = await read_answers(deployment, "one")
     assert [(one.user_response, one.by) for one in given] == [("yes", "ada")]
     assert closed is not None
     assert closed.outcome == "answered"
@@ -242,9 +241,9 @@ async def test_a_link_answers_once_with_a_form(deployment: Deployment) -> None:
 
 async def test_a_link_approves_a_call_with_other_arguments(deployment: Deployment) -> None:
     client, _ = deployment
-    key, url = await asked_by(deployment, "pay", paying())
+    key, url = await start_and_link(deployment, "pay", build_payment())
     async with httpx2.AsyncClient(trust_env=False) as browser:
-        shown = dict(Reading((await browser.get(url)).text).sent)
+        shown = dict(ParsedForm((await browser.get(url)).text).sent)
         assert json.loads(shown["1"]) == {"cents": 900}
         wrong = await browser.post(url, data={"0": "0", "1": '{"cents": "all"}'})
         assert (wrong.status_code, "arguments.cents: 'all' is not of type" in text_of(wrong)) == (422, True)
@@ -253,18 +252,18 @@ async def test_a_link_approves_a_call_with_other_arguments(deployment: Deploymen
     assert late.status_code in (400, 409)  # The run may have ended.
     ended = await client.get("/runs/pay/result", params={"wait_s": 20})
     assert ended.json()["output"] == "paid"
-    [given], _closed = await answers(deployment, "pay")
+    [given], _closed = await read_answers(deployment, "pay")
     assert (given.user_response, given.by) == ({"decision": "approve", "arguments": {"cents": 9}}, "ada")
 
 
-async def test_of_answers_that_race_one_wins_and_the_others_are_told_whose(deployment: Deployment) -> None:
-    key, _ = await asked(deployment, "race", question="Who?", options=["a", "b"])
+async def test_one_of_several_racing_answers_wins_and_the_others_name_it(deployment: Deployment) -> None:
+    key, _ = await start_question(deployment, "race", question="Who?", options=["a", "b"])
     people = [f"p{i}" for i in range(6)]
     found: dict[str, httpx2.Response] = {}
     async with httpx2.AsyncClient(trust_env=False, timeout=30) as browser:
 
         async def answer(name: str) -> None:
-            found[name] = await browser.post(await address(deployment, "race", key, name), data={"0": "1"})
+            found[name] = await browser.post(await link_url(deployment, "race", key, name), data={"0": "1"})
 
         async with anyio.create_task_group() as tasks:
             for name in people:
@@ -272,23 +271,23 @@ async def test_of_answers_that_race_one_wins_and_the_others_are_told_whose(deplo
     winners = [name for name, page in found.items() if page.status_code == 200]
     assert len(winners) == 1
     assert all(f"answered by {winners[0]}" in text_of(page) for name, page in found.items() if name != winners[0])
-    given, closed = await answers(deployment, "race")
+    given, closed = await read_answers(deployment, "race")
     assert closed is not None
     assert [one.by for one in given if one.k == closed.k] == winners
 
 
 async def test_a_question_that_is_withdrawn_takes_no_answer(deployment: Deployment) -> None:
     client, _ = deployment
-    _, url = await asked(deployment, "gone", question="Still?")
+    _, url = await start_question(deployment, "gone", question="Still?")
     await client.post("/runs/gone/cancel", json={}, params={"wait_s": 20})
     await client.get("/runs/gone/result", params={"wait_s": 20})
     async with httpx2.AsyncClient(trust_env=False) as browser:
         page = await browser.post(url, data={"0": "yes"})
     assert (page.status_code, "withdrawn" in text_of(page)) == (410, True)
-    assert (await answers(deployment, "gone"))[0] == []
+    assert (await read_answers(deployment, "gone"))[0] == []
 
 
-async def test_what_is_no_link_opens_nothing(deployment: Deployment) -> None:
+async def test_an_invalid_or_expired_link_is_refused(deployment: Deployment) -> None:
     client, connection = deployment
     links = Links(connection.log, "acme")
     good = await links.made("one", KEY, "ada", now())
@@ -309,7 +308,7 @@ async def test_what_is_no_link_opens_nothing(deployment: Deployment) -> None:
             page = await browser.get(str(client.base_url.copy_with(path=f"/answer/{link}")))
             assert page.status_code == 404, link
         for run, key in (("nix", KEY), ("one", "x#1.1!ask")):
-            page = await browser.get(await address(deployment, run, key, "ada"))
+            page = await browser.get(await link_url(deployment, run, key, "ada"))
             assert page.status_code == 410
     past = await links.made("one", KEY, "ada", now(), now() + dt.timedelta(seconds=5))
     with pytest.raises(BadLink) as caught:
@@ -320,16 +319,16 @@ async def test_what_is_no_link_opens_nothing(deployment: Deployment) -> None:
 
 
 async def test_an_answer_that_is_too_large_is_refused(deployment: Deployment) -> None:
-    _, url = await asked(deployment, "large", question="What?")
+    _, url = await start_question(deployment, "large", question="What?")
     async with httpx2.AsyncClient(trust_env=False) as browser:
         assert (await browser.post(url, data={"0": "x" * 300_000})).status_code == 413
         assert (await browser.post(url, data={"0": "a <b> c"})).status_code == 200
-    given, _ = await answers(deployment, "large")
+    given, _ = await read_answers(deployment, "large")
     assert [one.user_response for one in given] == ["a <b> c"]
 
 
-async def test_what_is_no_whole_form_answers_nothing(deployment: Deployment) -> None:
-    _, url = await asked(deployment, "part", question="What?")
+async def test_an_incomplete_form_answers_nothing(deployment: Deployment) -> None:
+    _, url = await start_question(deployment, "part", question="What?")
     async with httpx2.AsyncClient(trust_env=False) as browser:
         for body, kind, status in (
             (b'{"0": "yes"}', "application/json", 415),
@@ -339,23 +338,22 @@ async def test_what_is_no_whole_form_answers_nothing(deployment: Deployment) -> 
         ):
             page = await browser.post(url, content=body, headers={"content-type": kind})
             assert page.status_code == status, body
-        # Somebody who goes away in the middle of the answer:.
-        address = httpx2.URL(url)
-        async with await anyio.connect_tcp(address.host, address.port or 80) as gone:
-            head = f"POST {address.path} HTTP/1.1\r\nhost: x\r\ncontent-type: {FORM}\r\ncontent-length: 99\r\n\r\n"
+        # A caller that disconnects before the end of the body.
+        target = httpx2.URL(url)
+        async with await anyio.connect_tcp(target.host, target.port or 80) as gone:
+            head = f"POST {target.path} HTTP/1.1\r\nhost: x\r\ncontent-type: {FORM}\r\ncontent-length: 99\r\n\r\n"
             await gone.send(head.encode() + b"0=ye")
             await gone.send_eof()
             with anyio.fail_after(PATIENCE_S), suppress(anyio.EndOfStream):
                 while await gone.receive():
                     pass
-        assert (await answers(deployment, "part"))[0] == []
+        assert (await read_answers(deployment, "part"))[0] == []
         assert (await browser.post(url, data={"0": "yes"})).status_code == 200
-    given, _ = await answers(deployment, "part")
+    given, _ = await read_answers(deployment, "part")
     assert [one.user_response for one in given] == ["yes"]
 
 
-async def test_the_key_of_links_is_none_of_a_request(deployment: Deployment, tmp_path: Path) -> None:
-    """Two that make the key at once have the same, and it is not what anybody is told."""
+async def test_links_created_concurrently_share_a_key(deployment: Deployment, tmp_path: Path) -> None:
     _, connection = deployment
     both = [Links(connection.log, "fresh") for _ in range(2)]
     texts: list[str] = []

@@ -1,4 +1,4 @@
-"""A crowd over HTTP: as many readers as there may be, slow ones and silent ones, and servers that die among them."""
+"""Many followers over HTTP: the maximum, slow and stuck ones, and servers that die meanwhile."""
 
 import json
 import os
@@ -21,28 +21,28 @@ from callboard.surfaces.http.address import listening, url_of
 from tests.e2e.test_child_processes import logged
 from tests.support.cli_stage import Place
 from tests.support.flows import flow, returned
-from tests.support.http_application import PATIENCE_S, served
+from tests.support.http_application import PATIENCE_S, code_of, served
 
 READER_BYTES_MAX = 128 * 1024
-"""What a reader may take here: its connection at both ends, and the tasks that serve it."""
+"""The memory of a follower: its connection at both ends, and the tasks that serve it."""
 
 STARTS = 40
 AT_ONCE = 64
-"""Fewer than the connections that wait to be accepted."""
+"""Fewer than the backlog of connections to accept."""
 FOLLOWERS = 2 * AT_ONCE
 LARGE_RUNS = 40
-"""With what each of them brings and returns, more than the system keeps for a reader."""
+"""Their inputs and outputs exceed the buffers of a connection."""
 
 
 TOKEN = "t0ken"
 
 
-def start(run: str, output: Any = 1) -> dict[str, Any]:
+def start_message(run: str, output: Any = 1) -> dict[str, Any]:
     return {"definition": {"source": json.dumps(flow({"r": returned(output)}))}, "run_id": run}
 
 
-def follow(client: httpx2.AsyncClient, query: str, window: int | None = None) -> socket.socket:
-    """Follow over a connection of one's own, whose receiver is to keep only so many bytes."""
+def open_reader(client: httpx2.AsyncClient, query: str, window: int | None = None) -> socket.socket:
+    """Follow over a new connection; ``window`` bounds its receive buffer."""
     found = socket.socket()
     if window is not None:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
@@ -55,12 +55,11 @@ def follow(client: httpx2.AsyncClient, query: str, window: int | None = None) ->
 async def receive(reader: socket.socket, size: int) -> bytes:
     await anyio.wait_readable(reader)
     found = reader.recv(size)
-    assert found, "the server has let go"
+    assert found, "the server has disconnected"
     return found
 
 
-async def heard(reader: socket.socket, text: bytes) -> None:
-    """Read until a text has come."""
+async def wait_for_text(reader: socket.socket, text: bytes) -> None:
     found = b""
     with anyio.fail_after(PATIENCE_S):
         while text not in found:
@@ -71,7 +70,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
-async def test_as_many_follow_as_may_and_the_next_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_follower_above_the_maximum_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LIVE_MAX", FOLLOWERS)
     readers: list[socket.socket] = []
     async with served(tmp_path) as (client, _):
@@ -79,21 +78,21 @@ async def test_as_many_follow_as_may_and_the_next_is_told_so(tmp_path: Path, mon
         before = resident_bytes()
         with ExitStack() as stack:
             while len(readers) < FOLLOWERS:
-                some = [stack.enter_context(follow(client, "type=run.end")) for _ in range(AT_ONCE)]
+                some = [stack.enter_context(open_reader(client, "type=run.end")) for _ in range(AT_ONCE)]
                 for reader in some:
-                    await heard(reader, b": live\n\n")
+                    await wait_for_text(reader, b": live\n\n")
                 readers += some
             busy = await client.get("/live")
-            assert (busy.status_code, busy.json()["error"]["code"]) == (503, "api.busy")
+            assert code_of(busy) == (503, "api.busy")
             assert resident_bytes() - before < FOLLOWERS * READER_BYTES_MAX
-            assert (await client.post("/runs", json=start("one"))).status_code == 202
+            assert (await client.post("/runs", json=start_message("one"))).status_code == 202
             for reader in readers:
-                await heard(reader, b"event: run.end")
-        assert await again(client) == b": live\n\n"
+                await wait_for_text(reader, b"event: run.end")
+        assert await follow_when_free(client) == b": live\n\n"
 
 
-async def again(client: httpx2.AsyncClient) -> bytes:
-    """Follow as soon as there is room; return what comes first."""
+async def follow_when_free(client: httpx2.AsyncClient) -> bytes:
+    """Follow as soon as a place is free; return the first bytes."""
     with anyio.fail_after(PATIENCE_S):
         while True:
             async with client.stream("GET", "/live") as answer:
@@ -102,27 +101,27 @@ async def again(client: httpx2.AsyncClient) -> bytes:
             await anyio.sleep(0.01)
 
 
-async def test_a_slow_reader_misses_nothing_and_one_that_never_reads_is_let_go(
+async def test_a_slow_reader_misses_nothing_and_a_stuck_one_is_disconnected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A reader beside them that takes nothing hurts nobody for as long as it is there.
+    # The third reader never reads; the others must not be slowed down by it.
     monkeypatch.setattr(live, "WRITE_WAIT_S", PATIENCE_S * 2)
     monkeypatch.setattr(rings, "BYTES_MAX", 500_000)
     left = anyio.Event()
 
-    class Noted(live.Live):
+    class CountedLive(live.Live):
         async def __call__(self, *args: Any) -> None:
             await super().__call__(*args)
             left.set()
 
-    monkeypatch.setattr(module, "Live", Noted)
+    monkeypatch.setattr(module, "Live", CountedLive)
     found: dict[str, list[str]] = {}
     async with served(tmp_path) as (client, _):
         with ExitStack() as stack, anyio.fail_after(PATIENCE_S * 2):
-            stack.enter_context(follow(client, "after=0", 4_096))
+            stack.enter_context(open_reader(client, "after=0", 4_096))
 
             async def read(name: str, size: int, pause_s: float) -> None:
-                reader = stack.enter_context(follow(client, "after=0", 4_096))
+                reader = stack.enter_context(open_reader(client, "after=0", 4_096))
                 rest, seen = b"", list[str]()
                 while seen.count("run.end") < LARGE_RUNS:
                     *lines, rest = (rest + await receive(reader, size)).split(b"\n")
@@ -134,10 +133,12 @@ async def test_a_slow_reader_misses_nothing_and_one_that_never_reads_is_let_go(
                 tasks.start_soon(read, "fast", 1_000_000, 0)
                 tasks.start_soon(read, "slow", 16_384, 0.001)
                 for number in range(LARGE_RUNS):
-                    assert (await client.post("/runs", json=start(f"r{number}", "x" * 60_000))).status_code == 202
+                    assert (
+                        await client.post("/runs", json=start_message(f"r{number}", "x" * 60_000))
+                    ).status_code == 202
             assert not left.is_set()
             monkeypatch.setattr(live, "WRITE_WAIT_S", 0.1)
-            stack.enter_context(follow(client, "after=0", 4_096))
+            stack.enter_context(open_reader(client, "after=0", 4_096))
             await left.wait()
     assert found["slow"] == found["fast"]
     assert found["fast"][0] == "0"
@@ -148,8 +149,8 @@ async def test_a_slow_reader_misses_nothing_and_one_that_never_reads_is_let_go(
 # -- deaths -----------------------------------------------------------------------------------------------------------
 
 
-class Standing:
-    """`callboard up` with its HTTP at one address, whoever dies."""
+class KillableUp:
+    """`callboard up` whose HTTP address stays the same when processes die."""
 
     def __init__(self, place: Place, stack: ExitStack) -> None:
         self._place, self._stack = place, stack
@@ -164,7 +165,7 @@ class Standing:
         self._serving = int(logged(self._process, "child process was started")["pid"])
 
     def kill_http(self) -> None:
-        """Kill the process that serves HTTP; another one comes."""
+        """Kill the process that serves HTTP; `up` starts another one."""
         os.kill(self._serving, signal.SIGKILL)
 
     def kill_all(self) -> None:
@@ -174,29 +175,27 @@ class Standing:
         self._up()
 
 
-async def test_of_starts_and_readers_nothing_is_lost_when_a_server_dies(tmp_path: Path) -> None:
+async def test_starts_and_followed_events_survive_the_death_of_servers(tmp_path: Path) -> None:
     wanted = {f"r{number}" for number in range(STARTS)}
     with ExitStack() as stack:
-        standing = await to_thread.run_sync(Standing, Place(tmp_path), stack)
-        kills = {STARTS // 4: standing.kill_http, STARTS // 2: standing.kill_all}
+        up = await to_thread.run_sync(KillableUp, Place(tmp_path), stack)
+        kills = {STARTS // 4: up.kill_http, STARTS // 2: up.kill_all}
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        async with httpx2.AsyncClient(
-            base_url=standing.url, headers=headers, timeout=PATIENCE_S, trust_env=False
-        ) as client:
+        async with httpx2.AsyncClient(base_url=up.url, headers=headers, timeout=PATIENCE_S, trust_env=False) as client:
             ended: list[tuple[int, str]] = []
             few = anyio.CapacityLimiter(8)
             acknowledged: list[str] = []
 
             async def read() -> None:
-                async with aclosing(all_ends(client)) as ends:
+                async with aclosing(follow_ends(client)) as ends:
                     async for one in ends:
                         ended.append(one)
                         if len(ended) == STARTS:
                             return
 
-            async def say(run: str) -> None:
+            async def start_one(run: str) -> None:
                 async with few:
-                    await begun(client, run)
+                    await start_until_acknowledged(client, run)
                 acknowledged.append(run)
                 if (kill := kills.get(len(acknowledged))) is not None:
                     await to_thread.run_sync(kill)
@@ -204,26 +203,26 @@ async def test_of_starts_and_readers_nothing_is_lost_when_a_server_dies(tmp_path
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(read)
                 for run in wanted:
-                    tasks.start_soon(say, run)
+                    tasks.start_soon(start_one, run)
             assert {run for _, run in ended} == wanted
             assert [number for number, _ in ended] == sorted({number for number, _ in ended})
-            # Whoever starts one once more has it already.
-            assert (await begun(client, acknowledged[0]))["duplicate"]
+            # A repeated start is a duplicate.
+            assert (await start_until_acknowledged(client, acknowledged[0]))["duplicate"]
 
 
-async def begun(client: httpx2.AsyncClient, run: str) -> dict[str, Any]:
-    """Start a run, again and again under the same key, until that is acknowledged."""
+async def start_until_acknowledged(client: httpx2.AsyncClient, run: str) -> dict[str, Any]:
+    """Send a start under the same key until it is acknowledged."""
     while True:
         with suppress(httpx2.TransportError):
-            answer = await client.post("/runs", json=start(run), headers={"Idempotency-Key": run})
+            answer = await client.post("/runs", json=start_message(run), headers={"Idempotency-Key": run})
             if answer.status_code == 202:
                 return answer.json()
             assert answer.status_code == 503, answer.text
         await anyio.sleep(0.05)
 
 
-async def all_ends(client: httpx2.AsyncClient) -> AsyncGenerator[tuple[int, str]]:
-    """Follow the ends of runs, as browsers do: whoever is cut off comes back with what it has seen."""
+async def follow_ends(client: httpx2.AsyncClient) -> AsyncGenerator[tuple[int, str]]:
+    """Follow the ends of runs as browsers do: after a disconnection, from the last event."""
     last = 0
     while True:
         with suppress(httpx2.TransportError):
@@ -240,7 +239,7 @@ async def all_ends(client: httpx2.AsyncClient) -> AsyncGenerator[tuple[int, str]
         await anyio.sleep(0.05)
 
 
-async def test_whoever_still_waits_when_it_stops_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pending_request_is_refused_when_the_server_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "ANSWER_WAIT_S", 0.0)
     asked, answers = anyio.Event(), list[httpx2.Response]()
 
@@ -258,11 +257,11 @@ async def test_whoever_still_waits_when_it_stops_is_told_so(monkeypatch: pytest.
             async def ask() -> None:
                 answers.append(await client.get(url_of(bound)))
 
-            async with anyio.create_task_group() as standing:
-                standing.start_soon(http_server.serve_app, never, bound)
+            async with anyio.create_task_group() as serving:
+                serving.start_soon(http_server.serve_app, never, bound)
                 tasks.start_soon(ask)
                 await asked.wait()
-                standing.cancel_scope.cancel()
+                serving.cancel_scope.cancel()
     (answer,) = answers
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert answer.json()["error"]["code"] == "http.stopping"

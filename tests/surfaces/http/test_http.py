@@ -1,4 +1,4 @@
-"""The runtime over HTTP: real requests over a socket, with a worker behind them."""
+"""The runtime over HTTP: requests over a socket, with a worker."""
 
 import json
 import socket
@@ -21,7 +21,7 @@ from callboard.surfaces.http.openapi import document
 from callboard.surfaces.http.routes import ROUTES
 from tests.support.cli_stage import Place
 from tests.support.flows import flow, returned
-from tests.support.http_application import PATIENCE_S, served
+from tests.support.http_application import PATIENCE_S, code_of, perform, served
 from tests.support.workflows import document as workflow
 
 STARTS = 200
@@ -44,18 +44,14 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 def root(client: httpx2.AsyncClient, path: str) -> str:
-    """A path of the whole address, beyond the tenant."""
+    """The address of a path outside of the tenant's API."""
     return str(client.base_url.copy_with(path=path))
-
-
-def code_of(response: httpx2.Response) -> tuple[int, str]:
-    return response.status_code, response.json()["error"]["code"]
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_run_from_its_start_to_its_end(client: httpx2.AsyncClient) -> None:
+async def test_a_run_is_started_and_read_to_its_end(client: httpx2.AsyncClient) -> None:
     span = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=1"}
     started = await client.post("/runs", json=ONE, headers={"Idempotency-Key": "one", **span})
     assert (started.status_code, started.json()) == (202, {"status": "accepted", "run_id": "one"})
@@ -71,7 +67,7 @@ async def test_a_run_from_its_start_to_its_end(client: httpx2.AsyncClient) -> No
     assert page["events"][0]["event"]["payload"]["trace"].items() >= span.items()
     rows = (await client.get("/runs", params={"status": "completed"})).json()
     assert [row["run"] for row in rows["runs"]] == ["one"]
-    # What the worker stores meanwhile, such as that it has gone on, only counts the sequence up.
+    # The sequence grows when the worker stores other messages.
     asked = {"where": "status=completed and run=one and started<1h", "q": "one"}
     found = (await client.get("/runs", params=asked)).json()
     assert found == {**rows, "sequence": found["sequence"]}
@@ -82,7 +78,7 @@ async def test_a_run_from_its_start_to_its_end(client: httpx2.AsyncClient) -> No
     assert code_of(await client.get("/runs/one/state")) == (400, "state.none")
 
 
-async def test_a_run_is_told_and_says_what_it_makes_of_it(client: httpx2.AsyncClient) -> None:
+async def test_a_command_to_a_run_returns_its_verdict(client: httpx2.AsyncClient) -> None:
     run = (await client.post("/runs", json=LONG)).json()["run_id"]
     assert code_of(await client.get(f"/runs/{run}/result")) == (409, "run.not_ended")
     told = await client.post(
@@ -95,13 +91,13 @@ async def test_a_run_is_told_and_says_what_it_makes_of_it(client: httpx2.AsyncCl
     assert code_of(await client.post(f"/runs/{run}/cancel", json={"x": 1})) == (400, "tell.refused")
 
 
-async def test_a_start_that_is_refused_is_told_whole(client: httpx2.AsyncClient) -> None:
+async def test_a_refused_start_lists_all_problems(client: httpx2.AsyncClient) -> None:
     refused = await client.post("/runs", json={**ONE, "input": 1, "more": 1, "run_id": 7})
     assert code_of(refused) == (400, "start.refused")
     assert {one["where"] for one in refused.json()["error"]["problems"]} >= {"more", "run_id"}
 
 
-async def test_of_many_starts_at_once_none_is_lost(client: httpx2.AsyncClient) -> None:
+async def test_concurrent_starts_are_all_accepted(client: httpx2.AsyncClient) -> None:
     source = json.dumps(flow({"r": returned(1)}))
     verdicts: dict[str, int] = {}
 
@@ -149,8 +145,10 @@ async def test_schedules_are_added_changed_and_removed(client: httpx2.AsyncClien
 # -- live -------------------------------------------------------------------------------------------------------------
 
 
-async def heard(client: httpx2.AsyncClient, count: int, last: int | None = None, **query: Any) -> list[tuple[int, str]]:
-    """Follow until so many events have come; return their ids and types."""
+async def follow_events(
+    client: httpx2.AsyncClient, count: int, last: int | None = None, **query: Any
+) -> list[tuple[int, str]]:
+    """Follow until ``count`` events have come; return their ids and types."""
     headers = {"Last-Event-ID": str(last)} if last is not None else {}
     found: list[tuple[int, str]] = []
     number = 0
@@ -167,20 +165,19 @@ async def heard(client: httpx2.AsyncClient, count: int, last: int | None = None,
     return found
 
 
-async def test_events_are_told_as_they_come_and_from_where_one_was(client: httpx2.AsyncClient) -> None:
-    await client.post("/runs", json=ONE, headers={"Idempotency-Key": "one"})
-    await client.get("/runs/one/result", params={"wait_s": PATIENCE_S})
+async def test_events_are_streamed_and_resumed_after_a_sequence(client: httpx2.AsyncClient) -> None:
+    await perform(client, "one", ONE)
     whole = (await client.get("/runs/one/events")).json()["events"]
     expected = [(one["sequence"], one["event"]["type"]) for one in whole]
     with anyio.fail_after(PATIENCE_S):
-        assert await heard(client, len(expected), run="one", after=0) == expected
-        # Broken off anywhere, it goes on without a gap or a repetition.
+        assert await follow_events(client, len(expected), run="one", after=0) == expected
+        # It resumes after any event without a gap or a repetition.
         for place in range(len(expected) - 1):
             rest = expected[place + 1 :]
-            assert await heard(client, len(rest), last=expected[place][0], run="one") == rest
+            assert await follow_events(client, len(rest), last=expected[place][0], run="one") == rest
         ends = [one for one in expected if one[1] == "run.end"]
-        assert await heard(client, 1, after=0, type="run.end") == ends
-        # Where it begins is told first of all: whoever is cut off before anything has come knows where to go on.
+        assert await follow_events(client, 1, after=0, type="run.end") == ends
+        # The stream begins with its sequence, so a follower can resume even before the first event.
         async with client.stream("GET", "/live", params={"run": "one"}) as response:
             lines = response.aiter_lines()
             begun = [await anext(lines) for _ in range(4)]
@@ -188,31 +185,30 @@ async def test_events_are_told_as_they_come_and_from_where_one_was(client: httpx
         assert int(begun[2].removeprefix("id: ")) >= expected[-1][0]
 
 
-async def test_topics_are_told_together_each_event_once(client: httpx2.AsyncClient) -> None:
+async def test_several_topics_are_followed_without_duplicates(client: httpx2.AsyncClient) -> None:
     for run in ("one", "two"):
-        await client.post("/runs", json=SAID, headers={"Idempotency-Key": run})
-        await client.get(f"/runs/{run}/result", params={"wait_s": PATIENCE_S})
+        await perform(client, run, SAID)
     pages = [(await client.get(f"/runs/{run}/events")).json()["events"] for run in ("one", "two")]
     whole = [(one["sequence"], one["event"]["type"]) for page in pages for one in page]
     of_all = [one for one in whole if one[1].startswith("run.")]
     expected = sorted({*whole[: len(pages[0])], *of_all})
     with anyio.fail_after(PATIENCE_S):
-        assert await heard(client, len(expected), topics="runs,questions,run:one", after=0) == expected
-        assert await heard(client, len(whole), topics="run:one,run:two", after=0) == sorted(whole)
+        assert await follow_events(client, len(expected), topics="runs,questions,run:one", after=0) == expected
+        assert await follow_events(client, len(whole), topics="run:one,run:two", after=0) == sorted(whole)
         await client.post("/runs", json=SAID, headers={"Idempotency-Key": "two, too"})
         await client.get("/runs/two, too/result", params={"wait_s": PATIENCE_S})
         last, _ = max(whole)
-        assert [kind for _, kind in await heard(client, 1, topic=["run:two, too", "run:one"], after=last)] == [
+        assert [kind for _, kind in await follow_events(client, 1, topic=["run:two, too", "run:one"], after=last)] == [
             "run.accepted"
         ]
 
 
-async def test_what_models_say_stands_between_the_events(tmp_path: Path) -> None:
+async def test_tokens_of_models_are_streamed_between_events(tmp_path: Path) -> None:
     async with served(tmp_path) as (client, connection):
-        await _say_between(client, connection)
+        await check_tokens(client, connection)
 
 
-async def _say_between(client: httpx2.AsyncClient, connection: Connection) -> None:
+async def check_tokens(client: httpx2.AsyncClient, connection: Connection) -> None:
     said = connection.log.subjects.live(RunRef("acme", "one"), "w", "model.delta")
     async with client.stream("GET", "/live", params={"topics": "run:one"}) as response:
         lines = response.aiter_lines()
@@ -231,7 +227,7 @@ async def _say_between(client: httpx2.AsyncClient, connection: Connection) -> No
     assert "".join(piece["text"] for piece in pieces) == "Hello!"
 
 
-async def test_whoever_only_asks_what_there_is_follows_nothing(client: httpx2.AsyncClient) -> None:
+async def test_a_head_request_for_the_stream_follows_nothing(client: httpx2.AsyncClient) -> None:
     with anyio.fail_after(PATIENCE_S):
         response = await client.head("/live")
     assert (response.status_code, response.headers["content-type"].partition(";")[0]) == (200, live.MEDIA_TYPE)
@@ -247,7 +243,7 @@ async def test_whoever_only_asks_what_there_is_follows_nothing(client: httpx2.As
         *({"type": type} for type in ("run..end", "run end", ">.end", "run.>.x", "r*n", "run.end." * 40)),
     ],
 )
-async def test_what_cannot_be_followed_is_told(client: httpx2.AsyncClient, query: dict[str, str]) -> None:
+async def test_a_malformed_topic_is_refused(client: httpx2.AsyncClient, query: dict[str, str]) -> None:
     assert code_of(await client.get("/live", params=query)) == (400, "api.malformed")
 
 
@@ -282,13 +278,13 @@ async def test_what_cannot_be_followed_is_told(client: httpx2.AsyncClient, query
         ("GET", "/runs/nix", {}, (404, "run.unknown")),
     ],
 )
-async def test_what_is_refused_says_why(
+async def test_a_refused_request_has_its_error_code(
     client: httpx2.AsyncClient, method: str, path: str, more: dict[str, Any], expected: tuple[int, str]
 ) -> None:
     assert code_of(await client.request(method, path, **more)) == expected
 
 
-async def test_a_method_that_is_not_taken_is_told_which_are(client: httpx2.AsyncClient) -> None:
+async def test_a_wrong_method_is_refused_with_the_allowed_ones(client: httpx2.AsyncClient) -> None:
     for method, path, allow in (
         ("PUT", "/runs", "GET, HEAD, POST"),
         ("DELETE", "/runs/nix", "GET, HEAD"),
@@ -304,15 +300,13 @@ async def test_another_tenant_is_not_served(client: httpx2.AsyncClient) -> None:
         assert code_of(await client.get(root(client, path))) == (404, "http.tenant")
 
 
-async def test_a_body_without_end_is_not_read_to_its_end(
-    client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_body_above_the_maximum_is_refused(client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "START_BYTES_MAX", 1_000)
     assert code_of(await client.post("/runs", json={"input": "x" * 2_000})) == (413, "http.too_large")
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_whoever_goes_or_sends_no_end_leaves_their_place(
+async def test_a_caller_that_leaves_or_stalls_frees_its_place(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "REQUESTS_MAX", PLACES)
@@ -326,7 +320,7 @@ async def test_whoever_goes_or_sends_no_end_leaves_their_place(
             address = client.base_url.host, client.base_url.port or 0
             refused = await client.get("/runs")
             while refused.status_code == 200:
-                # One that finds no place because we ask is refused itself: meanwhile we ask what takes none.
+                # A request of this test may take the last place, so wait with one that needs no place.
                 one = stack.enter_context(socket.create_connection(address))
                 one.sendall(f"{method} /api/acme{path} HTTP/1.1\r\nhost: 127.0.0.1\r\n{more}\r\n".encode())
                 await client.get(root(client, "/healthz"))
@@ -338,7 +332,7 @@ async def test_whoever_goes_or_sends_no_end_leaves_their_place(
                 pass
 
 
-async def test_a_token_is_brought_by_every_request_but_that_for_health(tmp_path: Path) -> None:
+async def test_every_request_but_health_needs_the_token(tmp_path: Path) -> None:
     async with served(tmp_path, TOKEN) as (client, _):
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}):
             assert code_of(await client.get("/runs", headers=headers)) == (401, "http.unauthorized")
@@ -348,7 +342,7 @@ async def test_a_token_is_brought_by_every_request_but_that_for_health(tmp_path:
         assert (await client.get(root(client, "/healthz"))).json() == {"status": "ok"}
 
 
-async def test_a_token_is_brought_by_a_page_once(tmp_path: Path) -> None:
+async def test_a_page_exchanges_the_token_for_a_cookie(tmp_path: Path) -> None:
     async with served(tmp_path, TOKEN) as (client, _):
         own = {"Origin": root(client, "/").rstrip("/")}
         page = {**own, "Callboard-Page": "1"}
@@ -383,7 +377,7 @@ def test_only_the_loopback_is_served_without_a_token() -> None:
     check_address("0.0.0.0", 8723, TOKEN, "http")
 
 
-def test_an_answer_does_not_wait_for_the_receipt_of_its_first_part() -> None:
+def test_accepted_connections_have_no_delay() -> None:
     with listening("127.0.0.1", 0, "http") as bound, socket.create_connection(bound.getsockname()):
         bound.setblocking(True)
         accepted, _ = bound.accept()
@@ -394,7 +388,7 @@ def test_an_answer_does_not_wait_for_the_receipt_of_its_first_part() -> None:
 # -- the document -----------------------------------------------------------------------------------------------------
 
 
-def test_the_document_has_every_route_with_what_it_takes() -> None:
+def test_the_document_has_every_route() -> None:
     paths = document()["paths"]
     assert len(paths) > 10
     operations = [(method, path) for path, methods in paths.items() for method in methods]
@@ -404,11 +398,10 @@ def test_the_document_has_every_route_with_what_it_takes() -> None:
     Draft202012Validator.check_schema({"$defs": document()["components"]["schemas"]})
 
 
-async def test_answers_are_as_the_document_says(client: httpx2.AsyncClient) -> None:
+async def test_answers_conform_to_the_document(client: httpx2.AsyncClient) -> None:
     whole = (await client.get(root(client, "/openapi.json"))).json()
     assert whole == json.loads(json.dumps(document()))
-    await client.post("/runs", json=ONE, headers={"Idempotency-Key": "one"})
-    await client.get("/runs/one/result", params={"wait_s": PATIENCE_S})
+    await perform(client, "one", ONE)
     await client.post("/definitions", json={"name": "desk", "source": ONE["definition"]["source"]})
     paths = [
         path
@@ -427,7 +420,7 @@ async def test_answers_are_as_the_document_says(client: httpx2.AsyncClient) -> N
 # -- at the command line ----------------------------------------------------------------------------------------------
 
 
-def test_it_stands_beside_up_until_it_is_told_to_stop(tmp_path: Path) -> None:
+def test_http_serves_beside_up_until_it_is_terminated(tmp_path: Path) -> None:
     place = Place(tmp_path)
     with place.up(), place.process("http", "--json", "--listen", "127.0.0.1:0") as process:
         assert process.stdout is not None
@@ -439,7 +432,7 @@ def test_it_stands_beside_up_until_it_is_told_to_stop(tmp_path: Path) -> None:
         assert process.returncode == 0
 
 
-def test_told_to_stop_it_lets_its_readers_go(tmp_path: Path) -> None:
+def test_a_terminated_server_ends_its_streams(tmp_path: Path) -> None:
     place = Place(tmp_path)
     with place.up(), place.process("http", "--json", "--listen", "127.0.0.1:0") as process:
         assert process.stdout is not None
@@ -454,6 +447,6 @@ def test_told_to_stop_it_lets_its_readers_go(tmp_path: Path) -> None:
         assert (process.returncode, said) == (0, "")
 
 
-def test_without_a_server_it_says_so(tmp_path: Path) -> None:
+def test_http_without_a_server_is_refused(tmp_path: Path) -> None:
     done = Place(tmp_path).here("http", "--listen", "127.0.0.1:0")
     assert (done.exit_code, "server.none" in done.output) == (4, True)

@@ -1,4 +1,4 @@
-"""The OpenAPI document taken at its word: requests made of it, with what it allows and with what it does not."""
+"""Requests that are generated from the OpenAPI document, with allowed and with forbidden values."""
 
 import json
 import subprocess
@@ -11,12 +11,12 @@ import pytest
 
 from callboard.surfaces.http import live
 from tests.maintenance import validators
-from tests.support.http_application import PATIENCE_S, served
+from tests.support.http_application import perform, served
 from tests.support.places import TESTS
 from tests.surfaces.http.test_http import ONE, root
 
 REQUESTS = 2
-"""Requests made of each operation."""
+"""Requests for each operation."""
 
 WITHOUT_END = ("GET /api/acme/live", "GET /v2/executions/{id}/logs/stream")
 
@@ -27,26 +27,25 @@ KNOWN: dict[str, Any] = {
     "n": {"enum": [0, 1, 3, 10**6, -1, 2**70]},
     "wait_s": {"type": "number", "maximum": 0.01},
 }
-"""Parameters that lead somewhere, and for which nobody waits."""
+"""Values of parameters that exist, and short waits."""
 
 
 @pytest.fixture
 async def client(tmp_path: Any) -> AsyncIterator[httpx2.AsyncClient]:
     async with served(tmp_path) as (found, _):
         for run in ("one", "two"):
-            await found.post("/runs", json=ONE, headers={"Idempotency-Key": run})
-            await found.get(f"/runs/{run}/result", params={"wait_s": PATIENCE_S})
+            await perform(found, run, ONE)
         await found.post("/definitions", json={"name": "desk", "source": ONE["definition"]["source"]})
         yield found
 
 
 @pytest.fixture(params=["/openapi.json", "/v2/openapi.json"])
-async def whole(client: httpx2.AsyncClient, request: pytest.FixtureRequest) -> dict[str, Any]:
-    return leading((await client.get(root(client, request.param))).json())
+async def api_document(client: httpx2.AsyncClient, request: pytest.FixtureRequest) -> dict[str, Any]:
+    return narrow_parameters((await client.get(root(client, request.param))).json())
 
 
-def leading(found: dict[str, Any]) -> dict[str, Any]:
-    """A document for a tenant that there is, with its parameters narrowed."""
+def narrow_parameters(found: dict[str, Any]) -> dict[str, Any]:
+    """Name the tenant in a document, and narrow its parameters."""
     found["paths"] = {path.replace("{tenant}", "acme"): methods for path, methods in found["paths"].items()}
     for methods in found["paths"].values():
         for operation in methods.values():
@@ -56,16 +55,18 @@ def leading(found: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("allowed", [True, False], ids=["allowed", "not allowed"])
-async def test_no_request_breaks_it(client: httpx2.AsyncClient, whole: dict[str, Any], allowed: bool) -> None:
+async def test_generated_requests_have_documented_answers(
+    client: httpx2.AsyncClient, api_document: dict[str, Any], allowed: bool
+) -> None:
     validators.needed()
     operations = [
         (f"{method.upper()} {path}", operation)
-        for path, methods in whole["paths"].items()
+        for path, methods in api_document["paths"].items()
         for method, operation in methods.items()
     ]
-    # Of those that take nothing there is nothing that they do not allow.
+    # An operation without parameters forbids nothing.
     expected = [label for label, one in operations if allowed or one["parameters"] or "requestBody" in one]
-    asked = {"url": root(client, ""), "document": whole, "operations": expected, "allowed": allowed}
+    asked = {"url": root(client, ""), "document": api_document, "operations": expected, "allowed": allowed}
     asked |= {"requests": REQUESTS, "endless": WITHOUT_END, "media_type": live.MEDIA_TYPE}
     program = [str(validators.PYTHON / "python"), str(TESTS / "support" / "openapi_requests.py")]
     done = await anyio.run_process(program, input=json.dumps(asked).encode(), stderr=subprocess.STDOUT, check=False)

@@ -70,13 +70,13 @@ async def test_a_request_waits_for_a_run_while_the_log_answers(tmp_path: Path, m
     monkeypatch.setattr(http_server, "LOG_POLL_S", 0.01)
     asked = anyio.Event()
 
-    class Counted(readiness.Readiness):
+    class CountedReadiness(readiness.Readiness):
         async def find_problem(self) -> str | None:
             found = await super().find_problem()
             asked.set()
             return found
 
-    monkeypatch.setattr("tests.support.http_application.Readiness", Counted)
+    monkeypatch.setattr("tests.support.http_application.Readiness", CountedReadiness)
     async with served(tmp_path) as (client, _), anyio.create_task_group() as tasks:
         assert (await client.post("/runs", json=WAITING)).status_code == 202
 

@@ -1,4 +1,4 @@
-"""Rings: one consumer for all who follow the same, nothing missing and nothing twice wherever a reader stands."""
+"""Rings: readers of the same filters share a consumer, and each receives every event once."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -25,13 +25,13 @@ PATIENCE_S = 30.0
 
 @pytest.fixture(scope="module")
 async def log(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[JetStreamLog]:
-    home = tmp_path_factory.mktemp("house")
+    home = tmp_path_factory.mktemp("rings")
     async with open_connection(load({"data_dir": home, "sync": "100ms"}, env={}, cwd=home), "test") as connection:
         yield connection.log
 
 
 class Writer:
-    """Writes events of one run, one after the other."""
+    """Writes events of one run."""
 
     def __init__(self, log: JetStreamLog, run: str) -> None:
         self._log = log
@@ -48,8 +48,10 @@ class Writer:
             self.sequences.append(await append(self._log, self.ref, [entry], after))
 
 
-async def read(rings: Rings, filters: Sequence[str], after: int | None, count: int, pause: Any = None) -> list[int]:
-    """Follow until so many have come."""
+async def read_sequences(
+    rings: Rings, filters: Sequence[str], after: int | None, count: int, pause: Any = None
+) -> list[int]:
+    """Follow until ``count`` events have come; return their sequences."""
     found: list[int] = []
     async with aclosing(rings.follow(filters, after)) as told:
         begun = await anext(told)
@@ -66,36 +68,38 @@ async def read(rings: Rings, filters: Sequence[str], after: int | None, count: i
     return found
 
 
-async def consumers(log: JetStreamLog, filters: Sequence[str]) -> int:
-    """How many consumers read by these filters."""
+async def count_consumers(log: JetStreamLog, filters: Sequence[str]) -> int:
+    """The number of consumers with these filters."""
     found = (await api(log.requests, f"CONSUMER.LIST.{log.stream}", {}))["consumers"] or []
     return sum(one["config"].get("filter_subjects", [one["config"].get("filter_subject")]) == filters for one in found)
 
 
-async def test_all_who_follow_the_same_share_a_consumer(log: JetStreamLog) -> None:
+async def test_readers_of_the_same_filters_share_a_consumer(log: JetStreamLog) -> None:
     rings, writer = Rings(log), Writer(log, "shared")
     found: list[list[int]] = []
 
     async def follow() -> None:
-        found.append(await read(rings, writer.filters, None, 5))
+        found.append(await read_sequences(rings, writer.filters, None, 5))
 
     async with rings.open():
         with anyio.fail_after(PATIENCE_S):
             async with anyio.create_task_group() as tasks:
                 for _ in range(7):
                     tasks.start_soon(follow)
-                while not await consumers(log, writer.filters):  # noqa: ASYNC110 - the server tells nobody
+                while not await count_consumers(log, writer.filters):  # noqa: ASYNC110 - the server sends no notice
                     await anyio.sleep(0.01)
                 await writer.write(4)
-                assert await consumers(log, writer.filters) == 1
+                assert await count_consumers(log, writer.filters) == 1
                 await writer.write(1)
             assert found == [writer.sequences] * 7
-            while await consumers(log, writer.filters):  # noqa: ASYNC110 - likewise
+            while await count_consumers(log, writer.filters):  # noqa: ASYNC110 - likewise
                 await anyio.sleep(0.01)
 
 
 @pytest.mark.parametrize("turning", [True, False])
-async def test_a_reader_begins_anywhere(log: JetStreamLog, monkeypatch: pytest.MonkeyPatch, turning: bool) -> None:
+async def test_a_reader_begins_at_any_sequence(
+    log: JetStreamLog, monkeypatch: pytest.MonkeyPatch, turning: bool
+) -> None:
     monkeypatch.setattr(module, "EVENTS_MAX", 4)
     rings, writer = Rings(log), Writer(log, f"anywhere-{turning}")
     await writer.write(9)
@@ -105,7 +109,7 @@ async def test_a_reader_begins_anywhere(log: JetStreamLog, monkeypatch: pytest.M
             after = 0 if place < 0 else writer.sequences[place]
             expected = writer.sequences[place + 1 :]
             if expected:
-                assert await read(rings, writer.filters, after, len(expected)) == expected
+                assert await read_sequences(rings, writer.filters, after, len(expected)) == expected
 
     with anyio.fail_after(PATIENCE_S):
         if not turning:
@@ -119,7 +123,7 @@ async def test_a_reader_begins_anywhere(log: JetStreamLog, monkeypatch: pytest.M
             await look()
 
 
-async def test_a_reader_that_falls_behind_the_ring_misses_nothing(
+async def test_a_reader_that_is_slower_than_the_ring_misses_nothing(
     log: JetStreamLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BYTES_MAX", 2_000)
@@ -132,12 +136,10 @@ async def test_a_reader_that_falls_behind_the_ring_misses_nothing(
 
     async with rings.open():
         with anyio.fail_after(PATIENCE_S):
-            assert await read(rings, writer.filters, 0, 41, slow) == writer.sequences
+            assert await read_sequences(rings, writer.filters, 0, 41, slow) == writer.sequences
 
 
-async def test_a_ring_that_has_broken_is_followed_by_another(
-    log: JetStreamLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_broken_ring_is_replaced(log: JetStreamLog, monkeypatch: pytest.MonkeyPatch) -> None:
     rings, writer = Rings(log), Writer(log, "broken")
     await writer.write(1)
     told, breaks, feeds = module._read_frames, anyio.Event(), list[Any]()  # pyright: ignore[reportPrivateUsage]
@@ -152,17 +154,17 @@ async def test_a_ring_that_has_broken_is_followed_by_another(
 
     monkeypatch.setattr(module, "_read_frames", breaking)
     with anyio.fail_after(PATIENCE_S):
-        # One who reads the log, and has not come to where the ring ended, keeps nobody from following.
+        # A reader that still reads the log does not keep others from following.
         async with rings.open(), aclosing(rings.follow(writer.filters, 0)) as behind:
             assert [(await anext(behind)).sequence for _ in range(2)] == [0, *writer.sequences]
             breaks.set()
             with suppress(NoAnswer):
-                await read(rings, writer.filters, None, 1)
-            assert await read(rings, writer.filters, 0, 1) == writer.sequences
+                await read_sequences(rings, writer.filters, None, 1)
+            assert await read_sequences(rings, writer.filters, 0, 1) == writer.sequences
 
 
 @pytest.mark.parametrize("turning", [True, False])
-async def test_what_is_no_event_is_passed_over(log: JetStreamLog, turning: bool) -> None:
+async def test_a_malformed_event_is_skipped(log: JetStreamLog, turning: bool) -> None:
     rings, writer = Rings(log), Writer(log, f"strange-{turning}")
     await writer.write(2)
     subject = log.subjects.event(writer.ref, "cake", "node.progress")
@@ -173,7 +175,7 @@ async def test_what_is_no_event_is_passed_over(log: JetStreamLog, turning: bool)
     with anyio.fail_after(PATIENCE_S):
         if turning:
             async with rings.open():
-                assert await read(rings, writer.filters, 0, 4) == written
-                assert await read(rings, writer.filters, written[1], 2) == written[2:]
+                assert await read_sequences(rings, writer.filters, 0, 4) == written
+                assert await read_sequences(rings, writer.filters, written[1], 2) == written[2:]
         else:
-            assert await read(rings, writer.filters, 0, 4) == written
+            assert await read_sequences(rings, writer.filters, 0, 4) == written

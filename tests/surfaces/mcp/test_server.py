@@ -31,6 +31,7 @@ from tests.support.cli_stage import INPUT, ONE_NODE, SCRIPT, TRIAGE, Place
 from tests.support.flows import call, flow, returned
 from tests.support.forks import callboard
 from tests.support.graphs import graph, node
+from tests.support.http_application import code_of
 from tests.support.identity import ISSUER, Provider
 from tests.support.mcp_stage import QUICK, SLOW, answer, client_of, refusal, serving
 
@@ -410,7 +411,7 @@ async def test_with_a_token_only_those_who_bring_it_get_in(tmp_path: Path) -> No
         async with httpx2.AsyncClient() as http:
             for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "s3cret"}):
                 reply = await http.post(url, json={}, headers=headers)
-                assert (reply.status_code, reply.json()["error"]["code"]) == (401, "http.unauthorized")
+                assert code_of(reply) == (401, "http.unauthorized")
                 assert f'resource_metadata="{metadata}"' in reply.headers["WWW-Authenticate"]
             found = (await http.get(metadata)).json()
             assert (found["resource"], found["authorization_servers"]) == (url, [ISSUER])

@@ -1,4 +1,4 @@
-"""Many of the same: a fan-out as one row with its table, executions of a node, child runs; in a real browser."""
+"""Fan-outs as one row with a table, executions of a node, and child runs, in a real browser."""
 
 import re
 from typing import Any
@@ -9,28 +9,28 @@ from callboard.bus.effects import Failure
 from callboard.bus.events import EffectCall, EffectResult, Parent, RunEnd, TimerFired, TimerSet
 from tests.support.browser import go
 from tests.support.event_logs import Log
-from tests.support.page_stage import FAILED, Stage, asked, fan_out, put
+from tests.support.page_server import FAILED, PageServer, evaluate, fan_out, numbers_of
 
 ITEMS = 60
 FAN_MIN = 20
 ELEMENTS_MAX = 600
 
 
-async def shown(stage: Stage, log: Log, query: str = "", **size: Any) -> Page:
-    await put(stage.connection.log, log.run, log.events)
-    page = await stage.browser.page(stage.url(f"runs/{log.run}{query}"), **size)
+async def open_run(server: PageServer, log: Log, query: str = "", **size: Any) -> Page:
+    await server.append_log(log)
+    page = await server.open_page(f"runs/{log.run}{query}", **size)
     await expect(page.locator(".where")).to_contain_text(f"of {len(log.events)}")
     return page
 
 
-def at(log: Log, path: str) -> int:
+def enter_number(log: Log, path: str) -> int:
     """The event that began the execution of a path."""
     return next(event.n for event in log.events if event.type == "node.enter" and event.path == path)
 
 
-async def test_a_fan_out_is_one_row_and_opens_into_a_table(stage: Stage) -> None:
+async def test_a_fan_out_is_one_row_and_opens_into_a_table(server: PageServer) -> None:
     log = fan_out("fan-1", ITEMS)
-    page = await shown(stage, log)
+    page = await open_run(server, log)
     lines = page.locator(".span-row.list-row")
     await expect(lines).to_have_count(4)
     await expect(lines.nth(2)).to_contain_text(f"{ITEMS} × Score, {len(FAILED)} failed")
@@ -52,9 +52,9 @@ async def test_a_fan_out_is_one_row_and_opens_into_a_table(stage: Stage) -> None
     await table.get_by_role("button", name="Index").click()
     await expect(first.locator(".c0")).to_have_text("7")
 
-    # The selected execution has its own rows below that of all, and the inspector follows.
+    # The selected execution has rows below the row of the fan-out, and the inspector shows it.
     await second.click()
-    await expect(page).to_have_url(re.compile(rf"[?&]at={at(log, 'score[41]')}(&|$)"))
+    await expect(page).to_have_url(re.compile(rf"[?&]at={enter_number(log, 'score[41]')}(&|$)"))
     await expect(page.locator(".inspector-head")).to_contain_text("score[41]#1")
     await expect(lines).to_have_count(6)
     await expect(lines.nth(3)).to_contain_text("41")
@@ -67,7 +67,7 @@ async def test_a_fan_out_is_one_row_and_opens_into_a_table(stage: Stage) -> None
     await expect(lines).to_have_count(4)
 
 
-async def test_tries_of_an_item_are_one_item(stage: Stage) -> None:
+async def test_tries_of_an_item_are_one_item(server: PageServer) -> None:
     log = Log("tried").started(language="python")
     for item in range(ITEMS):
         path = f"task[{item}]/score"
@@ -82,7 +82,7 @@ async def test_tries_of_an_item_are_one_item(stage: Stage) -> None:
             request = {"step": "score", "arguments": {"model": "the same for all of them", "n": item}}
             log.add(EffectCall("step", "score", request), path, 1, 1, slot)
             log.add(EffectResult(None if error else item, error), path, 1, 1, slot)
-    page = await shown(stage, log.ended(output=ITEMS))
+    page = await open_run(server, log.ended(output=ITEMS))
     lines = page.locator(".span-row.list-row")
     await expect(lines).to_have_count(2)
     await expect(lines.nth(1)).to_contain_text(f"{ITEMS} × score, {len(FAILED)} failed")
@@ -97,17 +97,17 @@ async def test_tries_of_an_item_are_one_item(stage: Stage) -> None:
     await expect(first.locator(".c2")).to_contain_text("2 tries")
     await expect(first.locator(".c3")).to_have_text("500 ms")
     await expect(first.locator(".c5")).to_have_text(f"ValueError: no body in {item}")
-    # A try that is selected elsewhere has its own row, and its item is marked.
+    # A try that is selected by its address has a row, and its item is marked.
     last = max(event.n for event in log.events if event.path == f"task[{item}]/score")
-    await go(page, stage.url(f"runs/tried?at={last}"))
+    await go(page, server.url(f"runs/tried?at={last}"))
     await expect(lines.nth(2)).to_contain_text(f"{item}, try 2")
     await expect(table.locator(".list-row[aria-selected=true] .c0")).to_have_text(str(item))
 
 
-async def test_what_is_selected_by_an_address_or_a_search_is_found_in_its_table(stage: Stage) -> None:
+async def test_an_execution_selected_by_address_or_search_is_selected_in_its_table(server: PageServer) -> None:
     log = fan_out("fan-2", ITEMS)
-    inside = at(log, "score[33]") + 1
-    page = await shown(stage, log, f"?at={inside}")
+    inside = enter_number(log, "score[33]") + 1
+    page = await open_run(server, log, f"?at={inside}")
     table, lines = page.locator(".waterfall .executions"), page.locator(".span-row.list-row")
     chosen = table.locator(".list-row[aria-selected=true]")
     await expect(chosen.locator(".c0")).to_have_text("33")
@@ -118,19 +118,19 @@ async def test_what_is_selected_by_an_address_or_a_search_is_found_in_its_table(
     await expect(page.locator(".waterfall .list").first).to_be_visible()
 
 
-async def test_a_fan_out_is_as_it_was_at_an_event_and_few_siblings_are_rows(stage: Stage) -> None:
+async def test_a_fan_out_is_shown_as_of_an_event_and_few_siblings_are_rows(server: PageServer) -> None:
     log = fan_out("fan-3", ITEMS)
-    page = await shown(stage, log, f"?n={at(log, f'score[{FAN_MIN - 2}]')}")
+    page = await open_run(server, log, f"?n={enter_number(log, f'score[{FAN_MIN - 2}]')}")
     lines = page.locator(".span-row.list-row")
     await expect(page.locator(".waterfall .list").first).to_have_attribute(
         "aria-rowcount", str(2 + 2 * (FAN_MIN - 1) - 1)
     )
-    await go(page, stage.url(f"runs/fan-3?n={at(log, 'score[30]') + 1}"))
+    await go(page, server.url(f"runs/fan-3?n={enter_number(log, 'score[30]') + 1}"))
     await expect(lines.nth(2)).to_contain_text("31 × Score, 1 failed, 1 running")
 
 
-async def test_keys_open_and_close_the_table(stage: Stage) -> None:
-    page = await shown(stage, fan_out("fan-4", ITEMS, left=3))
+async def test_keys_open_and_close_the_table(server: PageServer) -> None:
+    page = await open_run(server, fan_out("fan-4", ITEMS, left=3))
     lists, table = page.locator(".waterfall .list"), page.locator(".waterfall .executions")
     await expect(lists.first.locator(".list-row").nth(2)).to_contain_text(f"{ITEMS} × Score, 2 failed, 3 running")
     await lists.first.locator(".list-row").nth(1).click()
@@ -142,13 +142,13 @@ async def test_keys_open_and_close_the_table(stage: Stage) -> None:
     await expect(table).to_be_visible()
     await table.locator(".list").press("End")
     await expect(page.locator(".inspector-head")).to_contain_text(f"score[{ITEMS - 1}]#1")
-    assert await asked(page, "() => document.querySelectorAll('body *').length") <= ELEMENTS_MAX
+    assert await evaluate(page, "() => document.querySelectorAll('body *').length") <= ELEMENTS_MAX
 
 
-async def test_the_inspector_leads_from_one_execution_of_a_node_to_the_others(stage: Stage) -> None:
-    recorded = await stage.start("loops-1")
-    call = next(one["event"]["n"] for one in recorded if one["event"]["type"] == "model.call")
-    page = await stage.browser.page(stage.url("runs/loops-1"))
+async def test_the_inspector_leads_from_one_execution_of_a_node_to_the_others(server: PageServer) -> None:
+    recorded = await server.start("loops-1")
+    call = numbers_of(recorded, "model.call")[0]
+    page = await server.open_page("runs/loops-1")
     await page.locator(".gnode[data-id=a] .hit").click()
     inspector = page.locator(".inspector")
     await expect(inspector.locator(".inspector-head")).to_contain_text("a#2")
@@ -165,7 +165,7 @@ async def test_the_inspector_leads_from_one_execution_of_a_node_to_the_others(st
     await inspector.locator(".executions .list").press("j")
     await expect(inspector.locator(".inspector-head")).to_contain_text("a#2")
     # A turn of the model belongs to an execution; a node that was executed once has no others.
-    await go(page, stage.url(f"runs/loops-1?at={call}"))
+    await go(page, server.url(f"runs/loops-1?at={call}"))
     await expect(inspector.locator(".picker")).to_contain_text("execution 1 of 2")
     await page.locator(".gnode[data-id=c] .hit").click()
     await expect(inspector.locator(".inspector-head")).to_contain_text("c#1")
@@ -174,7 +174,7 @@ async def test_the_inspector_leads_from_one_execution_of_a_node_to_the_others(st
 
 
 def runs_with_children(parent: str, children: int) -> list[Log]:
-    """A run, and the child runs that it has started, the first of which has one of its own."""
+    """A run, its child runs, and a grandchild run below the first of them."""
     logs = [Log(parent, "family")]
     logs[0].accepted()
     for number in range(children):
@@ -186,12 +186,12 @@ def runs_with_children(parent: str, children: int) -> list[Log]:
     return [*logs, grandchild]
 
 
-async def test_child_runs_are_folded_into_the_row_of_their_parent(stage: Stage) -> None:
+async def test_child_runs_are_folded_into_the_row_of_their_parent(server: PageServer) -> None:
     family = runs_with_children("tree", 3)
     for one in family:
         one.add(RunEnd("completed"))
-        await put(stage.connection.log, one.run, one.events)
-    page = await stage.browser.page(stage.url("runs"))
+        await server.append_log(one)
+    page = await server.open_page("runs")
     rows = page.locator(".run-row.list-row")
 
     def row(run: str) -> Locator:
@@ -200,10 +200,10 @@ async def test_child_runs_are_folded_into_the_row_of_their_parent(stage: Stage) 
     await expect(row("tree")).to_have_attribute("aria-expanded", "false")
     await expect(row("tree-child-0")).to_have_count(0)
     await row("tree").get_by_role("button", name="Show 3 child runs").click()
-    await expect(page).to_have_url(stage.url("runs"))
+    await expect(page).to_have_url(server.url("runs"))
     await expect(row("tree-child-2")).to_have_attribute("aria-level", "2")
     await expect(row("tree-child-0").get_by_role("button", name="Show 1 child run")).to_be_visible()
-    # The same by keys: to the first child, into it, and back to its parent.
+    # By keys: to the first child, into it, and back to its parent.
     runs = page.get_by_role("treegrid", name="Runs")
     for key in ("j", "j", "j", "j", "l"):
         await runs.press(key)
@@ -218,12 +218,12 @@ async def test_child_runs_are_folded_into_the_row_of_their_parent(stage: Stage) 
     await expect(row("tree")).to_have_attribute("aria-expanded", "false")
     await expect(row("tree-child-0")).to_have_count(0)
     # A filtered list shows each run in its own place, and below its parent if they are asked for.
-    await go(page, stage.url("runs?q=tree-"))
+    await go(page, server.url("runs?q=tree-"))
     await expect(rows).to_have_count(len(family) - 1)
     await row("tree-child-0").get_by_role("button", name="Show 1 child run").click()
     await expect(rows).to_have_count(len(family))
     await expect(page.locator("[data-name='tree-child-0/tree-grandchild']")).to_have_attribute("aria-level", "2")
-    await page.goto(stage.url("runs?order=run&q=tree&status=completed"))
+    await page.goto(server.url("runs?order=run&q=tree&status=completed"))
     await row("tree").get_by_role("button", name="Show 3 child runs").click()
     below = page.locator("[data-name^='tree/']")
     await expect(below).to_have_count(3)
@@ -232,11 +232,11 @@ async def test_child_runs_are_folded_into_the_row_of_their_parent(stage: Stage) 
     await expect(below).to_have_count(0)
 
     # A child run that starts now comes below its parent.
-    await go(page, stage.url("runs"))
+    await go(page, server.url("runs"))
     await expect(page.locator(".live .live")).to_be_visible()
     late = Log("tree-late", "family")
     late.accepted(parent=Parent("tree", "a#1.1!child.9", 1))
-    await put(stage.connection.log, late.run, late.events)
+    await server.append_log(late)
     await expect(row("tree").get_by_role("button", name="Show 4 child runs")).to_be_visible()
     await row("tree").get_by_role("link").click()
-    await expect(page).to_have_url(stage.url("runs/tree"))
+    await expect(page).to_have_url(server.url("runs/tree"))

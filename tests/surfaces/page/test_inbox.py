@@ -1,7 +1,4 @@
-"""The inbox and starting in a real browser: what one answers is what one has read, and what one starts begins once.
-
-Forms, too: what is written into one is sent as it was meant, or told what is wrong with it, and never lost.
-"""
+"""The inbox and the forms of answers and starts, in a real browser."""
 
 import json
 import re
@@ -15,53 +12,53 @@ from playwright.async_api import Route, expect
 from callboard.bus.events import HumanAsked
 from tests.support.browser import NODE, go
 from tests.support.event_logs import Log
-from tests.support.page_stage import ASKING, LOOP, WITH_INPUTS, Stage, asked, held, put
+from tests.support.page_server import ASKING, LOOP, WITH_INPUTS, PageServer, evaluate, hold_back
 from tests.support.places import ROOT
 from tests.support.workflows import document as workflow
 
 WRITTEN = ASKING.replace('@elicit(select, "Which carrier takes it?", "North", "South", "East", "West", "Post")', "{}")
 
 
-async def ask(stage: Stage, run: str, question: str) -> None:
-    await stage.start(run, {"definition": {"source": WRITTEN.replace("{}", question)}}, end=False)
+async def ask(server: PageServer, run: str, question: str) -> None:
+    await server.start(run, {"definition": {"source": WRITTEN.replace("{}", question)}}, end=False)
 
 
-async def answers(stage: Stage, run: str) -> int:
-    return len((await stage.client.get(f"/runs/{run}/events", params={"types": "human.answered"})).json()["events"])
+async def count_answers(server: PageServer, run: str) -> int:
+    return len(await server.events(run, "human.answered"))
 
 
-async def test_no_question_takes_the_place_of_another(stage: Stage) -> None:
-    page = await stage.browser.page(stage.url("inbox?run=nobody&key=none"))
-    await ask(stage, "first", '@elicit(input, "What is the first?")')
+async def test_a_selected_question_is_not_replaced_by_another(server: PageServer) -> None:
+    page = await server.open_page("inbox?run=nobody&key=none")
+    await ask(server, "first", '@elicit(input, "What is the first?")')
     await expect(page.get_by_text("This question is not open")).to_be_visible()
     await expect(page.get_by_role("row")).to_have_count(1)
-    await ask(stage, "second", '@elicit(confirm, "Is the second good?")')
+    await ask(server, "second", '@elicit(confirm, "Is the second good?")')
     await expect(page.get_by_role("row")).to_have_count(2)
     await expect(page.get_by_text("This question is not open")).to_be_visible()
 
     await page.get_by_role("button", name="Next question").click()
     field = page.locator(".question form textarea, .question form input").first
     await field.fill("half a sentence")
-    await stage.kill("first")
+    await server.kill("first")
     await expect(page.get_by_text("Closed:")).to_be_visible()
     await expect(page.get_by_role("heading", name="What is the first?")).to_be_visible()
     await expect(field).to_have_value("half a sentence")
     await expect(field).to_be_disabled()
     await expect(page.locator(".question .actions button").first).to_be_disabled()
-    await stage.kill("second")
+    await server.kill("second")
 
 
-async def test_an_answer_that_comes_late_leaves_what_is_written_elsewhere(stage: Stage) -> None:
+async def test_a_late_answer_keeps_the_draft_of_another_question(server: PageServer) -> None:
     for run in ("slow", "other", "last"):
         await ask(
-            stage, run, f'@elicit(confirm, "Is {run} good?")' if run != "other" else '@elicit(input, "And what?")'
+            server, run, f'@elicit(confirm, "Is {run} good?")' if run != "other" else '@elicit(input, "And what?")'
         )
-    page = await stage.browser.page(stage.url("inbox"))
-    let_go, begun = anyio.Event(), anyio.Event()
+    page = await server.open_page("inbox")
+    release, begun = anyio.Event(), anyio.Event()
 
     async def hold(route: Route) -> None:
         begun.set()
-        await let_go.wait()
+        await release.wait()
         await route.continue_()
 
     await page.route("**/runs/slow/answer*", hold)
@@ -73,43 +70,43 @@ async def test_an_answer_that_comes_late_leaves_what_is_written_elsewhere(stage:
     await page.get_by_role("row").filter(has_text="And what?").click()
     field = page.locator(".question form textarea, .question form input").first
     await field.fill("half a sentence")
-    let_go.set()
+    release.set()
     await expect(page.get_by_role("row")).to_have_count(2)
     await expect(field).to_have_value("half a sentence")
     await expect(field).to_be_enabled()
 
-    # A second click, and a key that is held, answer nothing else.
+    # A second click, and a key that is held down, answer nothing else.
     await page.get_by_role("row").filter(has_text="Is last good?").click()
-    # No key chooses: each choice has its button.
+    # Each choice has a button; no key answers.
     await page.keyboard.press("Enter")
     await page.keyboard.press("Control+Enter")
-    assert await answers(stage, "last") == 0
+    assert await count_answers(server, "last") == 0
     await page.locator(".question .actions button").first.click()
     await expect(page.get_by_text("answered last")).to_be_visible()
     await page.keyboard.press("Control+Enter")
     await expect(page.locator(".question form")).to_have_count(0)
-    assert [await answers(stage, run) for run in ("slow", "other", "last")] == [1, 0, 1]
-    await stage.kill("other")
+    assert [await count_answers(server, run) for run in ("slow", "other", "last")] == [1, 0, 1]
+    await server.kill("other")
 
 
-async def test_a_list_that_is_scrolled_stays_where_it_is(stage: Stage) -> None:
+async def test_a_list_that_is_scrolled_stays_where_it_is(server: PageServer) -> None:
     for number in range(16):
-        await ask(stage, f"many-{number:02}", '@elicit(input, "Well?")')
-    page = await stage.browser.page(stage.url("inbox"), height=500)
+        await ask(server, f"many-{number:02}", '@elicit(input, "Well?")')
+    page = await server.open_page("inbox", height=500)
     await expect(page.locator(".count, .bar .soft").first).to_contain_text("16 open")
     place = page.locator(".list")
-    await asked(page, "() => { document.querySelector('.list').scrollTop = 400 }")
-    await stage.kill("many-15")
+    await evaluate(page, "() => { document.querySelector('.list').scrollTop = 400 }")
+    await server.kill("many-15")
     await expect(page.locator(".bar .soft").first).to_contain_text("15 open")
     assert await place.evaluate("(list) => list.scrollTop") == 400
     for number in range(15):
-        await stage.client.post(f"/runs/many-{number:02}/kill", json={})
+        await server.client.post(f"/runs/many-{number:02}/kill", json={})
 
 
-async def test_what_is_written_is_still_there_for_whoever_comes_back_to_a_question(stage: Stage) -> None:
+async def test_drafts_of_answers_are_kept_between_questions_and_views(server: PageServer) -> None:
     for run in ("draft-1", "draft-2"):
-        await ask(stage, run, f'@elicit(input, "What of {run}?")')
-    page = await stage.browser.page(stage.url("inbox"))
+        await ask(server, run, f'@elicit(input, "What of {run}?")')
+    page = await server.open_page("inbox")
     rows, field = page.get_by_role("row"), page.locator(".question form textarea, .question form input").first
     for run in ("draft-1", "draft-2"):
         await rows.filter(has_text=f"What of {run}?").click()
@@ -125,25 +122,25 @@ async def test_what_is_written_is_still_there_for_whoever_comes_back_to_a_questi
     await expect(page.get_by_text("answered draft-2")).to_be_visible()
     await page.get_by_role("button", name="Next question").click()
     await expect(field).to_have_value("half of draft-1")
-    await stage.kill("draft-1")
+    await server.kill("draft-1")
 
 
-async def test_what_is_written_stays_while_the_name_of_its_definition_changes(stage: Stage) -> None:
+async def test_a_start_form_keeps_its_inputs_when_the_definition_name_changes(server: PageServer) -> None:
     more = workflow({"a": {}}, inputs={"service": {"type": "string", "required": True}, "who": {"type": "string"}})
     for name, source in (("wants", WITH_INPUTS), ("wants-more", json.dumps(more))):
-        await stage.client.post("/definitions", json={"name": name, "source": source})
-    page = await stage.browser.page(stage.url("start/wants"))
+        await server.register(name, source)
+    page = await server.open_page("start/wants")
     service = page.get_by_label("service")
     await service.fill("the")
     name = page.get_by_placeholder("name of a registered definition")
     await name.fill("wants-mo")
     await expect(page.get_by_text("No definition is registered as wants-mo.")).to_be_visible()
-    let_go = await held(page, "**/about")
+    release = await hold_back(page, "**/about")
     async with page.expect_request("**/about"):
         await name.fill("wants-more")
     await service.press("End")
     await page.keyboard.type(" bus")
-    let_go.set()
+    release.set()
     await expect(page.get_by_label("who")).to_be_visible()
     await expect(service).to_have_value("the bus")
     await expect(service).to_be_focused()
@@ -172,7 +169,7 @@ ODD = [
     "1e-999",
 ]
 NUMBERS = {**READABLE, "3,1420": 3.142, "12345,678": 12345.678, **dict.fromkeys([*ODD, "12345678901234567890"])}
-"""What people write, and the number that it is; none where it may be another, or none at all."""
+"""Texts of people and their numbers; none if the text is ambiguous or not a number."""
 
 READ = """
 const {numberOf, valueOf} = await import(process.argv[1])
@@ -183,7 +180,7 @@ console.log(JSON.stringify([numbers, values]))
 """
 
 
-def test_a_number_is_read_as_it_was_meant_or_not_at_all() -> None:
+def test_an_ambiguous_number_is_refused() -> None:
     numbers = ROOT / "surfaces" / "page" / "static" / "lib" / "numbers.js"
     arguments = ["--no-warnings", "--input-type=module", "-e", READ, str(numbers), json.dumps(list(NUMBERS))]
     done = subprocess.run([*NODE, *arguments], capture_output=True, text=True, timeout=60, check=True)
@@ -201,7 +198,7 @@ FORMED = """async ([schema, before]) => {
     const shows = () => form.shown === form.fields ? 'fields' : 'JSON'
     DONE
 }"""
-"""Makes a form, writes a value into it, and does with it what a test has stand there."""
+"""Makes a form, fills in a value, and runs the script of a test instead of DONE."""
 
 NESTED: dict[str, Any] = {
     "type": "object",
@@ -216,50 +213,48 @@ NESTED: dict[str, Any] = {
 }
 
 
-async def test_a_form_says_what_is_wrong_and_sends_what_was_given(stage: Stage) -> None:
-    page = await stage.browser.page(stage.url("workers"))
+async def test_a_form_reports_faults_and_sends_the_given_values(server: PageServer) -> None:
+    page = await server.open_page("workers")
 
-    async def formed(script: str, before: Any = None, schema: Any = NESTED) -> Any:
-        return await asked(page, FORMED.replace("DONE", script), [schema, before])
+    async def run(script: str, before: Any = None, schema: Any = NESTED) -> Any:
+        return await evaluate(page, FORMED.replace("DONE", script), [schema, before])
 
     whole = {"amount": 3.142, "address": {"city": "Ulm"}, "how": "fast", "lines": [1], "more": {"than": "fields"}}
-    # What it is told it has, whatever it has fields for; and what may be left out only where it is wanted.
-    assert await formed("return [shows(), form.read()]", whole) == ["fields", {"value": whole, "wrong": []}]
-    assert await formed("turned(); turned(); return [shows(), form.read().value]", whole) == ["fields", whole]
+    # It keeps members without a field; an optional member is sent only if it is chosen.
+    assert await run("return [shows(), form.read()]", whole) == ["fields", {"value": whole, "wrong": []}]
+    assert await run("turned(); turned(); return [shows(), form.read().value]", whole) == ["fields", whole]
     gift = "form.shown.places.get('gift').input.click()"
-    assert await formed(f"{gift}; put('gift.note', 'hello'); return form.read().value.gift", whole) == {"note": "hello"}
-    assert await formed(f"{gift}; form.read(); return told()", whole) == ["✕ required"]
+    assert await run(f"{gift}; put('gift.note', 'hello'); return form.read().value.gift", whole) == {"note": "hello"}
+    assert await run(f"{gift}; form.read(); return told()", whole) == ["✕ required"]
     left_out = "form.element.querySelectorAll('input[type=radio]')[2].click(); return 'how' in form.read().value"
-    assert await formed(left_out, whole) is False
+    assert await run(left_out, whole) is False
 
-    # What cannot be read stays where it stands, and is told.
-    assert await formed("put('amount', '1.000'); turned(); return [shows(), told()]", whole) == [
+    # A faulty text stays in its field and is reported.
+    assert await run("put('amount', '1.000'); turned(); return [shows(), told()]", whole) == [
         "fields",
         ["✕ 1.000 is ambiguous: write 1000 or 1.0000"],
     ]
-    assert (
-        await formed("put('lines', '[1,'); turned(); return form.shown.places.get('lines').input.value", whole) == "[1,"
-    )
-    assert await formed("turned(); put('', '{\"amount\": '); turned(); return [shows(), told().length]", whole) == [
+    assert await run("put('lines', '[1,'); turned(); return form.shown.places.get('lines').input.value", whole) == "[1,"
+    assert await run("turned(); put('', '{\"amount\": '); turned(); return [shows(), told().length]", whole) == [
         "JSON",
         1,
     ]
     for value in ([1], {**whole, "how": "never"}, {**whole, "address": "Ulm"}):
-        assert await formed("return [shows(), form.read().value]", value) == ["JSON", value]
-        assert await formed("turned(); return [shows(), told().length]", value) == ["JSON", 1]
-    assert await formed("put('', '[1e999]'); form.read(); return told()", None, {"type": "array"}) == [
+        assert await run("return [shows(), form.read().value]", value) == ["JSON", value]
+        assert await run("turned(); return [shows(), told().length]", value) == ["JSON", 1]
+    assert await run("put('', '[1e999]'); form.read(); return told()", None, {"type": "array"}) == [
         "✕ not valid JSON: 1e999 is too large for a number"
     ]
-    assert await formed("put('', '{}'); form.read(); return told()", None, {"type": "array"}) == ["✕ a list is needed"]
-    assert await formed("put('amount', '900,5'); form.read(); return told()", whole) == ["✕ at most 900"]
+    assert await run("put('', '{}'); form.read(); return told()", None, {"type": "array"}) == ["✕ a list is needed"]
+    assert await run("put('amount', '900,5'); form.read(); return told()", whole) == ["✕ at most 900"]
 
 
-async def test_what_is_started_twice_begins_once(stage: Stage) -> None:
-    page = await stage.browser.page(stage.url("start"))
+async def test_a_start_that_is_sent_twice_begins_one_run(server: PageServer) -> None:
+    page = await server.open_page("start")
     keys: list[str | None] = []
 
     async def lose(route: Route) -> None:
-        """Bring it to the server, and lose the answer of the first one."""
+        """Forward the request, and lose the first answer."""
         keys.append(await route.request.header_value("idempotency-key"))
         answer = await route.fetch()
         await (route.abort() if len(keys) == 1 else route.fulfill(response=answer))
@@ -269,7 +264,7 @@ async def test_what_is_started_twice_begins_once(stage: Stage) -> None:
     await page.get_by_text("Model or script", exact=True).click()
     await page.get_by_label("Model").fill("scripted")
     await page.route("**/api/acme/runs", lose)
-    # What the text says of itself has come, so that the button stays where it is.
+    # The title of the definition has come, so the button does not move any more.
     await expect(page.locator(".start p").filter(has_text=re.compile("^W$"))).to_be_visible()
     start = page.get_by_role("button", name="Start")
     await start.dblclick()
@@ -280,14 +275,14 @@ async def test_what_is_started_twice_begins_once(stage: Stage) -> None:
     assert keys[0]
     assert keys == [keys[0]] * 2
     assert httpx2.URL(page.url).path.endswith(f"/runs/{keys[0]}")
-    await stage.kill(str(keys[0]))
+    await server.kill(str(keys[0]))
 
 
-async def test_an_answer_has_a_comment_and_a_name_and_is_listed_afterwards(stage: Stage) -> None:
-    await ask(stage, "commented", '@elicit(select, "Release it?", "yes", "no")')
-    page = await stage.browser.page(stage.url("inbox?run=commented"), width=390, height=844)
-    await go(page, stage.url("inbox"))
-    # On a phone the list leads to the question, and back.
+async def test_an_answer_with_comment_and_name_is_listed(server: PageServer) -> None:
+    await ask(server, "commented", '@elicit(select, "Release it?", "yes", "no")')
+    page = await server.open_page("inbox?run=commented", width=390, height=844)
+    await go(page, server.url("inbox"))
+    # On a phone the list and the question are shown one at a time.
     await expect(page.locator(".question")).to_be_hidden()
     await page.get_by_role("row").filter(has_text="Release it?").click()
     await expect(page.get_by_role("heading", name="Release it?")).to_be_visible()
@@ -303,14 +298,14 @@ async def test_an_answer_has_a_comment_and_a_name_and_is_listed_afterwards(stage
     row = page.get_by_role("row").filter(has_text="commented")
     for said in ("Release it?", "yes", "The tests have passed.", "Ada"):
         await expect(row).to_contain_text(said)
-    recorded = (await stage.client.get("/runs/commented/events", params={"types": "human.answered"})).json()["events"]
+    recorded = await server.events("commented", "human.answered")
     assert recorded[0]["event"]["payload"]["response_data"] == {"comment": "The tests have passed."}
-    # The name is remembered, and the context leaves out what the form shows.
-    await ask(stage, "named", '@elicit(input, "Why?")')
-    await go(page, stage.url("inbox?run=named&key=1%231.1!ask"))
+    # The name is kept, and nothing is wider than the phone.
+    await ask(server, "named", '@elicit(input, "Why?")')
+    await go(page, server.url("inbox?run=named&key=1%231.1!ask"))
     await expect(page.get_by_label("Your name")).to_have_value("Ada")
-    assert await asked(page, "() => document.documentElement.scrollWidth") == 390
-    await stage.kill("named")
+    assert await evaluate(page, "() => document.documentElement.scrollWidth") == 390
+    await server.kill("named")
 
 
 DRAFTED = """\
@@ -331,10 +326,10 @@ Draft a reply.
 """
 
 
-async def test_what_came_before_a_question_is_shown_with_it(stage: Stage) -> None:
+async def test_a_question_is_shown_with_the_latest_result_before_it(server: PageServer) -> None:
     script = {"turns": {"1": [{"text": "Dear Ada, we are sorry."}]}}
-    await stage.start("drafted", {"definition": {"source": DRAFTED}, "model": "scripted", "script": script}, end=False)
-    page = await stage.browser.page(stage.url("inbox"))
+    await server.start("drafted", {"definition": {"source": DRAFTED}, "model": "scripted", "script": script}, end=False)
+    page = await server.open_page("inbox")
     await page.get_by_role("row").filter(has_text="Send this reply?").click()
     await page.get_by_text("Latest result before this question").click()
     await expect(page.locator(".earlier")).to_contain_text("Dear Ada, we are sorry.")
@@ -362,12 +357,12 @@ APPROVAL = HumanAsked(
 )
 
 
-async def test_the_arguments_of_a_call_are_edited_before_it_is_approved(stage: Stage) -> None:
+async def test_the_arguments_of_a_call_are_edited_before_it_is_approved(server: PageServer) -> None:
     log = Log("calls", "shop").started()
     log.model("clerk", "turn.1", asks="anthropic:claude-sonnet-5")
     log.add(APPROVAL, "clerk", 1, 1, "approve.1.0")
-    await put(stage.connection.log, "calls", log.events)
-    page = await stage.browser.page(stage.url("inbox"))
+    await server.append_log(log)
+    page = await server.open_page("inbox")
     said: list[Any] = []
 
     async def take(route: Route) -> None:
@@ -395,4 +390,4 @@ async def test_the_arguments_of_a_call_are_edited_before_it_is_approved(stage: S
         {"decision": "reject", "reason": "too much"},
     ]
     await page.unroute("**/runs/calls/answer*")
-    await stage.client.post("/runs/calls/kill", json={})
+    await server.client.post("/runs/calls/kill", json={})

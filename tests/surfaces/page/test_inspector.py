@@ -10,7 +10,8 @@ from callboard.runtime.hosting.code_loader import load_object
 from tests.support import python_workflows
 from tests.support.accessibility import find_barriers
 from tests.support.browser import go
-from tests.support.page_stage import LOOP, Stage, asked
+from tests.support.http_application import code_of
+from tests.support.page_server import LOOP, PageServer, evaluate
 from tests.support.workflows import document as workflow
 from tests.support.workflows import scripted_skill
 
@@ -60,8 +61,8 @@ READS: dict[str, Any] = {
 }
 
 
-async def events_of(stage: Stage, run: str, start: dict[str, Any] = READS) -> list[dict[str, Any]]:
-    return [one["event"] for one in await stage.start(run, start)]
+async def events_of(server: PageServer, run: str, start: dict[str, Any] = READS) -> list[dict[str, Any]]:
+    return [one["event"] for one in await server.start(run, start)]
 
 
 def numbers(events: list[dict[str, Any]], type: str) -> list[int]:
@@ -76,10 +77,10 @@ def view(page: Page, name: str) -> Any:
     return page.locator(".inspector").get_by_role("button", name=name, exact=True)
 
 
-async def test_an_answer_is_shown_as_markdown_text_or_json_and_the_choice_is_remembered(stage: Stage) -> None:
-    events = await events_of(stage, "viewed")
+async def test_an_answer_is_shown_as_markdown_text_or_json_and_the_choice_is_kept(server: PageServer) -> None:
+    events = await events_of(server, "viewed")
     last = numbers(events, "model.result")[2]
-    page = await stage.browser.page(stage.url(f"runs/viewed?at={last}&tab=output"), alone=True)
+    page = await server.open_page(f"runs/viewed?at={last}&tab=output", alone=True)
     requests: list[str] = []
     page.on("request", lambda one: requests.append(one.url))
     shown = page.locator(".inspector-body .viewed").first
@@ -97,25 +98,27 @@ async def test_an_answer_is_shown_as_markdown_text_or_json_and_the_choice_is_rem
     await view(page, "JSON").click()
     await expect(shown.locator(".text")).to_have_text(json.dumps(ANSWER))
     assert not [one for one in requests if "example.org" in one]
-    assert await asked(page, "() => window.hacked") is None
+    assert await evaluate(page, "() => window.hacked") is None
 
 
-async def test_copies_are_exact(stage: Stage) -> None:
-    await events_of(stage, "copied")
-    page = await stage.browser.page(stage.url("runs/copied?at=1"))
+async def test_copies_are_exact(server: PageServer) -> None:
+    await events_of(server, "copied")
+    page = await server.open_page("runs/copied?at=1")
     await page.evaluate("() => { navigator.clipboard.writeText = async (text) => { window.written = text } }")
     await page.locator(".inspector-body").get_by_role("button", name="Copy Input").click()
     await expect(page.locator(".inspector-body .copy").first).to_have_text("copied")
-    assert json.loads(await asked(page, "() => window.written")) == READS["input"]
+    assert json.loads(await evaluate(page, "() => window.written")) == READS["input"]
 
 
-async def test_a_conversation_has_turns_with_the_results_of_tools_under_their_calls(stage: Stage) -> None:
-    events = await events_of(stage, "talks")
+async def test_a_conversation_has_turns_with_the_results_of_tools_under_their_calls(server: PageServer) -> None:
+    events = await events_of(server, "talks")
     third = numbers(events, "model.call")[2]
-    page = await stage.browser.page(stage.url(f"runs/talks?at={third}"), width=1440, height=900)
+    page = await server.open_page(f"runs/talks?at={third}", width=1440, height=900)
     turns = page.locator(".inspector-body section.turn")
     await expect(turns).to_have_count(3)
-    assert await asked(page, "() => [...document.querySelectorAll('section.turn')].map((one) => one.classList[1])") == [
+    assert await evaluate(
+        page, "() => [...document.querySelectorAll('section.turn')].map((one) => one.classList[1])"
+    ) == [
         "user",
         "assistant",
         "assistant",
@@ -134,21 +137,21 @@ async def test_a_conversation_has_turns_with_the_results_of_tools_under_their_ca
     assert (await saved(await saving.value)).startswith(b"\x89PNG")
 
 
-async def test_nobody_is_barred_from_the_inspector(stage: Stage) -> None:
-    events = await events_of(stage, "for-all-eyes")
+async def test_the_inspector_is_accessible(server: PageServer) -> None:
+    events = await events_of(server, "for-all-eyes")
     calls, results = numbers(events, "model.call"), numbers(events, "model.result")
-    page = await stage.browser.page(stage.url("nowhere"), width=1440, height=900)
-    barred: list[str] = []
+    page = await server.open_page("nowhere", width=1440, height=900)
+    barriers: list[str] = []
     for name, place in {
         "conversation": f"runs/for-all-eyes?at={calls[2]}",
         "markdown": f"runs/for-all-eyes?at={results[2]}&tab=output",
         "outcome": "runs/for-all-eyes",
     }.items():
-        await go(page, stage.url(place))
+        await go(page, server.url(place))
         await expect(page.locator(".inspector-body > *").first).to_be_attached()
         await expect(page.locator(".call, .markdown").first).to_be_attached()
-        barred += await find_barriers(stage.browser, page, f"inspector-{name}")
-    assert barred == [], "\n".join(barred)
+        barriers += await find_barriers(server.browser, page, f"inspector-{name}")
+    assert barriers == [], "\n".join(barriers)
 
 
 HOSTILE = {
@@ -161,8 +164,8 @@ HOSTILE = {
 }
 
 
-async def test_hostile_markdown_is_text_and_is_read_in_pieces(stage: Stage) -> None:
-    page = await stage.browser.page(stage.url("nowhere"))
+async def test_hostile_markdown_is_text_and_is_read_in_pieces(server: PageServer) -> None:
+    page = await server.open_page("nowhere")
     made = """async (text) => {
         const {viewed} = await import('/static/lib/viewed.js')
         const element = viewed(text, {as: 'markdown'})
@@ -174,22 +177,22 @@ async def test_hostile_markdown_is_text_and_is_read_in_pieces(stage: Stage) -> N
         return found
     }"""
     for name, text in HOSTILE.items():
-        assert await asked(page, made, text) == [0, None, True], name
+        assert await evaluate(page, made, text) == [0, None, True], name
 
 
-async def test_the_server_reads_one_piece_at_a_time(stage: Stage) -> None:
-    answer = await stage.client.post("/markdown", json={"text": "x" * 16_385})
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "api.malformed")
-    nodes = (await stage.client.post("/markdown", json={"text": "1. a\n2. b\n\n[x](data:text/html,1) <b>"})).json()[
+async def test_the_server_reads_one_piece_at_a_time(server: PageServer) -> None:
+    answer = await server.client.post("/markdown", json={"text": "x" * 16_385})
+    assert code_of(answer) == (400, "api.malformed")
+    nodes = (await server.client.post("/markdown", json={"text": "1. a\n2. b\n\n[x](data:text/html,1) <b>"})).json()[
         "nodes"
     ]
     assert nodes == [["ol", {}, [["li", {}, ["a"]], ["li", {}, ["b"]]]], ["p", {}, ["[x](data:text/html,1) <b>"]]]
 
 
-async def test_files_of_a_start_have_names_and_sizes_and_a_download(stage: Stage) -> None:
-    recorded = await stage.start("with-files", {**LOOP, "files": {"notes/a.md": "# A\n"}})
+async def test_files_of_a_start_have_names_and_sizes_and_a_download(server: PageServer) -> None:
+    recorded = await server.start("with-files", {**LOOP, "files": {"notes/a.md": "# A\n"}})
     assert recorded
-    page = await stage.browser.page(stage.url("runs/with-files?at=1"))
+    page = await server.open_page("runs/with-files?at=1")
     row = page.locator(".inspector-body details.file")
     await expect(row.locator("summary")).to_have_text("notes/a.md 4 B")
     await row.locator("summary").click()
@@ -198,11 +201,11 @@ async def test_files_of_a_start_have_names_and_sizes_and_a_download(stage: Stage
     assert await saved(await saving.value) == b"# A\n"
 
 
-async def test_the_source_of_a_workflow_in_python_has_the_current_line_of_each_task(stage: Stage) -> None:
+async def test_the_source_of_a_workflow_in_python_has_the_current_line_of_each_task(server: PageServer) -> None:
     source = load_object(python_workflows.triage).definitions["triage"]
     start = {"definition": {"source": source}, "input": {"service": "shop", "urls": ["a"]}}
-    await stage.start("source-1", start, end=False)
-    page = await stage.browser.page(stage.url("runs/source-1"), width=1440, height=900)
+    await server.start("source-1", start, end=False)
+    page = await server.open_page("runs/source-1", width=1440, height=900)
     await expect(page.locator(".outcome .asking")).to_have_text("Restart it?")
     await page.get_by_role("button", name="Source", exact=True).click()
     mark = page.locator(".sources mark")
@@ -213,12 +216,10 @@ async def test_the_source_of_a_workflow_in_python_has_the_current_line_of_each_t
     await page.reload()
     await expect(mark).to_be_visible()
     # On a phone the source is in the pane of the graph.
-    await go(page, stage.url("runs/source-1?pane=graph"))
+    await go(page, server.url("runs/source-1?pane=graph"))
     await expect(mark).to_be_visible()
-    barred = await find_barriers(stage.browser, page, "source")
-    assert barred == [], "\n".join(barred)
-    begun = (await stage.client.get("/runs/source-1/events", params={"types": "effect.call,tool.call"})).json()[
-        "events"
-    ]
-    await go(page, stage.url(f"runs/source-1?n={begun[0]['event']['n']}"))
+    barriers = await find_barriers(server.browser, page, "source")
+    assert barriers == [], "\n".join(barriers)
+    begun = await server.events("source-1", "effect.call,tool.call")
+    await go(page, server.url(f"runs/source-1?n={begun[0]['event']['n']}"))
     await expect(mark.first).not_to_contain_text("Restart it?")

@@ -1,34 +1,25 @@
-"""Operations in a real browser: why a schedule starts nothing, what models have cost, and keys by their names."""
+"""The operations views in a real browser: schedules, costs of models, and keys."""
 
 import datetime as dt
 import json
-from functools import partial
 
-import pytest
 from playwright.async_api import expect
 
 from callboard.features.access.account import Account
 from callboard.features.access.credentials import Credentials
 from callboard.features.access.keyring import Keyring
-from tests.support.page_stage import Furnish, Stage, furnished
+from tests.support.page_server import PageServer
 from tests.support.workflows import document as workflow
 
-PRICES = {"scripted": {"input": 2, "output": 10}}
 
-
-@pytest.fixture(scope="module")
-def furnish() -> Furnish:
-    return partial(furnished, prices=PRICES)
-
-
-async def test_a_schedule_says_when_it_is_due_and_is_paused_and_removed(stage: Stage) -> None:
+async def test_a_schedule_says_when_it_is_due_and_is_paused_and_removed(server: PageServer) -> None:
     source = json.dumps(workflow({"a": {}}, id="nightly"))
-    await stage.client.post("/definitions", json={"name": "nightly", "source": source})
-    page = await stage.browser.page(stage.url("schedules"))
+    await server.register("nightly", source)
+    page = await server.open_page("schedules")
     await expect(page.get_by_role("heading", name="No schedules")).to_be_visible()
     start = {"definition": {"name": "nightly"}, "model": "scripted", "script": {"default": {"text": "ok"}}}
     added = {"name": "nights", "when": {"cron": "0 2 * * *", "timezone": "UTC"}, "start": start}
-    answer = await stage.client.post("/schedules", json=added)
+    answer = await server.client.post("/schedules", json=added)
     assert answer.status_code == 200, answer.text
     await page.reload()
     row = page.get_by_role("row").filter(has_text="nights")
@@ -43,13 +34,13 @@ async def test_a_schedule_says_when_it_is_due_and_is_paused_and_removed(stage: S
     await expect(page.get_by_role("heading", name="No schedules")).to_be_visible()
 
 
-async def test_costs_are_charted_by_day_model_definition_and_tag(stage: Stage) -> None:
+async def test_costs_are_charted_by_day_model_definition_and_tag(server: PageServer) -> None:
     definition = {"source": json.dumps(workflow({"a": {}}, id="charted"))}
     for run, tokens, customer in (("chart-1", 300_000, "acme"), ("chart-2", 100_000, "globex")):
         turns = {"a": [{"text": "so", "usage": {"input_tokens": tokens, "output_tokens": 0}}]}
         more = {"model": "scripted", "script": {"turns": turns}, "tags": {"customer": customer}}
-        await stage.start(run, {"definition": definition, **more})
-    page = await stage.browser.page(stage.url("costs"))
+        await server.start(run, {"definition": definition, **more})
+    page = await server.open_page("costs")
     charts = page.locator(".chart")
     await expect(charts).to_have_count(4)
     tagged = charts.filter(has_text="By tag")
@@ -63,13 +54,13 @@ async def test_costs_are_charted_by_day_model_definition_and_tag(stage: Stage) -
     await expect(page.locator(".list-row .k-run")).to_have_text(["chart-2", "chart-1"])
 
 
-async def test_credentials_are_shown_by_name_alone(stage: Stage) -> None:
-    page = await stage.browser.page(stage.url("keys"))
+async def test_credentials_are_shown_by_name_alone(server: PageServer) -> None:
+    page = await server.open_page("keys")
     await expect(page.get_by_text("callboard credentials add PROVIDER")).to_be_visible()
-    credentials = Credentials(stage.connection.log, "acme")
+    credentials = Credentials(server.connection.log, "acme")
     account = Account({"SLACK_BOT_TOKEN": "xoxb-secret"})
     await credentials.put(Keyring([b"k" * 32]), "slack", "", account, dt.datetime.now(dt.UTC))
     await page.reload()
     row = page.get_by_role("row").filter(has_text="slack")
     await expect(row).to_contain_text("SLACK_BOT_TOKEN")
-    assert "xoxb-secret" not in (await stage.client.get("/access")).text
+    assert "xoxb-secret" not in (await server.client.get("/access")).text

@@ -1,4 +1,4 @@
-"""What a view asks first is asked with the document, exactly as the view asks it, and only for whoever may know."""
+"""A document preloads the first request of its view, with the same address, and only for authenticated callers."""
 
 from pathlib import Path
 
@@ -29,11 +29,11 @@ FIRSTS = [
 
 
 @pytest.mark.parametrize(("path", "query", "asked"), FIRSTS)
-def test_what_is_asked_first_follows_from_the_address(path: str, query: str, asked: str | None) -> None:
+def test_the_first_request_of_a_view_follows_from_its_address(path: str, query: str, asked: str | None) -> None:
     assert first_asked(path, query) == asked
 
 
-async def test_nothing_is_asked_for_somebody_who_brings_no_token(tmp_path: Path) -> None:
+async def test_a_document_without_token_preloads_nothing(tmp_path: Path) -> None:
     async with served(tmp_path, "secret") as (client, _):
         url = client.base_url.copy_with(path="/t/acme/runs")
         for headers, ahead in [({}, False), ({"Authorization": "Bearer secret"}, True)]:

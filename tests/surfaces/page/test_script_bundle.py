@@ -1,4 +1,4 @@
-"""The page's modules are served as one script, and each keeps to what joining them takes."""
+"""The modules of the page are served as one script; each has a form that can be bundled."""
 
 import re
 from collections.abc import Iterator
@@ -47,12 +47,12 @@ export class Sum {
 
 
 def imports(module: str) -> Iterator[str]:
-    """The modules that one imports at once, by the script that they are joined to."""
+    """The modules that a module imports statically, as the bundle has them."""
     script = bundle_modules({module: MODULES[module]}).removesuffix("use('app.js')\n")
     yield from re.findall(r"^(?:const \{[^}]*\} = )?use\('([^']+)'\)$", script, re.MULTILINE)
 
 
-def test_no_module_says_anything_that_joining_does_not_take() -> None:
+def test_every_module_has_a_form_that_the_bundle_accepts() -> None:
     script = bundle_modules(MODULES)
     said = [line for line in script.splitlines() if re.match(r"(import|export)\b", line)]
     assert said == []
@@ -63,7 +63,7 @@ def test_no_module_says_anything_that_joining_does_not_take() -> None:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_no_module_imports_itself_by_way_of_others(module: str) -> None:
+def test_no_module_imports_itself_through_others(module: str) -> None:
     found = list(imports(module))
     for one in found:
         found += [other for other in imports(one) if other not in found] if one in MODULES else []
@@ -78,7 +78,7 @@ def test_the_script_has_no_comments_that_take_whole_lines() -> None:
     assert not [line for line in lines if line.startswith(("//", "*")) or (line[:3] == "/**" and line[-2:] == "*/")]
 
 
-async def test_each_runs_once_when_it_is_first_imported(browser: Opened) -> None:
+async def test_a_bundled_module_runs_once_when_it_is_first_imported(browser: Opened) -> None:
     page = await browser.page("about:blank")
     document = '<script type="module" src="/static/joined.js"></script>'
 

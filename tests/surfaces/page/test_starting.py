@@ -1,4 +1,4 @@
-"""Starting in a real browser: examples, files and texts, and the links between definitions and their runs."""
+"""Starts in a real browser: examples, files and texts, and links between definitions and their runs."""
 
 import json
 import re
@@ -9,56 +9,54 @@ from playwright.async_api import Page, Route, expect
 
 from callboard.service.files.templates import example_start, examples
 from tests.support.browser import go
-from tests.support.http_application import PATIENCE_S
-from tests.support.page_stage import LOOP, Stage
+from tests.support.page_server import LOOP, PageServer
 from tests.support.places import ROOT
 from tests.support.workflows import document as workflow
 
 NOTES = ROOT / "languages" / "playbook" / "templates" / "minimal" / "notes.md"
 
 
-async def without_runs(stage: Stage, path: str = "", **size: Any) -> Page:
-    """Open a page for which the server has no runs yet."""
-    page = await stage.browser.page(stage.url("nowhere"), **size)
+async def open_without_runs(server: PageServer, path: str = "", **size: Any) -> Page:
+    """Open a page as if the server had no runs yet."""
+    page = await server.open_page("nowhere", **size)
 
     async def none(route: Route) -> None:
         await route.fulfill(json={"runs": [], "more": False, "sequence": 1})
 
     await page.route("**/runs?*", none)
-    await go(page, stage.url(path))
+    await go(page, server.url(path))
     return page
 
 
-async def test_an_example_is_started_by_one_click_and_needs_no_model(stage: Stage) -> None:
-    page = await without_runs(stage)
+async def test_an_example_is_started_by_one_click_and_needs_no_model(server: PageServer) -> None:
+    page = await open_without_runs(server)
     await expect(page.get_by_role("heading", name="Start your first run")).to_be_visible()
     for language in ("Flow", "Graph", "Playbook", "Workflow"):
         await expect(page.get_by_text(f"{language}: minimal", exact=True)).to_be_visible()
     await page.get_by_text("Workflow: minimal", exact=True).click()
     await expect(page.locator(".run-title .status")).to_contain_text("completed")
-    page = await without_runs(stage, "runs")
+    page = await open_without_runs(server, "runs")
     await page.get_by_role("link", name="Try an example").click()
     await expect(page.get_by_role("heading", name="Start your first run")).to_be_visible()
 
 
 @pytest.mark.parametrize("example", list(examples()), ids=lambda one: f"{one.language}-{one.name}")
-async def test_every_example_completes_or_asks_a_person(stage: Stage, example: Any) -> None:
+async def test_every_example_completes_or_asks_a_person(server: PageServer, example: Any) -> None:
     run = f"example-{example.language}-{example.name}"
     asks = example.answers is not None
-    await stage.start(run, example_start(example), end=not asks)
+    await server.start(run, example_start(example), end=not asks)
     if not asks:
-        assert (await stage.client.get(f"/runs/{run}/result")).json()["status"] == "completed"
+        assert (await server.result(run))["status"] == "completed"
         return
-    page = await stage.browser.page(stage.url("inbox"))
+    page = await server.open_page("inbox")
     await page.get_by_role("row").filter(has_text=run).click()
     await page.get_by_role("button", name="shorten it").click()
-    ended = await stage.client.get(f"/runs/{run}/result", params={"wait_s": PATIENCE_S})
-    assert ended.json()["status"] == "completed"
-    stage.open.discard(run)
+    assert (await server.result(run))["status"] == "completed"
+    server.open.discard(run)
 
 
-async def test_an_empty_start_says_what_is_missing_at_its_field(stage: Stage) -> None:
-    page = await stage.browser.page(stage.url("start"))
+async def test_an_empty_start_says_what_is_missing_at_its_field(server: PageServer) -> None:
+    page = await server.open_page("start")
     await page.get_by_role("button", name="Start", exact=False).last.click()
     field = page.get_by_placeholder("name of a registered definition")
     await expect(page.get_by_text("Name a registered definition, choose a file, or use a text.")).to_be_visible()
@@ -68,8 +66,8 @@ async def test_an_empty_start_says_what_is_missing_at_its_field(stage: Stage) ->
     await expect(field).not_to_have_attribute("aria-invalid", "true")
 
 
-async def test_a_file_becomes_a_form_and_a_script_stands_in_for_a_model(stage: Stage) -> None:
-    page = await stage.browser.page(stage.url("start"))
+async def test_a_file_is_started_by_form_with_a_script_instead_of_a_model(server: PageServer) -> None:
+    page = await server.open_page("start")
     await page.locator("input[type=file]").set_input_files(NOTES)
     await expect(page.get_by_text("Release notes — From a list of changes")).to_be_visible()
     await page.get_by_label("changes").fill("a new log format")
@@ -84,8 +82,8 @@ async def test_a_file_becomes_a_form_and_a_script_stands_in_for_a_model(stage: S
     await expect(page.locator(".run-head")).to_contain_text("playbook")
 
 
-async def test_the_problems_of_a_text_are_shown_under_it(stage: Stage) -> None:
-    page = await stage.browser.page(stage.url("start"))
+async def test_the_problems_of_a_text_are_shown_under_it(server: PageServer) -> None:
+    page = await server.open_page("start")
     await page.get_by_text("Use a text instead").click()
     source = page.get_by_placeholder("the text of a definition")
     await source.fill("id: broken\nnodes: {a: {}}\nentry: b\n")
@@ -109,12 +107,12 @@ async def test_the_problems_of_a_text_are_shown_under_it(stage: Stage) -> None:
     await expect(faults).to_have_count(0)
 
 
-async def test_a_run_and_the_name_of_its_definition_lead_to_each_other(stage: Stage) -> None:
+async def test_a_run_and_the_name_of_its_definition_lead_to_each_other(server: PageServer) -> None:
     source = json.dumps(workflow({"a": {}}, id="greet"))
-    await stage.client.post("/definitions", json={"name": "greeting", "source": source})
+    await server.register("greeting", source)
     script = {"model": "scripted", "script": {"default": {"text": "Hi."}}}
-    await stage.start("named", {"definition": {"name": "greeting"}, **script})
-    page = await stage.browser.page(stage.url("runs/named"))
+    await server.start("named", {"definition": {"name": "greeting"}, **script})
+    page = await server.open_page("runs/named")
     await page.locator(".run-head .facts").get_by_role("link", name="greet").click()
     await expect(page.get_by_role("heading", name="greeting", level=1)).to_be_visible()
     await page.get_by_role("link", name="1 run").click()
@@ -123,20 +121,20 @@ async def test_a_run_and_the_name_of_its_definition_lead_to_each_other(stage: St
     await page.get_by_role("link", name="Its runs").click()
     await page.get_by_role("link", name="named", exact=True).click()
     await expect(page.get_by_role("heading", name="named", level=1)).to_be_visible()
-    # The same start once more names the registered definition again.
-    await go(page, stage.url("start?like=named"))
+    # A start like that of the run names the registered definition again.
+    await go(page, server.url("start?like=named"))
     await expect(page.get_by_placeholder("name of a registered definition")).to_have_value("greeting")
     await expect(page.get_by_placeholder("the text of a definition")).to_have_value("")
 
 
-async def test_a_definition_that_is_not_registered_is_read_from_its_run(stage: Stage) -> None:
-    await stage.start("from-a-file", {**LOOP, "definition": {"source": json.dumps(workflow({"a": {}}, id="loose"))}})
-    page = await stage.browser.page(stage.url("runs/from-a-file"))
+async def test_a_definition_that_is_not_registered_is_read_from_its_run(server: PageServer) -> None:
+    await server.start("from-a-file", {**LOOP, "definition": {"source": json.dumps(workflow({"a": {}}, id="loose"))}})
+    page = await server.open_page("runs/from-a-file")
     await page.locator(".run-head .facts").get_by_role("link", name="loose").click()
     await expect(page.locator(".gnode")).to_have_count(1)
     await expect(page.get_by_text("not registered; from the run")).to_be_visible()
     await page.get_by_role("button", name="Register…").click()
     await page.get_by_role("button", name="Register", exact=True).click()
     await expect(page.get_by_text("in force")).to_be_visible()
-    page = await stage.browser.page(stage.url("definitions/nobody"))
+    page = await server.open_page("definitions/nobody")
     await expect(page.get_by_text("No definition is registered as nobody")).to_be_visible()

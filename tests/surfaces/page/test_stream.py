@@ -1,4 +1,4 @@
-"""The page's stream, its module alone in node and in a browser: what is told, whatever stands between it."""
+"""The event stream of the page, as a module in node and in a browser: gaps, faults, and shared connections."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ from callboard.bus.subjects import RunRef
 from callboard.surfaces.http.live import TOPICS_MAX
 from tests.support.browser import NODE, go
 from tests.support.event_logs import Log
-from tests.support.page_stage import LOOP, TENANT, Stage, asked, put
+from tests.support.page_server import LOOP, TENANT, PageServer, evaluate
 from tests.support.patience import until
 from tests.support.places import ROOT
 
@@ -45,7 +45,7 @@ const follow = (topic, after, since = Date.now()) => {
 }
 const after = (connection) => new URLSearchParams(connection.url.split('?')[1]).get('after')
 """
-"""A stream before a server that says what a test has it say, and takes so many topics at once."""
+"""A stream with a server that sends the events of a test, and accepts a bounded number of topics."""
 
 TAB = """
 const channel = new MessageChannel()
@@ -74,10 +74,10 @@ const followed = (topic) => {
   return told
 }
 """
-"""A tab and the worker that it shares, whose clocks a test turns."""
+"""A tab and the shared worker; a test controls their clocks."""
 
 
-def told(script: str) -> Any:
+def run_beside_stream(script: str) -> Any:
     """Run a script beside the stream; return what it prints."""
     program = f"{SERVED.replace('%d', str(TOPICS_MAX))}\n{script}\nprocess.exit(0)"
     done = subprocess.run(
@@ -91,7 +91,7 @@ def told(script: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_what_cannot_be_read_is_passed_over() -> None:
+def test_a_malformed_event_is_skipped() -> None:
     script = """
     const found = follow('run:x', 5)
     await until(() => connections.length === 1)
@@ -100,10 +100,10 @@ def test_what_cannot_be_read_is_passed_over() -> None:
     await until(() => found.length)
     console.log(JSON.stringify([found, stream.at, connections.length]))
     """
-    assert told(script) == [[7], 7, 1]
+    assert run_beside_stream(script) == [[7], 7, 1]
 
 
-def test_whoever_begins_now_has_nothing_repeated_for_them_and_is_told_what_they_may_lack() -> None:
+def test_a_new_follower_hears_no_repetition_and_learns_of_a_possible_gap() -> None:
     script = """
     const all = follow('runs', null)
     await until(() => connections.length === 1)
@@ -116,17 +116,17 @@ def test_whoever_begins_now_has_nothing_repeated_for_them_and_is_told_what_they_
     begin(51)
     event(52, 'model.call', 'x', 9)
     await until(() => long_ago.length === 2)
-    // Of what stands already nobody lacks what has come since they asked; if something has, they do.
+    // A follower of an existing topic has a gap only if an event came after it asked.
     const beside = follow('run:x', null, Date.now() + 1), late = follow('run:x', null, 0)
     await until(() => late.length)
     event(53, 'run.end', 'x', 10)
     await until(() => beside.length && late.length === 2)
     console.log(JSON.stringify([all, long_ago, beside, late, connections.map(after)]))
     """
-    assert told(script) == [["begun", 51, 53], ["begun", 52, 53], [53], ["begun", 53], [None, "51"]]
+    assert run_beside_stream(script) == [["begun", 51, 53], ["begun", 52, 53], [53], ["begun", 53], [None, "51"]]
 
 
-def test_however_many_runs_are_open_nobody_takes_the_stream_from_others() -> None:
+def test_more_runs_than_topics_are_followed_without_disconnecting_others() -> None:
     script = f"""
     const {{Streams, TOPICS_MAX}} = await import(`${{process.argv[1]}}/lib/streams.js`)
     const streams = new Streams('/live', () => {{}}), later = setTimeout
@@ -145,7 +145,7 @@ def test_however_many_runs_are_open_nobody_takes_the_stream_from_others() -> Non
     for (const one of [lists[0], runs[0], runs.at(-3)]) begin(100, of(one.topic))
     await until(() => runs.every((one) => one.told[0] === 'begun'))
     const outside = runs.filter((one) => !of(one.topic))
-    // Where one leaves, another one is told as it comes.
+    // When one follower leaves, a waiting topic takes its place.
     streams.leave(runs[0].follower)
     await until(() => of(outside[0].topic))
     const [taker, lacking] = outside
@@ -158,10 +158,10 @@ def test_however_many_runs_are_open_nobody_takes_the_stream_from_others() -> Non
     const sizes = standing().map((one) => topics(one).length)
     console.log(JSON.stringify([TOPICS_MAX, outside.length, sizes, followed.length]))
     """
-    assert told(script) == [TOPICS_MAX, 2, [2, TOPICS_MAX, TOPICS_MAX], 1]
+    assert run_beside_stream(script) == [TOPICS_MAX, 2, [2, TOPICS_MAX, TOPICS_MAX], 1]
 
 
-def test_a_tab_that_slept_longer_than_it_is_waited_for_hears_all_of_it_once() -> None:
+def test_a_tab_that_slept_too_long_hears_all_events_once() -> None:
     script = f"""{TAB}
     const all = followed('runs'), one = followed('questions')
     await until(() => connections.length === 1)
@@ -186,7 +186,7 @@ def test_a_tab_that_slept_longer_than_it_is_waited_for_hears_all_of_it_once() ->
     await until(() => all.includes(10))
     console.log(JSON.stringify([all, one, connections.map(after)]))
     """
-    assert told(script) == [["begun", 5, 7, 8, 9, 10], ["begun", 6], [None, "8"]]
+    assert run_beside_stream(script) == [["begun", 5, 7, 8, 9, 10], ["begun", 6], [None, "8"]]
 
 
 def test_questions_are_counted_once_however_many_tabs_there_are() -> None:
@@ -230,46 +230,46 @@ def test_questions_are_counted_once_however_many_tabs_there_are() -> None:
     const changes = (some) => some.filter((one, i) => one !== some[i - 1])
     console.log(JSON.stringify([changes(counts), changes(others), known, opened]))
     """
-    assert told(script) == [[1, 2, 1], [1, 2], 2, 1]
+    assert run_beside_stream(script) == [[1, 2, 1], [1, 2], 2, 1]
 
 
-async def test_what_comes_between_what_was_read_and_what_is_told_is_read(stage: Stage) -> None:
-    await stage.start("between", {**LOOP, "breakpoints": ["b"]}, end=False)
-    *_, before = await stage.start("meanwhile")
-    page = await stage.browser.page("about:blank", alone=True)
-    let_go, asked_for = anyio.Event(), list[str]()
+async def test_events_between_reading_and_following_a_run_are_read(server: PageServer) -> None:
+    await server.start("between", {**LOOP, "breakpoints": ["b"]}, end=False)
+    *_, before = await server.start("meanwhile")
+    page = await server.browser.page("about:blank", alone=True)
+    release, asked_for = anyio.Event(), list[str]()
 
     async def hold(route: Route) -> None:
         asked_for.append(route.request.url)
-        await let_go.wait()
+        await release.wait()
         await route.continue_()
 
     await page.add_init_script("delete globalThis.SharedWorker")
     await page.route("**/live?*run%3Abetween*", hold)
-    await page.goto(stage.url("runs/between"))
+    await page.goto(server.url("runs/between"))
     await expect(page.locator(".run-title .status")).to_contain_text("paused")
     await until(lambda: bool(asked_for))
-    await stage.client.post("/runs/between/resume", json={})
-    await stage.client.get("/runs/between/result", params={"wait_s": PATIENCE_S})
-    let_go.set()
+    await server.resume("between")
+    await server.result("between")
+    release.set()
     await expect(page.locator(".run-title .status")).to_contain_text("failed")
-    whole = (await stage.client.get("/runs/between/events", params={"limit": 1_000})).json()["events"]
-    rows = await asked(page, "() => document.querySelector('cb-run').run.rows.map((row) => row.sequence)")
+    whole = await server.events("between")
+    rows = await evaluate(page, "() => document.querySelector('cb-run').run.rows.map((row) => row.sequence)")
     assert rows == [one["sequence"] for one in whole]
-    # Behind its end nothing of it is followed; what went by before is told to nobody again.
-    assert await asked(page, "() => document.querySelector('cb-run').unfollow === undefined")
+    # After its end the run is not followed any more, and no earlier event is sent again.
+    assert await evaluate(page, "() => document.querySelector('cb-run').unfollow === undefined")
     begun = [httpx2.URL(url).params.get("after") for url in asked_for]
     assert all(one is None or int(one) >= before["sequence"] for one in begun)
 
 
-async def test_what_happens_while_a_list_is_asked_for_stands_in_it(stage: Stage) -> None:
-    await stage.start("older", {**LOOP, "breakpoints": ["b"]}, end=False)
-    page = await stage.browser.page(stage.url("runs"))
+async def test_a_list_includes_events_that_come_while_it_is_requested(server: PageServer) -> None:
+    await server.start("older", {**LOOP, "breakpoints": ["b"]}, end=False)
+    page = await server.open_page("runs")
     rows = page.get_by_role("row")
     await expect(rows.filter(has_text="older")).to_contain_text("paused")
     await expect(page.locator(".live .live")).to_be_visible()
-    # What it hears is noted, and nothing has it ask again by itself.
-    await asked(
+    # Record the events that the list hears, and stop its own requests.
+    await evaluate(
         page,
         """() => {
             const view = document.querySelector('cb-runs'), hear = view.hear.bind(view)
@@ -282,48 +282,48 @@ async def test_what_happens_while_a_list_is_asked_for_stands_in_it(stage: Stage)
             }
         }""",
     )
-    answered, let_go = anyio.Event(), anyio.Event()
+    answered, release = anyio.Event(), anyio.Event()
 
     async def hold(route: Route) -> None:
         answer = await route.fetch()
         answered.set()
-        await let_go.wait()
+        await release.wait()
         await route.fulfill(response=answer)
 
     await page.route("**/runs?*q=er*", hold)
     await page.get_by_label("Find runs").fill("er")
     await answered.wait()
-    await stage.client.post("/runs/older/resume", json={})
-    await stage.start("newer")
+    await server.resume("older")
+    await server.start("newer")
     for run in ("older", "newer"):
-        await until(lambda run=run: asked(page, "(one) => window.heard.includes(one)", f"{run} run.end"))
-    let_go.set()
+        await until(lambda run=run: evaluate(page, "(one) => window.heard.includes(one)", f"{run} run.end"))
+    release.set()
     for run in ("older", "newer"):
         await expect(rows.filter(has_text=run)).to_contain_text("failed")
 
 
-async def test_what_is_missing_among_what_is_told_is_asked_for(stage: Stage) -> None:
-    await stage.start("lacking", {**LOOP, "breakpoints": ["b"]}, end=False)
-    page = await stage.browser.page(stage.url("runs/lacking"))
+async def test_missing_events_of_a_followed_run_are_requested(server: PageServer) -> None:
+    await server.start("lacking", {**LOOP, "breakpoints": ["b"]}, end=False)
+    page = await server.open_page("runs/lacking")
     await expect(page.locator(".run-title .status")).to_contain_text("paused")
     await expect(page.locator(".live .live")).to_be_visible()
-    # All events but the last of what comes are lost.
-    await asked(
+    # Lose all further events but the last.
+    await evaluate(
         page,
         """() => {
             const view = document.querySelector('cb-run'), hear = view.hear.bind(view)
             view.hear = (told) => hear(told.filter((one) => !one.event || one.event.type === 'run.end'))
         }""",
     )
-    await stage.client.post("/runs/lacking/resume", json={})
+    await server.resume("lacking")
     await expect(page.locator(".run-title .status")).to_contain_text("failed")
-    whole = (await stage.client.get("/runs/lacking/events", params={"limit": 1_000})).json()["events"]
-    rows = await asked(page, "() => document.querySelector('cb-run').run.rows.map((row) => row.sequence)")
+    whole = await server.events("lacking")
+    rows = await evaluate(page, "() => document.querySelector('cb-run').run.rows.map((row) => row.sequence)")
     assert rows == [one["sequence"] for one in whole]
 
 
-async def test_an_event_that_cannot_be_read_is_told_once_and_all_others_are_shown(stage: Stage) -> None:
-    log = stage.connection.log
+async def test_an_unreadable_event_is_reported_once_and_the_others_are_shown(server: PageServer) -> None:
+    log = server.connection.log
     made = Log("gapped", "holey").started(Outline([OutlineNode("a")]))
     for visit in range(1, 5):
         made.enter("a", visit)
@@ -331,30 +331,29 @@ async def test_an_event_that_cannot_be_read_is_told_once_and_all_others_are_show
     *first, lost, then, late, last = made.events[:8]
     subject = log.subjects.event(RunRef(TENANT, "gapped"), "holey", lost.type)
 
-    async def leave(after: int, following: Sequence[Event]) -> int:
-        """Have something that is no event stand where one would, and go on behind it; return the last sequence."""
+    async def publish_malformed(after: int, following: Sequence[Event]) -> int:
+        """Publish a malformed message instead of an event, then events; return the last sequence."""
         acknowledged = await log.nc.jetstream().publish(subject, b'{"run": "gapped')
         assert acknowledged.seq > after
-        return await put(log, "gapped", following, acknowledged.seq)
+        return await server.append("gapped", following, acknowledged.seq)
 
-    sequence = await leave(await put(log, "gapped", first), [then])
-    page = await stage.browser.page(stage.url("nowhere"))
+    sequence = await publish_malformed(await server.append("gapped", first), [then])
+    page = await server.open_page("nowhere")
     asked_for: list[str] = []
 
     async def few(route: Route) -> None:
-        """A few rows at once."""
         asked_for.append(route.request.url)
         await route.continue_(url=str(httpx2.URL(route.request.url).copy_merge_params({"limit": "2"})))
 
     await page.route("**/gapped/index?*", few)
-    await go(page, stage.url("runs/gapped"))
+    await go(page, server.url("runs/gapped"))
     missing = page.locator("cb-run > [role=status] .failure")
     await expect(missing).to_contain_text(f"Event {lost.n} cannot be read")
     await expect(page.locator(".live .live")).to_be_visible()
-    await leave(sequence, [last])
+    await publish_malformed(sequence, [last])
     await expect(missing).to_contain_text(f"2 events cannot be read, from event {lost.n} on")
     await expect(page.locator(".where")).to_contain_text(f"of {last.n}")
-    rows = await asked(page, "() => document.querySelector('cb-run').run.rows.map((row) => [row.n, row.type])")
+    rows = await evaluate(page, "() => document.querySelector('cb-run').run.rows.map((row) => [row.n, row.type])")
     unread = (lost.n, late.n)
     assert rows == [[one.n, "unreadable" if one.n in unread else one.type] for one in made.events[: last.n]]
     assert len(asked_for) <= 2 * last.n
@@ -376,24 +375,24 @@ window.ResizeObserver = class extends ResizeObserver {
   disconnect() { kept.delete(this); super.disconnect() }
 }
 """
-"""Notes what would be kept after what it is for: listeners of the window and of its looks, observers of sizes."""
+"""Records listeners and observers that would outlive a view."""
 
 
-async def test_nothing_is_kept_of_a_run_that_one_has_left(stage: Stage) -> None:
-    await stage.start("left-behind")
-    page = await stage.browser.page("about:blank", alone=True)
+async def test_a_run_view_that_is_left_keeps_no_listeners_or_observers(server: PageServer) -> None:
+    await server.start("left-behind")
+    page = await server.browser.page("about:blank", alone=True)
     await page.add_init_script(KEPT)
-    await page.goto(stage.url("definitions"))
+    await page.goto(server.url("definitions"))
     await expect(page.get_by_role("heading", name="Definitions")).to_be_visible()
-    before = await asked(page, "() => window.kept.size")
-    await asked(page, f"() => {{ history.pushState(null, '', '{stage.url('runs/left-behind')}') }}")
-    await asked(page, "() => dispatchEvent(new PopStateEvent('popstate'))")
+    before = await evaluate(page, "() => window.kept.size")
+    await evaluate(page, f"() => {{ history.pushState(null, '', '{server.url('runs/left-behind')}') }}")
+    await evaluate(page, "() => dispatchEvent(new PopStateEvent('popstate'))")
     await expect(page.locator(".gnode").first).to_be_visible()
     await page.locator(".event-row").nth(2).hover()
     await page.mouse.down()
-    assert await asked(page, "() => window.kept.size") > before
+    assert await evaluate(page, "() => window.kept.size") > before
     await page.keyboard.press("g")
     await page.keyboard.press("d")
     await expect(page.get_by_role("heading", name="Definitions")).to_be_visible()
-    assert await asked(page, "() => window.kept.size") == before
+    assert await evaluate(page, "() => window.kept.size") == before
     await page.mouse.up()

@@ -1,43 +1,43 @@
-"""The ways through the page in a real browser: between views, by keys, and while what is asked for is on its way."""
+"""Navigation in a real browser: between views, by keys, and while requests are pending."""
 
 from playwright.async_api import Route, expect
 
 from tests.support.browser import go
-from tests.support.page_stage import ASKING, LOOP, Stage, asked, held
+from tests.support.page_server import ASKING, LOOP, PageServer, evaluate, hold_back
 
 
-async def test_whoever_has_gone_on_is_not_brought_back(stage: Stage) -> None:
-    page = await stage.browser.page(stage.url("inbox"))
+async def test_a_pending_search_does_not_reopen_its_view(server: PageServer) -> None:
+    page = await server.open_page("inbox")
     await expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
-    # What is typed into a list goes nowhere once that is left: later timers come later.
+    # The timer of the search ends before this one.
     await page.get_by_role("link", name="Runs", exact=True).click()
     await page.get_by_label("Find runs").fill("nobody")
-    await asked(page, "() => document.querySelector('[data-view=inbox]').click()")
-    await asked(page, "() => new Promise((done) => setTimeout(done, 250))")
+    await evaluate(page, "() => document.querySelector('[data-view=inbox]').click()")
+    await evaluate(page, "() => new Promise((done) => setTimeout(done, 250))")
     await expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
 
 
-async def test_that_there_is_nothing_is_said_once_it_is_known(stage: Stage) -> None:
-    page = await stage.browser.page(stage.url("nowhere"))
-    let_go = await held(page, "**/api/acme/runs?*")
-    await go(page, stage.url("runs?q=nobody"))
+async def test_an_empty_list_is_reported_only_after_the_answer(server: PageServer) -> None:
+    page = await server.open_page("nowhere")
+    release = await hold_back(page, "**/api/acme/runs?*")
+    await go(page, server.url("runs?q=nobody"))
     await expect(page.locator(".live .live")).to_be_visible()
-    await asked(page, "() => document.querySelector('cb-runs').drawn()")
+    await evaluate(page, "() => document.querySelector('cb-runs').drawn()")
     assert await page.locator(".nothing").count() == 0
-    let_go.set()
+    release.set()
     await expect(page.get_by_text("No run matches")).to_be_visible()
 
 
-async def test_what_is_counted_is_no_list_and_waits_for_the_view(stage: Stage) -> None:
-    await stage.start("counted")
-    await stage.start("counted-asks", {"definition": {"source": ASKING}}, end=False)
-    page = await stage.browser.page("about:blank", alone=True)
-    # What a worker asks that tabs share is not told of here.
+async def test_counts_are_requested_without_lists_and_after_the_view(server: PageServer) -> None:
+    await server.start("counted")
+    await server.start("counted-asks", {"definition": {"source": ASKING}}, end=False)
+    page = await server.browser.page("about:blank", alone=True)
+    # Playwright does not report requests of the shared worker.
     await page.add_init_script("delete globalThis.SharedWorker")
     told: list[str] = []
     page.on("request", lambda one: told.append(f"ask {one.url.partition('/api/acme/')[2]}"))
     page.on("requestfinished", lambda one: told.append(f"told {one.url.partition('/api/acme/')[2]}"))
-    await page.goto(stage.url("runs"))
+    await page.goto(server.url("runs"))
     await expect(page.get_by_role("link", name="Inbox 1")).to_be_visible()
     [listed] = [one for one in told if one.startswith("told runs?")]
     [*counts] = [one for one in told if one.startswith("ask questions")]
@@ -51,11 +51,11 @@ async def test_what_is_counted_is_no_list_and_waits_for_the_view(stage: Stage) -
         int(one.partition("limit=")[2].partition("&")[0]) for one in told if one.startswith("ask") and "limit=" in one
     ]
     assert max(limits) < 10
-    await stage.kill("counted-asks")
+    await server.kill("counted-asks")
 
 
-async def test_what_is_entered_is_what_was_typed(stage: Stage) -> None:
-    page = await stage.browser.page(stage.url("inbox"))
+async def test_the_palette_opens_the_entry_of_the_typed_text(server: PageServer) -> None:
+    page = await server.open_page("inbox")
     await page.keyboard.press("Control+k")
     await expect(page.get_by_role("option", name="Definitions")).to_be_visible()
     script = """() => {
@@ -64,22 +64,21 @@ async def test_what_is_entered_is_what_was_typed(stage: Stage) -> None:
         input.dispatchEvent(new Event('input'))
         input.dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter'}))
     }"""
-    await asked(page, script)
+    await evaluate(page, script)
     await expect(page.get_by_role("heading", name="Definitions")).to_be_visible()
 
 
-async def test_one_goes_through_it_by_keys_alone(stage: Stage) -> None:
-    await stage.start("walked-1")
-    await stage.start("walked-2")
-    page = await stage.browser.page(stage.url("runs/walked-1"), alone=True)
+async def test_the_page_is_navigated_by_keys_alone(server: PageServer) -> None:
+    await server.start("walked-1")
+    await server.start("walked-2")
+    page = await server.open_page("runs/walked-1", alone=True)
     where = "() => document.activeElement.id || document.activeElement.localName"
-    # A page that is new may not be the one that has the focus.
     await page.bring_to_front()
     await expect(page.get_by_role("link", name="All runs")).to_be_visible()
     await page.keyboard.press("Tab")
     await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
     await page.keyboard.press("Enter")
-    assert (await asked(page, where), page.url) == ("view", stage.url("runs/walked-1"))
+    assert (await evaluate(page, where), page.url) == ("view", server.url("runs/walked-1"))
     await page.keyboard.press("Tab")
     await expect(page.get_by_role("link", name="All runs")).to_be_focused()
 
@@ -88,17 +87,17 @@ async def test_one_goes_through_it_by_keys_alone(stage: Stage) -> None:
     await node.focus()
     await page.keyboard.press("Space")
     await expect(node).to_have_attribute("aria-pressed", "true")
-    assert await asked(page, "() => document.querySelector('cb-run').chosen") is not None
+    assert await evaluate(page, "() => document.querySelector('cb-run').chosen") is not None
 
-    # Whoever comes to another view begins at its top, and Escape leads back from there.
+    # A new view begins at its top, and Escape leads back.
     await page.keyboard.press("g")
     await page.keyboard.press("r")
     await expect(page.get_by_role("heading", name="Runs")).to_be_visible()
-    assert await asked(page, where) == "view"
+    assert await evaluate(page, where) == "view"
     await page.get_by_role("link", name="walked-2").click()
     await expect(page.get_by_role("heading", name="walked-2", level=1)).to_be_visible()
-    assert await asked(page, where) == "view"
-    assert await asked(page, "() => document.querySelector('cb-run').chosen") is None
+    assert await evaluate(page, where) == "view"
+    assert await evaluate(page, "() => document.querySelector('cb-run').chosen") is None
     await page.get_by_text("Export", exact=True).click()
     await page.keyboard.press("Escape")
     await expect(page.get_by_text("drawing", exact=True)).to_be_hidden()
@@ -107,8 +106,8 @@ async def test_one_goes_through_it_by_keys_alone(stage: Stage) -> None:
     await expect(page.get_by_role("heading", name="Runs")).to_be_visible()
 
 
-async def test_a_run_that_there_is_not_has_no_status_and_keys_are_told_whole(stage: Stage) -> None:
-    page = await stage.browser.page(stage.url("runs/nobody"))
+async def test_an_unknown_run_has_no_status_and_the_help_lists_all_keys(server: PageServer) -> None:
+    page = await server.open_page("runs/nobody")
     await expect(page.locator(".failure code")).to_have_text("run.unknown")
     await expect(page.locator(".panes")).to_be_hidden()
     assert await page.locator(".run-title .status").count() == 0
@@ -118,9 +117,9 @@ async def test_a_run_that_there_is_not_has_no_status_and_keys_are_told_whole(sta
     assert "" not in keys
 
 
-async def test_a_menu_is_seen_whole_on_a_phone(stage: Stage) -> None:
-    await stage.start("narrow", {**LOOP, "breakpoints": ["b"]}, end=False)
-    page = await stage.browser.page(stage.url("runs/narrow"), width=390, height=844)
+async def test_a_menu_fits_on_a_phone(server: PageServer) -> None:
+    await server.start("narrow", {**LOOP, "breakpoints": ["b"]}, end=False)
+    page = await server.open_page("runs/narrow", width=390, height=844)
     for status in ("paused", "cancelled"):
         await expect(page.locator(".run-title .status")).to_contain_text(status)
         await page.get_by_text("Export", exact=True).click()
@@ -128,12 +127,12 @@ async def test_a_menu_is_seen_whole_on_a_phone(stage: Stage) -> None:
         assert box, status
         assert 0 <= box["x"] <= box["x"] + box["width"] <= 390, status
         await page.keyboard.press("Escape")
-        await stage.kill("narrow")
+        await server.kill("narrow")
 
 
-async def test_what_could_not_be_shown_is_asked_for_once_the_server_is_back(stage: Stage) -> None:
-    await stage.start("back-again")
-    page = await stage.browser.page(stage.url("workers"))
+async def test_a_failed_view_is_requested_again_when_the_server_returns(server: PageServer) -> None:
+    await server.start("back-again")
+    page = await server.open_page("workers")
     await expect(page.locator(".live .live")).to_be_visible()
     gone = True
 
@@ -144,22 +143,22 @@ async def test_what_could_not_be_shown_is_asked_for_once_the_server_is_back(stag
     views = {"runs": ".run-row .status", "runs/back-again": ".run-title .status", "definitions": "h2", "inbox": "h2"}
     for path, seen in views.items():
         gone = True
-        await go(page, stage.url(path))
+        await go(page, server.url(path))
         await expect(page.locator("main .failure").first).to_be_visible()
         gone = False
-        # The stream, which all tabs share, tells that it is there again.
-        await asked(page, "() => dispatchEvent(new PageTransitionEvent('pageshow', {persisted: true}))")
+        # Have the stream report that the server is back.
+        await evaluate(page, "() => dispatchEvent(new PageTransitionEvent('pageshow', {persisted: true}))")
         await expect(page.locator("main .failure")).to_have_count(0)
         await expect(page.locator(f"main {seen}").first).to_be_visible()
 
 
-async def test_theme_time_zone_and_tab_title_follow_what_is_chosen_and_what_happens(stage: Stage) -> None:
-    await stage.start("titled")
-    page = await stage.browser.page(stage.url("runs/titled"), timezone_id="Europe/Berlin", color_scheme="light")
+async def test_theme_time_zone_and_tab_title_follow_choices_and_events(server: PageServer) -> None:
+    await server.start("titled")
+    page = await server.open_page("runs/titled", timezone_id="Europe/Berlin", color_scheme="light")
     await expect(page).to_have_title("✕ titled · Callboard")
-    await stage.start("title-asks", {"definition": {"source": ASKING}}, end=False)
+    await server.start("title-asks", {"definition": {"source": ASKING}}, end=False)
     await expect(page).to_have_title("(1) ✕ titled · Callboard")
-    light = await asked(page, "() => getComputedStyle(document.body).backgroundColor")
+    light = await evaluate(page, "() => getComputedStyle(document.body).backgroundColor")
     await expect(page.locator(".run-head time")).to_contain_text("UTC+1")
     await page.get_by_title("Theme, time zone, notifications").click()
     dialog = page.locator("dialog")
@@ -167,17 +166,17 @@ async def test_theme_time_zone_and_tab_title_follow_what_is_chosen_and_what_happ
     await dialog.get_by_label("Time zone").select_option("Asia/Tokyo")
     await dialog.get_by_role("button", name="Close").click()
     await expect(page.locator(".run-head time")).to_contain_text("UTC+9")
-    assert await asked(page, "() => getComputedStyle(document.body).backgroundColor") != light
-    # Both are still chosen after the page has been loaded again.
+    assert await evaluate(page, "() => getComputedStyle(document.body).backgroundColor") != light
+    # Both choices are kept when the page is loaded again.
     await page.reload()
     await expect(page.locator(".run-head time")).to_contain_text("UTC+9")
-    assert await asked(page, "() => document.documentElement.dataset.theme") == "dark"
-    await stage.kill("title-asks")
+    assert await evaluate(page, "() => document.documentElement.dataset.theme") == "dark"
+    await server.kill("title-asks")
     await expect(page).to_have_title("✕ titled · Callboard")
 
 
-async def test_a_new_question_is_announced_to_somebody_who_looks_elsewhere(stage: Stage) -> None:
-    page = await stage.browser.page("about:blank", alone=True)
+async def test_a_new_question_is_announced_while_the_tab_is_hidden(server: PageServer) -> None:
+    page = await server.browser.page("about:blank", alone=True)
     await page.add_init_script("""
         globalThis.shown = []
         globalThis.Notification = class {
@@ -187,11 +186,11 @@ async def test_a_new_question_is_announced_to_somebody_who_looks_elsewhere(stage
         }
         Object.defineProperty(document, 'hidden', {get: () => true})
     """)
-    await page.goto(stage.url("runs"))
+    await page.goto(server.url("runs"))
     await page.get_by_title("Theme, time zone, notifications").click()
     await page.get_by_label("Notify me of new questions").check()
     await page.get_by_role("button", name="Close").click()
-    await stage.start("announced", {"definition": {"source": ASKING}}, end=False)
+    await server.start("announced", {"definition": {"source": ASKING}}, end=False)
     await expect(page.get_by_role("link", name="Inbox 1 open")).to_be_visible()
-    assert await asked(page, "() => shown") == ["1 open question"]
-    await stage.kill("announced")
+    assert await evaluate(page, "() => shown") == ["1 open question"]
+    await server.kill("announced")

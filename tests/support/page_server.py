@@ -1,4 +1,4 @@
-"""A browser before a server with the page, runs for it to show, and what of them is hostile."""
+"""A server with the page, the browser that shows it, and runs for it to show."""
 
 import datetime as dt
 import json
@@ -86,18 +86,27 @@ WITH_INPUTS = json.dumps(
 )
 
 
+def numbers_of(recorded: list[dict[str, Any]], type: str) -> list[int]:
+    """The numbers of the events of a type."""
+    return [one["event"]["n"] for one in recorded if one["event"]["type"] == type]
+
+
 @dataclass
-class Stage:
-    """A browser, and the server that it looks at."""
+class PageServer:
+    """A server with the page, and the browser that shows it."""
 
     browser: Reused
     client: httpx2.AsyncClient
     connection: Connection
     open: set[str] = field(default_factory=set[str])
-    """Runs that the test which looks at it has started, and whose end it has not waited for."""
+    """Runs that the current test has started and not seen end."""
 
     def url(self, path: str = "") -> str:
         return str(self.client.base_url.join(f"/t/acme/{path}"))
+
+    async def open_page(self, path: str = "", **options: Any) -> Page:
+        """Open a view in the browser."""
+        return await self.browser.page(self.url(path), **options)
 
     async def start(self, run: str, start: dict[str, Any] = LOOP, *, end: bool = True) -> list[dict[str, Any]]:
         """Start a run; return its events when it has ended."""
@@ -106,18 +115,43 @@ class Stage:
         if not end:
             self.open.add(run)
             return []
-        await self.client.get(f"/runs/{run}/result", params={"wait_s": PATIENCE_S})
-        return (await self.client.get(f"/runs/{run}/events", params={"limit": 1_000})).json()["events"]
+        await self.result(run)
+        return await self.events(run)
+
+    async def result(self, run: str) -> dict[str, Any]:
+        """Wait for the end of a run; return its result."""
+        return (await self.client.get(f"/runs/{run}/result", params={"wait_s": PATIENCE_S})).json()
+
+    async def events(self, run: str, types: str | None = None) -> list[dict[str, Any]]:
+        """The events of a run with their sequences; ``types`` selects some, separated by commas."""
+        selection = {"limit": 1_000} if types is None else {"limit": 1_000, "types": types}
+        return (await self.client.get(f"/runs/{run}/events", params=selection)).json()["events"]
+
+    async def resume(self, run: str) -> None:
+        await self.client.post(f"/runs/{run}/resume", json={})
 
     async def kill(self, run: str) -> None:
-        """Have a run that waits end: what it asks is not to stand in the inbox any more."""
+        """End a run that waits, so that its question leaves the inbox."""
         self.open.discard(run)
         await self.client.post(f"/runs/{run}/kill", json={})
-        await self.client.get(f"/runs/{run}/result", params={"wait_s": PATIENCE_S})
+        await self.result(run)
+
+    async def register(self, name: str, source: str) -> None:
+        """Register a definition."""
+        answer = await self.client.post("/definitions", json={"name": name, "source": source})
+        assert answer.status_code == 200, answer.text
+
+    async def append(self, run: str, events: Sequence[Event], after: int = 0) -> int:
+        """Append events to a run that no worker performs; return the sequence of the last one."""
+        return await append_events(self.connection.log, run, events, after)
+
+    async def append_log(self, log: Log) -> None:
+        """Append the events of a whole log."""
+        await self.append(log.run, log.events)
 
     @asynccontextmanager
     async def watched(self) -> AsyncGenerator[None]:
-        """See to it that the pages of a test complain of nothing; leave neither them nor its runs to other tests."""
+        """Check that the pages of a test report no errors; close them and end the runs of the test."""
         self.browser.complaints.clear()
         self.open.clear()
         try:
@@ -130,25 +164,27 @@ class Stage:
         assert self.browser.complaints == [], self.browser.complaints
 
 
-Furnish = Callable[[Reused, Path], AbstractAsyncContextManager[Stage]]
+OpenPageServer = Callable[[Reused, Path], AbstractAsyncContextManager[PageServer]]
+
+PRICES = {"scripted": {"input": 2, "output": 10}}
 
 
 @asynccontextmanager
-async def furnished(browser: Reused, home: Path, **settings: Any) -> AsyncGenerator[Stage]:
-    """A stage with a server and a store of its own."""
-    async with served(home, **settings) as (client, connection):
-        yield Stage(browser, client, connection)
+async def open_page_server(browser: Reused, home: Path) -> AsyncGenerator[PageServer]:
+    """A page server with its own store."""
+    async with served(home, prices=PRICES) as (client, connection):
+        yield PageServer(browser, client, connection)
 
 
 TENANT = "acme"
-AT_ONCE = 500
+BATCH = 500
 """Events that are appended together."""
 
 
-async def put(log: EventLog, run: str, events: Sequence[Event], after: int = 0) -> int:
-    """Append events to a run that nobody performs; return the sequence of the last one."""
-    for start in range(0, len(events), AT_ONCE):
-        part = events[start : start + AT_ONCE]
+async def append_events(log: EventLog, run: str, events: Sequence[Event], after: int = 0) -> int:
+    """Append events to a run that no worker performs; return the sequence of the last one."""
+    for start in range(0, len(events), BATCH):
+        part = events[start : start + BATCH]
         entries = [
             Entry(one.n, one.epoch, one.type, one.definition, f"{run}.{one.n}", encode_event(one)) for one in part
         ]
@@ -157,7 +193,7 @@ async def put(log: EventLog, run: str, events: Sequence[Event], after: int = 0) 
 
 
 def long_run(name: str, loops: int) -> Sequence[Event]:
-    """A run whose one node is entered again and again, with three turns of a model each time: eight events."""
+    """A run that enters its only node repeatedly, with three turns of a model each time: eight events."""
     log = Log(name, "long").started(Outline([OutlineNode("loop")]))
     for visit in range(1, loops + 1):
         log.enter("loop", visit)
@@ -174,7 +210,7 @@ FAILED = (7, 41)
 
 
 def fan_out(run: str, items: int, *, left: int = 0) -> Log:
-    """A run that asks a model about each item; some fail, and ``left`` are still being worked on."""
+    """A run that asks a model about each item; some fail, and ``left`` are still running."""
     log = Log(run, "scores").started(Outline([OutlineNode("score", "Score"), OutlineNode("sum", "Sum")]))
     log.enter("score")
     for item in range(items):
@@ -197,40 +233,40 @@ def fan_out(run: str, items: int, *, left: int = 0) -> Log:
     return log
 
 
-async def asked(page: Page, script: str, argument: Any = None) -> Any:
-    """Ask the page itself; what a handle names is let go with it."""
+async def evaluate(page: Page, script: str, argument: Any = None) -> Any:
+    """Evaluate a script in the page."""
     return await page.evaluate(script, argument)
 
 
-async def held(page: Page, urls: str) -> anyio.Event:
-    """Hold back what a page asks at some addresses, until what is returned is set."""
-    let_go = anyio.Event()
+async def hold_back(page: Page, urls: str) -> anyio.Event:
+    """Hold back the requests of a page to some addresses, until the returned event is set."""
+    release = anyio.Event()
 
     async def hold(route: Route) -> None:
-        await let_go.wait()
+        await release.wait()
         await route.continue_()
 
     await page.route(urls, hold)
-    return let_go
+    return release
 
 
-class Killed:
-    """`callboard http` over the store of a deployment, at one port whoever dies."""
+class KillableServer:
+    """`callboard http` over the store of a page server; a new process listens at the same port."""
 
-    def __init__(self, stage: Stage, stack: ExitStack) -> None:
+    def __init__(self, server: PageServer, stack: ExitStack) -> None:
         listen = f"127.0.0.1:{free_ports(1)[0]}"
-        home = stage.connection.config.data_dir
+        home = server.connection.config.data_dir
         self.root = f"http://{listen}/"
         self.url = f"{self.root}t/{TENANT}/"
         self._command = ("http", "--json", "--listen", listen, "--data-dir", str(home), "--tenant", TENANT)
-        self._env = {"CALLBOARD_PARTITIONS": str(stage.connection.log.partitions)}
+        self._env = {"CALLBOARD_PARTITIONS": str(server.connection.log.partitions)}
         self._place, self._stack = Place(home), stack
 
     def begin(self) -> None:
         self._process = self._stack.enter_context(self._place.process(*self._command, env=self._env))
         assert self._process.stdout is not None
-        said = self._process.stdout.readline()
-        assert "url" in json.loads(said), said
+        first = self._process.stdout.readline()
+        assert "url" in json.loads(first), first
 
     def kill(self) -> None:
         self._process.kill()
