@@ -5,19 +5,7 @@ from typing import Any
 
 from callboard.languages.flow.authoring import find_differences
 from callboard.lib.json_types import JSON
-from tests.support.flows import (
-    LOOP,
-    RETRY,
-    Performance,
-    call,
-    caught,
-    cleanup,
-    entry,
-    flow,
-    mock,
-    perform,
-    returned,
-)
+from tests.support.flows import LOOP, RETRY, Performance, call, caught, cleanup, entry, flow, mock, perform, returned
 
 INVALID = "System.ParameterValidationFailed"
 FAULT = "System.ExpressionEvaluationError"
@@ -62,7 +50,7 @@ def parameters(**defaults: JSON) -> dict[str, Any]:
     }
 
 
-def shown(on_entry: dict[str, Any] | None = None, **phases: Any) -> dict[str, Any]:
+def shaper(on_entry: dict[str, Any] | None = None, **phases: Any) -> dict[str, Any]:
     """An entry that does nothing of its own (a Retry whose policy never matches), to shape and assign at its phases."""
     return entry(RETRY, onEntry={"with": {"policies": [NEVER]}, **(on_entry or {})}, **phases)
 
@@ -72,12 +60,12 @@ def shown(on_entry: dict[str, Any] | None = None, **phases: Any) -> dict[str, An
 UNKNOWN = "{{ nothing.there }}"
 
 
-def stepped(step: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """A flow of one step that goes on to ``done``."""
-    return flow({"s": {"next": "done", **step}, "done": returned()}, **fields)
+def one_step(step: dict[str, Any], then: JSON = None, **fields: Any) -> dict[str, Any]:
+    """A flow of one step, followed by a Return of ``then`` or of the step's value."""
+    return flow({"s": step, "done": returned(then)}, **fields)
 
 
-def handled(target: dict[str, Any], *handler: dict[str, Any], clause: Any = None, **fields: Any) -> dict[str, Any]:
+def handling(target: dict[str, Any], *handler: dict[str, Any], clause: Any = None, **fields: Any) -> dict[str, Any]:
     """A flow whose first step calls, and whose handler steps ``h0``, ``h1`` … follow on a failure."""
     steps: dict[str, Any] = {
         "s": call(target, catch=[caught("h0", **(clause or {}))], **fields),
@@ -141,7 +129,7 @@ def logs(letter: str) -> dict[str, Any]:
 def logging(letter: str, **more: Any) -> dict[str, Any]:
     """An entry that writes down each of its phases."""
     phases = {name: {**logs(letter + short), **more.get(name, {})} for name, short in PHASES.items()}
-    return shown(phases.pop("onEntry"), **phases)
+    return shaper(phases.pop("onEntry"), **phases)
 
 
 PHASES = {"onEntry": "e", "onSuccess": "s", "onFailure": "f", "onAlways": "a"}

@@ -18,7 +18,7 @@ from callboard.bus.commands import REPLY_HEADER
 from callboard.bus.events import RunEnd, payload_of
 from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.client.connection import Connection
-from tests.support.flow_cases import shown
+from tests.support.flow_cases import shaper
 from tests.support.flows import call, cleanup, flow, mock, returned, subflow
 from tests.support.workflows import document
 
@@ -236,7 +236,7 @@ def _matching() -> dict[str, Any]:
 
 def _stacked() -> dict[str, Any]:
     heavy = {"when": f"{{{{ {HEAVY} > 3 }}}}"}
-    return flow({"c": call(mock(value=1), "r", middleware=[shown(heavy, onSuccess=heavy)] * 10), "r": returned()})
+    return flow({"c": call(mock(value=1), "r", middleware=[shaper(heavy, onSuccess=heavy)] * 10), "r": returned()})
 
 
 def _fanned_out() -> dict[str, Any]:
@@ -259,11 +259,7 @@ def _circle() -> dict[str, Any]:
     text = {"action": "Pass", "output": "{{ vars.text + vars.text + vars.text }}", "next": "a"}
     parameters = {"type": "object", "additionalProperties": True}
     turn = {"action": "Pass", "assign": {"n": "{{ vars.n + 1.0 }}"}, "next": "m"}
-    match = {
-        "action": "Match",
-        "cases": [{"when": "{{ vars.n > 100.0 }}", "next": "r"}],
-        "default": {"next": "a"},
-    }
+    match = {"action": "Match", "cases": [{"when": "{{ vars.n > 100.0 }}", "next": "r"}], "default": {"next": "a"}}
     return flow({"s": text, "a": turn, "m": match, "r": returned(1)}, parameters=parameters) | {"entrypoint": "s"}
 
 

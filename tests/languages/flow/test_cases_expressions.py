@@ -1,6 +1,6 @@
-"""Cases of expressions, in the manner of a conformance corpus: the embedding, numbers in and out, every profile.
+"""Tables of expressions and their values: the embedding, numbers, every profile.
 
-Each is the value of a Return; the input is `DATA`.
+Each expression is the value of a Return; the input is `DATA`.
 """
 
 from typing import Any
@@ -140,7 +140,7 @@ VALUES: dict[str, Any] = {
     "{{ math.least(1, 2.5, -3) }}": -3,
     "{{ math.greatest(1, 2u, 2.5) }}": 2.5,
     "{{ math.ceil(1.2) + math.floor(-1.2) + math.round(2.5) + math.abs(-1.0) }}": 4,
-    # what is ambient
+    # bindings of every place
     "{{ [execution.platform, has(execution.metadata.exitedAt), type(execution.id) == string] }}": [{}, False, True],
     "{{ execution.metadata.enteredAt == frame.metadata.enteredAt }}": True,
     "{{ failure }}": None,
@@ -212,8 +212,8 @@ def test_failures(source: str) -> None:
     play(Case(flow({"r": returned([source])}), bad(FAILURES[source], previous=None), DATA))
 
 
-def test_data_that_no_expression_touches_is_carried_as_it_is() -> None:
-    """The one number beyond the doubles that is kept exactly, and a text that looks like an expression."""
+def test_data_without_expressions_is_passed_on_unchanged() -> None:
+    """The data has an integer that no double holds, and a text that looks like an expression."""
     data = {**DATA, "text": "{{ 1 }}", "{{ 1 }}": [1e300, -0.0, 5.0, True, ""]}
     done = play(Case(flow({"p": {"action": "Pass", "next": "r"}, "r": returned()}), ok(data), data))
     assert str(done.result["value"]["big"]) == "9007199254740993"

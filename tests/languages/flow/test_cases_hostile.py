@@ -13,7 +13,7 @@ from callboard.runtime.run.log import read_run
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import CrashingLog
 from callboard.testing.virtual_time import VirtualClock, simulate
-from tests.support.flow_cases import EXCEEDED, EXHAUSTED, bad, ok, shown
+from tests.support.flow_cases import EXCEEDED, EXHAUSTED, bad, ok, one_step, shaper
 from tests.support.flows import (
     LOOP,
     RETRY,
@@ -40,51 +40,35 @@ from tests.support.sweeps import select_deaths
 NAP = {"action": "Sleep", "for": "PT1S", "next": "done"}
 WRAPPED = subflow({"nap": NAP, "done": returned()}, middleware=[cleanup(mock())])
 PATIENT = entry(
-    RETRY,
-    onEntry={"with": {"policies": [{"match": {"codes": ["*"]}, "attempts": 2, "backoff": {"initial": "PT1S"}}]}},
+    RETRY, onEntry={"with": {"policies": [{"match": {"codes": ["*"]}, "attempts": 2, "backoff": {"initial": "PT1S"}}]}}
 )
 
 CANCELLED: dict[str, dict[str, Any]] = {
-    "a retry of frames inside a timeout": flow(
-        {
-            "w": call(
-                {"flow": subflow({"x": call(failing("X")), "done": returned()}, middleware=[cleanup(mock())])},
-                middleware=[timeout("PT9S"), PATIENT],
-            ),
-            "done": returned(),
-        },
+    "a retry of frames inside a timeout": one_step(
+        call(
+            {"flow": subflow({"x": call(failing("X")), "done": returned()}, middleware=[cleanup(mock())])},
+            middleware=[timeout("PT9S"), PATIENT],
+        ),
         middleware=[cleanup(mock(delay="PT1S"))],
     ),
-    "a loop of sleeps": flow(
-        {"nap": NAP, "done": returned()},
-        middleware=[cleanup(mock()), entry(LOOP, onSuccess={"when": "{{ middleware.metadata.iteration < 2.0 }}"})],
+    "a loop of sleeps": one_step(
+        NAP, middleware=[cleanup(mock()), entry(LOOP, onSuccess={"when": "{{ middleware.metadata.iteration < 2.0 }}"})]
     ),
-    "a fan-out of frames, two at a time": flow(
+    "a fan-out of frames, two at a time": one_step(
+        {"action": "Gather", "over": [1, 2, 3], "call": {"flow": WRAPPED}, "concurrency": 2, "next": "done"},
+        middleware=[cleanup(mock())],
+    ),
+    "a fan-out that needs no more": one_step(
         {
-            "g": {"action": "Gather", "over": [1, 2, 3], "call": {"flow": WRAPPED}, "concurrency": 2, "next": "done"},
-            "done": returned(),
+            "action": "Gather",
+            "calls": [mock(), {"flow": WRAPPED}],
+            "completion": {"successes": 1, "wait": False},
+            "next": "done",
         },
         middleware=[cleanup(mock())],
     ),
-    "a fan-out that needs no more": flow(
-        {
-            "g": {
-                "action": "Gather",
-                "calls": [mock(), {"flow": WRAPPED}],
-                "completion": {"successes": 1, "wait": False},
-                "next": "done",
-            },
-            "done": returned(),
-        },
-        middleware=[cleanup(mock())],
-    ),
-    "a timeout that runs out": flow(
-        {
-            "w": call(
-                {"flow": WRAPPED}, middleware=[timeout("PT0.5S"), cleanup(mock(delay="PT1S"))], catch=[caught("done")]
-            ),
-            "done": returned(),
-        },
+    "a timeout that runs out": one_step(
+        call({"flow": WRAPPED}, middleware=[timeout("PT0.5S"), cleanup(mock(delay="PT1S"))], catch=[caught("done")]),
         middleware=[cleanup(mock())],
     ),
 }
@@ -128,26 +112,22 @@ def _cleanups(events: list[Event]) -> Counter[str]:
 # -- sizes and numbers -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("one", [cleanup(mock()), retry(2), shown()], ids=["Finally", "Retry", "shown"])
+@pytest.mark.parametrize("one", [cleanup(mock()), retry(2), shaper()], ids=["Finally", "Retry", "shown"])
 def test_a_stack_may_be_high(one: dict[str, Any]) -> None:
-    done = perform(flow({"w": call(mock(value=1), middleware=[one] * 400), "done": returned()}, middleware=[one] * 100))
+    done = perform(one_step(call(mock(value=1), middleware=[one] * 400), middleware=[one] * 100))
     assert done.result == ok(1)
 
 
 def test_a_failure_a_timeout_and_a_failing_cleanup_cross_a_high_stack() -> None:
-    high = [shown()] * 100
+    high = [shaper()] * 100
     slow = mock(delay="PT1H")
-    crossed = perform(flow({"w": call(failing("X"), middleware=[retry(2), *high]), "done": returned()}))
+    crossed = perform(one_step(call(failing("X"), middleware=[retry(2), *high])))
     assert crossed.chain == [EXHAUSTED, "X"]
-    crossed = perform(flow({"w": call(slow, middleware=[timeout("PT5S"), *high]), "done": returned()}))
+    crossed = perform(one_step(call(slow, middleware=[timeout("PT5S"), *high])))
     assert crossed.chain == [EXCEEDED]
-    crossed = perform(
-        flow({"w": call(slow, middleware=[timeout("PT5S"), *high, cleanup(failing("C"))]), "done": returned()})
-    )
+    crossed = perform(one_step(call(slow, middleware=[timeout("PT5S"), *high, cleanup(failing("C"))])))
     assert crossed.chain == ["C", "System.Cancelled", EXCEEDED]
-    crossed = perform(
-        flow({"w": call(slow, middleware=[*high, cleanup(mock())]), "done": returned()}), commands=[("cancel", {})]
-    )
+    crossed = perform(one_step(call(slow, middleware=[*high, cleanup(mock())])), commands=[("cancel", {})])
     assert crossed.chain == ["System.Cancelled"]
 
 
@@ -193,7 +173,7 @@ def test_a_delay_that_no_number_holds_is_as_long_as_its_bound(initial: str, jitt
     backoff = {"initial": initial, "rate": 1e300, "max": "PT1S", "jitter": jitter}
     policy = {"match": {"codes": ["*"]}, "attempts": 6, "backoff": backoff}
     armed = entry(RETRY, onEntry={"with": {"policies": [policy]}})
-    assert perform(flow({"w": call(failing("X"), middleware=[armed]), "done": returned()})).chain == [EXHAUSTED, "X"]
+    assert perform(one_step(call(failing("X"), middleware=[armed]))).chain == [EXHAUSTED, "X"]
 
 
 @pytest.mark.parametrize("jitter", ["none", "equal", "decorrelated"])
@@ -202,21 +182,21 @@ def test_a_delay_without_a_bound_ends_with_time_and_can_be_interrupted(jitter: s
     armed = entry(
         RETRY, onEntry={"with": {"policies": [{"match": {"codes": ["*"]}, "attempts": 3, "backoff": backoff}]}}
     )
-    done = perform(flow({"w": call(failing("X"), middleware=[timeout("PT5S"), armed]), "done": returned()}))
+    done = perform(one_step(call(failing("X"), middleware=[timeout("PT5S"), armed])))
     assert done.chain == [EXCEEDED]
 
 
 @pytest.mark.parametrize(("successes", "met"), [(1e300, False), (-1e300, True), (2.0, True), (9007199254740992, False)])
 def test_a_policy_may_ask_for_any_whole_number(successes: float, met: bool) -> None:
     fan = {"action": "Gather", "over": [1, 2], "call": mock(), "completion": {"successes": successes}, "next": "done"}
-    assert (perform(flow({"g": fan, "done": returned()})).result["type"] == "success") is met
+    assert (perform(one_step(fan)).result["type"] == "success") is met
 
 
 def test_a_budget_may_be_large() -> None:
     armed = retry(10**15, onFailure={"assign": {"n": "{{ vars.n + 1.0 }}"}})
     numbered = {"type": "object", "properties": {"n": {"default": 0}}}
     target = mock(failure="{{ vars.n < 700.0 ? {'code': 'X'} : null }}", value="{{ vars.n }}")
-    done = perform(flow({"w": call(target, middleware=[armed]), "done": returned()}, parameters=numbered))
+    done = perform(one_step(call(target, middleware=[armed]), parameters=numbered))
     assert done.value == 700
 
 
@@ -262,7 +242,7 @@ def test_a_failure_with_surprising_members_is_a_failure_like_any(name: str) -> N
         harness.providers, harness.contracts = {uri: Odd}, {uri: document}
         steps = {
             "a": call(
-                {"provider": uri}, middleware=[shown(onFailure={"code": "T"}), retry(2, "X")], catch=[caught("b", "T")]
+                {"provider": uri}, middleware=[shaper(onFailure={"code": "T"}), retry(2, "X")], catch=[caught("b", "T")]
             ),
             "b": call({"provider": uri}),
             "done": returned(),

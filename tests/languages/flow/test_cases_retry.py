@@ -1,4 +1,4 @@
-"""Cases in the manner of a conformance corpus: Retry, alone and with others."""
+"""Tables of flows and their Results: Retry, alone and with others."""
 
 from typing import Any
 
@@ -23,19 +23,7 @@ from tests.support.flow_cases import (
     stack,
     uncaught,
 )
-from tests.support.flows import (
-    RETRY,
-    call,
-    caught,
-    entry,
-    failing,
-    flow,
-    mock,
-    retry,
-    returned,
-    subflow,
-    timeout,
-)
+from tests.support.flows import RETRY, call, caught, entry, failing, flow, mock, retry, returned, subflow, timeout
 
 # -- Retry -------------------------------------------------------------------------------------------------------------
 
@@ -43,7 +31,7 @@ GAPS = "{{ durationToIso8601(now() - timestamp(step.metadata.enteredAt)) }}"
 
 
 def waits(backoff: Any, attempts: int, **phases: Any) -> dict[str, Any]:
-    """A flow that tells how long after the beginning its last attempt began."""
+    """A flow that returns the time between its start and the start of its last attempt."""
     return stack(
         policies(policy(["*"], attempts, backoff=backoff), **phases),
         target={**failing("X"), "onFailure": {"assign": {"log": GAPS}}},
@@ -52,7 +40,7 @@ def waits(backoff: Any, attempts: int, **phases: Any) -> dict[str, Any]:
 
 
 RETRIES = {
-    "exhausted": Case(
+    "an exhausted retry chains the last failure": Case(
         uncaught(retry(3), target=failing("X", retryable=True)),
         bad(
             EXHAUSTED,
@@ -61,18 +49,20 @@ RETRIES = {
             previous=bad("X", retryable=True, previous=None),
         ),
     ),
-    "a budget of one": Case(
+    "a budget of one attempt": Case(
         uncaught(retry(1), target=failing("X")), bad(EXHAUSTED, details={"attempts": 1, "policy": 0}, previous=bad("X"))
     ),
-    "no policy matches": Case(uncaught(retry(3, "Y.*"), target=failing("X")), bad("X", previous=None)),
-    "policies in order, each with its own count": Case(
+    "no policy matches": Case(
+        uncaught(retry(3, "Y.*", onFailure={"code": "Shaped"}), target=failing("X")), bad("Shaped", previous=bad("X"))
+    ),
+    "the first policy that matches counts, each on its own": Case(
         uncaught(
             policies(policy(["A"], 3), policy(["*"], 2), onFailure={"assign": TICK}),
             target=mock(failure={"code": "{{ vars.n == 1.0 ? 'B' : 'A' }}"}),
         ),
         bad(EXHAUSTED, details={"attempts": 4, "policy": 0}, previous=bad("A")),
     ),
-    "a policy that matches what is retryable": Case(
+    "a policy that matches retryable failures": Case(
         uncaught(
             policies({"match": {"retryable": True}, "attempts": 5}, onFailure={"assign": TICK}),
             target=mock(
@@ -128,7 +118,7 @@ RETRIES = {
         ),
         ok([3, 2]),
     ),
-    "variables are restored, one that was unbound too": Case(
+    "variables are restored, also to unset": Case(
         stack(
             retry(2),
             target={
@@ -139,7 +129,7 @@ RETRIES = {
         ),
         ok("first"),
     ),
-    "what the entry assigned is where they are restored to": Case(
+    "the entry's assignments survive the restore": Case(
         stack(
             entry(RETRY, onEntry={"with": {"policies": [policy(["*"], 2)]}, "assign": {"log": "entered "}}),
             target={**failing("X"), "onFailure": {"assign": {"log": "{{ vars.log + 'failed ' }}"}}},
@@ -147,7 +137,7 @@ RETRIES = {
         ),
         ok("entered failed "),
     ),
-    "the gap's assignment reads the aftermath": Case(
+    "onFailure reads the variables of the failed attempt": Case(
         stack(
             retry(2, onFailure={"assign": {"n": "{{ vars.log + middleware.result.code }}"}}),
             target={**failing("X"), "onFailure": {"assign": {"log": "after "}}},
@@ -155,7 +145,7 @@ RETRIES = {
         ),
         ok(["after " + EXHAUSTED, "after "]),
     ),
-    "what interrupts the gap finds the variables of the next run": Case(
+    "a timeout in a gap finds the restored variables": Case(
         stack(
             timeout("PT5S"),
             policies(policy(["*"], 3, backoff={"initial": "PT1H"}), onFailure={"assign": TICK}),
@@ -164,7 +154,7 @@ RETRIES = {
         ),
         ok([EXCEEDED, 1, ""]),
     ),
-    "every attempt receives what the entry passed down": Case(
+    "every attempt receives the entry's output": Case(
         stack(
             entry(
                 RETRY,
@@ -176,7 +166,7 @@ RETRIES = {
         ok(["in", "down"]),
         ["in"],
     ),
-    "entries inside are established anew": Case(
+    "inner entries run for every attempt": Case(
         stack(
             retry(3, onFailure={"assign": {"log": "{{ vars.log }}"}}),
             logging("B"),
@@ -185,7 +175,7 @@ RETRIES = {
         ),
         ok("BeBfBa" * 3),
     ),
-    "entries outside see one success": Case(
+    "outer entries see one success": Case(
         stack(logging("A"), retry(3, onFailure={"assign": TICK}), target=fails_until(2.0), then="{{ vars.log }}"),
         ok("AeAsAa"),
     ),
@@ -202,7 +192,7 @@ RETRIES = {
         ),
         bad("X", details=2, previous=None),
     ),
-    "envelope keys apply to what is emitted only": Case(
+    "envelope keys apply to the exhausted failure only": Case(
         uncaught(retry(2, onFailure={"code": "{{ 'Wrapped.' + middleware.result.code }}"}), target=failing("X")),
         bad(
             f"Wrapped.{EXHAUSTED}",
@@ -210,7 +200,7 @@ RETRIES = {
             previous=bad(EXHAUSTED, previous=bad("X", previous=None)),
         ),
     ),
-    "envelope keys are not evaluated for what is consumed": Case(
+    "envelope keys are not evaluated for retried failures": Case(
         stack(
             retry(3, onFailure={"message": "{{ vars.n < 1.0 ? nothing.there : 'told' }}", "assign": TICK}),
             target=failing("X"),
@@ -218,21 +208,21 @@ RETRIES = {
         ),
         ok("told"),
     ),
-    "a fault in the gap displaces": Case(
+    "a fault in onFailure chains the failure": Case(
         uncaught(retry(3, onFailure={"assign": {"n": UNKNOWN}}), target=failing("X")),
         bad(FAULT, previous=bad("X", previous=None)),
     ),
-    "a delay that is none": Case(
+    "a delay that is not a duration": Case(
         uncaught(retry(3, onFailure={"with": {"delay": "soon"}}), target=failing("X")), bad(INVALID, previous=bad("X"))
     ),
     "one retry inside another": Case(
         uncaught(retry(2, EXHAUSTED), retry(2, "X"), target=failing("X")),
         bad(EXHAUSTED, details={"attempts": 2, "policy": 0}, previous=bad(EXHAUSTED, previous=bad("X", previous=None))),
     ),
-    "policies: none": Case(uncaught(policies(), target=failing("X")), bad(INVALID)),
-    "policies: no attempts": Case(uncaught(policies(policy(["*"], 0)), target=failing("X")), bad(INVALID)),
+    "policies: an empty list": Case(uncaught(policies(), target=failing("X")), bad(INVALID)),
+    "policies: zero attempts": Case(uncaught(policies(policy(["*"], 0)), target=failing("X")), bad(INVALID)),
     "policies: half an attempt": Case(uncaught(policies(policy(["*"], 1.5)), target=failing("X")), bad(INVALID)),
-    "policies: a matcher of nothing": Case(
+    "policies: an empty matcher": Case(
         uncaught(policies({"match": {}, "attempts": 2}), target=failing("X")), bad(INVALID)
     ),
     "policies: a matcher of successes": Case(
@@ -241,7 +231,7 @@ RETRIES = {
     "policies: a rate below one": Case(
         uncaught(policies(policy(["*"], 2, backoff={"initial": "PT1S", "rate": 0.5}))), bad(INVALID)
     ),
-    "policies: a back-off without a beginning": Case(
+    "policies: a back-off without initial": Case(
         uncaught(policies(policy(["*"], 2, backoff={"rate": 2}))), bad(INVALID)
     ),
     "policies: computed": Case(
@@ -249,19 +239,19 @@ RETRIES = {
         bad(EXHAUSTED, details={"attempts": 2, "policy": 0}),
         "X",
     ),
-    "waits: none": Case(waits({"initial": "PT0S"}, 4), ok("PT0S")),
-    "waits: before now": Case(waits({"initial": "-PT1H", "rate": 3}, 4), ok("PT0S")),
-    "waits: all alike": Case(waits({"initial": "PT10S"}, 4), ok("PT30S")),
+    "waits: zero": Case(waits({"initial": "PT0S"}, 4), ok("PT0S")),
+    "waits: negative": Case(waits({"initial": "-PT1H", "rate": 3}, 4), ok("PT0S")),
+    "waits: constant": Case(waits({"initial": "PT10S"}, 4), ok("PT30S")),
     "waits: growing": Case(waits({"initial": "PT10S", "rate": 2}, 4), ok("PT1M10S")),
-    "waits: growing to a bound": Case(waits({"initial": "PT10S", "rate": 2, "max": "PT15S"}, 4), ok("PT40S")),
-    "waits: a bound below the beginning": Case(waits({"initial": "PT10S", "max": "PT1S"}, 3), ok("PT2S")),
+    "waits: growing up to max": Case(waits({"initial": "PT10S", "rate": 2, "max": "PT15S"}, 4), ok("PT40S")),
+    "waits: max below initial": Case(waits({"initial": "PT10S", "max": "PT1S"}, 3), ok("PT2S")),
     "waits: overridden": Case(
         waits({"initial": "PT10S", "rate": 2}, 4, onFailure={"with": {"delay": "PT1S"}}), ok("PT3S")
     ),
     "waits: an override of null": Case(
         waits({"initial": "PT10S"}, 3, onFailure={"with": {"delay": None}}), ok("PT20S")
     ),
-    "waits: one gap overridden, the others keep their place": Case(
+    "waits: an override of one gap does not shift the others": Case(
         waits(
             {"initial": "PT10S", "rate": 2},
             4,
@@ -269,10 +259,10 @@ RETRIES = {
         ),
         ok("PT51S"),
     ),
-    "waits: an override is beyond the bound": Case(
+    "waits: an override may exceed max": Case(
         waits({"initial": "PT1S", "max": "PT1S"}, 2, onFailure={"with": {"delay": "PT1H"}}), ok("PT1H")
     ),
-    "flow level: the graph from its beginning": Case(
+    "flow level: runs the graph again": Case(
         around(
             retry(3, onFailure={"assign": TICK}),
             steps={
@@ -287,7 +277,7 @@ RETRIES = {
         around(retry(2), steps={"r": {"action": "Raise", "result": {"code": "X"}}}),
         bad(EXHAUSTED, details={"attempts": 2, "policy": 0}),
     ),
-    "flow level: in a subflow, caught outside": Case(
+    "flow level: the caller catches the exhausted failure": Case(
         flow(
             {
                 "s": call(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from callboard.testing import Scenario
+from tests.support.flow_cases import one_step
 from tests.support.flows import (
     LOOP,
     call,
@@ -51,7 +52,7 @@ def nested(*stack: dict[str, Any], inner: dict[str, Any] | None = None) -> dict[
 
 def fanned(target: dict[str, Any], **fields: Any) -> dict[str, Any]:
     fan = {"action": "Gather", "over": [1, 2, 3, 4], "call": target, "concurrency": 2, "next": "done", **fields}
-    return flow({"fan": fan, "done": returned()}, middleware=[cleanup(mock())])
+    return one_step(fan, middleware=[cleanup(mock())])
 
 
 WRAPPED = {"flow": subflow({"in": call(mock(delay="PT2S")), "done": returned()}, middleware=[cleanup(mock())])}
@@ -72,8 +73,8 @@ CASES: dict[str, tuple[dict[str, Any], bool]] = {
     "a fan-out": (fanned(WRAPPED), False),
     "a fan-out of which a branch fails": (fanned(FAILS_FOR_TWO, completion={"successes": 3}), False),
     "a fan-out that needs no more": (fanned(WRAPPED, completion={"successes": 1, "wait": False}), False),
-    "a sleep": (flow({"nap": NAP, "done": returned()}, middleware=[cleanup(mock())]), False),
-    "a cancelled sleep": (flow({"nap": NAP, "done": returned()}, middleware=[cleanup(mock(delay="PT1S"))]), True),
+    "a sleep": (one_step(NAP, middleware=[cleanup(mock())]), False),
+    "a cancelled sleep": (one_step(NAP, middleware=[cleanup(mock(delay="PT1S"))]), True),
     "cancelled frames": (nested(inner=mock(delay="PT2H")), True),
     "cancelled frames with a clean-up that fails": (nested(cleanup(failing("X")), inner=mock(delay="PT2H")), True),
     "a cancelled fan-out": (

@@ -7,6 +7,7 @@ import pytest
 from callboard.languages.cel.budget import STEPS_MAX
 from callboard.languages.flow.depth import CHARS_MAX, DEPTH_MAX, TOO_DEEP, TOO_LARGE, find_excess, too_deep
 from callboard.lib.step_limits import Steps, TooManySteps
+from tests.support.flow_cases import one_step
 from tests.support.flows import call, caught, failing, flow, mock, perform, returned, subflow
 
 FAILED = "System.ExpressionEvaluationError"
@@ -72,13 +73,13 @@ def test_a_value_that_would_be_written_out_without_end_fails() -> None:
 
 def test_the_expressions_of_one_field_share_their_steps() -> None:
     once = "{{ lists.range(10000).filter(i, i > 0).size() }}"
-    assert perform(flow({"m": {"action": "Pass", "output": [once] * 9, "next": "done"}, "done": returned()})).value
+    assert perform(one_step({"action": "Pass", "output": [once] * 9, "next": "done"})).value
     for field in (
         {"output": [once] * 90},
         {"output": {"a": [once] * 90}},
         {"assign": dict.fromkeys(map(str, range(90)), once)},
     ):
-        done = perform(flow({"m": {"action": "Pass", **field, "next": "done"}, "done": returned()}))
+        done = perform(one_step({"action": "Pass", **field, "next": "done"}))
         assert (done.result["code"], done.result["message"]) == (
             FAILED,
             f"the expression takes more than {STEPS_MAX} steps",
@@ -121,19 +122,19 @@ def test_a_loop_that_wraps_its_value_fails_at_the_bound(change: dict[str, Any], 
 
 def test_a_gather_that_wraps_its_value_fails_at_the_bound() -> None:
     """Its results are a list of envelopes of what it was given: two levels more on every turn, without a template."""
-    fan = {"action": "Gather", "calls": [ECHO], "output": "{{ step.results[0] }}", "next": "fan"}
-    done = perform(flow({"fan": fan, "done": returned()}), 1)
+    fan = {"action": "Gather", "calls": [ECHO], "output": "{{ step.results[0] }}", "next": "s"}
+    done = perform(one_step(fan), 1)
     assert done.result["code"] == "System.GatherCompletionUnmet"
     [failure] = done.result["details"]["failures"]
     assert failure["result"]["code"] == FAILED
     assert failure["result"]["message"] == f"the list of results nests deeper than {DEPTH_MAX} levels"
     caught_up = {**fan, "calls": [ECHO], "catch": [caught("done")]}
-    assert perform(flow({"fan": caught_up, "done": returned("{{ 'caught' }}")}), 1).value == "caught"
+    assert perform(one_step(caught_up, then="{{ 'caught' }}"), 1).value == "caught"
 
 
 def test_a_gather_whose_values_pass_by_themselves_ends_too() -> None:
-    fan = {"action": "Gather", "calls": [ECHO], "next": "fan"}
-    assert perform(flow({"fan": fan, "done": returned()}), 1).result["code"] == "System.GatherCompletionUnmet"
+    fan = {"action": "Gather", "calls": [ECHO], "next": "s"}
+    assert perform(one_step(fan), 1).result["code"] == "System.GatherCompletionUnmet"
 
 
 def test_what_a_failure_repeats_of_a_value_is_left_out_where_it_is_too_deep() -> None:
@@ -156,6 +157,6 @@ def test_failures_that_hold_failures_stay_within_the_bound() -> None:
         fan = {"action": "Gather", "calls": [inner], "next": "done"}
         flows[f"f{level}"] = subflow({"fan": fan, "done": returned()})
         inner = {"flow": f"f{level}"}
-    done = perform(flow({"w": call(inner), "done": returned()}, flows=flows))
+    done = perform(one_step(call(inner), flows=flows))
     assert done.result["code"] == "System.GatherCompletionUnmet"
     assert not too_deep(done.result, DEPTH_MAX + 3)

@@ -12,7 +12,7 @@ from callboard.languages.json_text import read_json
 from tests.support.flow_documents import Json, called, caught, flow, found, inner, one, told, wrapped
 from tests.support.places import ROOT
 
-# -- documents and flows ----------------------------------------------------------------------------------------------
+# -- documents and flows -----------------------------------------------------------------------------------------------
 
 
 def test_the_smallest_flow_is_right() -> None:
@@ -93,7 +93,7 @@ def test_duplicate_members_are_refused_by_the_reader() -> None:
     assert [(one.code, one.where) for one in read] == [("PARSE", "steps.a")]
 
 
-# -- steps ------------------------------------------------------------------------------------------------------------
+# -- steps -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_the_first_clause_wins_so_a_later_one_may_never(first: Json, second: Jso
     assert told(retry) == ([("UNREACHABLE_CLAUSE?", place)] if never else [])
 
 
-# -- names ------------------------------------------------------------------------------------------------------------
+# -- names -------------------------------------------------------------------------------------------------------------
 
 
 def test_flow_names_are_sought_outward_from_where_they_stand() -> None:
@@ -359,7 +359,7 @@ def test_steps_that_nothing_leads_to_are_told() -> None:
     assert told(document) == [("UNREACHABLE_STEP?", "steps.e"), ("UNREACHABLE_STEP?", "steps.f")]
 
 
-# -- the documentation ------------------------------------------------------------------------------------------------
+# -- the documentation -------------------------------------------------------------------------------------------------
 
 
 def test_every_code_is_documented_and_every_documented_code_exists() -> None:

@@ -39,7 +39,7 @@ def of_type(events: list[Event], payload: type[Any]) -> list[Any]:
     return [ev.payload_of(event) for event in events if event.type == payload.type]
 
 
-# -- the model --------------------------------------------------------------------------------------------------------
+# -- the model ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_model_answers_a_prompt() -> None:
@@ -182,7 +182,7 @@ def test_a_toolbox_that_cannot_be_opened() -> None:
     simulate(body)
 
 
-# -- tools ------------------------------------------------------------------------------------------------------------
+# -- tools -------------------------------------------------------------------------------------------------------------
 
 
 def scripted(*answers: dict[str, Any]) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def test_variables_that_tool_sources_borrow(document: Any, named: list[str]) -> 
     assert list(find_variables(document)) == named
 
 
-# -- the command line -------------------------------------------------------------------------------------------------
+# -- the command line --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

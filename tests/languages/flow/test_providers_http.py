@@ -124,7 +124,7 @@ async def get(
     return await provider(site, **(rules or {})).execute(request(HTTP, input, url=site.at(path), **arguments))
 
 
-# -- values -----------------------------------------------------------------------------------------------------------
+# -- values ------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_response_is_a_value_with_its_status_and_headers(site: Site) -> None:
@@ -177,7 +177,7 @@ async def test_a_head_has_no_body(site: Site) -> None:
     assert value_of(await get(site, "/echo", method="HEAD"))["body"] is None
 
 
-# -- failures ---------------------------------------------------------------------------------------------------------
+# -- failures ----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_429_says_when_to_come_back(site: Site) -> None:
@@ -266,7 +266,7 @@ def test_a_path_never_leads_above_its_base(path: str) -> None:
         asked_of(request(HTTP, base="http://example.com/api", path=path), 100, 10)
 
 
-# -- the address guard ------------------------------------------------------------------------------------------------
+# -- the address guard -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "169.254.169.254", "[::1]", "10.0.0.1", "0x7f.1"])
@@ -283,7 +283,7 @@ async def test_a_redirect_is_guarded_like_the_first_request(site: Site) -> None:
     assert len(site.seen) == 1
 
 
-# -- redirects --------------------------------------------------------------------------------------------------------
+# -- redirects ---------------------------------------------------------------------------------------------------------
 
 
 async def test_redirects_are_followed_and_counted(site: Site) -> None:
@@ -320,7 +320,7 @@ async def test_another_host_gets_neither_headers_nor_bodies(site: Site) -> None:
     assert code_of(await get(site, away, method="POST", json=1)) == "Refused"
 
 
-# -- tokens -----------------------------------------------------------------------------------------------------------
+# -- tokens ------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_token_goes_to_its_host_only(site: Site) -> None:
@@ -335,7 +335,7 @@ async def test_what_the_author_says_goes_before_the_workers_token(site: Site) ->
     assert site.seen[0][2]["authorization"] == "Basic x"
 
 
-# -- in a run ---------------------------------------------------------------------------------------------------------
+# -- in a run ----------------------------------------------------------------------------------------------------------
 
 
 def retrying(site: Site) -> dict[str, Any]:
@@ -425,7 +425,7 @@ async def test_a_call_that_is_cancelled_lets_go_at_once(site: Site) -> None:
     assert site.seen[0][1] == "/hang"
 
 
-# -- small parts ------------------------------------------------------------------------------------------------------
+# -- small parts -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

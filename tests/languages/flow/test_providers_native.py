@@ -31,7 +31,7 @@ def of_type(events: list[Event], payload: type[Any]) -> list[Any]:
     return [ev.payload_of(event) for event in events if event.type == payload.type]
 
 
-# -- a person ---------------------------------------------------------------------------------------------------------
+# -- a person ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_select_without_options_is_refused_by_the_contract() -> None:
     simulate(body)
 
 
-# -- a signal ---------------------------------------------------------------------------------------------------------
+# -- a signal ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_signal_survives_a_crash_at_every_append() -> None:
     simulate(body)
 
 
-# -- a child run, which ends as a test says ---------------------------------------------------------------------------
+# -- a child run, which ends as a test says ----------------------------------------------------------------------------
 
 
 class Children(FlowTheatre):

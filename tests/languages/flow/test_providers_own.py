@@ -50,7 +50,7 @@ def told_of(*entries: dict[str, Any], input: Any = "abc", **arguments: Any) -> d
 FAILS = {"failure": {"code": "Mine.Broken", "message": "it broke"}}
 
 
-# -- calls ------------------------------------------------------------------------------------------------------------
+# -- calls -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_call_provider_of_ones_own() -> None:
@@ -138,7 +138,7 @@ def test_a_worker_without_the_provider_fails_the_call() -> None:
     simulate(body)
 
 
-# -- side-effects -----------------------------------------------------------------------------------------------------
+# -- side-effects ------------------------------------------------------------------------------------------------------
 
 
 def test_side_effects_leave_alone_what_is_in_flight() -> None:
@@ -190,7 +190,7 @@ def test_parameters_of_a_phase_are_checked() -> None:
     assert own.Notify.heard == []
 
 
-# -- transforms -------------------------------------------------------------------------------------------------------
+# -- transforms --------------------------------------------------------------------------------------------------------
 
 
 def test_a_transform_changes_the_value_before_the_author_shapes_it() -> None:
@@ -222,7 +222,7 @@ def test_an_action_that_raises_fails_its_phase() -> None:
     assert (failure["code"], "ValueError" in failure["message"]) == ("internal", True)
 
 
-# -- controls ---------------------------------------------------------------------------------------------------------
+# -- controls ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_control_stands_for_what_is_inside() -> None:
@@ -277,7 +277,7 @@ def test_around_a_whole_flow() -> None:
     simulate(body)
 
 
-# -- in the log -------------------------------------------------------------------------------------------------------
+# -- in the log --------------------------------------------------------------------------------------------------------
 
 
 def paths(events: list[Event], type: str) -> list[str]:
@@ -318,7 +318,7 @@ def test_a_clean_up_runs_when_what_it_wraps_is_interrupted() -> None:
     simulate(body)
 
 
-# -- how they are found -----------------------------------------------------------------------------------------------
+# -- how they are found ------------------------------------------------------------------------------------------------
 
 
 def test_classes_are_found_by_their_paths() -> None:

@@ -29,7 +29,7 @@ async def run(code: str, *args: str, input: Any = None, more: dict[str, Any] | N
     return await Process(rules(**(more or {}))).execute(asked)
 
 
-# -- what is allowed --------------------------------------------------------------------------------------------------
+# -- what is allowed ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ async def test_variables_that_calls_may_not_set() -> None:
     assert "LD_PRELOAD" in answer.result["message"]
 
 
-# -- what comes of it -------------------------------------------------------------------------------------------------
+# -- what comes of it --------------------------------------------------------------------------------------------------
 
 
 async def test_a_program_gets_the_input_and_answers_on_stdout() -> None:
@@ -124,7 +124,7 @@ async def test_output_is_bounded() -> None:
     assert code_of(answer) == "OutputTooLarge"
 
 
-# -- and that none is left behind -------------------------------------------------------------------------------------
+# -- and that none is left behind --------------------------------------------------------------------------------------
 
 FAMILY = """
 import subprocess, sys, time
@@ -182,7 +182,7 @@ async def test_a_program_that_ends_leaves_nothing_running(tmp_path: Path) -> Non
     await gone(await born(tmp_path / "pid"))
 
 
-# -- containers: a command that takes docker's arguments and notes them -----------------------------------------------
+# -- containers: a command that takes docker's arguments and notes them ------------------------------------------------
 
 RUNTIME = """#!{python}
 import os, sys
@@ -228,7 +228,7 @@ async def test_a_container_that_takes_too_long_is_removed(runtime: Callable[[], 
     assert [line.split()[0] for line in runtime()] == ["rm", "run", "rm"]
 
 
-# -- in a run ---------------------------------------------------------------------------------------------------------
+# -- in a run ----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_flow_runs_a_program() -> None:

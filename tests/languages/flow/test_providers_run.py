@@ -175,7 +175,7 @@ async def test_a_person_answers_a_parked_run(tmp_path: Path) -> None:
         assert end.output == {"value": True, "metadata": {"by": "Ada", "answers": 1}}
 
 
-# -- the configuration ------------------------------------------------------------------------------------------------
+# -- the configuration -------------------------------------------------------------------------------------------------
 
 
 def loaded(home: Path, text: str, env: dict[str, str] | None = None) -> Config:

@@ -1,4 +1,4 @@
-"""Steps and calls of flows: routing, shaping, catching, fan-out, subflows, parameters; and how far it scales.
+"""Steps and calls of flows: routing, catching, fan-out, subflows, parameters, signals, breakpoints, large flows.
 
 Specification: *Step actions*, *Steps and step mechanics*, *The Call interface and Result*, *The Flow object*.
 """
@@ -11,6 +11,7 @@ from callboard.bus.events import payload_of
 from callboard.languages.language import Instant
 from callboard.runtime.interpreter.waits import Waits
 from tests.support.conformance import CORPUS, WITH_DATA
+from tests.support.flow_cases import FAULT, INVALID, one_step
 from tests.support.flows import (
     MOCK,
     RETRY,
@@ -29,10 +30,6 @@ from tests.support.flows import (
 )
 
 SIGNAL = "mwl:provider.call/callboard/signal/v1"
-
-INVALID = "System.ParameterValidationFailed"
-FAULT = "System.ExpressionEvaluationError"
-UNMET = "System.GatherCompletionUnmet"
 
 
 # -- Sleep -------------------------------------------------------------------------------------------------------------
@@ -57,9 +54,19 @@ def test_a_moment_that_has_passed_completes_a_sleep_at_once(moment: dict[str, st
 
 
 @pytest.mark.parametrize(
-    "moment", [{"for": "tomorrow"}, {"until": "noon"}, {"for": "{{ 5.0 }}"}, {"until": "P1D"}], ids=str
+    "moment",
+    [
+        {"for": "tomorrow"},
+        {"until": "noon"},
+        {"until": "P1D"},
+        {"for": "2026-11-20T14:00:00Z"},
+        {"for": "{{ 5.0 }}"},
+        {"for": "{{ null }}"},
+        {"for": "{{ string(duration('90s')) }}"},
+    ],
+    ids=str,
 )
-def test_what_is_no_moment_fails_validation(moment: dict[str, str]) -> None:
+def test_a_sleep_for_an_invalid_moment_fails_validation(moment: dict[str, str]) -> None:
     result = perform(flow({"s": {"action": "Sleep", **moment, "next": "r"}, "r": returned()})).result
     assert result["code"] == INVALID
     assert set(result["details"]) >= {"schemaPath", "value"}
@@ -98,15 +105,6 @@ def test_a_matcher_matches_when_all_its_members_do(match: dict[str, Any], found:
     assert (perform(flow(steps)).result["type"] == "success") is found
 
 
-def test_a_clause_passes_the_received_value_on_not_the_shaped_one() -> None:
-    steps = {
-        "w": call(failing("X"), input="shaped", catch=[caught("h")]),
-        "done": returned(),
-        "h": returned(),
-    }
-    assert perform(flow(steps), "received").value == "received"
-
-
 @pytest.mark.parametrize("field", ["input", "output", "assign"])
 def test_a_fault_in_a_steps_own_fields_is_its_failure_and_can_be_caught(field: str) -> None:
     faulty: Any = {"x": "{{ nothing.there }}"}
@@ -115,7 +113,7 @@ def test_a_fault_in_a_steps_own_fields_is_its_failure_and_can_be_caught(field: s
     assert perform(flow(steps)).value == FAULT
 
 
-def test_a_failed_step_neither_shapes_nor_captures() -> None:
+def test_a_failed_step_neither_shapes_nor_assigns() -> None:
     steps = {
         "w": call(failing("X"), output="{{ nothing.there }}", assign={"x": 1}, catch=[caught("h")]),
         "done": returned(),
@@ -124,7 +122,7 @@ def test_a_failed_step_neither_shapes_nor_captures() -> None:
     assert perform(flow(steps)).value is False
 
 
-def test_a_step_that_carries_no_catch_lets_its_failure_out_of_the_frame() -> None:
+def test_a_failure_of_a_step_without_catch_leaves_the_frame() -> None:
     inner = subflow({"p": {"action": "Pass", "output": "{{ nothing.there }}", "next": "r"}, "r": returned()})
     steps = {"w": call({"flow": inner}, catch=[caught("h", FAULT)]), "done": returned(), "h": returned("caught")}
     assert perform(flow(steps)).value == "caught"
@@ -133,33 +131,11 @@ def test_a_step_that_carries_no_catch_lets_its_failure_out_of_the_frame() -> Non
 # -- calls -------------------------------------------------------------------------------------------------------------
 
 
-def test_exactly_one_arm_runs() -> None:
-    for target, taken in ((mock(value=1), "ok"), (failing("X"), "not")):
-        arms = {"onSuccess": {"assign": {"arm": "ok"}}, "onFailure": {"assign": {"arm": "not"}}}
-        steps = {"w": call({**target, **arms}, catch=[caught("done")]), "done": returned("{{ vars.arm }}")}
-        assert perform(flow(steps)).value == taken
-
-
-def test_a_fault_in_the_failure_arm_chains_the_targets_failure() -> None:
-    target = {**failing("X"), "onFailure": {"assign": {"x": "{{ nothing.there }}"}}}
-    assert perform(flow({"w": call(target), "done": returned()})).chain == [FAULT, "X"]
-
-
 def test_with_may_be_one_expression_and_must_be_an_object() -> None:
     for written, code in (("{{ step.input }}", None), ("{{ 'text' }}", INVALID), ("{{ {'bogus': true} }}", INVALID)):
         steps = {"w": call({"provider": MOCK, "with": written}), "done": returned()}
         result = perform(flow(steps), {"value": 7}).result
         assert result.get("code") == code
-
-
-def test_a_subflow_is_a_target_like_any_other() -> None:
-    inner = subflow({"r": {"action": "Raise", "result": {"code": "Inner.Code"}}})
-    steps = {
-        "w": call({"flow": inner}, catch=[caught("h", "Inner.*")]),
-        "done": returned(),
-        "h": returned("{{ failure }}"),
-    }
-    assert perform(flow(steps)).value == {"type": "error", "code": "Inner.Code"}
 
 
 def test_names_of_flows_are_resolved_where_they_are_written() -> None:
@@ -190,6 +166,11 @@ def test_names_of_flows_are_resolved_where_they_are_written() -> None:
         ({"type": "object", "properties": {"a": {"type": "string", "format": "date-time"}}}, {"a": "2026-13-01"}, None),
         ({"type": "object", "properties": {"a": {"type": "integer"}}}, {"a": 5.0}, {"a": 5}),
         ({"type": "object", "properties": {"a": {"type": "integer"}}}, {"a": True}, None),
+        ({"type": "object", "properties": {"a": {"type": "string"}}}, {"a": None}, None),
+        ({"type": "object", "properties": {"a": {}}, "required": ["a"]}, {}, None),
+        ({"type": "object", "properties": {"a": {"default": 1}}, "required": ["a"]}, {}, None),
+        ({"type": "object", "properties": {"a": {"properties": {"b": {"default": 1}}}}}, {"a": {}}, {"a": {}}),
+        ({"type": "object", "properties": {"a": {"additionalProperties": False}}}, {"a": {"c": 1}}, None),
     ],
     ids=str,
 )
@@ -199,7 +180,7 @@ def test_arguments_are_validated_closed_and_seed_the_variables(
     definition = flow({"r": returned("{{ vars }}")}, **({} if schema is None else {"parameters": schema}))
     as_root = perform(definition, arguments=arguments).result
     inner = {name: value for name, value in definition.items() if name != "$schema"}
-    as_subflow = perform(flow({"w": call({"flow": inner, "with": arguments}), "done": returned()})).result
+    as_subflow = perform(one_step(call({"flow": inner, "with": arguments}))).result
     for result in (as_root, as_subflow):
         if vars is None:
             assert result["code"] == INVALID
@@ -222,14 +203,14 @@ def gather(over: Any, target: dict[str, Any], **fields: Any) -> Performance:
     return perform(flow(steps, parameters=listing))
 
 
-def test_arms_run_in_dispatch_order_whatever_order_the_work_ends_in_even_one_at_a_time() -> None:
+def test_arms_run_in_dispatch_order_whatever_order_the_calls_end_in() -> None:
     target = {
-        **mock(delay="{{ 'PT' + string(int(5.0 - call.index)) + 'S' }}", value="{{ vars.seen }}"),
-        "onSuccess": {"value": "{{ call.index }}", "assign": {"seen": "{{ vars.seen + [call.index] }}"}},
+        **mock(delay="{{ 'PT' + string(int(5.0 - call.index)) + 'S' }}"),
+        "onSuccess": {"value": "{{ vars.seen }}", "assign": {"seen": "{{ vars.seen + [call.index] }}"}},
     }
     for cap in (None, 1, 2):
         done = gather([1, 2, 3], target, concurrency=cap)
-        assert done.value == {"value": [0, 1, 2], "vars": {"seen": [0, 1, 2]}}
+        assert done.value == {"value": [[], [0], [0, 1]], "vars": {"seen": [0, 1, 2]}}
 
 
 def test_dispatches_read_the_variables_as_they_were_when_the_action_began() -> None:
@@ -249,21 +230,6 @@ def test_no_more_dispatches_are_active_than_the_cap_allows() -> None:
     assert most == 2
 
 
-def test_step_results_hold_every_dispatch_in_its_place() -> None:
-    target = mock(failure="{{ call.index == 1 ? {'code': 'X'} : null }}", value="{{ call.input }}")
-    done = gather(["a", "b", "c"], target, completion={"successes": 1}, output="{{ step.results.map(r, r.type) }}")
-    assert done.value["value"] == ["success", "error", "success"]
-
-
-def test_the_evidence_of_an_unmet_policy() -> None:
-    done = gather(["a", "b"], failing("X"), completion={"successes": "{{ step.metadata.dispatchCount }}"})
-    failure = done.value["failure"]
-    assert failure["code"] == UNMET
-    assert failure["details"]["failureCount"] == 2
-    assert [one["index"] for one in failure["details"]["failures"]] == [0, 1]
-    assert "previous" not in failure
-
-
 @pytest.mark.parametrize(
     ("over", "completion", "code"),
     [
@@ -275,7 +241,7 @@ def test_the_evidence_of_an_unmet_policy() -> None:
     ],
     ids=str,
 )
-def test_a_gather_that_fails_from_its_own_machinery_can_be_caught(over: Any, completion: Any, code: str) -> None:
+def test_the_failure_of_an_invalid_gather_can_be_caught(over: Any, completion: Any, code: str) -> None:
     done = gather(over, mock(), **({"completion": completion} if completion else {}))
     assert done.value["failure"]["code"] == code
 
@@ -291,35 +257,29 @@ def test_a_dispatchs_failure_does_not_set_the_failure_context() -> None:
     assert done.value["value"] is True
 
 
-def test_scatter_gives_every_call_the_value_that_the_step_received() -> None:
-    calls = [{**mock(), "input": "{{ [call.input, call.index] }}"}, mock()]
-    fan = {"action": "Gather", "calls": calls, "next": "done"}
-    assert perform(flow({"fan": fan, "done": returned()}), "in").value == [["in", 0], "in"]
+# -- signals -----------------------------------------------------------------------------------------------------------
 
 
-# -- signals ----------------------------------------------------------------------------------------------------------
+def await_payment(order: str) -> dict[str, Any]:
+    return {"provider": SIGNAL, "with": {"name": "paid", "match": {"order": order}}}
 
 
-def test_a_signal_goes_to_whoever_it_is_meant_for() -> None:
-    def waiting(who: str) -> dict[str, Any]:
-        return {"provider": SIGNAL, "with": {"name": "paid", "match": {"order": who}}}
-
-    fan = {"action": "Gather", "calls": [waiting("a"), waiting("b")], "next": "done"}
-    told = [("signal", {"name": "paid", "data": {"order": who, "n": n}}) for n, who in enumerate(("b", "x", "a"))]
-    done = perform(flow({"fan": fan, "done": returned()}), commands=told)
+def test_a_signal_goes_to_the_call_that_it_matches() -> None:
+    fan = {"action": "Gather", "calls": [await_payment("a"), await_payment("b")], "next": "done"}
+    signals = [("signal", {"name": "paid", "data": {"order": order, "n": n}}) for n, order in enumerate("bxa")]
+    done = perform(one_step(fan), commands=signals)
     assert done.value == [{"order": "a", "n": 2}, {"order": "b", "n": 0}]
 
 
-def test_a_signal_that_came_before_is_kept_for_whoever_it_is_meant_for() -> None:
+def test_an_early_signal_is_kept_for_the_call_that_it_matches() -> None:
     first = {"provider": SIGNAL, "with": {"name": "go"}}
-    late = {"provider": SIGNAL, "with": {"name": "paid", "match": {"order": "a"}}}
-    steps = {"w": call(first, next="l"), "l": call(late), "done": returned()}
-    told = [("signal", {"name": "paid", "data": {"order": who}}) for who in ("b", "a")]
-    done = perform(flow(steps), commands=[*told, ("signal", {"name": "go"})])
+    steps = {"w": call(first, next="l"), "l": call(await_payment("a")), "done": returned()}
+    signals = [("signal", {"name": "paid", "data": {"order": order}}) for order in "ba"]
+    done = perform(flow(steps), commands=[*signals, ("signal", {"name": "go"})])
     assert done.value == {"order": "a"}
 
 
-# -- what the log says -------------------------------------------------------------------------------------------------
+# -- paths and routes in the log ---------------------------------------------------------------------------------------
 
 
 def test_frames_and_steps_have_paths_and_routes_name_their_edge() -> None:
@@ -381,50 +341,38 @@ def test_a_pause_holds_a_flow_between_its_steps() -> None:
 # -- scale -------------------------------------------------------------------------------------------------------------
 
 
-def test_frames_nest_fifty_deep() -> None:
-    inner = subflow({"r": returned("bottom")}, middleware=[cleanup(mock())])
+def nest(inner: dict[str, Any]) -> dict[str, Any]:
+    """A flow that calls another, fifty levels deep; each level has a clean-up."""
     for _ in range(50):
         inner = subflow({"w": call({"flow": inner}), "done": returned()}, middleware=[cleanup(mock())])
-    done = perform(flow({"w": call({"flow": inner}), "done": returned()}))
-    assert done.value == "bottom"
+    return one_step(call({"flow": inner}))
+
+
+def test_frames_nest_fifty_deep() -> None:
+    assert perform(nest(subflow({"r": returned("bottom")}))).value == "bottom"
 
 
 def test_a_cancellation_unwinds_fifty_frames() -> None:
-    inner = subflow({"s": {"action": "Sleep", "for": "PT1H", "next": "r"}, "r": returned()})
-    for _ in range(50):
-        inner = subflow({"w": call({"flow": inner}), "done": returned()}, middleware=[cleanup(mock())])
-    done = perform(flow({"w": call({"flow": inner}), "done": returned()}), commands=[("cancel", {})])
+    nap = subflow({"s": {"action": "Sleep", "for": "PT1H", "next": "r"}, "r": returned()})
+    done = perform(nest(nap), commands=[("cancel", {})])
     assert done.chain == ["System.Cancelled"]
     assert len(done.keys("effect.call")) == 50
 
 
 def test_a_fan_out_over_thousands_keeps_to_its_cap_and_replays() -> None:
-    done = perform(
-        flow(
-            {
-                "fan": {
-                    "action": "Gather",
-                    "over": "{{ step.input }}",
-                    "call": mock(),
-                    "concurrency": 100,
-                    "next": "r",
-                },
-                "r": returned(),
-            }
-        ),
-        list(range(2_000)),
-    )
+    fan = {"action": "Gather", "over": "{{ step.input }}", "call": mock(), "concurrency": 100, "next": "done"}
+    done = perform(one_step(fan), list(range(2_000)))
     assert done.value == list(range(2_000))
     assert len(done.events) < 2 * 2_000 + 20
 
 
 @WITH_DATA
-def test_the_corpus_is_where_this_project_expects_it() -> None:
+def test_the_corpus_is_found() -> None:
     assert len(list(CORPUS.glob("*/case.json"))) >= 60
 
 
-def test_the_next_deadline_is_the_earliest_of_all_without_looking_at_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Timers, gaps and bounds come and go, in a fan-out of many; a look at all for each would make it quadratic."""
+def test_the_next_deadline_is_the_earliest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fan-out has many timers, gaps and bounds; looking at all of them for each would take quadratic time."""
     found = Waits.next_deadline
     looked: list[bool] = []
 
@@ -444,14 +392,14 @@ def test_the_next_deadline_is_the_earliest_of_all_without_looking_at_them_all(mo
     each = subflow({"w": call(work, middleware=[timeout("PT30S"), patient, timeout("PT12S")]), "done": returned(1)})
     fan = {"action": "Gather", "over": "{{ step.input }}", "call": {"flow": each}, "next": "done"}
     completion = {"successes": "{{ 1 }}", "wait": True}
-    perform(flow({"fan": {**fan, "completion": completion}, "done": returned()}), list(range(20)))
+    perform(one_step({**fan, "completion": completion}), list(range(20)))
     assert looked.count(True) > 20
 
 
-def test_a_live_run_lists_its_deadlines_never(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_live_run_never_lists_all_its_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
     def listed(waits: Waits) -> list[tuple[Instant, str]]:
         raise AssertionError("all deadlines are looked at")
 
     monkeypatch.setattr(Waits, "deadlines", listed)
     nap = {"action": "Sleep", "for": "PT1H", "next": "done"}
-    assert perform(flow({"nap": nap, "done": returned(1)})).value == 1
+    assert perform(one_step(nap, then=1)).value == 1

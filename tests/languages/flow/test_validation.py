@@ -27,7 +27,7 @@ def violated(schema: Schema, value: Any) -> Violation:
     return violation
 
 
-# -- what fits --------------------------------------------------------------------------------------------------------
+# -- what fits ---------------------------------------------------------------------------------------------------------
 
 
 def test_without_a_schema_only_no_arguments_fit() -> None:
@@ -102,7 +102,7 @@ def test_no_text_makes_a_format_raise(text: str, name: str) -> None:
     assert violation is None or violation.schema_path == "/properties/a/format"
 
 
-# -- what is told -----------------------------------------------------------------------------------------------------
+# -- what is told ------------------------------------------------------------------------------------------------------
 
 
 def test_a_violation_says_where_and_what() -> None:
@@ -269,7 +269,7 @@ def test_defaults_and_names() -> None:
     assert Schema(None).defaults == {}
 
 
-# -- what a schema is -------------------------------------------------------------------------------------------------
+# -- what a schema is --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def test_what_is_a_schema(schema: Any) -> None:
     assert find_schema_faults(schema) == []
 
 
-# -- the specified contracts ------------------------------------------------------------------------------------------
+# -- the specified contracts -------------------------------------------------------------------------------------------
 
 
 def _bare(value: Any, *, names: bool = False) -> Any:

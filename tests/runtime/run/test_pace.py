@@ -19,7 +19,7 @@ from callboard.testing.crashes import CrashingLog
 from callboard.testing.virtual_time import simulate
 from tests.languages.flow.test_cases_bounds import LOOPS
 from tests.languages.flow.test_cases_gather import GATHERS
-from tests.support.flow_cases import Case, shown
+from tests.support.flow_cases import Case, shaper
 from tests.support.flows import Performance, call, cleanup, flow, mock, perform, retry, returned, subflow
 from tests.support.simulation import World, copied, finish, harness_for
 
@@ -173,10 +173,10 @@ def _told(events: list[Event]) -> list[tuple[Any, ...]]:
     return [(event.n, event.type, event.path, event.iteration, event.key, event.payload) for event in events]
 
 
-SUBFLOW = subflow({"w": call(mock(), middleware=[shown()]), "done": returned()}, middleware=[cleanup(mock())])
+SUBFLOW = subflow({"w": call(mock(), middleware=[shaper()]), "done": returned()}, middleware=[cleanup(mock())])
 
 ALIKE = {
-    "steps": flow({"a": call({"flow": SUBFLOW}, middleware=[retry(2), shown()]), "done": returned()}),
+    "steps": flow({"a": call({"flow": SUBFLOW}, middleware=[retry(2), shaper()]), "done": returned()}),
     "a match": flow(
         {
             "m": {
