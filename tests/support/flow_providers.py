@@ -1,4 +1,4 @@
-"""What tests of providers share: requests made by hand, flows of one call, runs that crash at every append."""
+"""Helpers of tests of providers: requests, flows of one call, runs that crash at every append."""
 
 import datetime as dt
 import itertools
@@ -6,11 +6,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from callboard.actors.providers.provider import Answer, Request
+from callboard.bus import events as ev
 from callboard.bus.events import Event
 from callboard.bus.log.port import Entry
 from callboard.lib.json_types import JSON
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import CrashingLog, CrashPoint
+from callboard.testing.virtual_time import simulate
 from tests.support.flows import SCHEMA, FlowTheatre, result_of
 from tests.support.simulation import World, finish
 from tests.support.sweeps import select
@@ -21,7 +23,7 @@ RETRY = "mwl:provider.middleware/mwl/retry/v1"
 
 
 def ours(name: str) -> str:
-    """The URI of a call provider of ours."""
+    """The URI of one of Callboard's call providers."""
     return f"mwl:provider.call/callboard/{name}/v1"
 
 
@@ -42,7 +44,7 @@ def code_of(answer: Answer) -> str:
 
 
 def flow_of(uri: str, **arguments: Any) -> dict[str, Any]:
-    """A flow that makes one call in its step ``a`` and returns what comes of it with the window's metadata."""
+    """A flow that makes one call in its step ``a``; it returns the value or failure, and the provider's metadata."""
     made: dict[str, Any] = {
         "provider": uri,
         "with": arguments,
@@ -104,6 +106,43 @@ async def crashing_everywhere(
         value, _events = await played(made(log), flow, **names)
         check(value)
     return len(appended)
+
+
+def simulate_flow(
+    harness: FlowTheatre, flow: dict[str, Any], input: JSON = None, world: World | None = None
+) -> tuple[dict[str, Any], list[Event]]:
+    """Run a flow in virtual time, as `played` does."""
+    ends: list[tuple[dict[str, Any], list[Event]]] = []
+
+    async def body() -> None:
+        ends.append(await played(harness, flow, input, world))
+
+    simulate(body)
+    [end] = ends
+    return end
+
+
+def simulate_crashes(make: Made, flow: dict[str, Any], value: JSON, **names: Any) -> int:
+    """Run a flow in virtual time with a crash at every append; each run must return the same output, with ``value``.
+
+    Return the number of appends.
+    """
+    counts: list[int] = []
+    outputs: list[dict[str, Any]] = []
+
+    async def body() -> None:
+        counts.append(await crashing_everywhere(make, flow, outputs.append, **names))
+
+    simulate(body)
+    assert outputs == [outputs[0]] * len(outputs)
+    assert outputs[0]["value"] == value
+    [count] = counts
+    return count
+
+
+def payloads_of(events: list[Event], payload: type[Any]) -> list[Any]:
+    """Return the payloads of a type."""
+    return [ev.payload_of(event) for event in events if event.type == payload.type]
 
 
 def _once(at: int, point: CrashPoint) -> Callable[[Entry], CrashPoint]:

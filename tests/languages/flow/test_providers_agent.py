@@ -5,12 +5,10 @@ from typing import Any
 import pytest
 
 from callboard.bus import events as ev
-from callboard.bus.events import Event
 from callboard.languages.flow import admit
 from callboard.languages.flow.rules import LATEST
 from callboard.testing.crashes import CrashingLog
-from callboard.testing.virtual_time import simulate
-from tests.support.flow_providers import crashing_everywhere, flow_of, ours, played
+from tests.support.flow_providers import flow_of, ours, payloads_of, played, simulate_crashes, simulate_flow
 from tests.support.flows import FlowTheatre
 from tests.support.forks import python
 from tests.support.places import TESTS
@@ -35,56 +33,43 @@ def turns(*entries: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"turns": {"a": list(entries)}, **more}
 
 
-def of_type(events: list[Event], payload: type[Any]) -> list[Any]:
-    return [ev.payload_of(event) for event in events if event.type == payload.type]
-
-
 # -- the model ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_model_answers_a_prompt() -> None:
-    async def body() -> None:
-        made = harness(turns({"text": "Rome", "usage": USAGE}))
-        told, events = await played(made, flow_of(ours("model"), prompt="Capital?", system="Be brief."), "unread")
-        assert told["value"] == "Rome"
-        assert told["metadata"] == {
-            "model": "scripted",
-            "turns": 1,
-            "usage": USAGE,
-            "stop_reason": "end_turn",
-            "tools": [],
-        }
-        [call] = of_type(events, ev.ModelCall)
-        assert (call.system, call.messages[0].parts[0].text) == ("Be brief.", "Capital?")
-        end = ev.payload_of(events[-1])
-        assert isinstance(end, ev.RunEnd)
-        assert (end.usage.input_tokens, end.usage.output_tokens) == (10, 3)
-
-    simulate(body)
+    made = harness(turns({"text": "Rome", "usage": USAGE}))
+    output, events = simulate_flow(made, flow_of(ours("model"), prompt="Capital?", system="Be brief."), "unread")
+    assert output["value"] == "Rome"
+    assert output["metadata"] == {
+        "model": "scripted",
+        "turns": 1,
+        "usage": USAGE,
+        "stop_reason": "end_turn",
+        "tools": [],
+    }
+    [call] = payloads_of(events, ev.ModelCall)
+    assert (call.system, call.messages[0].parts[0].text) == ("Be brief.", "Capital?")
+    end = ev.payload_of(events[-1])
+    assert isinstance(end, ev.RunEnd)
+    assert (end.usage.input_tokens, end.usage.output_tokens) == (10, 3)
 
 
 @pytest.mark.parametrize(("input", "asked"), [("Well?", "Well?"), ({"n": 1}, '{"n":1}')])
 def test_the_input_is_the_prompt(input: Any, asked: str) -> None:
-    async def body() -> None:
-        _, events = await played(harness(turns({"text": "ok"})), flow_of(ours("model")), input)
-        assert of_type(events, ev.ModelCall)[0].messages[0].parts[0].text == asked
-
-    simulate(body)
+    _, events = simulate_flow(harness(turns({"text": "ok"})), flow_of(ours("model")), input)
+    assert payloads_of(events, ev.ModelCall)[0].messages[0].parts[0].text == asked
 
 
 def test_a_structured_answer_fits_its_schema() -> None:
-    async def body() -> None:
-        flow = flow_of(ours("model"), prompt="?", schema=FOUND)
-        told, events = await played(harness(turns({"data": {"found": 3}})), flow)
-        assert told["value"] == {"found": 3}
-        assert of_type(events, ev.ModelCall)[0].schema == FOUND
-        told, _ = await played(harness(turns({"text": '{"found": "three"}'})), flow)
-        failure = told["failure"]
-        assert (failure["code"], failure["retryable"]) == ("Provider.Call.Model.InvalidOutput", True)
-        assert failure["details"]["text"] == '{"found": "three"}'
-        assert told["metadata"]["turns"] == 1
-
-    simulate(body)
+    flow = flow_of(ours("model"), prompt="?", schema=FOUND)
+    output, events = simulate_flow(harness(turns({"data": {"found": 3}})), flow)
+    assert output["value"] == {"found": 3}
+    assert payloads_of(events, ev.ModelCall)[0].schema == FOUND
+    output, _ = simulate_flow(harness(turns({"text": '{"found": "three"}'})), flow)
+    failure = output["failure"]
+    assert (failure["code"], failure["retryable"]) == ("Provider.Call.Model.InvalidOutput", True)
+    assert failure["details"]["text"] == '{"found": "three"}'
+    assert output["metadata"]["turns"] == 1
 
 
 CONVERSATION = turns(
@@ -95,57 +80,42 @@ CONVERSATION = turns(
 
 
 @pytest.mark.parametrize(("rules", "then"), [(LATEST, (50, 0.5)), (0, (None, None))])
-def test_what_a_call_says_of_its_turns_holds_for_all(rules: int, then: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In logs from before, for the first."""
+def test_parameters_of_the_answer_apply_to_every_turn(rules: int, then: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In older logs they applied to the first turn only."""
     monkeypatch.setattr(admit, "LATEST", rules)
 
-    async def body() -> None:
-        flow = flow_of(ours("model"), prompt="Look.", tools=[SEARCH], max_output_tokens=50, temperature=0.5)
-        _, events = await played(harness(CONVERSATION), flow)
-        first, *others = of_type(events, ev.ModelCall)
-        assert (first.max_output_tokens, first.temperature) == (50, 0.5)
-        assert {(call.max_output_tokens, call.temperature) for call in others} == {then}
-
-    simulate(body)
+    flow = flow_of(ours("model"), prompt="Look.", tools=[SEARCH], max_output_tokens=50, temperature=0.5)
+    _, events = simulate_flow(harness(CONVERSATION), flow)
+    first, *others = payloads_of(events, ev.ModelCall)
+    assert (first.max_output_tokens, first.temperature) == (50, 0.5)
+    assert {(call.max_output_tokens, call.temperature) for call in others} == {then}
 
 
-def test_the_parameters_of_a_call_are_passed_on_in_every_turn() -> None:
-    async def body() -> None:
-        given: dict[str, Any] = {"top_p": 0.9, "top_k": 4, "seed": 7, "stop_sequences": ["END"]}
-        flow = flow_of(ours("model"), prompt="Look.", tools=[SEARCH], **given)
-        _, events = await played(harness(CONVERSATION), flow)
-        calls = of_type(events, ev.ModelCall)
-        assert [call.parameters for call in calls] == [given] * len(calls)
-        assert len(calls) > 1
-
-    simulate(body)
+def test_sampling_parameters_are_passed_on_in_every_turn() -> None:
+    given: dict[str, Any] = {"top_p": 0.9, "top_k": 4, "seed": 7, "stop_sequences": ["END"]}
+    flow = flow_of(ours("model"), prompt="Look.", tools=[SEARCH], **given)
+    _, events = simulate_flow(harness(CONVERSATION), flow)
+    calls = payloads_of(events, ev.ModelCall)
+    assert [call.parameters for call in calls] == [given] * len(calls)
+    assert len(calls) > 1
 
 
 def test_a_model_works_with_tools_turn_by_turn() -> None:
-    async def body() -> None:
-        told, events = await played(harness(CONVERSATION), flow_of(ours("model"), prompt="Look.", tools=[SEARCH]))
-        assert told["value"] == "done"
-        assert told["metadata"]["tools"] == ["search", "search"]
-        assert told["metadata"]["usage"]["input_tokens"] == 20
-        assert [call.input for call in of_type(events, ev.ToolCall)] == [{"q": "a"}, {"q": "b"}]
-        calls = [event for event in events if event.type == ev.NodeEnter.type and event.path == "main/a:call.model"]
-        assert len(calls) == 1
-        listings = [call for call in of_type(events, ev.EffectCall) if call.kind_ == "toolbox"]
-        assert len(listings) == 1, "the toolbox is opened once for all turns"
-
-    simulate(body)
+    output, events = simulate_flow(harness(CONVERSATION), flow_of(ours("model"), prompt="Look.", tools=[SEARCH]))
+    assert output["value"] == "done"
+    assert output["metadata"]["tools"] == ["search", "search"]
+    assert output["metadata"]["usage"]["input_tokens"] == 20
+    assert [call.input for call in payloads_of(events, ev.ToolCall)] == [{"q": "a"}, {"q": "b"}]
+    calls = [event for event in events if event.type == ev.NodeEnter.type and event.path == "main/a:call.model"]
+    assert len(calls) == 1
+    listings = [call for call in payloads_of(events, ev.EffectCall) if call.kind_ == "toolbox"]
+    assert len(listings) == 1, "the toolbox is opened once for all turns"
 
 
 def test_a_conversation_survives_a_crash_at_every_append() -> None:
-    async def body() -> None:
-        flow = flow_of(ours("model"), prompt="Look.", tools=[SEARCH])
+    flow = flow_of(ours("model"), prompt="Look.", tools=[SEARCH])
 
-        def check(told: dict[str, Any]) -> None:
-            assert (told["value"], told["metadata"]["usage"]["input_tokens"]) == ("done", 20)
-
-        assert await crashing_everywhere(lambda log: harness(CONVERSATION, log), flow, check) > 15
-
-    simulate(body)
+    assert simulate_crashes(lambda log: harness(CONVERSATION, log), flow, "done") > 15
 
 
 @pytest.mark.parametrize(
@@ -163,23 +133,17 @@ def test_a_conversation_survives_a_crash_at_every_append() -> None:
 def test_a_model_fails(
     script: dict[str, Any], arguments: dict[str, Any], code: str, type: str, retryable: bool | None
 ) -> None:
-    async def body() -> None:
-        told, _ = await played(harness(script), flow_of(ours("model"), **{"prompt": "?", **arguments}))
-        failure = told["failure"]
-        assert (failure["code"], failure["type"]) == (f"Provider.Call.Model.{code}", type)
-        assert failure.get("retryable") is retryable
-
-    simulate(body)
+    output, _ = simulate_flow(harness(script), flow_of(ours("model"), **{"prompt": "?", **arguments}))
+    failure = output["failure"]
+    assert (failure["code"], failure["type"]) == (f"Provider.Call.Model.{code}", type)
+    assert failure.get("retryable") is retryable
 
 
-def test_a_toolbox_that_cannot_be_opened() -> None:
-    async def body() -> None:
-        tools = [{"type": "nats", "subject": "x", "tools": [{"name": "t"}]}]
-        told, _ = await played(harness(turns({"text": "x"})), flow_of(ours("model"), prompt="?", tools=tools))
-        assert told["failure"]["code"] == "Provider.Call.Model.ToolsUnavailable"
-        assert told["failure"]["details"]["code"] == "tool.unavailable"
-
-    simulate(body)
+def test_a_toolbox_that_cannot_be_opened_is_a_failure() -> None:
+    tools = [{"type": "nats", "subject": "x", "tools": [{"name": "t"}]}]
+    output, _ = simulate_flow(harness(turns({"text": "x"})), flow_of(ours("model"), prompt="?", tools=tools))
+    assert output["failure"]["code"] == "Provider.Call.Model.ToolsUnavailable"
+    assert output["failure"]["details"]["code"] == "tool.unavailable"
 
 
 # -- tools -------------------------------------------------------------------------------------------------------------
@@ -190,15 +154,12 @@ def scripted(*answers: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_scripted_tool() -> None:
-    async def body() -> None:
-        flow = flow_of(ours("tool"), source=SEARCH, tool="search")
-        told, events = await played(harness(scripted({"output": {"hits": 3}})), flow, {"q": "x"})
-        assert told == {"value": {"hits": 3}, "metadata": {"tool": "search", "server": "script"}}
-        [call] = of_type(events, ev.ToolCall)
-        assert (call.tool, call.input) == ("search", {"q": "x"})
-        assert [event.key for event in events if event.type == ev.ToolCall.type] == ["main/a:call.tool#1.1!tool.0.0"]
-
-    simulate(body)
+    flow = flow_of(ours("tool"), source=SEARCH, tool="search")
+    output, events = simulate_flow(harness(scripted({"output": {"hits": 3}})), flow, {"q": "x"})
+    assert output == {"value": {"hits": 3}, "metadata": {"tool": "search", "server": "script"}}
+    [call] = payloads_of(events, ev.ToolCall)
+    assert (call.tool, call.input) == ("search", {"q": "x"})
+    assert [event.key for event in events if event.type == ev.ToolCall.type] == ["main/a:call.tool#1.1!tool.0.0"]
 
 
 @pytest.mark.parametrize(
@@ -210,55 +171,45 @@ def test_a_scripted_tool() -> None:
     ],
 )
 def test_a_tool_fails(script: dict[str, Any], arguments: dict[str, Any], code: str) -> None:
-    async def body() -> None:
-        flow = flow_of(ours("tool"), **{"source": SEARCH, "tool": "search", **arguments})
-        told, _ = await played(harness(script), flow, {"q": "x"})
-        assert told["failure"]["code"] == f"Provider.Call.Tool.{code}"
-
-    simulate(body)
+    flow = flow_of(ours("tool"), **{"source": SEARCH, "tool": "search", **arguments})
+    output, _ = simulate_flow(harness(script), flow, {"q": "x"})
+    assert output["failure"]["code"] == f"Provider.Call.Tool.{code}"
 
 
 def test_a_tool_survives_a_crash_at_every_append() -> None:
-    async def body() -> None:
-        flow = flow_of(ours("tool"), source=SEARCH, tool="search")
-        script = scripted({"output": {"hits": 3}})
+    flow = flow_of(ours("tool"), source=SEARCH, tool="search")
+    script = scripted({"output": {"hits": 3}})
 
-        def check(told: dict[str, Any]) -> None:
-            assert told["value"] == {"hits": 3}
-
-        assert await crashing_everywhere(lambda log: harness(script, log), flow, check, input={"q": "x"}) > 8
-
-    simulate(body)
+    assert simulate_crashes(lambda log: harness(script, log), flow, {"hits": 3}, input={"q": "x"}) > 8
 
 
 async def test_a_python_function() -> None:
-    flow = flow_of(ours("tool"), python="textwrap:shorten", arguments={"text": "many more words", "width": 10})
     flow = flow_of(ours("tool"), python="statistics:fmean")
-    told, _ = await played(harness({}), flow, {"data": [1, 2, 6]})
-    assert told == {"value": 3.0, "metadata": {"tool": "fmean", "server": "python"}}
+    output, _ = await played(harness({}), flow, {"data": [1, 2, 6]})
+    assert output == {"value": 3.0, "metadata": {"tool": "fmean", "server": "python"}}
 
 
-async def test_a_python_function_that_is_not_there() -> None:
-    told, _ = await played(harness({}), flow_of(ours("tool"), python="statistics:no_such"), {})
-    assert told["failure"]["code"] == "Provider.Call.Tool.Unavailable"
+async def test_a_missing_python_function_is_a_failure() -> None:
+    output, _ = await played(harness({}), flow_of(ours("tool"), python="statistics:no_such"), {})
+    assert output["failure"]["code"] == "Provider.Call.Tool.Unavailable"
 
 
 async def test_a_tool_of_an_mcp_server() -> None:
     server = {"type": "mcp", "name": "desk", "command": python(str(FIXTURES / "mcp_server.py"))}
-    told, _ = await played(harness({}), flow_of(ours("tool"), source=server, tool="weather"), {"city": "Rome"})
-    assert told == {"value": {"city": "Rome", "degrees": 21}, "metadata": {"tool": "weather", "server": "desk"}}
-    told, _ = await played(
+    output, _ = await played(harness({}), flow_of(ours("tool"), source=server, tool="weather"), {"city": "Rome"})
+    assert output == {"value": {"city": "Rome", "degrees": 21}, "metadata": {"tool": "weather", "server": "desk"}}
+    output, _ = await played(
         harness({}), flow_of(ours("tool"), source=server, tool="refuse", arguments={"reason": "Sunday"})
     )
-    assert (told["failure"]["code"], told["failure"]["message"]) == ("Provider.Call.Tool.Failed", "Sunday")
+    assert (output["failure"]["code"], output["failure"]["message"]) == ("Provider.Call.Tool.Failed", "Sunday")
 
 
 async def test_a_session_lasts_for_the_whole_conversation() -> None:
     server = {"type": "mcp", "name": "desk", "command": python(str(FIXTURES / "mcp_server.py"))}
     ask = {"tool": "pid", "input": {}}
     made = harness(turns({"tool_calls": [ask]}, {"tool_calls": [ask, ask]}, {"text": "done"}))
-    told, events = await played(made, flow_of(ours("model"), prompt="?", tools=[server]))
-    assert told["value"] == "done"
-    found = [result.output["result"] for result in of_type(events, ev.ToolResult)]
+    output, events = await played(made, flow_of(ours("model"), prompt="?", tools=[server]))
+    assert output["value"] == "done"
+    found = [result.output["result"] for result in payloads_of(events, ev.ToolResult)]
     assert len(found) == 3
     assert len(set(found)) == 1, "one server for all turns"
