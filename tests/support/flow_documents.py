@@ -1,4 +1,4 @@
-"""Small flows to find fault with, and the public definitions and schemas where they are present."""
+"""Small flows for tests of problems, and the public definitions and schemas if they are present."""
 
 import json
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def inner(steps: Json | None = None, **more: Any) -> Json:
 
 
 def one(step: Json, **more: Any) -> Json:
-    """A flow whose first step is the given one; whatever follows it ends the flow."""
+    """A flow whose first step is the given one; the next step ends the flow."""
     return flow({"a": step, "end": {"action": "Return"}}, **more)
 
 
@@ -55,15 +55,15 @@ def caught(*clauses: Json) -> Json:
     return one({"action": "Call", "call": {"provider": MOCK}, "catch": list(clauses), "next": "end"})
 
 
-def found(document: Any) -> list[Problem]:
+def problems_of(document: Any) -> list[Problem]:
     tree = read_json(json.dumps(document, indent=1))
     assert isinstance(tree, Tree)
     return find_problems(tree, CONTRACTS)
 
 
-def told(document: Any) -> list[tuple[str, str]]:
+def codes_of(document: Any) -> list[tuple[str, str]]:
     """The codes and places of a document's problems, warnings with a question mark."""
-    return [(one.code + ("?" if one.severity == "warning" else ""), one.where) for one in found(document)]
+    return [(one.code + ("?" if one.severity == "warning" else ""), one.where) for one in problems_of(document)]
 
 
 # -- the public data -------------------------------------------------------------------------------------------------
@@ -101,4 +101,4 @@ VALUES: list[Any] = [
     [""],
     {"when": True},
 ]
-"""What a mutation puts in the place of something."""
+"""Values that mutations insert."""

@@ -32,7 +32,7 @@ def failure(scenario: Scenario) -> dict[str, Any]:
     return output["failure"]
 
 
-def test_a_call_of_a_tool_is_edited() -> None:
+def test_an_answer_can_edit_the_arguments_of_a_tool_call() -> None:
     with Scenario() as scenario:
         source = pay({"when": "input.cents > 100", "to": "ada"}, arguments="{{ step.input }}")
         scenario.start(source=source, input={"cents": 900}, script=PAID)
@@ -58,14 +58,14 @@ def test_a_rejected_call_is_a_failure_of_the_provider() -> None:
     ("on_expiry", "code", "type"),
     [("reject", "Provider.Call.Tool.Denied", "error"), ("fail", "Provider.Call.Tool.NotDecided", "timeout")],
 )
-def test_a_call_fails_if_nobody_decides(on_expiry: str, code: str, type: str) -> None:
+def test_a_call_without_a_decision_fails_at_its_expiry(on_expiry: str, code: str, type: str) -> None:
     with Scenario() as scenario:
         approve = {"expires": "PT1H", "on_expiry": on_expiry}
         scenario.start(source=pay(approve), input={"cents": 1}, script=PAID).advance(hours=2)
         assert (failure(scenario)["code"], failure(scenario)["type"]) == (code, type)
 
 
-def test_a_call_of_a_model_waits_beside_another() -> None:
+def test_a_tool_call_that_waits_does_not_hold_up_another() -> None:
     calls = [{"tool": "pay", "input": {"cents": 1}}, {"tool": "see", "input": {}}]
     script = {**PAID, "turns": {"a": [{"tool_calls": calls}, {"text": "done"}]}}
     with Scenario() as scenario:
@@ -86,14 +86,14 @@ def test_a_call_of_a_model_waits_beside_another() -> None:
         ({"tools": ["pay"]}, "with.approve.tools"),
     ],
 )
-def test_a_mistake_is_an_error(approve: Any, where: str) -> None:
+def test_an_invalid_approval_is_an_error(approve: Any, where: str) -> None:
     problems = language("flow").parse(pay(approve))
     assert isinstance(problems, list)
     [problem] = problems
     assert (problem.code, problem.severity, problem.where) == ("APPROVAL", "error", f"steps.a.call.{where}")
 
 
-def test_one_that_an_expression_makes_fails_the_call() -> None:
+def test_an_invalid_approval_from_an_expression_fails_the_call() -> None:
     with Scenario() as scenario:
         scenario.start(source=pay({"when": "{{ 'x >' }}"}), input={}, script=PAID)
         assert failure(scenario)["code"] == "Provider.Call.Tool.Failed"

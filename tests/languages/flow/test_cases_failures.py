@@ -36,9 +36,7 @@ FAILURES = {
         ),
         ok(["s", "A", "A", True]),
     ),
-    "clause: the output is the step's input": Case(
-        handling(failing("A"), returned(), input=1), ok("in"), "in"
-    ),
+    "clause: the output is the step's input": Case(handling(failing("A"), returned(), input=1), ok("in"), "in"),
     "clause: the output does not see the clause's assignments": Case(
         handling(
             failing("A"),

@@ -158,7 +158,9 @@ GATHERS = {
         "in",
     ),
     "scatter: one fails": Case(scatter(mock(), failing("X"), output=CODES, successes=1), ok(["ok", "X"])),
-    "catch: does not match the failure of a dispatch": Case(fanned([1], failing("X"), catch=[caught("done", "X")]), bad(UNMET)),
+    "catch: does not match the failure of a dispatch": Case(
+        fanned([1], failing("X"), catch=[caught("done", "X")]), bad(UNMET)
+    ),
     "catch: passes on the step's input": Case(fanned([1], failing("X"), catch=[caught("done")]), ok("in"), "in"),
     "catch: reads all results and the assignments of arms": Case(
         fanned(
@@ -256,7 +258,9 @@ SUBFLOWS: dict[str, Case] = {
     "a flow call cannot read provider": Case(
         one_step(call({"flow": GREETING, "onSuccess": {"value": "{{ provider }}"}})), bad(FAULT)
     ),
-    "variables of a subflow do not reach its caller": Case(one_step(call({"flow": GREETING}), then="{{ has(vars.local) }}"), ok(False)),
+    "variables of a subflow do not reach its caller": Case(
+        one_step(call({"flow": GREETING}), then="{{ has(vars.local) }}"), ok(False)
+    ),
     "variables of the caller do not reach a subflow": Case(
         flow({"p": passed("s", assign={"name": "x"}), "s": call({"flow": GREETING}), "done": returned()}),
         ok("hello you!"),

@@ -1,4 +1,4 @@
-"""Flows that are hard on the engine: cancelled anywhere, high stacks, odd names, vast numbers, odd answers."""
+"""Extreme flows: cancelled after any event, with high stacks, odd names, huge numbers, malformed answers."""
 
 from collections import Counter
 from typing import Any, cast
@@ -58,7 +58,7 @@ CANCELLED: dict[str, dict[str, Any]] = {
         {"action": "Gather", "over": [1, 2, 3], "call": {"flow": WRAPPED}, "concurrency": 2, "next": "done"},
         middleware=[cleanup(mock())],
     ),
-    "a fan-out that needs no more": one_step(
+    "a fan-out that has enough successes": one_step(
         {
             "action": "Gather",
             "calls": [mock(), {"flow": WRAPPED}],
@@ -98,14 +98,14 @@ def test_a_cancellation_after_any_event_unwinds_and_replays(name: str) -> None:
                 assert "previous" not in result, f"after {boundary} events"
             else:
                 assert result["type"] == result_of(uncancelled)["type"], f"after {boundary} events"
-            assert max(_cleanups(events).values(), default=1) == 1, f"after {boundary} events"
+            assert max(_count_cleanups(events).values(), default=1) == 1, f"after {boundary} events"
         assert seen["System.Cancelled"] > len(boundaries) / 2
 
     simulate(body)
 
 
-def _cleanups(events: list[Event]) -> Counter[str]:
-    """How often each clean-up was begun."""
+def _count_cleanups(events: list[Event]) -> Counter[str]:
+    """Count the starts of each clean-up."""
     return Counter(event.key for event in events if event.type == "effect.call" and "onAlways" in event.key)
 
 
@@ -131,7 +131,7 @@ def test_a_failure_a_timeout_and_a_failing_cleanup_cross_a_high_stack() -> None:
     assert crossed.chain == ["System.Cancelled"]
 
 
-def test_named_flows_may_call_each_other_in_a_long_row_whatever_their_order() -> None:
+def test_a_long_chain_of_named_flows_runs_in_any_order_of_definition() -> None:
     last = FLOW_LEVELS_MAX - 2
     row = {f"f{i}": subflow({"w": call({"flow": f"f{i + 1}"}), "done": returned()}) for i in range(last)}
     row[f"f{last}"] = subflow({"r": returned("bottom")})
@@ -145,7 +145,7 @@ def test_named_flows_may_call_each_other_in_a_long_row_whatever_their_order() ->
     assert perform(flow(steps, flows=dict(reversed(row.items())))).value == "bottom"
 
 
-def test_named_flows_are_found_from_everywhere_a_call_may_stand() -> None:
+def test_named_flows_are_found_from_every_place_of_a_call() -> None:
     """In a Gather, in a clean-up, in the stack around a clean-up, in flows inside calls; each is built once."""
     leaf = subflow({"r": returned("leaf")})
     inline = subflow(
@@ -169,7 +169,7 @@ def test_named_flows_are_found_from_everywhere_a_call_may_stand() -> None:
 
 @pytest.mark.parametrize("initial", ["PT1S", "PT0S", "-PT1S", "P9000Y"])
 @pytest.mark.parametrize("jitter", ["none", "full", "equal", "decorrelated"])
-def test_a_delay_that_no_number_holds_is_as_long_as_its_bound(initial: str, jitter: str) -> None:
+def test_an_overflowing_delay_is_limited_by_max(initial: str, jitter: str) -> None:
     backoff = {"initial": initial, "rate": 1e300, "max": "PT1S", "jitter": jitter}
     policy = {"match": {"codes": ["*"]}, "attempts": 6, "backoff": backoff}
     armed = entry(RETRY, onEntry={"with": {"policies": [policy]}})
@@ -177,7 +177,7 @@ def test_a_delay_that_no_number_holds_is_as_long_as_its_bound(initial: str, jitt
 
 
 @pytest.mark.parametrize("jitter", ["none", "equal", "decorrelated"])
-def test_a_delay_without_a_bound_ends_with_time_and_can_be_interrupted(jitter: str) -> None:
+def test_an_overflowing_delay_without_max_can_be_interrupted(jitter: str) -> None:
     backoff = {"initial": "P9000Y", "rate": 1e300, "jitter": jitter}
     armed = entry(
         RETRY, onEntry={"with": {"policies": [{"match": {"codes": ["*"]}, "attempts": 3, "backoff": backoff}]}}
@@ -187,7 +187,7 @@ def test_a_delay_without_a_bound_ends_with_time_and_can_be_interrupted(jitter: s
 
 
 @pytest.mark.parametrize(("successes", "met"), [(1e300, False), (-1e300, True), (2.0, True), (9007199254740992, False)])
-def test_a_policy_may_ask_for_any_whole_number(successes: float, met: bool) -> None:
+def test_successes_may_be_any_whole_number(successes: float, met: bool) -> None:
     fan = {"action": "Gather", "over": [1, 2], "call": mock(), "completion": {"successes": successes}, "next": "done"}
     assert (perform(one_step(fan)).result["type"] == "success") is met
 
@@ -215,27 +215,27 @@ def test_steps_and_flows_may_have_any_name(name: str) -> None:
     assert perform(flow(steps, flows={name: inner})).value == [[name]]
 
 
-# -- what providers answer ---------------------------------------------------------------------------------------------
+# -- failures of providers ---------------------------------------------------------------------------------------------
 
-SURPRISING: dict[str, Any] = {
-    "a message that is none": {"type": "error", "code": "X", "message": 5},
-    "a retryable that is none": {"type": "error", "code": "X", "retryable": "yes"},
-    "a previous that is a text": {"type": "error", "code": "X", "previous": "no"},
-    "a previous that is no failure": {"type": "error", "code": "X", "previous": {"a": 1}},
+MALFORMED: dict[str, Any] = {
+    "a message that is a number": {"type": "error", "code": "X", "message": 5},
+    "a retryable that is a string": {"type": "error", "code": "X", "retryable": "yes"},
+    "a previous that is a string": {"type": "error", "code": "X", "previous": "no"},
+    "a previous that is not a failure": {"type": "error", "code": "X", "previous": {"a": 1}},
     "a previous with a number for its code": {"type": "error", "code": "X", "previous": {"type": "error", "code": 5}},
     "a previous that is a success": {"type": "error", "code": "X", "previous": {"type": "success", "value": 1}},
 }
 
 
-@pytest.mark.parametrize("name", SURPRISING)
-def test_a_failure_with_surprising_members_is_a_failure_like_any(name: str) -> None:
-    """Whatever a provider says of itself, the run goes on: it is matched, retried, translated and chained."""
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_failure_with_malformed_members_is_handled_as_any(name: str) -> None:
+    """It is matched, retried, translated and chained."""
     uri = "mwl:provider.call/acme/odd/v1"
     document: dict[str, Any] = {"uri": uri, "codePrefix": "Odd", "failureCatalog": {"closed": [], "open": ["*"]}}
 
     class Odd:
         async def execute(self, request: Any) -> Any:
-            return SURPRISING[name]
+            return MALFORMED[name]
 
     async def body() -> None:
         harness = FlowTheatre()

@@ -343,7 +343,9 @@ FINALLYS = {
         ),
         ok("xxx"),
     ),
-    "outside a retry: runs once": Case(stack(noting("x"), retry(3), target=failing("X"), then="{{ vars.log }}"), ok("x")),
+    "outside a retry: runs once": Case(
+        stack(noting("x"), retry(3), target=failing("X"), then="{{ vars.log }}"), ok("x")
+    ),
     "an outer retry repeats a failing cleanup": Case(
         uncaught(retry(2, "C"), cleanup(failing("C"))), bad(EXHAUSTED, previous=bad("C", previous=None))
     ),

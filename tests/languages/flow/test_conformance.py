@@ -18,8 +18,8 @@ from tests.support.sweeps import select_deaths
 
 @WITH_DATA
 @pytest.mark.parametrize("scenario", scenarios())
-def test_corpus_undisturbed_and_after_a_death_at_each_boundary(scenario: Scenario) -> None:
-    """Whatever a dead worker had recorded, another one finishes the run with the same Result."""
+def test_a_scenario_has_its_result_also_after_a_death_at_each_event(scenario: Scenario) -> None:
+    """After the death of its worker, another one finishes the run with the same Result."""
 
     async def body() -> None:
         harness = FlowTheatre()

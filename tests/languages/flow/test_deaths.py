@@ -50,7 +50,7 @@ def nested(*stack: dict[str, Any], inner: dict[str, Any] | None = None) -> dict[
     return flow(steps, parameters=counting, middleware=[cleanup(mock())])
 
 
-def fanned(target: dict[str, Any], **fields: Any) -> dict[str, Any]:
+def fan_out(target: dict[str, Any], **fields: Any) -> dict[str, Any]:
     fan = {"action": "Gather", "over": [1, 2, 3, 4], "call": target, "concurrency": 2, "next": "done", **fields}
     return one_step(fan, middleware=[cleanup(mock())])
 
@@ -70,15 +70,15 @@ CASES: dict[str, tuple[dict[str, Any], bool]] = {
         False,
     ),
     "a retry inside a timeout inside a retry": (nested(retry(2), timeout("PT3S"), PATIENT, inner=failing("X")), False),
-    "a fan-out": (fanned(WRAPPED), False),
-    "a fan-out of which a branch fails": (fanned(FAILS_FOR_TWO, completion={"successes": 3}), False),
-    "a fan-out that needs no more": (fanned(WRAPPED, completion={"successes": 1, "wait": False}), False),
+    "a fan-out": (fan_out(WRAPPED), False),
+    "a fan-out with a branch that fails": (fan_out(FAILS_FOR_TWO, completion={"successes": 3}), False),
+    "a fan-out that has enough successes": (fan_out(WRAPPED, completion={"successes": 1, "wait": False}), False),
     "a sleep": (one_step(NAP, middleware=[cleanup(mock())]), False),
     "a cancelled sleep": (one_step(NAP, middleware=[cleanup(mock(delay="PT1S"))]), True),
     "cancelled frames": (nested(inner=mock(delay="PT2H")), True),
     "cancelled frames with a clean-up that fails": (nested(cleanup(failing("X")), inner=mock(delay="PT2H")), True),
     "a cancelled fan-out": (
-        fanned({"flow": subflow({"nap": NAP, "done": returned()}, middleware=[cleanup(mock())])}),
+        fan_out({"flow": subflow({"nap": NAP, "done": returned()}, middleware=[cleanup(mock())])}),
         True,
     ),
 }
@@ -92,16 +92,16 @@ def test_a_death_after_any_event_changes_nothing(name: str) -> None:
         if cancelled:
             scenario.cancel("operator")
         scenario.advance(hours=3)
-        cleaned = _cleanups(scenario.events)
+        cleaned = _count_cleanups(scenario.events)
         assert cleaned, "the flow cleans up"
         assert max(cleaned.values()) == 1, "each clean-up once"
-        scenario.crash_everywhere(lambda one: (_essence(result_of(one.events)), _cleanups(one.events)))
+        scenario.crash_everywhere(lambda one: (_without_details(result_of(one.events)), _count_cleanups(one.events)))
 
 
-def _cleanups(events: list[Any]) -> Counter[str]:
-    """How often the call of each clean-up came to an outcome of its own."""
+def _count_cleanups(events: list[Any]) -> Counter[str]:
+    """Count the outcomes of the call of each clean-up."""
     return Counter(event.key for event in events if event.type == "effect.result" and "onAlways" in event.key)
 
 
-def _essence(result: dict[str, Any]) -> Any:
+def _without_details(result: dict[str, Any]) -> Any:
     return {name: value for name, value in result.items() if name != "details"}

@@ -1,4 +1,4 @@
-"""How deep values may nest and how large they may be: bounds that do not hang on Python's stack, nor on its memory."""
+"""How deep values may nest and how large they may be, independent of Python's stack and memory."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ FAILED = "System.ExpressionEvaluationError"
 
 
 def nested(depth: int) -> Any:
-    """A value that nests so deep, in arrays and objects by turns."""
+    """A value of that depth, of arrays and objects in turn."""
     value: Any = 0
     for level in range(depth):
         value = [value] if level % 2 else {"a": value}
@@ -22,25 +22,25 @@ def nested(depth: int) -> Any:
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, DEPTH_MAX - 1, DEPTH_MAX])
-def test_what_does_not_nest_too_deep(depth: int) -> None:
+def test_values_up_to_the_bound_are_not_too_deep(depth: int) -> None:
     assert not too_deep(nested(depth))
     assert too_deep([1, nested(depth), "x"], depth)
     assert find_excess(nested(depth), Steps(1_000)) is None
 
 
-def test_a_value_far_beyond_the_stack_of_python_is_measured() -> None:
+def test_a_value_deeper_than_the_stack_of_python_is_measured() -> None:
     assert too_deep(nested(100_000))
     assert find_excess(nested(100_000), Steps(1_000)) == TOO_DEEP
 
 
-def test_what_stands_in_a_value_many_times_is_looked_into_once() -> None:
+def test_a_shared_part_is_measured_once_for_depth() -> None:
     value: Any = []
     for _ in range(100):
         value = [value, value]
     assert not too_deep(value)
 
 
-def test_what_stands_in_a_value_many_times_counts_as_often() -> None:
+def test_a_shared_part_counts_every_time_for_size() -> None:
     text = "x" * 1_000
     assert find_excess([[text, {"a": text}]] * 15_000, Steps(STEPS_MAX)) is None
     assert find_excess([[text, {"a": text}]] * 16_000, Steps(STEPS_MAX)) == TOO_LARGE
@@ -57,7 +57,7 @@ def test_measuring_counts_its_steps() -> None:
         find_excess([1] * 5_000, Steps(1_000))
 
 
-def test_a_value_that_would_be_written_out_without_end_fails() -> None:
+def test_a_value_that_is_too_large_fails() -> None:
     steps = {
         "long": {
             "action": "Pass",
@@ -89,13 +89,13 @@ def test_the_expressions_of_one_field_share_their_steps() -> None:
 ECHO = mock(value="{{ call.input }}")
 
 
-def turning(**change: Any) -> dict[str, Any]:
-    """A flow that changes its value on every turn, until that fails, and says how often it could."""
+def repeat_change(**change: Any) -> dict[str, Any]:
+    """A flow that changes its value on every turn until that fails; it returns the number of turns."""
     steps = {
         "start": {"action": "Pass", "assign": {"turns": 0}, "next": "turn"},
-        "turn": call(ECHO, "count", catch=[caught("told", FAILED)], **change),
+        "turn": call(ECHO, "count", catch=[caught("failed", FAILED)], **change),
         "count": {"action": "Pass", "assign": {"turns": "{{ vars.turns + 1.0 }}"}, "next": "turn"},
-        "told": returned({"turns": "{{ vars.turns }}", "message": "{{ failure.message }}"}),
+        "failed": returned({"turns": "{{ vars.turns }}", "message": "{{ failure.message }}"}),
     }
     return flow(steps)
 
@@ -108,36 +108,36 @@ def turning(**change: Any) -> dict[str, Any]:
         ({"output": "{{ [step.result.value] }}"}, DEPTH_MAX),
         ({"output": "{{ {'a': [1, step.result.value]} }}"}, DEPTH_MAX // 2),
         ({"output": "{{ [step.result.value].map(x, [x]) }}"}, DEPTH_MAX // 2),
-        # These come to be deeper by what the engine wraps around them.
+        # The engine wraps these in values of its own.
         ({"output": "{{ step.result }}"}, DEPTH_MAX),
         ({"assign": {"all": "{{ vars }}"}}, DEPTH_MAX),
         ({"input": "{{ step }}"}, DEPTH_MAX),
     ],
 )
 def test_a_loop_that_wraps_its_value_fails_at_the_bound(change: dict[str, Any], turns: int) -> None:
-    told: Any = perform(turning(**change), 1).value
-    assert told["message"] == f"the value nests deeper than {DEPTH_MAX} levels"
-    assert turns - 2 <= told["turns"] <= turns
+    output: Any = perform(repeat_change(**change), 1).value
+    assert output["message"] == f"the value nests deeper than {DEPTH_MAX} levels"
+    assert turns - 2 <= output["turns"] <= turns
 
 
 def test_a_gather_that_wraps_its_value_fails_at_the_bound() -> None:
-    """Its results are a list of envelopes of what it was given: two levels more on every turn, without a template."""
+    """Its results are a list of envelopes of its input, so that every turn adds two levels."""
     fan = {"action": "Gather", "calls": [ECHO], "output": "{{ step.results[0] }}", "next": "s"}
     done = perform(one_step(fan), 1)
     assert done.result["code"] == "System.GatherCompletionUnmet"
     [failure] = done.result["details"]["failures"]
     assert failure["result"]["code"] == FAILED
     assert failure["result"]["message"] == f"the list of results nests deeper than {DEPTH_MAX} levels"
-    caught_up = {**fan, "calls": [ECHO], "catch": [caught("done")]}
-    assert perform(one_step(caught_up, then="{{ 'caught' }}"), 1).value == "caught"
+    caught_fan = {**fan, "calls": [ECHO], "catch": [caught("done")]}
+    assert perform(one_step(caught_fan, then="{{ 'caught' }}"), 1).value == "caught"
 
 
-def test_a_gather_whose_values_pass_by_themselves_ends_too() -> None:
+def test_a_gather_that_receives_its_own_value_fails_at_the_bound() -> None:
     fan = {"action": "Gather", "calls": [ECHO], "next": "s"}
     assert perform(one_step(fan), 1).result["code"] == "System.GatherCompletionUnmet"
 
 
-def test_what_a_failure_repeats_of_a_value_is_left_out_where_it_is_too_deep() -> None:
+def test_a_failure_leaves_out_a_value_that_would_nest_too_deep() -> None:
     inner = subflow({"done": returned()}, parameters={"type": "object", "properties": {"a": {"type": "string"}}})
     steps = {"w": call({"flow": inner, "with": {"a": "{{ step.input }}"}}), "done": returned()}
     assert perform(flow(steps), nested(DEPTH_MAX - 2)).result["details"]["value"] == nested(DEPTH_MAX - 2)
@@ -150,7 +150,7 @@ def test_what_a_failure_repeats_of_a_value_is_left_out_where_it_is_too_deep() ->
 
 
 def test_failures_that_hold_failures_stay_within_the_bound() -> None:
-    """A Gather's evidence holds the failures of its dispatches, which hold that of theirs."""
+    """A Gather's failure holds the failures of its dispatches, which hold those of theirs."""
     inner = failing("X")
     flows: dict[str, Any] = {}
     for level in range(60):

@@ -1,4 +1,4 @@
-"""What is wrong with flows and their steps, told without running them."""
+"""Problems in flows and their steps, found without running them."""
 
 import re
 from typing import Any
@@ -9,19 +9,19 @@ from callboard.languages.flow.name_scopes import FLOW_LEVELS_MAX
 from callboard.languages.flow.specified_providers import FINALLY, MOCK, RETRY
 from callboard.languages.flow.structure import FLOW_SCHEMA
 from callboard.languages.json_text import read_json
-from tests.support.flow_documents import Json, called, caught, flow, found, inner, one, told, wrapped
+from tests.support.flow_documents import Json, called, caught, codes_of, flow, inner, one, problems_of, wrapped
 from tests.support.places import ROOT
 
 # -- documents and flows -----------------------------------------------------------------------------------------------
 
 
-def test_the_smallest_flow_is_right() -> None:
-    assert found(flow()) == []
+def test_the_smallest_flow_is_valid() -> None:
+    assert problems_of(flow()) == []
 
 
 @pytest.mark.parametrize("document", [None, 3, "x", [], True])
-def test_a_document_that_is_no_object_is_told_as_such(document: Any) -> None:
-    assert told(document) == [("SCHEMA", "")]
+def test_a_document_that_is_not_an_object_is_refused(document: Any) -> None:
+    assert codes_of(document) == [("SCHEMA", "")]
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_a_document_that_is_no_object_is_told_as_such(document: Any) -> None:
         (flow(parameters={"type": "object", "description": "{{ as you like }}"}), []),
     ],
 )
-def test_flows(document: Any, expected: list[tuple[str, str]]) -> None:
-    assert told(document) == expected
+def test_problems_of_flows(document: Any, expected: list[tuple[str, str]]) -> None:
+    assert codes_of(document) == expected
 
 
-def test_everything_is_told_at_once_in_the_order_of_the_text() -> None:
+def test_all_problems_are_listed_in_the_order_of_the_text() -> None:
     document = {
         "$schema": FLOW_SCHEMA,
         "entrypoint": "strat",
@@ -73,7 +73,7 @@ def test_everything_is_told_at_once_in_the_order_of_the_text() -> None:
             "done": {"action": "Raise", "result": {"type": "success"}},
         },
     }
-    reported = found(document)
+    reported = problems_of(document)
     assert [(one.code, one.where, one.message, one.line) for one in reported] == [
         ("UNKNOWN_STEP", "entrypoint", "entrypoint 'strat' does not exist, did you mean 'start'?", 3),
         ("SCHEMA", "steps.start.call", "is required; is 'cal' meant?", 7),
@@ -128,10 +128,10 @@ def test_duplicate_members_are_refused_by_the_reader() -> None:
         ({"action": "Raise", "result": {"code": "Provider.Call.X"}}, [("RESERVED_CODE?", "steps.a.result.code")]),
     ],
 )
-def test_steps(step: Json, expected: list[tuple[str, str]]) -> None:
+def test_problems_of_steps(step: Json, expected: list[tuple[str, str]]) -> None:
     reached = "end" in step.values() and step.get("action") != "Return"
     steps = {"a": step, "end": {"action": "Return"}} if reached else {"a": step}
-    assert told(flow(steps)) == expected
+    assert codes_of(flow(steps)) == expected
 
 
 @pytest.mark.parametrize(
@@ -170,9 +170,9 @@ def test_steps(step: Json, expected: list[tuple[str, str]]) -> None:
         ({"calls": [{"provider": MOCK}], "input": 1}, [("SCHEMA", ".input")]),
     ],
 )
-def test_gathers(fields: Json, expected: list[tuple[str, str]]) -> None:
+def test_problems_of_gathers(fields: Json, expected: list[tuple[str, str]]) -> None:
     step = {"action": "Gather", **fields, "next": "end"}
-    assert told(one(step)) == [(code, f"steps.a{where}") for code, where in expected]
+    assert codes_of(one(step)) == [(code, f"steps.a{where}") for code, where in expected]
 
 
 def matching(*cases: Any, **fields: Any) -> Json:
@@ -202,9 +202,9 @@ def matching(*cases: Any, **fields: Any) -> Json:
         ),
     ],
 )
-def test_matches(document: Json, expected: list[tuple[str, str]]) -> None:
-    steps = {code for code, _ in told(document)}
-    assert sorted(item for item in told(document) if item[0] != "UNREACHABLE_STEP?") == sorted(expected), steps
+def test_problems_of_matches(document: Json, expected: list[tuple[str, str]]) -> None:
+    steps = {code for code, _ in codes_of(document)}
+    assert sorted(item for item in codes_of(document) if item[0] != "UNREACHABLE_STEP?") == sorted(expected), steps
 
 
 @pytest.mark.parametrize(
@@ -227,9 +227,9 @@ def test_matches(document: Json, expected: list[tuple[str, str]]) -> None:
         ("{{ vars.matcher }}", [("STRUCTURAL_EXPRESSION", "")]),
     ],
 )
-def test_failure_matchers(matcher: Any, expected: list[tuple[str, str]]) -> None:
+def test_problems_of_failure_matchers(matcher: Any, expected: list[tuple[str, str]]) -> None:
     document = caught({"match": matcher, "next": "end"})
-    assert told(document) == [(code, f"steps.a.catch[0].match{where}") for code, where in expected]
+    assert codes_of(document) == [(code, f"steps.a.catch[0].match{where}") for code, where in expected]
 
 
 @pytest.mark.parametrize(
@@ -250,38 +250,38 @@ def test_failure_matchers(matcher: Any, expected: list[tuple[str, str]]) -> None
         ({"codes": ["*"], "retryable": True}, {"codes": ["A"]}, False),
     ],
 )
-def test_the_first_clause_wins_so_a_later_one_may_never(first: Json, second: Json, never: bool) -> None:
+def test_an_unreachable_clause_is_a_warning(first: Json, second: Json, never: bool) -> None:
     document = caught({"match": first, "next": "end"}, {"match": second, "next": "end"})
-    assert told(document) == ([("UNREACHABLE_CLAUSE?", "steps.a.catch[1]")] if never else [])
+    assert codes_of(document) == ([("UNREACHABLE_CLAUSE?", "steps.a.catch[1]")] if never else [])
     policies = [{"match": match, "attempts": 2} for match in (first, second)]
     retry = wrapped({"provider": RETRY, "onEntry": {"with": {"policies": policies}}})
     place = "steps.a.middleware[0].onEntry.with.policies[1]"
-    assert told(retry) == ([("UNREACHABLE_CLAUSE?", place)] if never else [])
+    assert codes_of(retry) == ([("UNREACHABLE_CLAUSE?", place)] if never else [])
 
 
 # -- names -------------------------------------------------------------------------------------------------------------
 
 
-def test_flow_names_are_sought_outward_from_where_they_stand() -> None:
+def test_flow_names_are_looked_up_outward() -> None:
     call = {"action": "Call", "call": {"flow": "Outer"}, "next": "end"}
     nested = inner({"a": call, "end": {"action": "Return"}}, flows={"Own": inner()})
-    assert told(called({"flow": "Inner"}, flows={"Outer": inner(), "Inner": nested})) == []
-    reported = found(called({"flow": "Own"}, flows={"Outer": inner(), "Inner": nested}))
+    assert codes_of(called({"flow": "Inner"}, flows={"Outer": inner(), "Inner": nested})) == []
+    reported = problems_of(called({"flow": "Own"}, flows={"Outer": inner(), "Inner": nested}))
     assert [(one.code, one.where) for one in reported] == [("UNKNOWN_FLOW", "steps.a.call.flow")]
     assert "the one in flows.Inner.flows is not visible here" in reported[0].message
 
 
-def test_a_step_of_another_flow_is_no_step_of_this_one() -> None:
+def test_a_step_of_another_flow_is_unknown() -> None:
     document = called({"flow": inner({"x": {"action": "Pass", "next": "end"}})})
-    assert told(document) == [("UNKNOWN_STEP", "steps.a.call.flow.steps.x.next")]
+    assert codes_of(document) == [("UNKNOWN_STEP", "steps.a.call.flow.steps.x.next")]
 
 
-def test_a_flow_that_hides_another_is_told() -> None:
+def test_a_flow_that_hides_another_is_a_warning() -> None:
     document = flow(flows={"F": inner(), "G": inner(flows={"F": inner()})})
-    assert told(document) == [("SHADOWED_FLOW?", "flows.G.flows.F")]
+    assert codes_of(document) == [("SHADOWED_FLOW?", "flows.G.flows.F")]
 
 
-def calling(*names: str, **more: Any) -> Json:
+def flow_that_calls(*names: str, **more: Any) -> Json:
     steps: Json = {
         f"s{index}": {"action": "Call", "call": {"flow": name}, "next": f"s{index + 1}"}
         for index, name in enumerate(names)
@@ -292,16 +292,16 @@ def calling(*names: str, **more: Any) -> Json:
 @pytest.mark.parametrize(
     ("flows", "message"),
     [
-        ({"A": calling("A")}, "flows.A → flows.A"),
-        ({"A": calling("B"), "B": calling("A")}, "flows.A → flows.B → flows.A"),
-        ({"A": calling("B", "C"), "B": calling("C"), "C": inner()}, None),
-        ({"A": calling("B", flows={"B": calling("A")})}, "flows.A → flows.A.flows.B → flows.A"),
-        ({"A": calling("A", flows={"A": inner()})}, None),
+        ({"A": flow_that_calls("A")}, "flows.A → flows.A"),
+        ({"A": flow_that_calls("B"), "B": flow_that_calls("A")}, "flows.A → flows.B → flows.A"),
+        ({"A": flow_that_calls("B", "C"), "B": flow_that_calls("C"), "C": inner()}, None),
+        ({"A": flow_that_calls("B", flows={"B": flow_that_calls("A")})}, "flows.A → flows.A.flows.B → flows.A"),
+        ({"A": flow_that_calls("A", flows={"A": inner()})}, None),
         (
             {
                 "A": inner(
                     {
-                        "s": {"action": "Gather", "calls": [{"flow": calling("A")}], "next": "e"},
+                        "s": {"action": "Gather", "calls": [{"flow": flow_that_calls("A")}], "next": "e"},
                         "e": {"action": "Return"},
                     }
                 )
@@ -314,33 +314,36 @@ def calling(*names: str, **more: Any) -> Json:
         ),
     ],
 )
-def test_no_flow_reaches_itself(flows: Json, message: str | None) -> None:
-    errors = [problem for problem in found(flow(flows=flows)) if problem.severity == "error"]
+def test_a_flow_that_reaches_itself_is_refused(flows: Json, message: str | None) -> None:
+    errors = [problem for problem in problems_of(flow(flows=flows)) if problem.severity == "error"]
     expected = [("FLOW_CYCLE", f"the flow reaches itself: {message}")] if message else []
     assert [(problem.code, problem.message) for problem in errors] == expected
 
 
-def in_a_row(levels: int, **more: Any) -> Json:
+def chain_of_flows(levels: int, **more: Any) -> Json:
     """Flows that call one another, ``F1`` at level 2, below a root that calls it."""
-    row = {f"F{index}": calling(f"F{index + 1}") for index in range(1, levels - 1)}
+    row = {f"F{index}": flow_that_calls(f"F{index + 1}") for index in range(1, levels - 1)}
     return flow(
         {"a": {"action": "Call", "call": {"flow": "F1"}, "next": "end"}, "end": {"action": "Return"}},
         flows={**row, f"F{levels - 1}": inner(), **more},
     )
 
 
-def test_flows_run_inside_one_another_to_a_bound() -> None:
-    assert found(in_a_row(FLOW_LEVELS_MAX)) == []
-    [problem] = found(in_a_row(FLOW_LEVELS_MAX + 5))
+def test_the_depth_of_flows_is_bounded() -> None:
+    assert problems_of(chain_of_flows(FLOW_LEVELS_MAX)) == []
+    [problem] = problems_of(chain_of_flows(FLOW_LEVELS_MAX + 5))
     assert (problem.code, problem.where) == ("FLOW_DEPTH", f"flows.F{FLOW_LEVELS_MAX - 1}.steps.s0.call.flow")
     assert problem.message == f"this is level {FLOW_LEVELS_MAX + 1} of flows that call one another"
-    # One that is reached by a short way and a long one is as deep as the long one makes it.
+    # The longest path to a flow counts.
     last = FLOW_LEVELS_MAX - 1
-    both = in_a_row(FLOW_LEVELS_MAX, **{"Extra": inner(), f"F{last}": calling("Extra"), "F1": calling("Extra", "F2")})
-    assert told(both) == [("FLOW_DEPTH", f"flows.F{last}.steps.s0.call.flow")]
+    both = chain_of_flows(
+        FLOW_LEVELS_MAX,
+        **{"Extra": inner(), f"F{last}": flow_that_calls("Extra"), "F1": flow_that_calls("Extra", "F2")},
+    )
+    assert codes_of(both) == [("FLOW_DEPTH", f"flows.F{last}.steps.s0.call.flow")]
 
 
-def test_steps_that_nothing_leads_to_are_told() -> None:
+def test_unreachable_steps_are_warnings() -> None:
     document = flow(
         {
             "a": {
@@ -356,7 +359,7 @@ def test_steps_that_nothing_leads_to_are_told() -> None:
             "f": {"action": "Pass", "next": "e"},
         }
     )
-    assert told(document) == [("UNREACHABLE_STEP?", "steps.e"), ("UNREACHABLE_STEP?", "steps.f")]
+    assert codes_of(document) == [("UNREACHABLE_STEP?", "steps.e"), ("UNREACHABLE_STEP?", "steps.f")]
 
 
 # -- the documentation -------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Which strings of a flow are expressions, and which only look like it."""
+"""Which strings of a flow are expressions and which are literals."""
 
 import pytest
 from hypothesis import given
@@ -41,7 +41,7 @@ def test_a_pair_that_spans_the_whole_string_makes_an_expression(body: str) -> No
 
 
 @pytest.mark.parametrize("body", [" 'abc ", ' """ }} " ', " {'a': 1 ", " ( ", " a b ", ' """\' }} '])
-def test_a_body_that_is_no_cel_is_an_expression_nonetheless(body: str) -> None:
+def test_a_body_that_is_not_cel_is_still_an_expression(body: str) -> None:
     assert expression_body("{{" + body + "}}") == body
     with pytest.raises(CelSyntaxError):
         parse(body)
@@ -69,26 +69,22 @@ def test_a_body_that_is_no_cel_is_an_expression_nonetheless(body: str) -> None:
         "{{ {'a': 1} }} }}",
     ],
 )
-def test_everything_else_is_a_literal(text: str) -> None:
+def test_other_texts_are_literals(text: str) -> None:
     assert expression_body(text) is None
 
 
 @given(st.text("{}'\"\\r/\nb a`", max_size=24))
-def test_no_text_makes_it_raise_and_a_body_is_what_stands_between(text: str) -> None:
+def test_any_text_is_the_body_or_a_literal(text: str) -> None:
     body = expression_body("{{" + text + "}}")
     assert body in (None, text)
 
 
 @given(source=cel_sources.EXPRESSIONS, other=cel_sources.EXPRESSIONS)
-def test_whatever_cel_can_read_can_be_embedded_and_two_of_it_are_a_literal(source: str, other: str) -> None:
+def test_every_cel_expression_can_be_embedded_and_two_of_them_are_a_literal(source: str, other: str) -> None:
     assert expression_body("{{ " + source + " }}") == f" {source} "
     assert expression_body("{{ " + source + "\n}} {{ " + other + " }}") is None
 
 
-def test_expressions_are_found_at_every_string_leaf_and_never_in_a_key() -> None:
+def test_expressions_are_found_at_string_leaves_and_not_in_keys() -> None:
     value = {"a": "{{ 1 }}", "{{ key }}": ["x", "{{ 2 }}", {"b": "{{ 3 }}"}], "c": None, "d": 4, "e": True}
-    assert list(expressions_in(value)) == [
-        (("a",), " 1 "),
-        (("{{ key }}", 1), " 2 "),
-        (("{{ key }}", 2, "b"), " 3 "),
-    ]
+    assert list(expressions_in(value)) == [(("a",), " 1 "), (("{{ key }}", 1), " 2 "), (("{{ key }}", 2, "b"), " 3 ")]

@@ -1,4 +1,4 @@
-"""The example of a flow, run as its README says: real tools, a busy warehouse, a person, and what is given back."""
+"""The example of a flow, run as its README describes: real tools, a busy warehouse, a person, released reservations."""
 
 import json
 import shutil
@@ -26,13 +26,13 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path / "orders")
 
 
-def performed(place: Place, *args: str) -> tuple[int, list[dict[str, Any]]]:
+def run_example(place: Place, *args: str) -> tuple[int, list[dict[str, Any]]]:
     """Run the flow; return the exit code and the events."""
     done = place.call("run", "flow.json", "--data-dir", "temp", "--stream", *args)
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def ways(events: Sequence[dict[str, Any]]) -> list[str]:
+def routes(events: Sequence[dict[str, Any]]) -> list[str]:
     return [event["payload"]["to"] for event in events if event["type"] == "route" and event["path"].count("/") == 1]
 
 
@@ -40,7 +40,7 @@ def tools(events: Sequence[dict[str, Any]]) -> list[str]:
     return [event["payload"]["tool"] for event in events if event["type"] == ev.ToolCall.type]
 
 
-def test_the_flow_is_right_without_a_warning() -> None:
+def test_the_flow_is_valid_without_a_warning() -> None:
     definition = LANGUAGE.parse((EXAMPLE / "flow.json").read_text())
     assert isinstance(definition, Definition), definition
     plan = LANGUAGE.admit(definition, StartRun(DefinitionSource("flow"), input=ORDER))
@@ -48,10 +48,10 @@ def test_the_flow_is_right_without_a_warning() -> None:
     assert (definition.warnings, plan.warnings) == ((), ())
 
 
-def test_a_busy_warehouse_is_asked_again_and_the_order_is_sent(place: Place) -> None:
-    code, events = performed(place, "--input", "@order.json")
+def test_a_busy_warehouse_is_retried_and_the_order_is_sent(place: Place) -> None:
+    code, events = run_example(place, "--input", "@order.json")
     assert code == 0
-    assert ways(events) == ["price", "judge", "charge", "done"]
+    assert routes(events) == ["price", "judge", "charge", "done"]
     output = events[-1]["payload"]["output"]
     assert (output["order"], output["total"], len(output["lines"])) == ("A-17", 434, 2)
     [retry] = [event for event in events if event["type"] == "node.retry"]
@@ -60,23 +60,23 @@ def test_a_busy_warehouse_is_asked_again_and_the_order_is_sent(place: Place) -> 
     assert sorted(tools(events)) == ["charge", "reserve", "reserve", "reserve", "total"]
 
 
-def test_a_declined_card_fails_the_order_and_gives_everything_back(place: Place) -> None:
-    code, events = performed(place, "--input", json.dumps({**ORDER, "card": "5000"}))
+def test_a_declined_card_fails_the_order_and_releases_the_reservations(place: Place) -> None:
+    code, events = run_example(place, "--input", json.dumps({**ORDER, "card": "5000"}))
     assert code == 1
     result = events[-1]["payload"]["results"]
     assert (result["code"], result["previous"]["code"]) == ("Order.Unpaid", "Provider.Call.Tool.Failed")
     assert tools(events)[-1] == "release"
 
 
-def test_what_there_is_too_little_of_is_not_asked_for_again(place: Place) -> None:
-    code, events = performed(place, "--input", json.dumps({**ORDER, "lines": [{"sku": "desk", "count": 9}]}))
+def test_a_shortage_is_not_retried(place: Place) -> None:
+    code, events = run_example(place, "--input", json.dumps({**ORDER, "lines": [{"sku": "desk", "count": 9}]}))
     assert code == 1
     assert events[-1]["payload"]["error"]["code"] == "Order.Unavailable"
     assert tools(events) == ["reserve", "release"]
 
 
 @pytest.mark.parametrize(("answer", "code", "end"), [("yes", 0, "done"), ("no", 1, "refused")])
-def test_what_is_dear_is_sent_only_if_somebody_says_so(place: Place, answer: str, code: int, end: str) -> None:
+def test_an_expensive_order_needs_an_approval(place: Place, answer: str, code: int, end: str) -> None:
     with place.up():
         run = place.started("flow.json", "--input", "@order.json", "--arguments", '{"limit": 100}')
         with place.process("watch", run, "--json") as watching:

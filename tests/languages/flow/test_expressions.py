@@ -1,29 +1,29 @@
-"""What is wrong with the expressions in a flow: those that are no CEL, and those that read what is not there."""
+"""Problems in the expressions of a flow: those that are not CEL, and those that read unknown bindings."""
 
 import pytest
 
 from callboard.languages.flow.specified_providers import FINALLY
-from tests.support.flow_documents import OWN_CALL, Json, flow, found, inner, told
+from tests.support.flow_documents import OWN_CALL, Json, codes_of, flow, inner, problems_of
 
 
-def test_an_expression_that_is_no_cel_is_an_error_that_says_where() -> None:
-    [problem] = found(flow({"a": {"action": "Return", "value": {"x": ["{{ 1 +\n * 2 }}"]}}}))
+def test_an_expression_that_is_not_cel_is_an_error_with_its_place() -> None:
+    [problem] = problems_of(flow({"a": {"action": "Return", "value": {"x": ["{{ 1 +\n * 2 }}"]}}}))
     assert (problem.code, problem.where, problem.severity) == ("EXPRESSION", "steps.a.value.x[0]", "error")
     assert "at line 2, column 2 of the expression" in problem.message
 
 
 @pytest.mark.parametrize("text", ["{{ a }} and {{ b }}", " {{ a }}", "{{ a }"])
 def test_a_literal_that_looks_like_an_expression_is_a_warning(text: str) -> None:
-    assert told(flow({"a": {"action": "Return", "value": [text]}})) == [("HALF_EXPRESSION?", "steps.a.value[0]")]
+    assert codes_of(flow({"a": {"action": "Return", "value": [text]}})) == [("HALF_EXPRESSION?", "steps.a.value[0]")]
 
 
 def test_a_function_that_does_not_exist_is_a_warning() -> None:
-    assert told(flow({"a": {"action": "Return", "value": "{{ later(1) }}"}})) == [
+    assert codes_of(flow({"a": {"action": "Return", "value": "{{ later(1) }}"}})) == [
         ("UNKNOWN_FUNCTION?", "steps.a.value")
     ]
 
 
-def _everywhere(expression: str) -> Json:
+def flow_with_expression(expression: str) -> Json:
     """A flow with an expression at one place of every kind; the names of the places are in `PLACES`."""
     arm = {"value": expression, "assign": {"v": expression}}
     phases = {
@@ -126,16 +126,20 @@ PHASES_ = {name for name in PLACES if name.removeprefix("flow ") in STACK}
         ("workflow", set[str]()),
     ],
 )
-def test_bindings_are_in_scope_where_the_specification_says(expression: str, places: set[str]) -> None:
+def test_bindings_are_in_scope_as_specified(expression: str, places: set[str]) -> None:
     refused = {
-        problem.where for problem in found(_everywhere("{{ " + expression + " }}")) if problem.code == "UNKNOWN_BINDING"
+        problem.where
+        for problem in problems_of(flow_with_expression("{{ " + expression + " }}"))
+        if problem.code == "UNKNOWN_BINDING"
     }
     assert {name for name, where in PLACES.items() if where not in refused} == places
     assert refused <= set(PLACES.values())
 
 
-def test_scope_is_never_an_error() -> None:
-    assert all(problem.severity == "warning" for problem in found(_everywhere("{{ nonsense.x + vars.y }}")))
+def test_a_binding_out_of_scope_is_a_warning() -> None:
+    assert all(
+        problem.severity == "warning" for problem in problems_of(flow_with_expression("{{ nonsense.x + vars.y }}"))
+    )
 
 
 @pytest.mark.parametrize(
@@ -150,9 +154,9 @@ def test_scope_is_never_an_error() -> None:
 def test_a_variable_is_declared_assigned_or_unknown(parameters: Json | None, known: bool) -> None:
     more = {} if parameters is None else {"parameters": parameters}
     document = flow({"a": {"action": "Return", "value": "{{ vars.count }}"}}, **more)
-    assert told(document) == ([] if known else [("UNKNOWN_VARIABLE?", "steps.a.value")])
+    assert codes_of(document) == ([] if known else [("UNKNOWN_VARIABLE?", "steps.a.value")])
     assigning = {
         "a": {"action": "Pass", "assign": {"count": 1}, "next": "b"},
         "b": {"action": "Return", "value": "{{ vars.count }}"},
     }
-    assert told(flow(assigning, **more)) == []
+    assert codes_of(flow(assigning, **more)) == []

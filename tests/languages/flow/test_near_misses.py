@@ -1,4 +1,4 @@
-"""Near misses of flows: literals that look as if something were filled in, each with its place and what is meant."""
+"""Warnings of literals that look like expressions or variables, with their places and corrections."""
 
 import json
 from typing import Any
@@ -21,8 +21,8 @@ def returned(value: Any) -> dict[str, Any]:
     return flow({"a": {"action": "Return", "value": value}}, parameters=PARAMETERS)
 
 
-def calling(provider: str, given: Any) -> dict[str, Any]:
-    call = {"action": "Call", "call": {"provider": provider, "with": given}, "next": "b"}
+def flow_with_call(provider: str, arguments: Any) -> dict[str, Any]:
+    call = {"action": "Call", "call": {"provider": provider, "with": arguments}, "next": "b"}
     return flow({"a": call, "b": {"action": "Return"}}, parameters=PARAMETERS)
 
 
@@ -30,7 +30,7 @@ def mcp(**more: Any) -> dict[str, Any]:
     return {"tool": "look", "source": {"type": "mcp", "name": "desk", "url": "https://example.com/", **more}}
 
 
-def told(document: dict[str, Any]) -> list[Problem]:
+def warnings_of(document: dict[str, Any]) -> list[Problem]:
     found = LANGUAGE.parse(json.dumps(document))
     assert isinstance(found, Definition), found
     return list(found.warnings)
@@ -50,8 +50,8 @@ def told(document: dict[str, Any]) -> list[Problem]:
         ("Hello ${frame.input.who}!", "{{ 'Hello ' + string(frame.input.who) + '!' }}"),
     ],
 )
-def test_an_expression_within_a_text(text: str, meant: str) -> None:
-    [warning] = told(returned({"deep": [text]}))
+def test_an_expression_within_a_text_is_a_warning_with_a_correction(text: str, meant: str) -> None:
+    [warning] = warnings_of(returned({"deep": [text]}))
     assert (warning.code, warning.where, warning.line, warning.expected) == (
         "HALF_EXPRESSION",
         "steps.a.value.deep[0]",
@@ -65,12 +65,12 @@ def test_an_expression_within_a_text(text: str, meant: str) -> None:
 
 
 def test_the_name_of_a_member_is_not_evaluated() -> None:
-    [warning] = told(returned({"{{ vars.who }}": 1}))
+    [warning] = warnings_of(returned({"{{ vars.who }}": 1}))
     assert (warning.code, "only values are evaluated" in warning.message) == ("HALF_EXPRESSION", True)
 
 
 @pytest.mark.parametrize(
-    ("provider", "given", "where", "expected"),
+    ("provider", "arguments", "where", "expected"),
     [
         (HTTP, {"url": "https://example.com/", "headers": {"a": "Bearer ${API_TOKEN}"}}, "headers.a", "${API_TOKEN}"),
         (HTTP, {"url": "https://example.com/", "headers": {"a": "${{ secrets.KEY }}"}}, "headers.a", '"${KEY}"'),
@@ -80,8 +80,10 @@ def test_the_name_of_a_member_is_not_evaluated() -> None:
         (TOOL, mcp(env={"TOKEN": "${GITHUB_TOKEN}"}), "source.env.TOKEN", "GITHUB_TOKEN"),
     ],
 )
-def test_a_variable_where_none_is_filled_in(provider: str, given: Any, where: str, expected: str) -> None:
-    [warning] = told(calling(provider, given))
+def test_a_variable_that_is_not_filled_in_is_a_warning(
+    provider: str, arguments: Any, where: str, expected: str
+) -> None:
+    [warning] = warnings_of(flow_with_call(provider, arguments))
     assert (warning.code, warning.where) == ("UNFILLED_VARIABLE", f"steps.a.call.with.{where}")
     assert expected in str(warning.expected)
 
@@ -91,14 +93,16 @@ def test_a_variable_where_none_is_filled_in(provider: str, given: Any, where: st
     [
         returned("{{ 'Hello ' + vars.who }}"),
         returned("It costs $5, or ${}, {{ }} and {{ unknown }}; \\frac{{1}}{2}"),
-        calling(TOOL, mcp(headers={"authorization": "Bearer ${TOKEN}"}, env={"A": "B"})),
-        calling(SHELL, {"argv": ["sh", "-c", "echo ${HOME} $PATH"]}),
-        calling(CHILD, {"language": "playbook", "source": "# T\n\n## STEP 1: A\n\nGreet {{ vars.who }} ${X}.\n"}),
-        calling(MODEL, {"prompt": "Explain `${{ secrets.TOKEN }}` and\n```\n${HOME}\n```"}),
+        flow_with_call(TOOL, mcp(headers={"authorization": "Bearer ${TOKEN}"}, env={"A": "B"})),
+        flow_with_call(SHELL, {"argv": ["sh", "-c", "echo ${HOME} $PATH"]}),
+        flow_with_call(
+            CHILD, {"language": "playbook", "source": "# T\n\n## STEP 1: A\n\nGreet {{ vars.who }} ${X}.\n"}
+        ),
+        flow_with_call(MODEL, {"prompt": "Explain `${{ secrets.TOKEN }}` and\n```\n${HOME}\n```"}),
     ],
 )
-def test_what_is_meant_as_it_stands_is_not_warned_of(document: dict[str, Any]) -> None:
-    assert told(document) == []
+def test_intended_text_is_not_a_warning(document: dict[str, Any]) -> None:
+    assert warnings_of(document) == []
     assert validator("flow").is_valid(document)
 
 
@@ -107,8 +111,8 @@ def test_what_is_meant_as_it_stands_is_not_warned_of(document: dict[str, Any]) -
     [
         returned("Hello {{ frame.input.who }}!"),
         returned({"a": ["Bearer ${API_TOKEN}"]}),
-        calling(HTTP, {"url": "https://example.com/", "headers": {"a": "${{ secrets.KEY }}"}}),
-        calling(TOOL, mcp(env={"TOKEN": "${GITHUB_TOKEN}"})),
+        flow_with_call(HTTP, {"url": "https://example.com/", "headers": {"a": "${{ secrets.KEY }}"}}),
+        flow_with_call(TOOL, mcp(env={"TOKEN": "${GITHUB_TOKEN}"})),
     ],
 )
 def test_editors_mark_near_misses_by_the_schema(document: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What diagrams and traces make of a flow: its outline, which node stands for what, and which dispatches are shown."""
+"""Diagrams and traces of flows: the outline, the nodes of paths, and which dispatches are shown."""
 
 import datetime as dt
 import json
@@ -14,12 +14,13 @@ from callboard.projections.drawing.edges import Ways
 from callboard.projections.drawing.outline_paths import Shown, holder
 from callboard.projections.trace.elision import DISPATCHES_MAX, FAILED_MAX, elide
 from callboard.projections.trace.tree import Effect, Node, Trace
+from tests.support.flow_cases import one_step
 from tests.support.flows import call, caught, cleanup, failing, flow, mock, returned, subflow, timeout
 
 AT = dt.datetime(2026, 11, 20, 11, tzinfo=dt.UTC)
 
 
-def drawn(definition: dict[str, Any]) -> Outline:
+def draw(definition: dict[str, Any]) -> Outline:
     parsed = LANGUAGE.parse(json.dumps(definition))
     assert isinstance(parsed, Definition), parsed
     return outline(parsed.document, "main")
@@ -32,7 +33,7 @@ def labels(found: Outline) -> list[tuple[str, str, str | None]]:
 # -- the outline -------------------------------------------------------------------------------------------------------
 
 
-def test_a_node_says_what_its_step_does_and_calls_and_what_wraps_it() -> None:
+def test_a_node_names_its_action_its_target_and_its_middleware() -> None:
     inner = {"flow": subflow({"done": returned()})}
     steps = {
         "a": call(mock(), "b", middleware=[timeout("PT5S"), cleanup(mock())]),
@@ -42,7 +43,7 @@ def test_a_node_says_what_its_step_does_and_calls_and_what_wraps_it() -> None:
         "e": call({"flow": "named"}),
         "done": returned(),
     }
-    found = drawn(flow(steps, flows={"named": subflow({"done": returned()})}))
+    found = draw(flow(steps, flows={"named": subflow({"done": returned()})}))
     told = {node.name: (node.type, node.subtype) for node in found.nodes if node.id.count("/") == 1}
     assert told == {
         "a": ("Call", "mock in timeout, finally"),
@@ -55,7 +56,7 @@ def test_a_node_says_what_its_step_does_and_calls_and_what_wraps_it() -> None:
     assert [node.id for node in found.nodes if node.id.count("/") == 2] == ["main/b[1]/done", "main/e:call/done"]
 
 
-def test_ways_say_when_they_are_taken() -> None:
+def test_edges_have_their_conditions() -> None:
     long = " && ".join(["vars.number > 10.0"] * 9)
     clauses = [
         {"match": {"codes": ["A.*", "B"], "types": ["timeout", "error"]}, "next": "c"},
@@ -70,7 +71,7 @@ def test_ways_say_when_they_are_taken() -> None:
         },
         "c": returned(),
     }
-    found = drawn(flow(steps))
+    found = draw(flow(steps))
     assert labels(found)[:4] == [
         ("main/a", "main/b", None),
         ("main/a", "main/c", "catch A.* | B, error | timeout"),
@@ -83,18 +84,15 @@ def test_ways_say_when_they_are_taken() -> None:
     assert labels(found)[5][2] == "default"
 
 
-def test_subflows_hang_on_the_steps_that_call_them() -> None:
+def test_subflows_are_connected_to_their_callers() -> None:
     inner = subflow({"in": call({"flow": subflow({"deep": returned()})}), "done": returned()})
     fan = {"action": "Gather", "over": [1], "call": {"flow": inner}, "next": "done"}
-    found = drawn(flow({"fan": fan, "done": returned()}))
+    found = draw(one_step(fan))
     down = [edge for edge in labels(found) if edge[2] in ("for each", "calls")]
-    assert down == [
-        ("main/fan", "main/fan[]/in", "for each"),
-        ("main/fan[]/in", "main/fan[]/in:call/deep", "calls"),
-    ]
+    assert down == [("main/s", "main/s[]/in", "for each"), ("main/s[]/in", "main/s[]/in:call/deep", "calls")]
 
 
-# -- which node and which way ------------------------------------------------------------------------------------------
+# -- nodes and edges of events -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -110,15 +108,15 @@ def test_subflows_hang_on_the_steps_that_call_them() -> None:
         ("next", "main/d", None),
     ],
 )
-def test_a_route_names_one_of_several_ways_between_two_steps(edge: Any, target: str, index: int | None) -> None:
+def test_a_route_selects_one_of_several_edges_between_two_steps(edge: Any, target: str, index: int | None) -> None:
     clauses = [caught("c", "A"), caught("c", "B")]
-    found = drawn(flow({"a": call(mock(), "b", catch=clauses), "b": returned(), "c": returned()}))
+    found = draw(flow({"a": call(mock(), "b", catch=clauses), "b": returned(), "c": returned()}))
     assert Ways(found).index("main/a", target, edge) == index
 
 
-def test_a_case_is_told_from_another_that_leads_to_the_same_step() -> None:
+def test_cases_that_lead_to_the_same_step_are_different_edges() -> None:
     cases = [{"when": "{{ false }}", "next": "b"}, {"when": "{{ true }}", "next": "b"}]
-    found = drawn(flow({"a": {"action": "Match", "cases": cases, "default": {"next": "b"}}, "b": returned()}))
+    found = draw(flow({"a": {"action": "Match", "cases": cases, "default": {"next": "b"}}, "b": returned()}))
     ways = Ways(found)
     assert [ways.index("main/a", "main/b", edge) for edge in ("case.0", "case.1", "default")] == [0, 1, 2]
 
@@ -133,12 +131,12 @@ def test_a_case_is_told_from_another_that_leads_to_the_same_step() -> None:
         ("main/else", None),
     ],
 )
-def test_a_node_stands_for_every_dispatch_of_it(path: str, node: str | None) -> None:
+def test_a_node_represents_all_its_dispatches(path: str, node: str | None) -> None:
     shown = Shown(["main/fan", "main/fan[]/in", "main/fan[]/both[1]/x", "main/fan[]/both[2]/x"])
     assert shown.id_of(path) == node
 
 
-def test_what_a_subflow_belongs_to() -> None:
+def test_the_holder_of_a_subflow_is_the_step_that_calls_it() -> None:
     assert holder("main/fan[]") == "main/fan"
     assert holder("main/fan[]/in:call") == "main/fan[]/in"
 
@@ -181,13 +179,13 @@ def _fan(outcomes: list[str | None], *, frames: bool) -> Trace:
 
 
 @pytest.mark.parametrize("frames", [True, False])
-def test_few_dispatches_are_shown_all(frames: bool) -> None:
+def test_a_few_dispatches_are_all_shown(frames: bool) -> None:
     trace = _fan(["ok"] * DISPATCHES_MAX, frames=frames)
     assert elide(trace) == trace
 
 
 @pytest.mark.parametrize("frames", [True, False])
-def test_of_many_dispatches_some_are_shown_and_all_that_did_not_succeed(frames: bool) -> None:
+def test_of_many_dispatches_the_unsuccessful_are_all_shown(frames: bool) -> None:
     outcomes: list[str | None] = ["ok"] * 50
     outcomes[17], outcomes[31], outcomes[49] = "failed", None, "cancelled"
     [fan] = elide(_fan(outcomes, frames=frames)).root.children
@@ -199,7 +197,7 @@ def test_of_many_dispatches_some_are_shown_and_all_that_did_not_succeed(frames: 
     assert (rest.entered_at, rest.exited_at) == (AT, AT + dt.timedelta(seconds=48))
 
 
-def test_failures_are_not_shown_without_end() -> None:
+def test_the_shown_failures_are_bounded() -> None:
     [fan] = elide(_fan(["failed"] * 300, frames=True)).root.children
     assert len(fan.children) == FAILED_MAX + 1
     assert fan.children[-1].name == "280 failed"

@@ -1,4 +1,4 @@
-"""What is wrong with the documents in which users bring providers of their own."""
+"""Problems in documents of custom providers."""
 
 import copy
 from typing import Any
@@ -47,7 +47,7 @@ def _without(document: Json, *names: str) -> Json:
 @pytest.mark.parametrize(
     "document", [call_provider(), middleware_provider(), call_provider(metadata={"type": "object"})]
 )
-def test_a_provider_document_that_is_right_makes_a_contract(document: Json) -> None:
+def test_a_valid_provider_document_is_a_contract(document: Json) -> None:
     assert find_provider_problems(document) == []
     assert contract_of(document).uri == document["uri"]
 

@@ -1,4 +1,4 @@
-"""The contracts of our providers: of the specification's form, kept by who carries them out, shown by the CLI."""
+"""The contracts of shipped providers: their form, their implementations, and how the CLI shows them."""
 
 import json
 import re
@@ -28,7 +28,7 @@ SOURCES = {
     "human": ["languages/flow/natives/waits.py"],
     "signal": ["languages/flow/natives/waits.py"],
 }
-"""Where the failures of each provider are made."""
+"""The modules that create the failures of each provider."""
 
 
 @pytest.mark.parametrize("uri", list(CONTRACTS))
@@ -39,7 +39,7 @@ def test_a_contract_is_a_document_of_the_specification(uri: str) -> None:
     assert json.loads(json.dumps(document)) == document
 
 
-def test_every_failure_says_when_it_occurs() -> None:
+def test_every_failure_has_a_description() -> None:
     closed = {code for contract in CONTRACTS.values() for code in contract.closed}
     assert set(FAILURES) == closed
     assert all(when.endswith(".") for when in FAILURES.values())
@@ -51,7 +51,7 @@ def test_code_prefixes_are_unique() -> None:
 
 
 @pytest.mark.parametrize("name", list(SOURCES))
-def test_who_carries_it_out_knows_the_codes_of_the_contract(name: str) -> None:
+def test_the_implementation_uses_exactly_the_codes_of_the_contract(name: str) -> None:
     source = "".join((ROOT / path).read_text(encoding="utf-8") for path in SOURCES[name])
     words = set(re.findall(r"\b([A-Z][A-Za-z]+)\b", source))
     declared = {code.rpartition(".")[2] for code in CONTRACTS[ours(name)].closed}
@@ -60,7 +60,7 @@ def test_who_carries_it_out_knows_the_codes_of_the_contract(name: str) -> None:
     assert made <= declared
 
 
-def test_every_provider_of_ours_is_carried_out_by_somebody() -> None:
+def test_every_shipped_provider_has_an_implementation() -> None:
     assert {http.HTTP, nats.NATS, process.PROCESS} | set(NATIVE) == {
         *(one.contract.uri for one in OURS),
         "mwl:provider.call/mwl/mock/v1",
@@ -80,7 +80,7 @@ def test_every_provider_of_ours_is_carried_out_by_somebody() -> None:
         ("${NOT}", []),
     ],
 )
-def test_variables_that_tool_sources_borrow(document: Any, named: list[str]) -> None:
+def test_variables_of_tool_sources_are_found(document: Any, named: list[str]) -> None:
     assert list(find_variables(document)) == named
 
 
@@ -92,7 +92,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def test_a_list_of_all_providers(place: Place) -> None:
+def test_providers_lists_all_providers(place: Place) -> None:
     place.write(
         "callboard.toml",
         "[providers]\nclasses = ['tests.support.own_providers:Shout', 'tests.support.own_providers:Cache']\n",
@@ -106,7 +106,7 @@ def test_a_list_of_all_providers(place: Place) -> None:
 
 
 @pytest.mark.parametrize("name", ["http", ours("http")])
-def test_a_contract_by_uri_or_by_name(place: Place, name: str) -> None:
+def test_a_contract_is_shown_by_uri_or_by_name(place: Place, name: str) -> None:
     told = place.told("providers", name)
     assert told["document"] == document_of(CONTRACTS[ours("http")])
     assert told["failures"]["Provider.Call.Http.Throttled"]
@@ -115,7 +115,7 @@ def test_a_contract_by_uri_or_by_name(place: Place, name: str) -> None:
     assert re.search(r"max_bytes +integer", said)
 
 
-def test_a_contract_shows_what_its_members_are_made_of(place: Place) -> None:
+def test_a_contract_shows_the_types_of_its_members(place: Place) -> None:
     said = place.here("providers", "retry").stdout
     members = re.findall(r"^( +)(match|codes|retryable|attempts|backoff|initial|jitter)  +(.+)$", said, re.MULTILINE)
     assert [(len(indent), name, kind) for indent, name, kind in members] == [
@@ -129,14 +129,14 @@ def test_a_contract_shows_what_its_members_are_made_of(place: Place) -> None:
     ]
 
 
-def test_a_contract_of_ones_own(place: Place) -> None:
+def test_the_contract_of_a_custom_provider_is_shown(place: Place) -> None:
     place.write("callboard.toml", "[providers]\nclasses = ['tests.support.own_providers:Cache']\n")
     said = place.here("providers", "cache").stdout
     assert "onSuccess: control" in said
     assert "tests.support.own_providers:Cache" in said
 
 
-def test_a_provider_that_is_not_there(place: Place) -> None:
+def test_an_unknown_provider_is_refused_with_a_suggestion(place: Place) -> None:
     said = place.here("providers", "htp")
     assert said.exit_code == exits.FAILED
     assert "did you mean 'http'" in said.stderr
@@ -144,7 +144,7 @@ def test_a_provider_that_is_not_there(place: Place) -> None:
     assert told["error"]["code"] == "provider.unknown"
 
 
-def test_a_class_that_cannot_be_used_is_a_wrong_configuration(place: Place) -> None:
+def test_an_unusable_class_is_a_configuration_error(place: Place) -> None:
     place.write("callboard.toml", "[providers]\nclasses = ['tests.support.own_providers:Mute']\n")
     said = place.here("providers")
     assert said.exit_code == exits.USAGE

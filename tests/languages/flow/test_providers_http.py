@@ -1,4 +1,4 @@
-"""The ``http`` provider against a real server: values, failures that say what to do, redirects, the address guard."""
+"""The ``http`` provider against a real server: values, failures, redirects, the address guard, tokens."""
 
 import datetime as dt
 import email.utils
@@ -24,13 +24,14 @@ from callboard.projections.spans import semconv
 from callboard.projections.spans.spans import SpanFold
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import CrashingLog, CrashPoint
+from tests.support.flow_cases import one_step
 from tests.support.flow_providers import code_of, flow_of, ours, played, request, value_of
-from tests.support.flows import RETRY, SCHEMA, FlowTheatre, result_of
+from tests.support.flows import RETRY, FlowTheatre, call, entry, result_of
 from tests.support.simulation import World, finish
 
 
 class Site(ThreadingHTTPServer):
-    """A site that remembers what it was asked."""
+    """A site that records its requests."""
 
     daemon_threads = True
     seen: list[tuple[str, str, dict[str, str], bytes]]
@@ -61,7 +62,7 @@ class Handler(BaseHTTPRequestHandler):
             case ["whoami"]:
                 self.say(200, {"you": headers.get("authorization")})
             case ["status", code]:
-                self.say(int(code), {"told": code}, {"Retry-After": "7"} if code in ("429", "503") else {})
+                self.say(int(code), {"output": code}, {"Retry-After": "7"} if code in ("429", "503") else {})
             case ["to", code, *rest]:
                 self.say(int(code), None, {"Location": "/" + "/".join(rest)})
             case ["away", code, port]:
@@ -98,7 +99,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -150,7 +151,7 @@ async def test_the_input_is_the_body_of_a_post(site: Site) -> None:
     ("arguments", "sent"),
     [({"json": None}, b"null"), ({"json": [1]}, b"[1]"), ({"body": "plain"}, b"plain"), ({"body": ""}, b"")],
 )
-async def test_a_body_is_what_the_call_says(site: Site, arguments: dict[str, Any], sent: bytes) -> None:
+async def test_the_body_is_taken_from_the_call(site: Site, arguments: dict[str, Any], sent: bytes) -> None:
     value_of(await get(site, "/echo", input="unread", method="PUT", **arguments))
     assert site.seen[0][3] == sent
 
@@ -162,13 +163,9 @@ async def test_a_base_is_joined_with_a_path(site: Site) -> None:
 
 @pytest.mark.parametrize(
     ("path", "body"),
-    [
-        ("/text", {"body": "schön"}),
-        ("/bytes", {"body": "/wD+", "encoding": "base64"}),
-        ("/lie", {"body": "{oops"}),
-    ],
+    [("/text", {"body": "schön"}), ("/bytes", {"body": "/wD+", "encoding": "base64"}), ("/lie", {"body": "{oops"})],
 )
-async def test_a_body_that_is_no_json_is_a_text_or_in_base64(site: Site, path: str, body: dict[str, str]) -> None:
+async def test_a_body_that_is_not_json_is_text_or_base64(site: Site, path: str, body: dict[str, str]) -> None:
     value = value_of(await get(site, path))
     assert {name: member for name, member in value.items() if name not in ("status", "headers")} == body
 
@@ -180,7 +177,7 @@ async def test_a_head_has_no_body(site: Site) -> None:
 # -- failures ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_429_says_when_to_come_back(site: Site) -> None:
+async def test_a_429_has_the_time_to_wait(site: Site) -> None:
     answer = await get(site, "/status/429")
     assert code_of(answer) == "Throttled"
     assert answer.result["retryable"] is True
@@ -192,7 +189,7 @@ async def test_a_429_says_when_to_come_back(site: Site) -> None:
 async def test_other_statuses_are_failures_with_the_response(site: Site, status: int, retryable: bool) -> None:
     answer = await get(site, f"/status/{status}")
     assert (code_of(answer), answer.result["retryable"]) == ("NonSuccessStatus", retryable)
-    assert answer.result["details"]["body"] == {"told": str(status)}
+    assert answer.result["details"]["body"] == {"output": str(status)}
     assert ("retryAfter" in answer.result["details"]) == (status == 503)
 
 
@@ -201,7 +198,7 @@ async def test_an_expected_status_is_a_success(site: Site, expect: list[Any]) ->
     assert value_of(await get(site, "/status/404", expect=expect))["status"] == 404
 
 
-async def test_a_status_that_is_not_expected_is_a_failure_though_it_is_good(site: Site) -> None:
+async def test_a_successful_status_that_is_not_expected_is_a_failure(site: Site) -> None:
     assert code_of(await get(site, "/echo", expect=[201])) == "NonSuccessStatus"
 
 
@@ -211,11 +208,11 @@ async def test_a_server_that_does_not_answer_is_a_timeout(site: Site) -> None:
     assert answer.result["retryable"] is True
 
 
-async def test_a_worker_bounds_what_calls_may_wait_for(site: Site) -> None:
+async def test_a_worker_bounds_the_timeout_of_calls(site: Site) -> None:
     assert code_of(await get(site, "/hang", {"timeout_max_s": 0.2}, timeout="PT1H")) == "Timeout"
 
 
-async def test_nobody_at_the_address() -> None:
+async def test_a_refused_connection_is_a_failure() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         host = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -224,12 +221,12 @@ async def test_nobody_at_the_address() -> None:
     assert (code_of(answer), answer.result["retryable"]) == ("ConnectionFailed", True)
 
 
-async def test_a_name_that_is_none() -> None:
+async def test_an_unknown_host_is_a_failure() -> None:
     answer = await Http(HttpRules()).execute(request(HTTP, url="http://nowhere.invalid/"))
     assert code_of(answer) == "ConnectionFailed"
 
 
-async def test_a_body_is_bounded_also_when_it_is_compressed(site: Site) -> None:
+async def test_a_compressed_body_is_bounded_by_its_full_size(site: Site) -> None:
     assert code_of(await get(site, "/bomb", {"bytes_max": 1_000_000})) == "ResponseTooLarge"
     assert code_of(await get(site, "/bomb", max_bytes=10)) == "ResponseTooLarge"
     assert value_of(await get(site, "/bomb"))["status"] == 200
@@ -247,7 +244,7 @@ async def test_a_body_is_bounded_also_when_it_is_compressed(site: Site) -> None:
         {"url": "http://example.com/", "path": "x"},
     ],
 )
-async def test_what_cannot_be_sent_is_said_before_anything_is(arguments: dict[str, Any]) -> None:
+async def test_an_invalid_request_is_refused(arguments: dict[str, Any]) -> None:
     answer = await Http(HttpRules()).execute(request(HTTP, **arguments))
     assert (code_of(answer), answer.result["retryable"]) == ("InvalidRequest", False)
     assert "secret" not in answer.result["message"]
@@ -293,17 +290,17 @@ async def test_redirects_are_followed_and_counted(site: Site) -> None:
     assert site.seen[-1][2]["x-mine"] == "1"
 
 
-async def test_too_many_redirects(site: Site) -> None:
+async def test_too_many_redirects_are_a_failure(site: Site) -> None:
     assert code_of(await get(site, "/to/302/to/302/echo", redirects=1)) == "TooManyRedirects"
 
 
 @pytest.mark.parametrize("arguments", [{"redirects": 0, "expect": ["3xx"]}, {"expect": [302]}])
-async def test_a_redirect_can_be_what_is_wanted(site: Site, arguments: dict[str, Any]) -> None:
+async def test_an_expected_redirect_is_a_success(site: Site, arguments: dict[str, Any]) -> None:
     value = value_of(await get(site, "/to/302/echo", **arguments))
     assert (value["status"], value["headers"]["location"]) == (302, "/echo")
 
 
-async def test_a_post_becomes_a_get_only_behind_a_303(site: Site) -> None:
+async def test_a_post_becomes_a_get_only_after_a_303(site: Site) -> None:
     assert value_of(await get(site, "/to/303/echo", method="POST", json=1))["body"]["method"] == "GET"
     assert "idempotency-key" not in site.seen[-1][2]
     assert value_of(await get(site, "/to/308/echo", method="POST", json=1))["body"]["body"] == "1"
@@ -330,7 +327,7 @@ async def test_a_token_goes_to_its_host_only(site: Site) -> None:
     assert "t0ken" not in repr(HttpRules(tokens={site.host: "t0ken"}))
 
 
-async def test_what_the_author_says_goes_before_the_workers_token(site: Site) -> None:
+async def test_a_header_of_the_flow_takes_precedence_over_the_workers_token(site: Site) -> None:
     value_of(await get(site, "/echo", {"tokens": {site.host: "t0ken"}}, headers={"authorization": "Basic x"}))
     assert site.seen[0][2]["authorization"] == "Basic x"
 
@@ -338,29 +335,13 @@ async def test_what_the_author_says_goes_before_the_workers_token(site: Site) ->
 # -- in a run ----------------------------------------------------------------------------------------------------------
 
 
-def retrying(site: Site) -> dict[str, Any]:
-    """The specification's own example: Retry waits as long as the failure says."""
+def flow_with_retry(site: Site) -> dict[str, Any]:
+    """The specification's own example: Retry waits for the time in the failure."""
     policies = [{"match": {"retryable": True}, "attempts": 3, "backoff": {"initial": "PT1H"}}]
-    retry = "{{ has(middleware.result.details.retryAfter) ? middleware.result.details.retryAfter : null }}"
-    return {
-        "$schema": SCHEMA,
-        "entrypoint": "a",
-        "steps": {
-            "a": {
-                "action": "Call",
-                "call": {"provider": ours("http"), "with": {"method": "POST", "url": site.at("/busy")}},
-                "middleware": [
-                    {
-                        "provider": RETRY,
-                        "onEntry": {"with": {"policies": policies}},
-                        "onFailure": {"with": {"delay": retry}},
-                    }
-                ],
-                "next": "done",
-            },
-            "done": {"action": "Return", "value": "{{ step.input.body }}"},
-        },
-    }
+    delay = "{{ has(middleware.result.details.retryAfter) ? middleware.result.details.retryAfter : null }}"
+    target = {"provider": ours("http"), "with": {"method": "POST", "url": site.at("/busy")}}
+    stack = [entry(RETRY, onEntry={"with": {"policies": policies}}, onFailure={"with": {"delay": delay}})]
+    return one_step(call(target, middleware=stack), then="{{ step.input.body }}")
 
 
 async def test_retry_waits_as_long_as_the_server_asks(site: Site) -> None:
@@ -368,7 +349,7 @@ async def test_retry_waits_as_long_as_the_server_asks(site: Site) -> None:
     harness = FlowTheatre()
     harness.providers[HTTP] = lambda: provider(site)
     before = harness.clock()
-    ref = await harness.begin(retrying(site), {"order": 1})
+    ref = await harness.begin(flow_with_retry(site), {"order": 1})
     events = await finish(harness, ref, World())
     assert result_of(events) == {"type": "success", "value": {"left": -1}}
     assert dt.timedelta(seconds=6) <= events[-1].time - before < dt.timedelta(seconds=60)
@@ -388,8 +369,8 @@ async def test_a_request_that_is_made_again_has_the_same_key(site: Site) -> None
     log.crash = dying
     harness = FlowTheatre(log)
     harness.providers[HTTP] = lambda: provider(site)
-    told, events = await played(harness, flow_of(ours("http"), method="POST", url=site.at("/echo")), [1])
-    assert told["value"]["status"] == 200
+    output, events = await played(harness, flow_of(ours("http"), method="POST", url=site.at("/echo")), [1])
+    assert output["value"]["status"] == 200
     keys = [headers["idempotency-key"] for _, _, headers, _ in site.seen]
     assert (len(keys), len(set(keys))) == (2, 1)
     fold = SpanFold()
@@ -399,24 +380,24 @@ async def test_a_request_that_is_made_again_has_the_same_key(site: Site) -> None
     assert {headers["traceparent"] for _, _, headers, _ in site.seen} == {f"00-{asked.trace_id}-{asked.span_id}-01"}
 
 
-async def test_metadata_is_seen_in_the_window(site: Site) -> None:
+async def test_metadata_of_a_response_can_be_read(site: Site) -> None:
     harness = FlowTheatre()
     harness.providers[HTTP] = lambda: provider(site)
-    told, _ = await played(harness, flow_of(ours("http"), url=site.at("/status/404")))
-    assert told["failure"]["code"] == "Provider.Call.Http.NonSuccessStatus"
-    assert told["metadata"]["status"] == 404
+    output, _ = await played(harness, flow_of(ours("http"), url=site.at("/status/404")))
+    assert output["failure"]["code"] == "Provider.Call.Http.NonSuccessStatus"
+    assert output["metadata"]["status"] == 404
 
 
-async def test_arguments_that_do_not_fit_the_contract_never_reach_a_worker() -> None:
+async def test_arguments_that_violate_the_contract_are_not_executed() -> None:
     harness = FlowTheatre()
     flow = flow_of(ours("http"))
     flow["steps"]["a"]["call"]["with"] = {"url": "{{ 'http://example.com' }}", "method": "{{ 'BREW' }}"}
-    told, _ = await played(harness, flow)
-    assert told["failure"]["code"] == "System.ParameterValidationFailed"
+    output, _ = await played(harness, flow)
+    assert output["failure"]["code"] == "System.ParameterValidationFailed"
     assert harness.executed == []
 
 
-async def test_a_call_that_is_cancelled_lets_go_at_once(site: Site) -> None:
+async def test_a_cancelled_call_ends_at_once(site: Site) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: get(site, "/hang", timeout="PT1H"))
         while not site.seen:  # noqa: ASYNC110 - the server is another thread
@@ -445,7 +426,7 @@ def test_durations_are_read(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(7, "PT7S"), (0, "PT0S"), (1.5, "PT1.5S"), (100, "PT100S")])
-def test_durations_are_told(seconds: float, text: str) -> None:
+def test_durations_are_written(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text
 
 

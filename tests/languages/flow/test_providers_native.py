@@ -144,7 +144,7 @@ def test_a_signal_survives_a_crash_at_every_append() -> None:
     assert simulate_crashes(FlowTheatre, flow, 7, world=world) > 8
 
 
-# -- a child run ----------------------------------------------------------------------------
+# -- a child run -------------------------------------------------------------------------------------------------------
 
 
 class Children(FlowTheatre):

@@ -27,8 +27,8 @@ async def ask(nc: Client, input: Any = None, **arguments: Any) -> Answer:
 
 
 @asynccontextmanager
-async def echoing(nc: Client, subject: str) -> AsyncGenerator[list[Msg]]:
-    """Answer on a subject with what was asked."""
+async def echo(nc: Client, subject: str) -> AsyncGenerator[list[Msg]]:
+    """Answer requests on a subject with their own data."""
     seen: list[Msg] = []
 
     async def answer(message: Msg) -> None:
@@ -42,7 +42,7 @@ async def echoing(nc: Client, subject: str) -> AsyncGenerator[list[Msg]]:
 
 
 @asynccontextmanager
-async def serving(nc: Client) -> AsyncGenerator[None]:
+async def serve_numbers(nc: Client) -> AsyncGenerator[None]:
     """A service with two endpoints, one of which refuses."""
 
     async def double(asked: ServiceRequest) -> None:
@@ -59,7 +59,7 @@ async def serving(nc: Client) -> AsyncGenerator[None]:
 
 
 async def test_a_reply_is_the_value(tmp_path: Path) -> None:
-    async with connection(tmp_path) as nc, echoing(nc, "shop.price") as seen:
+    async with connection(tmp_path) as nc, echo(nc, "shop.price") as seen:
         with within(context := sent_as("ab" * 16, "cd" * 8)):
             answer = await ask(nc, {"article": "lamp"}, subject="shop.price", headers={"X-Mine": "1"})
         assert value_of(answer) == {"article": "lamp"}
@@ -70,7 +70,7 @@ async def test_a_reply_is_the_value(tmp_path: Path) -> None:
         assert value_of(await ask(nc, subject="shop.price", payload=None)) is None
 
 
-async def test_what_is_no_json_is_a_text_or_in_base64(tmp_path: Path) -> None:
+async def test_a_reply_that_is_not_json_is_base64_or_null(tmp_path: Path) -> None:
     async with connection(tmp_path) as nc:
 
         async def answer(message: Msg) -> None:
@@ -81,7 +81,7 @@ async def test_what_is_no_json_is_a_text_or_in_base64(tmp_path: Path) -> None:
         assert value_of(await ask(nc, 2, subject="odd")) is None
 
 
-async def test_nobody_listens(tmp_path: Path) -> None:
+async def test_a_subject_without_a_subscriber_is_a_failure(tmp_path: Path) -> None:
     async with connection(tmp_path) as nc:
         answer = await ask(nc, subject="nobody.there")
         assert (code_of(answer), answer.result["retryable"]) == ("NoResponders", True)
@@ -89,7 +89,7 @@ async def test_nobody_listens(tmp_path: Path) -> None:
         assert (code_of(answer), answer.result["retryable"]) == ("NoResponders", True)
 
 
-async def test_nobody_answers(tmp_path: Path) -> None:
+async def test_a_request_without_a_reply_times_out(tmp_path: Path) -> None:
     async with connection(tmp_path) as nc:
         await nc.subscribe("silent")
         answer = await ask(nc, subject="silent", timeout="PT0.1S")
@@ -101,7 +101,7 @@ async def test_nobody_answers(tmp_path: Path) -> None:
 
 
 async def test_a_service_is_found_by_its_name(tmp_path: Path) -> None:
-    async with connection(tmp_path) as nc, serving(nc):
+    async with connection(tmp_path) as nc, serve_numbers(nc):
         answer = await ask(nc, {"n": 21}, service="numbers", endpoint="double")
         assert value_of(answer) == 42
         assert answer.metadata["subject"] == "numbers.double"
@@ -111,15 +111,15 @@ async def test_a_service_is_found_by_its_name(tmp_path: Path) -> None:
 
 
 async def test_an_error_of_a_service_is_a_failure(tmp_path: Path) -> None:
-    async with connection(tmp_path) as nc, serving(nc):
+    async with connection(tmp_path) as nc, serve_numbers(nc):
         answer = await ask(nc, {"n": 1}, service="numbers", endpoint="refuse")
         assert code_of(answer) == "ServiceError"
         assert answer.result["details"] == {"code": "422", "description": "no such number", "body": {"why": "odd"}}
 
 
 @pytest.mark.parametrize("endpoint", [{"endpoint": "halve"}, {}])
-async def test_an_endpoint_that_is_not_there_or_not_clear(tmp_path: Path, endpoint: dict[str, str]) -> None:
-    async with connection(tmp_path) as nc, serving(nc):
+async def test_an_unknown_or_ambiguous_endpoint_is_a_failure(tmp_path: Path, endpoint: dict[str, str]) -> None:
+    async with connection(tmp_path) as nc, serve_numbers(nc):
         answer = await ask(nc, service="numbers", **endpoint)
         assert code_of(answer) == "UnknownEndpoint"
         assert "double, refuse" in answer.result["message"]
@@ -143,7 +143,7 @@ async def test_an_endpoint_that_is_not_there_or_not_clear(tmp_path: Path, endpoi
         ({"subject": "a", "headers": {"Nats-Msg-Id": "x"}}, "InvalidRequest"),
     ],
 )
-async def test_what_is_not_for_flows_is_not_sent(tmp_path: Path, arguments: dict[str, Any], code: str) -> None:
+async def test_reserved_and_invalid_subjects_are_refused(tmp_path: Path, arguments: dict[str, Any], code: str) -> None:
     async with connection(tmp_path) as nc:
         seen: list[Msg] = []
 
@@ -156,22 +156,22 @@ async def test_what_is_not_for_flows_is_not_sent(tmp_path: Path, arguments: dict
         assert seen == []
 
 
-async def test_a_request_that_no_message_takes(tmp_path: Path) -> None:
+async def test_a_payload_that_is_too_large_is_refused(tmp_path: Path) -> None:
     async with connection(tmp_path) as nc:
         assert code_of(await ask(nc, "x" * 2_000_000, subject="a")) == "PayloadTooLarge"
 
 
-async def test_a_worker_without_a_connection(tmp_path: Path) -> None:
+async def test_a_closed_connection_is_a_failure(tmp_path: Path) -> None:
     async with connection(tmp_path) as nc:
         await nc.close()
         answer = await ask(nc, subject="a")
         assert (code_of(answer), answer.result["retryable"]) == ("ConnectionFailed", True)
 
 
-async def test_in_a_run(tmp_path: Path) -> None:
-    async with connection(tmp_path) as nc, serving(nc):
+async def test_a_flow_calls_a_service(tmp_path: Path) -> None:
+    async with connection(tmp_path) as nc, serve_numbers(nc):
         harness = FlowTheatre()
         harness.providers[NATS] = lambda: Nats(TenantRequests(nc, OutgoingPolicy("cb")))
-        told, _ = await played(harness, flow_of(NATS, service="numbers", endpoint="double"), {"n": 4})
-        assert told["value"] == 8
-        assert told["metadata"]["subject"] == "numbers.double"
+        output, _ = await played(harness, flow_of(NATS, service="numbers", endpoint="double"), {"n": 4})
+        assert output["value"] == 8
+        assert output["metadata"]["subject"] == "numbers.double"

@@ -1,4 +1,4 @@
-"""The ``process`` provider: programs that are allowed, what becomes of their output, and that none is left behind."""
+"""The ``process`` provider: which programs are allowed, their output, and that no process keeps running."""
 
 import os
 import sys
@@ -29,7 +29,7 @@ async def run(code: str, *args: str, input: Any = None, more: dict[str, Any] | N
     return await Process(rules(**(more or {}))).execute(asked)
 
 
-# -- what is allowed ---------------------------------------------------------------------------------------------------
+# -- which programs are allowed ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -63,13 +63,13 @@ async def test_nothing_runs_unless_the_worker_allows_it(tmp_path: Path) -> None:
     assert not touched.exists()
 
 
-async def test_variables_that_calls_may_not_set() -> None:
+async def test_a_variable_that_calls_may_not_set_is_refused() -> None:
     answer = await run("pass", env={"LD_PRELOAD": "x", "MODE": "y"}, more={"settable": ["MODE"]})
     assert code_of(answer) == "NotAllowed"
     assert "LD_PRELOAD" in answer.result["message"]
 
 
-# -- what comes of it --------------------------------------------------------------------------------------------------
+# -- the result --------------------------------------------------------------------------------------------------------
 
 
 async def test_a_program_gets_the_input_and_answers_on_stdout() -> None:
@@ -85,14 +85,14 @@ async def test_output_in_json_is_parsed() -> None:
     assert (code_of(answer), answer.result["details"]["stdout"]) == ("InvalidOutput", "no\n")
 
 
-async def test_it_works_in_an_empty_folder_that_goes_with_it() -> None:
+async def test_a_program_runs_in_an_empty_folder_that_is_removed() -> None:
     code = "import os; open('made', 'w'); print(os.getcwd(), os.listdir())"
     folder, listed = value_of(await run(code))["stdout"].split(" ", 1)
     assert listed == "['made']\n"
     assert not await anyio.Path(folder).exists()
 
 
-async def test_it_sees_what_it_is_lent_and_what_the_call_sets() -> None:
+async def test_a_program_has_the_variables_of_the_worker_and_of_the_call() -> None:
     code = "import os; print(sorted(name for name in os.environ if name not in ('LC_CTYPE', 'CALLBOARD_KEEPER')))"
     answer = await run(code, env={"MODE": "x"}, more={"settable": ["MODE"]})
     assert value_of(answer)["stdout"] == "['LENT', 'MODE', 'PATH']\n"
@@ -105,12 +105,12 @@ async def test_an_unexpected_exit_code_is_a_failure() -> None:
     assert value_of(await run("import sys; sys.exit(3)", expect=[0, 3]))["exit_code"] == 3
 
 
-async def test_a_program_killed_by_a_signal() -> None:
+async def test_a_program_killed_by_a_signal_is_a_failure() -> None:
     answer = await run("import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
     assert (code_of(answer), answer.result["details"]["exit_code"]) == ("Failed", -15)
 
 
-async def test_a_program_that_is_not_there() -> None:
+async def test_a_missing_program_is_a_failure() -> None:
     answer = await Process(ProcessRules(allow=["no-such-program"])).execute(request(PROCESS, argv=["no-such-program"]))
     assert code_of(answer) == "NotFound"
 
@@ -124,7 +124,7 @@ async def test_output_is_bounded() -> None:
     assert code_of(answer) == "OutputTooLarge"
 
 
-# -- and that none is left behind --------------------------------------------------------------------------------------
+# -- no process keeps running ------------------------------------------------------------------------------------------
 
 FAMILY = """
 import subprocess, sys, time
@@ -136,10 +136,10 @@ if sys.argv[2] == 'wait':
 """
 
 
-async def gone(pid: int) -> None:
-    """Wait until there is no such process, or nobody but its parent remembers it."""
+async def wait_for_end(pid: int) -> None:
+    """Wait until a process has ended, or is a zombie."""
     with anyio.fail_after(PATIENCE_S):
-        while _runs(pid):  # noqa: ASYNC110 - it is not ours to wait for
+        while _runs(pid):  # noqa: ASYNC110 - the process is not a child of this one
             await anyio.sleep(0.01)
 
 
@@ -150,7 +150,7 @@ def _runs(pid: int) -> bool:
         return False
 
 
-async def born(file: Path) -> int:
+async def read_pid(file: Path) -> int:
     with anyio.fail_after(PATIENCE_S):
         while not (written := _written(file)):  # noqa: ASYNC110 - another process writes it
             await anyio.sleep(0.01)
@@ -161,28 +161,28 @@ def _written(file: Path) -> str:
     return file.read_text() if file.exists() else ""
 
 
-async def test_a_timeout_kills_all_that_was_started(tmp_path: Path) -> None:
+async def test_a_timeout_kills_every_started_process(tmp_path: Path) -> None:
     answer = await run(FAMILY, str(tmp_path / "pid"), "wait", timeout="PT1S")
     assert (code_of(answer), answer.result["type"]) == ("Timeout", "timeout")
-    await gone(await born(tmp_path / "pid"))
+    await wait_for_end(await read_pid(tmp_path / "pid"))
 
 
-async def test_a_cancelled_call_kills_all_that_was_started(tmp_path: Path) -> None:
+async def test_a_cancelled_call_kills_every_started_process(tmp_path: Path) -> None:
     pid = 0
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: run(FAMILY, str(tmp_path / "pid"), "wait"))
-        pid = await born(tmp_path / "pid")
+        pid = await read_pid(tmp_path / "pid")
         tasks.cancel_scope.cancel()
     assert pid
-    await gone(pid)
+    await wait_for_end(pid)
 
 
-async def test_a_program_that_ends_leaves_nothing_running(tmp_path: Path) -> None:
+async def test_the_end_of_a_program_kills_its_children(tmp_path: Path) -> None:
     assert value_of(await run(FAMILY, str(tmp_path / "pid"), "leave"))["exit_code"] == 0
-    await gone(await born(tmp_path / "pid"))
+    await wait_for_end(await read_pid(tmp_path / "pid"))
 
 
-# -- containers: a command that takes docker's arguments and notes them ------------------------------------------------
+# -- containers: a command that takes docker's arguments and logs them -------------------------------------------------
 
 RUNTIME = """#!{python}
 import os, sys
@@ -214,7 +214,7 @@ async def test_an_image_is_run_by_the_container_command(runtime: Callable[[], li
     asked = request(PROCESS, [1], argv=["work", "-v"], image="registry.example/tool:1", env={"MODE": "fast"})
     assert value_of(await Process(rules(**ours)).execute(asked))["stdout"] == "fast [1]\n"
     expected = "run --rm --interactive --name callboard-key-1 --env MODE registry.example/tool:1 work -v"
-    assert runtime() == ["rm --force callboard-key-1", expected], "what a dead worker left goes first"
+    assert runtime() == ["rm --force callboard-key-1", expected], "a container that a dead worker left is removed first"
     foreign = request(PROCESS, argv=["work"], image="elsewhere/tool")
     assert code_of(await Process(rules(**ours)).execute(foreign)) == "NotAllowed"
     bare = request(PROCESS, argv=["work"])
@@ -235,6 +235,6 @@ async def test_a_flow_runs_a_program() -> None:
     harness = FlowTheatre()
     harness.providers[PROCESS] = lambda: Process(rules())
     code = "import sys; sys.stdout.write(sys.stdin.read().upper())"
-    told, _ = await played(harness, flow_of(PROCESS, argv=[sys.executable, "-c", code], output="json"), "word")
-    assert told["value"] == {"exit_code": 0, "stdout": "WORD", "stderr": ""}
-    assert told["metadata"]["exit_code"] == 0
+    output, _ = await played(harness, flow_of(PROCESS, argv=[sys.executable, "-c", code], output="json"), "word")
+    assert output["value"] == {"exit_code": 0, "stdout": "WORD", "stderr": ""}
+    assert output["metadata"]["exit_code"] == 0

@@ -1,4 +1,4 @@
-"""Providers in real runs: a real server, a real worker, what its configuration allows, what the log must not hold."""
+"""Providers in real runs with a real worker: its configuration, and secrets that must not reach the log."""
 
 import json
 import os
@@ -44,7 +44,7 @@ async def start(opened: Connection, flow: dict[str, Any], input: Any = None, **m
     return await opened.client.start({"definition": {"source": json.dumps(flow)}, "input": input, **more})
 
 
-async def ended(opened: Connection, run_id: str | None) -> list[Event]:
+async def follow_to_end(opened: Connection, run_id: str | None) -> list[Event]:
     """Follow a run to its end."""
     assert run_id is not None
     events: list[Event] = []
@@ -56,11 +56,11 @@ async def ended(opened: Connection, run_id: str | None) -> list[Event]:
     return events
 
 
-async def told(opened: Connection, flow: dict[str, Any], input: Any = None, **more: Any) -> tuple[Any, list[Event]]:
-    """Run a flow of `flow_of` to its end; return what it returns, and the events."""
+async def run_flow(opened: Connection, flow: dict[str, Any], input: Any = None, **more: Any) -> tuple[Any, list[Event]]:
+    """Run a flow of `flow_of` to its end; return its output and its events."""
     verdict = await start(opened, flow, input, **more)
     assert verdict.status == "accepted", verdict.problems
-    events = await ended(opened, verdict.run_id)
+    events = await follow_to_end(opened, verdict.run_id)
     end = ev.payload_of(events[-1])
     assert isinstance(end, ev.RunEnd)
     assert end.status == "completed", end
@@ -69,20 +69,20 @@ async def told(opened: Connection, flow: dict[str, Any], input: Any = None, **mo
 
 async def test_a_flow_that_needs_no_model_starts_without_one(tmp_path: Path) -> None:
     async with connection(tmp_path) as opened:
-        value, _ = await told(opened, flow_of(MOCK, value=7))
+        value, _ = await run_flow(opened, flow_of(MOCK, value=7))
         assert value["value"] == 7
         refused = await start(opened, flow_of(ours("model"), prompt="?"))
         assert [problem.code for problem in refused.problems] == ["model.none"]
-        # Whether a flow with a mistake needs a model is not known.
+        # Whether a flow with an error needs a model is unknown.
         refused = await start(opened, {**flow_of(MOCK, value=7), "entrypoint": "nowhere"})
         assert "model.none" not in [problem.code for problem in refused.problems]
         assert refused.problems != []
         scripted = {"turns": {"a": [{"text": "Rome"}]}}
-        value, _ = await told(opened, flow_of(ours("model"), prompt="?"), model="scripted", script=scripted)
+        value, _ = await run_flow(opened, flow_of(ours("model"), prompt="?"), model="scripted", script=scripted)
         assert value["value"] == "Rome"
 
 
-async def test_a_worker_says_which_providers_it_has(tmp_path: Path) -> None:
+async def test_a_worker_refuses_an_unknown_provider_and_runs_a_custom_one(tmp_path: Path) -> None:
     classes = {"classes": ["tests.support.own_providers:Shout", "tests.support.own_providers:Cache"]}
     async with connection(tmp_path, classes) as opened:
         refused = await start(opened, flow_of(SHOUT.replace("shout", "shuot"), times=1))
@@ -91,19 +91,19 @@ async def test_a_worker_says_which_providers_it_has(tmp_path: Path) -> None:
         assert f"did you mean '{SHOUT}'" in problem.message
         assert problem.expected is not None
         assert ours("http") in problem.expected
-        assert CACHE not in problem.expected, "a middleware is none to be called"
+        assert CACHE not in problem.expected, "a middleware cannot be called"
         misused = flow_of(SHOUT, times="{{ 1 }}")
         misused["middleware"] = [{"provider": CACHE}, {"provider": SHOUT}]
         refused = await start(opened, misused)
         assert "PROVIDER_TYPE" in [problem.code for problem in refused.problems]
-        value, events = await told(opened, flow_of(SHOUT, times=3), "ab")
+        value, events = await run_flow(opened, flow_of(SHOUT, times=3), "ab")
         assert value == {"value": "ABABAB", "metadata": {"letters": 6}}
         begun = next(ev.payload_of(event) for event in events if event.type == ev.RunStart.type)
         assert isinstance(begun, ev.RunStart)
         assert list(begun.environment.providers) == [SHOUT]
 
 
-async def test_a_worker_does_not_start_with_a_provider_that_it_cannot_use(tmp_path: Path) -> None:
+async def test_a_worker_with_an_unusable_provider_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid, match=r"own_providers:Reserved"):
         async with connection(tmp_path, {"classes": ["tests.support.own_providers:Reserved"]}):
             pytest.fail("started")
@@ -112,26 +112,26 @@ async def test_a_worker_does_not_start_with_a_provider_that_it_cannot_use(tmp_pa
 async def test_tokens_are_sent_and_never_recorded(tmp_path: Path, site: Site) -> None:
     http = {"tokens": {site.host: "${TOKEN}"}, "allow_hosts": [site.host]}
     async with connection(tmp_path, {"http": http}, {"TOKEN": "s3cr3t-t0ken"}) as opened:
-        value, events = await told(opened, flow_of(ours("http"), url=site.at("/whoami")))
+        value, events = await run_flow(opened, flow_of(ours("http"), url=site.at("/whoami")))
         assert site.seen[0][2]["authorization"] == "Bearer s3cr3t-t0ken"
-        assert value["value"]["body"]["you"] != "Bearer s3cr3t-t0ken", "what repeats a secret is replaced"
+        assert value["value"]["body"]["you"] != "Bearer s3cr3t-t0ken", "a secret in a response is replaced"
         assert not [event.type for event in events if b"s3cr3t" in bytes(event.payload)]
         assert "s3cr3t" not in str(opened.config.explain())
-        private = await told(opened, flow_of(ours("http"), url="http://127.0.0.1:1/"))
+        private = await run_flow(opened, flow_of(ours("http"), url="http://127.0.0.1:1/"))
         assert private[0]["failure"]["code"] == "Provider.Call.Http.Refused"
 
 
 async def test_programs_run_where_the_worker_allows_them(tmp_path: Path) -> None:
     echo = flow_of(ours("process"), argv=[sys.executable, "-c", "print(input())"], output="json")
     async with connection(tmp_path / "closed") as opened:
-        value, _ = await told(opened, echo, [1])
+        value, _ = await run_flow(opened, echo, [1])
         assert value["failure"]["code"] == "Provider.Call.Process.NotAllowed"
     async with connection(tmp_path / "open", {"process": {"allow": [f"{sys.executable} -c *"]}}) as opened:
-        value, _ = await told(opened, echo, [1])
+        value, _ = await run_flow(opened, echo, [1])
         assert value["value"]["stdout"] == [1]
 
 
-async def test_a_request_on_the_bus(tmp_path: Path) -> None:
+async def test_a_flow_sends_a_request_on_the_bus(tmp_path: Path) -> None:
     async with connection(tmp_path) as opened:
 
         async def answer(message: Msg) -> None:
@@ -139,7 +139,7 @@ async def test_a_request_on_the_bus(tmp_path: Path) -> None:
 
         nc: NatsClient = opened.nc
         await nc.subscribe("shop.price", cb=answer)
-        value, _ = await told(opened, flow_of(ours("nats"), subject="shop.price"), {"article": "lamp"})
+        value, _ = await run_flow(opened, flow_of(ours("nats"), subject="shop.price"), {"article": "lamp"})
         assert value["value"] == {"eur": 40}
         refused = await opened.client.start(
             {"definition": {"source": json.dumps(flow_of(ours("nats"), subject="cb.x"))}}
@@ -151,12 +151,12 @@ async def test_a_flow_runs_another_one(tmp_path: Path) -> None:
     child = flow_of(MOCK, failure={"code": "Mine.Broken", "message": "it broke"})
     del child["steps"]["a"]["catch"]
     async with connection(tmp_path, model="scripted") as opened:
-        value, _ = await told(opened, flow_of(ours("definition"), source=json.dumps(flow_of(MOCK))), {"n": 1})
+        value, _ = await run_flow(opened, flow_of(ours("definition"), source=json.dumps(flow_of(MOCK))), {"n": 1})
         assert value["value"]["value"] == {"n": 1}
-        value, _ = await told(opened, flow_of(ours("definition"), source=json.dumps(child)))
+        value, _ = await run_flow(opened, flow_of(ours("definition"), source=json.dumps(child)))
         assert value["failure"]["code"] == "Provider.Call.Definition.Failed"
         assert value["failure"]["previous"]["code"] == "Mine.Broken"
-        value, _ = await told(opened, flow_of(ours("definition"), name="nobody"))
+        value, _ = await run_flow(opened, flow_of(ours("definition"), name="nobody"))
         assert value["failure"]["code"] == "Provider.Call.Definition.Rejected"
         assert value["failure"]["details"]["problems"][0]["code"] == "definition.unknown"
 
@@ -170,7 +170,7 @@ async def test_a_person_answers_a_parked_run(tmp_path: Path) -> None:
                 if recorded.event.type == ev.RunParked.type:
                     break
         await opened.client.tell(verdict.run_id, "answer", Answer("main/a:call#1.1!ask", user_response="yes", by="Ada"))
-        end = ev.payload_of((await ended(opened, verdict.run_id))[-1])
+        end = ev.payload_of((await follow_to_end(opened, verdict.run_id))[-1])
         assert isinstance(end, ev.RunEnd)
         assert end.output == {"value": True, "metadata": {"by": "Ada", "answers": 1}}
 
@@ -178,12 +178,12 @@ async def test_a_person_answers_a_parked_run(tmp_path: Path) -> None:
 # -- the configuration -------------------------------------------------------------------------------------------------
 
 
-def loaded(home: Path, text: str, env: dict[str, str] | None = None) -> Config:
+def load_text(home: Path, text: str, env: dict[str, str] | None = None) -> Config:
     (home / "callboard.toml").write_text(text)
     return load(env=env or {}, cwd=home)
 
 
-def test_settings_in_a_file(tmp_path: Path) -> None:
+def test_settings_are_read_from_a_file(tmp_path: Path) -> None:
     text = """
 [providers]
 classes = ["acme.things:Shout"]
@@ -193,8 +193,8 @@ tokens = {"api.example.com" = "${API}", "other.example.com" = "${UNSET}"}
 [providers.process]
 allow = ["git log *"]
 """
-    config = loaded(tmp_path, text, {"API": "t0ken", "CALLBOARD_FETCH_TOKEN": "for sources"})
-    assert config.secrets() == ["t0ken"], "what stands in for sources does not stand in here"
+    config = load_text(tmp_path, text, {"API": "t0ken", "CALLBOARD_FETCH_TOKEN": "for sources"})
+    assert config.secrets() == ["t0ken"], "the token of definition sources is not a secret of providers"
     found = config.providers
     assert found.classes == ["acme.things:Shout"]
     assert found.process.allow == ["git log *"]
@@ -212,14 +212,14 @@ allow = ["git log *"]
         ("[providers.http]\ntokens = {'a.example' = 7}", "providers.http.tokens"),
     ],
 )
-def test_settings_that_are_none(tmp_path: Path, text: str, named: str) -> None:
+def test_invalid_settings_are_refused(tmp_path: Path, text: str, named: str) -> None:
     with pytest.raises(ConfigInvalid) as caught:
-        loaded(tmp_path, text)
+        load_text(tmp_path, text)
     assert named in str(caught.value)
     assert "s3cret" not in str(caught.value)
 
 
-def test_settings_in_the_environment(tmp_path: Path) -> None:
+def test_settings_are_read_from_the_environment(tmp_path: Path) -> None:
     env = {"CALLBOARD_PROVIDERS": '{"process": {"allow": ["ls"]}}'}
     assert load(env=env, cwd=tmp_path).providers.process.allow == ["ls"]
     with pytest.raises(ConfigInvalid, match="not valid JSON"):

@@ -1,4 +1,4 @@
-"""Our verdicts on definitions beside those of the published schema."""
+"""Callboard's verdicts on definitions compared with those of the published schema."""
 
 import copy
 from typing import Any
@@ -26,12 +26,12 @@ STRICTER = {
     "PARAMETERS",
     "UNKNOWN_PROVIDER",
 }
-"""Codes of rules that the schema cannot say."""
+"""Codes of rules that the schema cannot express."""
 
 OURS = Draft202012Validator(flow_schema())
 
 STRICTER_BELOW = (".onAlways.with", ".onSuccess.when")
-"""Where the schema says nothing of what a Finally and a Loop need."""
+"""Places where the schema does not require the members that a Finally and a Loop need."""
 
 
 def _errors(document: Any) -> list[Problem]:
@@ -47,7 +47,7 @@ def test_the_published_definitions_are_valid() -> None:
 
 
 @WITH_DATA
-def test_the_published_counter_examples_are_not() -> None:
+def test_the_published_counter_examples_are_invalid() -> None:
     paths = sorted(FLOW_SCHEMAS.glob("cases/invalid/flow/*.json"))
     assert len(paths) > 10
     assert [path.name for path in paths if not _errors(read(path))] == []
@@ -55,7 +55,7 @@ def test_the_published_counter_examples_are_not() -> None:
 
 
 class _Material:
-    """What mutations are made of: the published definitions, every part of them, and every name in them."""
+    """Sources of mutations: the published definitions, every part of them, and every name in them."""
 
     def __init__(self) -> None:
         self.schema = Draft202012Validator(read(FLOW_SCHEMAS / "flow" / "schema.json"))
@@ -91,7 +91,9 @@ def material() -> _Material:
 
 @WITH_DATA
 @given(data=st.data())
-def test_mutated_definitions_are_judged_as_the_published_schema_does(material: _Material, data: st.DataObject) -> None:
+def test_verdicts_on_mutated_definitions_equal_those_of_the_published_schema(
+    material: _Material, data: st.DataObject
+) -> None:
     document = material.mutated(data)
     errors = _errors(document)
     if not errors:

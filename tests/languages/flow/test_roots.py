@@ -1,4 +1,4 @@
-"""The page's table of what expressions may read, by place, is that of the language itself."""
+"""The page's table of bindings, by place of an expression, equals that of the language."""
 
 import re
 
@@ -24,12 +24,12 @@ def _root(text: str) -> tuple[str, set[str]]:
 
 
 def beyond(there: Roots, around: Roots) -> dict[str, set[str]]:
-    """Return what a place can read that the one around it cannot."""
+    """Return the members that a place can read and the place around it cannot."""
     members = {root: ANY if held is None else set(held) - (around.get(root) or set()) for root, held in there.items()}
     return {root: more for root, more in members.items() if more and (more != ANY or root not in around)}
 
 
-def test_every_place_reads_what_the_page_says() -> None:
+def test_the_page_lists_the_bindings_of_every_place() -> None:
     step, called = at_step(), at_call(at_step(), gathered=False)
     entered = at_phase(step, "onEntry")
     assert rows() == [
@@ -47,5 +47,5 @@ def test_every_place_reads_what_the_page_says() -> None:
     ]
 
 
-def test_the_middleware_of_a_flow_reads_no_step() -> None:
+def test_the_middleware_of_a_flow_cannot_read_a_step() -> None:
     assert beyond(at_phase(AMBIENT, "onSuccess"), AMBIENT) == {"middleware": {"input", "metadata", "result"}}

@@ -1,4 +1,4 @@
-"""Durations and instants of the flow language: what is read as which, and that nothing ever raises."""
+"""Durations and instants of the flow language."""
 
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -57,7 +57,7 @@ def test_a_duration_is_read(text: str, months: int, seconds: float) -> None:
         *("P١D", "300s", "not-a-duration", "PT" + "1" * TEMPORAL_CHARS_MAX + "S"),
     ],
 )
-def test_what_is_no_duration(text: str) -> None:
+def test_an_invalid_duration_is_not_read(text: str) -> None:
     assert parse_duration(text) is None
 
 
@@ -84,7 +84,7 @@ def test_months_follow_the_calendar(start: str, duration: str, end: str) -> None
     ("text", "end"),
     [("P9999Y", LATEST), ("-P9999Y", EARLIEST), ("P" + "9" * 200 + "Y", LATEST), ("-PT" + "9" * 200 + "H", EARLIEST)],
 )
-def test_time_is_not_overrun(text: str, end: datetime) -> None:
+def test_an_instant_beyond_the_bounds_of_time_is_clamped(text: str, end: datetime) -> None:
     duration = parse_duration(text)
     assert duration is not None
     assert duration.after(datetime(2024, 1, 1, tzinfo=UTC)) == end
@@ -95,14 +95,14 @@ def test_any_duration_after_any_instant_is_an_instant(duration: Duration, instan
     assert EARLIEST <= duration.after(instant) <= LATEST
 
 
-def test_instants_at_the_edge_of_time_have_other_zones_too() -> None:
+def test_instants_of_other_zones_are_clamped_too() -> None:
     east, west = timezone(timedelta(hours=14)), timezone(timedelta(hours=-12))
     assert Duration().after(datetime.min.replace(tzinfo=east)) == EARLIEST
     assert Duration().after(datetime.max.replace(tzinfo=west)) == LATEST
     assert format_instant(datetime.max.replace(tzinfo=west)) == "9999-12-31T23:59:59.999999Z"
 
 
-def test_seconds_count_years_and_months_where_there_is_no_calendar() -> None:
+def test_seconds_count_365_days_a_year_and_30_a_month() -> None:
     lengths = {text: parse_duration(text) for text in ("P1Y", "P1M", "P12M", "-P1M", "P1Y1DT1S")}
     assert {text: found.seconds() / 86_400 for text, found in lengths.items() if found} == {
         "P1Y": 365,
@@ -151,12 +151,12 @@ def test_an_instant_is_read_and_written_in_utc(text: str, written: str) -> None:
         "2024-01-15T09:30:00." + "0" * TEMPORAL_CHARS_MAX + "Z",
     ],
 )
-def test_what_is_no_instant(text: str) -> None:
+def test_an_invalid_instant_is_not_read(text: str) -> None:
     assert parse_instant(text) is None
 
 
 @given(INSTANTS)
-def test_what_is_written_is_read_as_the_same_instant(instant: datetime) -> None:
+def test_a_written_instant_is_read_as_the_same(instant: datetime) -> None:
     assert parse_instant(format_instant(instant)) == instant
 
 

@@ -1,4 +1,4 @@
-"""Failures of dispatches that a Gather's policy tolerates are warned of, in runs that are admitted now."""
+"""Warnings of failed dispatches that a Gather's policy tolerates."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ ODD_FAIL = mock(failure="{{ int(call.index) % 2 == 1 ? {'code': 'Odd'} : null }}
 SLOW_LATER = mock(delay="{{ call.index == 0.0 ? 'PT0S' : 'PT1H' }}")
 
 
-def gathered(target: dict[str, Any], **completion: Any) -> Performance:
+def run_gather(target: dict[str, Any], **completion: Any) -> Performance:
     gather = {"action": "Gather", "over": [1, 2, 3, 4], "call": target, "next": "r", "completion": completion}
     return perform(flow({"g": gather, "r": returned()}))
 
@@ -27,8 +27,8 @@ def warnings(done: Performance) -> list[tuple[str, str]]:
     return [(one.code, one.reason) for one in found if isinstance(one, ev.NodeWarning)]
 
 
-def test_a_tolerated_failure_is_seen_in_the_views_of_a_run() -> None:
-    done = gathered(ODD_FAIL, successes=2)
+def test_a_tolerated_failure_is_a_warning_of_the_run() -> None:
+    done = run_gather(ODD_FAIL, successes=2)
     reason = "2 of 4 dispatches failed: [1, 3] Odd"
     assert warnings(done) == [("flow.dispatches_failed", reason)]
     assert done.result["type"] == "success"
@@ -37,21 +37,21 @@ def test_a_tolerated_failure_is_seen_in_the_views_of_a_run() -> None:
     assert fold(Runs(), done.events)[0].warnings == ["flow.dispatches_failed"]
 
 
-def test_what_the_gather_did_not_need_and_a_policy_that_is_not_met_are_not_warned_of() -> None:
-    assert warnings(gathered(SLOW_LATER, successes=1, wait=False)) == []
-    assert warnings(gathered(mock(), successes=4)) == []
-    unmet = gathered(ODD_FAIL, successes=3)
+def test_skipped_dispatches_and_an_unmet_policy_are_not_warnings() -> None:
+    assert warnings(run_gather(SLOW_LATER, successes=1, wait=False)) == []
+    assert warnings(run_gather(mock(), successes=4)) == []
+    unmet = run_gather(ODD_FAIL, successes=3)
     assert (warnings(unmet), unmet.chain[0]) == ([], "System.GatherCompletionUnmet")
 
 
-def test_many_failures_are_told_in_one_line() -> None:
+def test_many_failures_are_summarised_in_one_line() -> None:
     failed = [{"type": "error", "code": f"Code{index // 20}"} for index in range(20 * (CODES_TOLD_MAX + 1))]
-    told = describe_tolerated(failed)
+    summary = describe_tolerated(failed)
     first = ", ".join(map(str, range(INDICES_TOLD_MAX)))
-    assert told.startswith(f"{len(failed)} of {len(failed)} dispatches failed: [{first}, …] Code0, [20, ")
-    assert told.endswith("Code4, and more")
+    assert summary.startswith(f"{len(failed)} of {len(failed)} dispatches failed: [{first}, …] Code0, [20, ")
+    assert summary.endswith("Code4, and more")
 
 
 def test_in_what_was_recorded_they_were_not_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admit, "LATEST", TOLERATED_FAILURES - 1)
-    assert warnings(gathered(ODD_FAIL, successes=2)) == []
+    assert warnings(run_gather(ODD_FAIL, successes=2)) == []

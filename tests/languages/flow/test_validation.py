@@ -1,4 +1,4 @@
-"""Arguments against parameters: closed by default, formats asserted, and told where and what."""
+"""Validation of arguments against parameters: closed by default, formats asserted, violations with their places."""
 
 import json
 from typing import Any
@@ -21,26 +21,26 @@ def one(properties: dict[str, Any], **more: Any) -> Schema:
     return Schema({"type": "object", "properties": properties, **more})
 
 
-def violated(schema: Schema, value: Any) -> Violation:
+def violation_of(schema: Schema, value: Any) -> Violation:
     violation = schema.find_violation(value)
     assert violation is not None
     return violation
 
 
-# -- what fits ---------------------------------------------------------------------------------------------------------
+# -- valid arguments ---------------------------------------------------------------------------------------------------
 
 
 def test_without_a_schema_only_no_arguments_fit() -> None:
     assert Schema(None).find_violation({}) is None
-    assert violated(Schema(None), {"a": 1}).schema_path == "/additionalProperties"
-    assert violated(Schema(None), []).schema_path == "/type"
+    assert violation_of(Schema(None), {"a": 1}).schema_path == "/additionalProperties"
+    assert violation_of(Schema(None), []).schema_path == "/type"
 
 
 def test_the_top_level_is_closed_unless_the_schema_says_otherwise() -> None:
-    assert violated(one({}), {"a": 1}).message == "has 'a', which nothing declares"
+    assert violation_of(one({}), {"a": 1}).message == "has 'a', which nothing declares"
     assert one({}, additionalProperties=True).find_violation({"a": 1}) is None
     assert one({}, additionalProperties={"type": "string"}).find_violation({"a": "x"}) is None
-    assert violated(one({}, additionalProperties={"type": "string"}), {"a": 1}).instance_path == "/a"
+    assert violation_of(one({}, additionalProperties={"type": "string"}), {"a": 1}).instance_path == "/a"
     assert one({}, patternProperties={"^x-": {}}).find_violation({"x-a": 1}) is None
     inner = {"type": "object", "properties": {"b": {}}}
     assert one({"a": inner}).find_violation({"a": {"anything": 1}}) is None
@@ -60,7 +60,7 @@ def test_the_top_level_is_closed_unless_the_schema_says_otherwise() -> None:
         ({"type": ["string", "null"], "format": "duration"}, [None, "PT1S"], ["1s", 3]),
     ],
 )
-def test_numbers_are_one_kind_and_booleans_are_none(schema: dict[str, Any], fits: list[Any], fails: list[Any]) -> None:
+def test_integers_are_numbers_and_booleans_are_not(schema: dict[str, Any], fits: list[Any], fails: list[Any]) -> None:
     compiled = one({"a": schema})
     assert [value for value in fits if compiled.find_violation({"a": value})] == []
     assert [value for value in fails if not compiled.find_violation({"a": value})] == []
@@ -93,7 +93,7 @@ def test_formats_are_asserted(name: str, fits: list[str], fails: list[str]) -> N
     compiled = one({"a": {"format": name}})
     assert [text for text in fits if compiled.find_violation({"a": text})] == []
     assert [text for text in fails if not compiled.find_violation({"a": text})] == []
-    assert compiled.find_violation({"a": 12}) is None, "a format says nothing about what is no string"
+    assert compiled.find_violation({"a": 12}) is None, "a format applies to strings only"
 
 
 @given(text=st.text(max_size=20), name=st.sampled_from(["uri", "email", "hostname", "ipv6", "time", "regex", "iri"]))
@@ -102,15 +102,15 @@ def test_no_text_makes_a_format_raise(text: str, name: str) -> None:
     assert violation is None or violation.schema_path == "/properties/a/format"
 
 
-# -- what is told ------------------------------------------------------------------------------------------------------
+# -- violations --------------------------------------------------------------------------------------------------------
 
 
-def test_a_violation_says_where_and_what() -> None:
+def test_a_violation_has_its_place_and_message() -> None:
     schema = one(
         {"a/b": {"type": "array", "items": {"type": "object", "properties": {"d~": {"format": "duration"}}}}},
         required=["x"],
     )
-    violation = violated(schema, {"a/b": [{}, {"d~": "soon"}], "z": 1})
+    violation = violation_of(schema, {"a/b": [{}, {"d~": "soon"}], "z": 1})
     assert [(one.schema_path, one.instance_path, one.value) for one in (violation, *violation.all)] == [
         ("/additionalProperties", "", {"a/b": [{}, {"d~": "soon"}], "z": 1}),
         ("/required", "", {"a/b": [{}, {"d~": "soon"}], "z": 1}),
@@ -141,28 +141,28 @@ def test_a_violation_says_where_and_what() -> None:
         ({"unevaluatedProperties": False}, {"b": 1}, "has 'b', which nothing declares"),
     ],
 )
-def test_messages_are_our_own(schema: Any, value: Any, message: str) -> None:
-    assert violated(one({"p": schema}), {"p": value}).message == message
+def test_violations_have_their_messages(schema: Any, value: Any, message: str) -> None:
+    assert violation_of(one({"p": schema}), {"p": value}).message == message
 
 
 def test_a_long_list_of_violations_is_cut() -> None:
-    violation = violated(one({"a": {"items": {"type": "string"}}}), {"a": list(range(10_000))})
+    violation = violation_of(one({"a": {"items": {"type": "string"}}}), {"a": list(range(10_000))})
     assert len((violation, *violation.all)) == VIOLATIONS_LISTED_MAX
     assert all(not further.all for further in violation.all)
 
 
 def test_a_long_schema_value_is_cut() -> None:
-    assert len(violated(one({"a": {"enum": ["x" * 10_000]}}), {"a": 1}).message) < 300
+    assert len(violation_of(one({"a": {"enum": ["x" * 10_000]}}), {"a": 1}).message) < 300
 
 
-def test_nothing_is_fetched() -> None:
+def test_a_remote_reference_is_not_fetched() -> None:
     schema = one({"a": {"$ref": "https://example.com/schema.json"}})
     assert schema.find_violation({}) is None
     message = "the schema refers to 'https://example.com/schema.json', which is not part of it"
-    assert violated(schema, {"a": 1}).message == message
+    assert violation_of(schema, {"a": 1}).message == message
     own = one({"a": {"$ref": "https://json-schema.org/draft/2020-12/schema"}})
     assert own.find_violation({"a": {"type": "string"}}) is None
-    assert violated(own, {"a": {"type": "text"}}).instance_path == "/a/type"
+    assert violation_of(own, {"a": {"type": "text"}}).instance_path == "/a/type"
 
 
 def test_references_inside_are_followed() -> None:
@@ -174,16 +174,16 @@ def test_references_inside_are_followed() -> None:
         }
     )
     assert schema.find_violation({"tree": {"below": {"below": {}}}}) is None
-    assert violated(schema, {"tree": {"below": {"below": 1}}}).instance_path == "/tree/below/below"
+    assert violation_of(schema, {"tree": {"below": {"below": 1}}}).instance_path == "/tree/below/below"
 
 
-def test_a_schema_that_never_ends_is_a_violation_and_no_crash() -> None:
+def test_an_endless_schema_is_a_violation() -> None:
     schema = one({"a": {"$ref": "#/properties/a"}})
-    assert "without end" in violated(schema, {"a": 1}).message
+    assert "without end" in violation_of(schema, {"a": 1}).message
 
 
 CATASTROPHIC = "^(a+)+$"
-"""On a backtracking engine it takes twice as long with every character more."""
+"""A backtracking engine takes twice as long for every further character."""
 
 LONG = "a" * 40 + "b"
 
@@ -199,25 +199,25 @@ LONG = "a" * 40 + "b"
         ({"$schema": "http://json-schema.org/draft-07/schema#", "pattern": CATASTROPHIC}, LONG, "pattern"),
     ],
 )
-def test_no_pattern_holds_an_interpreter_up(schema: dict[str, Any], value: Any, keyword: str) -> None:
-    assert violated(one({"a": schema}), {"a": value}).schema_path == f"/properties/a/{keyword}"
+def test_a_catastrophic_pattern_is_matched_in_linear_time(schema: dict[str, Any], value: Any, keyword: str) -> None:
+    assert violation_of(one({"a": schema}), {"a": value}).schema_path == f"/properties/a/{keyword}"
 
 
 def test_a_pattern_matches_anywhere_in_a_text() -> None:
     assert one({"a": {"pattern": "b+"}}).find_violation({"a": "abc"}) is None
-    assert violated(one({"a": {"pattern": "b+"}}), {"a": "ac"}).message == 'violates pattern "b+"'
-    assert violated(one({"a": {"pattern": "^a$"}}), {"a": "a\n"}).schema_path == "/properties/a/pattern"
-    assert violated(one({"a": {"pattern": "."}}), {"a": "\ud800"}).schema_path == "/properties/a/pattern"
+    assert violation_of(one({"a": {"pattern": "b+"}}), {"a": "ac"}).message == 'violates pattern "b+"'
+    assert violation_of(one({"a": {"pattern": "^a$"}}), {"a": "a\n"}).schema_path == "/properties/a/pattern"
+    assert violation_of(one({"a": {"pattern": "."}}), {"a": "\ud800"}).schema_path == "/properties/a/pattern"
     assert one({"a": {"pattern": "b"}}).find_violation({"a": 12}) is None
     named = one({"a": {"patternProperties": {"x": {"type": "string"}}}})
     assert named.find_violation({"a": {"axe": "", "b": 1}}) is None
-    assert violated(named, {"a": {"axe": 1}}).schema_path == "/properties/a/patternProperties/x/type"
+    assert violation_of(named, {"a": {"axe": 1}}).schema_path == "/properties/a/patternProperties/x/type"
 
 
 def test_a_pattern_that_cannot_be_read_is_a_violation() -> None:
     hidden = one({"a": {"$ref": "#/hidden"}}, hidden={"pattern": "(?=a"})
     assert find_schema_faults(hidden.schema) == [], "only a reference leads there"
-    assert violated(hidden, {"a": "a"}).message.startswith("the schema has a pattern that cannot be matched: ")
+    assert violation_of(hidden, {"a": "a"}).message.startswith("the schema has a pattern that cannot be matched: ")
 
 
 SCHEMAS = st.recursive(
@@ -243,23 +243,23 @@ VALUES = st.dictionaries(st.sampled_from(["a", "b", "ab", "c"]), st.sampled_from
 
 
 @given(schema=SCHEMAS, defined=SCHEMAS, value=VALUES)
-def test_verdicts_with_patterns_are_those_of_the_library(schema: Any, defined: Any, value: Any) -> None:
+def test_verdicts_are_those_of_the_library(schema: Any, defined: Any, value: Any) -> None:
     whole = {"$defs": {"one": defined}, "allOf": [schema], "additionalProperties": True}
     violation = Schema(whole).find_violation(value)
     if violation is None or violation.message != ENDLESS:
         try:
             valid = Draft202012Validator(whole).is_valid(value)
         except RecursionError:
-            # Within `anyOf` the library gathers every failure where the first one decides, and so finds no end in
-            # `allOf: [false, <itself>]`: it has no verdict to compare with.
+            # Within `anyOf` the library gathers every failure and so never ends on `allOf: [false, <itself>]`: it has
+            # no verdict to compare with.
             reject()
         assert (violation is None) == valid
 
 
-def test_what_fails_before_it_comes_to_itself_has_a_verdict() -> None:
+def test_a_recursive_schema_that_fails_before_its_recursion_has_a_verdict() -> None:
     itself = {"allOf": [False, {"$ref": "#/$defs/one"}]}
     whole = {"$defs": {"one": itself}, "anyOf": [{"$ref": "#/$defs/one"}]}
-    assert violated(Schema(whole), {}).message == "fits none of the alternatives"
+    assert violation_of(Schema(whole), {}).message == "fits none of the alternatives"
 
 
 def test_defaults_and_names() -> None:
@@ -269,7 +269,7 @@ def test_defaults_and_names() -> None:
     assert Schema(None).defaults == {}
 
 
-# -- what a schema is --------------------------------------------------------------------------------------------------
+# -- schemas -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -278,11 +278,7 @@ def test_defaults_and_names() -> None:
         (3, (), "is a number, expected object or boolean"),
         ({"type": "obj"}, ("type",), '"obj" is no type that JSON has'),
         ({"properties": {"a": {"minimum": "1"}}}, ("properties", "a", "minimum"), "is a string, expected number"),
-        (
-            {"properties": {"a": {"pattern": "("}}},
-            ("properties", "a", "pattern"),
-            '"(" is no regular expression: ',
-        ),
+        ({"properties": {"a": {"pattern": "("}}}, ("properties", "a", "pattern"), '"(" is no regular expression: '),
         ({"items": {"pattern": "(?=a"}}, ("items", "pattern"), '"(?=a" is no regular expression: '),
         ({"patternProperties": {"(a": {}}}, ("patternProperties",), '"(a" is no regular expression: '),
         ({"required": "a"}, ("required",), "is a string, expected array"),
@@ -290,7 +286,7 @@ def test_defaults_and_names() -> None:
         ({"allOf": [{"$ref": "http://x/y"}]}, ("allOf", 0, "$ref"), "refers to 'http://x/y', which is not part of "),
     ],
 )
-def test_what_keeps_a_value_from_being_a_schema(schema: Any, location: tuple[str | int, ...], fault: str) -> None:
+def test_an_invalid_schema_is_refused_with_its_place(schema: Any, location: tuple[str | int, ...], fault: str) -> None:
     [(where, message)] = find_schema_faults(schema)
     assert where == location
     assert message.startswith(fault)
@@ -308,38 +304,40 @@ def test_what_keeps_a_value_from_being_a_schema(schema: Any, location: tuple[str
         {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"},
     ],
 )
-def test_what_is_a_schema(schema: Any) -> None:
+def test_a_valid_schema_has_no_faults(schema: Any) -> None:
     assert find_schema_faults(schema) == []
 
 
 # -- the specified contracts -------------------------------------------------------------------------------------------
 
 
-def _bare(value: Any, *, names: bool = False) -> Any:
-    """Return a schema without its descriptions, which are the only thing that is ours to word."""
+def _without_descriptions(value: Any, *, names: bool = False) -> Any:
+    """Return a schema without its descriptions, which may be worded differently."""
     if isinstance(value, dict):
         kept = {name: part for name, part in value.items() if names or name != "description"}
-        return {name: _bare(part, names=name == "properties" and not names) for name, part in kept.items()}
-    return [_bare(part) for part in value] if isinstance(value, list) else value
+        return {
+            name: _without_descriptions(part, names=name == "properties" and not names) for name, part in kept.items()
+        }
+    return [_without_descriptions(part) for part in value] if isinstance(value, list) else value
 
 
-def _meaning(contract: Contract) -> Any:
+def _meaning_of(contract: Contract) -> Any:
     def phase(one: PhaseContract) -> Any:
-        return one.kind, one.structural, _bare(one.parameters)
+        return one.kind, one.structural, _without_descriptions(one.parameters)
 
     phases = {name: phase(one) for name, one in contract.phases.items()}
     texts = (contract.uri, contract.code_prefix, contract.closed, contract.open, contract.attachment)
-    return *texts, phases, _bare(contract.parameters), _bare(contract.metadata)
+    return *texts, phases, _without_descriptions(contract.parameters), _without_descriptions(contract.metadata)
 
 
 @WITH_DATA
 @pytest.mark.parametrize("name", NAMES)
-def test_a_specified_contract_means_what_the_published_one_means(name: str) -> None:
+def test_a_specified_contract_equals_the_published_one(name: str) -> None:
     theirs = contract_of(json.loads((FLOW_SCHEMAS / f"{name}.v1.json").read_text()))
-    assert _meaning(SPECIFIED[NAMES[name]]) == _meaning(theirs)
+    assert _meaning_of(SPECIFIED[NAMES[name]]) == _meaning_of(theirs)
 
 
-def test_there_are_five_specified_contracts_and_each_goes_by_its_uri() -> None:
+def test_there_are_five_specified_contracts_by_uri() -> None:
     assert {uri: contract.uri for uri, contract in SPECIFIED.items()} == {uri: uri for uri in NAMES.values()}
     assert [contract.uri for contract in SPECIFIED.values() if contract.is_call] == [MOCK]
 
@@ -387,7 +385,7 @@ WITH = st.dictionaries(st.sampled_from(WORDS + MORE_WORDS), ARGUMENTS, max_size=
 
 @WITH_DATA
 @given(value=WITH, name=st.sampled_from(sorted(NAMES)))
-def test_verdicts_on_arguments_are_those_of_the_published_schemas(value: Any, name: str) -> None:
+def test_verdicts_on_arguments_equal_those_of_the_published_schemas(value: Any, name: str) -> None:
     ours, theirs = SPECIFIED[NAMES[name]], contract_of(json.loads((FLOW_SCHEMAS / f"{name}.v1.json").read_text()))
     pairs = [(ours.parameters, theirs.parameters)]
     pairs += [(ours.phases[phase].parameters, theirs.phases[phase].parameters) for phase in ours.phases]
