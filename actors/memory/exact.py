@@ -14,9 +14,7 @@ from anyio import to_thread
 from callboard.actors.memory.asked import Asked
 from callboard.actors.memory.embedder import Embedder, Vector, cosine, pack_vector, unpack_vector
 from callboard.actors.memory.store import (
-    Conflict,
     Document,
-    Entry,
     change_document,
     effect_failed,
     encode_document,
@@ -26,6 +24,7 @@ from callboard.actors.memory.store import (
     sweep_document,
 )
 from callboard.actors.memory.text_store import Embedding, Found, Text, Wanted, best_of, other_dimension
+from callboard.bus.nats.key_value import Conflict, Entry
 
 TEXTS_MAX = 5_000
 """How many texts a memory holds: a search reads all of them."""

@@ -9,7 +9,6 @@ from typing import Any
 from callboard.actors.memory.asked import Asked
 from callboard.actors.memory.store import (
     ONCE_CHARS,
-    Conflict,
     Document,
     Store,
     change_document,
@@ -20,6 +19,7 @@ from callboard.actors.memory.store import (
     surplus,
     sweep_document,
 )
+from callboard.bus.nats.key_value import Conflict
 from callboard.bus.subjects import token
 
 SCOPE = "sessions"

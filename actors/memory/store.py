@@ -7,7 +7,7 @@ effect is carried out: a document lists the idempotency keys of its latest chang
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import anyio
 import msgspec
@@ -15,6 +15,7 @@ from anyio import to_thread
 
 from callboard.actors.carrier import EffectFailed
 from callboard.bus.effects import Failure
+from callboard.bus.nats.key_value import Conflict, Entry
 from callboard.bus.subjects import token
 from callboard.lib.backoff import backoff_s
 from callboard.lib.json_decoder import decode_json
@@ -39,23 +40,11 @@ TRY_AGAIN_MAX_S = 1.0
 Document = dict[str, Any]
 
 
-class Conflict(Exception):
-    """A document does not have the expected revision."""
-
-
 class Unavailable(EffectFailed):
     """A store does not answer; it may have carried out the request all the same."""
 
     def __init__(self, why: str) -> None:
         super().__init__(Failure("memory.unavailable", f"the store of memories: {why}", retryable=True))
-
-
-class Entry(NamedTuple):
-    """A document as it is stored."""
-
-    key: str
-    value: bytes
-    revision: int
 
 
 class Store(Protocol):

@@ -4,12 +4,11 @@ import base64
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
-from callboard.actors.memory.jetstream import KeyValueStore
-from callboard.actors.memory.store import Conflict, Unavailable
 from callboard.bus.errors import CallboardError
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import api
+from callboard.bus.nats.key_value import Conflict, KeyValueStore
 from callboard.bus.nats.stream import bucket_of
 from callboard.bus.subjects import is_name, token
 
@@ -147,5 +146,5 @@ class DeskStore:
     async def _wait_for_answer(self, asked: Awaitable[T]) -> T:
         try:
             return await asked
-        except Unavailable as error:
-            raise StoreSilent(error.failure.message) from error
+        except NoAnswer as error:
+            raise StoreSilent(str(error)) from error

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from callboard.actors.kinds.memory import Memory
     from callboard.actors.kinds.service import Services
     from callboard.actors.memory.exact import Exact
-    from callboard.actors.memory.jetstream import KeyValueStore
     from callboard.actors.memory.pgvector import PgVector
     from callboard.actors.memory.qdrant import Qdrant
+    from callboard.bus.nats.key_value import KeyValueStore
 
 
 class RareKinds:
@@ -83,9 +83,10 @@ class RareKinds:
 
     @cached_property
     def _kept(self) -> "KeyValueStore":
-        from callboard.actors.memory.jetstream import KeyValueStore
+        from callboard.actors.memory.store import Unavailable
+        from callboard.bus.nats.key_value import KeyValueStore
 
-        return KeyValueStore(self._nc, self._bucket, self._config.replicas)
+        return KeyValueStore(self._nc, self._bucket, self._config.replicas, Unavailable)
 
     @cached_property
     def _texts(self) -> "Exact | PgVector | Qdrant":

@@ -4,7 +4,6 @@ import os
 import socket
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from math import inf
 from uuid import uuid4
 
@@ -22,8 +21,8 @@ from callboard.runtime.cluster.leader import persistently
 from callboard.runtime.cluster.membership import ALL_BACK_S
 from callboard.runtime.worker.collector import settled_collector
 from callboard.runtime.worker.store_watch import StoreWatch
-from callboard.runtime.worker.watchdog import Watchdog
 from callboard.runtime.worker.worker import Worker
+from callboard.service.worker.features import features_of
 from callboard.service.worker.services import Services
 
 log = structlog.get_logger(__name__)
@@ -84,29 +83,8 @@ async def open_worker(
     rules = config.notify if not guest or connection.server is not None else {}
     error: Exception | None = None
     async with telling(connection, rules, lent) as told, anyio.create_task_group() as tasks:
-        tasks.start_soon(persistently, "store watch", watch.run)
-        tasks.start_soon(persistently, "watchdog", Watchdog(lambda: services.pace.doing).run)
-        if not guest:
-            from callboard.features.schedules.keeper import Keeper
-            from callboard.runtime.worker.purges import Purges
-
-            keeper = Keeper(connection.log, outbox, ack_wait_s=config.ack_wait_s)
-            tasks.start_soon(persistently, "schedules", keeper.run)
-            purges = Purges(connection.log, outbox, ack_wait_s=config.ack_wait_s)
-            tasks.start_soon(persistently, "purges", purges.run)
-        if services.allowances.names:
-            from callboard.runtime.budgets.following import Following
-
-            following = Following(connection.log, services.allowances)
-            tasks.start_soon(persistently, "budgets", following.run)
-        if config.metrics_listen:
-            from callboard.features.telemetry.metrics_endpoint import Scraped
-            from callboard.service.worker.figures import Figures, unready
-
-            figures = Figures(worker, connection.log, told)
-            scraped = Scraped(config.metrics_listen, figures.families, partial(unready, worker, connection))
-            tasks.start_soon(figures.run)
-            tasks.start_soon(persistently, "metrics", scraped.run)
+        for feature in features_of(worker, services, connection, outbox, watch, told, guest=guest):
+            tasks.start_soon(persistently, feature.name, feature.run)
         tasks.start_soon(worker.run)
         await worker.ready.wait()
         try:

@@ -59,17 +59,17 @@ async def _store(config: "Config") -> "AsyncGenerator[Store]":
 
     :raises CallboardError: if the store cannot be used
     """
-    from callboard.actors.carrier import EffectFailed
-    from callboard.actors.memory.jetstream import KeyValueStore
+    from callboard.actors.memory.store import Unavailable
     from callboard.bus.errors import CallboardError
+    from callboard.bus.nats.key_value import KeyValueStore
     from callboard.bus.nats.stream import bucket_of
     from callboard.service.operations.reach import reach
 
     async with reach(config, reads=True, name="callboard sessions") as connection:
         log = connection.log
         try:
-            yield KeyValueStore(log.nc, bucket_of(log.subjects), config.replicas)
-        except EffectFailed as error:
+            yield KeyValueStore(log.nc, bucket_of(log.subjects), config.replicas, Unavailable)
+        except Unavailable as error:
             remedy = "Check the NATS server, and try again."
             raise CallboardError(error.failure.code, error.failure.message, remedy=remedy) from error
 

@@ -20,13 +20,10 @@ from callboard.actors.memory import store as store_port
 from callboard.actors.memory.conversation import CONTENT_CHARS_MAX, MESSAGES_MAX, SUMMARY_BYTES_MAX
 from callboard.actors.memory.embedder import Hashing, Made, cosine, pack_vector, unpack_vector
 from callboard.actors.memory.entities import ENTITIES_MAX, FACT_CHARS_MAX, FACTS_MAX, find_mentions
-from callboard.actors.memory.jetstream import KeyValueStore
 from callboard.actors.memory.store import (
     APPLIED_MAX,
     DOCUMENT_BYTES_MAX,
-    Conflict,
     Document,
-    Entry,
     InMemory,
     Store,
     Unavailable,
@@ -35,6 +32,7 @@ from callboard.actors.memory.store import (
     read,
 )
 from callboard.bus.nats.connection import open_nats_connection
+from callboard.bus.nats.key_value import Conflict, Entry, KeyValueStore
 from callboard.bus.subjects import RunRef
 from tests.support.event_logs import T0
 from tests.support.graphs import check_deaths, graph, node, webhook
@@ -57,7 +55,7 @@ async def on_jetstream(folder: Path) -> AsyncGenerator[tuple[Store, Store]]:
         open_nats_connection(server.url, name="a") as one,
         open_nats_connection(server.url, name="b") as other,
     ):
-        yield KeyValueStore(one, "CB_MEMORY", 1), KeyValueStore(other, "CB_MEMORY", 1)
+        yield KeyValueStore(one, "CB_MEMORY", 1, Unavailable), KeyValueStore(other, "CB_MEMORY", 1, Unavailable)
 
 
 Opens = Callable[[Path], AbstractAsyncContextManager[tuple[Store, Store]]]
@@ -139,7 +137,7 @@ async def test_what_is_too_large_is_refused_and_what_is_remembered_bounded() -> 
 
 async def test_a_store_that_cannot_be_reached_is_a_failure_that_may_pass(tmp_path: Path) -> None:
     async with AccountServer(tmp_path) as server, open_nats_connection(server.url, name="w") as nc:
-        store = KeyValueStore(nc, "CB_MEMORY", 1)
+        store = KeyValueStore(nc, "CB_MEMORY", 1, Unavailable)
         await nc.close()
         with pytest.raises(EffectFailed) as caught:
             await store.get("a")

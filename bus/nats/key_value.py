@@ -1,7 +1,7 @@
-"""The store of memories on JetStream: a key-value bucket next to the log, created when first needed."""
+"""Small documents on JetStream: a key-value bucket next to the log, created when first needed."""
 
-from collections.abc import Awaitable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeVar
 
 import anyio
 from nats.aio.client import Client
@@ -10,15 +10,15 @@ from nats.js.api import Header, KeyValueConfig
 from nats.js.errors import BadRequestError, BucketNotFoundError, KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KV_OP, KV_PURGE, MSG_ROLLUP_SUBJECT, KeyValue
 
-from callboard.actors.memory.store import Conflict, Entry, Unavailable
+from callboard.bus.log.port import NoAnswer
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 ANSWER_S = 10.0
 """How long the server may take for a document."""
 
 LIST_S = 30.0
-"""How long the server may take for all documents of a memory."""
+"""How long the server may take for all documents with a prefix."""
 
 READ_TRIES = 5
 """How often documents are read if fewer arrive than there are."""
@@ -30,10 +30,28 @@ MARKER_TTL_S = 24 * 3_600.0
 """How long the server remembers that a document was removed."""
 
 
-class KeyValueStore:
-    """Documents in a bucket that all workers of the same stream share."""
+class Conflict(Exception):
+    """A document does not have the expected revision."""
 
-    def __init__(self, nc: Client, bucket: str, replicas: int) -> None:
+
+class Entry(NamedTuple):
+    """A document as it is stored."""
+
+    key: str
+    value: bytes
+    revision: int
+
+
+class KeyValueStore:
+    """Documents in a bucket that all workers of the same stream share.
+
+    Every method raises ``unavailable`` with the reason if the server does not answer, or answers with an error.
+    """
+
+    def __init__(
+        self, nc: Client, bucket: str, replicas: int, unavailable: Callable[[str], Exception] = NoAnswer
+    ) -> None:
+        self._unavailable = unavailable
         self._nc = nc
         self._bucket = bucket
         self._replicas = replicas
@@ -69,7 +87,7 @@ class KeyValueStore:
         except BadRequestError as error:
             if error.err_code in WRONG_SEQUENCE:
                 raise Conflict from error
-            raise Unavailable(str(error)) from error
+            raise self._unavailable(str(error)) from error
 
     async def below(self, prefix: str) -> list[Entry]:
         return await self._list_entries(prefix)
@@ -91,7 +109,7 @@ class KeyValueStore:
                 # A removed document leaves a marker.
                 kept = [entry for entry in found if entry.operation is None]
                 return [Entry(entry.key, entry.value or b"", entry.revision or 0) for entry in kept]
-        raise Unavailable("fewer documents arrived than the server counts")
+        raise self._unavailable("fewer documents arrived than the server counts")
 
     async def _watch_entries(self, bucket: KeyValue, prefix: str, meta_only: bool) -> list[KeyValue.Entry]:
         watcher = await bucket.watch(f"{prefix}.>", meta_only=meta_only)
@@ -119,9 +137,7 @@ class KeyValueStore:
                     self._open = await self._wait_for_answer(js.key_value(self._bucket))
         return self._open
 
-    async def _wait_for_answer(
-        self, asked: Awaitable[Answer], *but: type[Exception], patience_s: float = ANSWER_S
-    ) -> Answer:
+    async def _wait_for_answer(self, asked: Awaitable[T], *but: type[Exception], patience_s: float = ANSWER_S) -> T:
         """Wait for the server's answer; its errors are failures, except those of the types ``but``."""
         try:
             with anyio.fail_after(patience_s):
@@ -129,4 +145,4 @@ class KeyValueStore:
         except (Error, TimeoutError, OSError) as error:
             if isinstance(error, but):
                 raise
-            raise Unavailable(str(error) or type(error).__name__) from error
+            raise self._unavailable(str(error) or type(error).__name__) from error
