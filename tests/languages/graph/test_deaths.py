@@ -1,18 +1,17 @@
-"""Graphs whose worker dies after any event, or forgets everything after each: they end as if nothing had happened."""
+"""Graphs whose worker dies after any event, or replays after each event, end as they do without a death."""
 
 from typing import Any
 
+import anyio
 import pytest
 
 from callboard.actors.carrier import Job
-from tests.support.graphs import check_deaths, condition, flow, graph, node, step, webhook
+from tests.support.graphs import check_deaths, condition, flow, graph, node, perform, step, webhook
 from tests.support.simulation import World
 
 
-async def sandbox(job: Job, request: Any) -> Any:
+async def run_code(job: Job, request: Any) -> Any:
     """Functions that return their input, and fail at the first attempt of a node called ``flaky``."""
-    import anyio
-
     await anyio.sleep(0.5)
     if job.event.path.endswith("flaky") and job.event.attempt == 1:
         return {"results": [{"error": "not yet"} for _ in request["inputs"]]}
@@ -20,9 +19,9 @@ async def sandbox(job: Job, request: Any) -> Any:
 
 
 CODE = {"code": "lambda value: value"}
-KINDS = {"code": sandbox}
+KINDS = {"code": run_code}
 
-WAYS = graph(
+BRANCHES = graph(
     [
         webhook(),
         condition("i", "$json.body.n > 1"),
@@ -52,27 +51,28 @@ FAILING = graph([webhook(), node("slow", "ACTION", "RUN_CODE", timeout=0.1, retr
 
 
 @pytest.mark.parametrize("parallel", [False, True], ids=["one by one", "side by side"])
-def test_a_graph_with_everything_but_people(parallel: bool) -> None:
+def test_a_graph_without_people_survives_any_death(parallel: bool) -> None:
     done = check_deaths(
-        WAYS, {"body": {"n": 2}}, world=World(signals={"wait": {"x": 1}}), kinds=KINDS, parallel=parallel
+        BRANCHES, {"body": {"n": 2}}, world=World(signals={"wait": {"x": 1}}), kinds=KINDS, parallel=parallel
     )
     assert done.results["status"] == "SUCCESS"
     assert done.sequence == ["t", "i", "pause", "wait", "each", "late", "flaky", "all"]
     assert done.record("never")["status"] == "PENDING"
 
 
-def test_a_graph_that_fails() -> None:
+def test_a_graph_that_fails_survives_any_death() -> None:
     done = check_deaths(FAILING, {"body": 1}, kinds=KINDS)
     assert done.results["status"] == "ERROR"
     assert done.record("slow")["retry_count"] == 1
 
 
-def test_a_cancelled_graph() -> None:
-    from tests.support.graphs import perform
-
-    done = perform(WAYS, {"body": {"n": 2}}, kinds=KINDS, commands=[("cancel", {})], parallel=True)
+def test_a_cancellation_ends_the_nodes_that_are_active() -> None:
+    done = perform(BRANCHES, {"body": {"n": 2}}, kinds=KINDS, commands=[("cancel", {})], parallel=True)
     assert done.results["status"] == "CANCELED"
-    assert {name for name, one in done.results["node_executions"].items() if one["error"]} == {"pause", "wait"}
+    assert {name for name, one in done.results["node_executions"].items() if one["error"]} == {
+        "pause",
+        "wait",
+    }
 
 
 PERSON = node(
@@ -86,7 +86,7 @@ PERSON = node(
     timeout_action="continue",
 )
 
-WHOLE = graph(
+WITH_PEOPLE = graph(
     [
         webhook(),
         flow("each", "FOR_EACH"),
@@ -107,7 +107,7 @@ WHOLE = graph(
 )
 """A fan-out, an agent with memory and tools, a timer, a person."""
 
-WHOLE_SCRIPT = {
+WITH_PEOPLE_SCRIPT = {
     "turns": {
         "write": [
             {"tool_calls": [{"tool": "notion_search", "input": {"q": 1}}]},
@@ -121,22 +121,21 @@ WHOLE_SCRIPT = {
 }
 
 
-async def items(_job: Job, request: Any) -> Any:
+async def convert_to_items(_job: Job, request: Any) -> Any:
     """A conversion that makes a list of the mail's body; as a result it must be an object."""
-    return {"results": [{"value": {"items": value["body"]}} for value in request["inputs"]]}
+    return {"results": [{"value": {"convert_to_items": value["body"]}} for value in request["inputs"]]}
 
 
-async def remembers(_job: Job, request: Any) -> Any:
+async def answer_memory(_job: Job, request: Any) -> Any:
     return {"messages": [], "context": "tea"} if request.get("operation") == "get_context" else {}
 
 
-@pytest.mark.parametrize("answers", [["spam", "yes"], []], ids=["answered", "in vain"])
-def test_fan_out_agent_timer_and_person(answers: list[str]) -> None:
-    """Whatever dies when: the same end, no effect again whose outcome is known, a question with one outcome."""
-    kinds = {"code": items, "memory": remembers, "channel": remembers}
-    # Those who answer say no channel; what is unclear of it is classified.
+@pytest.mark.parametrize("answers", [["spam", "yes"], []], ids=["answered", "expired"])
+def test_a_fan_out_with_an_agent_a_timer_and_a_person_survives_any_death(answers: list[str]) -> None:
+    kinds = {"code": convert_to_items, "memory": answer_memory, "channel": answer_memory}
+    # The answers name no channel, so unclear ones are classified.
     world = World(answers={"approve#1.1!ask": answers} if answers else {})
-    done = check_deaths(WHOLE, {"body": ["a", "b"]}, world=world, kinds=kinds, script=WHOLE_SCRIPT)
+    done = check_deaths(WITH_PEOPLE, {"body": ["a", "b"]}, world=world, kinds=kinds, script=WITH_PEOPLE_SCRIPT)
     end = "sent" if answers else "dropped"
     assert done.sequence == ["t", "each", "write", "write", "pause", "approve", end]
     assert [run["output_data"]["result"]["content"] for run in done.runs("write")] == ["One.", "Two."]

@@ -1,4 +1,4 @@
-"""The agenda against a simple model of the ordering rule, on random graphs, and in any order of completion."""
+"""The agenda follows a simple model of the ordering rule, on random graphs and in any order of completion."""
 
 import random
 from collections import Counter
@@ -52,7 +52,7 @@ def worlds(draw: st.DrawFn, fans: bool = True) -> World:
 
 @dataclass
 class Model:
-    """The rule, implemented literally: each step determines again which connections can still deliver."""
+    """The rule as it is written: each step determines again which connections can still deliver."""
 
     world: World
     queue: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
@@ -136,14 +136,14 @@ def run_agenda(world: World, rng: random.Random | None = None) -> list[tuple[Tas
 
 
 @given(worlds())
-def test_the_agenda_follows_the_rule(world: World) -> None:
+def test_the_agenda_follows_the_ordering_rule(world: World) -> None:
     model = Model(world)
     model.run()
     assert [(task.path, given) for task, given in run_agenda(world)] == model.ran
 
 
 @given(worlds(), st.integers(0, 1_000))
-def test_overlapping_changes_neither_sequence_nor_inputs(world: World, seed: int) -> None:
+def test_the_order_of_completion_changes_neither_sequence_nor_inputs(world: World, seed: int) -> None:
     expected = run_agenda(world)
     ran = run_agenda(world, random.Random(seed))
     ran.sort(key=lambda one: one[0].rank)
@@ -151,7 +151,7 @@ def test_overlapping_changes_neither_sequence_nor_inputs(world: World, seed: int
 
 
 @given(worlds(fans=False))
-def test_without_fan_out_a_node_runs_at_most_once_and_behind_all_that_lead_to_it(world: World) -> None:
+def test_without_fan_out_a_node_runs_at_most_once_and_after_its_predecessors(world: World) -> None:
     order = [task.node for task, _given in run_agenda(world)]
     assert len(order) == len(set(order))
     places = {name: place for place, name in enumerate(order)}

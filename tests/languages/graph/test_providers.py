@@ -11,41 +11,23 @@ from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import load
 from callboard.service.worker.bootstrap import open_worker
 from tests.support import gemini_api, messages_api, openai_api
+from tests.support.graphs import graph, node, webhook
 from tests.support.model_api import model_api
 
-SUBTYPES = {
+SUBTYPES: dict[str, tuple[str, dict[str, Any]]] = {
     "chatgpt": ("OPENAI_CHATGPT", {"model": "gpt-5-nano", "temperature": 0.7, "top_p": 0.9, "presence_penalty": 1}),
     "claude": ("ANTHROPIC_CLAUDE", {"model": "claude-sonnet-5-5"}),
     "gemini": ("GOOGLE_GEMINI", {"model": "gemini-2.5-flash", "user_prompt": "unused"}),
 }
 
 
-def graph() -> dict[str, Any]:
-    """Agents in sequence: each one reads the reply of the previous one."""
+def make_graph() -> dict[str, Any]:
+    """Return agents in sequence: each one reads the reply of the previous one."""
     agents = [
-        {
-            "id": name,
-            "name": name,
-            "type": "AI_AGENT",
-            "subtype": subtype,
-            "configurations": {"system_prompt": "Be brief.", **configurations},
-        }
+        node(name, "AI_AGENT", subtype, system_prompt="Be brief.", **configurations)
         for name, (subtype, configurations) in SUBTYPES.items()
     ]
-    trigger = {
-        "id": "hook",
-        "name": "hook",
-        "type": "TRIGGER",
-        "subtype": "WEBHOOK",
-        "configurations": {"webhook_path": "/x"},
-    }
-    names = ["hook", *SUBTYPES]
-    return {
-        "metadata": {"id": "g", "name": "g", "created_time": 0, "created_by": "u"},
-        "nodes": [trigger, *agents],
-        "connections": [{"id": f"{a}-{b}", "from_node": a, "to_node": b} for a, b in pairwise(names)],
-        "triggers": ["hook"],
-    }
+    return graph([webhook("hook"), *agents], *(f"{a} -> {b}" for a, b in pairwise(["hook", *SUBTYPES])))
 
 
 async def test_each_agent_asks_its_own_provider(tmp_path: Path) -> None:
@@ -61,7 +43,7 @@ async def test_each_agent_asks_its_own_provider(tmp_path: Path) -> None:
             "GOOGLE_GEMINI_BASE_URL": f"{server.url}/gemini",
         }
         config = load({"data_dir": tmp_path, "sync": "100ms", "model": "gemini"}, env=env, cwd=tmp_path)
-        definition = {"language": "graph", "source": msgspec.json.encode(graph()).decode()}
+        definition = {"language": "graph", "source": msgspec.json.encode(make_graph()).decode()}
         start = {"definition": definition, "input": {"message": "Hello?"}, "run_id": "r1", "options": {"user_id": "u"}}
         async with open_connection(config) as connection, open_worker(connection, env):
             verdict = await connection.client.start(start)

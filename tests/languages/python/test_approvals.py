@@ -1,6 +1,5 @@
-"""Approval of single calls of an agent in Python: who decides what, how a call continues, and when nobody decides."""
+"""Approval of single calls of an agent in Python: decisions, the calls that follow them, and expiry."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,41 +7,31 @@ import pytest
 from callboard import Agent, Approve, NotTaken
 from callboard.bus import events as ev
 from callboard.testing import Scenario
-from tests.support import approval_workflows as plays
+from tests.support import approval_workflows as workflows
+from tests.support.scenarios import find_keys, find_payload
 
 
-@pytest.fixture
-def scenario() -> Iterator[Scenario]:
-    with Scenario(call_steps=True) as one:
-        yield one
-
-
-def pay(cents: Any, order: str = "a") -> tuple[str, dict[str, Any]]:
+def refund(cents: Any, order: str = "a") -> tuple[str, dict[str, Any]]:
     return "refund", {"order": order, "cents": cents}
 
 
-def turns(*calls: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+def make_script(*calls: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
     asked = [{"tool_calls": [{"tool": tool, "input": given} for tool, given in turn]} for turn in calls]
     return {"turns": {"clerk": [*asked, {"text": "done"}]}}
 
 
-def told(scenario: Scenario, turn: int) -> list[Any]:
+def read_tool_results(scenario: Scenario, turn: int) -> list[Any]:
     """Return what the model reads of its calls in a turn: the outputs, or the codes and messages of failures."""
     parts: list[Any] = scenario.turns[f"clerk#1.1!turn.{turn}"].messages[-1].parts
     return [part.output if part.error is None else f"{part.error.code}: {part.error.message}" for part in parts]
 
 
-def questions(scenario: Scenario) -> list[str]:
-    return [event.key for event in scenario.events if event.type == "human.asked"]
-
-
 def test_an_edited_call_is_made_beside_the_others_of_its_turn(scenario: Scenario) -> None:
-    wanted = [pay(900), ("look_up", {"order": "a"})]
-    scenario.start(plays.refunding, input={"text": "x"}, script=turns(wanted))
+    wanted = [refund(900), ("look_up", {"order": "a"})]
+    scenario.start(workflows.refunding, input={"text": "x"}, script=make_script(wanted))
     assert scenario.result.status == "waiting:human"
     assert [event.type for event in scenario.events].count("effect.result") == 1  # The other call has been made.
-    [asked] = scenario.payloads("human.asked")
-    assert isinstance(asked, ev.HumanAsked)
+    asked = find_payload(scenario, ev.HumanAsked)
     assert asked.question == "May agent clerk call refund?"
     assert asked.request_data == {
         "kind": "approval",
@@ -57,51 +46,53 @@ def test_an_edited_call_is_made_beside_the_others_of_its_turn(scenario: Scenario
     with pytest.raises(NotTaken, match=r"arguments\.cents: 'many' is not of type 'integer'"):
         scenario.answer({"decision": "approve", "arguments": {"order": "a", "cents": "many"}})
     scenario.answer({"decision": "approve", "arguments": {"order": "a", "cents": 90}})
-    assert told(scenario, 2) == ["a: 90", "a is paid"]
+    assert read_tool_results(scenario, 2) == ["a: 90", "a is paid"]
     assert scenario.result.output == "done"
-    [closed] = scenario.payloads("human.closed")
-    assert isinstance(closed, ev.HumanClosed)
+    closed = find_payload(scenario, ev.HumanClosed)
     assert (closed.outcome, closed.label) == ("answered", "approve")
     scenario.crash_everywhere()
 
 
 def test_a_tool_approved_for_the_rest_of_the_run_is_not_asked_about_again(scenario: Scenario) -> None:
-    scenario.start(plays.refunding, input={"text": "x"}, script=turns([pay(1), pay(2)], [pay(3)]))
-    first, second = questions(scenario)
+    scenario.start(workflows.refunding, input={"text": "x"}, script=make_script([refund(1), refund(2)], [refund(3)]))
+    first, second = find_keys(scenario, "human.asked")
     assert (first, second) == ("clerk#1.1!approve.1.0", "clerk#1.1!approve.1.1")
     scenario.answer("approve-always", interaction=second)
-    assert told(scenario, 2) == ["a: 1", "a: 2"]
-    assert told(scenario, 3) == ["a: 3"]
-    assert len(questions(scenario)) == 2
+    assert read_tool_results(scenario, 2) == ["a: 1", "a: 2"]
+    assert read_tool_results(scenario, 3) == ["a: 3"]
+    assert len(find_keys(scenario, "human.asked")) == 2
     scenario.crash_everywhere()
 
 
 def test_only_calls_that_the_function_selects_wait(scenario: Scenario) -> None:
-    scenario.start(plays.refunding_large, input={"text": "x"}, script=turns([pay(100), pay(101)]))
-    assert questions(scenario) == ["clerk#1.1!approve.1.1"]
+    scenario.start(workflows.refunding_large, input={"text": "x"}, script=make_script([refund(100), refund(101)]))
+    assert find_keys(scenario, "human.asked") == ["clerk#1.1!approve.1.1"]
     scenario.answer({"decision": "reject", "reason": "too much"}, by="ada")
-    assert told(scenario, 2) == ["a: 100", "tool.denied: ada rejected the call of refund: too much"]
+    assert read_tool_results(scenario, 2) == ["a: 100", "tool.denied: ada rejected the call of refund: too much"]
 
 
-def test_one_approval_may_hold_for_the_run(scenario: Scenario) -> None:
-    scenario.start(plays.refunding_once, input={"text": "x"}, script=turns([pay(1)], [pay(2)], [pay("?")]))
+def test_an_approval_of_a_tool_may_hold_for_the_run(scenario: Scenario) -> None:
+    scenario.start(
+        workflows.refunding_once,
+        input={"text": "x"},
+        script=make_script([refund(1)], [refund(2)], [refund("?")]),
+    )
     scenario.answer(True)
-    assert len(questions(scenario)) == 1
+    assert len(find_keys(scenario, "human.asked")) == 1
     assert scenario.result.status == "completed"
 
 
-def test_invalid_arguments_are_told_to_the_model_and_to_nobody_else(scenario: Scenario) -> None:
-    scenario.start(plays.refunding, input={"text": "x"}, script=turns([pay("?")]))
-    assert questions(scenario) == []
-    assert told(scenario, 2)[0].startswith("tool.invalid_input: ")
+def test_a_call_with_invalid_arguments_fails_without_a_question(scenario: Scenario) -> None:
+    scenario.start(workflows.refunding, input={"text": "x"}, script=make_script([refund("?")]))
+    assert find_keys(scenario, "human.asked") == []
+    assert read_tool_results(scenario, 2)[0].startswith("tool.invalid_input: ")
 
 
-def test_stop_cancels_the_run(scenario: Scenario) -> None:
-    scenario.start(plays.refunding, input={"text": "x"}, script=turns([pay(1)]))
+def test_the_decision_stop_cancels_the_run(scenario: Scenario) -> None:
+    scenario.start(workflows.refunding, input={"text": "x"}, script=make_script([refund(1)]))
     scenario.answer({"decision": "stop", "reason": "wrong customer"})
     assert scenario.result.status == "cancelled"
-    [cancelled] = scenario.payloads("cancel.requested")
-    assert isinstance(cancelled, ev.CancelRequested)
+    cancelled = find_payload(scenario, ev.CancelRequested)
     assert cancelled.reason == "wrong customer"
     assert cancelled.details == {
         "interaction": "clerk#1.1!approve.1.0",
@@ -110,14 +101,14 @@ def test_stop_cancels_the_run(scenario: Scenario) -> None:
     scenario.crash_everywhere()
 
 
-def test_a_call_about_which_nobody_decides_is_rejected(scenario: Scenario) -> None:
-    scenario.start(plays.refunding_in_time, input={"text": "x"}, script=turns([pay(1)])).advance(hours=2)
-    assert told(scenario, 2) == ["tool.denied: nobody decided within 3600 s whether refund may be called"]
+def test_a_call_without_a_decision_in_time_is_rejected(scenario: Scenario) -> None:
+    scenario.start(workflows.refunding_in_time, input={"text": "x"}, script=make_script([refund(1)])).advance(hours=2)
+    assert read_tool_results(scenario, 2) == ["tool.denied: nobody decided within 3600 s whether refund may be called"]
     assert scenario.result.output == "done"
     scenario.crash_everywhere()
 
 
-def test_or_fails_the_agent_and_the_channel_gets_the_question() -> None:
+def test_a_missing_decision_may_fail_the_agent_and_a_channel_gets_the_question() -> None:
     sent: list[Any] = []
 
     def send(request: Any) -> Any:
@@ -125,7 +116,9 @@ def test_or_fails_the_agent_and_the_channel_gets_the_question() -> None:
         return {"ok": True}
 
     with Scenario(call_steps=True, effects={"channel": send}) as scenario:
-        scenario.start(plays.refunding_or_failing, input={"text": "x"}, script=turns([pay(1)])).advance(hours=2)
+        scenario.start(workflows.refunding_or_failing, input={"text": "x"}, script=make_script([refund(1)])).advance(
+            hours=2
+        )
         assert scenario.result.output == "approval.expired"
     [message] = sent
     assert message["message"] == 'May agent clerk call refund?\n{"order":"a","cents":1}'
@@ -133,16 +126,27 @@ def test_or_fails_the_agent_and_the_channel_gets_the_question() -> None:
     assert (message["interaction"], message["user_id"]) == ("clerk#1.1!approve.1.0", "ada")
 
 
-def test_mistakes_are_found_when_an_agent_is_made() -> None:
-    with pytest.raises(TypeError, match="names of tools, a function, or a list of Approve"):
-        Agent("a", tools=[plays.refund], approve=["refund", Approve()])  # pyright: ignore
-    with pytest.raises(ValueError, match="no tool gift"):
-        Agent("a", tools=[plays.refund], approve=Approve(tools=["gift"]))
-    with pytest.raises(ValueError, match="which no tool is called"):
-        Approve(tools=["refund", "mcp__shop__*"])
-    with pytest.raises(ValueError, match="which no tool is called"):
-        Agent("a", tools=[plays.refund], approve=["refund(*)"])
-    with pytest.raises(ValueError, match="a list of names"):
-        Approve(tools="refund")
-    with pytest.raises(ValueError, match="expires"):
-        Approve(expires="soon")
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"approve": ["refund", Approve()]}, "names of tools, a function, or a list of Approve"),
+        ({"approve": Approve(tools=["gift"])}, "no tool gift"),
+        ({"approve": ["refund(*)"]}, "which no tool is called"),
+    ],
+)
+def test_an_agent_with_wrong_approvals_is_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=problem):
+        Agent("a", tools=[workflows.refund], **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"tools": ["refund", "mcp__shop__*"]}, "which no tool is called"),
+        ({"tools": "refund"}, "a list of names"),
+        ({"expires": "soon"}, "expires"),
+    ],
+)
+def test_wrong_terms_of_an_approval_are_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Approve(**options)

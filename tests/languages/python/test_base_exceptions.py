@@ -1,9 +1,9 @@
-"""Exceptions that are no `Exception`: those of a workflow or a step fail it, and never end the worker."""
+"""Exceptions outside of the class `Exception` fail the workflow or step that raises them, and never end the worker."""
 
 import asyncio
 import os
 import signal
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -12,10 +12,11 @@ from pydantic import BaseModel, field_validator
 from callboard import RequestRefused, Runtime, StepFailed, step, workflow
 from callboard.lib.foreign_errors import is_foreign
 from callboard.testing import Scenario
+from tests.support.scenarios import find_failure
 
 
 class Stopped(BaseException):
-    """Such as a library has one."""
+    """An exception of a library."""
 
 
 RAISED = {
@@ -52,7 +53,7 @@ STEPS = {one.name: one for one in (failing, failing_on_a_thread, grouped)}
 
 @workflow
 async def stepping(how: str, name: str) -> list[str]:
-    """A step that fails, then one that does not."""
+    """Call a step that fails, then another one."""
     try:
         await STEPS[how](name)
     except StepFailed as error:
@@ -115,12 +116,6 @@ async def taking_from_a_step(name: str) -> str:
         return error.code
 
 
-@pytest.fixture
-def scenario() -> Iterator[Scenario]:
-    with Scenario(call_steps=True) as one:
-        yield one
-
-
 @pytest.fixture(scope="module")
 async def runtime(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Runtime]:
     code = [stepping, raising, raising_in_a_group, taking, giving, taking_from_a_step]
@@ -129,40 +124,39 @@ async def runtime(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ru
 
 
 @pytest.mark.parametrize("name", RAISED)
-def test_a_step_fails(name: str, scenario: Scenario) -> None:
+def test_a_step_fails_whichever_exception_it_raises(name: str, scenario: Scenario) -> None:
     scenario.start(stepping, input={"how": "failing", "name": name})
     assert scenario.result.output == ["step.failed", name, "fine"]
     scenario.crash_everywhere()
 
 
 @pytest.mark.parametrize("name", [name for name in RAISED if name != "CancelledError"])
-def test_a_run_fails(name: str, scenario: Scenario) -> None:
+def test_a_run_fails_whichever_exception_its_workflow_raises(name: str, scenario: Scenario) -> None:
     scenario.start(raising, input={"name": name})
-    error = scenario.result.error
-    assert error is not None
+    error = find_failure(scenario)
     assert error.code == ("python.exit" if name in ("SystemExit", "KeyboardInterrupt") else "python.failed")
     assert "test_base_exceptions.py:" in error.message
     scenario.crash_everywhere()
 
 
 @pytest.mark.parametrize("how", STEPS)
-async def test_a_worker_performs_the_next_run(how: str, runtime: Runtime) -> None:
+async def test_a_worker_continues_after_a_step_raises(how: str, runtime: Runtime) -> None:
     for name in RAISED:
         run = await runtime.start(stepping, input={"how": how, "name": name})
         found: Any = (await run.result()).output
         assert (found[0], found[2]) == ("step.failed", "fine")
 
 
-@pytest.mark.parametrize("play", [raising, raising_in_a_group, giving])
-async def test_a_worker_performs_the_next_run_after_one_that_failed(play: Any, runtime: Runtime) -> None:
+@pytest.mark.parametrize("failing_workflow", [raising, raising_in_a_group, giving])
+async def test_a_worker_performs_the_next_run_after_a_workflow_raises(failing_workflow: Any, runtime: Runtime) -> None:
     for name in RAISED:
-        if (name, play) == ("CancelledError", raising_in_a_group):
+        if (name, failing_workflow) == ("CancelledError", raising_in_a_group):
             continue  # a task group ignores a task that has cancelled itself
-        assert (await (await runtime.start(play, input={"name": name})).result()).status == "failed"
+        assert (await (await runtime.start(failing_workflow, input={"name": name})).result()).status == "failed"
     assert (await (await runtime.start(taking, input={"name": "ada"})).result()).output == "ada"
 
 
-async def test_types_that_raise_refuse_a_value(runtime: Runtime) -> None:
+async def test_a_value_whose_validator_raises_is_refused(runtime: Runtime) -> None:
     for name in RAISED:
         with pytest.raises(RequestRefused, match=name):
             await runtime.start(taking, input={"name": name})
@@ -170,7 +164,7 @@ async def test_types_that_raise_refuse_a_value(runtime: Runtime) -> None:
         assert (await run.result()).output == "step.bad_output"
 
 
-async def test_cancellations_and_closing_pass() -> None:
+async def test_a_cancellation_or_a_close_is_not_foreign() -> None:
     caught: list[bool] = []
 
     async def wait() -> None:
@@ -202,7 +196,7 @@ async def interrupt_twice() -> None:
 
 
 @pytest.mark.parametrize("call", [interrupt, lambda: asyncio.run(interrupt_twice())], ids=["plain", "asyncio"])
-def test_ctrl_c_passes(call: Any) -> None:
+def test_ctrl_c_is_not_foreign(call: Any) -> None:
     with pytest.raises(KeyboardInterrupt) as caught:
         call()
     assert not is_foreign(caught.value)

@@ -11,6 +11,7 @@ from callboard import ask, child, set_state, step, workflow
 from callboard.bus import events as ev
 from callboard.languages.python.values import codec, plain_json
 from callboard.testing import Scenario
+from tests.support.scenarios import find_payload
 
 ALL = bytes(range(256))
 
@@ -45,7 +46,7 @@ class Typed(TypedDict):
 
 
 @pytest.mark.parametrize(("annotation", "value"), [(Native, Native(ALL)), (Typed, {"data": ALL})])
-def test_bytes_that_were_written_without_their_type_are_read_with_it(annotation: Any, value: Any) -> None:
+def test_bytes_that_were_written_without_their_type_are_read_by_their_type(annotation: Any, value: Any) -> None:
     assert codec(annotation).decode(plain_json(value)) == value
 
 
@@ -74,7 +75,7 @@ def test_bytes_are_read_back_as_they_were(annotation: Any, value: Any) -> None:
     assert of.decode(of.encode(value)) == value
 
 
-def test_bytes_may_be_written_as_text_by_people() -> None:
+def test_a_text_is_read_as_bytes() -> None:
     assert codec(bytes).decode("héllo") == "héllo".encode()
     with pytest.raises(ValueError):
         codec(bytes).decode("data:;base64,%")
@@ -118,25 +119,23 @@ async def crossing(n: int, data: bytes) -> list[Any]:
     return [len(found), await size(found), list(answer), list(reversed_)]
 
 
-def test_bytes_cross_the_log() -> None:
-    with Scenario(call_steps=True) as scenario:
-        scenario.start(crossing, input={"n": 2, "data": "data:;base64,/wA="}).answer("data:;base64,/w==")
-        assert scenario.result.output == [3, 3, [255], [0, 255]]
-        [state] = scenario.payloads("node.progress")
-        assert isinstance(state, ev.NodeProgress)
-        assert state.data == {"name": "state", "data": "data:;base64,/wAC", "parts": []}
-        scenario.crash_everywhere()
+def test_bytes_cross_the_log(scenario: Scenario) -> None:
+    scenario.start(crossing, input={"n": 2, "data": "data:;base64,/wA="}).answer("data:;base64,/w==")
+    assert scenario.result.output == [3, 3, [255], [0, 255]]
+    state = find_payload(scenario, ev.NodeProgress)
+    assert state.data == {"name": "state", "data": "data:;base64,/wAC", "parts": []}
+    scenario.crash_everywhere()
 
 
-def test_a_run_that_began_before_bytes_had_a_form_replays_with_their_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_began_before_bytes_had_a_form_replays_with_their_texts(
+    monkeypatch: pytest.MonkeyPatch, scenario: Scenario
+) -> None:
     monkeypatch.setattr("callboard.languages.python.language.LATEST", 5)
-    with Scenario(call_steps=True) as scenario:
-        scenario.start(measuring, input={"data": "text"})
-        [call] = scenario.payloads("effect.call")
-        assert isinstance(call, ev.EffectCall)
-        assert call.request["arguments"] == {"data": "text"}
-        monkeypatch.undo()
-        scenario.crash_everywhere()
+    scenario.start(measuring, input={"data": "text"})
+    call = find_payload(scenario, ev.EffectCall)
+    assert call.request["arguments"] == {"data": "text"}
+    monkeypatch.undo()
+    scenario.crash_everywhere()
 
 
 @workflow

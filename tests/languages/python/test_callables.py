@@ -43,12 +43,11 @@ async def sell() -> list[str]:
     return [await Store.charge(1), await Store("").refund(2), await Store.weigh(3), await label(4)]
 
 
-def test_static_methods_and_methods_of_an_object_are_steps() -> None:
+def test_static_methods_and_methods_of_an_object_are_steps(scenario: Scenario) -> None:
     expected = ["charged 1", "refunded 2", "weighs 3", "no 4"]
-    with Scenario(call_steps=True) as scenario:
-        scenario.start(sell)
-        assert scenario.result.output == expected
-        scenario.crash_everywhere()
+    scenario.start(sell)
+    assert scenario.result.output == expected
+    scenario.crash_everywhere()
     assert asyncio.run(sell()) == expected
     assert Agent("clerk", tools=[Store("no ").label]).name == "clerk"
 
@@ -87,12 +86,12 @@ REFUSED: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("what", [step, workflow], ids=["step", "workflow"])
+@pytest.mark.parametrize("decorate", [step, workflow], ids=["step", "workflow"])
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_cannot_be_one_is_refused_with_the_reason(kind: str, what: Any) -> None:
+def test_the_decorator_refuses_other_callables_with_the_reason(kind: str, decorate: Any) -> None:
     make, reason = REFUSED[kind]
-    with pytest.raises(TypeError, match=reason.format(what.__name__)):
-        make(what)
+    with pytest.raises(TypeError, match=reason.format(decorate.__name__)):
+        make(decorate)
 
 
 def test_a_method_of_an_object_does_not_run_in_another_process() -> None:

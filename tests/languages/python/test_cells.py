@@ -49,15 +49,14 @@ def cell(request: pytest.FixtureRequest, notebook: ModuleType) -> Cell:
     return lambda text: enter(notebook, request.param.format(next(numbers)), text)
 
 
-def test_a_workflow_of_a_cell_runs(notebook: ModuleType, cell: Cell) -> None:
+def test_a_workflow_of_a_cell_runs(notebook: ModuleType, cell: Cell, scenario: Scenario) -> None:
     cell(STEP)
     cell(WORKFLOW)
-    with Scenario(call_steps=True) as scenario:
-        scenario.start(notebook.doubling, input={"n": 2})
-        assert scenario.result.output == 4
-        [call] = [event for event in scenario.events if event.type == "effect.call"]
-        assert call.source.endswith(":5 doubling")
-        scenario.crash_everywhere()
+    scenario.start(notebook.doubling, input={"n": 2})
+    assert scenario.result.output == 4
+    [call] = [event for event in scenario.events if event.type == "effect.call"]
+    assert call.source.endswith(":5 doubling")
+    scenario.crash_everywhere()
 
 
 def test_a_failure_shows_the_line_of_the_cell(notebook: ModuleType, cell: Cell) -> None:
@@ -80,11 +79,10 @@ def test_the_digest_changes_with_each_cell_that_has_code_of_the_workflow(noteboo
     assert load_object(notebook.doubling).digest != before
 
 
-async def test_a_scenario_works_where_a_loop_runs_already(notebook: ModuleType, cell: Cell) -> None:
+async def test_a_scenario_works_where_a_loop_runs_already(notebook: ModuleType, cell: Cell, scenario: Scenario) -> None:
     cell(STEP + WORKFLOW)
-    with Scenario(call_steps=True) as scenario:
-        scenario.start(notebook.doubling, input={"n": 2})
-        assert scenario.result.output == 4
+    scenario.start(notebook.doubling, input={"n": 2})
+    assert scenario.result.output == 4
 
 
 def test_a_console_that_keeps_no_source_is_refused_in_a_sentence(notebook: ModuleType) -> None:

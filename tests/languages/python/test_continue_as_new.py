@@ -1,7 +1,7 @@
 """Workflows that continue as a new run: alone, as children, with signals and commands, and under crashes."""
 
 import json
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 
@@ -28,34 +28,34 @@ from callboard.surfaces.cli import exits
 from callboard.surfaces.mcp.caller import Caller as McpCaller
 from callboard.surfaces.mcp.tools import Awaiting
 from callboard.testing import Scenario
-from tests.support import python_workflows as plays
+from tests.support import python_workflows as workflows
 from tests.support.cli_stage import Place
+from tests.support.scenarios import find_payload
 from tests.support.service_client import PATIENCE_S, Caller
-from tests.support.service_client import caller as caller  # the fixtures
 from tests.support.service_client import connection as connection
-
-
-@pytest.fixture
-def scenario() -> Iterator[Scenario]:
-    with Scenario(call_steps=True) as one:
-        yield one
 
 
 @pytest.fixture(scope="module")
 async def runtime(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Runtime]:
-    async with Runtime(data_dir=tmp_path_factory.mktemp("state"), code=[plays], allow_scripts=True) as runtime:
+    async with Runtime(data_dir=tmp_path_factory.mktemp("state"), code=[workflows], allow_scripts=True) as runtime:
         yield runtime
 
 
-def end_of(scenario: Scenario) -> ev.RunEnd:
-    (end,) = scenario.payloads("run.end")
-    assert isinstance(end, ev.RunEnd)
-    return end
+@pytest.fixture
+async def caller(connection: Connection, service_caller: Caller) -> Caller:
+    """A caller of the service, which performs the workflows of the tests."""
+    service_caller.tenant = connection.config.tenant
+    await register_bundle(connection, load_object(workflows))
+    return service_caller
+
+
+def find_end(scenario: Scenario) -> ev.RunEnd:
+    return find_payload(scenario, ev.RunEnd)
 
 
 def test_the_end_of_a_run_names_its_successor(scenario: Scenario) -> None:
-    scenario.start(plays.counting_down, input={"left": 2})
-    end = end_of(scenario)
+    scenario.start(workflows.counting_down, input={"left": 2})
+    end = find_end(scenario)
     assert end.status == "completed"
     assert end.successor is not None
     assert end.successor.input == {"left": 1, "seen": ["2"]}
@@ -63,40 +63,40 @@ def test_the_end_of_a_run_names_its_successor(scenario: Scenario) -> None:
 
 
 def test_signals_that_were_not_awaited_are_passed_on(scenario: Scenario) -> None:
-    scenario.start(plays.collecting, input={"until": 2}).signal("other", 1).signal("item", "a").signal("item", "b")
+    scenario.start(workflows.collecting, input={"until": 2}).signal("other", 1).signal("item", "a").signal("item", "b")
     scenario.signal("item", "c").signal("go")
-    end = end_of(scenario)
+    end = find_end(scenario)
     assert end.successor is not None
     assert [(one.name, one.data) for one in end.successor.signals] == [("other", 1), ("item", "c")]
     scenario.crash_everywhere()
 
 
 def test_a_cancelled_run_does_not_continue(scenario: Scenario) -> None:
-    scenario.start(plays.continuing_when_cancelled).cancel("enough")
-    assert end_of(scenario).status == "cancelled"
-    assert end_of(scenario).successor is None
+    scenario.start(workflows.continuing_when_cancelled).cancel("enough")
+    assert find_end(scenario).status == "cancelled"
+    assert find_end(scenario).successor is None
 
 
 def test_a_step_cannot_continue_a_run(scenario: Scenario) -> None:
-    scenario.start(plays.continuing_in_a_step)
-    end = end_of(scenario)
+    scenario.start(workflows.continuing_in_a_step)
+    end = find_end(scenario)
     assert end.error is not None
     assert "continue_as_new is for workflows, and a step has called it" in end.error.message
 
 
 def test_a_run_continues_as_a_run_of_its_own_workflow(scenario: Scenario) -> None:
-    scenario.start(plays.continuing_another)
-    end = end_of(scenario)
+    scenario.start(workflows.continuing_another)
+    end = find_end(scenario)
     assert end.error is not None
     assert "continue_as_new(continuing_another, …), not sleeping" in end.error.message
 
 
 async def test_outside_of_a_run_the_function_is_called_again() -> None:
-    assert await plays.counting_down(2) == ["2", "1", "0"]
+    assert await workflows.counting_down(2) == ["2", "1", "0"]
 
 
 async def test_a_result_is_that_of_the_last_run(runtime: Runtime) -> None:
-    run = await runtime.start(plays.counting_down, input={"left": 3})
+    run = await runtime.start(workflows.counting_down, input={"left": 3})
     result = await run.result()
     assert result.output == ["3", "2", "1", "0"]
     assert result.run != run.id
@@ -105,9 +105,9 @@ async def test_a_result_is_that_of_the_last_run(runtime: Runtime) -> None:
     assert first.continued_as
 
 
-async def test_signals_find_the_newest_run(runtime: Runtime) -> None:
+async def test_signals_reach_the_newest_run(runtime: Runtime) -> None:
     """Signals that are sent while a run continues again and again arrive once, and a repeated one has no effect."""
-    run = await runtime.start(plays.counting_signals, input={"total": 20, "each": 3})
+    run = await runtime.start(workflows.counting_signals, input={"total": 20, "each": 3})
     for n in range(20):
         await run.signal("item", n, id=f"item-{n}")
         if n % 5 == 0:
@@ -116,7 +116,7 @@ async def test_signals_find_the_newest_run(runtime: Runtime) -> None:
 
 
 async def test_a_command_for_the_first_run_reaches_the_newest(runtime: Runtime) -> None:
-    run = await runtime.start(plays.sleeping)
+    run = await runtime.start(workflows.sleeping)
     await run.cancel("enough")
     result = await run.result()
     assert result.status == "cancelled"
@@ -125,24 +125,24 @@ async def test_a_command_for_the_first_run_reaches_the_newest(runtime: Runtime) 
 
 async def test_a_parent_counts_the_usage_of_all_runs(runtime: Runtime) -> None:
     reply = {"text": "a", "usage": {"input_tokens": 5, "output_tokens": 2}}
-    run = await runtime.start(plays.asking_model_twice, script={"default": reply})
+    run = await runtime.start(workflows.asking_model_twice, script={"default": reply})
     result = await run.result()
     assert result.output == "a"
     assert (result.usage.input_tokens, result.usage.output_tokens) == (10, 4)
 
 
 async def test_a_parent_gets_the_result_of_the_last_run(runtime: Runtime) -> None:
-    run = await runtime.start(plays.waiting_for_counting_down, input={"left": 3})
+    run = await runtime.start(workflows.waiting_for_counting_down, input={"left": 3})
     assert (await run.result()).output == ["3", "2", "1", "0"]
 
 
 async def test_a_parent_learns_that_the_next_run_was_refused(tmp_path: Path) -> None:
-    async with Runtime(data_dir=tmp_path / "state", code=[plays], allow_scripts=True) as runtime:
-        parent = await runtime.start(plays.waiting_for_continuing, script={"default": {"text": "x"}})
+    async with Runtime(data_dir=tmp_path / "state", code=[workflows], allow_scripts=True) as runtime:
+        parent = await runtime.start(workflows.waiting_for_continuing, script={"default": {"text": "x"}})
         async with aclosing(parent.events()) as events:
             begun = ev.payload_of(await anext(event async for event in events if event.type == "child.start"))
     assert isinstance(begun, ev.ChildStart)
-    async with Runtime(data_dir=tmp_path / "state", code=[plays], allow_scripts=False) as runtime:
+    async with Runtime(data_dir=tmp_path / "state", code=[workflows], allow_scripts=False) as runtime:
         await runtime.get_run(begun.child).signal("go")
         result = await runtime.get_run(parent.id).result()
         assert result.error is not None
@@ -153,10 +153,10 @@ async def test_a_budget_that_is_used_up_does_not_refuse_the_next_run(tmp_path: P
     reply = {"text": "a", "usage": {"input_tokens": 5, "output_tokens": 2}}
     budgets = {"acme": {"per": "month", "tokens": 5}}
     async with Runtime(
-        data_dir=tmp_path / "state", code=[plays], allow_scripts=True, budgets=budgets, tenant="acme"
+        data_dir=tmp_path / "state", code=[workflows], allow_scripts=True, budgets=budgets, tenant="acme"
     ) as runtime:
-        run = await runtime.start(plays.continuing_on_signal)
-        await (await runtime.start(plays.asking_model, input={"left": 0}, script={"default": reply})).result()
+        run = await runtime.start(workflows.continuing_on_signal)
+        await (await runtime.start(workflows.asking_model, input={"left": 0}, script={"default": reply})).result()
         with pytest.raises(RequestRefused, match="used up"):
             await start_until_refused(runtime)
         await run.signal("go")
@@ -166,12 +166,10 @@ async def test_a_budget_that_is_used_up_does_not_refuse_the_next_run(tmp_path: P
 async def start_until_refused(runtime: Runtime) -> None:
     """Start runs until the worker has heard that the budget is used up."""
     while True:
-        await (await runtime.start(plays.counting_down, input={"left": 0})).result()
+        await (await runtime.start(workflows.counting_down, input={"left": 0})).result()
 
 
 async def test_commands_and_callers_pass_over_a_run_that_was_purged(connection: Connection, caller: Caller) -> None:
-    caller.tenant = connection.config.tenant
-    await register_bundle(connection, load_object(plays))
     run = await caller.start(definition={"name": "sleeping"}, input={"n": 0})
     first = connection.client.ref(run)
     second = await following(connection, first)
@@ -199,11 +197,9 @@ async def following(connection: Connection, ref: RunRef) -> RunRef:
     return connection.client.ref(end.successor.run)
 
 
-async def test_the_retry_of_a_parent_goes_on_in_the_newest_run_of_its_child(
+async def test_the_retry_of_a_parent_continues_in_the_newest_run_of_its_child(
     connection: Connection, caller: Caller
 ) -> None:
-    caller.tenant = connection.config.tenant
-    await register_bundle(connection, load_object(plays))
     run = await caller.start(definition={"name": "waiting_for_sleeping"})
     async with connection.client.follow(run, event_type="child.start") as feed:
         key = (await anext(feed)).event.key
@@ -222,8 +218,7 @@ async def test_the_retry_of_a_parent_goes_on_in_the_newest_run_of_its_child(
 async def test_a_run_from_an_archive_can_be_purged_without_the_next_one(
     runtime: Runtime, connection: Connection, caller: Caller, tmp_path: Path
 ) -> None:
-    caller.tenant = connection.config.tenant
-    run = await runtime.start(plays.counting_down, input={"left": 1})
+    run = await runtime.start(workflows.counting_down, input={"left": 1})
     await run.result()
     archive, log = tmp_path / "one.callboard", run._messages.log  # pyright: ignore[reportPrivateUsage]
     tenant = run._messages.tenant  # pyright: ignore[reportPrivateUsage]
@@ -234,8 +229,7 @@ async def test_a_run_from_an_archive_can_be_purged_without_the_next_one(
 
 
 async def test_a_command_for_a_run_whose_start_was_refused_is_refused(connection: Connection, caller: Caller) -> None:
-    """It was passed on to the run before the run was refused."""
-    caller.tenant = connection.config.tenant
+    """The command was passed on before the start was refused."""
     ref = connection.client.ref("never")
     verdict = await caller.ask("start", {"run_id": ref.run, "definition": {"name": "nothing"}})
     assert verdict["error"]["code"] == "start.refused"
@@ -249,8 +243,6 @@ async def test_a_command_for_a_run_whose_start_was_refused_is_refused(connection
 async def test_the_service_and_its_tools_wait_for_the_last_run(connection: Connection, caller: Caller) -> None:
     async def report(_line: str) -> None: ...
 
-    caller.tenant = connection.config.tenant
-    await register_bundle(connection, load_object(plays))
     run = await caller.start(definition={"name": "counting_down"}, input={"left": 2})
     result = await caller.ask("result", {"run_id": run, "wait_s": PATIENCE_S})
     assert result["output"] == ["2", "1", "0"]
@@ -259,8 +251,6 @@ async def test_the_service_and_its_tools_wait_for_the_last_run(connection: Conne
 
 
 async def test_a_parent_is_purged_with_all_runs_of_its_child(connection: Connection, caller: Caller) -> None:
-    caller.tenant = connection.config.tenant
-    await register_bundle(connection, load_object(plays))
     run = await caller.finished(definition={"name": "waiting_for_counting_down"}, input={"left": 2})
     (begun,) = [event for event in await connection.client.events(run) if event.type == ev.ChildStart.type]
     child = connection.client.ref(child_id(run, begun.key))
@@ -272,8 +262,6 @@ async def test_a_parent_is_purged_with_all_runs_of_its_child(connection: Connect
 
 
 async def test_an_archive_has_all_runs_of_a_child(connection: Connection, caller: Caller, tmp_path: Path) -> None:
-    caller.tenant = connection.config.tenant
-    await register_bundle(connection, load_object(plays))
     run = await caller.finished(definition={"name": "waiting_for_counting_down"}, input={"left": 3})
     (begun,) = [event for event in await connection.client.events(run) if event.type == ev.ChildStart.type]
     chain = [connection.client.ref(child_id(run, begun.key))]
@@ -287,7 +275,7 @@ async def test_an_archive_has_all_runs_of_a_child(connection: Connection, caller
     archive = Archive(file)
     with pytest.raises(CallboardError, match="is continued by"):
         await import_as(log, caller.tenant, archive, archive.run(chain[0].run), "another")
-    # A run in the middle is missing: those after it are found all the same.
+    # The archive has the runs after one that is missing.
     await purge_run(connection.client, chain[1].run, Gone())
     rest = tmp_path / "rest.callboard"
     left = await archive_runs(log, caller.tenant, [run], rest, children=True, progress=lambda _: None)

@@ -32,7 +32,7 @@ MODULES = {
     "test_queues": (),
     # Only Python 3.11 cancels the task again.
     "test_waitfor": ("test_wait_for_self_cancellation",),
-    # A loop of its own needs sockets.
+    # The test starts another loop, which needs sockets.
     "test_locks": ("test_ambiguous_loops",),
 }
 """Modules, each with the names of tests that are left out."""
@@ -51,7 +51,7 @@ class _Place:
 
 
 class VirtualStage:
-    """As much of a stage as a loop needs; time passes when nothing else can happen."""
+    """The part of a stage that a loop needs. Time passes when no task can run."""
 
     def __init__(self) -> None:
         self.driver = Driver()
@@ -102,7 +102,7 @@ def run(coro: Coroutine[Any, Any, Any], **_more: Any) -> Any:
     return performed.task.result()
 
 
-async def _whole(case: Any, name: str) -> None:
+async def _run_case(case: Any, name: str) -> None:
     await case.asyncSetUp()
     try:
         await getattr(case, name)()
@@ -110,7 +110,7 @@ async def _whole(case: Any, name: str) -> None:
         await case.asyncTearDown()
 
 
-def _cases() -> list[Any]:
+def _list_cases() -> list[Any]:
     found: list[Any] = []
     for name, left_out in MODULES.items():
         try:
@@ -126,15 +126,15 @@ def _cases() -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize(("case", "name"), _cases())
+@pytest.mark.parametrize(("case", "name"), _list_cases())
 @pytest.mark.filterwarnings("ignore")
-def test_of_cpython(case: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cpythons_test_passes_on_the_loop_of_workflows(case: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio, "run", run)
     one = case(name)
     one.setUp()
     try:
         if inspect.iscoroutinefunction(getattr(one, name)):
-            run(_whole(one, name))
+            run(_run_case(one, name))
         else:
             getattr(one, name)()
     finally:

@@ -1,7 +1,7 @@
 """New code for runs in flight: which edits a run continues with, at the points of its progress that matter."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from callboard.runtime.interpreter.replay import read_admission
 from callboard.service.operations.replays import replay_events
 from callboard.testing import Scenario
 from tests.support import python_calls
+from tests.support.scenarios import find_failure
 from tests.support.sweeps import EVERY
 
 ORDER = """
@@ -64,7 +65,11 @@ async def order(item: str) -> dict:
     return {"weight": weight, "name": name, "boxes": [*boxes, cover], "all": [first, second, third, fifth]}
 """
 
+WEIGH, LABEL = "    weight = await weigh(size)\n", "    name = await label(size)\n"
+PACK = '(box: str) -> str:\n    CALLS.append(("pack", box))\n    return box'
+
 NEVER = 6
+"""A point of progress that no run reaches."""
 
 EDITS: dict[str, tuple[tuple[str, str], int]] = {
     "rename a local": (("weight", "heft"), NEVER),
@@ -74,36 +79,21 @@ EDITS: dict[str, tuple[tuple[str, str], int]] = {
     "change a retry policy": (("retries=1", "retries=5, backoff='3s'"), NEVER),
     "add a timeout to a step": (("@step(retries=1)", "@step(retries=1, timeout='5s')"), NEVER),
     "wrap a call in try": (
-        ("    name = await label(size)", "    try:\n        name = await label(size)\n    finally:\n        pass"),
+        (LABEL, f"    try:\n    {LABEL}    finally:\n        pass\n"),
         NEVER,
     ),
-    "extract a function": (
-        ("weight = await weigh(size)", "weight = await extracted(size)"),
-        NEVER,
-    ),
+    "extract a function": (("= await weigh(size)", "= await extracted(size)"), NEVER),
     "change the output": (('"name": name', '"called": name'), NEVER),
     "add a step in a branch not taken": (("boxes = []", "boxes = [await pack('none')]"), NEVER),
     "add a step at the end": (("    return {", "    await pack('end')\n    return {"), NEVER),
-    "swap two steps": (
-        (
-            "    weight = await weigh(size)\n    name = await label(size)\n",
-            "    name = await label(size)\n    weight = await weigh(size)\n",
-        ),
-        2,
-    ),
+    "swap two steps": ((f"{WEIGH}{LABEL}", f"{LABEL}{WEIGH}"), 2),
     "add a step at the beginning": (("    size = await", "    await pack('new')\n    size = await"), 1),
     "add a step in the middle": (("    name =", "    await pack('new')\n    name ="), 2),
-    "remove a step": (("    name = await label(size)", "    name = ''"), 2),
+    "remove a step": ((LABEL, "    name = ''\n"), 2),
     "rename a step": (("label(", "tag("), 2),
     "change an argument": (("weigh(size)", "weigh(size + 1)"), 2),
     "change a question": (("Two?", "2?"), 2),
-    "rename a parameter of a step": (
-        (
-            '(box: str) -> str:\n    CALLS.append(("pack", box))\n    return box',
-            '(case: str) -> str:\n    CALLS.append(("pack", case))\n    return case',
-        ),
-        3,
-    ),
+    "rename a parameter of a step": ((PACK, PACK.replace("box", "case")), 3),
     "name a task": (('gather(pack("a"),', 'gather(asyncio.create_task(pack("a"), name="a"),'), 3),
     "add a concurrent call": (('pack("b"))', 'pack("b"), pack("c"))'), 3),
     "change a pause": (("sleep(60)", "sleep(90)"), 4),
@@ -112,27 +102,30 @@ EDITS: dict[str, tuple[tuple[str, str], int]] = {
 """Replacements of a text by another, each with the first point of progress at which a run cannot continue with it."""
 
 
-def edited(name: str) -> str:
+def edit_order(name: str) -> str:
     (before, after), _ = EDITS[name]
     assert before in ORDER
     return ORDER.replace(before, after)
 
 
+Deploy = Callable[[str], str]
+
+
 @pytest.fixture
-def deploy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+def deploy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deploy:
     """Return a function that replaces the code of this process, and returns the definition's text."""
     monkeypatch.setattr(hosted, "HOSTED", {})
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "edited_order", raising=False)
     file = tmp_path / "edited_order.py"
 
-    def deployed(source: str) -> str:
+    def replace_code(source: str) -> str:
         hosted.HOSTED.clear()
         file.write_text(source)
         return load(str(file)).definitions["order"]
 
     python_calls.CALLS.clear()
-    return deployed
+    return replace_code
 
 
 STEPS: tuple[Callable[[Scenario], object], ...] = (
@@ -142,7 +135,12 @@ STEPS: tuple[Callable[[Scenario], object], ...] = (
     lambda run: run.advance(minutes=2),
     lambda run: run.answer(True),
 )
-"""What brings a run from each point of progress to the next."""
+"""The commands that bring a run from each point of progress to the next."""
+
+
+def perform(scenario: Scenario, steps: Sequence[Callable[[Scenario], object]]) -> None:
+    for step in steps:
+        step(scenario)
 
 
 def points_of(name: str) -> list[int]:
@@ -152,56 +150,49 @@ def points_of(name: str) -> list[int]:
 
 
 @pytest.mark.parametrize(("name", "point"), [(name, point) for name in EDITS for point in points_of(name)])
-def test_a_run_continues_with_an_edit_or_waits_for_code(name: str, point: int, deploy: Callable[[str], str]) -> None:
+def test_a_run_continues_with_an_edit_or_waits_for_code(
+    name: str, point: int, deploy: Deploy, scenario: Scenario
+) -> None:
     waits = point >= EDITS[name][1]
-    with Scenario(call_steps=True) as run:
-        run.start(source=deploy(ORDER), input={"item": "tea"})
-        for step in STEPS[: point - 1]:
-            step(run)
-        before = run.events
-        deploy(edited(name))
-        if waits:
-            with pytest.raises(ReplayDiverged) as raised:
-                STEPS[point - 1](run)
-            assert raised.value.difference.recorded_at.startswith("edited_order.py:")
-            assert run.events == before
-            deploy(ORDER)
-        for step in STEPS[point - 1 :]:
-            step(run)
-        assert run.result.status == "completed", run.result.error
-        adopted = [event.type for event in run.events].count(ev.RunAdopted.type)
-        assert adopted == (not waits)
-        assert len(python_calls.CALLS) == len(set(python_calls.CALLS))
-        assert {("measure", "tea"), ("pack", "a"), ("pack", "cover")} <= set(python_calls.CALLS)
+    scenario.start(source=deploy(ORDER), input={"item": "tea"})
+    perform(scenario, STEPS[: point - 1])
+    before = scenario.events
+    deploy(edit_order(name))
+    if waits:
+        with pytest.raises(ReplayDiverged) as raised:
+            STEPS[point - 1](scenario)
+        assert raised.value.difference.recorded_at.startswith("edited_order.py:")
+        assert scenario.events == before
+        deploy(ORDER)
+    perform(scenario, STEPS[point - 1 :])
+    assert scenario.result.status == "completed", scenario.result.error
+    adopted = [event.type for event in scenario.events].count(ev.RunAdopted.type)
+    assert adopted == (not waits)
+    assert len(python_calls.CALLS) == len(set(python_calls.CALLS))
+    assert {("measure", "tea"), ("pack", "a"), ("pack", "cover")} <= set(python_calls.CALLS)
 
 
-WITH_A_CHANGE = ORDER.replace(
-    "    name = await label(size)\n",
-    "    if changed('boxed'):\n        await pack('label')\n    name = await label(size)\n",
-).replace("import ask,", "import ask, changed,")
+WITH_A_CHANGE = ORDER.replace(LABEL, f"    if changed('boxed'):\n        await pack('label')\n{LABEL}").replace(
+    "import ask,", "import ask, changed,"
+)
 
 
 @pytest.mark.parametrize("point", range(1, 6))
-def test_a_marked_change_is_followed_by_runs_that_come_to_it_later(point: int, deploy: Callable[[str], str]) -> None:
-    with Scenario(call_steps=True) as run:
-        run.start(source=deploy(ORDER), input={"item": "tea"})
-        for step in STEPS[: point - 1]:
-            step(run)
-        deploy(WITH_A_CHANGE)
-        for step in STEPS[point - 1 :]:
-            step(run)
-        assert run.result.status == "completed", run.result.error
-        follows = point == 1
-        assert (("pack", "label") in python_calls.CALLS) == follows
-        assert [event.type for event in run.events].count(ev.CodeMarked.type) == follows
+def test_a_run_follows_a_marked_change_that_it_has_not_reached(point: int, deploy: Deploy, scenario: Scenario) -> None:
+    scenario.start(source=deploy(ORDER), input={"item": "tea"})
+    perform(scenario, STEPS[: point - 1])
+    deploy(WITH_A_CHANGE)
+    perform(scenario, STEPS[point - 1 :])
+    assert scenario.result.status == "completed", scenario.result.error
+    follows = point == 1
+    assert (("pack", "label") in python_calls.CALLS) == follows
+    assert [event.type for event in scenario.events].count(ev.CodeMarked.type) == follows
 
 
-def test_a_marked_change_is_the_same_after_every_crash(deploy: Callable[[str], str]) -> None:
-    with Scenario(call_steps=True) as run:
-        run.start(source=deploy(WITH_A_CHANGE), input={"item": "tea"})
-        for step in STEPS:
-            step(run)
-        run.crash_everywhere()
+def test_a_marked_change_is_the_same_after_every_crash(deploy: Deploy, scenario: Scenario) -> None:
+    scenario.start(source=deploy(WITH_A_CHANGE), input={"item": "tea"})
+    perform(scenario, STEPS)
+    scenario.crash_everywhere()
 
 
 WITH_CHILDREN = """
@@ -222,29 +213,25 @@ async def order(item: str) -> str:
 """
 
 
-def test_the_digest_of_a_childs_code_is_not_part_of_the_request_for_the_child(deploy: Callable[[str], str]) -> None:
-    with Scenario(call_steps=True) as run:
-        run.start(source=deploy(WITH_CHILDREN), input={"item": "tea"})
-        deploy("# How it goes.\n" + WITH_CHILDREN)
-        run.answer(True)
-        assert run.result.error is not None
-        assert run.result.error.code == "python.failed"
+def test_a_run_continues_if_the_digest_of_its_childs_code_changes(deploy: Deploy, scenario: Scenario) -> None:
+    scenario.start(source=deploy(WITH_CHILDREN), input={"item": "tea"})
+    deploy("# How it goes.\n" + WITH_CHILDREN)
+    scenario.answer(True)
+    assert find_failure(scenario).code == "python.failed"
 
 
-def test_another_entry_point_is_another_child(deploy: Callable[[str], str]) -> None:
-    with Scenario(call_steps=True) as run:
-        run.start(source=deploy(WITH_CHILDREN), input={"item": "tea"})
-        deploy(WITH_CHILDREN.replace("inner", "other"))
-        with pytest.raises(ReplayDiverged, match=r"child\.start"):
-            run.answer(True)
+def test_a_run_waits_if_the_entry_point_of_its_child_changes(deploy: Deploy, scenario: Scenario) -> None:
+    scenario.start(source=deploy(WITH_CHILDREN), input={"item": "tea"})
+    deploy(WITH_CHILDREN.replace("inner", "other"))
+    with pytest.raises(ReplayDiverged, match=r"child\.start"):
+        scenario.answer(True)
 
 
-def test_a_failed_run_is_replayed_by_code_whose_lines_have_moved(deploy: Callable[[str], str]) -> None:
+def test_a_failed_run_is_replayed_by_code_whose_lines_have_moved(deploy: Deploy, scenario: Scenario) -> None:
     ref = RunRef("default", "run-1")
-    with Scenario(call_steps=True) as run:
-        run.start(source=deploy(WITH_CHILDREN), input={"item": "tea"})
-        run.answer(True)
-        events = run.events
+    scenario.start(source=deploy(WITH_CHILDREN), input={"item": "tea"})
+    scenario.answer(True)
+    events = scenario.events
     deploy("# How it goes.\n" + WITH_CHILDREN)
     replay_events(ref, events, read_admission(events[0], language), {})
     for other in ("KeyError(item)", "ValueError(1)"):
@@ -263,16 +250,14 @@ FIRST_DIFFERENCES = {
 
 
 @pytest.mark.parametrize("name", FIRST_DIFFERENCES)
-def test_the_first_difference_is_where_the_code_leaves_the_log(name: str, deploy: Callable[[str], str]) -> None:
+def test_the_first_difference_is_where_the_code_leaves_the_log(name: str, deploy: Deploy, scenario: Scenario) -> None:
     recorded, requested, place = FIRST_DIFFERENCES[name]
-    raising = ORDER.replace("    weight = await weigh(size)", "    raise KeyError('the reason')\n    weight = 0")
-    with Scenario(call_steps=True) as run:
-        run.start(source=deploy(ORDER), input={"item": "tea"})
-        for step in STEPS[:2]:
-            step(run)
-        deploy(raising if name == "raise" else edited(name))
-        with pytest.raises(ReplayDiverged) as raised:
-            STEPS[2](run)
+    raising = ORDER.replace(WEIGH, "    raise KeyError('the reason')\n    weight = 0\n")
+    scenario.start(source=deploy(ORDER), input={"item": "tea"})
+    perform(scenario, STEPS[:2])
+    deploy(raising if name == "raise" else edit_order(name))
+    with pytest.raises(ReplayDiverged) as raised:
+        STEPS[2](scenario)
     difference = raised.value.difference
     assert difference.recorded.startswith(recorded)
     assert requested in (difference.requested or "nothing")
@@ -281,14 +266,13 @@ def test_the_first_difference_is_where_the_code_leaves_the_log(name: str, deploy
     assert len(raised.value.message) < 800
 
 
-def test_the_message_of_a_difference_in_a_long_request_has_the_difference(deploy: Callable[[str], str]) -> None:
+def test_the_message_shows_the_difference_within_a_long_request(deploy: Deploy, scenario: Scenario) -> None:
     source = ORDER.replace("weigh(size)", "weigh(int('1' * 400))")
-    with Scenario(call_steps=True) as run:
-        run.start(source=deploy(source), input={"item": "tea"})
-        run.answer(True)
-        deploy(source.replace("'1' * 400", "'1' * 399 + '7'"))
-        with pytest.raises(ReplayDiverged, match=r"and this replay.*117") as raised:
-            run.answer(True)
+    scenario.start(source=deploy(source), input={"item": "tea"})
+    scenario.answer(True)
+    deploy(source.replace("'1' * 400", "'1' * 399 + '7'"))
+    with pytest.raises(ReplayDiverged, match=r"and this replay.*117") as raised:
+        scenario.answer(True)
     assert len(raised.value.message) < 800
 
 
@@ -348,25 +332,24 @@ def with_optional_fields(source: str) -> str:
 @pytest.mark.parametrize("answers", [1, 2])
 @pytest.mark.parametrize("back", [False, True], ids=["added", "removed"])
 def test_a_run_continues_if_requests_differ_only_by_a_default(
-    answers: int, back: bool, deploy: Callable[[str], str]
+    answers: int, back: bool, deploy: Deploy, scenario: Scenario
 ) -> None:
     """Fields with defaults are added, or the code goes back to a version without them."""
     before, after = WITH_A_MODEL, with_optional_fields(WITH_A_MODEL)
     if back:
-        # Without the old type nothing says what else the default of a removed field was.
+        # The code no longer has the type of a removed field: only null is known to be a default.
         before = after.replace("list[str] = Field([])", "str | None = None")
         before, after = before.replace("n: int = 0", "n: int | None = None"), WITH_A_MODEL
-    with Scenario(call_steps=True) as run:
-        run.start(source=deploy(before), input={"item": "tea"})
-        for _ in range(answers):
-            run.answer(True)
-        deploy(after)
-        run.answer(True)
-        if answers == 1:
-            run.answer(True)
-        assert run.result.status == "completed", run.result.error
-        assert [event.type for event in run.events].count(ev.RunAdopted.type) == 1
-        replay_events(RunRef("default", "run-1"), run.events, read_admission(run.events[0], language), {})
+    scenario.start(source=deploy(before), input={"item": "tea"})
+    for _ in range(answers):
+        scenario.answer(True)
+    deploy(after)
+    scenario.answer(True)
+    if answers == 1:
+        scenario.answer(True)
+    assert scenario.result.status == "completed", scenario.result.error
+    assert [event.type for event in scenario.events].count(ev.RunAdopted.type) == 1
+    replay_events(RunRef("default", "run-1"), scenario.events, read_admission(scenario.events[0], language), {})
 
 
 @pytest.mark.parametrize(
@@ -380,14 +363,13 @@ def test_a_run_continues_if_requests_differ_only_by_a_default(
     ],
 )
 def test_a_run_waits_if_an_optional_field_has_another_value(
-    before: str, after: str, deploy: Callable[[str], str]
+    before: str, after: str, deploy: Deploy, scenario: Scenario
 ) -> None:
-    with Scenario(call_steps=True) as run:
-        run.start(source=deploy(WITH_A_MODEL), input={"item": "tea"})
-        run.answer(True)
-        deploy(with_optional_fields(WITH_A_MODEL).replace(before, after))
-        with pytest.raises(ReplayDiverged):
-            run.answer(True)
+    scenario.start(source=deploy(WITH_A_MODEL), input={"item": "tea"})
+    scenario.answer(True)
+    deploy(with_optional_fields(WITH_A_MODEL).replace(before, after))
+    with pytest.raises(ReplayDiverged):
+        scenario.answer(True)
 
 
 WITH_A_TURN = """
@@ -410,13 +392,12 @@ async def order(item: str) -> int:
 """
 
 
-def test_a_run_continues_if_the_type_of_a_models_answer_has_a_new_optional_field(deploy: Callable[[str], str]) -> None:
+def test_a_run_continues_if_the_type_of_an_answer_gets_an_optional_field(deploy: Deploy, scenario: Scenario) -> None:
     turns = {
         "generate": [{"text": '{"x": 1}'}],
         "clerk": [{"tool_calls": [{"tool": "look", "input": {"at": {"x": 1}}}]}, {"text": '{"x": 2}'}],
     }
-    with Scenario(call_steps=True) as run:
-        run.start(source=deploy(WITH_A_TURN), input={"item": "tea"}, script={"turns": turns})
-        deploy(WITH_A_TURN.replace("    x: int", "    x: int\n    note: str | None = None\n    n: int = 0"))
-        run.answer(True)
-        assert run.result.output == 3, run.result.error
+    scenario.start(source=deploy(WITH_A_TURN), input={"item": "tea"}, script={"turns": turns})
+    deploy(WITH_A_TURN.replace("    x: int", "    x: int\n    note: str | None = None\n    n: int = 0"))
+    scenario.answer(True)
+    assert scenario.result.output == 3, scenario.result.error

@@ -8,6 +8,7 @@ import pytest
 from callboard import step, workflow
 from callboard.testing import Scenario
 from tests.support.places import ROOT
+from tests.support.scenarios import find_failure
 
 
 @step
@@ -56,7 +57,7 @@ COUNTED = count()
 @workflow
 async def numbered() -> None:
     error = ValueError("the message")
-    error.add_note(f"a number that is another one in each replay: {next(COUNTED)}")
+    error.add_note(f"a number that differs in each replay: {next(COUNTED)}")
     raise error
 
 
@@ -66,7 +67,7 @@ async def long() -> None:
 
 
 @pytest.mark.parametrize(
-    ("play", "told"),
+    ("failing", "expected"),
     [
         (
             noted,
@@ -78,19 +79,17 @@ async def long() -> None:
     ],
     ids=["notes and cause", "context", "groups", "a task group"],
 )
-def test_a_failed_run_keeps_all_of_its_exception(play: object, told: list[str]) -> None:
-    with Scenario(call_steps=True) as scenario:
-        scenario.start(play)  # pyright: ignore[reportArgumentType]
-        error = scenario.result.error
-        assert error is not None
-        traceback = error.details["traceback"]
-        assert [one for one in told if one not in traceback] == []
-        assert "no running event loop" not in traceback
-        assert str(ROOT) not in traceback, "files have their names in the code"
-        scenario.crash_everywhere()
+def test_a_failed_run_keeps_all_of_its_exception(failing: object, expected: list[str], scenario: Scenario) -> None:
+    scenario.start(failing)  # pyright: ignore[reportArgumentType]
+    error = find_failure(scenario)
+    traceback = error.details["traceback"]
+    assert [text for text in expected if text not in traceback] == []
+    assert "no running event loop" not in traceback
+    assert str(ROOT) not in traceback, "files have their names in the code"
+    scenario.crash_everywhere()
 
 
-def test_a_note_that_is_another_one_in_a_replay_is_no_difference() -> None:
+def test_a_note_may_differ_in_a_replay() -> None:
     with Scenario() as scenario:
         scenario.start(numbered)
         assert scenario.result.error is not None

@@ -15,9 +15,9 @@ def _call(folder: Path, name: str, source: str, *args: object) -> object:
     """Execute the function ``go`` of a file."""
     file = folder / name
     file.parent.mkdir(parents=True, exist_ok=True)
-    made: dict[str, object] = {}
-    exec(compile(source, str(file), "exec"), made)
-    go = made["go"]
+    members: dict[str, object] = {}
+    exec(compile(source, str(file), "exec"), members)
+    go = members["go"]
     assert callable(go)
     return go(*args)
 
@@ -66,9 +66,9 @@ def test_a_bundle_may_itself_be_an_installed_package(tmp_path: Path) -> None:
 )
 def test_the_remedy_for_input_and_output_is_that_of_the_library(tmp_path: Path, module: str, line: str) -> None:
     path = tmp_path / "site-packages" / "library.py"
-    made: dict[str, object] = {"__name__": module}
-    exec(compile(LIBRARY, str(path), "exec"), made)
-    go: Any = made["go"]
+    members: dict[str, object] = {"__name__": module}
+    exec(compile(LIBRARY, str(path), "exec"), members)
+    go: Any = members["go"]
     assert line in go(remedy)
     # A function of the user that the library calls.
     assert line == "make what does this a @step" or line not in go(lambda: _call(tmp_path, "d.py", LIBRARY, remedy))

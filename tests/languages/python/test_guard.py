@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import date, datetime
 from pathlib import Path
 from random import choice
@@ -24,10 +24,11 @@ from callboard import now, step, workflow
 from callboard.languages.python import guard
 from callboard.languages.python.loop import current_loop
 from callboard.testing import Scenario
+from tests.support.scenarios import find_failure, find_keys
 
 guard.install()
 
-CHANCE: dict[str, Callable[[], Any]] = {
+RANDOM: dict[str, Callable[[], Any]] = {
     "random.random": random.random,
     "random.gauss": lambda: random.gauss(0, 1),
     "random.randbytes": lambda: random.randbytes(8).hex(),
@@ -57,12 +58,6 @@ CLOCKS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.fixture
-def scenario() -> Iterator[Scenario]:
-    with Scenario(call_steps=True) as one:
-        yield one
-
-
 @step
 async def note(value: Any) -> Any:
     return value
@@ -71,7 +66,7 @@ async def note(value: Any) -> Any:
 @workflow
 async def drawing(name: str) -> list[Any]:
     """Draw two numbers, which a replay compares with those in the log."""
-    return [await note(CHANCE[name]()), await note(CHANCE[name]())]
+    return [await note(RANDOM[name]()), await note(RANDOM[name]())]
 
 
 @workflow
@@ -86,18 +81,18 @@ async def dating() -> list[str]:
     return [str(date.today()), str(now().date()), str(dt.date.today())]
 
 
-@pytest.mark.parametrize("name", CHANCE)
-def test_chance_is_the_runs(name: str, scenario: Scenario) -> None:
+@pytest.mark.parametrize("name", RANDOM)
+def test_random_numbers_are_drawn_from_the_seed_of_the_run(name: str, scenario: Scenario) -> None:
     scenario.start(drawing, input={"name": name})
     assert scenario.result.status == "completed", scenario.result.error
     first, second = scenario.result.output
     assert first != second
-    assert CHANCE[name]() != CHANCE[name]()
+    assert RANDOM[name]() != RANDOM[name]()
 
 
 @pytest.mark.parametrize("name", CLOCKS)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_clocks_are_the_runs(name: str, scenario: Scenario) -> None:
+def test_clocks_show_the_time_of_the_run(name: str, scenario: Scenario) -> None:
     scenario.start(reading, input={"name": name}).advance(seconds=1000)
     assert scenario.result.status == "completed", scenario.result.error
     started, ended, expected = scenario.result.output
@@ -105,36 +100,35 @@ def test_clocks_are_the_runs(name: str, scenario: Scenario) -> None:
     assert ended == pytest.approx(expected, abs=1)
 
 
-def test_the_date_is_the_runs(scenario: Scenario) -> None:
+def test_dates_are_those_of_the_run(scenario: Scenario) -> None:
     scenario.start(dating)
     assert len(set(scenario.result.output)) == 1
 
 
-def test_outside_of_workflows_clocks_are_the_machines() -> None:
+def test_clocks_outside_of_workflows_show_the_time_of_the_machine() -> None:
     assert abs(datetime.now(dt.UTC).timestamp() - time.time()) < 60
     assert isinstance(datetime.now(), datetime)
     assert type(date.today()) is date
     assert datetime.now().tzinfo is None
 
 
-class Own(datetime):
+class Subclass(datetime):
     pass
 
 
-def test_subclasses_of_datetime_are_made_as_before() -> None:
-    assert type(Own.now()) is Own
-    assert type(Own.now(dt.UTC)) is Own
+def test_now_of_a_subclass_of_datetime_returns_the_subclass() -> None:
+    assert type(Subclass.now()) is Subclass
+    assert type(Subclass.now(dt.UTC)) is Subclass
 
 
 @workflow
 async def sleeping() -> None:
-    time.sleep(60)  # noqa: ASYNC251 - it must not
+    time.sleep(60)  # noqa: ASYNC251 - this is refused
 
 
 def test_a_workflow_that_blocks_in_sleep_is_refused(scenario: Scenario) -> None:
     scenario.start(sleeping)
-    error = scenario.result.error
-    assert error is not None
+    error = find_failure(scenario)
     assert error.code == "python.io_in_workflow"
     assert "asyncio.sleep" in error.message
     assert "test_guard.py:" in error.message
@@ -172,14 +166,14 @@ def test_sets_of_tasks_have_one_order(scenario: Scenario) -> None:
             assert other.result.output == orders
 
 
-def test_as_completed_starts_and_returns_in_order(scenario: Scenario) -> None:
+def test_as_completed_starts_tasks_in_the_order_of_its_argument(scenario: Scenario) -> None:
     scenario.start(completing)
     assert scenario.result.output == list(range(20))
-    calls = [event.key for event in scenario.events if event.type == "effect.call"]
+    calls = find_keys(scenario, "effect.call")
     assert calls == [f"task[{k}]/note#1.1!step" for k in range(1, 21)]
 
 
-def test_outside_of_workflows_sets_of_tasks_are_as_before() -> None:
+def test_a_future_outside_of_workflows_has_its_own_hash() -> None:
     async def body() -> int:
         one = asyncio.gather(asyncio.sleep(0))
         found = hash(one)
@@ -190,7 +184,7 @@ def test_outside_of_workflows_sets_of_tasks_are_as_before() -> None:
     assert current_loop() is None
 
 
-SET = """
+ITERATE_OVER_A_SET = """
 import asyncio, json, sys
 from callboard import step, workflow
 from callboard.bus import events as ev
@@ -224,9 +218,9 @@ else:
 
 
 def test_the_order_of_a_set_of_strings_is_checked_in_a_replay(tmp_path: Path) -> None:
-    """It differs between processes whose strings have other hashes (decision 0020)."""
+    """Processes whose strings have other hashes iterate over such a set in another order (decision 0020)."""
     file = tmp_path / "unordered_play.py"
-    file.write_text(SET)
+    file.write_text(ITERATE_OVER_A_SET)
 
     def execute(mode: str, seed: str, given: str = "") -> str:
         env = {**os.environ, "PYTHONHASHSEED": seed}

@@ -19,7 +19,7 @@ from callboard.runtime.hosting.kept_code import unpack_code
 from callboard.runtime.settings import config
 from callboard.runtime.worker.worker import Worker
 from callboard.surfaces.cli import exits
-from tests.support import python_workflows as plays
+from tests.support import python_workflows as workflows
 from tests.support.cli_stage import Place
 
 GREETING = '''
@@ -114,7 +114,7 @@ def package(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
         del sys.modules[one]
 
 
-def test_a_file_of_a_package_is_hosted_as_the_folder_and_the_module_are(package: Path) -> None:
+def test_a_file_of_a_package_has_the_definition_of_its_folder_and_module(package: Path) -> None:
     name = package.name
     file = load(str(package / "orders" / "ships.py"))
     outer, inner = load(str(package)), load(str(package / "orders"))
@@ -152,7 +152,7 @@ def test_a_file_beside_a_module_of_a_package_is_read(package: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["raise ValueError('no')", "raise SystemExit('no')"])
-def test_what_cannot_be_imported_is_told_with_its_line(folder: Path, line: str) -> None:
+def test_a_file_that_cannot_be_imported_is_refused_with_the_line(folder: Path, line: str) -> None:
     (folder / "broken_play.py").write_text(f"import callboard\n\n{line}\n")
     with pytest.raises(CallboardError) as raised:
         load(str(folder / "broken_play.py"))
@@ -163,14 +163,14 @@ def test_what_cannot_be_imported_is_told_with_its_line(folder: Path, line: str) 
 @pytest.mark.parametrize(
     ("target", "code"), [("nothing_there", "python.code_missing"), ("without_plays.py", "python.no_workflow")]
 )
-def test_what_hosts_nothing_is_refused(target: str, code: str, folder: Path) -> None:
+def test_code_without_a_workflow_is_refused(target: str, code: str, folder: Path) -> None:
     (folder / "without_plays.py").write_text("")
     with pytest.raises(CallboardError) as raised:
         load(target, folder)
     assert raised.value.code == code
 
 
-def test_a_workflow_is_run_by_its_module_and_the_command_that_is_suggested_replays_it(package: Path) -> None:
+def test_the_replay_command_that_a_run_suggests_names_its_module(package: Path) -> None:
     place = Place(package.parent)
     ran = place.call("run", f"{package.name}.orders.ships:ship", "--input", '{"thing": "vase"}', "--run-id", "ship-1")
     assert ran.returncode == exits.OK, ran.stderr
@@ -196,18 +196,18 @@ def test_a_file_is_run_and_replayed(folder: Path) -> None:
 
 
 async def test_a_program_performs_its_own_workflows(tmp_path: Path) -> None:
-    async with Runtime(data_dir=tmp_path / "state", code=[plays]) as runtime:
+    async with Runtime(data_dir=tmp_path / "state", code=[workflows]) as runtime:
         run = await runtime.start(registered="grouped", input={"n": 1, "names": ["ada"]})
         assert (await run.result()).output == {"ada": 5}
         with pytest.raises(RequestRefused, match=r"tests\.nowhere:gone"):
             await runtime.start(source='{"python": "tests.nowhere:gone"}')
         with pytest.raises(RequestRefused, match=r"expected 'grouped', the name under which that code is registered"):
-            await runtime.start(registered="plays.py:grouped")
+            await runtime.start(registered="workflows.py:grouped")
 
 
 async def test_commands_at_the_same_time_activate_a_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Runtime(data_dir=tmp_path / "state", code=[plays]) as runtime:
-        run = await runtime.start(plays.signalled)
+    async with Runtime(data_dir=tmp_path / "state", code=[workflows]) as runtime:
+        run = await runtime.start(workflows.signalled)
         async with aclosing(run.events()) as events:
             await anext(event async for event in events if event.type == "signal.awaited")
 
@@ -216,7 +216,7 @@ async def test_commands_at_the_same_time_activate_a_run_once(tmp_path: Path, mon
         return ""
 
     monkeypatch.setattr(Worker, "_code_home", look_long)
-    async with Runtime(data_dir=tmp_path / "state", code=[plays]) as runtime, anyio.create_task_group() as tasks:
+    async with Runtime(data_dir=tmp_path / "state", code=[workflows]) as runtime, anyio.create_task_group() as tasks:
         run = runtime.get_run(run.id)
         tasks.start_soon(run.signal, "more", [1])
         tasks.start_soon(run.signal, "price", 7)
@@ -247,7 +247,7 @@ async def test_kept_code_is_unpacked_as_it_was(shape: str, tmp_path: Path) -> No
         assert raised.value.code == "python.code_not_kept"
 
 
-async def test_a_fork_and_a_next_run_continue_with_the_code_of_today(tmp_path: Path) -> None:
+async def test_a_fork_and_a_next_run_continue_with_the_current_code(tmp_path: Path) -> None:
     file = tmp_path / "fraction.py"
     file.write_text(FRACTION)
     async with Runtime(data_dir=tmp_path / "state", code=[str(file)]) as runtime:

@@ -31,18 +31,18 @@ PATIENCE_S = 60.0
 
 
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
-    """What is logged; code is interrupted as soon as it has used little time."""
+def log_entries(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
+    """Return the entries of the log. Code is interrupted after 50 ms."""
     HOSTING.prepare()
     monkeypatch.setattr(interruption, "CPU_S_MAX", 0.05)
-    heard: list[dict[str, Any]] = []
+    log_entries: list[dict[str, Any]] = []
 
     def keep(_logger: Any, _method: str, entry: Any) -> Any:
-        heard.append(dict(entry))
+        log_entries.append(dict(entry))
         raise structlog.DropEvent
 
     structlog.configure(processors=[keep])
-    yield heard
+    yield log_entries
     structlog.reset_defaults()
 
 
@@ -52,7 +52,7 @@ async def computing() -> None:
 
 
 async def catching() -> None:
-    """Catch every exception, and go on."""
+    """Catch every exception and continue."""
     while True:
         try:
             while True:
@@ -86,11 +86,11 @@ async def quick() -> str:
     return "done"
 
 
-async def performed(play: Any) -> tuple[Any, Any]:
+async def perform_two_runs(play: Any) -> tuple[Any, Any]:
     """Perform a run under a watchdog, and then another one; return how both ended. Replay the first one."""
     pace = Pace()
-    plays = {"blocks": play_of(play), "quick": play_of(quick)}
-    harness = RunHarness(plays, log=MemoryLog(), pace=pace, kinds={"step": Steps().carry})
+    workflows = {"blocks": play_of(play), "quick": play_of(quick)}
+    harness = RunHarness(workflows, log=MemoryLog(), pace=pace, kinds={"step": Steps().carry})
     ends: list[Any] = []
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(Watchdog(lambda: pace.doing, held_s=0.1, beat_s=0.02).run)
@@ -109,36 +109,38 @@ async def performed(play: Any) -> tuple[Any, Any]:
     return ends[0], ends[1]
 
 
-async def later() -> None:
-    await asyncio.gather(work("a", fails=False), ask("When?"), later_still())
+async def computing_in_a_task() -> None:
+    await asyncio.gather(work("a", fails=False), ask("When?"), work_and_compute())
 
 
-async def later_still() -> None:
+async def work_and_compute() -> None:
     await work("b", fails=False)
     progress("now")
     await computing()
 
 
-@pytest.mark.parametrize("play", [computing, later, catching, tidying, locking])
-async def test_a_workflow_that_blocks_its_worker_fails_by_name(play: Any, heard: list[dict[str, Any]]) -> None:
-    blocked, other = await performed(play)
+@pytest.mark.parametrize("play", [computing, computing_in_a_task, catching, tidying, locking])
+async def test_a_workflow_that_blocks_its_worker_fails_by_name(play: Any, log_entries: list[dict[str, Any]]) -> None:
+    blocked, other = await perform_two_runs(play)
     assert blocked.status == "failed"
     assert blocked.error.code == "python.blocking"
     assert "test_interruption.py:" in blocked.error.message
     assert other.output == "done"
-    held = [entry for entry in heard if entry["event"] == "loop.interrupted" and entry["run"] == "blocks"]
+    held = [entry for entry in log_entries if entry["event"] == "loop.interrupted" and entry["run"] == "blocks"]
     assert any("test_interruption.py:" in frame for entry in held for frame in entry["at"])
 
 
-async def test_a_function_in_c_is_reported_with_its_place(heard: list[dict[str, Any]]) -> None:
-    blocked, other = await performed(summing)
+async def test_a_function_in_c_is_reported_with_its_place(log_entries: list[dict[str, Any]]) -> None:
+    blocked, other = await perform_two_runs(summing)
     assert (blocked.status, other.status) == ("completed", "completed")
-    places = [frame for entry in heard if entry["event"] in ("loop.held", "loop.released") for frame in entry["at"]]
+    places = [
+        frame for entry in log_entries if entry["event"] in ("loop.held", "loop.released") for frame in entry["at"]
+    ]
     assert any(frame.endswith(" summing") for frame in places)
 
 
-async def test_an_import_takes_as_long_as_it_takes_and_so_may_the_code_after_it(
-    heard: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+async def test_an_import_does_not_use_up_the_time_of_the_code_after_it(
+    log_entries: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(interruption, "CPU_S_MAX", 0.2)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -152,12 +154,12 @@ async def test_an_import_takes_as_long_as_it_takes_and_so_may_the_code_after_it(
                 pass
         return "imported"
 
-    imported, _other = await performed(importing)
+    imported, _other = await perform_two_runs(importing)
     assert (imported.error, imported.output) == (None, "imported")
-    assert any(entry["event"] == "loop.held" for entry in heard)
+    assert any(entry["event"] == "loop.held" for entry in log_entries)
 
 
-async def test_a_replay_on_a_slow_machine_is_not_interrupted(heard: list[dict[str, Any]]) -> None:
+async def test_a_replay_on_a_slow_machine_is_not_interrupted(log_entries: list[dict[str, Any]]) -> None:
     performances = count()
 
     async def slower() -> bool:
@@ -178,7 +180,7 @@ async def test_a_replay_on_a_slow_machine_is_not_interrupted(heard: list[dict[st
         await anyio.sleep(0.05)
         await harness.perform(ref, harness.command("answer", user_response=True))
         tasks.cancel_scope.cancel()
-    assert any(entry["event"] == "loop.held" for entry in heard)
+    assert any(entry["event"] == "loop.held" for entry in log_entries)
     assert end_of(await harness.events(ref)).output is True
 
 
@@ -218,7 +220,7 @@ def report_as_function() -> Any:
 
 
 async def perform_with_code_loop(called: Any) -> Any:
-    """Perform a run that calls a step, with a loop of its own for coroutine steps; return the outcome of the step."""
+    """Perform a run that calls a step, with another loop for coroutine steps; return the outcome of the step."""
 
     async def play() -> Any:
         return await called()
@@ -236,13 +238,13 @@ async def perform_with_code_loop(called: Any) -> Any:
 
 @pytest.mark.parametrize(("endless", "place"), [(compute, "in computing"), (return_endless, "in model_dump")])
 async def test_a_step_that_computes_without_end_fails_with_its_place(
-    heard: list[dict[str, Any]], endless: Any, place: str
+    log_entries: list[dict[str, Any]], endless: Any, place: str
 ) -> None:
     outcome = await perform_with_code_loop(endless)
     assert outcome.error.code == "step.blocking"
     assert place in outcome.error.details["traceback"]
     assert "code_loop.py" not in outcome.error.details["traceback"]
-    assert not [entry for entry in heard if entry["event"] == "loop.held"]
+    assert not [entry for entry in log_entries if entry["event"] == "loop.held"]
 
 
 @pytest.mark.parametrize("reporting", [report_as_coroutine, report_as_function])

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import json
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,50 +14,40 @@ from callboard.bus import events as ev
 from callboard.bus.errors import ReplayDiverged
 from callboard.testing import Scenario
 from callboard.testing.checks import check_log
-from tests.support import python_workflows as plays
-
-
-@pytest.fixture
-def scenario() -> Iterator[Scenario]:
-    with Scenario(call_steps=True) as one:
-        yield one
-
-
-def keys(scenario: Scenario, event_type: str) -> list[str]:
-    return [event.key for event in scenario.events if event.type == event_type]
-
+from tests.support import python_workflows as workflows
+from tests.support.scenarios import find_failure, find_keys
 
 INCIDENT = {"service": "shop", "urls": ["a", "bb", "ccc"]}
 
 
-def test_steps_beside_each_other_a_question_and_a_timeout(scenario: Scenario) -> None:
-    scenario.start(plays.triage, input=INCIDENT).answer({"restart": True})
+def test_a_workflow_gathers_steps_and_asks_a_question_with_a_timeout(scenario: Scenario) -> None:
+    scenario.start(workflows.triage, input=INCIDENT).answer({"restart": True})
     assert scenario.result.output == {
         "sizes": [1, 2, 3],
         "verdict": {"restart": True, "why": ""},
         "total": 6,
     }
-    assert keys(scenario, "effect.call") == [*(f"task[{k}]/size#1.1!step" for k in (1, 2, 3)), "total#1.1!step"]
+    assert find_keys(scenario, "effect.call") == [*(f"task[{k}]/size#1.1!step" for k in (1, 2, 3)), "total#1.1!step"]
     scenario.crash_everywhere()
 
 
 def test_a_timeout_is_a_timer_of_the_log(scenario: Scenario) -> None:
-    scenario.start(plays.triage, input=INCIDENT).advance(hours=2)
+    scenario.start(workflows.triage, input=INCIDENT).advance(hours=2)
     assert scenario.result.output["verdict"] == {"restart": False, "why": "no answer in time"}
-    assert keys(scenario, "timer.fired") == ["timer#1.1!timer"]
+    assert find_keys(scenario, "timer.fired") == ["timer#1.1!timer"]
     scenario.crash_everywhere()
 
 
 def test_an_answer_that_does_not_fit_is_refused(scenario: Scenario) -> None:
-    scenario.start(plays.triage, input=INCIDENT)
+    scenario.start(workflows.triage, input=INCIDENT)
     with pytest.raises(NotTaken, match="restart: Field required"):
         scenario.answer({"why": "x"})
     scenario.answer('{"restart": false, "why": "text"}')
     assert scenario.result.output["verdict"] == {"restart": False, "why": "text"}
 
 
-def test_the_place_of_a_call_stands_with_its_intent(scenario: Scenario) -> None:
-    scenario.start(plays.triage, input=INCIDENT)
+def test_an_intent_names_the_line_and_function_of_its_call(scenario: Scenario) -> None:
+    scenario.start(workflows.triage, input=INCIDENT)
     asked = next(event for event in scenario.events if event.type == "human.asked")
     file, _, function = asked.source.partition(" ")
     assert file.startswith(("tests/support/python_workflows.py:", "python_workflows.py:"))
@@ -65,77 +55,77 @@ def test_the_place_of_a_call_stands_with_its_intent(scenario: Scenario) -> None:
 
 
 def test_named_tasks_have_paths_of_their_names(scenario: Scenario) -> None:
-    scenario.start(plays.grouped, input={"n": 1, "names": ["ada", "grace/hopper"]})
+    scenario.start(workflows.grouped, input={"n": 1, "names": ["ada", "grace/hopper"]})
     assert scenario.result.output == {"ada": 5, "grace/hopper": 14}
-    assert keys(scenario, "effect.call")[:2] == ["ada/size#1.1!step", "grace%2Fhopper/size#1.1!step"]
+    assert find_keys(scenario, "effect.call")[:2] == ["ada/size#1.1!step", "grace%2Fhopper/size#1.1!step"]
     scenario.crash_everywhere()
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
-def test_queues_and_groups(newest_first: bool) -> None:
+def test_tasks_of_a_group_share_a_queue(newest_first: bool) -> None:
     with Scenario(call_steps=True, newest_first=newest_first) as scenario:
-        scenario.start(plays.queued, input={"count": 5})
+        scenario.start(workflows.queued, input={"count": 5})
         assert scenario.result.output == [1, 2, 3, 4, 5]
         scenario.crash_everywhere()
 
 
 def test_a_failing_step_is_tried_again_under_one_idempotency_key(scenario: Scenario) -> None:
-    plays.tries.clear()
-    scenario.start(plays.retrying, input={"kind": "flaky"}).advance(minutes=1)
+    workflows.tries.clear()
+    scenario.start(workflows.retrying, input={"kind": "flaky"}).advance(minutes=1)
     assert scenario.result.output == "flaky"
-    assert list(plays.tries.values()) == [3]
-    assert keys(scenario, "timer.set") == ["flaky#1.1!backoff.1", "flaky#1.1!backoff.2"]
+    assert list(workflows.tries.values()) == [3]
+    assert find_keys(scenario, "timer.set") == ["flaky#1.1!backoff.1", "flaky#1.1!backoff.2"]
     scenario.crash_everywhere()
 
 
-def test_what_is_not_to_be_retried_fails_at_once(scenario: Scenario) -> None:
-    scenario.start(plays.retrying, input={"kind": "hopeless"})
+def test_an_exception_that_a_step_does_not_retry_fails_at_once(scenario: Scenario) -> None:
+    scenario.start(workflows.retrying, input={"kind": "hopeless"})
     assert scenario.result.output == "step.failed ValueError step flaky raised ValueError: no use"
-    assert len(keys(scenario, "effect.call")) == 1
+    assert len(find_keys(scenario, "effect.call")) == 1
 
 
-def test_a_step_is_bounded_in_time(scenario: Scenario) -> None:
-    scenario.start(plays.timing)
+def test_a_step_fails_after_its_timeout(scenario: Scenario) -> None:
+    scenario.start(workflows.timing)
     assert scenario.result.output == "step.timeout"
 
 
 def test_the_loser_of_a_race_is_cancelled_in_the_log(scenario: Scenario) -> None:
-    scenario.start(plays.racing).advance(minutes=2)
+    scenario.start(workflows.racing).advance(minutes=2)
     assert scenario.result.output == "slept"
-    assert keys(scenario, "effect.cancelled") == ["task[1]/slow#1.1!step"]
+    assert find_keys(scenario, "effect.cancelled") == ["task[1]/slow#1.1!step"]
     scenario.crash_everywhere()
 
 
 def test_signals_come_before_or_after_they_are_awaited(scenario: Scenario) -> None:
-    scenario.start(plays.signalled).signal("more", [1]).signal("price", 7)
+    scenario.start(workflows.signalled).signal("more", [1]).signal("price", 7)
     assert scenario.result.output == {"price": 7, "more": [1]}
     scenario.crash_everywhere()
 
 
 def test_a_cancelled_workflow_cleans_up(scenario: Scenario) -> None:
-    scenario.start(plays.tidying).cancel("enough")
+    scenario.start(workflows.tidying).cancel("enough")
     assert scenario.result.status == "cancelled"
-    assert keys(scenario, "effect.result") == ["size#1.1!step"]
+    assert find_keys(scenario, "effect.result") == ["size#1.1!step"]
     scenario.crash_everywhere()
 
 
 def test_a_workflow_that_swallows_its_cancellation_is_cancelled_with_a_warning(scenario: Scenario) -> None:
-    scenario.start(plays.stubborn).cancel("enough")
+    scenario.start(workflows.stubborn).cancel("enough")
     assert scenario.result.status == "cancelled"
     assert [warning.code for warning in scenario.result.warnings] == ["python.cancel_swallowed"]
     scenario.crash_everywhere()
 
 
-def test_clock_and_chance_are_the_runs(scenario: Scenario) -> None:
-    scenario.start(plays.chancy).advance(seconds=10)
+def test_the_clock_and_random_numbers_of_the_runtime_are_those_of_the_run(scenario: Scenario) -> None:
+    scenario.start(workflows.chancy).advance(seconds=10)
     assert scenario.result.output["slept"] == 5.0
     assert scenario.result.output["run"] == "run-1"
     assert scenario.result.output["task"] is True
     scenario.crash_everywhere()
 
 
-def test_an_exception_fails_the_run_and_says_where(scenario: Scenario) -> None:
-    scenario.start(plays.raising)
+def test_an_exception_fails_the_run_with_its_line(scenario: Scenario) -> None:
+    scenario.start(workflows.raising)
     error = scenario.result.error
     assert isinstance(error, Failure)
     assert error.code == "python.failed"
@@ -144,59 +134,62 @@ def test_an_exception_fails_the_run_and_says_where(scenario: Scenario) -> None:
     scenario.crash_everywhere()
 
 
-@pytest.mark.parametrize(("play", "code"), [(plays.stuck, "python.deadlock"), (plays.spinning, "python.spinning")])
-def test_a_workflow_that_never_goes_on_is_told(
-    play: Any, code: str, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("play", "code"), [(workflows.stuck, "python.deadlock"), (workflows.spinning, "python.spinning")]
+)
+def test_a_workflow_that_makes_no_progress_fails_with_its_line(
+    function: Any, code: str, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("callboard.languages.python.loop.BATCH_MAX", 1_000)
-    scenario.start(play)
-    assert scenario.result.error is not None
-    assert scenario.result.error.code == code
-    assert "python_workflows.py:" in scenario.result.error.message
+    scenario.start(function)
+    error = find_failure(scenario)
+    assert error.code == code
+    assert "python_workflows.py:" in error.message
 
 
 def test_a_call_of_exit_fails_the_run_and_not_the_worker(scenario: Scenario) -> None:
-    scenario.start(plays.leaving)
-    assert scenario.result.error is not None
-    assert scenario.result.error.code == "python.exit"
-    assert "python_workflows.py:" in scenario.result.error.message
+    scenario.start(workflows.leaving)
+    error = find_failure(scenario)
+    assert error.code == "python.exit"
+    assert "python_workflows.py:" in error.message
     scenario.crash_everywhere()
 
 
 def test_a_step_that_calls_exit_fails(scenario: Scenario) -> None:
-    scenario.start(plays.quitting)
+    scenario.start(workflows.quitting)
     assert scenario.result.output == "SystemExit"
     scenario.crash_everywhere()
 
 
 def test_concurrency_bounds_the_calls_of_a_run(scenario: Scenario) -> None:
-    scenario.start(plays.bounding)
+    scenario.start(workflows.bounding)
     assert scenario.result.output == [0, 1, 2, 3, 4, 5]
-    assert plays.at_once[1] == 2
+    assert workflows.at_once[1] == 2
 
 
-def test_an_executor_calls_at_once_and_connections_are_refused(scenario: Scenario) -> None:
-    scenario.start(plays.looping)
+def test_an_executor_calls_its_function_at_once(scenario: Scenario) -> None:
+    scenario.start(workflows.looping)
     assert scenario.result.output == [4, 0]
-    with Scenario(call_steps=True) as other:
-        other.start(plays.opening)
-        assert other.result.error is not None
-        assert other.result.error.code == "python.io_in_workflow"
 
 
-def test_every_problem_of_an_input_is_told(scenario: Scenario) -> None:
+def test_a_workflow_that_opens_a_connection_fails(scenario: Scenario) -> None:
+    scenario.start(workflows.opening)
+    assert find_failure(scenario).code == "python.io_in_workflow"
+
+
+def test_all_problems_of_an_input_are_reported_together(scenario: Scenario) -> None:
     with pytest.raises(RequestRefused) as refused:
-        scenario.start(plays.triage, input={"urls": "x"})
+        scenario.start(workflows.triage, input={"urls": "x"})
     assert [problem.where for problem in refused.value.problems] == ["input.service", "input.urls"]
 
 
-def test_of_several_parameters_the_input_has_each_by_its_name(scenario: Scenario) -> None:
+def test_an_input_has_each_of_several_parameters_by_its_name(scenario: Scenario) -> None:
     with pytest.raises(RequestRefused) as refused:
-        scenario.start(plays.grouped, input={"n": "x", "m": 1})
+        scenario.start(workflows.grouped, input={"n": "x", "m": 1})
     assert {problem.where for problem in refused.value.problems} == {"input.n", "input.m", "input.names"}
 
 
-def test_a_type_without_a_form_in_json_is_refused_where_it_is_written() -> None:
+def test_a_type_without_a_form_in_json_is_refused_by_the_decorator() -> None:
     class Opaque:
         pass
 
@@ -211,16 +204,16 @@ def test_a_type_without_a_form_in_json_is_refused_where_it_is_written() -> None:
         async def makes() -> Opaque: ...
 
 
-def test_outside_of_a_workflow_it_is_plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_workflow_is_a_plain_function_outside_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter(['{"restart": true}'])
     monkeypatch.setattr("builtins.input", lambda _prompt: next(answers))
-    found = asyncio.run(plays.triage(plays.Incident(service="shop", urls=["a"])))
-    assert found == {"sizes": [1], "verdict": plays.Verdict(restart=True), "total": 1}
-    assert asyncio.run(plays.plus_one(1)) == 2
+    found = asyncio.run(workflows.triage(workflows.Incident(service="shop", urls=["a"])))
+    assert found == {"sizes": [1], "verdict": workflows.Verdict(restart=True), "total": 1}
+    assert asyncio.run(workflows.plus_one(1)) == 2
 
 
 def test_definitions_name_the_entry_and_the_digest(scenario: Scenario) -> None:
-    scenario.start(plays.looping)
+    scenario.start(workflows.looping)
     accepted = scenario.payloads("run.accepted")[0]
     assert isinstance(accepted, ev.RunAccepted)
     named = json.loads(accepted.definition.source)
@@ -229,7 +222,7 @@ def test_definitions_name_the_entry_and_the_digest(scenario: Scenario) -> None:
     assert accepted.definition.name == "looping"
 
 
-def test_options_of_a_question(scenario: Scenario) -> None:
+def test_an_answer_outside_of_the_options_is_refused(scenario: Scenario) -> None:
     @workflow
     async def choosing() -> str:
         return await ask("Which?", options=["red", "blue"])
@@ -241,10 +234,9 @@ def test_options_of_a_question(scenario: Scenario) -> None:
     assert scenario.result.output == "blue"
 
 
-def test_code_that_does_otherwise_fails_at_once_by_name(scenario: Scenario) -> None:
-    scenario.start(plays.fickle)
-    error = scenario.result.error
-    assert error is not None
+def test_a_workflow_that_makes_another_call_in_each_replay_fails(scenario: Scenario) -> None:
+    scenario.start(workflows.fickle)
+    error = find_failure(scenario)
     assert error.code == "python.nondeterministic"
     assert "python_workflows.py:" in error.message
     assert scenario.carried_out == []
@@ -252,20 +244,20 @@ def test_code_that_does_otherwise_fails_at_once_by_name(scenario: Scenario) -> N
 
 
 MACHINE = ["one"]
-"""What the code below depends on besides the log."""
+"""A value that the log does not have, and that the workflow below depends on."""
 
 
 @workflow
 async def depending() -> str:
-    await plays.size(MACHINE[0])
+    await workflows.size(MACHINE[0])
     await ask("Go?", bool)
     return MACHINE[0]
 
 
-def test_a_run_that_differs_in_another_process_waits_and_continues_when_it_does_not(scenario: Scenario) -> None:
+def test_a_run_that_differs_on_another_worker_waits_until_it_no_longer_differs(scenario: Scenario) -> None:
     scenario.start(depending)
     before = scenario.events
-    with _machine("two"):
+    with _set_machine("two"):
         _move_to_another_worker(scenario)
         with pytest.raises(ReplayDiverged) as raised:
             scenario.answer(True)
@@ -275,17 +267,15 @@ def test_a_run_that_differs_in_another_process_waits_and_continues_when_it_does_
     assert scenario.result.output == "one"
 
 
-def test_a_run_that_differs_where_it_was_performed_fails_in_development(scenario: Scenario) -> None:
+def test_a_run_that_differs_on_its_own_worker_fails(scenario: Scenario) -> None:
     scenario.start(depending)
-    with _machine("two"):
+    with _set_machine("two"):
         scenario.answer(True)
-    error = scenario.result.error
-    assert error is not None
-    assert error.code == "python.nondeterministic"
+    assert find_failure(scenario).code == "python.nondeterministic"
 
 
 @contextmanager
-def _machine(value: str) -> Generator[None]:
+def _set_machine(value: str) -> Generator[None]:
     MACHINE[0] = value
     yield
     MACHINE[0] = "one"
@@ -295,54 +285,51 @@ def _move_to_another_worker(scenario: Scenario) -> None:
     scenario._services.worker = "another"  # pyright: ignore[reportPrivateUsage]
 
 
-def test_code_that_leaves_out_what_it_did_fails_likewise(scenario: Scenario) -> None:
-    scenario.start(plays.forgetful)
-    error = scenario.result.error
-    assert error is not None
-    assert error.code == "python.nondeterministic"
+def test_a_workflow_that_makes_fewer_calls_in_a_replay_fails(scenario: Scenario) -> None:
+    scenario.start(workflows.forgetful)
+    assert find_failure(scenario).code == "python.nondeterministic"
     check_log(scenario.events)
 
 
 @pytest.mark.parametrize(
     ("how", "what"), [("output", "run.end"), ("raise", "ValueError"), ("progress", "node.progress"), ("step", "step")]
 )
-def test_code_that_ends_otherwise_fails_in_a_run_that_never_waits(how: str, what: str, scenario: Scenario) -> None:
-    plays.coin[0] = 0
-    scenario.start(plays.fickle_at_the_end, input={"how": how})
-    error = scenario.result.error
-    assert error is not None
+def test_a_workflow_that_ends_differently_fails_also_in_a_run_that_never_waits(
+    how: str, what: str, scenario: Scenario
+) -> None:
+    workflows.coin[0] = 0
+    scenario.start(workflows.fickle_at_the_end, input={"how": how})
+    error = find_failure(scenario)
     assert error.code == "python.nondeterministic"
     assert what in error.message
     assert len(scenario.carried_out) == len(set(scenario.carried_out))
     check_log(scenario.events)
 
 
-def test_a_model_answers_as_a_type(scenario: Scenario) -> None:
+def test_an_answer_of_a_model_is_read_as_a_type(scenario: Scenario) -> None:
     script = {"turns": {"generate": [{"data": {"restart": True, "why": "it hangs"}}, {"text": "So be it."}]}}
-    scenario.start(plays.judging, input={"text": "x"}, script=script)
+    scenario.start(workflows.judging, input={"text": "x"}, script=script)
     assert scenario.result.output == {"verdict": {"restart": True, "why": "it hangs"}, "said": "So be it."}
     scenario.crash_everywhere()
 
 
-def test_an_answer_of_a_model_that_does_not_fit_fails(scenario: Scenario) -> None:
-    scenario.start(plays.judging, input={"text": "x"}, script={"default": {"data": {"why": "?"}}})
-    assert scenario.result.error is not None
-    assert scenario.result.error.code == "model.bad_output"
+def test_an_answer_of_a_model_that_does_not_fit_its_type_fails_the_run(scenario: Scenario) -> None:
+    scenario.start(workflows.judging, input={"text": "x"}, script={"default": {"data": {"why": "?"}}})
+    assert find_failure(scenario).code == "model.bad_output"
 
 
-def test_clocks_and_chance_of_the_standard_library_are_the_runs(scenario: Scenario) -> None:
-    scenario.start(plays.careless)
+def test_the_clock_and_random_numbers_of_the_standard_library_are_those_of_the_run(scenario: Scenario) -> None:
+    scenario.start(workflows.careless)
     assert scenario.result.status == "completed", scenario.result.error
     scenario.crash_everywhere()
-    assert plays.time.time() > 1_700_000_000
-    assert plays.stdlib_random.random() != plays.stdlib_random.random()
+    assert workflows.time.time() > 1_700_000_000
+    assert workflows.stdlib_random.random() != workflows.stdlib_random.random()
 
 
 @pytest.mark.parametrize(("how", "what"), [("", "opens a file"), ("thread", "starts a thread")])
 def test_files_and_threads_in_a_workflow_are_refused_by_name(how: str, what: str, scenario: Scenario) -> None:
-    scenario.start(plays.reading, input={"how": how})
-    error = scenario.result.error
-    assert error is not None
+    scenario.start(workflows.reading, input={"how": how})
+    error = find_failure(scenario)
     assert error.code == "python.io_in_workflow"
     assert what in error.message
     assert "python_workflows.py:" in error.message
@@ -350,43 +337,43 @@ def test_files_and_threads_in_a_workflow_are_refused_by_name(how: str, what: str
 
 
 @pytest.mark.parametrize("how", ["unsafe", "step"])
-def test_a_step_may_read_files_and_so_may_who_says_so(how: str, scenario: Scenario) -> None:
-    scenario.start(plays.reading, input={"how": how})
+def test_steps_and_unsafe_blocks_may_read_files(how: str, scenario: Scenario) -> None:
+    scenario.start(workflows.reading, input={"how": how})
     assert scenario.result.output == '"""'
 
 
-swept: list[str] = []
+CLEANED: list[str] = []
 
 
 @step
-async def sweep(what: str) -> str:
-    swept.append(what)
+async def clean(what: str) -> str:
+    CLEANED.append(what)
     return what
 
 
 @workflow
-async def sweeping() -> str:
+async def cleaning_up_twice() -> str:
     try:
         return await ask("Go on?", str)
     finally:
         try:
-            await sweep("first")
+            await clean("first")
         finally:
-            await sweep("second")
+            await clean("second")
 
 
 def test_a_parked_workflow_performs_no_step_of_its_finally_blocks(scenario: Scenario) -> None:
-    swept.clear()
-    # The collection looks at what follows.
+    CLEANED.clear()
+    # Only objects that are made from here on are collected.
     gc.freeze()
-    scenario.start(sweeping)
+    scenario.start(cleaning_up_twice)
     gc.collect()
-    assert swept == []
+    assert CLEANED == []
     scenario.answer("yes")
-    assert (scenario.result.output, swept) == ("yes", ["first", "second"])
+    assert (scenario.result.output, CLEANED) == ("yes", ["first", "second"])
 
 
-def test_all_wrong_settings_of_a_step_are_named_at_once() -> None:
+def test_all_wrong_settings_of_a_step_are_reported_together() -> None:
     async def call() -> None: ...
 
     given: dict[str, Any] = {"retrys": 3, "retries": "3", "timeout": "soon", "backoff": None, "concurrency": True}

@@ -1,4 +1,4 @@
-"""What differs between machines: workflows are refused it, or have the run's; steps and libraries are not."""
+"""Values that differ between machines: a workflow is refused them or gets those of its run; steps may read them."""
 
 import asyncio
 import ctypes
@@ -29,11 +29,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from callboard import Failure, log, now, step, unsafe, workflow
+from callboard import log, now, step, unsafe, workflow
 from callboard.languages.python import guard
 from callboard.languages.python.machine import PURE, SharedRandom
 from callboard.languages.python.replacing import adopt
 from callboard.testing import Scenario
+from tests.support.scenarios import find_failure
 
 guard.install()
 
@@ -101,12 +102,6 @@ READS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.fixture
-def scenario() -> Iterator[Scenario]:
-    with Scenario(call_steps=True) as one:
-        yield one
-
-
 @pytest.fixture(params=["America/New_York", "Asia/Tokyo"])
 def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A machine in another time zone."""
@@ -134,10 +129,9 @@ async def reading_in_step(name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", READS)
-def test_the_machine_is_refused_to_workflows(name: str, scenario: Scenario) -> None:
+def test_a_workflow_that_reads_its_machine_fails(name: str, scenario: Scenario) -> None:
     scenario.start(reading, input={"name": name})
-    error: Failure | None = scenario.result.error
-    assert error is not None
+    error = find_failure(scenario)
     assert error.code == "python.io_in_workflow", error
     assert "test_machine.py:" in error.message
     assert "@step" in error.message
@@ -172,14 +166,14 @@ async def permitted() -> dict[str, Any]:
     return {"pid": pid > 0, "pure": len(pure), "parsed": str(parsed), "zone": zone, "id": id(pure) == id(pure)}
 
 
-def test_what_decides_nothing_is_permitted(scenario: Scenario) -> None:
+def test_a_workflow_may_log_and_compute_on_values(scenario: Scenario) -> None:
     scenario.start(permitted)
     assert scenario.result.status == "completed", scenario.result.error
     assert scenario.result.output["parsed"] == "2026-01-02 00:00:00"
 
 
-def library() -> types.ModuleType:
-    """A module as if it was installed."""
+def make_library() -> types.ModuleType:
+    """Return a module that seems to be installed."""
     module = types.ModuleType("installed_library")
     code = "import os, socket\ndef pid(): return os.getpid()\ndef variable(): return os.environ.get('PATH')\n"
     code += "def host(): return socket.gethostname()\n"
@@ -187,7 +181,7 @@ def library() -> types.ModuleType:
     return module
 
 
-LIBRARY = library()
+LIBRARY = make_library()
 
 
 @workflow
@@ -201,8 +195,8 @@ def test_libraries_may_read_the_process_but_not_do_io(name: str, status: str, sc
     assert scenario.result.status == status, scenario.result.error
 
 
-def test_functions_that_a_version_of_python_adds_are_refused() -> None:
-    """Whatever a module has besides the functions that are known to be pure."""
+def test_functions_that_are_not_known_to_be_pure_are_refused() -> None:
+    """A later version of Python may add functions."""
     for name in ("os", "signal", "socket"):
         module = sys.modules[name]
         for function in PURE[name]:
@@ -242,12 +236,12 @@ async def comparing() -> list[str]:
     return [name for name, holds in IN_UTC.items() if not holds()]
 
 
-def test_the_zone_of_a_workflow_is_utc(zone: str, scenario: Scenario) -> None:
+def test_the_time_zone_of_a_workflow_is_utc(zone: str, scenario: Scenario) -> None:
     scenario.start(comparing).advance(days=2)
     assert scenario.result.output == [], scenario.result.error
 
 
-def test_outside_of_workflows_the_zone_is_the_machines(zone: str) -> None:
+def test_the_time_zone_outside_of_workflows_is_that_of_the_machine(zone: str) -> None:
     offset = datetime(2026, 1, 2, tzinfo=ZoneInfo(zone)).utcoffset()
     assert NOON.astimezone().utcoffset() == offset
     assert datetime(2026, 1, 2, 12).astimezone(dt.UTC) == NOON - (offset or dt.timedelta())
@@ -258,7 +252,7 @@ def test_outside_of_workflows_the_zone_is_the_machines(zone: str) -> None:
     assert datetime.fromtimestamp(0) != datetime(1970, 1, 1)
 
 
-# -- chance -----------------------------------------------------------------------------------------------------------
+# -- random numbers --------------------------------------------------------------------------------------------------
 
 GENERATOR = random.Random()
 

@@ -1,4 +1,4 @@
-"""Prints of a workflow go to stderr, once, whatever is replayed. Prints of other code stay where they were."""
+"""Prints of a workflow go to stderr once, and replays print nothing. Prints of other code go to stdout."""
 
 import asyncio
 import sys
@@ -26,11 +26,10 @@ async def talking() -> int:
     return sum(found)
 
 
-def test_prints_of_a_workflow_go_to_stderr_once(capsys: pytest.CaptureFixture[str]) -> None:
-    with Scenario(call_steps=True) as scenario:
-        scenario.start(talking)
-        assert scenario.result.output == 3
-        scenario._check()  # pyright: ignore[reportPrivateUsage] - it replays the run once more
+def test_prints_of_a_workflow_go_to_stderr_once(capsys: pytest.CaptureFixture[str], scenario: Scenario) -> None:
+    scenario.start(talking)
+    assert scenario.result.output == 3
+    scenario._check()  # pyright: ignore[reportPrivateUsage] - it replays the run once more
     shown = capsys.readouterr()
     assert shown.out.splitlines() == ["step 1", "step 2"]
     assert shown.err.splitlines() == ["before", "written", "to stderr", "after!"]
@@ -41,7 +40,7 @@ def test_outside_of_a_run_prints_go_to_stdout(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out.splitlines() == ["before", "written", "step 1", "step 2", "after!"]
 
 
-def test_other_code_prints_as_before_meanwhile(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_of_other_code_go_to_stdout_while_a_workflow_runs(capsys: pytest.CaptureFixture[str]) -> None:
     with printing(lambda: None):
         print("of another thread")
         assert sys.stdout.encoding

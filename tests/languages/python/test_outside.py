@@ -66,10 +66,9 @@ async def starting_a_failing_child() -> list[Any]:
 
 
 @pytest.mark.parametrize("way", ["loop", "thread", "process", "another"])
-def test_a_step_fails_outside_of_a_run_as_in_one(way: str) -> None:
-    with Scenario(call_steps=True) as scenario:
-        scenario.start(buy, input={"way": way}).advance(minutes=5)
-        assert asyncio.run(buy(way)) == scenario.result.output
+def test_a_step_fails_outside_of_a_run_as_in_one(way: str, scenario: Scenario) -> None:
+    scenario.start(buy, input={"way": way}).advance(minutes=5)
+    assert asyncio.run(buy(way)) == scenario.result.output
 
 
 def test_a_failing_step_has_its_exception_as_the_cause() -> None:
@@ -79,10 +78,9 @@ def test_a_failing_step_has_its_exception_as_the_cause() -> None:
     assert (caught.value.code, caught.value.type) == ("step.failed", "Declined")
 
 
-def test_a_child_fails_outside_of_a_run_as_in_one() -> None:
-    with Scenario(call_steps=True) as scenario:
-        scenario.start(starting_a_failing_child).advance(minutes=5)
-        assert scenario.result.output == ["failed", "step.failed"]
+def test_a_child_fails_outside_of_a_run_as_in_one(scenario: Scenario) -> None:
+    scenario.start(starting_a_failing_child).advance(minutes=5)
+    assert scenario.result.output == ["failed", "step.failed"]
     assert asyncio.run(starting_a_failing_child()) == ["failed", "step.failed"]
 
 
@@ -97,10 +95,9 @@ async def with_a_context() -> list[str]:
     return await context_in_a_process()
 
 
-def test_a_step_in_a_process_has_the_context_of_its_call() -> None:
-    with Scenario(call_steps=True) as scenario:
-        scenario.start(with_a_context)
-        run, path, key = scenario.result.output
-        assert (run, path) == ("run-1", "context_in_a_process")
-        assert key
-        scenario.crash_everywhere()
+def test_a_step_in_a_process_has_the_context_of_its_call(scenario: Scenario) -> None:
+    scenario.start(with_a_context)
+    run, path, key = scenario.result.output
+    assert (run, path) == ("run-1", "context_in_a_process")
+    assert key
+    scenario.crash_everywhere()

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
@@ -13,6 +13,7 @@ from callboard import NotTaken, Runtime, ask, child, continue_as_new, generate, 
 from callboard.bus import events as ev
 from callboard.languages.python import language
 from callboard.testing import Scenario
+from tests.support.scenarios import find_payload
 
 
 @step
@@ -77,14 +78,14 @@ async def dozing(seconds: float) -> str:
     return "awake"
 
 
-begun = threading.Event()
-let_go = threading.Event()
+BEGUN = threading.Event()
+RELEASED = threading.Event()
 
 
 @step
 async def held(name: str) -> str:
-    begun.set()
-    await anyio.to_thread.run_sync(let_go.wait)
+    BEGUN.set()
+    await anyio.to_thread.run_sync(RELEASED.wait)
     return name
 
 
@@ -93,12 +94,6 @@ async def busy() -> list[Any]:
     """A step and a child run beside each other, and a step afterwards."""
     found = await asyncio.gather(held("a"), child(dozing, {"seconds": 0}))
     return [found[0], found[1].output, await work("b")]
-
-
-@pytest.fixture
-def scenario() -> Iterator[Scenario]:
-    with Scenario(call_steps=True) as one:
-        yield one
 
 
 @pytest.fixture
@@ -117,7 +112,7 @@ def steps_of(scenario: Scenario) -> list[str]:
     return [one["arguments"]["name"] for one in (call.request for call in scenario.payloads("effect.call"))]  # type: ignore[union-attr]
 
 
-def test_timers_elapse_and_nothing_follows_from_them(scenario: Scenario) -> None:
+def test_timers_elapse_in_a_pause_and_start_no_step(scenario: Scenario) -> None:
     scenario.start(napping).pause().advance(minutes=1)
     assert types_after(scenario, "run.paused") == ["timer.fired", "timer.fired"]
     assert scenario.result.status == "paused"
@@ -143,7 +138,7 @@ def test_a_run_may_be_paused_again_and_again(scenario: Scenario) -> None:
     scenario.crash_everywhere()
 
 
-def test_a_step_ends_the_pause(scenario: Scenario) -> None:
+def test_the_command_step_ends_the_pause(scenario: Scenario) -> None:
     scenario.start(napping).pause().advance(minutes=1).step()
     assert scenario.result.output == ["a", "b"]
     scenario.crash_everywhere()
@@ -159,7 +154,7 @@ def test_the_log_decides_a_race_during_a_pause(signals: bool, output: str, scena
     scenario.crash_everywhere()
 
 
-def test_answers_are_taken_and_the_next_question_waits(scenario: Scenario) -> None:
+def test_an_answer_is_taken_in_a_pause_and_the_next_question_waits(scenario: Scenario) -> None:
     scenario.start(asking).pause().answer("one")
     assert types_after(scenario, "run.paused") == ["human.answered", "human.closed"]
     scenario.resume().answer("two")
@@ -179,8 +174,7 @@ def test_a_paused_run_continues_as_a_new_run_once_it_is_resumed(scenario: Scenar
     scenario.start(continuing).pause().advance(minutes=1)
     assert scenario.result.status == "paused"
     scenario.resume()
-    (end,) = scenario.payloads("run.end")
-    assert isinstance(end, ev.RunEnd)
+    end = find_payload(scenario, ev.RunEnd)
     assert end.successor is not None
     scenario.crash_everywhere()
 
@@ -218,19 +212,19 @@ async def runtime(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ru
         yield runtime
 
 
-async def test_what_has_begun_is_completed_in_a_pause(runtime: Runtime) -> None:
+async def test_an_effect_that_has_begun_is_completed_in_a_pause(runtime: Runtime) -> None:
     run = await runtime.start(busy)
-    await anyio.to_thread.run_sync(begun.wait)
+    await anyio.to_thread.run_sync(BEGUN.wait)
     await run.pause()
     async with aclosing(run.events()) as events:
-        seen = [await anext(event async for event in events if event.type == "run.paused")]
-        let_go.set()
+        events_after = [await anext(event async for event in events if event.type == "run.paused")]
+        RELEASED.set()
         async for event in events:
-            seen.append(event)
+            events_after.append(event)
             if event.type == "run.parked":
                 break
-    assert "effect.result" in [event.type for event in seen]
-    assert not [event.type for event in seen if event.type in ("effect.call", "run.end")]
+    assert "effect.result" in [event.type for event in events_after]
+    assert not [event.type for event in events_after if event.type in ("effect.call", "run.end")]
     assert (await run.show()).status == "paused"
     await run.resume()
     assert (await run.result()).output == ["a", "awake", "b"]

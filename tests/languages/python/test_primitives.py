@@ -1,7 +1,7 @@
 """Locks, semaphores, events and queues that a module keeps: each run has its own."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -15,7 +15,7 @@ guard.install()
 
 
 class Counted(asyncio.Semaphore):
-    """A subclass of a user, with a member of its own."""
+    """A subclass of a user, with a further member."""
 
     def __init__(self, name: str) -> None:
         super().__init__(1)
@@ -44,12 +44,6 @@ HELD: dict[str, Any] = {
     "lock of anyio": anyio.Lock(),
     "limiter of anyio": anyio.CapacityLimiter(1),
 }
-
-
-@pytest.fixture
-def scenario() -> Iterator[Scenario]:
-    with Scenario(call_steps=True) as one:
-        yield one
 
 
 @step
@@ -124,7 +118,7 @@ async def exchanging() -> list[Any]:
     return [EVENT.is_set(), *await passing()]
 
 
-def test_events_queues_barriers_and_conditions_begin_anew_in_each_run(scenario: Scenario) -> None:
+def test_each_run_has_its_own_events_queues_barriers_and_conditions(scenario: Scenario) -> None:
     expected = [False, 3, 1, 2, 1, 2, True, 2, "limit"]
     scenario.start(exchanging)
     assert scenario.result.output == expected, scenario.result.error
@@ -133,7 +127,7 @@ def test_events_queues_barriers_and_conditions_begin_anew_in_each_run(scenario: 
     assert SORTED.empty()
 
 
-def test_outside_of_workflows_they_are_shared() -> None:
+def test_primitives_outside_of_workflows_are_shared() -> None:
     async def body() -> list[bool]:
         async with SEMAPHORE, LOCK:
             return [SEMAPHORE.locked(), LOCK.locked()]
@@ -170,7 +164,7 @@ async def caching() -> bool:
         return await ask("Go on?", bool)
 
 
-def test_what_a_run_has_made_is_not_shared_with_the_next(scenario: Scenario) -> None:
+def test_a_lock_that_a_run_has_made_does_not_block_another_run(scenario: Scenario) -> None:
     scenario.start(caching)
     with Scenario() as other:
         other.start(caching).answer(True)
@@ -196,7 +190,7 @@ for number in (2, 1):
 
 @step
 async def spoil() -> None:
-    """Change in the process what another process does not see."""
+    """Change events and queues in this process, which another process does not see."""
     OPENED.clear()
     while not TOKENS.empty():
         TOKENS.get_nowait()
@@ -217,7 +211,7 @@ async def taking_a_token(spoils: bool) -> list[Any]:
 
 
 @pytest.mark.parametrize("spoils", [False, True])
-def test_a_run_finds_events_and_queues_as_their_module_has_left_them(scenario: Scenario, spoils: bool) -> None:
+def test_a_run_finds_events_and_queues_as_their_module_filled_them(scenario: Scenario, spoils: bool) -> None:
     scenario.start(taking_a_token, input={"spoils": spoils})
     with Scenario(call_steps=True) as other:
         other.start(taking_a_token, input={"spoils": spoils}).answer(True)

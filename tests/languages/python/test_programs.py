@@ -100,7 +100,7 @@ def check_pauses(events: Sequence[Event]) -> None:
 
 @fixed
 @given(trees, st.none() | st.integers(0, 3))
-def test_a_program_that_is_killed_at_any_event_ends_as_it_does_undisturbed(tree: Tree, cancel_at: int | None) -> None:
+def test_a_program_whose_worker_dies_at_any_event_ends_as_without_the_death(tree: Tree, cancel_at: int | None) -> None:
     structlog.configure(processors=[])
 
     async def body() -> None:
@@ -114,7 +114,7 @@ def test_a_program_that_is_killed_at_any_event_ends_as_it_does_undisturbed(tree:
 
 @settings(fixed, max_examples=max(1, PROGRAMS // 4))
 @given(trees, st.sets(st.integers(3, 14), min_size=1, max_size=3))
-def test_a_program_that_is_paused_ends_as_it_does_undisturbed(tree: Tree, pauses: set[int]) -> None:
+def test_a_program_that_is_paused_ends_as_without_the_pause(tree: Tree, pauses: set[int]) -> None:
     structlog.configure(processors=[])
 
     async def body() -> None:

@@ -13,7 +13,7 @@ from callboard.bus.effects import Failure
 from callboard.languages.python.raised import decode_error, encode_error, step_failed
 from callboard.testing import Scenario
 
-made = [0]
+CONSTRUCTED = [0]
 
 
 class Declined(Exception):
@@ -21,7 +21,7 @@ class Declined(Exception):
 
     def __init__(self, cents: int, *, card: str) -> None:
         super().__init__(f"{cents} cents are too much for {card}")
-        made[0] += 1
+        CONSTRUCTED[0] += 1
         self.cents = cents
         self.code = card
 
@@ -112,7 +112,7 @@ async def buy(kind: str, way: str = "loop") -> list[Any]:
     return []
 
 
-SEEN = {
+CAUGHT = {
     "declined": ["Declined", 5, ["5 cents are too much for visa"], "step.failed", "Declined", "visa"],
     "slotted": ["Slotted", 5],
     "responded": ["Responded", "('404',)"],
@@ -125,37 +125,35 @@ SEEN = {
 }
 
 
-@pytest.mark.parametrize("kind", SEEN)
-def test_an_exception_of_a_step_is_caught_by_its_class_in_a_run_and_outside(kind: str) -> None:
-    with Scenario(call_steps=True) as scenario:
-        scenario.start(buy, input={"kind": kind}).advance(minutes=5)
-        assert scenario.result.output == SEEN[kind]
-        scenario.crash_everywhere()
-    assert asyncio.run(buy(kind)) == SEEN[kind]
+@pytest.mark.parametrize("kind", CAUGHT)
+def test_an_exception_of_a_step_is_caught_by_its_class_in_a_run_and_outside(kind: str, scenario: Scenario) -> None:
+    scenario.start(buy, input={"kind": kind}).advance(minutes=5)
+    assert scenario.result.output == CAUGHT[kind]
+    scenario.crash_everywhere()
+    assert asyncio.run(buy(kind)) == CAUGHT[kind]
 
 
 @pytest.mark.parametrize("way", ["thread", "process"])
-def test_steps_on_threads_and_in_processes_raise_their_exceptions(way: str) -> None:
-    with Scenario(call_steps=True) as scenario:
-        scenario.start(buy, input={"kind": "declined", "way": way}).advance(minutes=5)
-        code = "tool.failed" if way == "process" else "step.failed"
-        assert scenario.result.output == ["Declined", 5, SEEN["declined"][2], code, "Declined", "visa"]
+def test_steps_on_threads_and_in_processes_raise_their_exceptions(way: str, scenario: Scenario) -> None:
+    scenario.start(buy, input={"kind": "declined", "way": way}).advance(minutes=5)
+    code = "tool.failed" if way == "process" else "step.failed"
+    assert scenario.result.output == ["Declined", 5, CAUGHT["declined"][2], code, "Declined", "visa"]
 
 
 def test_no_constructor_is_called_and_no_module_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    noted = encode_error(Declined(5, card="visa"))
-    before = made[0]
-    assert isinstance(step_failed(_failed(noted)), Declined)
-    assert made[0] == before
+    record = encode_error(Declined(5, card="visa"))
+    before = CONSTRUCTED[0]
+    assert isinstance(step_failed(_make_failure(record)), Declined)
+    assert CONSTRUCTED[0] == before
     for name in [name for name in sys.modules if name.startswith("wave")]:
         monkeypatch.delitem(sys.modules, name)
-    unknown = step_failed(_failed({"type": "wave:Error", "args": ["no"], "attributes": {}}))
+    unknown = step_failed(_make_failure({"type": "wave:Error", "args": ["no"], "attributes": {}}))
     assert type(unknown) is StepFailed
     assert "wave" not in sys.modules
 
 
-def test_text_name_and_code_are_the_same_whether_the_class_is_known_or_not() -> None:
-    failure = _failed(encode_error(Declined(5, card="visa")))
+def test_the_text_of_an_exception_does_not_depend_on_whether_its_class_is_known() -> None:
+    failure = _make_failure(encode_error(Declined(5, card="visa")))
     known, unknown = step_failed(failure), StepFailed(failure)
     assert isinstance(known, Declined)
     for of in (str, repr, lambda one: (type(one).__module__, type(one).__qualname__, one.code, one.type)):
@@ -167,8 +165,8 @@ def test_a_class_is_that_of_the_module_of_the_step() -> None:
     exec("class Declined(Exception): pass", other.__dict__)
     error = other.Declined("no")
     assert encode_error(error) is None
-    noted = encode_error(error, own=vars(other))
-    assert isinstance(decode_error(noted, own=vars(other)), other.Declined)
+    record = encode_error(error, own=vars(other))
+    assert isinstance(decode_error(record, own=vars(other)), other.Declined)
 
 
 def test_records_of_earlier_versions_are_read() -> None:
@@ -188,9 +186,9 @@ def test_an_exception_that_is_too_long_is_not_recorded() -> None:
     }
 
 
-def _failed(noted: Any) -> Failure:
-    return Failure("step.failed", "step charge raised it", details={"type": "Declined", "native": noted})
+def _make_failure(record: Any) -> Failure:
+    return Failure("step.failed", "step charge raised it", details={"type": "Declined", "native": record})
 
 
 def test_the_end_of_an_iteration_is_not_raised_in_the_workflow() -> None:
-    assert type(step_failed(_failed(encode_error(StopIteration(1))))) is StepFailed
+    assert type(step_failed(_make_failure(encode_error(StopIteration(1))))) is StepFailed

@@ -1,6 +1,5 @@
-"""Sessions: conversations of several runs, whose every change is made and recorded once."""
+"""Sessions are conversations of several runs. Each change is made and recorded once."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,12 @@ from callboard import Runtime, session
 from callboard.bus.effects import Text
 from callboard.languages.python.runs import RunOnly
 from callboard.testing import Scenario
-from tests.support import session_workflows as plays
+from tests.support import session_workflows as workflows
 from tests.support.cli_stage import Place
 
 
-@pytest.fixture
-def scenario() -> Iterator[Scenario]:
-    with Scenario(call_steps=True) as one:
-        yield one
-
-
 def test_items_are_appended_once_whatever_crashes(scenario: Scenario) -> None:
-    scenario.start(plays.keeping, input={"key": "ada/1", "texts": ["a", "b", "c", "d", "e", "f"]})
+    scenario.start(workflows.keeping, input={"key": "ada/1", "texts": ["a", "b", "c", "d", "e", "f"]})
     # The session keeps four items.
     assert scenario.result.output == {"before": [], "latest": ["f"], "popped": "f", "after": ["c", "d", "e"]}
     first: Any = scenario.payloads("effect.call")[1]
@@ -31,14 +24,14 @@ def test_items_are_appended_once_whatever_crashes(scenario: Scenario) -> None:
 
 
 def test_a_session_can_be_forgotten(scenario: Scenario) -> None:
-    scenario.start(plays.keeping, input={"key": "ada", "texts": ["a", "b"], "drop": True})
+    scenario.start(workflows.keeping, input={"key": "ada", "texts": ["a", "b"], "drop": True})
     assert scenario.result.output["after"] == []
     scenario.crash_everywhere()
 
 
 def test_an_agent_continues_a_conversation(scenario: Scenario) -> None:
     script = {"turns": {"clerk": [{"text": "Hello."}, {"text": "Again."}]}}
-    scenario.start(plays.chatting, input={"key": "ada", "texts": ["Hi.", "Hi again."]}, script=script)
+    scenario.start(workflows.chatting, input={"key": "ada", "texts": ["Hi.", "Hi again."]}, script=script)
     assert scenario.result.output == ["Hello.", "Again."]
     said = [
         [part.text for part in one.parts if isinstance(part, Text)]
@@ -49,11 +42,11 @@ def test_an_agent_continues_a_conversation(scenario: Scenario) -> None:
 
 
 def test_an_item_that_is_too_large_is_refused(scenario: Scenario) -> None:
-    scenario.start(plays.overfull, input={"key": "ada"})
+    scenario.start(workflows.overfull, input={"key": "ada"})
     assert scenario.result.output == "memory.too_large"
 
 
-async def test_mistakes_are_found_at_once() -> None:
+async def test_wrong_arguments_of_a_session_are_refused() -> None:
     for wrong in (lambda: session(""), lambda: session("x" * 1_001), lambda: session("a", items_max=0)):
         with pytest.raises(ValueError, match="it has to"):
             wrong()
@@ -65,7 +58,7 @@ async def test_mistakes_are_found_at_once() -> None:
 
 async def test_runs_share_a_session_that_commands_show_and_forget(tmp_path: Path) -> None:
     place = Place(tmp_path)
-    async with Runtime(data_dir=place.folder / ".callboard", code=[plays]) as runtime:
+    async with Runtime(data_dir=place.folder / ".callboard", code=[workflows]) as runtime:
 
         async def perform(**given: Any) -> Any:
             run = await runtime.start(registered="keeping", input=given)

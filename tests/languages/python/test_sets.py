@@ -18,9 +18,10 @@ from callboard.languages.registry import language
 from callboard.runtime.interpreter.replay import read_admission
 from callboard.service.operations.replays import replay_events
 from callboard.testing import Scenario
+from tests.support.scenarios import find_payload
 
 WORDS = [f"{letter}{n}" for letter in "qwertyuiop" for n in (2, 1)]
-"""So many that a set has them in the right order by chance never."""
+"""So many that a set never has them in the right order by chance."""
 SORTED = sorted(WORDS)
 
 
@@ -173,38 +174,33 @@ async def starting(order: Order) -> None:
     await child(inner, order.tags)
 
 
-def test_the_requests_of_a_run_have_their_sets_in_order() -> None:
-    with Scenario(call_steps=True) as run:
-        run.start(tagging, input={"tags": ["b", "a"]})
-        run.answer(SORTED[0])
-        assert run.result.output == {"tags": sorted({*WORDS, "a", "b"})}
-        found = sorted({*WORDS, "a", "b"})
-        calls = [one.request["arguments"]["order"]["tags"] for one in run.payloads("effect.call")]  # type: ignore[attr-defined]  # pyright: ignore
-        assert calls == [["a", "b"], found]
-        (state,) = [one.data for one in run.payloads("node.progress")]  # type: ignore[attr-defined]  # pyright: ignore
-        assert state == {"tags": found}
-        (asked,) = run.payloads("human.asked")
-        assert isinstance(asked, ev.HumanAsked)
-        assert (asked.options, asked.request_data) == (found, {"data": {"tags": found}})
+def test_the_requests_of_a_run_have_their_sets_in_order(scenario: Scenario) -> None:
+    scenario.start(tagging, input={"tags": ["b", "a"]})
+    scenario.answer(SORTED[0])
+    assert scenario.result.output == {"tags": sorted({*WORDS, "a", "b"})}
+    found = sorted({*WORDS, "a", "b"})
+    calls = [one.request["arguments"]["order"]["tags"] for one in scenario.payloads("effect.call")]  # type: ignore[attr-defined]  # pyright: ignore
+    assert calls == [["a", "b"], found]
+    (state,) = [one.data for one in scenario.payloads("node.progress")]  # type: ignore[attr-defined]  # pyright: ignore
+    assert state == {"tags": found}
+    asked = find_payload(scenario, ev.HumanAsked)
+    assert (asked.options, asked.request_data) == (found, {"data": {"tags": found}})
 
 
-def test_the_input_of_a_child_has_its_sets_in_order() -> None:
-    with Scenario(call_steps=True) as run:
-        run.start(starting, input={"tags": WORDS})
-        (started,) = run.payloads("child.start")
-        assert isinstance(started, ev.ChildStart)
-        assert started.input == {"tags": SORTED}
+def test_the_input_of_a_child_has_its_sets_in_order(scenario: Scenario) -> None:
+    scenario.start(starting, input={"tags": WORDS})
+    started = find_payload(scenario, ev.ChildStart)
+    assert started.input == {"tags": SORTED}
 
 
 def test_a_run_that_began_before_sets_had_an_order_replays_in_that_of_its_process(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, scenario: Scenario
 ) -> None:
     monkeypatch.setattr("callboard.languages.python.language.LATEST", 1)
-    with Scenario(call_steps=True) as run:
-        run.start(tagging, input={"tags": ["b", "a"]})
-        run.answer(SORTED[0])
-        events = run.events
-        second = [one.request for one in run.payloads("effect.call")][1]  # type: ignore[attr-defined]  # pyright: ignore
+    scenario.start(tagging, input={"tags": ["b", "a"]})
+    scenario.answer(SORTED[0])
+    events = scenario.events
+    second = [one.request for one in scenario.payloads("effect.call")][1]  # type: ignore[attr-defined]  # pyright: ignore
     monkeypatch.undo()
     assert second["arguments"]["order"]["tags"] != sorted({*WORDS, "a", "b"})
     replay_events(RunRef("default", "run-1"), events, read_admission(events[0], language), {})
@@ -220,11 +216,10 @@ async def failing(name: str) -> None:
     raise LookupError(f"none of {words()} is {Plain(name)}")
 
 
-def test_a_failure_has_no_addresses_and_is_the_same_in_another_process() -> None:
-    with Scenario(call_steps=True) as run:
-        run.start(failing, input={"name": "x"})
-        error = run.result.error
-        events = run.events
+def test_a_failure_has_no_addresses_and_is_the_same_in_another_process(scenario: Scenario) -> None:
+    scenario.start(failing, input={"name": "x"})
+    error = scenario.result.error
+    events = scenario.events
     assert error is not None
     assert " at 0x" not in error.message
     elsewhere = [_as_in_another_process(event) for event in events]

@@ -1,4 +1,4 @@
-"""The state that a workflow sets: readers have its last value, also as soon as an answer was taken."""
+"""The state that a workflow sets: a reader gets its latest value, also right after an answer."""
 
 import json
 from pathlib import Path

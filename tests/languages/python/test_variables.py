@@ -58,11 +58,10 @@ EXPECTED = [
 ]
 
 
-def test_variables_of_the_workflow_reach_its_steps_also_after_a_crash() -> None:
-    with Scenario(call_steps=True) as scenario:
-        scenario.start(asking)
-        assert scenario.result.output == EXPECTED
-        scenario.crash_everywhere()
+def test_variables_of_the_workflow_reach_its_steps_also_after_a_crash(scenario: Scenario) -> None:
+    scenario.start(asking)
+    assert scenario.result.output == EXPECTED
+    scenario.crash_everywhere()
 
 
 async def test_variables_reach_the_code_loop_and_the_threads_of_a_worker(tmp_path: Path) -> None:

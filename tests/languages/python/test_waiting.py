@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -11,13 +11,7 @@ from callboard import step, workflow
 from callboard.testing import Scenario
 
 
-@pytest.fixture
-def scenario() -> Iterator[Scenario]:
-    with Scenario(call_steps=True) as one:
-        yield one
-
-
-def keys(scenario: Scenario) -> list[str]:
+def find_effects(scenario: Scenario) -> list[str]:
     return [event.key for event in scenario.events if event.type in ("effect.call", "timer.set")]
 
 
@@ -75,10 +69,10 @@ async def leaving_a_generator() -> list[Any]:
     return [*await asyncio.gather(note(1), note(2))]
 
 
-def test_wait_for_makes_no_task(scenario: Scenario) -> None:
+def test_wait_for_does_not_make_a_task(scenario: Scenario) -> None:
     scenario.start(bounded, input={"seconds": 5})
     assert scenario.result.output == [1, 2]
-    assert keys(scenario) == ["timer#1.1!timer", "note#1.1!step", "timer#2.1!timer", "task[1]/note#1.1!step"]
+    assert find_effects(scenario) == ["timer#1.1!timer", "note#1.1!step", "timer#2.1!timer", "task[1]/note#1.1!step"]
     scenario.crash_everywhere()
 
 
@@ -94,7 +88,7 @@ def test_wait_for_ends_after_its_time(seconds: float, scenario: Scenario) -> Non
     scenario.crash_everywhere()
 
 
-def test_as_completed_sets_its_timer_at_once(scenario: Scenario) -> None:
+def test_as_completed_sets_its_timer_when_it_is_called(scenario: Scenario) -> None:
     scenario.start(completing).advance(hours=1)
     assert scenario.result.output == [1, 2, "late"]
     timers = {event.key: event.time for event in scenario.events if event.type == "timer.fired"}
@@ -102,14 +96,14 @@ def test_as_completed_sets_its_timer_at_once(scenario: Scenario) -> None:
     scenario.crash_everywhere()
 
 
-def test_as_completed_is_an_asynchronous_iterator(scenario: Scenario) -> None:
+def test_as_completed_may_be_iterated_asynchronously(scenario: Scenario) -> None:
     scenario.start(completing_asynchronously).advance(hours=1)
     assert scenario.result.output == [[1, 10], [2, 20], [0, 30]]
 
 
 def test_a_task_that_closes_a_generator_is_not_counted(scenario: Scenario) -> None:
     scenario.start(leaving_a_generator)
-    assert sorted(keys(scenario)) == ["closing/note#1.1!step", "task[1]/note#1.1!step", "task[2]/note#1.1!step"]
+    assert sorted(find_effects(scenario)) == ["closing/note#1.1!step", "task[1]/note#1.1!step", "task[2]/note#1.1!step"]
 
 
 def test_a_run_of_before_has_the_addresses_of_its_version(monkeypatch: pytest.MonkeyPatch, scenario: Scenario) -> None:
@@ -117,4 +111,4 @@ def test_a_run_of_before_has_the_addresses_of_its_version(monkeypatch: pytest.Mo
     scenario.start(bounded, input={"seconds": 5})
     scenario.crash_everywhere()
     assert scenario.result.output == [1, 2]
-    assert (keys(scenario)[1] == "task[1]/note#1.1!step") == (sys.version_info < (3, 12))
+    assert (find_effects(scenario)[1] == "task[1]/note#1.1!step") == (sys.version_info < (3, 12))

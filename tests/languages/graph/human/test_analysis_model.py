@@ -1,4 +1,4 @@
-"""The model that classifies answers to a question of a graph: its name is read like every other name of a model."""
+"""The name of the model that classifies answers to a question of a graph is read like other names of models."""
 
 from types import SimpleNamespace
 from typing import Any
