@@ -254,6 +254,11 @@ def perform(
     return performance
 
 
+def perform_node(own: dict[str, Any], input: JSON = None, *others: dict[str, Any], **names: Any) -> Performance:
+    """Run a graph that starts from a node, which gets this input."""
+    return perform(graph([own, *others], triggers=[]), input, start_from_node=own["id"], **names)
+
+
 def check_view(events: Sequence[Event]) -> None:
     """Check that the projection of a run says what its end says."""
     end = ev.payload_of(events[-1])

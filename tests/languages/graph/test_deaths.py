@@ -123,7 +123,7 @@ WITH_PEOPLE_SCRIPT = {
 
 async def convert_to_items(_job: Job, request: Any) -> Any:
     """A conversion that makes a list of the mail's body; as a result it must be an object."""
-    return {"results": [{"value": {"convert_to_items": value["body"]}} for value in request["inputs"]]}
+    return {"results": [{"value": {"items": value["body"]}} for value in request["inputs"]]}
 
 
 async def answer_memory(_job: Job, request: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Graph documents: their shape, the registry of node types, what is wrong with them, all at once, with its place."""
+"""Graph documents: their schema, the registry of node types, and problems with their places."""
 
 import json
 from typing import Any
@@ -7,6 +7,7 @@ import pytest
 
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.languages import registry
+from callboard.languages.graph.admit import outline
 from callboard.languages.graph.coercion import UNFIT, coerce
 from callboard.languages.graph.language import LANGUAGE
 from callboard.languages.graph.node_specs import NODE_TYPES, is_known, node_type, spec_of
@@ -14,47 +15,29 @@ from callboard.languages.language import Plan
 from tests.support.graphs import condition, flow, graph, node, parsed, perform, problems_of, step, webhook
 
 
-def codes(written: Any) -> list[tuple[str, str]]:
+def find_problems(written: Any) -> list[tuple[str, str]]:
     return [(problem.code, problem.where) for problem in problems_of(written)]
 
 
 # -- the registry ------------------------------------------------------------------------------------------------------
 
 WITH_TABLE = {
-    "TRIGGER": {"MANUAL", "WEBHOOK", "CRON", "GITHUB", "SLACK", "EMAIL"},
-    "AI_AGENT": {"OPENAI_CHATGPT", "ANTHROPIC_CLAUDE", "GOOGLE_GEMINI"},
-    "EXTERNAL_ACTION": {
-        "SLACK",
-        "GITHUB",
-        "NOTION",
-        "GOOGLE_CALENDAR",
-        "FIRECRAWL",
-        "DISCORD_ACTION",
-        "TELEGRAM_ACTION",
-    },
-    "ACTION": {"HTTP_REQUEST", "DATA_TRANSFORMATION"},
-    "FLOW": {"IF", "LOOP", "MERGE", "FILTER", "SORT", "WAIT", "DELAY"},
-    "HUMAN_IN_THE_LOOP": {
-        "SLACK_INTERACTION",
-        "GMAIL_INTERACTION",
-        "OUTLOOK_INTERACTION",
-        "DISCORD_INTERACTION",
-        "TELEGRAM_INTERACTION",
-        "MANUAL_REVIEW",
-    },
-    "TOOL": {
-        "NOTION_MCP_TOOL",
-        "GOOGLE_CALENDAR_MCP_TOOL",
-        "SLACK_MCP_TOOL",
-        "FIRECRAWL_MCP_TOOL",
-        "DISCORD_MCP_TOOL",
-    },
-    "MEMORY": {"VECTOR_DATABASE", "CONVERSATION_BUFFER", "KEY_VALUE_STORE"},
+    "TRIGGER": "MANUAL WEBHOOK CRON GITHUB SLACK EMAIL",
+    "AI_AGENT": "OPENAI_CHATGPT ANTHROPIC_CLAUDE GOOGLE_GEMINI",
+    "EXTERNAL_ACTION": "SLACK GITHUB NOTION GOOGLE_CALENDAR FIRECRAWL DISCORD_ACTION TELEGRAM_ACTION",
+    "ACTION": "HTTP_REQUEST DATA_TRANSFORMATION",
+    "FLOW": "IF LOOP MERGE FILTER SORT WAIT DELAY",
+    "HUMAN_IN_THE_LOOP": (
+        "SLACK_INTERACTION GMAIL_INTERACTION OUTLOOK_INTERACTION DISCORD_INTERACTION TELEGRAM_INTERACTION MANUAL_REVIEW"
+    ),
+    "TOOL": "NOTION_MCP_TOOL GOOGLE_CALENDAR_MCP_TOOL SLACK_MCP_TOOL FIRECRAWL_MCP_TOOL DISCORD_MCP_TOOL",
+    "MEMORY": "VECTOR_DATABASE CONVERSATION_BUFFER KEY_VALUE_STORE",
 }
 
 
 def test_every_type_has_its_subtypes() -> None:
-    assert {name: set(node_type(name).subtypes) for name in NODE_TYPES} == WITH_TABLE
+    expected = {name: set(subtypes.split()) for name, subtypes in WITH_TABLE.items()}
+    assert {name: set(node_type(name).subtypes) for name in NODE_TYPES} == expected
     assert "SWITCH" not in node_type("FLOW").unspecified
     for subtype in ("SPLIT", "FOR_EACH", "TIMEOUT", "WHILE"):
         assert is_known("FLOW", subtype)
@@ -73,7 +56,7 @@ def test_defaults_fit_their_types_and_options() -> None:
                     assert set(field.instead).isdisjoint({key})
 
 
-def test_a_table_says_what_it_should() -> None:
+def test_a_node_type_has_the_fields_of_its_table() -> None:
     spec = spec_of("FLOW", "WAIT")
     assert spec is not None
     interval = spec.configurations["check_interval_seconds"]
@@ -90,7 +73,7 @@ def test_a_table_says_what_it_should() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "type", "made"),
+    ("value", "type", "expected"),
     [
         ("5", "integer", 5),
         (" 5.0 ", "integer", 5),
@@ -117,12 +100,16 @@ def test_a_table_says_what_it_should() -> None:
         ("{{input.n}}", "integer", "{{input.n}}"),
     ],
 )
-def test_coercion(value: Any, type: Any, made: Any) -> None:
+def test_a_value_is_coerced_to_its_type(value: Any, type: Any, expected: Any) -> None:
     found = coerce(value, type)
-    assert found is made if made is UNFIT else (found == made and isinstance(found, bool) == isinstance(made, bool))
+    assert (
+        found is expected
+        if expected is UNFIT
+        else (found == expected and isinstance(found, bool) == isinstance(expected, bool))
+    )
 
 
-def test_configurations_are_coerced_and_schema_objects_taken_apart() -> None:
+def test_configurations_are_coerced_and_read_from_schema_objects() -> None:
     written = graph(
         [
             webhook(allowed_methods='["GET"]'),
@@ -144,10 +131,10 @@ def test_a_value_that_cannot_be_converted_names_node_and_key() -> None:
     assert "node d (FLOW.DELAY): duration_seconds" in problem.message
 
 
-# -- what is wrong, all at once ----------------------------------------------------------------------------------------
+# -- problems ----------------------------------------------------------------------------------------------------------
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     written = graph(
         [
             node("t", "TRIGGER", "WEBHOOK"),
@@ -160,7 +147,7 @@ def test_every_problem_is_told_at_once() -> None:
         "nowhere2 -> t",
         triggers=["i", "none"],
     )
-    assert set(codes(written)) == {
+    assert set(find_problems(written)) == {
         ("MISSING_CONFIGURATION", "nodes[0].configurations"),
         ("MISSING_CONFIGURATION", "nodes[1].configurations"),
         ("DUPLICATE_NODE", "nodes[2].id"),
@@ -177,15 +164,17 @@ def test_every_problem_is_told_at_once() -> None:
     }
 
 
-def test_shape_and_sense_are_told_together() -> None:
-    found = codes({"metadata": {"id": 5}, "nodes": [{"id": "a", "type": "FLOW", "subtype": "SORT"}], "triggers": ["b"]})
+def test_problems_of_schema_and_meaning_are_reported_together() -> None:
+    found = find_problems(
+        {"metadata": {"id": 5}, "nodes": [{"id": "a", "type": "FLOW", "subtype": "SORT"}], "triggers": ["b"]}
+    )
     assert {("SCHEMA", "metadata.id"), ("SCHEMA", "metadata.name"), ("SCHEMA", "nodes[0].name")} <= set(found)
     assert ("MISSING_CONFIGURATION", "nodes[0].configurations") in found
     assert ("UNKNOWN_NODE", "triggers[0]") in found
 
 
 @pytest.mark.parametrize("written", ["[]", "3", '{"nodes": []}', '{"metadata": {"id": "g", "name": "g"}, "nodes": []}'])
-def test_what_is_no_graph_is_refused(written: str) -> None:
+def test_a_text_that_is_not_a_graph_is_refused(written: str) -> None:
     assert problems_of(written)
 
 
@@ -202,7 +191,7 @@ def test_a_required_configuration_may_be_empty_and_may_have_another_name() -> No
         parsed(graph([webhook(), written]))
 
 
-def test_an_attached_node_is_checked_too_and_is_no_part_of_the_graph() -> None:
+def test_an_attached_node_is_validated_and_is_not_part_of_the_graph() -> None:
     memory = node("m", "MEMORY", "CONVERSATION_BUFFER")
     tool = node("w", "TOOL", "SLACK_MCP_TOOL", mcp_server_url="http://localhost:1/mcp")
     ai = node("ai", "AI_AGENT", "ANTHROPIC_CLAUDE", attached=["m", "w"], model="claude")
@@ -212,7 +201,7 @@ def test_an_attached_node_is_checked_too_and_is_no_part_of_the_graph() -> None:
     assert [(wire.source, wire.target) for wire in found.wires] == [("t", "ai")]
     broken = node("v", "MEMORY", "VECTOR_DATABASE")
     ai["attached_nodes"] = ["v"]
-    assert {code for code, _where in codes(graph([webhook(), ai, broken]))} == {"MISSING_CONFIGURATION"}
+    assert {code for code, _where in find_problems(graph([webhook(), ai, broken]))} == {"MISSING_CONFIGURATION"}
 
 
 @pytest.mark.parametrize(
@@ -223,16 +212,16 @@ def test_an_attached_node_is_checked_too_and_is_no_part_of_the_graph() -> None:
         (["b -> c", "c -> b"], "b → c → b"),
     ],
 )
-def test_cycles_are_refused_even_where_nothing_leads(wires: list[str], cycle: str) -> None:
+def test_cycles_are_refused_even_if_they_are_unreachable(wires: list[str], cycle: str) -> None:
     [problem] = problems_of(graph([webhook(), step("a"), step("b"), step("c")], *wires))
     assert problem.code == "CYCLE"
-    told = problem.message.removeprefix("the graph contains a cycle: ").split(" → ")
-    assert told[0] == told[-1]
-    assert set(told) == set(cycle.split(" → "))
-    assert f"{told[0]} -> {told[1]}" in wires
+    path = problem.message.removeprefix("the graph contains a cycle: ").split(" → ")
+    assert path[0] == path[-1]
+    assert set(path) == set(cycle.split(" → "))
+    assert f"{path[0]} -> {path[1]}" in wires
 
 
-def test_what_is_not_known_is_warned_of_and_its_configuration_left_alone() -> None:
+def test_an_unknown_node_type_is_warned_of() -> None:
     definition = parsed(graph([webhook(), node("a", "FLOW", "SWITCH", x=1), node("b", "ROBOT", "X")]))
     assert [(problem.code, problem.where) for problem in definition.warnings] == [
         ("UNKNOWN_TYPE", "nodes[1].subtype"),
@@ -240,7 +229,7 @@ def test_what_is_not_known_is_warned_of_and_its_configuration_left_alone() -> No
     ]
 
 
-def test_ports_positions_and_what_nobody_knows_are_accepted() -> None:
+def test_ports_positions_and_unknown_members_are_accepted() -> None:
     one = {**step("a"), "input_ports": [{"id": "x"}], "output_ports": [], "position": None, "colour": "red"}
     parsed({**graph([webhook(), one], "t -> a"), "settings": {}})
 
@@ -271,7 +260,7 @@ def test_the_registry_recognises_graphs() -> None:
 # -- starts ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_start_from_nowhere_is_refused() -> None:
+def test_a_start_from_an_unknown_node_is_refused() -> None:
     definition = parsed(graph([webhook(), step("begin")]))
     options = {"start_from_node": "begun", "paralel": True}
     start = StartRun(DefinitionSource("graph"), options=options, arguments={"a": 1}, breakpoints=["x"], state={})
@@ -296,7 +285,7 @@ def test_a_start_from_nowhere_is_refused() -> None:
         ("Hello", False),
     ],
 )
-def test_an_input_that_no_request_would_bring_to_a_webhook_is_warned_of(input: Any, warned: bool) -> None:
+def test_an_input_that_does_not_look_like_a_request_is_warned_of(input: Any, warned: bool) -> None:
     start = StartRun(DefinitionSource("graph"), input=input)
     plan = LANGUAGE.admit(parsed(graph([webhook(), step("a")], "t -> a")), start)
     assert isinstance(plan, Plan)
@@ -310,9 +299,7 @@ def test_skipping_the_validation_of_triggers_has_no_effect() -> None:
     assert done.sequence == ["t", "a"]
 
 
-def test_the_outline_has_the_graph() -> None:
-    from callboard.languages.graph.admit import outline
-
+def test_the_outline_has_the_nodes_and_edges_of_the_graph() -> None:
     found = outline(parsed(graph([webhook(), condition("i", "true"), step("a")], "t -> i", "i.true -> a")).document)
     assert [(one.id, one.type, one.subtype) for one in found.nodes] == [
         ("t", "TRIGGER", "WEBHOOK"),
@@ -349,7 +336,7 @@ def test_a_definition_of_v1_is_refused_in_one_sentence() -> None:
     assert registry.detect(json.dumps(V1)) == "graph"
 
 
-def test_of_a_definition_of_v1_only_what_is_of_v1_is_told() -> None:
+def test_the_message_names_only_the_members_that_are_of_v1() -> None:
     listed = {**V1, "metadata": {"id": "w", "name": "w"}, "connections": []}
     [problem] = problems_of(listed)
     assert ("connections" in problem.message, "metadata" in problem.message) == (False, False)

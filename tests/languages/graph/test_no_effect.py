@@ -75,10 +75,10 @@ COINCIDENCES = {
 """Keys without effect whose names occur in the code for another node."""
 
 BUILT_NAMES = {("EXTERNAL_ACTION", "GOOGLE_CALENDAR", key) for key in ("start_datetime", "end_datetime")}
-"""Keys whose names the code puts together."""
+"""Keys whose names the code concatenates."""
 
 
-def tables() -> Iterator[tuple[NodeSpec, str, Field]]:
+def list_fields() -> Iterator[tuple[NodeSpec, str, Field]]:
     for name in NODE_TYPES:
         for spec in node_type(name).subtypes.values():
             for key, field in spec.configurations.items():
@@ -86,23 +86,23 @@ def tables() -> Iterator[tuple[NodeSpec, str, Field]]:
 
 
 @cache
-def texts_in(module: str) -> frozenset[str]:
-    """All texts and names of arguments in a module's code, without its docstrings."""
+def find_texts(module: str) -> frozenset[str]:
+    """Return all texts in the code of a module, without its docstrings."""
     tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
-    told = {one.value for one in ast.walk(tree) if isinstance(one, ast.Expr)}
-    constants = (one for one in ast.walk(tree) if isinstance(one, ast.Constant) and one not in told)
+    docstrings = {one.value for one in ast.walk(tree) if isinstance(one, ast.Expr)}
+    constants = (one for one in ast.walk(tree) if isinstance(one, ast.Constant) and one not in docstrings)
     return frozenset(one.value for one in constants if isinstance(one.value, str))
 
 
 def is_read(spec: NodeSpec, key: str) -> bool:
     modules = READERS.get(f"{spec.type}.{spec.subtype}") or READERS[spec.type]
-    return any(key in texts_in(module) for module in (*modules, *OF_EVERY_NODE))
+    return any(key in find_texts(module) for module in (*modules, *OF_EVERY_NODE))
 
 
 def test_every_key_of_the_tables_is_read_or_declared_as_unread() -> None:
     unread = [
         f"{spec.type}.{spec.subtype}.{key}"
-        for spec, key, field in tables()
+        for spec, key, field in list_fields()
         if field.effect == "" and not is_read(spec, key) and (spec.type, spec.subtype, key) not in BUILT_NAMES
     ]
     assert not unread, "read these keys, or declare `effect: none` (a control: `refused`) in spec_files/"
@@ -111,17 +111,17 @@ def test_every_key_of_the_tables_is_read_or_declared_as_unread() -> None:
 def test_no_key_that_is_read_is_declared_as_unread() -> None:
     read = {
         (spec.type, spec.subtype, key)
-        for spec, key, field in tables()
+        for spec, key, field in list_fields()
         if field.effect in ("none", "refused") and is_read(spec, key)
     }
     assert read == COINCIDENCES.keys()
 
 
 def test_the_members_that_are_read_or_refused_exist() -> None:
-    for spec, key, field in tables():
+    for spec, key, field in list_fields():
         members = field.default if isinstance(field.default, dict) else field.options
         assert {*field.reads, *field.refused, *field.actual, *field.idle} <= {*members}, (spec.subtype, key)
-        assert all(member in texts_in(f"{GRAPH}/runners/agent.py") for member in field.reads)
+        assert all(member in find_texts(f"{GRAPH}/runners/agent.py") for member in field.reads)
 
 
 def agent(subtype: str = "OPENAI_CHATGPT", **configurations: Any) -> dict[str, Any]:
@@ -143,7 +143,7 @@ STORE: dict[str, Any] = {
 SENT: dict[str, Any] = {"action_type": "send_message", "server_id": "1"}
 
 
-def warnings_of(*nodes: dict[str, Any]) -> list[str]:
+def find_warnings(*nodes: dict[str, Any]) -> list[str]:
     found = parsed(graph([*nodes], triggers=[])).warnings
     return [one.message for one in found if one.code == "NO_EFFECT"]
 
@@ -171,8 +171,8 @@ def warnings_of(*nodes: dict[str, Any]) -> list[str]:
         (person("IN_APP_APPROVAL", priority_level="high"), "priority_level"),
     ],
 )
-def test_a_configuration_without_effect_is_named(own: dict[str, Any], names: str) -> None:
-    [message] = warnings_of(own)
+def test_a_configuration_without_effect_is_warned_of(own: dict[str, Any], names: str) -> None:
+    [message] = find_warnings(own)
     assert f"): {names} " in message
     assert "no effect" in message
     assert f"{own['type']}.{own['subtype']}" in message
@@ -194,7 +194,7 @@ def test_a_configuration_without_effect_is_named(own: dict[str, Any], names: str
     ],
 )
 def test_defaults_and_values_that_templates_read_are_not_reported(own: dict[str, Any]) -> None:
-    assert warnings_of(own) == []
+    assert find_warnings(own) == []
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_control_that_nothing_enforces_refuses_the_start(own: dict[str, Any], 
     assert advice in problem.message
 
 
-def test_a_run_warns_once_of_what_has_no_effect_in_a_node_and_in_what_is_attached_to_it() -> None:
+def test_a_run_warns_once_of_settings_without_effect_of_a_node_and_its_attached_nodes() -> None:
     tool = node("mcp", "TOOL", "SLACK_MCP_TOOL", mcp_server_url="http://localhost:1", use_oauth=False)
     one = {**agent(multimodal_config={"enable_vision": True}), "attached_nodes": ["mcp"]}
     nodes = [flow("each", "FOR_EACH"), one, tool]
@@ -232,7 +232,7 @@ def test_a_run_warns_once_of_what_has_no_effect_in_a_node_and_in_what_is_attache
     assert "of mcp" in warned[1][0]
 
 
-def test_pictures_that_are_not_sent_are_warned_of_at_the_start_and_in_the_run() -> None:
+def test_images_that_are_not_sent_are_warned_of_at_the_start_and_in_the_run() -> None:
     written = graph([node("t", "TRIGGER", "MANUAL"), agent()], "t -> a")
     given = {"images": ["data:image/png;base64,iVBORw0KGgo="]}
     plan = LANGUAGE.admit(parsed(written), StartRun(DefinitionSource("graph"), input=given))
@@ -249,7 +249,7 @@ def test_runs_from_before_the_rule_have_no_such_warnings(monkeypatch: pytest.Mon
     assert done.of_type("node.warning") == []
 
 
-def test_the_page_lists_the_configurations_without_effect() -> None:
+def test_the_documentation_lists_the_configurations_without_effect() -> None:
     page = (Path(__file__).parents[3] / "docs" / "languages" / "graph.md").read_text(encoding="utf-8")
     section = page.partition("### Configurations without effect")[2].partition("\n### ")[0]
     listed = {
@@ -260,7 +260,7 @@ def test_the_page_lists_the_configurations_without_effect() -> None:
     }
     declared = {
         (spec.subtype, key)
-        for spec, name, field in tables()
+        for spec, name, field in list_fields()
         for key in ((name,) if field.effect in ("none", "refused") else (name, *field.reads) if field.reads else ())
     }
     assert listed == declared

@@ -1,4 +1,4 @@
-"""Triggers of graphs: the data of the run that a request starts, or the reason why it starts none."""
+"""Triggers of graphs: the input of the run that a request starts, or the reason why it starts none."""
 
 import datetime as dt
 import json
@@ -27,35 +27,35 @@ def trigger(subtype: str, id: str = "t", **configurations: Any) -> dict[str, Any
     return {"id": id, "subtype": subtype, "configurations": configurations}
 
 
-def made_by(*triggers: dict[str, Any], received: Received, named: str | None = None) -> list[Begun | PassedOver]:
+def match(*triggers: dict[str, Any], received: Received, named: str | None = None) -> list[Begun | PassedOver]:
     parsed = LANGUAGE.parse(json.dumps(document(*triggers)))
     assert isinstance(parsed, Definition), parsed
     return match_triggers(parsed.document, received, named)
 
 
-def data_of(*triggers: dict[str, Any], **received: Any) -> dict[str, Any]:
-    (found,) = made_by(*triggers, received=Received(AT, **received))
+def find_input(*triggers: dict[str, Any], **received: Any) -> dict[str, Any]:
+    (found,) = match(*triggers, received=Received(AT, **received))
     assert isinstance(found, Begun), found
     return found.input
 
 
-def why_not(*triggers: dict[str, Any], **received: Any) -> str:
-    (found,) = made_by(*triggers, received=Received(AT, **received))
+def find_reason(*triggers: dict[str, Any], **received: Any) -> str:
+    (found,) = match(*triggers, received=Received(AT, **received))
     assert isinstance(found, PassedOver), found
     return found.why
 
 
-# -- manual, webhook --------------------------------------------------------------------------------------------------
+# -- manual, webhook ---------------------------------------------------------------------------------------------------
 
 
-def test_manual_begins_with_whatever_came_in() -> None:
-    data = data_of(trigger("MANUAL", trigger_name="Desk"), body={"user_input": "hello"})
+def test_a_manual_trigger_takes_any_input() -> None:
+    data = find_input(trigger("MANUAL", trigger_name="Desk"), body={"user_input": "hello"})
     time = "2026-01-05T08:00:00+00:00"
     assert data == {"trigger_time": time, "trigger_message": "Started by Desk", "user_input": "hello"}
-    assert data_of(trigger("MANUAL"), body="text")["body"] == "text"
+    assert find_input(trigger("MANUAL"), body="text")["body"] == "text"
 
 
-HOOK = trigger("WEBHOOK", webhook_path="/orders", allowed_methods=["POST", "PUT"])
+WEBHOOK = trigger("WEBHOOK", webhook_path="/orders", allowed_methods=["POST", "PUT"])
 REQUEST: dict[str, Any] = {
     "body": {"n": 1},
     "headers": {"content-type": "application/json", "idempotency-key": "k-1"},
@@ -66,8 +66,8 @@ REQUEST: dict[str, Any] = {
 }
 
 
-def test_a_webhook_hands_the_request_on() -> None:
-    (found,) = made_by(HOOK, received=Received(AT, **REQUEST))
+def test_a_webhook_passes_the_request_on() -> None:
+    (found,) = match(WEBHOOK, received=Received(AT, **REQUEST))
     assert isinstance(found, Begun)
     assert found.input == {
         "headers": REQUEST["headers"],
@@ -79,25 +79,25 @@ def test_a_webhook_hands_the_request_on() -> None:
         "client_ip": "10.0.0.1",
     }
     assert found.id == "k-1"
-    told = {"trigger_type": "WEBHOOK", "timestamp": 1767600000000, "external_request_id": "k-1"}
-    assert found.options == {"trigger": told}
+    trigger_info = {"trigger_type": "WEBHOOK", "timestamp": 1767600000000, "external_request_id": "k-1"}
+    assert found.options == {"trigger": trigger_info}
 
 
-def test_a_webhook_is_meant_by_path_and_method() -> None:
-    assert "not '/other'" in why_not(HOOK, path="/other")
-    assert why_not(HOOK, path="/orders", method="GET") == "the method 'GET' is none of POST, PUT"
+def test_a_webhook_is_selected_by_path_and_method() -> None:
+    assert "not '/other'" in find_reason(WEBHOOK, path="/other")
+    assert find_reason(WEBHOOK, path="/orders", method="GET") == "the method 'GET' is none of POST, PUT"
 
 
-def test_of_several_triggers_only_the_one_that_is_meant_begins() -> None:
-    made = made_by(HOOK, trigger("MANUAL", "m"), received=Received(AT, **REQUEST), named="WEBHOOK")
-    assert [one.trigger for one in made] == ["t"]
-    assert isinstance(made[0], Begun)
-    assert made[0].options["start_from_node"] == "t"
-    both = made_by(HOOK, trigger("MANUAL", "m"), received=Received(AT, **REQUEST))
+def test_only_the_named_one_of_several_triggers_starts_a_run() -> None:
+    matches = match(WEBHOOK, trigger("MANUAL", "m"), received=Received(AT, **REQUEST), named="WEBHOOK")
+    assert [one.trigger for one in matches] == ["t"]
+    assert isinstance(matches[0], Begun)
+    assert matches[0].options["start_from_node"] == "t"
+    both = match(WEBHOOK, trigger("MANUAL", "m"), received=Received(AT, **REQUEST))
     assert [one.trigger for one in both if isinstance(one, Begun)] == ["t", "m"]
 
 
-# -- github -----------------------------------------------------------------------------------------------------------
+# -- github ------------------------------------------------------------------------------------------------------------
 
 PUSH = {
     "ref": "refs/heads/release/1.2",
@@ -121,8 +121,8 @@ def delivery(event: str, body: Any) -> dict[str, Any]:
     return {"body": body, "headers": {"x-github-event": event, "x-github-delivery": "d-1"}}
 
 
-def test_github_tells_what_happened_where() -> None:
-    assert data_of(github(), **delivery("push", PUSH)) == {
+def test_a_github_delivery_becomes_the_input() -> None:
+    assert find_input(github(), **delivery("push", PUSH)) == {
         "trigger_time": "2026-01-05T08:00:00+00:00",
         "event_type": "push",
         "repository": "acme/shop",
@@ -132,7 +132,7 @@ def test_github_tells_what_happened_where() -> None:
         "trigger_message": "GitHub: push in acme/shop",
         "github_payload": PUSH,
     }
-    data = data_of(github(include_payload=False, branches=["main"]), **delivery("pull_request", PULL))
+    data = find_input(github(include_payload=False, branches=["main"]), **delivery("pull_request", PULL))
     assert (data["branch"], data["commit_sha"], data["github_payload"]) == ("main", "def", {})
     assert data["trigger_message"] == "GitHub: pull_request opened in Acme/Shop"
 
@@ -149,17 +149,19 @@ def test_github_tells_what_happened_where() -> None:
         ({}, "push", "text", "what came in is no JSON object"),
     ],
 )
-def test_what_github_is_not_asked_about(settings: dict[str, Any], event: str, body: Any, why: str) -> None:
-    assert why_not(github(**settings), **delivery(event, body)) == why
+def test_a_github_delivery_that_does_not_match_is_passed_over(
+    settings: dict[str, Any], event: str, body: Any, why: str
+) -> None:
+    assert find_reason(github(**settings), **delivery(event, body)) == why
 
 
-def test_patterns_of_branches_are_those_of_files() -> None:
-    assert data_of(github(branches=["release/*"]), **delivery("push", PUSH))["branch"] == "release/1.2"
+def test_a_branch_may_be_a_file_pattern() -> None:
+    assert find_input(github(branches=["release/*"]), **delivery("push", PUSH))["branch"] == "release/1.2"
 
 
-# -- slack ------------------------------------------------------------------------------------------------------------
+# -- slack -------------------------------------------------------------------------------------------------------------
 
-SAID = {"type": "message", "channel": "C1", "user": "U1", "text": "Is the Shop down?", "ts": "1.2"}
+MESSAGE = {"type": "message", "channel": "C1", "user": "U1", "text": "Is the Shop down?", "ts": "1.2"}
 
 
 def slack(**more: Any) -> dict[str, Any]:
@@ -167,12 +169,12 @@ def slack(**more: Any) -> dict[str, Any]:
     return {**trigger("SLACK"), "configurations": settings}
 
 
-def event(**said: Any) -> dict[str, Any]:
-    return {"body": {"type": "event_callback", "team_id": "T1", "event_id": "Ev1", "event": {**SAID, **said}}}
+def slack_event(**expected: Any) -> dict[str, Any]:
+    return {"body": {"type": "event_callback", "team_id": "T1", "event_id": "Ev1", "event": {**MESSAGE, **expected}}}
 
 
-def test_slack_tells_who_said_what_where() -> None:
-    data = data_of(slack(channels=["C1"], keywords=["shop"]), **event())
+def test_a_slack_event_becomes_the_input() -> None:
+    data = find_input(slack(channels=["C1"], keywords=["shop"]), **slack_event())
     payload = data.pop("slack_payload")
     assert payload["event_id"] == "Ev1"
     assert data == {
@@ -186,10 +188,10 @@ def test_slack_tells_who_said_what_where() -> None:
         "thread_ts": "1.2",
         "trigger_message": "Slack: message in C1",
     }
-    named = data_of(slack(channels=["#help"]), **event(channel={"id": "C2", "name": "help"}, thread_ts="9"))
+    named = find_input(slack(channels=["#help"]), **slack_event(channel={"id": "C2", "name": "help"}, thread_ts="9"))
     assert (named["channel_id"], named["channel_name"], named["thread_ts"]) == ("C2", "help", "9")
-    reaction = data_of(
-        slack(events=["reaction_added"]), **event(type="reaction_added", channel=None, item={"channel": "C1"})
+    reaction = find_input(
+        slack(events=["reaction_added"]), **slack_event(type="reaction_added", channel=None, item={"channel": "C1"})
     )
     assert reaction["channel_id"] == "C1"
 
@@ -197,20 +199,22 @@ def test_slack_tells_who_said_what_where() -> None:
 @pytest.mark.parametrize(
     ("settings", "received", "why"),
     [
-        ({}, event(bot_id="B1"), "its author is a bot"),
-        ({}, event(subtype="bot_message"), "its author is a bot"),
-        ({"keywords": ["refund"]}, event(), "none of refund is mentioned"),
-        ({"channels": ["C2"]}, event(), "the channel 'C1' is none of its channels"),
-        ({"events": ["app_mention"]}, event(), "the event 'message' is none of app_mention"),
-        ({}, {"body": {**event()["body"], "team_id": "T2"}}, "it is about the workspace 'T1', not 'T2'"),
+        ({}, slack_event(bot_id="B1"), "its author is a bot"),
+        ({}, slack_event(subtype="bot_message"), "its author is a bot"),
+        ({"keywords": ["refund"]}, slack_event(), "none of refund is mentioned"),
+        ({"channels": ["C2"]}, slack_event(), "the channel 'C1' is none of its channels"),
+        ({"events": ["app_mention"]}, slack_event(), "the event 'message' is none of app_mention"),
+        ({}, {"body": {**slack_event()["body"], "team_id": "T2"}}, "it is about the workspace 'T1', not 'T2'"),
         ({}, {"body": {"type": "url_verification"}}, "the request has no event"),
     ],
 )
-def test_what_slack_is_not_asked_about(settings: dict[str, Any], received: dict[str, Any], why: str) -> None:
-    assert why_not(slack(**settings), **received) == why
+def test_a_slack_event_that_does_not_match_is_passed_over(
+    settings: dict[str, Any], received: dict[str, Any], why: str
+) -> None:
+    assert find_reason(slack(**settings), **received) == why
 
 
-# -- mail -------------------------------------------------------------------------------------------------------------
+# -- mail --------------------------------------------------------------------------------------------------------------
 
 MAIL = {
     "id": "<1@x>",
@@ -234,13 +238,13 @@ def email(**more: Any) -> dict[str, Any]:
     return trigger("EMAIL", email_provider="imap", server_config=server, credentials=account, **more)
 
 
-def test_a_mail_is_handed_on_with_the_attachments_that_are_taken() -> None:
+def test_a_mail_becomes_the_input_with_the_accepted_attachments() -> None:
     settings = {
         "sender_whitelist": ["example.org"],
         "subject_keywords": ["order"],
         "filter_criteria": {"to": "desk@acme.org"},
     }
-    data = data_of(email(**settings), body=MAIL)
+    data = find_input(email(**settings), body=MAIL)
     assert data == {
         "trigger_time": "2026-01-05T08:00:00+00:00",
         "email_id": "<1@x>",
@@ -254,7 +258,7 @@ def test_a_mail_is_handed_on_with_the_attachments_that_are_taken() -> None:
         "trigger_message": "Mail from ada@example.org: Order 7",
         "email_headers": {"X-Spam": "no"},
     }
-    assert data_of(email(process_attachments=False), body=MAIL)["attachments"] == []
+    assert find_input(email(process_attachments=False), body=MAIL)["attachments"] == []
 
 
 @pytest.mark.parametrize(
@@ -265,22 +269,22 @@ def test_a_mail_is_handed_on_with_the_attachments_that_are_taken() -> None:
         ({"filter_criteria": {"headers.X-Spam": "yes"}}, "headers.X-Spam is 'no'"),
     ],
 )
-def test_mails_that_are_not_meant(settings: dict[str, Any], why: str) -> None:
-    assert why_not(email(**settings), body=MAIL) == why
+def test_a_mail_that_does_not_match_is_passed_over(settings: dict[str, Any], why: str) -> None:
+    assert find_reason(email(**settings), body=MAIL) == why
 
 
-def test_a_cron_trigger_begins_with_nothing_that_comes_in() -> None:
-    assert "callboard schedule add" in why_not(trigger("CRON", cron_expression="0 9 * * *"), body={})
+def test_a_cron_trigger_takes_no_request() -> None:
+    assert "callboard schedule add" in find_reason(trigger("CRON", cron_expression="0 9 * * *"), body={})
 
 
-# -- at the command line ----------------------------------------------------------------------------------------------
+# -- at the command line -----------------------------------------------------------------------------------------------
 
 
-def test_what_came_in_becomes_a_run_once(tmp_path: Path) -> None:
+def test_a_delivery_at_the_command_line_starts_a_run(tmp_path: Path) -> None:
     place = Place(tmp_path)
     file = place.write("desk.json", document(github()))
-    came = {"body": PUSH, "headers": {"X-GitHub-Event": "push", "X-GitHub-Delivery": "d-1"}}
-    place.write("push.json", came)
+    delivered = {"body": PUSH, "headers": {"X-GitHub-Event": "push", "X-GitHub-Delivery": "d-1"}}
+    place.write("push.json", delivered)
     done = place.told("run", file, "--received", "@push.json")
     assert done["run_id"] == "desk-d-1"
     (execution,) = done["results"]["node_executions"].values()
@@ -291,7 +295,7 @@ def test_what_came_in_becomes_a_run_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["--received", json.dumps({"body": PUSH})], "the event '' is none of push, pull_request"),
         (["--received", "{}", "--trigger", "WEBHOOK"], "no trigger 'WEBHOOK' accepts the request"),
@@ -303,7 +307,9 @@ def test_what_came_in_becomes_a_run_once(tmp_path: Path) -> None:
         (["--trigger", "t"], "--received"),
     ],
 )
-def test_what_no_trigger_begins_with_is_told(tmp_path: Path, words: list[str], said: str) -> None:
+def test_a_request_without_a_trigger_is_refused_with_the_reason(
+    tmp_path: Path, words: list[str], expected: str
+) -> None:
     place = Place(tmp_path)
     done = place.here("start", place.write("desk.json", document(github())), *words)
-    assert (done.exit_code, said in done.output) == (exits.USAGE, True), done.output
+    assert (done.exit_code, expected in done.output) == (exits.USAGE, True), done.output

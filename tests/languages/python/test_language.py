@@ -135,7 +135,7 @@ def test_an_exception_fails_the_run_with_its_line(scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize(
-    ("play", "code"), [(workflows.stuck, "python.deadlock"), (workflows.spinning, "python.spinning")]
+    ("function", "code"), [(workflows.stuck, "python.deadlock"), (workflows.spinning, "python.spinning")]
 )
 def test_a_workflow_that_makes_no_progress_fails_with_its_line(
     function: Any, code: str, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
