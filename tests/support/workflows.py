@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from callboard.actors.models.model import ModelTurn
 from callboard.bus import events as ev
 from callboard.bus.commands import DefinitionSource, StartRun
-from callboard.bus.effects import Text, ToolOutput
+from callboard.bus.effects import Failure, Text, ToolOutput
 from callboard.bus.events import Environment, Event, Problem
 from callboard.bus.log.memory import MemoryLog
 from callboard.bus.subjects import RunRef
@@ -113,6 +113,12 @@ class Ran:
     @property
     def end(self) -> ev.RunEnd:
         return self.of(ev.RunEnd)[0]
+
+    @property
+    def error(self) -> Failure:
+        """The error of a run that has failed."""
+        assert self.end.error is not None, self.end
+        return self.end.error
 
     @property
     def calls(self) -> dict[str, ev.ModelCall]:

@@ -1,4 +1,4 @@
-"""The agent loop and the single questions, as every language uses them."""
+"""The agent loop and the single questions of all languages."""
 
 from typing import Any
 
@@ -39,14 +39,14 @@ def talk(turns: list[Any], *, turns_max: int = 5, checked: tuple[str, ...] = ())
     return found[-1], ran
 
 
-def wish(*calls: tuple[str, Any]) -> dict[str, Any]:
+def turn(*calls: tuple[str, Any]) -> dict[str, Any]:
     return {"tool_calls": [{"tool": tool, "input": input} for tool, input in calls]}
 
 
-def test_a_conversation_is_a_chain_of_turns_that_say_only_what_is_new() -> None:
-    said, ran = talk([wish(("look", {"q": 1}), ("find", {})), wish(("look", {"q": 2})), {"text": "done"}])
-    assert (said.turns, said.error, said.reply and said.reply.text) == (3, None, "done")
-    first, second, third = (ran.calls[f"n#1.1!turn.{turn}"] for turn in (1, 2, 3))
+def test_each_turn_of_a_conversation_has_only_its_new_messages() -> None:
+    result, ran = talk([turn(("look", {"q": 1}), ("find", {})), turn(("look", {"q": 2})), {"text": "done"}])
+    assert (result.turns, result.error, result.reply and result.reply.text) == (3, None, "done")
+    first, second, third = (ran.calls[f"n#1.1!turn.{k}"] for k in (1, 2, 3))
     assert (first.base, second.base, third.base) == (None, "n#1.1!turn.1", "n#1.1!turn.2")
     for later in (second, third):
         assert (later.system, later.tools, later.schema) == ("", [], None)
@@ -55,15 +55,15 @@ def test_a_conversation_is_a_chain_of_turns_that_say_only_what_is_new() -> None:
         ToolOutput(look.id, of="n#1.1!tool.1.0"),
         ToolOutput(find.id, of="n#1.1!tool.1.1"),
     ]
-    assert [(call.use.tool, call.output, call.error and call.error.message) for call in said.calls] == [
+    assert [(call.use.tool, call.output, call.error and call.error.message) for call in result.calls] == [
         ("look", 0, None),
         ("find", None, "no"),
         ("look", 1, None),
     ]
 
 
-def test_calls_of_one_turn_are_under_way_together_and_answered_in_order() -> None:
-    turns = [wish(*(("look", {"q": q}) for q in (1, 2, 3))), {"text": "x"}]
+def test_calls_of_one_turn_are_parallel_and_their_results_are_in_order() -> None:
+    turns = [turn(*(("look", {"q": q}) for q in (1, 2, 3))), {"text": "x"}]
     script = {"turns": {"n": turns}, "tools": {"look": [{"output": i} for i in range(3)]}}
     skills = {"skills": [scripted_skill("s", "look")]}
     ran = run(document({"n": {"skills": ["s"]}}), script, options=skills, newest_first=True)
@@ -75,35 +75,42 @@ def test_calls_of_one_turn_are_under_way_together_and_answered_in_order() -> Non
     assert [call["output"] for call in ran.end.results["n"]["toolCalls"]] == [0, 1, 2]
 
 
-def test_a_tool_that_was_not_offered_is_refused_unmade() -> None:
-    said, ran = talk([wish(("rm", {})), {"text": "x"}])
-    assert said.calls[0].error is not None
-    assert said.calls[0].error.code == "tool.unknown"
-    assert "look, find" in said.calls[0].error.message
+def test_a_call_of_a_tool_that_was_not_offered_is_refused() -> None:
+    result, ran = talk([turn(("rm", {})), {"text": "x"}])
+    assert result.calls[0].error is not None
+    assert result.calls[0].error.code == "tool.unknown"
+    assert "look, find" in result.calls[0].error.message
     assert ran.of(ev.ToolCall) == []
 
 
-def test_input_is_checked_here_where_the_policy_says_so() -> None:
-    """Elsewhere the call is made, and the toolbox refuses it."""
-    turns = [wish(("look", {})), {"text": "x"}]
+def test_the_policy_decides_who_validates_the_input_of_a_call() -> None:
+    """Without the policy the call is made, and the toolbox refuses it."""
+    turns = [turn(("look", {})), {"text": "x"}]
     for checked, made in ((), 1), (("look",), 0):
-        said, ran = talk(turns, checked=checked)
-        assert said.calls[0].error is not None
-        assert said.calls[0].error.code == "tool.invalid_input"
+        result, ran = talk(turns, checked=checked)
+        assert result.calls[0].error is not None
+        assert result.calls[0].error.code == "tool.invalid_input"
         assert len(ran.of(ev.ToolCall)) == made
 
 
-def test_the_bound_on_turns() -> None:
-    said, ran = talk([wish(("look", {"q": 1}))] * 9, turns_max=3)
-    assert (said.turns, len(ran.of(ev.ModelCall)), len(ran.of(ev.ToolCall))) == (3, 3, 2)
-    assert said.error is not None
-    assert (said.error.code, said.error.details) == ("agent.max_turns", {"max_turns": 3, "wanted": ["look"]})
+def test_a_conversation_ends_after_its_maximum_of_turns() -> None:
+    result, ran = talk([turn(("look", {"q": 1}))] * 9, turns_max=3)
+    assert (result.turns, len(ran.of(ev.ModelCall)), len(ran.of(ev.ToolCall))) == (3, 3, 2)
+    assert result.error is not None
+    assert (result.error.code, result.error.details) == (
+        "agent.max_turns",
+        {"max_turns": 3, "wanted": ["look"]},
+    )
 
 
-def test_a_failed_turn_ends_the_conversation_and_keeps_what_was_done() -> None:
-    said, _ran = talk([wish(("look", {"q": 1})), {"error": "overloaded"}])
-    assert (said.turns, len(said.calls), said.error and said.error.code) == (2, 1, "model.overloaded")
-    assert said.reply is not None
+def test_a_failed_turn_ends_the_conversation_and_keeps_its_calls() -> None:
+    result, _ran = talk([turn(("look", {"q": 1})), {"error": "overloaded"}])
+    assert (result.turns, len(result.calls), result.error and result.error.code) == (
+        2,
+        1,
+        "model.overloaded",
+    )
+    assert result.reply is not None
 
 
 @pytest.mark.parametrize(
@@ -119,11 +126,11 @@ def test_a_failed_turn_ends_the_conversation_and_keeps_what_was_done() -> None:
         ("", None),
     ],
 )
-def test_json_in_a_text(text: str, value: Any) -> None:
+def test_json_is_found_in_a_text(text: str, value: Any) -> None:
     assert find_json(text) == value
 
 
-def test_structured_answers() -> None:
+def test_a_structured_answer_is_read_from_data_or_text() -> None:
     assert read_structured_answer(ModelReply(text="[1]"), asked=True) == [1]
     assert read_structured_answer(ModelReply(text="[1]"), asked=False) is None
     assert read_structured_answer(ModelReply(text='{"a": 1}', data={"b": 2}), asked=False) == {"b": 2}
@@ -145,7 +152,7 @@ def test_structured_answers() -> None:
         (ModelReply(text="neither"), None),
     ],
 )
-def test_the_choice_that_an_answer_names(reply: ModelReply, id: str | None) -> None:
+def test_the_choice_in_an_answer_is_found(reply: ModelReply, id: str | None) -> None:
     assert find_choice(reply, ["open_pr", "open-pr", "open", "a b"]) == id
 
 
@@ -169,20 +176,20 @@ def test_an_id_within_another_and_other_letters(text: str, now: str | None, befo
     assert find_choice(ModelReply(text=text), ids, apart=False) == before
 
 
-def test_a_verdict_of_many_words_is_none() -> None:
+def test_a_verdict_of_many_words_does_not_count() -> None:
     assert read_verdict(ModelReply(text="Well, it depends.")).word is None
     assert read_verdict(ModelReply(text="yes\nbecause")).reasoning == "because"
 
 
-def test_a_verdict_that_came_as_data() -> None:
+def test_a_verdict_is_read_from_data() -> None:
     verdict = read_verdict(ModelReply(data={"verdict": "yes", "reasoning": "r"}))
     assert (verdict.word, verdict.reasoning) == ("yes", "r")
 
 
-# -- the registry -----------------------------------------------------------------------------------------------------
+# -- the registry ------------------------------------------------------------------------------------------------------
 
 
-def test_languages_by_name() -> None:
+def test_a_language_is_found_by_its_name() -> None:
     assert all(language(name).name == name for name in kits())
     with pytest.raises(KeyError):
         language("esperanto")
@@ -197,12 +204,12 @@ def test_languages_by_name() -> None:
         '{"id": "x",\n "entry": "a",\n "nodes": {"a": }}',
     ],
 )
-def test_a_workflow_is_recognised_also_when_it_is_broken(source: str) -> None:
+def test_a_workflow_is_detected_also_if_it_is_invalid(source: str) -> None:
     assert detect(source) == "workflow"
 
 
 @pytest.mark.parametrize("source", ["", "just words", "[1]", "steps: []\n", '{"x": 1}'])
-def test_a_text_that_no_language_recognises(source: str) -> None:
+def test_a_text_of_no_language_is_refused(source: str) -> None:
     [problem] = detect(source)
     assert not isinstance(problem, str)
     assert (problem.code, problem.where) == ("UNKNOWN_LANGUAGE", "definition.language")

@@ -1,4 +1,4 @@
-"""Paths, comparisons, patterns and the evaluators made of them (checklist 54–59)."""
+"""Paths, comparisons, patterns and evaluators (checklist 54–59)."""
 
 import re
 from typing import Any
@@ -46,7 +46,7 @@ DATA: dict[str, Any] = {
         ("empty[*].x.y", []),
     ],
 )
-def test_54_paths_that_lead_somewhere(path: str, values: list[Any]) -> None:
+def test_54_a_path_has_values(path: str, values: list[Any]) -> None:
     found = resolve_path(DATA, path, Steps(1_000))
     assert isinstance(found, Values)
     assert (found.values, found.mode) == (values, "any" if path.startswith("any:") else "all")
@@ -71,7 +71,7 @@ def test_54_paths_that_lead_somewhere(path: str, values: list[Any]) -> None:
         ("all:", "malformed segment ''"),
     ],
 )
-def test_54_paths_that_lead_nowhere_say_why(path: str, reason: str) -> None:
+def test_54_a_path_without_a_value_has_a_reason(path: str, reason: str) -> None:
     assert resolve_path(DATA, path, Steps(1_000)) == Unresolved(reason)
 
 
@@ -83,7 +83,7 @@ def test_54_paths_that_lead_nowhere_say_why(path: str, reason: str) -> None:
         *[("empty[*]", True), ("any:empty[*]", False)],
     ],
 )
-def test_54_required_with_wildcards(path: str, holds: bool) -> None:
+def test_54_a_required_path_may_have_wildcards(path: str, holds: bool) -> None:
     assert (unmet_required(DATA, [path]) == []) is holds
 
 
@@ -112,11 +112,11 @@ def test_54_required_with_wildcards(path: str, holds: bool) -> None:
         ({"path": "url", "matches": "(a*)*" * 3 + "$"}, True),
     ],
 )
-def test_55_comparisons(match: dict[str, Any], holds: bool) -> None:
+def test_55_a_match_compares_the_values_of_its_path(match: dict[str, Any], holds: bool) -> None:
     assert (unmet_matches(DATA, [OutputMatch.model_validate(match)]) == []) is holds
 
 
-def test_texts_of_failed_checks_name_path_operator_and_value() -> None:
+def test_the_message_of_a_failed_check_names_path_operator_and_value() -> None:
     matches = [
         {"path": "checks[*].name", "equals": "a"},
         {"path": "url", "in": ["x"]},
@@ -127,48 +127,30 @@ def test_texts_of_failed_checks_name_path_operator_and_value() -> None:
         '\'url\' in ["x"], got ["https://github.com/x/1"]',
         "'url' matches /^x/, got [\"https://github.com/x/1\"]",
     ]
-    assert unmet_required(DATA, ["gone", "none"]) == [
-        "'gone' missing segment 'gone'",
-        "'none' resolved to a null value",
-    ]
+    unmet = unmet_required(DATA, ["gone", "none"])
+    assert unmet == ["'gone' missing segment 'gone'", "'none' resolved to a null value"]
 
 
 @pytest.mark.parametrize(
     ("one", "other", "equal"),
     [
-        *[
-            (1, 1.0, True),
-            (1, True, False),
-            (0, False, False),
-            (None, None, True),
-            (None, False, False),
-            ("1", 1, False),
-        ],
-        *[
-            ([1, [True]], [1.0, [True]], True),
-            ([1], [1, 1], False),
-            ({"a": 1}, {"a": 1, "b": None}, False),
-            ([], {}, False),
-        ],
+        *[(1, 1.0, True), (1, True, False), (0, False, False), ("1", 1, False)],
+        *[(None, None, True), (None, False, False), ([1], [1, 1], False), ([], {}, False)],
+        ([1, [True]], [1.0, [True]], True),
+        ({"a": 1}, {"a": 1, "b": None}, False),
     ],
 )
-def test_deep_equality(one: Any, other: Any, equal: bool) -> None:
+def test_values_are_compared_deeply(one: Any, other: Any, equal: bool) -> None:
     assert same(one, other, Steps(1_000)) is equal
     assert same(other, one, Steps(1_000)) is equal
 
 
-def test_values_as_text() -> None:
-    assert [as_text(value) for value in ("x", 1.0, 1.5, True, None, [1, "a"])] == [
-        "x",
-        "1",
-        "1.5",
-        "true",
-        "null",
-        '[1,"a"]',
-    ]
+def test_a_value_is_written_as_text() -> None:
+    texts = [as_text(value) for value in ("x", 1.0, 1.5, True, None, [1, "a"])]
+    assert texts == ["x", "1", "1.5", "true", "null", '[1,"a"]']
 
 
-# -- patterns ---------------------------------------------------------------------------------------------------------
+# -- patterns ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -214,7 +196,7 @@ def test_values_as_text() -> None:
         (r"[😀-😂]", "😁", True),
     ],
 )
-def test_55_javascript_patterns(pattern: str, text: str, found: bool) -> None:
+def test_55_a_pattern_matches_as_in_javascript(pattern: str, text: str, found: bool) -> None:
     assert Search(pattern).found(text) is found
 
 
@@ -223,7 +205,7 @@ def test_55_javascript_patterns(pattern: str, text: str, found: bool) -> None:
     ["(", ")", "a**", "*", "+a", "[b-a]", "(?a)", "a{3,1}", "a{9999}", "\\", "[a", "^*", "(?<n>a)\\k<m>", "(?<=a)*",
      "(" * 100 + ")" * 100, "((a{1000}){1000}){1000}", "a" * (SOURCE_CHARS_MAX + 1)],
 )  # fmt: skip
-def test_55_what_is_no_pattern_or_beyond_bounds(pattern: str) -> None:
+def test_55_an_invalid_or_too_large_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(BadPattern):
         check(pattern)
 
@@ -231,14 +213,14 @@ def test_55_what_is_no_pattern_or_beyond_bounds(pattern: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "text"), [("(a+)+$", "a" * 40 + "b"), ("(a|aa)*$", "a" * 60 + "b"), ("a*a*a*a*a*b", "a" * 300)]
 )
-def test_patterns_that_would_take_for_ever_are_given_up(pattern: str, text: str) -> None:
+def test_a_pattern_that_takes_too_many_steps_fails(pattern: str, text: str) -> None:
     with pytest.raises(TooManySteps):
         Search(pattern).found(text)
     [fault] = unmet_matches({"x": text}, [OutputMatch.model_validate({"path": "x", "matches": pattern})])
     assert "takes more than" in fault
 
 
-def test_the_bound_holds_for_all_values_of_a_check_together() -> None:
+def test_the_step_limit_holds_for_all_values_of_a_check_together() -> None:
     values = ["a" * 200] * 30
     pattern = Search("a*b")
     with pytest.raises(TooManySteps):
@@ -263,11 +245,11 @@ PATTERN_PARTS = st.recursive(
 
 @given(PATTERN_PARTS, st.text("abc", max_size=8))
 def test_plain_patterns_match_as_in_python(pattern: str, text: str) -> None:
-    """Where both dialects mean the same: no captures referred to, no line ends in the text."""
+    """The dialects agree on patterns without back references and on texts without line ends."""
     assert Search(pattern).found(text) is (re.search(pattern, text) is not None)
 
 
-# -- evaluators -------------------------------------------------------------------------------------------------------
+# -- evaluators --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -284,7 +266,7 @@ def test_plain_patterns_match_as_in_python(pattern: str, text: str) -> None:
         ("^ä.$", "äß", True),
     ],
 )
-def test_a_pattern_goes_by_utf16_units(pattern: str, text: str, holds: bool) -> None:
+def test_a_pattern_matches_utf16_units(pattern: str, text: str, holds: bool) -> None:
     match = OutputMatch.model_validate({"path": "x", "matches": pattern})
     assert (unmet_matches({"x": text}, [match]) == []) is holds
 
@@ -302,7 +284,7 @@ def function_rule(**rule: Any) -> FunctionEvaluator:
     return FunctionEvaluator(name="f", kind="function", rule=Rule.model_validate(rule))
 
 
-def test_56_value_rules_are_joined_and_tool_keys_ignored() -> None:
+def test_56_a_value_rule_needs_all_its_conditions_and_ignores_tools() -> None:
     passing = value_rule(
         output_required=["url"], output_matches=[{"path": "url", "matches": "^https"}], any_tool_called=["x"]
     )
@@ -329,8 +311,8 @@ def test_56_value_rules_are_joined_and_tool_keys_ignored() -> None:
         ({"output_required": ["x"]}, True),
     ],
 )
-def test_59_function_rules(rule: dict[str, Any], passes: bool) -> None:
-    """Success is wanted of a call, but any appearance violates ``no_tool_called``; aliases are one tool."""
+def test_59_a_function_rule_checks_the_called_tools(rule: dict[str, Any], passes: bool) -> None:
+    """Only a successful call counts, but also a failed one violates ``no_tool_called``. Aliases are one tool."""
     used = [ToolUsed("good", True), ToolUsed("bad", False), ToolUsed("save", True)]
     same_tool = frozenset({"save", "store"})
     evaluation = evaluate_function(function_rule(**rule), used, {"save": same_tool, "store": same_tool})
@@ -338,7 +320,7 @@ def test_59_function_rules(rule: dict[str, Any], passes: bool) -> None:
     assert passes or "called: [good, bad (failed), save]" in (evaluation.reasoning or "")
 
 
-def test_reasonings_are_cut() -> None:
+def test_the_reasoning_of_an_evaluator_is_shortened() -> None:
     evaluation = evaluate_value(value_rule(output_required=[f"gone{i}" for i in range(100)]), DATA)
     assert len(evaluation.reasoning or "") == REASONING_CHARS_MAX
     assert "\n" not in evaluation.line()

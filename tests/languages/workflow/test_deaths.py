@@ -1,4 +1,4 @@
-"""Workflows and what befalls them: a death after every event, a cancellation, a breakpoint."""
+"""Workflows under crashes after every event, with a cancellation, and with a breakpoint."""
 
 import json
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from callboard.bus import events as ev
 from callboard.projections.results.workflow import WorkflowExecution
 from callboard.testing import Scenario
-from callboard.testing.plugin import scenario as scenario  # the fixture
+from tests.support.scenarios import find_payload
 from tests.support.workflows import document, run, scripted_skill
 
 NEEDS_URL = {"name": "url_there", "kind": "value", "rule": {"output_required": ["url"]}}
@@ -31,15 +31,21 @@ BUSY = document(
 )
 
 
-def wish(*inputs: int) -> dict[str, Any]:
+def look(*inputs: int) -> dict[str, Any]:
     return {"tool_calls": [{"tool": "look", "input": {"i": i}} for i in inputs]}
 
 
 SCRIPT: dict[str, Any] = {
     "turns": {
-        "gather": [wish(1, 2), {"data": LONG}, {"data": {"url": "u"}}, wish(3), {"data": {"url": "v", **LONG}}],
+        "gather": [
+            look(1, 2),
+            {"data": LONG},
+            {"data": {"url": "u"}},
+            look(3),
+            {"data": {"url": "v", **LONG}},
+        ],
         "think": [{"data": {"sure": False}}, {"data": {"sure": True}}],
-        "act": [wish(4), {"data": {"done": True}}],
+        "act": [look(4), {"data": {"done": True}}],
     },
     "asks": {"gather": ["Look at the URL."]},
     "judges": {"gather/good": ["yes", "yes", "yes"]},
@@ -49,26 +55,24 @@ SCRIPT: dict[str, Any] = {
 OPTIONS = {"skills": [scripted_skill("s", "look")]}
 
 
-def started(scenario: Scenario, **start: Any) -> Scenario:
+def start(scenario: Scenario, **start: Any) -> Scenario:
     return scenario.start(source=json.dumps(BUSY), script=SCRIPT, options=OPTIONS, **start)
 
 
-def end_of(scenario: Scenario) -> ev.RunEnd:
-    [end] = scenario.payloads(ev.RunEnd.type)
-    assert isinstance(end, ev.RunEnd)
-    return end
+def find_end(scenario: Scenario) -> ev.RunEnd:
+    return find_payload(scenario, ev.RunEnd)
 
 
-def steps(scenario: Scenario) -> list[tuple[str, str, int, int | None]]:
+def find_steps(scenario: Scenario) -> list[tuple[str, str, int, int | None]]:
     trace = scenario.view(WorkflowExecution()).trace
     return [(step.node, step.status, step.iteration, step.retry_attempt) for step in trace.steps]
 
 
-def test_a_run_and_its_trace(scenario: Scenario) -> None:
-    """Checklist 63 and 76: every attempt is a step; results and trace are those of the specification."""
-    end = end_of(started(scenario))
+def test_every_attempt_is_a_step_of_the_trace(scenario: Scenario) -> None:
+    """Checklist 63 and 76."""
+    end = find_end(start(scenario))
     assert (end.status, end.error) == ("completed", None)
-    assert steps(scenario) == [
+    assert find_steps(scenario) == [
         ("gather", "failed", 1, 0),
         ("gather", "success", 1, 1),
         ("think", "success", 1, None),
@@ -89,18 +93,18 @@ def test_a_run_and_its_trace(scenario: Scenario) -> None:
     }
 
 
-def test_what_was_said_before_stands_in_the_log_once(scenario: Scenario) -> None:
-    calls = [one for one in started(scenario).events if one.type == "model.call" and one.path == "act"]
+def test_a_former_result_is_in_the_log_once(scenario: Scenario) -> None:
+    calls = [one for one in start(scenario).events if one.type == "model.call" and one.path == "act"]
     assert calls
     assert all(LONG["notes"].encode() not in bytes(event.payload) for event in calls)
     assert LONG["notes"] in str(scenario.turns["act#1.1!turn.1"].messages)
 
 
-def test_cut_after_every_event_the_run_comes_to_the_same_end(scenario: Scenario) -> None:
-    started(scenario).crash_everywhere(lambda one: (end_of(one), steps(one)))
+def test_a_run_ends_alike_after_a_crash_at_any_event(scenario: Scenario) -> None:
+    start(scenario).crash_everywhere(lambda one: (find_end(one), find_steps(one)))
 
 
-def test_a_cancelled_workflow_closes_what_is_open_and_ends_cancelled() -> None:
+def test_a_cancelled_workflow_leaves_its_active_node() -> None:
     script = {"turns": {"a": [{"text": "a"}]}}
     ran = run(document({"a": {}, "b": {}}, [("a", "b")]), script, cancel_at="b#1.1!turn.1")
     assert ran.end.status == "cancelled"
@@ -108,8 +112,8 @@ def test_a_cancelled_workflow_closes_what_is_open_and_ends_cancelled() -> None:
     assert [left.outcome for left in ran.of(ev.NodeExit)] == ["ok", "cancelled"]
 
 
-def test_a_breakpoint_holds_the_run_before_its_node(scenario: Scenario) -> None:
-    started(scenario, breakpoints=["think"])
+def test_a_breakpoint_pauses_the_run_before_its_node(scenario: Scenario) -> None:
+    start(scenario, breakpoints=["think"])
     assert scenario.result.status == "paused"
     assert len(scenario.payloads(ev.NodeEnter.type)) == 1
     assert scenario.resume().resume().result.status == "completed"

@@ -22,7 +22,7 @@ MINIMAL = document({"a": {}})
 FULL: dict[str, Any] = {
     "id": "triage",
     "name": "Triage",
-    "description": "All there is.",
+    "description": "All fields.",
     "entry": "a",
     "author": "somebody",
     "workflow_type": "monitor",
@@ -96,18 +96,13 @@ def test_1_a_document_with_every_field_is_accepted() -> None:
     assert (node.context.only, node.context.sources[0].value) == (True, "Only mine.")
 
 
-def test_1_defaults() -> None:
+def test_1_fields_have_defaults() -> None:
     workflow = parsed(MINIMAL).document
     assert (workflow.description, workflow.workflow_type, workflow.judge_budget) == ("", "generic", JUDGE_BUDGET)
     assert (workflow.rules, workflow.context, workflow.skills, workflow.inputs) == ([], [], {}, None)
     node = workflow.nodes["a"]
-    assert (node.skills, node.fail_soft, node.eval_policy, node.retry, node.max_turns) == (
-        [],
-        False,
-        "all_pass",
-        None,
-        None,
-    )
+    assert (node.skills, node.fail_soft, node.eval_policy) == ([], False, "all_pass")
+    assert (node.retry, node.max_turns) == (None, None)
 
 
 def test_1_yaml_and_json_of_one_document_have_one_hash() -> None:
@@ -116,7 +111,7 @@ def test_1_yaml_and_json_of_one_document_have_one_hash() -> None:
     assert parsed(document({"a": {"instruction": "Do b."}})).hash != parsed(MINIMAL).hash
 
 
-def test_yaml_1_2_words_stay_words() -> None:
+def test_words_that_yaml_1_1_would_convert_stay_texts() -> None:
     yaml = """
 id: w
 name: W
@@ -136,13 +131,13 @@ edges: []
 
 
 @pytest.mark.parametrize("source", ["", "just words", "[1, 2]", "3", "- a"])
-def test_what_is_no_object_is_refused(source: str) -> None:
+def test_a_document_that_is_not_an_object_is_refused(source: str) -> None:
     [problem] = problems_of(source)
     assert problem.code == "SCHEMA"
     assert "expected a workflow object" in problem.message
 
 
-def test_every_problem_at_once_with_its_place() -> None:
+def test_all_problems_are_reported_together_with_their_places() -> None:
     yaml = """id: ""
 name: 3
 entry: x
@@ -157,8 +152,7 @@ edges:
   - {from: a}
 workflow_type: blog
 """
-    told = [(p.code, p.where, p.line, p.column) for p in problems_of(yaml)]
-    assert told == [
+    assert [(p.code, p.where, p.line, p.column) for p in problems_of(yaml)] == [
         ("SCHEMA", "id", 1, 1),
         ("SCHEMA", "name", 2, 1),
         ("MISSING_ENTRY", "entry", 3, 1),
@@ -208,7 +202,7 @@ workflow_type: blog
         ("verify", lambda d: d.update(verify={})),
     ],
 )
-def test_1_and_11_and_56_each_wrong_field_is_one_problem_at_its_place(
+def test_1_and_11_and_56_a_wrong_field_is_one_problem_with_its_place(
     where: str, change: Callable[[dict[str, Any]], Any]
 ) -> None:
     raw = copy.deepcopy(FULL)
@@ -228,22 +222,22 @@ def test_1_and_11_and_56_each_wrong_field_is_one_problem_at_its_place(
         (3, "SCHEMA"),
     ],
 )
-def test_28_bad_sources_have_the_specified_codes(source: Any, code: str) -> None:
+def test_28_wrong_sources_have_the_specified_codes(source: Any, code: str) -> None:
     assert codes_of(document({"a": {"instruction": source}})) == [code]
     assert codes_of(document({"a": {"rules": ["fine", source]}})) == [code]
 
 
-def test_8_an_inline_skill_offers_something() -> None:
+def test_8_an_empty_inline_skill_is_refused() -> None:
     assert codes_of(document({"a": {}}, skills={"s": {"name": "S"}})) == ["INVALID_INLINE_SKILL"]
 
 
 @pytest.mark.parametrize("kind", ["pr_review", "e2e_test", "content_generation", "monitor", "data_sync", "generic"])
-def test_10_workflow_types(kind: str) -> None:
+def test_10_the_workflow_type_is_one_of_the_specified(kind: str) -> None:
     assert parsed(document({"a": {}}, workflow_type=kind)).document.workflow_type == kind
     assert codes_of(document({"a": {}}, workflow_type=f"{kind}s")) == ["SCHEMA"]
 
 
-# -- structure --------------------------------------------------------------------------------------------------------
+# -- structure ---------------------------------------------------------------------------------------------------------
 
 ABC: dict[str, dict[str, Any]] = {"a": {}, "b": {}, "c": {}}
 
@@ -270,17 +264,17 @@ ABC: dict[str, dict[str, Any]] = {"a": {}, "b": {}, "c": {}}
         ),
     ],
 )
-def test_3_to_6_edges(edges: list[Any], codes: list[str]) -> None:
+def test_3_to_6_wrong_edges_have_their_codes(edges: list[Any], codes: list[str]) -> None:
     assert codes_of(document(ABC, edges)) == codes
 
 
-def test_2_the_entry_exists() -> None:
+def test_2_a_missing_entry_is_refused() -> None:
     [problem] = problems_of(document({"gather": {}}, entry="gathr"))
     assert (problem.code, problem.where) == ("MISSING_ENTRY", "entry")
     assert "did you mean 'gather'" in problem.message
 
 
-def test_6_two_cycles_that_one_walk_meets_are_told_once_and_others_apart() -> None:
+def test_6_overlapping_cycles_are_reported_once_and_separate_ones_each() -> None:
     nodes: dict[str, dict[str, Any]] = {name: {} for name in "abcd"}
     tangled = [("a", "b", "x"), ("b", "a", "y"), ("b", "c", "z"), ("c", "b"), ("a", "d")]
     assert codes_of(document(nodes, tangled)) == ["UNBOUNDED_CYCLE"]
@@ -299,7 +293,7 @@ def test_a_node_must_not_hide_the_input() -> None:
     assert codes_of(document({"input": {}})) == ["RESERVED_NODE_ID"]
 
 
-def test_7_a_document_may_name_skills_that_only_a_start_brings() -> None:
+def test_7_a_document_may_name_skills_that_a_start_provides() -> None:
     assert parsed(document({"a": {"skills": ["theirs"]}})).warnings == ()
 
 
@@ -308,7 +302,7 @@ def test_57_reserved_policies_are_refused(policy: str) -> None:
     assert codes_of(document({"a": {"eval_policy": policy}})) == ["UNSUPPORTED_EVAL_POLICY"]
 
 
-def test_legal_but_odd_things_are_warned_of() -> None:
+def test_settings_that_have_no_effect_are_warned_of() -> None:
     judge = {"name": "j", "kind": "judge", "rubric": "Good?"}
     raw = document(
         {
@@ -333,7 +327,7 @@ def test_legal_but_odd_things_are_warned_of() -> None:
     ]
 
 
-# -- agreement with the published JSON Schema -------------------------------------------------------------------------
+# -- agreement with the published JSON Schema --------------------------------------------------------------------------
 
 OTHER_VALUES: list[Any] = [None, True, 1.5, "", "x", [""], {"auto": 1}]
 
@@ -343,7 +337,7 @@ STRICTER: frozenset[str] = frozenset(
         "UNKNOWN_EDGE_TARGET", "UNREACHABLE_NODE", "SELF_LOOP", "UNBOUNDED_CYCLE", "SOURCE_INVALID_TYPE",
     }
 )  # fmt: skip
-"""Codes of rules that the JSON Schema cannot say or does not."""
+"""Codes of rules that the JSON Schema does not have."""
 
 
 def _mutations(raw: Any) -> list[dict[str, Any]]:
@@ -358,18 +352,18 @@ def _mutations(raw: Any) -> list[dict[str, Any]]:
         items = here.items() if isinstance(here, dict) else enumerate(here) if isinstance(here, list) else []
         for key, value in list(items):
             for other in OTHER_VALUES if EVERY else [next(others), next(others)]:
-                found.append(_changed(raw, [*path, key], other))
+                found.append(_change(raw, [*path, key], other))
             if isinstance(here, dict):
-                found.append(_changed(raw, [*path, key]))
+                found.append(_change(raw, [*path, key]))
             walk(value, [*path, key])
         if isinstance(here, dict):
-            found.append(_changed(raw, [*path, "unknown"], "x"))
+            found.append(_change(raw, [*path, "unknown"], "x"))
 
     walk(raw, [])
     return found
 
 
-def _changed(raw: Any, path: list[Any], *value: Any) -> Any:
+def _change(raw: Any, path: list[Any], *value: Any) -> Any:
     changed = copy.deepcopy(raw)
     at = changed
     for step in path[:-1]:
@@ -383,14 +377,14 @@ def _changed(raw: Any, path: list[Any], *value: Any) -> Any:
 
 @WITH_DATA
 def test_the_models_agree_with_the_published_json_schema() -> None:
-    """Checklist 1: one change anywhere in a document, and both say yes or both say no."""
+    """Checklist 1: after any single change of a document both accept it, or both refuse it."""
     schema = Draft202012Validator(json.loads(WORKFLOW_SCHEMA.read_text()))
     mutations = _mutations(FULL)
     assert len(mutations) > (1000 if EVERY else 400)
     disagreements: list[str] = []
     for raw in mutations:
         ours = [problem for problem in problems_of(raw) if problem.severity == "error"]
-        unexcused = [problem for problem in ours if problem.code not in STRICTER and not _known(problem.message)]
+        unexcused = [problem for problem in ours if problem.code not in STRICTER and not _is_stricter(problem.message)]
         if schema.is_valid(raw):
             disagreements += [f"only ours: {problem}" for problem in unexcused]
         elif not ours:
@@ -398,13 +392,13 @@ def test_the_models_agree_with_the_published_json_schema() -> None:
     assert not disagreements, "\n".join(disagreements)
 
 
-def _known(message: str) -> bool:
-    """The specification's text is stricter than its schema: sources, one-word verdicts, and what a schema is."""
+def _is_stricter(message: str) -> bool:
+    """Return whether a problem is of a rule in the text of the specification that its schema does not have."""
     return message.startswith(
         ("is not a JSON Schema", "offers nothing", "does not name a server", "has the type")
     ) or any(words in message for words in ("is not a web address", "is not a single word", "is empty or not a text"))
 
 
-def test_the_document_model_is_open_at_the_top_only() -> None:
+def test_unknown_members_are_accepted_at_the_top_level() -> None:
     assert Workflow.model_config.get("extra") == "ignore"
     assert codes_of(document({"a": {}}, tags=["x"], category="y")) == []

@@ -1,4 +1,4 @@
-"""The incident triage example, run as its README says: real tools, a real MCP server, the scripted model."""
+"""The incident triage example, run by the command of its README: real tools, a real MCP server, a scripted model."""
 
 import importlib.util
 import json
@@ -24,7 +24,7 @@ PATIENCE_S = 100
 """How long the whole run may take on a busy machine."""
 
 
-def tools() -> ModuleType:
+def load_tools() -> ModuleType:
     spec = importlib.util.spec_from_file_location("incident_triage_tools", EXAMPLE / "tools.py")
     assert spec is not None
     assert spec.loader is not None
@@ -33,29 +33,29 @@ def tools() -> ModuleType:
     return module
 
 
-def yaml_of(name: str) -> Any:
+def read_example(name: str) -> Any:
     tree = read_yaml((EXAMPLE / name).read_text())
     assert isinstance(tree, Tree), tree
     return tree.value
 
 
-def test_the_examples_documents_are_right() -> None:
+def test_the_documents_of_the_example_give_no_warning() -> None:
     given = json.loads((EXAMPLE / "input.json").read_text())
-    options = {"skills": yaml_of("skills.yaml")}
+    options = {"skills": read_example("skills.yaml")}
     plan = admitted((EXAMPLE / "workflow.yaml").read_text(), input=given, options=options)
     assert (plan.warnings, plan.definition.warnings) == ((), ())
-    assert check_script(yaml_of("script.yaml")) == []
+    assert check_script(read_example("script.yaml")) == []
     functions = [tool["python"] for skill in options["skills"] for tool in skill["tools"] if "python" in tool]
-    assert all(hasattr(tools(), path.removeprefix("tools:")) for path in functions)
+    assert all(hasattr(load_tools(), path.removeprefix("tools:")) for path in functions)
 
 
 def test_the_examples_tools_read_its_data() -> None:
-    found = tools().search_errors("checkout", since_minutes=90)
+    found = load_tools().search_errors("checkout", since_minutes=90)
     assert found["count"] == 6
     assert [error["trace"] for error in found["errors"]] == ["f5", "e8", "e3", "d9", "d4", "c2"]
-    assert tools().search_errors("checkout", 90, "gateway")["count"] == 5
-    assert tools().search_errors("search")["count"] == 1
-    assert [deploy["id"] for deploy in tools().recent_deploys("checkout", 2)] == ["d-118", "d-117"]
+    assert load_tools().search_errors("checkout", 90, "gateway")["count"] == 5
+    assert load_tools().search_errors("search")["count"] == 1
+    assert [deploy["id"] for deploy in load_tools().recent_deploys("checkout", 2)] == ["d-118", "d-117"]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, 
     return folder, [line for line in lines if "payload" in line]
 
 
-def test_the_example_takes_the_cycle_and_the_routed_way(ran: tuple[Path, list[dict[str, Any]]]) -> None:
+def test_the_example_takes_its_cycle_and_its_conditional_edge(ran: tuple[Path, list[dict[str, Any]]]) -> None:
     _folder, events = ran
     ways = [(e["payload"]["from"], e["payload"]["to"]) for e in events if e["type"] == "route"]
     assert ways == [
@@ -93,7 +93,7 @@ def test_the_example_takes_the_cycle_and_the_routed_way(ran: tuple[Path, list[di
     assert not [event for event in events if event["type"] == "node.warning"]
 
 
-def test_the_examples_tools_are_called_for_real(ran: tuple[Path, list[dict[str, Any]]]) -> None:
+def test_the_example_calls_its_real_tools(ran: tuple[Path, list[dict[str, Any]]]) -> None:
     folder, events = ran
     outputs = [(e["payload"]["tool"], e["payload"].get("output")) for e in events if e["type"] == "tool.result"]
     called = [tool for tool, _output in outputs]
@@ -111,7 +111,7 @@ def test_the_examples_tools_are_called_for_real(ran: tuple[Path, list[dict[str, 
 def test_the_readme_is_short_and_names_every_file() -> None:
     readme = (EXAMPLE / "README.md").read_text()
     assert len(readme.splitlines()) <= 20
-    for name in (
+    for name in [
         "workflow.yaml",
         "skills.yaml",
         "script.yaml",
@@ -119,5 +119,5 @@ def test_the_readme_is_short_and_names_every_file() -> None:
         "tools.py",
         "runbooks_server.py",
         "data/",
-    ):
+    ]:
         assert name in readme

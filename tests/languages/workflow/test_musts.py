@@ -1,4 +1,4 @@
-"""The specification's requirements by number: every one has a test that names it, and those without another are here.
+"""The requirements of the specification by number: a test names each of them. Some of these tests are here.
 
 A test has it in its name: ``test_66_…``, ``test_12_to_18_…``, ``test_41_and_42_…``. The numbers are those of the
 checklist in the order of the specification: documents 1–11, inputs –20, sources –29, skills –43, nodes –52,
@@ -39,12 +39,12 @@ from tests.support.workflows import document, scripted_skill
 
 REQUIREMENTS = range(1, 78)
 COMMAND, *ARGS = python(str(TESTS / "fixtures" / "tools" / "mcp_server.py"))
-DESK = {"command": COMMAND, "args": ARGS}
+SERVER = {"command": COMMAND, "args": ARGS}
 NAMES = re.compile(r"def test_(\d+(?:_(?:to|and)_\d+)*)_")
 
 
-def named(name: str) -> set[int]:
-    """The requirements that a test's name begins with: ``12_to_18``, ``1_and_11_and_56``."""
+def find_numbers(name: str) -> set[int]:
+    """Return the requirements at the beginning of a test's name: ``12_to_18``, ``1_and_11_and_56``."""
     numbers: set[int] = set()
     for part in name.split("_and_"):
         first, _, last = part.partition("_to_")
@@ -59,15 +59,15 @@ def test_every_requirement_has_a_test_that_names_it() -> None:
         TESTS / "runtime" / "settings" / "test_fetch_auth.py",
     ):
         for match in NAMES.finditer(path.read_text(encoding="utf-8")):
-            found |= named(match[1])
+            found |= find_numbers(match[1])
     assert sorted(set(REQUIREMENTS) - found) == []
 
 
-# -- a real worker on a real server -----------------------------------------------------------------------------------
+# -- a real worker on a real server ------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
-async def standing(folder: Path) -> AsyncGenerator[Connection]:
+async def open_deployment(folder: Path) -> AsyncGenerator[Connection]:
     config = load({"data_dir": folder / "data", "sync": "1s"}, env={}, cwd=folder)
     async with open_connection(config) as connection, open_worker(connection, {}):
         yield connection
@@ -75,11 +75,11 @@ async def standing(folder: Path) -> AsyncGenerator[Connection]:
 
 @pytest.fixture
 async def connection(tmp_path: Path) -> AsyncGenerator[Connection]:
-    async with standing(tmp_path) as found:
+    async with open_deployment(tmp_path) as found:
         yield found
 
 
-async def performed(
+async def perform(
     connection: Connection, raw: dict[str, Any], script: dict[str, Any] | None = None, **message: Any
 ) -> list[Event]:
     """Perform a workflow to its end; return its events."""
@@ -98,18 +98,18 @@ async def performed(
     return await connection.client.events(verdict.run_id)
 
 
-def end_of(events: list[Event]) -> ev.RunEnd:
+def find_end(events: list[Event]) -> ev.RunEnd:
     end = ev.payload_of(events[-1])
     assert isinstance(end, ev.RunEnd)
     return end
 
 
-def told(events: list[Event]) -> list[dict[str, Any]]:
-    """The events that observers get."""
+def find_shapes(events: list[Event]) -> list[dict[str, Any]]:
+    """Return the events that observers get."""
     return [shape for event in events if (shape := execution_event(event))]
 
 
-# -- documents --------------------------------------------------------------------------------------------------------
+# -- documents ---------------------------------------------------------------------------------------------------------
 
 CYCLE = [("a", "b"), ("b", "a", "again"), ("b", "c", "on")]
 EVAL = [{"name": "e", "kind": "value", "rule": {"output_required": ["x"]}}]
@@ -126,7 +126,7 @@ CODES: dict[str, dict[str, Any]] = {
 }
 
 
-def admission(raw: dict[str, Any]) -> tuple[list[Problem], bool]:
+def admit(raw: dict[str, Any]) -> tuple[list[Problem], bool]:
     """Return the problems of a start of a document, and whether it is accepted."""
     source = DefinitionSource(source=json.dumps(raw))
     found = Definitions().plan(source, StartRun(source))
@@ -135,14 +135,14 @@ def admission(raw: dict[str, Any]) -> tuple[list[Problem], bool]:
 
 @pytest.mark.parametrize("code", CODES)
 def test_9_structural_faults_have_their_codes(code: str) -> None:
-    problems, admitted = admission(CODES[code])
+    problems, admitted = admit(CODES[code])
     assert not admitted
     assert code in {problem.code for problem in problems if problem.severity == "error"}
     assert all(problem.where for problem in problems)
 
 
 def test_9_and_7_an_unknown_skill_is_a_warning() -> None:
-    problems, admitted = admission(document({"a": {"skills": ["nowhere"]}}))
+    problems, admitted = admit(document({"a": {"skills": ["nowhere"]}}))
     assert admitted
     assert [(problem.code, problem.severity) for problem in problems] == [("UNKNOWN_SKILL", "warning")]
 
@@ -159,7 +159,7 @@ def test_9_and_7_an_unknown_skill_is_a_warning() -> None:
         ({"type": "string[]", "enum": [["a", "b"]]}, ["b", "a"], False),
     ],
 )
-def test_14_a_value_is_one_of_those_allowed(field: dict[str, Any], value: Any, admitted: bool) -> None:
+def test_14_a_value_outside_of_the_enumeration_is_refused(field: dict[str, Any], value: Any, admitted: bool) -> None:
     source = DefinitionSource(source=json.dumps(document({"a": {}}, inputs={"x": field})))
     found = Definitions().plan(source, StartRun(source, input={"x": value}))
     if admitted:
@@ -170,9 +170,9 @@ def test_14_a_value_is_one_of_those_allowed(field: dict[str, Any], value: Any, a
         assert [problem.where for problem in found] == ["input.x"]
 
 
-async def test_19_what_is_sent_elsewhere_has_no_values_of_the_input(connection: Connection) -> None:
+async def test_19_spans_and_metrics_have_no_values_of_the_input(connection: Connection) -> None:
     raw = document({"a": {}, "b": {}}, [("a", "b")], inputs={"customer": {"type": "string"}})
-    events = await performed(connection, raw, input={"customer": "sesame-4711", "beside": "sesame-4712"})
+    events = await perform(connection, raw, input={"customer": "sesame-4711", "beside": "sesame-4712"})
     assert any(b"sesame-4711" in bytes(event.payload) for event in events)
     spans, reader = SpanFold(), InMemoryMetricReader()
     metrics = Metrics(MeterProvider([reader]).get_meter("test"))
@@ -186,17 +186,17 @@ async def test_19_what_is_sent_elsewhere_has_no_values_of_the_input(connection: 
     assert "sesame" not in f"{sent!r} {measured.to_json()}"
 
 
-# -- sources ----------------------------------------------------------------------------------------------------------
+# -- sources -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def site() -> Generator[tuple[str, list[str]]]:
     """A web server on the loopback, and the paths that it was asked for."""
-    seen: list[str] = []
+    paths: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            seen.append(self.path)
+            paths.append(self.path)
             self.send_response(200)
             self.end_headers()
 
@@ -206,7 +206,7 @@ def site() -> Generator[tuple[str, list[str]]]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield f"127.0.0.1:{server.server_port}", seen
+        yield f"127.0.0.1:{server.server_port}", paths
         server.shutdown()
         thread.join()
 
@@ -214,46 +214,46 @@ def site() -> Generator[tuple[str, list[str]]]:
 async def test_24_urls_of_this_machine_and_its_network_are_refused(
     connection: Connection, site: tuple[str, list[str]]
 ) -> None:
-    """Schemes are a matter of form; time-outs and redirects of the real fetcher are in tests/actors/test_sources.py."""
-    address, seen = site
+    """Timeouts and redirects are tested in tests/actors/test_sources.py."""
+    address, paths = site
     port = address.partition(":")[2]
     for host in (address, f"localhost:{port}", f"[::1]:{port}", f"2130706433:{port}", "169.254.169.254", "10.0.0.1"):
-        events = await performed(connection, document({"a": {}}, rules=[f"http://{host}/latest/meta-data"]))
-        end = end_of(events)
+        events = await perform(connection, document({"a": {}}, rules=[f"http://{host}/latest/meta-data"]))
+        end = find_end(events)
         assert end.error is not None
         assert (end.status, end.error.code) == ("failed", "SOURCE_URL_BLOCKED"), host
-    assert seen == []
-    problems, admitted = admission(document({"a": {}}, rules=[{"url": "ftp://example.com/rules"}]))
+    assert paths == []
+    problems, admitted = admit(document({"a": {}}, rules=[{"url": "ftp://example.com/rules"}]))
     assert not admitted
     assert problems[0].where.startswith("rules[0]")
 
 
-# -- skills -----------------------------------------------------------------------------------------------------------
+# -- skills ------------------------------------------------------------------------------------------------------------
 
 
-async def test_43_a_server_that_the_user_brings_is_preferred(connection: Connection) -> None:
-    desk = scripted_skill("desk", tools=[], mcp=DESK)
+async def test_43_the_server_of_the_start_comes_before_that_of_the_document(connection: Connection) -> None:
+    desk = scripted_skill("desk", tools=[], mcp=SERVER)
     raw = document({"a": {"skills": ["desk"]}}, skills={"desk": {"mcp": {"command": "false"}}})
     call = {"tool_calls": [{"tool": "weather", "input": {"city": "Rome"}}]}
     script = {"turns": {"a": [call, {"text": "sunny"}]}}
-    events = await performed(connection, raw, script, options={"skills": [desk]})
-    [called] = end_of(events).results["a"]["toolCalls"]
+    events = await perform(connection, raw, script, options={"skills": [desk]})
+    [called] = find_end(events).results["a"]["toolCalls"]
     assert called["output"] == {"city": "Rome", "degrees": 21}
 
 
-# -- execution --------------------------------------------------------------------------------------------------------
+# -- execution ---------------------------------------------------------------------------------------------------------
 
 LOOK = {"tool_calls": [{"tool": "look", "input": {"at": "it"}}]}
 
 
-async def test_65_the_steps_of_a_node_come_in_their_order(connection: Connection) -> None:
+async def test_65_the_steps_of_a_node_have_one_order(connection: Connection) -> None:
     raw = document({"a": {"skills": ["s"]}, "b": {}, "c": {}}, [("a", "b", "good"), ("a", "c")], rules=["Be kind."])
     script = {
         "turns": {"a": [LOOK, {"text": "seen"}], "b": [{"text": "done"}]},
         "routes": {"a": ["b"]},
         "tools": {"look": [{"output": {"seen": 1}}]},
     }
-    events = await performed(connection, raw, script, options={"skills": [scripted_skill("s", "look")]})
+    events = await perform(connection, raw, script, options={"skills": [scripted_skill("s", "look")]})
     steps = [(event.type, event.key.partition("!")[2]) for event in events if event.n > 3]
     assert steps == [
         ("sources.resolved", ""),
@@ -280,9 +280,9 @@ async def test_65_the_steps_of_a_node_come_in_their_order(connection: Connection
 
 async def test_73_the_nine_events_have_their_payloads(connection: Connection) -> None:
     raw = document({"a": {"skills": ["s"]}, "b": {}}, [("a", "b")], id="nine")
-    skills = [scripted_skill("s", tools=[], mcp=DESK)]
+    skills = [scripted_skill("s", tools=[], mcp=SERVER)]
     script = {"turns": {"a": [{"tool_calls": [{"tool": "long", "input": {}}]}, {"text": "a"}], "b": [{"text": "b"}]}}
-    shapes = told(await performed(connection, raw, script, options={"skills": skills}))
+    shapes = find_shapes(await perform(connection, raw, script, options={"skills": skills}))
     by_type = {shape["type"]: shape for shape in shapes}
     assert {name: set(shape) - {"type"} for name, shape in by_type.items()} == {
         "workflow:start": {"workflow"},
@@ -302,7 +302,7 @@ async def test_73_the_nine_events_have_their_payloads(connection: Connection) ->
     assert shapes[-1]["results"] == left
 
 
-async def test_73_what_a_model_says_on_the_way_is_progress(connection: Connection) -> None:
+async def test_73_text_of_a_model_beside_its_calls_is_progress(connection: Connection) -> None:
     raw = document({"a": {"skills": ["s"]}, "b": {}}, [("a", "b", "done")], id="said")
     turns = {
         "a": [{"text": "I look.", "tool_calls": [{"tool": "look", "input": {}}]}, {"text": "a"}],
@@ -313,7 +313,7 @@ async def test_73_what_a_model_says_on_the_way_is_progress(connection: Connectio
         "routes": {"a": [{"text": "b", "progress": ["no work"]}]},
         "tools": {"look": [{"output": 1}]},
     }
-    shapes = told(await performed(connection, raw, script, options={"skills": [scripted_skill("s", "look")]}))
+    shapes = find_shapes(await perform(connection, raw, script, options={"skills": [scripted_skill("s", "look")]}))
     progress = [(shape["node"], shape["message"]) for shape in shapes if shape["type"] == "node:progress"]
     assert progress == [("a", "I look."), ("b", "Half way.")]
     order = [shape["type"] for shape in shapes]
@@ -321,18 +321,20 @@ async def test_73_what_a_model_says_on_the_way_is_progress(connection: Connectio
     assert order[-3:] == ["node:progress", "node:exit", "workflow:end"]
 
 
-async def test_72_a_failed_turn_keeps_what_it_came_to(connection: Connection) -> None:
+async def test_72_a_failed_turn_keeps_its_partial_data(connection: Connection) -> None:
     error = {"code": "refused", "message": "I had better not", "data": {"found": 2}}
-    shapes = told(await performed(connection, document({"a": {}}, id="partial"), {"turns": {"a": [{"error": error}]}}))
+    shapes = find_shapes(
+        await perform(connection, document({"a": {}}, id="partial"), {"turns": {"a": [{"error": error}]}})
+    )
     assert shapes[-1]["results"]["a"]["data"] == {"found": 2, "error": "I had better not"}
 
 
-async def test_75_an_observer_that_throws_is_harmless(connection: Connection) -> None:
-    heard = 0
+async def test_75_an_observer_that_raises_does_not_disturb_the_run(connection: Connection) -> None:
+    messages = 0
 
     async def throw(_message: Msg) -> None:
-        nonlocal heard
-        heard += 1
+        nonlocal messages
+        messages += 1
         raise RuntimeError("an observer of the worker's own connection")
 
     async def follow() -> None:
@@ -347,13 +349,13 @@ async def test_75_an_observer_that_throws_is_harmless(connection: Connection) ->
         events: list[Event] = []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(follow)
-            events = await performed(connection, raw)
+            events = await perform(connection, raw)
         await subscription.unsubscribe()
-    assert heard >= len(events)
-    assert end_of(events).status == "completed"
-    undisturbed = await performed(connection, raw)
+    assert messages >= len(events)
+    assert find_end(events).status == "completed"
+    undisturbed = await perform(connection, raw)
     assert [event.type for event in events] == [event.type for event in undisturbed]
-    assert end_of(events).results == end_of(undisturbed).results
+    assert find_end(events).results == find_end(undisturbed).results
 
 
 async def test_76_the_trace_has_steps_edges_and_sources(connection: Connection) -> None:
@@ -361,7 +363,7 @@ async def test_76_the_trace_has_steps_edges_and_sources(connection: Connection) 
     edges[0] = {"from": "a", "to": "b", "when": "bad", "max_iterations": 1}
     raw = document({"a": {}, "b": {}, "c": {}, "d": {}}, edges, context=["Long ago."])
     script = {"default": {"text": "ok"}, "routes": {"a": ["b"], "c": ["d"]}}
-    trace = fold(WorkflowExecution(), await performed(connection, raw, script)).trace
+    trace = fold(WorkflowExecution(), await perform(connection, raw, script)).trace
     assert [(step.node, step.status, step.iteration, step.retry_attempt) for step in trace.steps] == [
         ("a", "success", 1, None),
         ("b", "success", 1, None),

@@ -1,4 +1,4 @@
-"""Near misses of workflows: texts that look as if something were filled in, and edges that are to make a chain."""
+"""Near misses of workflows: texts with placeholders that nothing fills in, and edges that were meant as a chain."""
 
 import itertools
 import json
@@ -16,12 +16,12 @@ from tests.support.workflows import document
 
 
 def server(**mcp: Any) -> dict[str, Any]:
-    """A workflow with an MCP server as other programs configure it."""
+    """Return a workflow with an MCP server in the format of other programs."""
     desk = {"desk": {"mcp": {"command": "npx", **mcp}}}
     return document({"a": {"skills": ["desk"]}}, skills=desk)
 
 
-def told(written: dict[str, Any]) -> list[Problem]:
+def find_warnings(written: dict[str, Any]) -> list[Problem]:
     found = LANGUAGE.parse(json.dumps(written))
     assert isinstance(found, Definition), found
     return list(found.warnings)
@@ -42,8 +42,8 @@ def told(written: dict[str, Any]) -> list[Problem]:
         ({"url": "https://${HOST}/mcp"}, "url", "a header"),
     ],
 )
-def test_a_server_as_other_programs_configure_it(mcp: dict[str, Any], where: str, expected: str) -> None:
-    [warning] = told(server(**mcp))
+def test_a_placeholder_in_a_server_is_warned_of(mcp: dict[str, Any], where: str, expected: str) -> None:
+    [warning] = find_warnings(server(**mcp))
     assert (warning.code, warning.where, warning.line) == ("UNFILLED_VARIABLE", f"skills.desk.mcp.{where}", 1)
     assert expected in str(warning.expected)
     secret = "0123456789abcdefABCDEF"
@@ -54,7 +54,7 @@ def test_a_server_as_other_programs_configure_it(mcp: dict[str, Any], where: str
     assert (of_file.code, f"mcp.{where}: " in of_file.message) == ("UNFILLED_VARIABLE", True)
 
 
-def test_a_server_that_a_start_brings() -> None:
+def test_a_placeholder_in_a_server_of_a_start_is_warned_of() -> None:
     mcp = {"command": "npx", "env": {"TOKEN": "${GITHUB_TOKEN}"}}
     skill = {"id": "desk", "name": "Desk", "description": "d", "category": "general", "mcp": mcp}
     found = LANGUAGE.parse(json.dumps(document({"a": {"skills": ["desk"]}})))
@@ -68,21 +68,15 @@ def test_a_server_that_a_start_brings() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "where", "code", "expected"),
     [
-        (
-            "instruction",
-            "Call it with ${{ secrets.X }}.",
-            "instruction",
-            "UNFILLED_VARIABLE",
-            "of a skill for a secret",
-        ),
+        ("instruction", "Use ${{ secrets.X }}.", "instruction", "UNFILLED_VARIABLE", "of a skill for a secret"),
         ("instruction", {"inline": "Greet {{ input.who }}."}, "instruction.inline", "UNFILLED_TEMPLATE", "input.who"),
         ("instruction", "Greet {{who}}.", "instruction", "UNFILLED_TEMPLATE", "input.who"),
         ("rules", ["Mind {{ a.found }}."], "rules[0]", "UNFILLED_TEMPLATE", "a.found"),
     ],
 )
-def test_a_text_in_which_nothing_is_filled_in(field: str, value: Any, where: str, code: str, expected: str) -> None:
+def test_a_placeholder_in_a_text_is_warned_of(field: str, value: Any, where: str, code: str, expected: str) -> None:
     written = document({"a": {field: value}}, inputs={"who": {"type": "string"}})
-    [warning] = told(written)
+    [warning] = find_warnings(written)
     assert (warning.code, warning.where) == (code, f"nodes.a.{where}")
     assert expected in str(warning.expected)
     assert warning.column
@@ -96,8 +90,8 @@ def test_a_text_in_which_nothing_is_filled_in(field: str, value: Any, where: str
         document({"a": {"instruction": "Keep {{ mustache }} and ${HOME} as they are."}}),
     ],
 )
-def test_what_is_meant_as_it_stands_is_not_warned_of(written: dict[str, Any]) -> None:
-    assert told(written) == []
+def test_a_literal_placeholder_is_not_warned_of(written: dict[str, Any]) -> None:
+    assert find_warnings(written) == []
     assert validator("workflow").is_valid(written)
 
 
@@ -110,11 +104,11 @@ def test_what_is_meant_as_it_stands_is_not_warned_of(written: dict[str, Any]) ->
         {"url": "https://${HOST}/"},
     ],
 )
-def test_editors_mark_near_misses_by_the_schema(mcp: dict[str, Any]) -> None:
+def test_the_schema_refuses_placeholders_of_other_programs(mcp: dict[str, Any]) -> None:
     assert not validator("workflow").is_valid(server(**mcp))
 
 
-def test_several_edges_without_a_condition_are_told_as_a_chain() -> None:
+def test_the_remedy_for_several_unconditional_edges_is_a_chain() -> None:
     nodes: dict[str, dict[str, Any]] = {name: {} for name in ("fetch", "style", "tests", "post")}
     edges = [("fetch", "style"), ("fetch", "tests"), ("style", "post"), ("tests", "post")]
     found = LANGUAGE.parse(json.dumps(document(nodes, edges)))

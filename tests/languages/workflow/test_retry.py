@@ -1,4 +1,4 @@
-"""Evaluators at work in a run, judges, and retries with feedback (checklist 56–63)."""
+"""Evaluators, judges, and retries with feedback in a run (checklist 56–63)."""
 
 from typing import Any
 
@@ -17,20 +17,20 @@ LINE_URL = "url_there (value): output_required 'url' missing segment 'url'"
 LINE_CALL = "was_called (function): any_tool_called wants one of [save] to succeed, called: none"
 
 
-def node(script: dict[str, Any], **fields: Any) -> Ran:
+def run_node(script: dict[str, Any], **fields: Any) -> Ran:
     return run(document({"a": fields}), script)
 
 
-def turns(*answers: dict[str, Any]) -> dict[str, Any]:
+def make_turns(*answers: dict[str, Any]) -> dict[str, Any]:
     return {"turns": {"a": list(answers)}}
 
 
-# -- evaluation -------------------------------------------------------------------------------------------------------
+# -- evaluation --------------------------------------------------------------------------------------------------------
 
 
 def test_57_every_evaluator_runs_in_order_and_any_failure_fails_the_node() -> None:
-    script = {**turns({"data": {"x": 1}}), "judges": {"a/good": ["yes"]}}
-    ran = node(script, eval=[NEEDS_URL, JUDGE, NEEDS_CALL], fail_soft=True)
+    script = {**make_turns({"data": {"x": 1}}), "judges": {"a/good": ["yes"]}}
+    ran = run_node(script, eval=[NEEDS_URL, JUDGE, NEEDS_CALL], fail_soft=True)
     result = ran.end.results["a"]
     assert [(verdict["name"], verdict["pass"]) for verdict in result["evals"]] == [
         ("url_there", False),
@@ -45,18 +45,18 @@ def test_57_every_evaluator_runs_in_order_and_any_failure_fails_the_node() -> No
     assert left.error.code == "workflow.eval_failed"
 
 
-def test_58_nothing_is_evaluated_after_a_failed_run_not_even_softened() -> None:
+def test_58_a_failed_node_is_not_evaluated_even_with_fail_soft() -> None:
     for fields in ({}, {"fail_soft": True}):
-        ran = node(turns({"error": "overloaded"}), eval=[NEEDS_URL, JUDGE], **fields)
+        ran = run_node(make_turns({"error": "overloaded"}), eval=[NEEDS_URL, JUDGE], **fields)
         assert "evals" not in ran.end.results["a"]
         assert len(ran.calls) == 1
 
 
 def test_57_the_evals_of_a_node_without_evaluators_are_empty() -> None:
-    assert node(turns({"text": "x"})).end.results["a"]["evals"] == []
+    assert run_node(make_turns({"text": "x"})).end.results["a"]["evals"] == []
 
 
-# -- judges -----------------------------------------------------------------------------------------------------------
+# -- judges ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,11 @@ def test_57_the_evals_of_a_node_without_evaluators_are_empty() -> None:
         ("VERDICT: not_ship", "ship", False, "the verdict is 'not_ship'"),
     ],
 )
-def test_60_verdicts(answer: str, pass_when: str | None, passes: bool, reasoning: str | None) -> None:
+def test_60_the_verdict_in_an_answer_is_read(
+    answer: str, pass_when: str | None, passes: bool, reasoning: str | None
+) -> None:
     judge = JUDGE | ({"pass_when": pass_when} if pass_when else {})
-    ran = node({**turns({"text": "x"}), "judges": {"a/good": [{"text": answer}]}}, eval=[judge])
+    ran = run_node({**make_turns({"text": "x"}), "judges": {"a/good": [{"text": answer}]}}, eval=[judge])
     [verdict] = ran.end.results["a"]["evals"]
     assert verdict == {"name": "good", "kind": "judge", "pass": passes} | (
         {"reasoning": reasoning} if reasoning else {}
@@ -82,32 +84,34 @@ def test_60_verdicts(answer: str, pass_when: str | None, passes: bool, reasoning
 
 
 @pytest.mark.parametrize(
-    "garbage",
+    "unreadable",
     [
         *({"text": text} for text in ("I could not really say.", "", "???", "VERDICT: ???\nREASONING: who knows", "…")),
         {"verdict": "?", "reasoning": "who knows"},
         {"error": "overloaded"},
     ],
 )
-def test_60_an_unreadable_answer_is_asked_for_once_more(garbage: dict[str, Any]) -> None:
-    ran = node({**turns({"text": "x"}), "judges": {"a/good": [garbage, "VERDICT: yes"]}}, eval=[JUDGE])
+def test_60_a_judge_is_asked_once_more_after_an_unreadable_answer(unreadable: dict[str, Any]) -> None:
+    ran = run_node({**make_turns({"text": "x"}), "judges": {"a/good": [unreadable, "VERDICT: yes"]}}, eval=[JUDGE])
     assert ran.status("a") == "success"
     assert [key for key in ran.calls if "judge" in key] == ["a#1.1!judge.good.1", "a#1.1!judge.good.2"]
-    never = node({**turns({"text": "x"}), "judges": {"a/good": [garbage, garbage, "VERDICT: yes"]}}, eval=[JUDGE])
+    never = run_node(
+        {**make_turns({"text": "x"}), "judges": {"a/good": [unreadable, unreadable, "VERDICT: yes"]}}, eval=[JUDGE]
+    )
     [verdict] = never.end.results["a"]["evals"]
     assert verdict["pass"] is False
     assert verdict["reasoning"].startswith("judge parse failure")
     assert len(never.calls) == 3
 
 
-def test_60_a_sign_is_a_verdict_if_it_is_the_passing_one() -> None:
-    ran = node({**turns({"text": "x"}), "judges": {"a/good": ["👍"]}}, eval=[{**JUDGE, "pass_when": "👍"}])
+def test_60_a_symbol_is_a_verdict_if_it_is_the_passing_one() -> None:
+    ran = run_node({**make_turns({"text": "x"}), "judges": {"a/good": ["👍"]}}, eval=[{**JUDGE, "pass_when": "👍"}])
     assert ran.status("a") == "success"
 
 
 def test_60_a_sign_was_a_verdict_in_runs_that_were_admitted_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admit, "LATEST", VERDICTS_IN_WORDS - 1)
-    ran = node({**turns({"text": "x"}), "judges": {"a/good": ["???", "VERDICT: yes"]}}, eval=[JUDGE])
+    ran = run_node({**make_turns({"text": "x"}), "judges": {"a/good": ["???", "VERDICT: yes"]}}, eval=[JUDGE])
     assert [key for key in ran.calls if "judge" in key] == ["a#1.1!judge.good.1"]
 
 
@@ -120,24 +124,24 @@ def test_60_a_sign_was_a_verdict_in_runs_that_were_admitted_before(monkeypatch: 
         (None, None, None, "anthropic:claude-haiku-4-5"),
     ],
 )
-def test_60_the_judges_model_cascade(
+def test_60_the_model_of_a_judge_is_that_of_evaluator_node_or_workflow(
     evaluator: str | None, on_node: str | None, on_flow: str | None, model: str
 ) -> None:
     judge = JUDGE | ({"model": evaluator} if evaluator else {})
     fields = {"eval": [judge], "model": "executor"} | ({"judge_model": on_node} if on_node else {})
     flow: dict[str, Any] = {"judge_model": on_flow} if on_flow else {}
     raw = document({"a": fields}, **flow)
-    ran = run(raw, {**turns({"text": "x"}), "judges": {"a/good": ["yes"]}})
+    ran = run(raw, {**make_turns({"text": "x"}), "judges": {"a/good": ["yes"]}})
     assert ran.calls["a#1.1!judge.good.1"].model == model
 
 
-def test_56_a_judge_sees_rubric_data_and_calls_and_nothing_else() -> None:
+def test_56_a_judge_sees_only_rubric_data_and_calls() -> None:
     raw = document(
         {"z": {}, "a": {"skills": ["s"], "eval": [JUDGE], "instruction": "Secret instruction."}}, [("z", "a")]
     )
-    wish = {"tool_calls": [{"tool": "save", "input": {"q": "w" * 500}}, {"tool": "load", "input": {}}]}
+    call_save = {"tool_calls": [{"tool": "save", "input": {"q": "w" * 500}}, {"tool": "load", "input": {}}]}
     script = {
-        "turns": {"z": [{"data": {"upstream": 1}}], "a": [wish, {"data": {"url": "u"}}]},
+        "turns": {"z": [{"data": {"upstream": 1}}], "a": [call_save, {"data": {"url": "u"}}]},
         "tools": {"save": [{"output": {"id": 7}}], "load": [{"error": "denied"}]},
         "judges": {"a/good": ["yes"]},
     }
@@ -146,26 +150,26 @@ def test_56_a_judge_sees_rubric_data_and_calls_and_nothing_else() -> None:
     assert "Is it good?" in text
     assert '{"url":"u"}' in text
     assert "- load [error] input={} output=denied" in text
-    shown = ('{"q":"' + "w" * 500)[:PREVIEW_CHARS_MAX]
-    assert f'- save [success] input={shown}… output={{"id":7}}' in text
+    preview = ('{"q":"' + "w" * 500)[:PREVIEW_CHARS_MAX]
+    assert f'- save [success] input={preview}… output={{"id":7}}' in text
     assert all(word not in text for word in ("Secret", "private", "upstream"))
     assert ran.calls["a#1.1!judge.good.1"].evaluator == "good"
 
 
-def test_judges_of_one_name_have_slots_of_their_own() -> None:
-    script = {**turns({"text": "x"}), "judges": {"a/good": [{"text": "I cannot say"}, "yes", "no"]}}
-    ran = node(script, eval=[JUDGE, JUDGE])
+def test_judges_of_one_name_have_separate_keys() -> None:
+    script = {**make_turns({"text": "x"}), "judges": {"a/good": [{"text": "I cannot say"}, "yes", "no"]}}
+    ran = run_node(script, eval=[JUDGE, JUDGE])
     slots = [key.partition("!")[2] for key in ran.calls if "judge" in key]
     assert sorted(slots) == ["judge.good.1", "judge.good.2", "judge.good.3"]
 
 
-# -- retries ----------------------------------------------------------------------------------------------------------
+# -- retries -----------------------------------------------------------------------------------------------------------
 
 BAD, GOOD = {"data": {"x": 1}}, {"data": {"url": "u"}}
 
 
-def test_61_a_failed_evaluation_is_tried_again_with_feedback_first() -> None:
-    ran = node(turns(BAD, BAD, GOOD, GOOD), eval=[NEEDS_URL], retry={"max": 3})
+def test_61_a_retry_begins_with_the_feedback_of_the_evaluation() -> None:
+    ran = run_node(make_turns(BAD, BAD, GOOD, GOOD), eval=[NEEDS_URL], retry={"max": 3})
     assert ran.end.results["a"] == {
         "status": "success",
         "data": {"url": "u"},
@@ -179,57 +183,57 @@ def test_61_a_failed_evaluation_is_tried_again_with_feedback_first() -> None:
     assert ran.of(ev.NodeRetry) == [ev.NodeRetry("a", n, reason, preamble) for n in (1, 2)]
 
 
-def test_63_a_visit_is_entered_and_left_once_whatever_its_retries() -> None:
-    ran = node(turns(BAD, GOOD), eval=[NEEDS_URL], retry={"max": 1})
+def test_63_a_visit_with_retries_is_entered_and_left_once() -> None:
+    ran = run_node(make_turns(BAD, GOOD), eval=[NEEDS_URL], retry={"max": 1})
     assert ran.types() == [*["sources.resolved", "node.enter", "model.call", "node.retry", "model.call", "node.exit"]]
     assert ran.keys(ev.NodeExit) == ["a#1"]
 
 
-def test_61_no_more_than_max_retries_and_the_last_result_stands() -> None:
-    ran = node(turns(BAD, BAD, {"data": {"last": 1}}, GOOD), eval=[NEEDS_URL], retry={"max": 2})
+def test_61_the_result_of_the_last_retry_is_that_of_the_node() -> None:
+    ran = run_node(make_turns(BAD, BAD, {"data": {"last": 1}}, GOOD), eval=[NEEDS_URL], retry={"max": 2})
     assert (ran.status("a"), ran.data("a")["last"]) == ("failed", 1)
     assert len(ran.calls) == 3
     assert len(ran.of(ev.NodeRetry)) == 2
 
 
-def test_61_only_the_latest_failure_is_fed_back() -> None:
+def test_61_the_feedback_is_that_of_the_latest_failure() -> None:
     first = {"data": {"x": 1}}
     other = {"name": "y_there", "kind": "value", "rule": {"output_required": ["y"]}}
-    ran = node(turns(first, {"data": {"url": "u"}}, GOOD), eval=[NEEDS_URL, other], retry={"max": 2})
+    ran = run_node(make_turns(first, {"data": {"url": "u"}}, GOOD), eval=[NEEDS_URL, other], retry={"max": 2})
     third = ran.text("a#1.3!turn.1")
     assert "y_there" in third
     assert "url_there" not in third
 
 
 def test_61_agent_failures_and_preconditions_are_not_retried() -> None:
-    failing = node(turns({"error": "overloaded"}, GOOD), eval=[NEEDS_URL], retry={"max": 2})
+    failing = run_node(make_turns({"error": "overloaded"}, GOOD), eval=[NEEDS_URL], retry={"max": 2})
     assert (failing.status("a"), len(failing.calls)) == ("failed", 1)
     requires = {"output_required": ["input.gone"]}
-    refused = node(turns(GOOD), eval=[NEEDS_URL], retry={"max": 2}, requires=requires)
+    refused = run_node(make_turns(GOOD), eval=[NEEDS_URL], retry={"max": 2}, requires=requires)
     assert (refused.status("a"), len(refused.calls)) == ("failed", 0)
 
 
 def test_61_output_that_lacks_a_required_field_is_tried_again() -> None:
     output = {"type": "object", "required": ["url"]}
-    ran = node(turns(BAD, GOOD), output=output, retry={"max": 1})
+    ran = run_node(make_turns(BAD, GOOD), output=output, retry={"max": 1})
     assert ran.status("a") == "success"
     assert "output_required (value): output schema violation: missing required fields: url" in ran.text("a#1.2!turn.1")
 
 
-def test_52_an_agent_failure_behind_a_failed_evaluation_is_not_softened() -> None:
-    ran = node(turns(BAD, {"error": "overloaded"}), eval=[NEEDS_URL], retry={"max": 1}, fail_soft=True)
+def test_52_fail_soft_does_not_hold_for_an_agent_failure_after_a_failed_evaluation() -> None:
+    ran = run_node(make_turns(BAD, {"error": "overloaded"}), eval=[NEEDS_URL], retry={"max": 1}, fail_soft=True)
     assert ran.status("a") == "failed"
 
 
-def test_61_the_authors_words_come_before_the_list() -> None:
-    ran = node(turns(BAD, GOOD), eval=[NEEDS_URL], retry={"max": 1, "instruction": "Mind the URL."})
+def test_61_the_instruction_of_a_retry_comes_before_the_failures() -> None:
+    ran = run_node(make_turns(BAD, GOOD), eval=[NEEDS_URL], retry={"max": 1, "instruction": "Mind the URL."})
     assert ran.of(ev.NodeRetry)[0].preamble == f"Mind the URL.\n\n{LINE_URL}"
 
 
 @pytest.mark.parametrize("instruction", [{"auto": True}, {"reflect": "What about the URL?"}])
-def test_61_a_models_reflection_becomes_the_preamble(instruction: dict[str, Any]) -> None:
-    script = {**turns(BAD, GOOD), "asks": {"a": ["You forgot it."]}}
-    ran = node(script, eval=[NEEDS_URL], retry={"max": 1, "instruction": instruction}, model="node-model")
+def test_61_the_reflection_of_a_model_becomes_the_feedback(instruction: dict[str, Any]) -> None:
+    script = {**make_turns(BAD, GOOD), "asks": {"a": ["You forgot it."]}}
+    ran = run_node(script, eval=[NEEDS_URL], retry={"max": 1, "instruction": instruction}, model="node-model")
     request = ran.calls["a#1.1!reflect"]
     assert (request.purpose, request.model) == ("reflect", "node-model")
     asked = ran.text("a#1.1!reflect")
@@ -238,24 +242,24 @@ def test_61_a_models_reflection_becomes_the_preamble(instruction: dict[str, Any]
 
 
 @pytest.mark.parametrize(("answer", "code"), [({"error": "timeout"}, "REFLECTION_FAILED"), ("  ", "REFLECTION_EMPTY")])
-def test_62_a_reflection_that_fails_falls_back(answer: Any, code: str) -> None:
-    script = {**turns(BAD, GOOD), "asks": {"a": [answer]}}
-    ran = node(script, eval=[NEEDS_URL], retry={"max": 1, "instruction": {"auto": True}})
+def test_62_a_failed_reflection_is_replaced_by_the_default_advice(answer: Any, code: str) -> None:
+    script = {**make_turns(BAD, GOOD), "asks": {"a": [answer]}}
+    ran = run_node(script, eval=[NEEDS_URL], retry={"max": 1, "instruction": {"auto": True}})
     assert ran.status("a") == "success"
     assert ran.warnings() == [code]
     assert ran.of(ev.NodeRetry)[0].preamble == f"{LINE_URL}\n\n{DEFAULT_ADVICE}"
 
 
-def test_61_a_node_costs_at_most_two_calls_per_retry_and_one() -> None:
-    script = {**turns(BAD, BAD, BAD, BAD), "asks": {"a": ["r"] * 3}}
-    ran = node(script, eval=[NEEDS_URL], retry={"max": 3, "instruction": {"auto": True}})
+def test_61_a_retry_costs_at_most_two_model_calls() -> None:
+    script = {**make_turns(BAD, BAD, BAD, BAD), "asks": {"a": ["r"] * 3}}
+    ran = run_node(script, eval=[NEEDS_URL], retry={"max": 3, "instruction": {"auto": True}})
     assert len(ran.calls) == 2 * 3 + 1
 
 
-def test_one_toolbox_serves_all_attempts_and_only_the_last_ones_calls_are_told() -> None:
-    wish = {"tool_calls": [{"tool": "save", "input": {}}]}
+def test_all_attempts_share_a_toolbox_and_the_result_has_the_calls_of_the_last() -> None:
+    call_save = {"tool_calls": [{"tool": "save", "input": {}}]}
     raw = document({"a": {"skills": ["s"], "eval": [NEEDS_URL, NEEDS_CALL], "retry": {"max": 1}}})
-    script = {**turns(wish, BAD, wish, GOOD), "tools": {"save": [{"output": 1}, {"output": 2}]}}
+    script = {**make_turns(call_save, BAD, call_save, GOOD), "tools": {"save": [{"output": 1}, {"output": 2}]}}
     ran = run(raw, script, options={"skills": [scripted_skill("s", "save")]})
     assert ran.keys(ev.EffectCall) == ["a#1.1!toolbox"]
     assert ran.keys(ev.ToolCall) == ["a#1.1!tool.1.0", "a#1.2!tool.1.0"]

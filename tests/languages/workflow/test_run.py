@@ -1,4 +1,4 @@
-"""Runs of workflows: order, context, results, failures (checklist 44–49, 52, 53, 64, 65, 72–77)."""
+"""Runs of workflows: order, context, results and failures (checklist 44–49, 52, 53, 64, 65, 72–77)."""
 
 import json
 from itertools import pairwise
@@ -30,8 +30,8 @@ TASTE_SCRIPT: dict[str, Any] = {
 }
 
 
-def test_74_the_order_of_what_happens() -> None:
-    """The worked example: two loops and a question with one choice left."""
+def test_74_the_events_of_a_run_come_in_order() -> None:
+    """The worked example: two visits of a loop, and a routing question with one choice left."""
     ran = run(TASTE, TASTE_SCRIPT, input={"order": 7})
     assert ran.types() == [
         "sources.resolved",
@@ -64,22 +64,19 @@ def test_77_results_hold_the_last_result_per_node_and_output_is_the_last_nodes_d
 
 def test_64_the_context_has_the_input_and_the_newest_result_of_each_node() -> None:
     ran = run(TASTE, TASTE_SCRIPT, input={"order": 7})
-    first = ran.text("bake#1.1!turn.1")
-    assert first == '## Instruction\n\nDo bake.\n\n## Context\n\n{"input": {"order":7}}'
-    second = ran.text("bake#2.1!turn.1")
-    assert second.endswith('{"input": {"order":7}, "bake": {"visit":1}, "taste": {"raw":true}}')
-    last = ran.text("serve#1.1!turn.1")
-    assert last.endswith('{"input": {"order":7}, "bake": {"visit":2}, "taste": {"raw":false}}')
+    assert ran.text("bake#1.1!turn.1") == '## Instruction\n\nDo bake.\n\n## Context\n\n{"input": {"order":7}}'
+    assert ran.text("bake#2.1!turn.1").endswith('{"input": {"order":7}, "bake": {"visit":1}, "taste": {"raw":true}}')
+    assert ran.text("serve#1.1!turn.1").endswith('{"input": {"order":7}, "bake": {"visit":2}, "taste": {"raw":false}}')
 
 
-def test_former_results_are_referred_to_and_not_repeated() -> None:
+def test_a_turn_refers_to_former_results_and_does_not_repeat_them() -> None:
     ran = run(TASTE, TASTE_SCRIPT)
     parts = ran.calls["serve#1.1!turn.1"].messages[0].parts
     assert [part for part in parts if not isinstance(part, Text)] == [Former("taste#2")]
     assert "visit" not in "".join(part.text for part in parts if isinstance(part, Text))
 
 
-def test_64_evaluators_verdicts_are_part_of_what_later_nodes_see() -> None:
+def test_64_later_nodes_see_the_verdicts_of_evaluators() -> None:
     passing = {"name": "has_x", "kind": "value", "rule": {"output_required": ["x"]}}
     raw = document(
         {
@@ -98,10 +95,10 @@ def test_64_evaluators_verdicts_are_part_of_what_later_nodes_see() -> None:
     assert (shadow.status("b"), shadow.data("a")["evals"]) == ("failed", "mine")
 
 
-# -- prompts of models ------------------------------------------------------------------------------------------------
+# -- prompts of models -------------------------------------------------------------------------------------------------
 
 
-def test_44_to_46_the_order_of_an_instructions_layers() -> None:
+def test_44_to_46_the_layers_of_an_instruction_have_one_order() -> None:
     skills = [
         scripted_skill("one", "x", instruction="Skill one."),
         scripted_skill("two", "y"),
@@ -114,8 +111,8 @@ def test_44_to_46_the_order_of_an_instructions_layers() -> None:
         context=["Flow context."],
     )
     ran = run(raw, input={"rules": "Input rule.", "context": ["Input context."]}, options={"skills": skills})
-    told = ran.text("a#1.1!turn.1").removeprefix("## Instruction\n\n").partition("\n\n## Context\n\n{")[0]
-    assert told == (
+    text = ran.text("a#1.1!turn.1").removeprefix("## Instruction\n\n").partition("\n\n## Context\n\n{")[0]
+    assert text == (
         "## Rules — You MUST Follow These\n\nInput rule.\n\nFlow rule.\n\nNode rule."
         "\n\n---\n\n## Background Context\n\nInput context.\n\nFlow context."
         "\n\n---\n\n## Skill: Three\n\nSkill three."
@@ -126,7 +123,7 @@ def test_44_to_46_the_order_of_an_instructions_layers() -> None:
     assert entered.instruction == base
 
 
-def test_45_only_stops_the_cascade_for_its_field_alone() -> None:
+def test_45_only_stops_the_cascade_of_its_own_field() -> None:
     raw = document(
         {"a": {"rules": {"only": True, "sources": ["Mine."]}}, "b": {"context": {"only": True, "sources": []}}},
         [("a", "b")],
@@ -140,7 +137,7 @@ def test_45_only_stops_the_cascade_for_its_field_alone() -> None:
     assert "## Background Context" not in b
 
 
-def test_49_the_models_cascade_and_none_is_invented() -> None:
+def test_49_the_model_of_a_node_comes_before_that_of_the_workflow_and_the_default() -> None:
     judge = {"name": "j", "kind": "judge", "rubric": "Good?"}
     script = {"default": {"text": "yes"}}
     raw = document({"a": {"model": "my own/model:1"}, "b": {"eval": [judge]}}, [("a", "b", "x")], model="flow-model")
@@ -155,19 +152,19 @@ def test_49_the_models_cascade_and_none_is_invented() -> None:
     assert run(document({"a": {}})).calls["a#1.1!turn.1"].model == "scripted"
 
 
-# -- output -----------------------------------------------------------------------------------------------------------
+# -- output ------------------------------------------------------------------------------------------------------------
 
 OUTPUT = {"type": "object", "properties": {"n": {"type": "integer"}, "s": {"type": "string"}}, "required": ["n", "s"]}
 
 
-def test_47_structured_output_is_asked_for_and_becomes_the_data() -> None:
+def test_47_structured_output_becomes_the_data() -> None:
     ran = run(document({"a": {"output": OUTPUT}}), {"turns": {"a": [{"data": {"n": 1, "s": "x"}, "text": "so"}]}})
     assert ran.calls["a#1.1!turn.1"].schema == OUTPUT
     assert ran.data("a") == {"n": 1, "s": "x"}
 
 
 @pytest.mark.parametrize("text", ['{"n": 1, "s": "x"}', 'Here:\n```json\n{"n": 1, "s": "x"}\n```\nBye.'])
-def test_47_structured_output_that_came_as_text(text: str) -> None:
+def test_47_structured_output_is_read_from_text(text: str) -> None:
     ran = run(document({"a": {"output": OUTPUT}}), {"turns": {"a": [{"text": text}]}})
     assert (ran.status("a"), ran.data("a")) == ("success", {"n": 1, "s": "x"})
 
@@ -191,10 +188,10 @@ def test_47_output_that_does_not_conform_fails_the_node(answer: dict[str, Any], 
     assert [(verdict["name"], verdict["kind"], verdict["pass"]) for verdict in result["evals"]] == [
         (name, "value", False)
     ]
-    assert (ran.end.status, ran.end.error and ran.end.error.code) == ("failed", "workflow.node_failed")
+    assert (ran.end.status, ran.error.code) == ("failed", "workflow.node_failed")
 
 
-def test_a_null_counts_as_there_but_must_fit_its_type() -> None:
+def test_null_is_a_value_that_must_fit_its_type() -> None:
     nullable = {"type": "object", "properties": {"n": {"type": ["integer", "null"]}}, "required": ["n"]}
     ran = run(document({"a": {"output": nullable}}), {"turns": {"a": [{"data": {"n": None}}]}})
     assert ran.status("a") == "success"
@@ -221,29 +218,28 @@ def test_an_output_schema_fetches_nothing() -> None:
         ({"text": ""}, {}),
     ],
 )
-def test_data_without_an_output_schema(answer: dict[str, Any], data: dict[str, Any]) -> None:
+def test_an_answer_without_an_output_schema_becomes_the_data(answer: dict[str, Any], data: dict[str, Any]) -> None:
     assert run(document({"a": {}}), {"turns": {"a": [answer]}}).data("a") == data
 
 
-# -- failures ---------------------------------------------------------------------------------------------------------
+# -- failures ----------------------------------------------------------------------------------------------------------
 
 CHAIN = document({"a": {}, "b": {}}, [("a", "b")])
 OVERLOADED = {"code": "overloaded", "message": "too busy"}
 
 
-def test_72_a_failed_node_is_told_routed_on_and_fails_the_run() -> None:
+def test_72_a_failed_node_is_in_the_context_is_routed_on_and_fails_the_run() -> None:
     ran = run(CHAIN, {"turns": {"a": [{"error": OVERLOADED}], "b": [{"text": "ok"}]}})
     assert ran.end.results["a"] == {"status": "failed", "data": {"error": "too busy"}, "toolCalls": []}
     assert ran.status("b") == "success"
     assert ran.end.status == "failed"
-    assert ran.end.error is not None
-    assert (ran.end.error.code, ran.end.error.path) == ("workflow.node_failed", "a")
-    assert ran.end.error.previous is not None
-    assert ran.end.error.previous.code == "model.overloaded"
+    assert (ran.error.code, ran.error.path) == ("workflow.node_failed", "a")
+    assert ran.error.previous is not None
+    assert ran.error.previous.code == "model.overloaded"
     assert '"a": {"error":"too busy"}' in ran.text("b#1.1!turn.1")
 
 
-def test_only_last_results_fail_a_run() -> None:
+def test_only_the_last_result_of_a_node_fails_a_run() -> None:
     script = {
         **TASTE_SCRIPT,
         "turns": {**TASTE_SCRIPT["turns"], "bake": [{"error": "overloaded"}, {"data": {"visit": 2}}]},
@@ -253,9 +249,9 @@ def test_only_last_results_fail_a_run() -> None:
 
 def test_52_fail_soft_keeps_the_error_and_marks_it() -> None:
     raw = document({"a": {"fail_soft": True, "max_turns": 1, "skills": ["s"]}, "b": {}}, [("a", "b")])
-    wish = {"text": "Half of it.", "tool_calls": [{"tool": "look", "input": {}}]}
+    turn = {"text": "Half of it.", "tool_calls": [{"tool": "look", "input": {}}]}
     skills = {"skills": [scripted_skill("s", "look")]}
-    ran = run(raw, {"turns": {"a": [wish], "b": [{"text": "ok"}]}}, options=skills)
+    ran = run(raw, {"turns": {"a": [turn], "b": [{"text": "ok"}]}}, options=skills)
     message = "the turn limit of 1 was reached while the model still wanted to call look"
     assert ran.end.results["a"] == {
         "status": "success",
@@ -266,9 +262,9 @@ def test_52_fail_soft_keeps_the_error_and_marks_it() -> None:
 
 
 def test_48_partial_work_is_kept_when_the_turns_run_out() -> None:
-    wish = {"text": "So far.", "tool_calls": [{"tool": "look", "input": {}}]}
+    turn = {"text": "So far.", "tool_calls": [{"tool": "look", "input": {}}]}
     raw = document({"a": {"max_turns": 2, "skills": ["s"]}})
-    script = {"turns": {"a": [wish, wish, wish]}, "tools": {"look": [{"output": 1}, {"output": 2}]}}
+    script = {"turns": {"a": [turn] * 3}, "tools": {"look": [{"output": 1}, {"output": 2}]}}
     ran = run(raw, script, options={"skills": [scripted_skill("s", "look")]})
     assert ran.status("a") == "failed"
     assert ran.data("a")["summary"] == "So far."
@@ -279,16 +275,16 @@ def test_48_partial_work_is_kept_when_the_turns_run_out() -> None:
 
 
 @pytest.mark.parametrize("reason", ["max_tokens", "max_output_tokens", "length"])
-def test_a_model_that_is_cut_short_fails_the_node(reason: str) -> None:
+def test_an_answer_that_is_cut_short_fails_the_node(reason: str) -> None:
     ran = run(document({"a": {}}), {"turns": {"a": [{"text": "And so", "stop_reason": reason}]}})
     assert ran.data("a") == {"summary": "And so", "error": f"the model ended early: {reason}"}
 
 
-# -- requires ---------------------------------------------------------------------------------------------------------
+# -- requires ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("on_fail", "status"), [("fail", "failed"), ("skip", "skipped"), (None, "failed")])
-def test_53_unmet_preconditions(on_fail: str | None, status: str) -> None:
+def test_53_an_unmet_precondition_fails_or_skips_the_node(on_fail: str | None, status: str) -> None:
     requires: dict[str, Any] = {
         "output_required": ["input.repo", "a.branch"],
         "output_matches": [{"path": "a.changed", "matches": "^[1-9]"}],
@@ -316,20 +312,19 @@ def test_53_met_preconditions_let_the_node_run() -> None:
     assert run(raw, input={"repo": "x"}).status("a") == "success"
 
 
-# -- bounds, gates, names ---------------------------------------------------------------------------------------------
+# -- limits, breakpoints, names ----------------------------------------------------------------------------------------
 
 
-def test_the_step_budget_ends_a_run_that_goes_on_and_on() -> None:
+def test_the_step_limit_fails_an_endless_run() -> None:
     raw = document({"a": {}}, [{"from": "a", "to": "a", "max_iterations": 1000}])
     ran = run(raw, options={"max_steps": 7})
     assert ran.end.status == "failed"
-    assert ran.end.error is not None
-    assert (ran.end.error.code, ran.end.error.details) == ("workflow.step_budget", {"max_steps": 7, "next": "a"})
+    assert (ran.error.code, ran.error.details) == ("workflow.step_budget", {"max_steps": 7, "next": "a"})
     assert len(ran.of(ev.NodeEnter)) == 7
     assert ran.end.results["a"]["status"] == "success"
 
 
-def test_a_gate_stands_before_every_node() -> None:
+def test_a_breakpoint_pauses_before_each_visit_of_its_node() -> None:
     order = ["bake", "taste", "bake", "taste", "serve"]
     with Scenario() as scenario:
         scenario.start(source=json.dumps(TASTE), script=TASTE_SCRIPT, breakpoints=["bake", "taste", "serve"])
@@ -341,7 +336,7 @@ def test_a_gate_stands_before_every_node() -> None:
         assert scenario.result.status == "completed"
 
 
-def test_any_name_can_be_a_node() -> None:
+def test_a_node_may_have_any_name() -> None:
     names = ["a/b", "x#1", "é ü", "[0]:y"]
     raw = document({name: {} for name in names}, list(pairwise(names)))
     ran = run(raw)
@@ -351,7 +346,7 @@ def test_any_name_can_be_a_node() -> None:
     assert '"x#1": {"summary":"ok"}' in ran.text("%5B0%5D%3Ay#1.1!turn.1")
 
 
-# -- determinism and cancellation -------------------------------------------------------------------------------------
+# -- determinism and cancellation --------------------------------------------------------------------------------------
 
 BUSY = document(
     {
@@ -373,7 +368,7 @@ BUSY_SCRIPT: dict[str, Any] = {
 }
 
 
-def test_the_same_effects_in_whatever_order_they_end() -> None:
+def test_the_order_in_which_effects_end_changes_no_result() -> None:
     skills = {"skills": [scripted_skill("s", "x")]}
     one = run(BUSY, BUSY_SCRIPT, options=skills)
     other = run(BUSY, BUSY_SCRIPT, options=skills, newest_first=True)
@@ -393,17 +388,16 @@ def test_the_same_effects_in_whatever_order_they_end() -> None:
         ("b#1.1!turn.1", "b"),
     ],
 )
-def test_a_cancelled_run_leaves_its_node_and_keeps_what_was_done(key: str, node: str) -> None:
+def test_a_cancelled_run_leaves_its_node_and_keeps_its_results(key: str, node: str) -> None:
     ran = run(BUSY, BUSY_SCRIPT, options={"skills": [scripted_skill("s", "x")]}, cancel_at=key)
     assert ran.end.status == "cancelled"
-    assert ran.end.error is not None
-    assert (ran.end.error.code, ran.end.error.message) == ("cancelled", "told to")
+    assert (ran.error.code, ran.error.message) == ("cancelled", "told to")
     exits = dict(zip(ran.keys(ev.NodeExit), ran.of(ev.NodeExit), strict=True))
     assert exits[f"{node}#1"].outcome == "cancelled"
     assert list(ran.end.results) == (["a"] if node == "b" else [])
 
 
-def test_a_run_cancelled_among_its_sources() -> None:
+def test_a_run_may_be_cancelled_while_it_resolves_its_sources() -> None:
     ran = run(
         document({"a": {"instruction": "./a.md"}}),
         cancel_at="#1.1!source.0",

@@ -1,4 +1,4 @@
-"""Skills: how definitions of one are merged, what they need, what a node gets of them (checklist 30–43, 50, 51)."""
+"""Skills: definitions, configuration, files, servers and the tools of a node (checklist 30–43, 50, 51)."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ def skill_file(name: str = "standards", body: str = "Be tidy.", **front: Any) ->
     return f"---\nname: {name}\n{lines}---\n\n{body}\n"
 
 
-def test_33_only_the_listed_skills_tools_are_offered() -> None:
+def test_33_only_tools_of_the_listed_skills_are_offered() -> None:
     skills = [scripted_skill("s", "look", "find"), scripted_skill("t", "write")]
     ran = run(document({"a": {"skills": ["s"]}, "b": {}}, [("a", "b")]), options={"skills": skills})
     assert ran.tools() == ["look", "find"]
@@ -32,7 +32,7 @@ def test_33_only_the_listed_skills_tools_are_offered() -> None:
     assert len(ran.toolboxes()) == 1
 
 
-def test_32_a_skill_without_its_configuration_is_left_out_and_the_run_goes_on() -> None:
+def test_32_a_run_continues_without_a_skill_whose_configuration_is_missing() -> None:
     needy = scripted_skill(
         "needy", "look", instruction="Expert.", config={"KEY": {"description": "d", "required": True, "env": "API_KEY"}}
     )
@@ -50,7 +50,7 @@ def test_32_a_skill_without_its_configuration_is_left_out_and_the_run_goes_on() 
     assert there.tools() == ["look", "find"]
 
 
-def test_31_an_override_comes_before_the_environment_and_an_empty_one_provides_nothing() -> None:
+def test_31_an_override_comes_before_the_environment_and_an_empty_one_does_not_count() -> None:
     config = {"KEY": {"description": "d", "required": True, "env": "API_KEY"}}
     raw = document({"a": {"skills": ["s"]}})
     skills = [scripted_skill("s", "look", config=config)]
@@ -62,12 +62,12 @@ def test_31_an_override_comes_before_the_environment_and_an_empty_one_provides_n
     assert run(raw, options=empty).tools() == []
 
 
-def test_32_a_value_that_nothing_can_provide_makes_a_skill_unavailable() -> None:
+def test_32_a_skill_with_a_value_that_nothing_can_provide_is_unavailable() -> None:
     skills = [scripted_skill("s", "look", config={"KEY": {"description": "d", "required": True}})]
     assert run(document({"a": {"skills": ["s"]}}), options={"skills": skills}).tools() == []
 
 
-def test_35_python_tools_get_the_variables_that_hold_their_configuration() -> None:
+def test_35_python_tools_get_the_variables_of_their_configuration() -> None:
     tool = {"name": "look", "description": "Look.", "input_schema": {"type": "object"}, "python": LOOK}
     config = {
         "KEY": {"description": "d", "required": True, "env": "API_KEY"},
@@ -104,7 +104,7 @@ def test_34_a_declared_schema_holds_for_python_tools() -> None:
     ]
 
 
-def test_36_a_failing_tool_is_told_to_the_model_and_the_node_goes_on() -> None:
+def test_36_the_model_reads_the_failure_of_a_tool_and_the_node_continues() -> None:
     script = {**ONCE, "tools": {"look": [{"error": "rate limited"}]}}
     ran = run(document({"a": {"skills": ["s"]}}), script, options={"skills": [scripted_skill("s", "look")]})
     assert ran.status("a") == "success"
@@ -115,19 +115,15 @@ def test_36_a_failing_tool_is_told_to_the_model_and_the_node_goes_on() -> None:
 def test_38_a_custom_skill_replaces_expertise_and_server_but_not_tools() -> None:
     registered = scripted_skill("s", "look", instruction="Old.", mcp={"command": "old"})
     files = {".claude/skills/s/SKILL.md": skill_file("s", "New.", mcp="{command: new, args: [-x]}")}
-    ran = run(
-        document({"a": {"skills": ["s"]}}),
-        options={"skills": [registered]},
-        files=files,
-        servers={"s": [ToolSpec("m")]},
-    )
+    raw = document({"a": {"skills": ["s"]}})
+    ran = run(raw, options={"skills": [registered]}, files=files, servers={"s": [ToolSpec("m")]})
     assert ran.tools() == ["look", "m"]
     assert ran.toolboxes()[0][1] == {"type": "mcp", "name": "s", "command": ["new", "-x"]}
     assert "New." in ran.text("a#1.1!turn.1")
     assert "Old." not in ran.text("a#1.1!turn.1")
 
 
-def test_inline_skills_fill_gaps_only() -> None:
+def test_an_inline_skill_does_not_replace_a_registered_one() -> None:
     raw = document(
         {"a": {"skills": ["s", "mine"]}}, skills={"s": {"instruction": "Inline."}, "mine": {"instruction": "Mine."}}
     )
@@ -138,7 +134,7 @@ def test_inline_skills_fill_gaps_only() -> None:
     assert "Inline." not in text
 
 
-def test_39_skill_files_rank_by_their_folder() -> None:
+def test_39_a_skill_file_is_preferred_by_its_folder() -> None:
     files = {
         ".gemini/skills/s/SKILL.md": skill_file("s", "Gemini."),
         ".agents/skills/s/SKILL.md": skill_file("s", "Agents."),
@@ -175,7 +171,7 @@ def test_40_fields_of_a_skill_file_and_their_defaults() -> None:
     assert read_skill_file(skill_file(category="fun"), "x")[0] is not None
 
 
-def test_40_files_that_are_no_good_are_passed_over_with_a_warning() -> None:
+def test_40_an_invalid_skill_file_is_ignored_with_a_warning() -> None:
     for text in (
         "no front matter",
         "---\n- a\n---\nbody",
@@ -212,24 +208,21 @@ def test_a_server_that_cannot_be_opened_fails_the_node_like_its_agent() -> None:
     assert (soft.status("a"), soft.data("a")) == ("success", {"error": "books is down", "fail_soft": True})
 
 
-def test_51_the_filter_is_structural_allow_then_deny() -> None:
+def test_51_tools_are_filtered_by_allow_and_then_by_deny() -> None:
     skills = [scripted_skill("s", "look", "find", "write")]
 
-    def offered(tools: dict[str, Any]) -> tuple[list[str], list[str]]:
-        ran = run(
-            document({"a": {"skills": ["s", "books"], "tools": tools}}, skills=books),
-            options={"skills": skills},
-            servers=servers,
-        )
+    def offer(tools: dict[str, Any]) -> tuple[list[str], list[str]]:
+        raw = document({"a": {"skills": ["s", "books"], "tools": tools}}, skills=books)
+        ran = run(raw, options={"skills": skills}, servers=servers)
         assert ran.end.status == "completed"
         return ran.tools(), ran.warnings()
 
     books = {"books": {"mcp": {"command": "books"}}}
     servers = {"books": [ToolSpec("look_up"), ToolSpec("burn")]}
-    assert offered({"deny": ["write", "burn"]}) == (["look", "find", "look_up"], [])
-    assert offered({"allow": ["look", "find", "burn"], "deny": ["find"]}) == (["look", "burn"], [])
-    assert offered({"allow": ["look", "lok"]}) == (["look"], ["TOOL_FILTER_UNMATCHED"])
-    assert offered({"deny": ["look", "find", "write", "look_up", "burn"]}) == ([], [])
+    assert offer({"deny": ["write", "burn"]}) == (["look", "find", "look_up"], [])
+    assert offer({"allow": ["look", "find", "burn"], "deny": ["find"]}) == (["look", "burn"], [])
+    assert offer({"allow": ["look", "lok"]}) == (["look"], ["TOOL_FILTER_UNMATCHED"])
+    assert offer({"deny": ["look", "find", "write", "look_up", "burn"]}) == ([], [])
 
 
 def test_51_a_filtered_tool_cannot_be_called() -> None:
@@ -246,7 +239,7 @@ def test_50_disallowed_tools_do_not_touch_skills() -> None:
     assert run(raw, ONCE, options={"skills": [scripted_skill("s", "look")]}).tools() == ["look"]
 
 
-def test_of_tools_with_one_name_the_first_listed_skill_has_it() -> None:
+def test_the_first_listed_skill_provides_a_tool_of_several_skills() -> None:
     skills = [scripted_skill("s", "look"), scripted_skill("t", "look", "find")]
     ran = run(document({"a": {"skills": ["t", "s", "t"]}}), options={"skills": skills})
     assert ran.tools() == ["look", "find"]
@@ -263,7 +256,7 @@ def test_nats_tools_are_grouped_by_subject() -> None:
     assert served == {"svc.a": ["a1", "a2"], "svc.b": ["b1"]}
 
 
-def test_aliases_are_symmetric_and_transitive_and_contested_ones_count_for_none() -> None:
+def test_aliases_are_symmetric_and_transitive_and_ambiguous_ones_are_ignored() -> None:
     def skill(skill_id: str, groups: dict[str, list[str]]) -> Skill:
         return Skill.model_validate(scripted_skill(skill_id, "t", mcpAliases=groups))
 
@@ -276,7 +269,7 @@ def test_aliases_are_symmetric_and_transitive_and_contested_ones_count_for_none(
     assert groups["g"] == {"g"}
 
 
-# -- files that are no valid YAML -------------------------------------------------------------------------------------
+# -- files with invalid YAML -------------------------------------------------------------------------------------------
 
 LOOSE = """---
 name: review
@@ -292,7 +285,7 @@ Look closely.
 """
 
 
-def test_values_that_are_no_yaml_are_taken_literally_with_a_warning() -> None:
+def test_a_value_that_is_invalid_yaml_is_read_literally_with_a_warning() -> None:
     skill, warnings = read_skill_file(LOOSE, ".claude/skills/review/SKILL.md")
     assert skill is not None
     assert skill.description == "Reviews a change. Triggers on: /review, /check # and more"
@@ -312,14 +305,14 @@ def test_values_that_are_no_yaml_are_taken_literally_with_a_warning() -> None:
 @pytest.mark.parametrize(
     "value", ['"quoted" and bar', "'open", "@team: x", "`code`: y", "100%: z", "a: b: c", "\ta: b"]
 )
-def test_any_value_of_one_line_can_be_read(value: str) -> None:
+def test_any_value_on_one_line_is_read(value: str) -> None:
     skill, _warnings = read_skill_file(f"---\nname: x\ndescription: {value}\n---\nbody", "x")
     assert skill is not None
     assert skill.description == value.strip()
 
 
 @pytest.mark.parametrize(
-    ("front", "line", "told"),
+    ("front", "line", "message"),
     [
         ("name: x\nconfig:\n  A: {description: [}", 4, ""),
         ("name: x\nname: y", 3, "name"),
@@ -327,12 +320,12 @@ def test_any_value_of_one_line_can_be_read(value: str) -> None:
         ("name: x\n\tdescription: y", 3, "found character"),
     ],
 )
-def test_a_file_that_cannot_be_read_says_at_which_line(front: str, line: int, told: str) -> None:
+def test_an_unreadable_skill_file_is_refused_with_its_line(front: str, line: int, message: str) -> None:
     skill, [problem] = read_skill_file(f"---\n{front}\n---\nbody", "x")
     assert skill is None
     assert problem.code == "INVALID_SKILL_FILE"
     assert problem.where.startswith(f'files["x"]:{line}:')
-    assert told in problem.message
+    assert message in problem.message
 
 
 def test_a_start_whose_skill_cannot_be_read_is_refused_unless_the_skill_is_optional() -> None:

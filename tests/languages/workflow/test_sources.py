@@ -1,4 +1,4 @@
-"""Sources: classified, resolved once before any node, cached, recorded (checklist 21–29)."""
+"""Sources are classified, resolved once before any node, cached and recorded (checklist 21–29)."""
 
 from hashlib import sha256
 from typing import Any
@@ -35,17 +35,17 @@ URL = "https://example.com/a.md"
         ({"url": "https://x.test/a", "type": "fetch"}, "url", "https://x.test/a"),
     ],
 )
-def test_21_the_four_forms(raw: Any, kind: str, value: str) -> None:
+def test_21_a_source_is_inline_a_file_or_a_url(raw: Any, kind: str, value: str) -> None:
     source = Source.model_validate(raw)
     assert (source.kind, source.value, source.origin) == (kind, value, raw)
 
 
-def resolved(ran: Ran) -> dict[str, dict[str, Any]]:
+def find_sources(ran: Ran) -> dict[str, dict[str, Any]]:
     [found] = ran.of(ev.SourcesResolved)
     return found.sources
 
 
-def test_22_and_29_all_are_resolved_before_the_first_node_and_recorded_by_field() -> None:
+def test_22_and_29_all_sources_are_resolved_before_the_first_node_and_recorded_by_field() -> None:
     raw = document(
         {"a": {"rules": ["r"], "context": {"only": True, "sources": ["c", "d"]}}, "b": {}},
         [("a", "b")],
@@ -53,7 +53,7 @@ def test_22_and_29_all_are_resolved_before_the_first_node_and_recorded_by_field(
         context=["wc"],
     )
     ran = run(raw, input={"rules": "ir", "context": ["ic", 5, {"inline": "x"}, ""]})
-    assert list(resolved(ran)) == [
+    assert list(find_sources(ran)) == [
         "input.rules[0]",
         "input.context[0]",
         "input.context[2]",
@@ -69,8 +69,8 @@ def test_22_and_29_all_are_resolved_before_the_first_node_and_recorded_by_field(
     assert ran.of(ev.EffectCall) == []
 
 
-def test_27_the_record_of_an_inline_source() -> None:
-    assert resolved(run(document({"a": {"instruction": {"inline": "Hé."}}}))) == {
+def test_27_the_record_of_an_inline_source_has_its_content_and_hash() -> None:
+    assert find_sources(run(document({"a": {"instruction": {"inline": "Hé."}}}))) == {
         "nodes.a.instruction": {
             "content": "Hé.",
             "kind": "inline",
@@ -86,20 +86,20 @@ def test_27_an_inline_source_is_used_as_it_is(rules: int, content: str, monkeypa
     """In logs from before, without the blank around it."""
     monkeypatch.setattr(admit, "LATEST", rules)
     ran = run(document({"a": {"instruction": "  Be.\n"}}))
-    assert resolved(ran)["nodes.a.instruction"]["content"] == content
+    assert find_sources(ran)["nodes.a.instruction"]["content"] == content
     opening = ran.of(ev.ModelCall)[0].messages[0].parts[0]
     assert isinstance(opening, Text)
     assert opening.text.startswith(f"## Instruction\n\n{content}\n\n## Context")
 
 
-def test_27_records_of_files_and_urls() -> None:
+def test_27_the_record_of_a_file_or_url_has_its_path_or_time() -> None:
     raw = document({"a": {"instruction": URL}}, rules=["./r.md", {"file": "./prompts/../p.md"}])
     sources = {
         URL: {"content": "Do it.", "fetchedAt": "2026-11-20T12:00:00.000Z"},
         "r.md": {"content": "Rule.", "sourcePath": "/srv/r.md"},
     }
     ran = run(raw, files={"./p.md": "\ufeffBundled."}, effects={"source": by_value(sources)})
-    found = resolved(ran)
+    found = find_sources(ran)
     assert found["nodes.a.instruction"] == {
         "content": "Do it.",
         "kind": "url",
@@ -119,7 +119,7 @@ def test_27_records_of_files_and_urls() -> None:
     assert entered.instruction == "Do it."
 
 
-def test_23_what_is_named_twice_is_read_once() -> None:
+def test_23_a_source_that_is_named_twice_is_read_once() -> None:
     raw = document(
         {"a": {"instruction": URL, "rules": ["./a/../r.md"]}, "b": {"instruction": {"url": URL}}},
         [("a", "b")],
@@ -127,10 +127,10 @@ def test_23_what_is_named_twice_is_read_once() -> None:
     )
     ran = run(raw, effects={"source": by_value({URL: {"content": "x"}, "r.md": {"content": "y"}})})
     assert len(ran.of(ev.EffectCall)) == 2
-    assert {source["content"] for source in resolved(ran).values()} == {"x", "y"}
+    assert {source["content"] for source in find_sources(ran).values()} == {"x", "y"}
 
 
-def test_28_a_source_that_fails_fails_the_run_before_any_node() -> None:
+def test_28_a_failed_source_fails_the_run_before_any_node() -> None:
     raw = document({"a": {"instruction": URL}}, rules=["./r.md"], context=["./c.md"])
     sources = {
         URL: fails("SOURCE_URL_HTTP_ERROR", "404"),
@@ -139,9 +139,8 @@ def test_28_a_source_that_fails_fails_the_run_before_any_node() -> None:
     }
     ran = run(raw, effects={"source": by_value(sources)})
     assert (ran.end.status, ran.end.results, ran.end.output) == ("failed", None, None)
-    assert ran.end.error is not None
-    assert (ran.end.error.code, ran.end.error.message) == ("SOURCE_FILE_NOT_FOUND", "no r.md (workflow.rules[0])")
-    assert set(ran.end.error.details["problems"]) == {"workflow.rules[0]", "nodes.a.instruction"}
+    assert (ran.error.code, ran.error.message) == ("SOURCE_FILE_NOT_FOUND", "no r.md (workflow.rules[0])")
+    assert set(ran.error.details["problems"]) == {"workflow.rules[0]", "nodes.a.instruction"}
     assert ran.types() == ["effect.call"] * 3
 
 
@@ -151,6 +150,5 @@ def test_26_a_worker_that_is_offline_fetches_nothing_but_reads_files() -> None:
     online = run(raw, effects=sources)
     assert online.end.status == "completed"
     ran = run_elsewhere(online, Environment(offline=True), sources)
-    assert ran.end.error is not None
-    assert ran.end.error.code == "SOURCE_OFFLINE_REQUIRES_FETCH"
+    assert ran.error.code == "SOURCE_OFFLINE_REQUIRES_FETCH"
     assert [call.request["kind"] for call in ran.of(ev.EffectCall)] == ["file"]

@@ -1,4 +1,4 @@
-"""Reading YAML by the rules of version 1.2, and JSON, with the place of everything and every problem."""
+"""YAML of version 1.2 and JSON are read with the place of each value and each problem."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ from callboard.languages.source_text import read_document
 from callboard.languages.yaml12 import NODES_MAX, read_yaml
 
 
-def value_of(text: str) -> Any:
+def read_value(text: str) -> Any:
     tree = read_document(text)
     assert isinstance(tree, Tree), tree
     return tree.value
@@ -23,8 +23,8 @@ def value_of(text: str) -> Any:
     "word", ["yes", "no", "on", "off", "Yes", "NO", "y", "n", "2026-11-20", "12:30:00", "0b11", "<<"]
 )
 def test_words_that_yaml_1_1_would_convert_are_strings(word: str) -> None:
-    assert value_of(f"a: {word}") == {"a": word}
-    assert value_of(f"{word}: a") == {word: "a"}
+    assert read_value(f"a: {word}") == {"a": word}
+    assert read_value(f"{word}: a") == {word: "a"}
 
 
 @pytest.mark.parametrize(
@@ -36,14 +36,14 @@ def test_words_that_yaml_1_1_would_convert_are_strings(word: str) -> None:
         *[("'12'", "12"), ('"true"', "true"), ("!!str 12", "12"), ("!!int 12", 12), ("18446744073709551616", 2.0**64)],
     ],
 )
-def test_scalars_by_the_core_schema(text: str, value: Any) -> None:
-    found = value_of(f"a: {text}")["a"]
+def test_a_scalar_is_read_by_the_core_schema(text: str, value: Any) -> None:
+    found = read_value(f"a: {text}")["a"]
     assert found == value
     assert type(found) is type(value)
 
 
-def test_keys_are_strings_as_they_are_written() -> None:
-    assert value_of("1: a\ntrue: b\n1.50: c\n") == {"1": "a", "true": "b", "1.50": "c"}
+def test_a_key_is_the_text_that_is_written() -> None:
+    assert read_value("1: a\ntrue: b\n1.50: c\n") == {"1": "a", "true": "b", "1.50": "c"}
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def test_keys_are_strings_as_they_are_written() -> None:
         ("x: [a, -b, - ]", None),
     ],
 )
-def test_unquoted_texts_within_brackets(text: str, value: Any) -> None:
+def test_unquoted_texts_in_brackets_are_read(text: str, value: Any) -> None:
     tree = read_yaml(text)
     assert (tree.value if isinstance(tree, Tree) else None) == value
 
 
-def test_places_of_members_and_items() -> None:
+def test_members_and_items_of_yaml_have_places() -> None:
     tree = read_document("a: 1\nb:\n  - x\n  - {c: 2, d: [3]}\n")
     assert isinstance(tree, Tree)
     assert tree.places["a",] == Place(1, 1)
@@ -70,7 +70,7 @@ def test_places_of_members_and_items() -> None:
     assert tree.place(("b", 1, "missing", 5)) == Place(4, 5)
 
 
-def test_the_same_places_in_json() -> None:
+def test_members_and_items_of_json_have_places() -> None:
     tree = read_document('{"a": 1,\n "b": ["x",\n  {"c": 2}]}')
     assert isinstance(tree, Tree)
     assert tree.places["a",] == Place(1, 2)
@@ -78,8 +78,8 @@ def test_the_same_places_in_json() -> None:
     assert tree.places["b", 1, "c"] == Place(3, 4)
 
 
-def test_aliases_are_copied_and_anchors_shared() -> None:
-    assert value_of("a: &x [1, 2]\nb: *x\n") == {"a": [1, 2], "b": [1, 2]}
+def test_an_alias_has_the_value_of_its_anchor() -> None:
+    assert read_value("a: &x [1, 2]\nb: *x\n") == {"a": [1, 2], "b": [1, 2]}
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_aliases_are_copied_and_anchors_shared() -> None:
         ('{"a": "x', 1, 7, "unterminated string"),
     ],
 )
-def test_what_is_refused_and_where(text: str, line: int, column: int, words: str) -> None:
+def test_an_invalid_text_is_refused_with_its_place(text: str, line: int, column: int, words: str) -> None:
     problems = read_document(text)
     assert isinstance(problems, list)
     assert [problem.code for problem in problems] == ["PARSE"]
@@ -120,13 +120,13 @@ def test_what_is_refused_and_where(text: str, line: int, column: int, words: str
     assert (problems[0].line, problems[0].column) == (line, column)
 
 
-def test_every_duplicate_is_told() -> None:
+def test_every_duplicate_member_is_reported() -> None:
     problems = read_json('{"a": 1, "a": 2, "b": {"c": 1, "c": 2}}')
     assert isinstance(problems, list)
     assert [problem.where for problem in problems] == ["a", "b.c"]
 
 
-def test_bounds_on_depth_and_size_hold_without_a_crash() -> None:
+def test_a_text_that_is_too_deep_or_too_large_is_refused() -> None:
     for text in ("[" * 5000, '{"a":' * 5000, "[" * (DEPTH_MAX + 2) + "]" * (DEPTH_MAX + 2)):
         assert isinstance(read_json(text), list)
         assert isinstance(read_yaml(text), list)
@@ -138,9 +138,9 @@ def test_bounds_on_depth_and_size_hold_without_a_crash() -> None:
     assert f"more than {NODES_MAX}" in problems[0].message
 
 
-def test_a_byte_order_mark_is_no_part_of_the_text() -> None:
-    assert value_of('\ufeff{"a": 1}') == {"a": 1}
-    assert value_of("\ufeffa: 1") == {"a": 1}
+def test_a_byte_order_mark_is_ignored() -> None:
+    assert read_value('\ufeff{"a": 1}') == {"a": 1}
+    assert read_value("\ufeffa: 1") == {"a": 1}
 
 
 JSON_VALUES = st.recursive(
@@ -162,7 +162,7 @@ def test_json_is_read_as_the_standard_library_reads_it(document: dict[str, Any])
         assert tree.value == document
 
 
-def test_locations_read_as_people_write_them() -> None:
+def test_a_location_is_written_as_a_path() -> None:
     assert format_location(("nodes", "a", "rules", 0)) == "nodes.a.rules[0]"
     assert format_location(("nodes", "a b", "name")) == 'nodes["a b"].name'
 
@@ -176,7 +176,7 @@ def test_locations_read_as_people_write_them() -> None:
         ("a: 1\n- b\n", "begin in the same column"),
     ],
 )
-def test_common_slips_of_yaml_are_told_with_what_to_do(text: str, hint: str) -> None:
+def test_common_mistakes_in_yaml_have_a_remedy(text: str, hint: str) -> None:
     found = read_document(text)
     assert isinstance(found, list)
     assert hint in (found[0].expected or "")

@@ -1,7 +1,4 @@
-"""The worked example (a cake that is baked, tasted, baked again and served) to the byte.
-
-Results, trace and event stream are compared as JSON, with a retry, as a dry run, and after a crash after every event.
-"""
+"""The worked example: a cake is baked, tasted, baked again and served. Results, trace and events are equal as JSON."""
 
 import json
 from typing import Any
@@ -13,7 +10,6 @@ from callboard.bus.events import Event
 from callboard.projections.projection import fold
 from callboard.projections.results.workflow import WorkflowExecution, execution_event
 from callboard.testing import Scenario
-from callboard.testing.plugin import scenario as scenario  # the fixture
 from tests.support.workflows import document, run
 
 EDGES: list[dict[str, Any]] = [
@@ -67,81 +63,81 @@ SOURCES = (
 """The hashes are the first 16 hex characters of the sha256 of each text."""
 
 
-def as_json(value: Any) -> str:
+def to_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def stream(events: list[Event]) -> list[dict[str, Any]]:
+def find_shapes(events: list[Event]) -> list[dict[str, Any]]:
     return [shape for event in events if (shape := execution_event(event))]
 
 
-def brief(shape: dict[str, Any]) -> str:
+def summarize(shape: dict[str, Any]) -> str:
     if shape["type"] == "route":
         return f"route {shape['from']}→{shape['to']} ({shape['reason']})"
     return f"{shape['type']} {shape.get('node', '')}".strip()
 
 
-def result(data: str) -> str:
+def success_of(data: str) -> str:
     return f'{{"status":"success","data":{data},"toolCalls":[],"evals":[]}}'
 
 
-def entered(node: str) -> str:
+def enter_of(node: str) -> str:
     return f'{{"type":"node:enter","node":"{node}","instruction":"Do {node}."}}'
 
 
-def left(node: str, data: str) -> str:
-    return f'{{"type":"node:exit","node":"{node}","result":{result(data)}}}'
+def exit_of(node: str, data: str) -> str:
+    return f'{{"type":"node:exit","node":"{node}","result":{success_of(data)}}}'
 
 
-def routed(source: str, target: str, reason: str) -> str:
+def route_of(source: str, target: str, reason: str) -> str:
     return f'{{"type":"route","from":"{source}","to":"{target}","reason":"{reason}"}}'
 
 
 EVENTS = [
     '{"type":"workflow:start","workflow":"cake"}',
     f'{{"type":"sources:resolved","sources":{SOURCES}}}',
-    entered("bake"),
-    left("bake", '{"minutes":20}'),
-    routed("bake", "taste", "only path"),
-    entered("taste"),
-    left("taste", '{"raw":true}'),
-    routed("taste", "bake", "too raw"),
-    entered("bake"),
-    left("bake", '{"minutes":35}'),
-    routed("bake", "taste", "only path"),
-    entered("taste"),
-    left("taste", '{"raw":false}'),
-    routed("taste", "serve", "done"),
-    entered("serve"),
-    left("serve", '{"plates":4}'),
+    enter_of("bake"),
+    exit_of("bake", '{"minutes":20}'),
+    route_of("bake", "taste", "only path"),
+    enter_of("taste"),
+    exit_of("taste", '{"raw":true}'),
+    route_of("taste", "bake", "too raw"),
+    enter_of("bake"),
+    exit_of("bake", '{"minutes":35}'),
+    route_of("bake", "taste", "only path"),
+    enter_of("taste"),
+    exit_of("taste", '{"raw":false}'),
+    route_of("taste", "serve", "done"),
+    enter_of("serve"),
+    exit_of("serve", '{"plates":4}'),
     f'{{"type":"workflow:end","results":{RESULTS}}}',
 ]
 
 
-def told(events: list[Event]) -> list[str]:
-    return [as_json(shape) for shape in stream(events)]
+def find_events(events: list[Event]) -> list[str]:
+    return [to_json(shape) for shape in find_shapes(events)]
 
 
-def test_results_trace_and_events_to_the_byte() -> None:
+def test_results_trace_and_events_are_those_of_the_specification() -> None:
     ran = run(CAKE, SCRIPT)
     execution = fold(WorkflowExecution(), ran.events)
     trace = f'{{"steps":{STEPS},"edges":{FOUR_EDGES},"sources":{SOURCES}}}'
-    assert as_json(execution) == f'{{"results":{RESULTS},"trace":{trace}}}'
-    assert as_json(ran.end.results) == RESULTS
-    assert told(ran.events) == EVENTS
+    assert to_json(execution) == f'{{"results":{RESULTS},"trace":{trace}}}'
+    assert to_json(ran.end.results) == RESULTS
+    assert find_events(ran.events) == EVENTS
 
 
-def test_after_a_crash_behind_every_event_it_is_the_same_to_the_byte(scenario: Scenario) -> None:
-    scenario.start(source=json.dumps(CAKE), script=SCRIPT).crash_everywhere(lambda one: told(one.events))
+def test_the_events_are_the_same_after_a_crash_at_any_event(scenario: Scenario) -> None:
+    scenario.start(source=json.dumps(CAKE), script=SCRIPT).crash_everywhere(lambda one: find_events(one.events))
 
 
-def test_the_second_routing_question_has_one_choice_and_is_asked_all_the_same() -> None:
+def test_the_second_routing_question_has_one_choice() -> None:
     calls = run(CAKE, SCRIPT).of(ev.ModelCall)
     asked = [[(choice.id, choice.description) for choice in call.choices] for call in calls if call.purpose == "route"]
     assert asked == [[("bake", "too raw"), ("serve", "done")], [("serve", "done")]]
 
 
-def test_the_second_bake_sees_the_input_and_the_first_results() -> None:
+def test_the_second_visit_sees_the_input_and_the_first_results() -> None:
     ran = run(CAKE, SCRIPT, input={"guests": 4})
     first, second = (ran.text(f"bake#{visit}.1!turn.1") for visit in (1, 2))
     assert first == '## Instruction\n\nDo bake.\n\n## Context\n\n{"input": {"guests":4}}'
@@ -151,16 +147,16 @@ def test_the_second_bake_sees_the_input_and_the_first_results() -> None:
     )
 
 
-def test_with_a_retry_inside_the_second_bake() -> None:
+def test_a_retry_in_the_second_visit_is_a_further_step() -> None:
     events = run(RETRIED, RETRY_SCRIPT).events
     trace = fold(WorkflowExecution(), events).trace
-    assert as_json(trace.steps) == STEPS.replace(
+    assert to_json(trace.steps) == STEPS.replace(
         '{"node":"bake","status":"success","iteration":2}',
         '{"node":"bake","status":"failed","iteration":2,"retryAttempt":0},'
         '{"node":"bake","status":"success","iteration":2,"retryAttempt":1}',
     )
-    assert as_json(trace.edges) == FOUR_EDGES
-    assert [brief(shape) for shape in stream(events)] == [
+    assert to_json(trace.edges) == FOUR_EDGES
+    assert [summarize(shape) for shape in find_shapes(events)] == [
         *("workflow:start", "sources:resolved"),
         *("node:enter bake", "node:exit bake", "route bake→taste (only path)"),
         *("node:enter taste", "node:exit taste", "route taste→bake (too raw)"),
@@ -168,17 +164,17 @@ def test_with_a_retry_inside_the_second_bake() -> None:
         *("node:enter taste", "node:exit taste", "route taste→serve (done)"),
         *("node:enter serve", "node:exit serve", "workflow:end"),
     ]
-    [retry] = [shape for shape in stream(events) if shape["type"] == "node:retry"]
+    [retry] = [shape for shape in find_shapes(events) if shape["type"] == "node:retry"]
     assert retry["attempt"] == 1
     assert retry["preamble"].splitlines()[0].startswith("golden (value): ")
     assert retry["preamble"].endswith("Fix and try again.")
 
 
-def test_as_a_dry_run_it_stops_before_the_first_question() -> None:
+def test_a_dry_run_stops_before_the_first_routing_question() -> None:
     events = run(CAKE, SCRIPT, input={"dryRun": True}).events
     trace = fold(WorkflowExecution(), events).trace
-    assert as_json(trace.steps) == (
+    assert to_json(trace.steps) == (
         '[{"node":"bake","status":"success","iteration":1},{"node":"taste","status":"success","iteration":1}]'
     )
-    assert as_json(trace.edges) == '[{"from":"bake","to":"taste","reason":"only path"}]'
-    assert told(events)[-2] == routed("taste", "(end)", "dry run")
+    assert to_json(trace.edges) == '[{"from":"bake","to":"taste","reason":"only path"}]'
+    assert find_events(events)[-2] == route_of("taste", "(end)", "dry run")
