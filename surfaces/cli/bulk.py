@@ -6,22 +6,19 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from callboard.projections.lists.runs import RunRow
 from callboard.runtime.client.client import Client
 from callboard.runtime.client.errors import UsageInvalid
-from callboard.runtime.settings.config import Config
 from callboard.service.operations.bulk import BulkResult, accepting_runs, begin_all, tell_all
-from callboard.service.operations.reach import reach
-from callboard.service.operations.results import compact
 from callboard.service.operations.run_listing import listings
 from callboard.service.operations.run_lists import Listings
 from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.operation import Call
+from callboard.surfaces.cli.options import Many
 from callboard.surfaces.cli.output import Progress, confirm, progress, say
 from callboard.surfaces.cli.runs import parse_question
-from callboard.surfaces.cli.settings import Settings
 
 SHOWN_MAX = 10
 """How many runs the preview lists, and how many refusals the report lists."""
@@ -42,16 +39,6 @@ _WORDS = {
 """The parts of a report, in order."""
 
 
-class Many(Struct, frozen=True):
-    """Which runs: those that match ``question``, or all if it is None.
-
-    ``yes`` skips the confirmation; ``operation`` is the id of an interrupted operation to continue."""
-
-    question: str | None
-    yes: bool
-    operation: str | None
-
-
 class BulkRun(Struct, frozen=True):
     """The runs to act on, with the client, the id of the operation, the lists of runs and the progress to report to."""
 
@@ -66,7 +53,7 @@ Act = Callable[[BulkRun], Awaitable[list[BulkResult]]]
 """Acts on runs, and returns a result for each."""
 
 
-async def tell_many(many: Many, verb: str, fields: dict[str, Any], config: Config, settings: Settings) -> int:
+async def tell_many(call: Call, many: Many, verb: str, fields: dict[str, Any]) -> int:
     """Send a command to each matching run and print the results; return the exit code. Raises as `do_many`."""
 
     async def tell(doing: BulkRun) -> list[BulkResult]:
@@ -79,48 +66,54 @@ async def tell_many(many: Many, verb: str, fields: dict[str, Any], config: Confi
             progress=doing.progress,
         )
 
-    return await do_many(many, verb, tell, config, settings)
+    return await do_many(call, many, verb, tell)
 
 
-async def begin_many(many: Many, verb: str, start: dict[str, Any], config: Config, settings: Settings) -> int:
+async def begin_many(call: Call, many: Many, verb: str, start: dict[str, Any]) -> int:
     """Start a run from each matching run and print the results; return the exit code. Raises as `do_many`."""
 
     async def begin(doing: BulkRun) -> list[BulkResult]:
         operation, progress = doing.operation, doing.progress
         return await begin_all(doing.client, doing.runs, verb, start, operation=operation, progress=progress)
 
-    return await do_many(many, verb, begin, config, settings)
+    return await do_many(call, many, verb, begin)
 
 
-async def do_many(many: Many, verb: str, act: Act, config: Config, settings: Settings) -> int:
+async def do_many(call: Call, many: Many, verb: str, act: Act) -> int:
     """Act on all matching runs after a confirmation; print the results; return the exit code.
 
     :raises WhereInvalid: if the question cannot be understood
     :raises UsageInvalid: if the confirmation cannot be asked for, or the question is empty
     :raises CallboardError: if no server or no worker answers
     """
-    if settings.as_json and not many.yes:
-        raise UsageInvalid("--json does not prompt; pass --yes to confirm", "--yes")
+    check_confirmation(call, given=many.yes)
     question = accepting_runs(verb, parse_question(many.question))
     operation = many.operation or secrets.token_hex(4)
-    async with reach(config, reads=False, name=f"callboard {verb}") as connection, listings(connection) as found:
-        runs = await found.ids(config.tenant, question)
+    tenant = call.config.tenant
+    async with call.connect(reads=False) as connection, listings(connection) as found:
+        runs = await found.ids(tenant, question)
         if not many.yes:
-            first, *_ = await found.page(config.tenant, question, SHOWN_MAX)
+            first, *_ = await found.page(tenant, question, SHOWN_MAX)
             _preview(verb, first, len(runs))
             if not runs or not confirm(f"{verb} {_count(len(runs))}?"):
                 return exits.OK
-        if runs and not settings.as_json and verb not in AGAIN:
+        if runs and not call.settings.as_json and verb not in AGAIN:
             go_on = f"callboard {verb} … --operation {shlex.quote(operation)}"
             say(f"If this is interrupted, continue with `{go_on}`.", err=True)
         with progress(len(runs)) as done:
             heard = await act(BulkRun(connection.client, found, runs, operation, done))
     refused = [one for one in heard if one.verdict == "refused"]
-    if settings.as_json:
-        say(compact({"verb": verb, "operation": operation, "runs": msgspec.to_builtins(heard)}))
-    else:
-        say(_report(verb, heard, refused))
+    call.answer({"verb": verb, "operation": operation, "runs": heard}, _report(verb, heard, refused))
     return exits.FAILED if refused else exits.OK
+
+
+def check_confirmation(call: Call, *, given: bool, more: str = "") -> None:
+    """Check that a confirmation is given, or can be asked for.
+
+    :raises UsageInvalid: if it cannot
+    """
+    if call.settings.as_json and not given:
+        raise UsageInvalid(f"--json does not prompt; pass --yes to confirm{more}", "--yes")
 
 
 def _preview(verb: str, first: Sequence[RunRow], count: int) -> None:

@@ -1,9 +1,16 @@
 """What the child processes of ``callboard up`` and ``callboard worker`` do: one function for each kind of child.
 
-Their modules are imported in the child, so that the parent stays small.
+Modules are imported in the child, so that the parent stays small.
 """
 
-from callboard.surfaces.cli.child_processes import ProcessOptions
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from callboard.surfaces.cli.child_processes import ProcessOptions, watch_parent
+
+if TYPE_CHECKING:
+    from callboard.features.cold.office import Office as ColdOffice
+    from callboard.service.retention.office import Office as RetentionOffice
 
 
 async def run_worker_child(process_options: ProcessOptions) -> None:
@@ -22,13 +29,36 @@ async def run_http_child(process_options: ProcessOptions) -> None:
 
 async def run_cold_child(process_options: ProcessOptions) -> None:
     """Run as the process that moves runs to cold storage."""
-    from callboard.surfaces.cli.cold import attend_cold
+    from callboard.features.cold.office import OFFICE, Office
 
-    await attend_cold(process_options)
+    await _hold_office(process_options, OFFICE, Office)
 
 
 async def run_retention_child(process_options: ProcessOptions) -> None:
     """Run as the process that applies the retention rules."""
-    from callboard.surfaces.cli.removal import attend_retention
+    from callboard.service.retention.office import OFFICE, Office
 
-    await attend_retention(process_options)
+    await _hold_office(process_options, OFFICE, Office)
+
+
+async def _hold_office(
+    process_options: ProcessOptions, name: str, office: "type[ColdOffice] | type[RetentionOffice]"
+) -> None:
+    """Be a candidate for an office, and do its work while elected, until SIGTERM or until the parent exits."""
+    import signal
+
+    import anyio
+
+    from callboard.runtime.client.connection import open_connection
+    from callboard.runtime.cluster.leader import holding
+
+    async with AsyncExitStack() as stack:
+        signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGTERM))
+        await stack.enter_async_context(watch_parent())
+        connection = await stack.enter_async_context(
+            open_connection(process_options.config, f"callboard {name}", gaps_expected=True)
+        )
+        holders = {f"{connection.log.subjects.prefix}.office.{name}": office(connection)}
+        await stack.enter_async_context(holding(connection.nc, holders, connection.log.store))
+        async for _first in signals:
+            break

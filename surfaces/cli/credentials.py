@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Self
 import click
 
 from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.operation import Call, begin_call, operation
 from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.settings import Settings, json_option, load_config, settings_options
+from callboard.surfaces.cli.settings import Settings, json_option, settings_options
 
 if TYPE_CHECKING:
-    from callboard.runtime.settings.config import Config
+    from callboard.features.access.account import Account
+    from callboard.features.access.credentials import Credentials
+    from callboard.features.access.keyring import Keyring
+    from callboard.runtime.client.connection import Connection
 
 user_option = click.option(
     "--user", metavar="NAME", default="", help="The user that it belongs to; default: the tenant."
@@ -35,7 +39,7 @@ def credentials() -> None:
 @click.argument("provider")
 @user_option
 @settings_options
-def add(provider: str, user: str, settings: Settings) -> None:
+def add(settings: Settings, provider: str, user: str) -> None:
     """Store a credential, replacing any earlier one. It is read from stdin; at a terminal, the command prompts for it.
 
     The credential is a single token, or lines of VARIABLE=VALUE if a provider takes several.
@@ -43,57 +47,110 @@ def add(provider: str, user: str, settings: Settings) -> None:
     \b
     callboard credentials add slack < token
     """
-    import anyio
+    call = begin_call(settings)
+    # Before the event loop begins, so that Ctrl-C ends the prompt.
+    values = read_values(provider)
+    call.run(_add_credential, provider=provider, user=user, values=values)
 
-    config = load_config(settings)
-    anyio.run(add_credential, provider, user, read_values(provider), config, settings)
+
+async def _add_credential(call: Call, provider: str, user: str, values: dict[str, str]) -> None:
+    from callboard.bus.subjects import is_name
+    from callboard.features.access.account import Account
+    from callboard.features.access.credentials import SENDER
+    from callboard.features.access.keyring import founded_keyring
+    from callboard.runtime.client.errors import UsageInvalid
+
+    if not is_name(user):
+        raise UsageInvalid("too long; expected a shorter name", "--user")
+    if user and provider.startswith(SENDER):
+        raise UsageInvalid("not possible with secrets of senders, which belong to the tenant", "--user")
+    whose = f" of {user}" if user else ""
+    told = await _store_account(call, founded_keyring(call.config), provider, user, Account(values))
+    call.answer(told, f"{provider}{whose}: {', '.join(sorted(values))}")
 
 
 @credentials.command(epilog=exits.EXIT_CODES)
 @click.argument("provider")
 @user_option
-@settings_options
-def connect(provider: str, user: str, settings: Settings) -> None:
+@operation
+async def connect(call: Call, provider: str, user: str) -> None:
     """Connect a person's account at a provider in a browser (OAuth 2); it is then renewed automatically.
 
     The setting `oauth` names the application that the person authorises. If it has a redirect_url, paste the address
     that the browser was sent to; otherwise the browser returns to this machine.
     """
-    import anyio
+    from anyio import to_thread
 
-    anyio.run(connect_account, provider, user, load_config(settings), settings)
+    from callboard.bus.subjects import is_name
+    from callboard.features.access.keyring import founded_keyring
+    from callboard.features.access.oauth import Connecting
+    from callboard.runtime.client.errors import UsageInvalid
+    from callboard.runtime.settings.oauth_settings import OAuthSettings
+
+    applications: Mapping[str, OAuthSettings] = {**call.config.oauth}
+    application = applications.get(provider)
+    if application is None or not is_name(user):
+        raise UsageInvalid(
+            f"no application is configured for {provider}, or --user is not a valid name; set oauth", "PROVIDER"
+        )
+    keyring = founded_keyring(call.config)
+    if application.redirect_url is not None:
+        connecting = Connecting(provider, application, application.redirect_url)
+        say(f"Open {connecting.url}", err=True)
+        say("and paste the address to which the browser is redirected:", err=True)
+        came_back = await to_thread.run_sync(sys.stdin.readline)
+    else:
+        with Returning() as returning:
+            connecting = Connecting(provider, application, returning.url)
+            say(f"Open {connecting.url}", err=True)
+            came_back = await to_thread.run_sync(returning.wait)
+    account = await connecting.account(came_back, time.time())
+    call.answer(await _store_account(call, keyring, provider, user, account), f"{provider} connected")
 
 
 @credentials.command("list", epilog=exits.EXIT_CODES)
-@settings_options
-def list_(settings: Settings) -> None:
+@operation
+async def list_(call: Call) -> None:
     """List the credentials: provider, user, names of variables, date. Values are never shown."""
-    import anyio
+    from callboard.service.operations.narration import local
 
-    anyio.run(list_credentials, load_config(settings), settings)
+    async with call.connect() as connection:
+        found = await _credentials(connection).all()
+    names = ("provider", "user", "variables", "changed_at")
+    call.answer(
+        [{**{name: getattr(one, name) for name in names}, "key": one.sealed.key} for one in found],
+        (
+            f"{one.provider}  {one.user or '(tenant)'}  {', '.join(one.variables)}  since {local(one.changed_at)}"
+            for one in found
+        ),
+    )
 
 
 @credentials.command(epilog=exits.EXIT_CODES)
 @click.argument("provider")
 @user_option
-@settings_options
-def remove(provider: str, user: str, settings: Settings) -> None:
+@operation
+async def remove(call: Call, provider: str, user: str) -> None:
     """Remove a credential."""
-    import anyio
-
-    anyio.run(remove_credential, provider, user, load_config(settings), settings)
+    async with call.connect() as connection:
+        await _credentials(connection).remove(provider, user)
+    call.answer({"removed": provider, "user": user}, f"{provider} removed")
 
 
 @credentials.command(epilog=exits.EXIT_CODES)
-@settings_options
-def rotate(settings: Settings) -> None:
+@operation
+async def rotate(call: Call) -> None:
     """Encrypt every credential again with the first key of the configuration.
 
     Add a new key (`callboard credentials key`) before the old one, rotate, then remove the old one.
     """
-    import anyio
+    from callboard.features.access.keyring import founded_keyring
 
-    anyio.run(rotate_credentials, load_config(settings), settings)
+    keyring = founded_keyring(call.config)
+    async with call.connect() as connection:
+        count = await _credentials(connection).rotate(keyring)
+    told = {"rotated": count, "key": keyring.current}
+    call.answer(told, f"{count} encrypted again with the key {keyring.current}")
 
 
 @credentials.command(epilog=exits.EXIT_CODES)
@@ -105,6 +162,21 @@ def key(as_json: bool) -> None:
 
     made = new_key()
     say(compact({"key": made}) if as_json else made)
+
+
+def _credentials(connection: "Connection") -> "Credentials":
+    from callboard.features.access.credentials import Credentials
+
+    return Credentials(connection.log, connection.config.tenant, connection.config.replicas)
+
+
+async def _store_account(
+    call: Call, keyring: "Keyring", provider: str, user: str, account: "Account"
+) -> dict[str, object]:
+    """Store a credential; return what may be shown of it."""
+    async with call.connect(founds=True) as connection:
+        await _credentials(connection).put(keyring, provider, user, account, dt.datetime.now(dt.UTC))
+    return {"provider": provider, "user": user, "variables": sorted(account.values)}
 
 
 SENDER_SECRET = "WEBHOOK_SECRET"
@@ -163,131 +235,6 @@ def _read_lines(asked: str) -> list[str]:
     if len(text) > VALUE_BYTES_MAX or not lines:
         raise UsageInvalid(f"empty or too long; expected up to {VALUE_BYTES_MAX} characters on stdin", "the credential")
     return lines
-
-
-async def add_credential(
-    provider: str, user: str, values: dict[str, str], config: "Config", settings: Settings
-) -> None:
-    """Store a credential.
-
-    :raises UsageInvalid: if the name of the user is not valid
-    :raises CallboardError: if there is no key, or the store cannot be used
-    """
-    from callboard.bus.subjects import is_name
-    from callboard.features.access.account import Account
-    from callboard.features.access.credentials import SENDER, Credentials
-    from callboard.features.access.keyring import founded_keyring
-    from callboard.runtime.client.errors import UsageInvalid
-    from callboard.service.operations.reach import reach
-    from callboard.service.operations.results import compact
-
-    if not is_name(user):
-        raise UsageInvalid("too long; expected a shorter name", "--user")
-    if user and provider.startswith(SENDER):
-        raise UsageInvalid("not possible with secrets of senders, which belong to the tenant", "--user")
-    keyring = founded_keyring(config)
-    async with reach(config, reads=True, founds=True, name="callboard credentials") as connection:
-        kept = Credentials(connection.log, config.tenant, config.replicas)
-        await kept.put(keyring, provider, user, Account(values), dt.datetime.now(dt.UTC))
-    told = {"provider": provider, "user": user, "variables": sorted(values)}
-    whose = f" of {user}" if user else ""
-    say(compact(told) if settings.as_json else f"{provider}{whose}: {', '.join(sorted(values))}")
-
-
-async def list_credentials(config: "Config", settings: Settings) -> None:
-    """Print the list of credentials.
-
-    :raises CallboardError: if the store cannot be used
-    """
-    from callboard.features.access.credentials import Credentials
-    from callboard.service.operations.narration import local
-    from callboard.service.operations.reach import reach
-    from callboard.service.operations.results import compact
-
-    async with reach(config, reads=True, name="callboard credentials") as connection:
-        found = await Credentials(connection.log, config.tenant, config.replicas).all()
-    if settings.as_json:
-        names = ("provider", "user", "variables", "changed_at")
-        told = [{**{name: getattr(one, name) for name in names}, "key": one.sealed.key} for one in found]
-        say(compact(told))
-        return
-    for one in found:
-        whose = one.user or "(tenant)"
-        say(f"{one.provider}  {whose}  {', '.join(one.variables)}  since {local(one.changed_at)}")
-
-
-async def remove_credential(provider: str, user: str, config: "Config", settings: Settings) -> None:
-    """Remove a credential.
-
-    :raises CallboardError: if it does not exist, or the store cannot be used
-    """
-    from callboard.features.access.credentials import Credentials
-    from callboard.service.operations.reach import reach
-    from callboard.service.operations.results import compact
-
-    async with reach(config, reads=True, name="callboard credentials") as connection:
-        await Credentials(connection.log, config.tenant, config.replicas).remove(provider, user)
-    say(compact({"removed": provider, "user": user}) if settings.as_json else f"{provider} removed")
-
-
-async def rotate_credentials(config: "Config", settings: Settings) -> None:
-    """Encrypt every credential again with the first key.
-
-    :raises CallboardError: if there is no key, or the store cannot be used
-    """
-    from callboard.features.access.credentials import Credentials
-    from callboard.features.access.keyring import founded_keyring
-    from callboard.service.operations.reach import reach
-    from callboard.service.operations.results import compact
-
-    keyring = founded_keyring(config)
-    async with reach(config, reads=True, name="callboard credentials") as connection:
-        count = await Credentials(connection.log, config.tenant, config.replicas).rotate(keyring)
-    told = {"rotated": count, "key": keyring.current}
-    say(compact(told) if settings.as_json else f"{count} encrypted again with the key {keyring.current}")
-
-
-async def connect_account(provider: str, user: str, config: "Config", settings: Settings) -> None:
-    """Connect a person's account: print the address to open, and wait until the browser returns.
-
-    :raises UsageInvalid: if no application is configured for the provider
-    :raises OAuthFailed: if the person declines, or the provider returns no token
-    :raises CallboardError: if there is no key, or the store cannot be used
-    """
-    from anyio import to_thread
-
-    from callboard.bus.subjects import is_name
-    from callboard.features.access.credentials import Credentials
-    from callboard.features.access.keyring import founded_keyring
-    from callboard.features.access.oauth import Connecting
-    from callboard.runtime.client.errors import UsageInvalid
-    from callboard.runtime.settings.oauth_settings import OAuthSettings
-    from callboard.service.operations.reach import reach
-    from callboard.service.operations.results import compact
-
-    applications: Mapping[str, OAuthSettings] = {**config.oauth}
-    application = applications.get(provider)
-    if application is None or not is_name(user):
-        raise UsageInvalid(
-            f"no application is configured for {provider}, or --user is not a valid name; set oauth", "PROVIDER"
-        )
-    keyring = founded_keyring(config)
-    if application.redirect_url is not None:
-        connecting = Connecting(provider, application, application.redirect_url)
-        say(f"Open {connecting.url}", err=True)
-        say("and paste the address to which the browser is redirected:", err=True)
-        came_back = await to_thread.run_sync(sys.stdin.readline)
-    else:
-        with Returning() as returning:
-            connecting = Connecting(provider, application, returning.url)
-            say(f"Open {connecting.url}", err=True)
-            came_back = await to_thread.run_sync(returning.wait)
-    account = await connecting.account(came_back, time.time())
-    async with reach(config, reads=True, founds=True, name="callboard credentials") as connection:
-        kept = Credentials(connection.log, config.tenant, config.replicas)
-        await kept.put(keyring, provider, user, account, dt.datetime.now(dt.UTC))
-    told = {"provider": provider, "user": user, "variables": sorted(account.values)}
-    say(compact(told) if settings.as_json else f"{provider} connected")
 
 
 WAIT_S = 300.0

@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import code_option
+from callboard.surfaces.cli.options import code_option, host_code
 from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
     from callboard.bus.events import Event
     from callboard.bus.subjects import RunRef
-    from callboard.runtime.settings.config import Config
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -31,23 +30,18 @@ def debug(settings: Settings, run: str, at: int | None, task: str, code: tuple[s
     """
     import anyio
 
+    from callboard.service.files.run_files import source
     from callboard.surfaces.cli.debugger import open_debugger
     from callboard.surfaces.cli.stacks import secrets_for
 
     if settings.as_json:
         raise click.UsageError("debug is a dialogue; `callboard show RUN --at N --json` writes the stacks as JSON")
     config = load_config(settings)
-    if code:
-        from callboard.runtime.hosting.code_loader import load
+    host_code(code)
 
-        for one in code:
-            load(one)
-    ref, events = anyio.run(_read_run, run, config)
+    async def read_run() -> "tuple[RunRef, list[Event]]":
+        async with source(config, run, name="callboard debug") as runs:
+            return await runs.run(run)
+
+    ref, events = anyio.run(read_run)
     open_debugger(ref, events, secrets_for(config), events[-1].n if at is None else at, task)
-
-
-async def _read_run(run: str, config: "Config") -> "tuple[RunRef, list[Event]]":
-    from callboard.service.files.run_files import source
-
-    async with source(config, run, name="callboard debug") as runs:
-        return await runs.run(run)

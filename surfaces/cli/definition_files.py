@@ -9,7 +9,7 @@ import click
 from callboard.runtime.hosting.names import split_code_name
 from callboard.service.files.start_request import StartRequest
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.output import print_document, problem_text, say, verdict_text
+from callboard.surfaces.cli.output import print_document, problem_text, say, verdict_text, write_file
 from callboard.surfaces.cli.settings import json_option
 from callboard.surfaces.cli.start_options import DefinitionFile
 
@@ -128,7 +128,7 @@ def convert_file(file: str, form: str | None, language: str | None, output: str 
     if isinstance(text, list):
         raise RequestRefused("definition", text, file, source)
     if output is not None:
-        _write_text(Path(output), text)
+        write_file(Path(output), text)
         say(compact({"file": output, "form": form}) if as_json else output)
     elif as_json:
         say(compact({"form": form, "text": text}))
@@ -148,15 +148,6 @@ def _converter(source: str, file: str, form: str, language: str | None) -> "Call
     if isinstance(name, list):
         raise RequestRefused("definition", name, file, source)
     return choose_language(lambda offered: offered.forms.get(form), f"a form in {form}", name)[1]
-
-
-def _write_text(path: Path, text: str) -> None:
-    from callboard.bus.errors import CallboardError
-
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise CallboardError("file.unwritable", f"the file cannot be written: {error.strerror}", str(path)) from error
 
 
 T = TypeVar("T")

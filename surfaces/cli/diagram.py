@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.settings import Settings, load_config, settings_options
+from callboard.surfaces.cli.operation import Call, operation
+from callboard.surfaces.cli.output import say, write_file
 from callboard.surfaces.cli.start_options import DEFINITION_SUFFIXES, is_file
 
 if TYPE_CHECKING:
@@ -37,30 +37,40 @@ FORMS = ("mermaid", "svg")
     help="Draw downwards or to the right.",
 )
 @click.option("--title", metavar="TEXT", help="The title of an SVG drawing; default: the name of the definition.")
-@settings_options
-def diagram(settings: Settings, what: str, form: str, output: str | None, direction: str, title: str | None) -> None:
+@operation
+async def diagram(
+    call: Call,
+    what: str,
+    form: Literal["mermaid", "svg"],
+    output: str | None,
+    direction: "Direction",
+    title: str | None,
+) -> None:
     """Draw a definition, or what a run of it did.
 
     A definition needs no server. In a run, each node has the colour of its outcome, and the edges taken are
     highlighted.
     """
-    draw(what, DrawingOptions("svg" if form == "svg" else "mermaid", direction == "LR", title, output), settings)
+    import msgspec
+
+    from callboard.service.files.run_files import source
+
+    if _is_file(what):
+        subject = _file_subject(what)
+    else:
+        async with source(call.config, what, name=call.name) as runs:
+            subject = _run_subject(await runs.events(what))
+    text = render_diagram(subject, form, direction, title)
+    if output is not None:
+        write_file(Path(output), text)
+    outline = msgspec.to_builtins(subject.diagram.outline)
+    said: dict[str, Any] = {"definition": subject.title, "outline": outline, form: text}
+    call.answer(said | ({"output": output} if output else {}), text.rstrip("\n") if output is None else [])
+    if output is not None and not call.settings.as_json:
+        say(f"Wrote {output}", err=True)
 
 
 RUN_SHOWN_CHARS_MAX = 60
-
-
-class DrawingOptions(NamedTuple):
-    """How to draw: the format, the direction, the title (None: the definition's), and the file (None: stdout)."""
-
-    form: Literal["mermaid", "svg"]
-    across: bool
-    title: str | None
-    output: str | None
-
-    @property
-    def direction(self) -> "Direction":
-        return "LR" if self.across else "TB"
 
 
 class Subject(NamedTuple):
@@ -71,49 +81,30 @@ class Subject(NamedTuple):
     subtitle: str
 
 
-def draw(what: str, wanted: DrawingOptions, settings: Settings) -> None:
-    """Print the diagram of a definition's file, or else of a run, or write it to a file.
-
-    :raises RequestRefused: if the definition has problems
-    :raises CallboardError: if there is neither such a file nor such a run, or the output cannot be written
-    """
-    import msgspec
-
-    from callboard.bus.errors import CallboardError
-    from callboard.service.operations.results import compact
-
-    subject = _file_subject(what) if _is_file(what) else _load_run_subject(what, settings)
-    text = render_diagram(subject, wanted)
-    if wanted.output is not None:
-        try:
-            Path(wanted.output).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise CallboardError("file.unwritable", f"the file cannot be written: {error}", wanted.output) from error
-    if settings.as_json:
-        outline = msgspec.to_builtins(subject.diagram.outline)
-        said: dict[str, Any] = {"definition": subject.title, "outline": outline, wanted.form: text}
-        say(compact(said | ({"output": wanted.output} if wanted.output else {})))
-    elif wanted.output is None:
-        say(text.rstrip("\n"))
-    else:
-        say(f"Wrote {wanted.output}", err=True)
-
-
-def render_diagram(subject: Subject, wanted: DrawingOptions) -> str:
-    """Return the diagram as text in its format."""
+def render_diagram(
+    subject: Subject,
+    form: Literal["mermaid", "svg"],
+    direction: "Direction" = "TB",
+    title: str | None = None,
+) -> str:
+    """Return the diagram as text in its format; ``title`` replaces that of the definition."""
     from callboard.projections.drawing.mermaid import mermaid
 
-    if wanted.form == "mermaid":
-        return mermaid(subject.diagram, direction=wanted.direction, title=wanted.title)
+    if form == "mermaid":
+        return mermaid(subject.diagram, direction=direction, title=title)
     from callboard.projections.drawing.svg import svg
 
-    title = subject.title if wanted.title is None else wanted.title
-    return svg(subject.diagram, direction=wanted.direction, title=title, subtitle=subject.subtitle)
+    return svg(
+        subject.diagram,
+        direction=direction,
+        title=subject.title if title is None else title,
+        subtitle=subject.subtitle,
+    )
 
 
 def svg_of_run(events: "Sequence[Event]") -> str:
     """Return the drawing of a run."""
-    return render_diagram(_run_subject(events), DrawingOptions("svg", False, None, None))
+    return render_diagram(_run_subject(events), "svg")
 
 
 def _is_file(what: str) -> bool:
@@ -165,14 +156,6 @@ def _file_subject(file: str) -> Subject:
     nodes = f"{len(outline.nodes)} node{'s' if len(outline.nodes) != 1 else ''}"
     told = [definition.name if definition.name != title else "", definition.language, nodes]
     return Subject(fold(DiagramFold(), [event]), title, " · ".join(word for word in told if word))
-
-
-def _load_run_subject(run: str, settings: Settings) -> Subject:
-    import anyio
-
-    from callboard.surfaces.cli.show import events_of
-
-    return _run_subject(anyio.run(events_of, run, load_config(settings), "diagram"))
 
 
 def _run_subject(events: "Sequence[Event]") -> Subject:

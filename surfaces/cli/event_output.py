@@ -1,8 +1,6 @@
 """Showing events as they come: as lines, JSON or a live tree, or not at all, and the commands that move a run on."""
 
 import datetime as dt
-import os
-import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
@@ -212,15 +210,6 @@ class Guiding(Quietly):
             self._shower.notice("\n".join(f"  {line}" for line in about))
         if command := next_command(event.type, event.key, self._run, self._settings, payload):
             self._shower.notice(f"In another terminal: {command}")
-
-
-def open_view(*, plain: bool) -> Shower:
-    """Return the view of one run for people: its tree on a terminal, unless ``plain``; else a line per event."""
-    if plain or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
-        return Lines()
-    from callboard.surfaces.cli.live_tree import LiveTree
-
-    return LiveTree()
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Address, code_option
+from callboard.surfaces.cli.options import Address, code_option, host_code
 from callboard.surfaces.cli.output import say
 from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
@@ -43,11 +43,7 @@ def http(ctx: click.Context, settings: Settings, address: tuple[str, int], code:
     import anyio
 
     config = load_config(settings, level="warning")
-    if code:
-        from callboard.runtime.hosting.code_loader import load
-
-        for one in code:
-            load(one)
+    host_code(code)
     ctx.exit(anyio.run(serve_http_until_signal, config, settings, *address))
 
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.operation import Call, operation
 from callboard.surfaces.cli.options import LISTED_MAX
 from callboard.surfaces.cli.output import say, style
-from callboard.surfaces.cli.settings import Settings, load_config, settings_options
+from callboard.surfaces.cli.settings import Settings
 
 if TYPE_CHECKING:
     from callboard.projections.lists.questions import Question
     from callboard.projections.lists.runs import RunRow
     from callboard.projections.run.waits import Wait
     from callboard.runtime.client.connection import Connection
-    from callboard.runtime.settings.config import Config
     from callboard.service.operations.requests import QuestionList
     from callboard.service.operations.run_lists import Listings
 
@@ -36,15 +36,13 @@ if TYPE_CHECKING:
 @click.option(
     "--for", "by", metavar="NAME", default="", help="The person who gets the links; recorded with the answer."
 )
-@settings_options
-def inbox(settings: Settings, kind: str | None, limit: int, links: bool, by: str) -> None:
+@operation
+async def inbox(call: Call, kind: str | None, limit: int, links: bool, by: str) -> None:
     """List questions, pauses, tools that a caller answers, and awaited signals, in runs of every language.
 
     Each is shown with its time, its deadline and the command that answers it. The oldest come first.
     """
-    import anyio
-
-    anyio.run(list_inbox, load_config(settings), settings, kind, limit, (by or "link") if links else None)
+    await list_inbox(call, kind, limit, (by or "link") if links else None)
 
 
 HERE = "http://127.0.0.1:8723"
@@ -87,7 +85,7 @@ class Item(NamedTuple):
         return {**msgspec.to_builtins(self.waits), **named}
 
 
-async def list_inbox(config: "Config", settings: Settings, kind: str | None, limit: int, by: str | None) -> None:
+async def list_inbox(call: Call, kind: str | None, limit: int, by: str | None) -> None:
     """Print the inbox, the oldest entries first; with links for ``by``, unless that is None."""
     from callboard.lib.concurrency import side_by_side
     from callboard.projections.lists.questions import Question
@@ -95,18 +93,16 @@ async def list_inbox(config: "Config", settings: Settings, kind: str | None, lim
     from callboard.projections.projection import fold
     from callboard.projections.run.waits import Wait, Waits
     from callboard.runtime.client.client import UnknownRun
-    from callboard.service.operations.reach import reach
     from callboard.service.operations.requests import QuestionList
-    from callboard.service.operations.results import compact
     from callboard.service.operations.run_listing import listings
 
     rows: dict[str, RunRow] = {}
     asked = QuestionList([], False, 0)
 
-    async with reach(config, reads=True, name="callboard inbox") as connection, listings(connection) as runs:
+    async with call.connect() as connection, listings(connection) as runs:
 
         async def load_rows() -> None:
-            rows.update((row.run, row) for row in await runs.open_rows(config.tenant))
+            rows.update((row.run, row) for row in await runs.open_rows(call.config.tenant))
 
         async def load_questions() -> None:
             nonlocal asked
@@ -132,12 +128,14 @@ async def list_inbox(config: "Config", settings: Settings, kind: str | None, lim
             ),
             key=lambda item: item.waits.since,
         )
-        links = await _make_links(config, connection, items, by) if by is not None else {}
-    if settings.as_json:
-        say(compact([{**item.to_object(), **_link_item(links, item)} for item in items]))
+        links = await _make_links(connection, items, by) if by is not None else {}
+    texts = ["\n  ".join([item_text(item, call.settings), *_link_item(links, item).values()]) for item in items]
+    call.answer(
+        [{**item.to_object(), **_link_item(links, item)} for item in items],
+        "\n\n".join(texts) if items else "Nothing is waiting.",
+    )
+    if call.settings.as_json:
         return
-    texts = ["\n  ".join([item_text(item, settings), *_link_item(links, item).values()]) for item in items]
-    say("\n\n".join(texts) if items else "Nothing is waiting.")
     if asked.more and kind in (None, "question"):
         say(f"{asked.count - len(asked.questions)} more questions are open; these are the oldest.", err=True)
     if len(others) > limit:
@@ -204,12 +202,11 @@ async def _read_questions(connection: "Connection", runs: "Listings") -> "Questi
     return QuestionList(found[:QUESTIONS_MAX], len(found) > QUESTIONS_MAX, len(found))
 
 
-async def _make_links(
-    config: "Config", connection: "Connection", items: list[Item], by: str
-) -> dict[tuple[str, str], str]:
+async def _make_links(connection: "Connection", items: list[Item], by: str) -> dict[tuple[str, str], str]:
     """Return the address of each question, by its run and its key."""
     from callboard.features.access.links import Links, address
 
+    config = connection.config
     links = Links(connection.log, config.tenant, config.replicas)
     now = dt.datetime.now(dt.UTC)
     asked = [item.waits for item in items if item.kind == "question"]

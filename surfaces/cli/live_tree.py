@@ -5,6 +5,7 @@ The line below the tree shows the run's status, and the text that a model is pro
 
 import datetime as dt
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -28,7 +29,7 @@ from callboard.service.operations.narration import (
     question_text,
     short,
 )
-from callboard.surfaces.cli.event_output import failure_lines
+from callboard.surfaces.cli.event_output import Lines, Shower, failure_lines
 from callboard.surfaces.cli.live_area import Line, LiveArea
 from callboard.surfaces.cli.tree_text import MARKS, Row, rows
 from callboard.surfaces.cli.views import usage_text
@@ -285,3 +286,10 @@ def quoted_end(text: str, chars_max: int) -> str:
     """Return the end of a model's answer, on one line."""
     line = " ".join(text.split())
     return f"“{line}" if len(line) <= chars_max else f"“…{line[-chars_max:]}"
+
+
+def open_view(*, plain: bool) -> Shower:
+    """Return the view of one run for people: its tree on a terminal, unless ``plain``; else a line per event."""
+    if plain or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
+        return Lines()
+    return LiveTree()

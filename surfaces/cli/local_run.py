@@ -42,9 +42,10 @@ from callboard.service.operations.reach import join
 from callboard.service.operations.results import compact, pretty, result_of, summary_object
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.asking import Terminal
-from callboard.surfaces.cli.event_output import Guiding, Quietly, Shower, Streaming, follow, hear_models, open_view
+from callboard.surfaces.cli.event_output import Guiding, Quietly, Shower, Streaming, follow, hear_models
 from callboard.surfaces.cli.inline_answers import Answering
-from callboard.surfaces.cli.output import problem_text, say
+from callboard.surfaces.cli.live_tree import open_view
+from callboard.surfaces.cli.output import problem_text, say, write_file
 from callboard.surfaces.cli.process import importing, stop_signals, worker_environment
 from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.views import further_commands, program, summary_text, where_options, whole_hint
@@ -344,7 +345,7 @@ def write_artifact(result: RunResult, path: Path) -> None:
     :raises CallboardError: ``file.unwritable``
     """
     text = result.output if isinstance(result.output, str) else pretty(result.output) + "\n"
-    _write_file(path, text, append=False)
+    write_file(path, text, makes_folder=True)
 
 
 def append_summary(
@@ -356,7 +357,7 @@ def append_summary(
     """
     reasons = [warning.message for warning in warnings]
     reasons += [payload.reason for event in events if isinstance(payload := known_payload(event), NodeWarning)]
-    _write_file(path, markdown_summary(result, events, reasons, artifact), append=True)
+    write_file(path, markdown_summary(result, events, reasons, artifact), append=True, makes_folder=True)
 
 
 def markdown_summary(result: RunResult, events: Sequence[Event], warnings: Sequence[str], artifact: str) -> str:
@@ -391,12 +392,3 @@ def _step_rows(result: RunResult) -> list[StepRow]:
 def _cell_text(text: str) -> str:
     """Return a text in a form that a table cell or a list item can hold."""
     return re.sub(r"\s+", " ", text.replace("|", "\\|")).strip()
-
-
-def _write_file(path: Path, text: str, *, append: bool) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a" if append else "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise CallboardError("file.unwritable", f"the file cannot be written: {error.strerror}", str(path)) from error

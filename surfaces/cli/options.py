@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -15,6 +15,16 @@ code_option = click.option(
     multiple=True,
     help="Host its Python workflows; may be repeated.",
 )
+
+
+def host_code(code: tuple[str, ...]) -> None:
+    """Load the code of Python workflows, so that their runs can be replayed in this process."""
+    if code:
+        from callboard.runtime.hosting.code_loader import load
+
+        for one in code:
+            load(one)
+
 
 plain_option = click.option("--plain", is_flag=True, help="Print one line per event, also on a terminal.")
 
@@ -111,6 +121,16 @@ where_option = click.option(
 all_option = click.option("--all", "everything", is_flag=True, help="All runs of the tenant, instead of RUN.")
 
 
+class Many(NamedTuple):
+    """Which runs: those that match ``question``, or all if it is None.
+
+    ``yes`` skips the confirmation; ``operation`` is the id of an interrupted operation to continue."""
+
+    question: str | None
+    yes: bool
+    operation: str | None
+
+
 def many(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that select many runs; the command gets them, or else its RUN, as ``whom``."""
 
@@ -130,8 +150,6 @@ def many(command: Callable[..., Any]) -> Callable[..., Any]:
             if yes or operation is not None:
                 raise click.UsageError("--yes and --operation need --where or --all")
             return command(*args, whom=run, **others)
-        from callboard.surfaces.cli.bulk import Many
-
         return command(*args, whom=Many(question, yes, operation), **others)
 
     for option in (

@@ -6,8 +6,9 @@ out. Colours of our own are marked by a random word until they are printed, whic
 
 import os
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -59,6 +60,34 @@ def render_text(text: str) -> str:
 
 def _mark_colours(colours: str) -> str:
     return colours.replace("\x1b", _OURS)
+
+
+def table(rows: Sequence[Sequence[str]], colours: Mapping[str, str] | None = None) -> str:
+    """Return rows with aligned columns, the first one as the head. ``colours`` are those of words in column 1."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines: list[str] = []
+    for number, row in enumerate(rows):
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        if number and colours is not None:
+            cells[1] = style(cells[1], fg=colours.get(row[1]))
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def write_file(path: Path, text: str, *, append: bool = False, makes_folder: bool = False) -> None:
+    """Write a text to a file, or append it.
+
+    :raises CallboardError: ``file.unwritable``
+    """
+    from callboard.bus.errors import CallboardError
+
+    try:
+        if makes_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a" if append else "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise CallboardError("file.unwritable", f"the file cannot be written: {error.strerror}", str(path)) from error
 
 
 Progress = Callable[[int], None]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.operation import Call, operation
 from callboard.surfaces.cli.output import say, style
-from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
     from callboard.bus.events import Event
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from callboard.projections.projection import Projection
     from callboard.projections.spans.span import Span
     from callboard.runtime.client.connection import Connection
-    from callboard.runtime.settings.config import Config
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -28,18 +27,44 @@ if TYPE_CHECKING:
 @click.option(
     "--spans", is_flag=True, help="Also send the spans again to the OpenTelemetry backend (OTEL_EXPORTER_OTLP_*)."
 )
-@settings_options
-@click.pass_context
-def rebuild(ctx: click.Context, settings: Settings, run: str | None, spans: bool) -> None:
+@operation
+async def rebuild(call: Call, run: str | None, spans: bool) -> int:
     """Fold every view of RUN, or of all runs, again from the log, and compare.
 
     Each view is folded twice: from the whole log, and event by event as a follower receives it. Both must be equal byte
     by byte, and the digest must be the same on every machine. Spans keep their ids, so sending them again replaces
     them.
     """
-    import anyio
+    from callboard.features.telemetry.switches import check_export, endpoint_of
+    from callboard.projections.lists.where import Both
+    from callboard.runtime.client.errors import UsageInvalid
+    from callboard.service.files.run_files import in_file, source
+    from callboard.surfaces.cli.runs import find_runs
 
-    ctx.exit(anyio.run(rebuild_runs, run, spans, load_config(settings), settings))
+    found: list[Rebuilt] = []
+
+    def note(rebuilt: Rebuilt) -> None:
+        found.append(rebuilt)
+        if not call.settings.as_json:
+            say(_describe_rebuilt(rebuilt))
+
+    if run is not None and in_file(run) is not None:
+        if spans:
+            raise UsageInvalid(
+                "the spans of a run in a file cannot be sent, because its log is not in the store", "--spans"
+            )
+        async with source(call.config, run, name=call.name) as runs:
+            ref, events = await runs.run(run)
+        note(_compare_views(ref, events, events))
+    else:
+        if spans:
+            check_export(os.environ)
+            await check_backend(endpoint_of(os.environ, "TRACES"))
+        async with call.connect() as connection:
+            for name in [run] if run is not None else await find_runs(connection, Both(())):
+                note(await _rebuild_run(connection, name, send=spans))
+    call.answer(found, [] if found else "No runs.")
+    return exits.FAILED if any(rebuilt.different for rebuilt in found) else exits.OK
 
 
 _NOT_FOUND = 10037
@@ -90,50 +115,6 @@ class Rebuilt:
     digests: dict[str, str]
     different: list[str]
     spans_sent: int | None = None
-
-
-async def rebuild_runs(run: str | None, spans: bool, config: "Config", settings: Settings) -> int:
-    """Rebuild the views of one run or of all; return the exit code.
-
-    :raises UnknownRun: if the run does not exist
-    :raises UsageInvalid: if the spans of a run in a file are to be sent
-    :raises CallboardError: ``spans.unreachable`` without a backend, ``spans.refused`` if it does not take the spans
-    """
-    from callboard.features.telemetry.switches import check_export, endpoint_of
-    from callboard.projections.lists.where import Both
-    from callboard.runtime.client.errors import UsageInvalid
-    from callboard.service.files.run_files import in_file, source
-    from callboard.service.operations.reach import reach
-    from callboard.service.operations.results import compact
-    from callboard.surfaces.cli.runs import find_runs
-
-    found: list[Rebuilt] = []
-
-    def note(rebuilt: Rebuilt) -> None:
-        found.append(rebuilt)
-        if not settings.as_json:
-            say(_describe_rebuilt(rebuilt))
-
-    if run is not None and in_file(run) is not None:
-        if spans:
-            raise UsageInvalid(
-                "the spans of a run in a file cannot be sent, because its log is not in the store", "--spans"
-            )
-        async with source(config, run, name="callboard rebuild") as runs:
-            ref, events = await runs.run(run)
-        note(_compare_views(ref, events, events))
-    else:
-        if spans:
-            check_export(os.environ)
-            await check_backend(endpoint_of(os.environ, "TRACES"))
-        async with reach(config, reads=True, name="callboard rebuild") as connection:
-            for name in [run] if run is not None else await find_runs(connection, Both(())):
-                note(await _rebuild_run(connection, name, send=spans))
-    if settings.as_json:
-        say(compact(found))
-    elif not found:
-        say("No runs.")
-    return exits.FAILED if any(rebuilt.different for rebuilt in found) else exits.OK
 
 
 async def _rebuild_run(connection: "Connection", run: str, *, send: bool) -> Rebuilt:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Since, code_option
-from callboard.surfaces.cli.output import progress, say, style
-from callboard.surfaces.cli.settings import Settings, load_config, settings_options
+from callboard.surfaces.cli.operation import Call, operation
+from callboard.surfaces.cli.options import Since, code_option, host_code
+from callboard.surfaces.cli.output import progress, style
+from callboard.surfaces.cli.settings import Settings
 
 if TYPE_CHECKING:
     from callboard.projections.lists.where import Where
-    from callboard.runtime.client.connection import Connection
-    from callboard.runtime.settings.config import Config
     from callboard.service.operations.replay_all import Location, Replaying, Report
     from callboard.service.operations.replays import Replayed
 
@@ -34,11 +33,9 @@ if TYPE_CHECKING:
     help="With --all: the number of processes; default: one per core.",
 )
 @code_option
-@settings_options
-@click.pass_context
-def replay(
-    ctx: click.Context,
-    settings: Settings,
+@operation
+async def replay(
+    call: Call,
     run: str | None,
     at: int | None,
     everything: bool,
@@ -47,34 +44,27 @@ def replay(
     definition: str | None,
     jobs: int | None,
     code: tuple[str, ...],
-) -> None:
+) -> int:
     """Run the interpreter over the log of RUN again, and verify that it requests what was recorded.
 
     Nothing is executed and nothing is written. If there is a difference, both sides are shown, and the exit code is 1.
     With --all every run is verified, and the exit code is 1 if one of them fails. Runs of Python workflows are verified
     against the given --code, which may differ from the code that recorded them.
     """
-    import anyio
-
-    if code:
-        from callboard.runtime.hosting.code_loader import load
-
-        for one in code:
-            load(one)
+    host_code(code)
     if everything:
         if at is not None:
             raise click.UsageError("--at needs one RUN")
-        chosen = ReplayRequest(run, since, question, definition, jobs, code)
-        ctx.exit(anyio.run(replay_runs, chosen, load_config(settings), settings))
+        return await _replay_runs(call, ReplayRequest(run, since, question, definition, jobs, code))
     if run is None:
         raise click.UsageError("name a RUN, or pass --all")
     if any(given is not None for given in (since, question, definition, jobs)):
         raise click.UsageError("--since, --where, --definition and --jobs need --all")
+    await _replay_run(call, run, at)
+    return exits.OK
 
-    anyio.run(replay_run, run, at, load_config(settings), settings)
 
-
-async def replay_run(run: str, at: int | None, config: "Config", settings: Settings) -> None:
+async def _replay_run(call: Call, run: str, at: int | None) -> None:
     """Replay a run and print the state that it reaches.
 
     :raises UnknownRun: if the run does not exist
@@ -90,16 +80,14 @@ async def replay_run(run: str, at: int | None, config: "Config", settings: Setti
     from callboard.runtime.worker.secrets import secrets_of
     from callboard.service.files.run_files import source
     from callboard.service.operations.replays import replay_events
-    from callboard.service.operations.results import compact, result_object
+    from callboard.service.operations.results import result_object
 
-    async with source(config, run, name="callboard replay") as runs:
+    async with source(call.config, run, name=call.name) as runs:
         ref, events = await runs.run(run)
     admission = read_admission(events[0], language, adopted_digest(events))
-    replayed = replay_events(ref, events, admission, secrets_of(config, os.environ, admission), at)
-    if settings.as_json:
-        say(compact({**msgspec.to_builtins(replayed), "standing": result_object(replayed.standing)}))
-    else:
-        say(_describe_replay(replayed, settings))
+    replayed = replay_events(ref, events, admission, secrets_of(call.config, os.environ, admission), at)
+    told = {**msgspec.to_builtins(replayed), "standing": result_object(replayed.standing)}
+    call.answer(told, _describe_replay(replayed, call.settings))
 
 
 def _describe_replay(replayed: "Replayed", settings: Settings) -> str:
@@ -156,31 +144,28 @@ class ReplayRequest(NamedTuple):
         return self.definition in (None, definition) and (self.since is None or accepted_at >= self.since)
 
 
-async def replay_runs(chosen: ReplayRequest, config: "Config", settings: Settings) -> int:
+async def _replay_runs(call: Call, chosen: ReplayRequest) -> int:
     """Replay runs and print the report; return the exit code.
 
     :raises UsageInvalid: if the file is not an archive, or --where is given with an archive
     :raises WhereInvalid: if the question cannot be understood
     :raises OperatorError: if the server, or the archive, cannot be used
     """
-    import msgspec
-
     from callboard.bus.nats.archive import Archive
     from callboard.runtime.client.errors import UsageInvalid
     from callboard.service.files.run_files import in_file
-    from callboard.service.operations.reach import reach
     from callboard.service.operations.replay_all import Location, report_of
-    from callboard.service.operations.results import compact
     from callboard.surfaces.cli.runs import find_runs
 
+    config = call.config
     began = dt.datetime.now(dt.UTC)
     if chosen.file is None:
         question = chosen.question
-        async with reach(config, reads=True, name="callboard replay") as connection:
+        async with call.connect() as connection:
             runs = await find_runs(connection, question)
-            found = await _replay_chosen(
-                Location(_config_there(connection), config.tenant, code=chosen.code), runs, chosen
-            )
+            # With this configuration another process reaches the same server.
+            there = config.at(connection.server.url) if connection.server is not None else connection.config
+            found = await _replay_chosen(Location(there, config.tenant, code=chosen.code), runs, chosen)
     else:
         file = in_file(chosen.file)
         if file is None or not file.is_archive or file.run is not None:
@@ -194,7 +179,7 @@ async def replay_runs(chosen: ReplayRequest, config: "Config", settings: Setting
         found = await _replay_chosen(Location(config, config.tenant, str(file.path), chosen.code), runs, chosen)
     report = report_of(found)
     took_s = (dt.datetime.now(dt.UTC) - began).total_seconds()
-    say(compact(msgspec.to_builtins(report)) if settings.as_json else _report_text(report, took_s))
+    call.answer(report, _report_text(report, took_s))
     return exits.FAILED if report.failures else exits.OK
 
 
@@ -203,11 +188,6 @@ async def _replay_chosen(location: "Location", runs: list[str], chosen: ReplayRe
 
     with progress(len(runs)) as done:
         return await replay_all(location, runs, chosen.jobs or os.cpu_count() or 1, done)
-
-
-def _config_there(connection: "Connection") -> "Config":
-    """Return the configuration with which another process reaches the same server."""
-    return connection.config.at(connection.server.url) if connection.server is not None else connection.config
 
 
 def _report_text(report: "Report", took_s: float) -> str:

@@ -1,22 +1,21 @@
 """``callboard runs, cost``: lists of runs, what they cost, and the questions that select runs."""
 
 import datetime as dt
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
 from callboard.lib.control_characters import visible_line
 from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.operation import Call, operation
 from callboard.surfaces.cli.options import LISTED_MAX
-from callboard.surfaces.cli.output import say, style
-from callboard.surfaces.cli.settings import Settings, load_config, settings_options
+from callboard.surfaces.cli.output import say, table
 
 if TYPE_CHECKING:
     from callboard.features.index.store import By, Spending
     from callboard.projections.lists.runs import RunRow
     from callboard.projections.lists.where import Where
     from callboard.runtime.client.connection import Connection
-    from callboard.runtime.settings.config import Config
 
 
 COUNT_WAIT_S = 0.3
@@ -40,8 +39,8 @@ STATUSES = (
     show_default=True,
     help="The number of runs to list.",
 )
-@settings_options
-def runs(settings: Settings, status: str | None, question: str | None, limit: int) -> None:
+@operation
+async def runs(call: Call, status: str | None, question: str | None, limit: int) -> None:
     """List runs, the newest first. --status waiting lists all waiting runs, whatever they wait for.
 
     QUESTION combines tests with and, or, not and parentheses: 'status=failed and tag.customer=acme and started<2h'.
@@ -49,7 +48,19 @@ def runs(settings: Settings, status: str | None, question: str | None, limit: in
     """
     import anyio
 
-    anyio.run(list_runs, load_config(settings), settings, parse_question(question, status=status), limit)
+    from callboard.service.operations.run_listing import listings
+
+    where, tenant = parse_question(question, status=status), call.config.tenant
+    async with call.connect() as connection, listings(connection) as listing:
+        found, more, _ = await listing.page(tenant, where, limit)
+        beyond = ""
+        if more:
+            beyond = "More runs match"
+            with anyio.move_on_after(COUNT_WAIT_S):
+                beyond = f"{await listing.matching(tenant, where) - len(found)} more"
+    call.answer(found, _run_table(found) if found else "No runs.")
+    if beyond and not call.settings.as_json:
+        say(f"{beyond}; see --limit, --status and --where.", err=True)
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -61,60 +72,26 @@ def runs(settings: Settings, status: str | None, question: str | None, limit: in
     help="How to group the sums; the day (UTC) is that of a run's end.",
 )
 @click.option("--where", "-w", "question", metavar="QUESTION", help="Only runs that match.")
-@settings_options
-def cost(settings: Settings, by: Literal["definition", "day", "model", "tag"], question: str | None) -> None:
+@operation
+async def cost(call: Call, by: "By", question: str | None) -> None:
     """Sum up the costs of ended runs, each with its child runs.
 
     QUESTION is the same as for `callboard runs`: 'ended<7d and tag.customer=acme'.
     """
-    import anyio
-
-    anyio.run(list_costs, load_config(settings), settings, parse_question(question), by)
-
-
-async def list_runs(config: "Config", settings: Settings, question: "Where", limit: int) -> None:
-    """Print the tenant's matching runs, the newest first."""
-    import anyio
-
-    from callboard.service.operations.reach import reach
-    from callboard.service.operations.results import compact
-    from callboard.service.operations.run_listing import listings
-
-    async with reach(config, reads=True, name="callboard runs") as connection, listings(connection) as runs:
-        found, more, _ = await runs.page(config.tenant, question, limit)
-        beyond = ""
-        if more:
-            beyond = "More runs match"
-            with anyio.move_on_after(COUNT_WAIT_S):
-                beyond = f"{await runs.matching(config.tenant, question) - len(found)} more"
-    if settings.as_json:
-        say(compact(found))
-        return
-    say(_run_table(found) if found else "No runs.")
-    if beyond:
-        say(f"{beyond}; see --limit, --status and --where.", err=True)
-
-
-async def list_costs(config: "Config", settings: Settings, question: "Where", by: "By") -> None:
-    """Print the costs of the tenant's matching runs, and the sum."""
     from callboard.bus.effects import Usage
     from callboard.bus.prices import add_costs
     from callboard.features.index.store import Spending
-    from callboard.service.operations.reach import reach
-    from callboard.service.operations.results import compact
     from callboard.service.operations.run_listing import listings
 
-    async with reach(config, reads=True, name="callboard cost") as connection, listings(connection) as runs:
-        found = await runs.costs(config.tenant, question, by)
-    if settings.as_json:
-        say(compact(found))
-        return
+    where = parse_question(question)
+    async with call.connect() as connection, listings(connection) as listing:
+        found = await listing.costs(call.config.tenant, where, by)
     lines = [(by, "runs", "tokens in", "tokens out", "cost"), *(_cost_cells(one) for one in found)]
     if len(found) > 1 and by not in ("model", "tag"):
         usage = sum((one.usage for one in found), Usage())
-        cost = add_costs([one.cost for one in found])
-        lines.append(_cost_cells(Spending("all", sum(one.runs for one in found), usage, cost)))
-    say(_align_columns(lines) if found else "No ended run has recorded use of a model.")
+        total = add_costs([one.cost for one in found])
+        lines.append(_cost_cells(Spending("all", sum(one.runs for one in found), usage, total)))
+    call.answer(found, table(lines) if found else "No ended run has recorded use of a model.")
 
 
 def _cost_cells(one: "Spending") -> tuple[str, ...]:
@@ -124,26 +101,11 @@ def _cost_cells(one: "Spending") -> tuple[str, ...]:
     return name, str(one.runs), str(one.usage.input_tokens), str(one.usage.output_tokens), dollars(one.cost)
 
 
-def _align_columns(lines: list[tuple[str, ...]]) -> str:
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
-
-
 def _run_table(rows: "list[RunRow]") -> str:
     from callboard.surfaces.cli.views import COLOURS
 
     head = ("run", "status", "definition", "accepted", "took", "cost", "error")
-    lines = [head, *(run_cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    text: list[str] = []
-    for number, line in enumerate(lines):
-        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-        if number:
-            cells[1] = style(cells[1], fg=COLOURS.get(line[1]))
-        text.append("  ".join(cells).rstrip())
-    return "\n".join(text)
+    return table([head, *map(run_cells, rows)], COLOURS)
 
 
 def run_cells(row: "RunRow") -> tuple[str, ...]:

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.settings import Settings, load_config, settings_options
+from callboard.surfaces.cli.operation import Call, operation
 
 if TYPE_CHECKING:
     from callboard.actors.memory.store import Store
-    from callboard.runtime.settings.config import Config
 
 
 @click.group(epilog=exits.EXIT_CODES)
@@ -25,36 +23,67 @@ def sessions() -> None:
 
 
 @sessions.command("list", epilog=exits.EXIT_CODES)
-@settings_options
-def list_(settings: Settings) -> None:
+@operation
+async def list_(call: Call) -> None:
     """List the sessions: key, number of items, latest change, expiry. Expired ones are removed from the store."""
-    import anyio
+    from callboard.actors.memory import session
 
-    anyio.run(list_sessions, load_config(settings), settings)
+    async with _store(call) as store:
+        found = await session.list_sessions(store, call.config.tenant, _now_ms())
+    rows: list[dict[str, Any]] = [
+        {
+            "key": one["key"],
+            "items": len(one["items"]),
+            "changed_at": _at(one["at_ms"]),
+            "expires_at": None if one["expires_ms"] is None else _at(one["expires_ms"]),
+        }
+        for one in found
+    ]
+    call.answer(rows, map(_session_line, rows))
+
+
+def _session_line(row: dict[str, Any]) -> str:
+    from callboard.service.operations.narration import local
+
+    expiry = "" if row["expires_at"] is None else f"  expires {local(row['expires_at'])}"
+    items = "item" if row["items"] == 1 else "items"
+    return f"{row['key']}  {row['items']} {items}  changed {local(row['changed_at'])}{expiry}"
 
 
 @sessions.command(epilog=exits.EXIT_CODES)
 @click.argument("key")
-@settings_options
-def show(key: str, settings: Settings) -> None:
+@operation
+async def show(call: Call, key: str) -> None:
     """Show the items of a session, with the time and the run that appended each."""
-    import anyio
+    from callboard.actors.memory import session
+    from callboard.service.operations.narration import local
+    from callboard.service.operations.results import compact
 
-    anyio.run(show_session, key, load_config(settings), settings)
+    async with _store(call) as store:
+        found = await session.read_session(store, call.config.tenant, key, _now_ms())
+    if not found:
+        raise _unknown(key)
+    call.answer(
+        [{"item": one["item"], "at": _at(one["at_ms"]), "run": one["run"]} for one in found],
+        (f"{local(_at(one['at_ms']))}  {one['run']}  {compact(one['item'])}" for one in found),
+    )
 
 
 @sessions.command(epilog=exits.EXIT_CODES)
 @click.argument("key")
-@settings_options
-def forget(key: str, settings: Settings) -> None:
+@operation
+async def forget(call: Call, key: str) -> None:
     """Remove a session with all its items. The logs of runs still have the items that the runs read and appended."""
-    import anyio
+    from callboard.actors.memory import session
 
-    anyio.run(forget_session, key, load_config(settings), settings)
+    async with _store(call) as store:
+        if not await session.forget_session(store, call.config.tenant, key):
+            raise _unknown(key)
+    call.answer({"forgotten": key}, f"{key} forgotten")
 
 
 @asynccontextmanager
-async def _store(config: "Config") -> "AsyncGenerator[Store]":
+async def _store(call: Call) -> "AsyncGenerator[Store]":
     """Open the store of sessions.
 
     :raises CallboardError: if the store cannot be used
@@ -63,12 +92,11 @@ async def _store(config: "Config") -> "AsyncGenerator[Store]":
     from callboard.bus.errors import CallboardError
     from callboard.bus.nats.key_value import KeyValueStore
     from callboard.bus.nats.stream import bucket_of
-    from callboard.service.operations.reach import reach
 
-    async with reach(config, reads=True, name="callboard sessions") as connection:
+    async with call.connect() as connection:
         log = connection.log
         try:
-            yield KeyValueStore(log.nc, bucket_of(log.subjects), config.replicas, Unavailable)
+            yield KeyValueStore(log.nc, bucket_of(log.subjects), call.config.replicas, Unavailable)
         except Unavailable as error:
             remedy = "Check the NATS server, and try again."
             raise CallboardError(error.failure.code, error.failure.message, remedy=remedy) from error
@@ -80,71 +108,6 @@ def _now_ms() -> int:
 
 def _at(ms: int) -> dt.datetime:
     return dt.datetime.fromtimestamp(ms / 1000, dt.UTC)
-
-
-async def list_sessions(config: "Config", settings: Settings) -> None:
-    """Print the list of sessions.
-
-    :raises CallboardError: if the store cannot be used
-    """
-    from callboard.actors.memory import session
-    from callboard.service.operations.narration import local
-    from callboard.service.operations.results import compact
-
-    async with _store(config) as store:
-        found = await session.list_sessions(store, config.tenant, _now_ms())
-    rows: list[dict[str, Any]] = [
-        {
-            "key": one["key"],
-            "items": len(one["items"]),
-            "changed_at": _at(one["at_ms"]),
-            "expires_at": None if one["expires_ms"] is None else _at(one["expires_ms"]),
-        }
-        for one in found
-    ]
-    if settings.as_json:
-        say(compact(rows))
-        return
-    for row in rows:
-        expiry = "" if row["expires_at"] is None else f"  expires {local(row['expires_at'])}"
-        items = "item" if row["items"] == 1 else "items"
-        say(f"{row['key']}  {row['items']} {items}  changed {local(row['changed_at'])}{expiry}")
-
-
-async def show_session(key: str, config: "Config", settings: Settings) -> None:
-    """Print the items of a session.
-
-    :raises UsageInvalid: if it does not exist
-    :raises CallboardError: if the store cannot be used
-    """
-    from callboard.actors.memory import session
-    from callboard.service.operations.narration import local
-    from callboard.service.operations.results import compact
-
-    async with _store(config) as store:
-        found = await session.read_session(store, config.tenant, key, _now_ms())
-    if not found:
-        raise _unknown(key)
-    if settings.as_json:
-        say(compact([{"item": one["item"], "at": _at(one["at_ms"]), "run": one["run"]} for one in found]))
-        return
-    for one in found:
-        say(f"{local(_at(one['at_ms']))}  {one['run']}  {compact(one['item'])}")
-
-
-async def forget_session(key: str, config: "Config", settings: Settings) -> None:
-    """Remove a session.
-
-    :raises UsageInvalid: if it does not exist
-    :raises CallboardError: if the store cannot be used
-    """
-    from callboard.actors.memory import session
-    from callboard.service.operations.results import compact
-
-    async with _store(config) as store:
-        if not await session.forget_session(store, config.tenant, key):
-            raise _unknown(key)
-    say(compact({"forgotten": key}) if settings.as_json else f"{key} forgotten")
 
 
 def _unknown(key: str) -> Exception:

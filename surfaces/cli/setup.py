@@ -5,45 +5,36 @@ from typing import TYPE_CHECKING
 import click
 
 from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.operation import Call, operation
 from callboard.surfaces.cli.output import print_document, problem_text, say, style
-from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
-    from callboard.runtime.settings.config import Config
     from callboard.service.operations.doctor.findings import Finding
-    from callboard.service.operations.verification import Damage, StoreReport
+    from callboard.service.operations.verification import StoreReport
 
 
 @click.command(epilog=exits.EXIT_CODES)
-@settings_options
-def config(settings: Settings) -> None:
+@operation
+async def config(call: Call) -> None:
     """Show every setting, its value, and where the value comes from; secrets are masked.
 
     A flag overrides the environment (CALLBOARD_NATS_URL), which overrides callboard.toml, which overrides the default.
     If a server is running, the last line shows how it stores appends, as measured.
     """
-    import anyio
-
     from callboard.runtime.settings.config import UNKNOWN
     from callboard.service.operations.commit_measurement import measure_appends
-    from callboard.service.operations.results import compact
 
-    found = load_config(settings)
-    rows = found.explain()
-    appends = anyio.run(measure_appends, found)
-    if settings.as_json:
-        typed = found.values()
-        values = {name: {"value": typed[name], "source": source} for name, _value, source in rows}
-        say(compact({"settings": values, "warnings": found.warnings, "appends": appends}))
-        return
+    rows, typed = call.config.explain(), call.config.values()
+    appends = await measure_appends(call.config)
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    for name, value, source in rows:
-        say(f"{name.ljust(widths[0])}  {value.ljust(widths[1])}  {source}".rstrip())
+    lines = [f"{name.ljust(widths[0])}  {value.ljust(widths[1])}  {source}".rstrip() for name, value, source in rows]
     if appends is not None:
         events = "one batch" if appends.together else "one event after another"
         runs = "runs are merged" if appends.merged else "each run separately"
-        say(f"\nAt {appends.server} batches are staged in {appends.batches}: a turn is {events}, {runs}.")
-    for warning in found.warnings:
+        lines.append(f"\nAt {appends.server} batches are staged in {appends.batches}: a turn is {events}, {runs}.")
+    values = {name: {"value": typed[name], "source": source} for name, _value, source in rows}
+    call.answer({"settings": values, "warnings": call.config.warnings, "appends": appends}, lines)
+    for warning in () if call.settings.as_json else call.config.warnings:
         if warning.code != UNKNOWN:  # Every command reports these.
             say(problem_text(warning), err=True)
 
@@ -67,44 +58,22 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 
 @click.command(epilog=exits.EXIT_CODES)
-@settings_options
-@click.pass_context
-def doctor(ctx: click.Context, settings: Settings) -> None:
+@operation
+async def doctor(call: Call) -> int:
     """Check the store and the security of this deployment, and show a remedy for each finding.
 
     Run it with the configuration of the workers. The exit code is 1 if there is an error; warnings do not count.
     """
-    import anyio
+    from callboard.service.operations.doctor.examination import examine
 
-    ctx.exit(anyio.run(examine_deployment, load_config(settings), settings))
+    async with call.connect() as connection:
+        findings = await examine(connection)
+    areas = dict.fromkeys(one.area for one in findings)
+    call.answer(findings, [line for area in areas for line in _area_lines(area, findings)])
+    return exits.FAILED if any(one.level == "error" for one in findings) else exits.OK
 
 
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}
-
-
-async def examine_deployment(config: "Config", settings: Settings) -> int:
-    """Examine the deployment and print the findings; return the exit code.
-
-    :raises OperatorError: if the server cannot be used
-    :raises NoAnswer: if the log does not answer
-    """
-    import msgspec
-
-    from callboard.service.operations.doctor.examination import examine
-    from callboard.service.operations.reach import reach
-    from callboard.service.operations.results import compact
-
-    async with reach(config, reads=True, name="callboard doctor") as connection:
-        findings = await examine(connection)
-    if settings.as_json:
-        say(compact(msgspec.to_builtins(findings)))
-    else:
-        say(
-            "\n".join(
-                line for area in dict.fromkeys(one.area for one in findings) for line in _area_lines(area, findings)
-            )
-        )
-    return exits.FAILED if any(one.level == "error" for one in findings) else exits.OK
 
 
 def _area_lines(area: str, findings: "list[Finding]") -> list[str]:
@@ -119,34 +88,18 @@ def _area_lines(area: str, findings: "list[Finding]") -> list[str]:
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.option("--no-values", is_flag=True, help="Do not read large values, which takes most of the time.")
-@settings_options
-@click.pass_context
-def verify(ctx: click.Context, settings: Settings, no_values: bool) -> None:
+@operation
+async def verify(call: Call, no_values: bool) -> int:
     """Read every event of all runs, and every large value, and report what is missing or damaged.
 
     Nothing is written. The exit code is 1 if something is damaged. `callboard replay --all` checks in addition that
     this version requests what the log holds.
     """
-    import anyio
-
-    ctx.exit(anyio.run(check_store, load_config(settings), settings, not no_values))
-
-
-async def check_store(config: "Config", settings: Settings, values: bool) -> int:
-    """Verify the store and print the report; return the exit code.
-
-    :raises OperatorError: if the server cannot be used
-    :raises NoAnswer: if the log does not answer
-    """
-    import msgspec
-
-    from callboard.service.operations.reach import reach
-    from callboard.service.operations.results import compact
     from callboard.service.operations.verification import verify_store
 
-    async with reach(config, reads=True, name="callboard verify") as connection:
-        report = await verify_store(connection.log, config.tenant, values=values)
-    say(compact(msgspec.to_builtins(report)) if settings.as_json else _store_text(report))
+    async with call.connect() as connection:
+        report = await verify_store(connection.log, call.config.tenant, values=not no_values)
+    call.answer(report, _store_text(report))
     return exits.OK if report.sound else exits.FAILED
 
 
@@ -163,13 +116,9 @@ def _store_text(report: "StoreReport") -> str:
             "lost. Import the affected runs from an archive."
         )
     for damage in report.damaged:
-        lines += _damage_lines(damage)
+        state = "ended" if damage.ended else "open"
+        lines.append(f"  {style(damage.run, bold=True)}  {damage.definition} ({state})")
+        lines += [f"    {text}" for text in damage.found]
     if report.damaged:
         lines.append(f"  {REMEDY}")
     return "\n".join(lines)
-
-
-def _damage_lines(damage: "Damage") -> list[str]:
-    state = "ended" if damage.ended else "open"
-    head = f"  {style(damage.run, bold=True)}  {damage.definition} ({state})"
-    return [head, *(f"    {text}" for text in damage.found)]

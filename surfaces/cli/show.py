@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import code_option
+from callboard.surfaces.cli.operation import Call, operation
+from callboard.surfaces.cli.options import code_option, host_code
 from callboard.surfaces.cli.output import say, style
-from callboard.surfaces.cli.settings import Settings, load_config, settings_options
+from callboard.surfaces.cli.settings import Settings
 
 if TYPE_CHECKING:
     from callboard.bus.events import Event
     from callboard.bus.prices import Prices
+    from callboard.bus.subjects import RunRef
     from callboard.projections.run.run_result import RunResult
     from callboard.projections.spans.span import Span
-    from callboard.runtime.settings.config import Config
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 @click.option("--at", "at", metavar="N", type=click.IntRange(1), help="Show the state after event N.")
 @click.option("--locals", "with_locals", is_flag=True, help="With --at: also the local variables of each frame.")
 @code_option
-@settings_options
-def show(
-    settings: Settings,
+@operation
+async def show(
+    call: Call,
     run: str,
     state: bool,
     full: bool,
@@ -46,29 +47,29 @@ def show(
 
     The exit code reports on this command, not on the run.
     """
-    from functools import partial
-
-    import anyio
+    from callboard.service.files.run_files import source
+    from callboard.service.operations.results import result_of
+    from callboard.service.operations.stacks import no_event
 
     if at is None and (with_locals or code):
         raise click.UsageError("--locals and --code need --at")
-    config = load_config(settings)
-    if code:
-        from callboard.runtime.hosting.code_loader import load
-
-        for one in code:
-            load(one)
-    if at is None:
-        anyio.run(partial(show_run, run, config, settings, state=state, full=full))
+    host_code(code)
+    async with source(call.config, run, name=call.name) as runs:
+        ref, events = await runs.run(run)
+    if at is not None and at > events[-1].n:
+        raise no_event(ref, events, at)
+    until = events if at is None else [event for event in events if event.n <= at]
+    if state:
+        _say_state(call, until)
     else:
-        from callboard.surfaces.cli.stacks import show_run_at
-
-        moment = partial(show_run_at, run, at, config, settings, state=state, full=full, with_locals=with_locals)
-        anyio.run(moment)
+        result = result_of(until, call.config.price_table())
+        stacks, lines = ({}, []) if at is None else _stacks_at(call, ref, events, at, with_locals=with_locals)
+        told = _standing(result, until, call.settings, full=full)
+        call.answer({**_state_object(result, until), **stacks}, [told, *lines])
     if opens:
         from callboard.surfaces.cli.page import open_run
 
-        open_run(config, run)
+        open_run(call.config, run)
 
 
 FORMATS = ("tree", "waterfall", "table", "mermaid", "svg", "result", "json", "jaeger", "events")
@@ -82,8 +83,8 @@ TEXT_FORMATS = frozenset({"tree", "waterfall", "table", "mermaid", "svg"})
 @click.option(
     "--format", "-f", "form", type=click.Choice(FORMATS), help="The format; default: tree, or json with --json."
 )
-@settings_options
-def trace(settings: Settings, run: str, form: str | None) -> None:
+@operation
+async def trace(call: Call, run: str, form: str | None) -> None:
     """Show the history of RUN, folded from its log.
 
     \b
@@ -97,80 +98,71 @@ def trace(settings: Settings, run: str, form: str | None) -> None:
     jaeger     a file that the Jaeger UI loads (JSON)
     events     the log itself, one event per line (JSON)
     """
-    import anyio
-
-    chosen = form or ("json" if settings.as_json else "tree")
-    anyio.run(trace_run, run, chosen, load_config(settings), settings)
-
-
-async def events_of(run: str, config: "Config", name: str) -> "list[Event]":
-    """Read the events of a run from the log or from a file.
-
-    :raises UnknownRun: if the run does not exist
-    """
+    from callboard.projections.projection import fold
+    from callboard.projections.trace.text_renderings import step_rows
+    from callboard.projections.trace.trace import TraceFold
     from callboard.service.files.run_files import source
+    from callboard.service.operations.results import compact
 
-    async with source(config, run, name=f"callboard {name}") as runs:
-        return await runs.events(run)
-
-
-async def show_run(run: str, config: "Config", settings: Settings, *, state: bool = False, full: bool = False) -> None:
-    """Print the state of a run; ``full``: with whole results; ``state``: as the state document of its language.
-
-    :raises CallboardError: ``state.none`` if its language has no such document
-    """
-    events = await events_of(run, config, "show")
-    if state:
-        say_state(events, settings)
-    elif settings.as_json:
-        from callboard.service.operations.results import compact
-
-        say(compact(state_object(events, config)))
-    else:
-        say(state_text(events, config, settings, full=full))
+    chosen, prices = form or ("json" if call.settings.as_json else "tree"), call.config.price_table()
+    async with source(call.config, run, name=call.name) as runs:
+        events = await runs.events(run)
+    text = _render_trace(events, prices, chosen)
+    if call.settings.as_json and chosen in TEXT_FORMATS:
+        rows = step_rows(fold(TraceFold(prices), events)) if chosen == "table" else None
+        text = compact({"format": chosen, "text": text} if rows is None else rows)
+    say(text.rstrip("\n"))
 
 
-def say_state(events: "Sequence[Event]", settings: Settings) -> None:
-    """Print the state document of a run's language.
-
-    :raises CallboardError: ``state.none`` if its language has no such document
-    """
-    from callboard.service.operations.results import compact, pretty, result_of
-
-    saved = state_of(events, result_of(events).language)
-    say(compact(saved) if settings.as_json else pretty(saved))
-
-
-def state_object(events: "Sequence[Event]", config: "Config") -> dict[str, Any]:
-    """Return the state of a run after these events, for JSON."""
-    from callboard.runtime.interpreter.code import code_of
-    from callboard.service.operations.results import path_of, result_object, result_of
-
-    code = code_of(events)
-    named = {} if code is None else {"code": {"entry": code.entry, "digest": code.digest}}
-    return {**result_object(result_of(events, config.price_table())), **named, "path": path_of(events)}
-
-
-def state_text(events: "Sequence[Event]", config: "Config", settings: Settings, *, full: bool) -> str:
-    """Return the state of a run after these events, for people."""
-    from callboard.service.operations.results import result_of
-
-    return _standing(result_of(events, config.price_table()), events, settings, full=full)
-
-
-def state_of(events: "Sequence[Event]", language: str) -> Any:
-    """Return the state document, from which another run can continue.
+def _say_state(call: Call, events: "Sequence[Event]") -> None:
+    """Print the state document of a run's language, from which another run can continue.
 
     :raises CallboardError: ``state.none`` if its language has no such document
     """
     from callboard.bus.errors import CallboardError
     from callboard.projections.projection import fold
     from callboard.projections.results import view_of
+    from callboard.service.operations.results import pretty, result_of
 
+    language = result_of(events).language
     view = view_of(language)
     if view is None or view.state is None:
         raise CallboardError("state.none", f"a {language} has no state document", remedy="Only playbooks have one.")
-    return fold(view.state(), events)
+    saved = fold(view.state(), events)
+    call.answer(saved, pretty(saved))
+
+
+def _state_object(result: "RunResult", events: "Sequence[Event]") -> dict[str, Any]:
+    """Return the state of a run after these events, for JSON."""
+    from callboard.runtime.interpreter.code import code_of
+    from callboard.service.operations.results import path_of, result_object
+
+    code = code_of(events)
+    named = {} if code is None else {"code": {"entry": code.entry, "digest": code.digest}}
+    return {**result_object(result), **named, "path": path_of(events)}
+
+
+def _stacks_at(
+    call: Call, ref: "RunRef", events: "Sequence[Event]", at: int, *, with_locals: bool
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the stacks of a run's tasks after event ``at``, if its definition is code: for JSON, and as lines."""
+    import msgspec
+
+    from callboard.bus.errors import CallboardError
+    from callboard.runtime.client.errors import error_object
+    from callboard.service.operations.stacks import names_code, stacks_at
+    from callboard.surfaces.cli.errors import error_text
+    from callboard.surfaces.cli.stacks import secrets_for, stack_lines
+
+    told: dict[str, Any] = {"at": at}
+    if not names_code(events):
+        return told, []
+    try:
+        found = stacks_at(ref, events, secrets_for(call.config), at, with_locals=with_locals)
+    except CallboardError as error:
+        return {**told, "stacks_error": error_object(error)}, [f"\nNo stacks at event {at}:\n{error_text(error)}"]
+    stacks = {**msgspec.to_builtins(found), "same_code": found.is_same_code}
+    return {**told, "stacks": stacks}, ["\n" + "\n".join(stack_lines(found))]
 
 
 def _standing(result: "RunResult", events: "Sequence[Event]", settings: Settings, *, full: bool) -> str:
@@ -249,25 +241,6 @@ def _definition(result: "RunResult", events: "Sequence[Event]") -> str:
         return f"{result.definition} ({result.language}, {short_hash})"
     title = title_of(events)
     return f"{title} ({result.language}, {short_hash})" if title else f"{short_hash} ({result.language})"
-
-
-async def trace_run(run: str, form: str, config: "Config", settings: Settings) -> None:
-    """Print a run's trace in one of `FORMATS`."""
-    from callboard.projections.projection import fold
-    from callboard.projections.trace.text_renderings import step_rows
-    from callboard.projections.trace.trace import TraceFold
-    from callboard.service.operations.results import compact
-
-    events = await events_of(run, config, "trace")
-    text = _render_trace(events, config.price_table(), form)
-    if settings.as_json and form in TEXT_FORMATS:
-        value = (
-            step_rows(fold(TraceFold(config.price_table()), events))
-            if form == "table"
-            else {"format": form, "text": text}
-        )
-        text = compact(value)
-    say(text.rstrip("\n"))
 
 
 def spans_of(events: "Sequence[Event]", prices: "Prices | None" = None) -> "list[Span]":

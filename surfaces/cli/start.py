@@ -1,7 +1,7 @@
 """``callboard start, fork, retry, rerun``: start a run, or continue from where another one was."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,80 +10,59 @@ import click
 
 from callboard.service.files.start_request import StartRequest
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import NAME_ONE, many, pairs
+from callboard.surfaces.cli.operation import Call, operation
+from callboard.surfaces.cli.options import NAME_ONE, Many, many, pairs
 from callboard.surfaces.cli.output import problem_text, say
-from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 from callboard.surfaces.cli.start_options import is_file, start_options
 
 if TYPE_CHECKING:
     from callboard.bus.events import Problem
     from callboard.runtime.admission.verdicts import Verdict
-    from callboard.runtime.settings.config import Config
-    from callboard.service.files.start_messages import Message
-    from callboard.surfaces.cli.bulk import Many
 
 
 @click.command(epilog=exits.EXIT_CODES)
 @partial(start_options, names=True)
-@settings_options
-def start(request: StartRequest, settings: Settings) -> None:
+@operation
+async def start(call: Call, request: StartRequest) -> None:
     """Start a run on a running server, such as `callboard up`, and print its id.
 
     FILE may also be the name of a registered definition (`callboard push`). When the command returns, the run is
     stored.
     """
-    import anyio
-
-    from callboard.service.files.start_messages import prepare, prepare_by_name
-
-    what = prepare(request) if is_file(request.file) else prepare_by_name(request)
-    anyio.run(publish_start, what, load_config(settings), settings, request.file)
-
-
-async def publish_start(prepared: "Message", config: "Config", settings: Settings, file: str) -> None:
-    """Publish a start message and print the run's id.
-
-    :raises RequestRefused: if the start is refused
-    :raises CallboardError: if no server or no worker answers
-    """
     from callboard.bus.errors import JetStreamDisabled, PermissionDenied
     from callboard.bus.tracecontext import read, within
-    from callboard.runtime.client.errors import RequestRefused
     from callboard.runtime.client.start_by_request import start_by_request
-    from callboard.service.operations.reach import reach
+    from callboard.service.files.start_messages import prepare, prepare_by_name
 
-    name = "callboard start"
+    prepared = prepare(request) if is_file(request.file) else prepare_by_name(request)
     with within(read(os.environ)):
         try:
-            async with reach(config, reads=False, name=name) as connection:
+            async with call.connect(reads=False) as connection:
                 verdict = await connection.client.start(prepared.message)
         except (PermissionDenied, JetStreamDisabled):
-            if config.nats_url is None:
+            if call.config.nats_url is None:
                 raise
             # The user may only send requests to workers (see `deploy/README.md`), or is a tenant's account.
-            verdict = await start_by_request(prepared.message, config, name)
+            verdict = await start_by_request(prepared.message, call.config, call.name)
+    _print_started(call, verdict, prepared.warnings, request.file, prepared.source)
+
+
+def _print_started(call: Call, verdict: "Verdict", warnings: "Sequence[Problem]", file: str, source: str = "") -> None:
+    """Print the id of a started run, and the warnings about it, which are in ``file``.
+
+    :raises RequestRefused: if the start is refused
+    """
+    from callboard.runtime.client.errors import RequestRefused
+
     if verdict.status == "rejected" or verdict.run_id is None:
         raise RequestRefused("start", verdict.problems, file)
-    print_started(verdict, [*prepared.warnings, *verdict.warnings], settings, file, prepared.source)
-
-
-def print_started(
-    verdict: "Verdict", warnings: "Sequence[Problem]", settings: Settings, file: str, source: str = ""
-) -> None:
-    """Print the id of a started run, and warnings about it, which are in ``file``."""
-    import msgspec
-
-    from callboard.service.operations.results import compact
-
-    if settings.as_json:
-        found = {"run_id": verdict.run_id, "duplicate": verdict.duplicate}
-        say(compact({**found, "warnings": msgspec.to_builtins(warnings)}))
-        return
-    for warning in warnings:
-        say(problem_text(warning, file, source), err=True)
-    if verdict.duplicate:
-        say("the run was started before", err=True)
-    say(verdict.run_id or "")
+    told = [*warnings, *verdict.warnings]
+    if not call.settings.as_json:
+        for warning in told:
+            say(problem_text(warning, file, source), err=True)
+        if verdict.duplicate:
+            say("the run was started before", err=True)
+    call.answer({"run_id": verdict.run_id, "duplicate": verdict.duplicate, "warnings": told}, verdict.run_id)
 
 
 _READABLE = click.Path(exists=True, dir_okay=False)
@@ -121,9 +100,9 @@ def _override_options(command: _Command) -> _Command:
 )
 @_input
 @_override_options
-@settings_options
-def fork(
-    settings: Settings,
+@operation
+async def fork(
+    call: Call,
     run: str,
     at: int | None,
     node: str | None,
@@ -137,21 +116,28 @@ def fork(
     them is refused, and the first difference is shown. `callboard trace RUN --format events` shows the numbers of
     events.
     """
-    _start_fork(settings, {"run_id": run, "at": at, "from": node}, given, outcome, pairs(variables, "--set"))
+    from callboard.service.files.option_values import option_values
+
+    place: dict[str, Any] = {"at": at, "from": node}
+    if outcome is not None:
+        place["outcome"] = read_outcome(outcome)
+    if variables:
+        place["variables"] = option_values(pairs(variables, "--set"))
+    await _start_fork(call, run, place, make_start(**given))
 
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("run", required=False)
 @_override_options
 @many
-@settings_options
-def retry(settings: Settings, whom: "Many | str | None", **given: Any) -> None:
+@operation
+async def retry(call: Call, whom: Many | str | None, **given: Any) -> int:
     """Retry a failed RUN: start a new run that continues from before the failure, and print its id.
 
     A cancelled or killed run continues from before the cancellation, also if it was paused; an expired run waits again.
     Child runs continue from where they were, without repeating their work.
     """
-    _fork_each(settings, whom, "retry", {"failure": True}, given)
+    return await _fork_each(call, whom, "retry", {"failure": True}, given)
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -159,55 +145,50 @@ def retry(settings: Settings, whom: "Many | str | None", **given: Any) -> None:
 @_input
 @_override_options
 @many
-@settings_options
-def rerun(settings: Settings, whom: "Many | str | None", **given: Any) -> None:
+@operation
+async def rerun(call: Call, whom: Many | str | None, **given: Any) -> int:
     """Start a new run with the same start as RUN, and print its id."""
-    _fork_each(settings, whom, "rerun", {"again": True}, given)
+    return await _fork_each(call, whom, "rerun", {"again": True}, given)
 
 
-def _fork_each(
-    settings: Settings, whom: "Many | str | None", verb: str, place: dict[str, Any], given: dict[str, Any]
-) -> None:
-    """Start a run from another run, or from each run that matches a question."""
+async def _fork_each(
+    call: Call, whom: Many | str | None, verb: str, place: dict[str, Any], given: dict[str, Any]
+) -> int:
+    """Start a run from another run, or from each run that matches a question; return the exit code."""
     if whom is None:
         raise click.UsageError(NAME_ONE)
     if isinstance(whom, str):
-        _start_fork(settings, {"run_id": whom, **place}, given)
-        return
+        await _start_fork(call, whom, place, make_start(**given))
+        return exits.OK
     if given["run_id"] is not None:
         raise click.UsageError("--run-id needs one RUN")
-    import anyio
-
     from callboard.surfaces.cli.bulk import begin_many
 
-    start = make_start(options=pairs(given.pop("options"), "--option"), **given)
-    code = anyio.run(begin_many, whom, verb, start, load_config(settings), settings)
-    click.get_current_context().exit(code)
+    return await begin_many(call, whom, verb, make_start(**given))
 
 
-def _start_fork(
-    settings: Settings,
-    place: dict[str, Any],
-    given: dict[str, Any],
-    outcome: str | None = None,
-    variables: Mapping[str, str] | None = None,
-) -> None:
-    import anyio
+async def _start_fork(call: Call, run: str, place: dict[str, Any], start: dict[str, Any]) -> None:
+    """Start the fork and print its id.
 
-    from callboard.service.files.option_values import option_values
+    :raises UnknownRun: if the run does not exist
+    :raises NowhereToFork: if the run has no such place
+    :raises RequestRefused: if the start is refused
+    """
+    import msgspec
 
-    options = pairs(given.pop("options"), "--option")
-    asked = {**place, "start": make_start(options=options, **given)}
-    if outcome is not None:
-        asked["outcome"] = read_outcome(outcome)
-    if variables:
-        asked["variables"] = option_values(variables)
-    anyio.run(start_fork, asked, load_config(settings), settings)
+    from callboard.service.operations.fork_starts import ForkRun, begin_fork
+
+    request = msgspec.convert({"run_id": run, **place, "start": start}, ForkRun)
+    async with call.connect(reads=False) as connection:
+        # A number of an event needs no lookup in the events.
+        events = [] if request.at is not None else await connection.client.events(run)
+        verdict = await begin_fork(connection.client, request, events)
+    _print_started(call, verdict, [], run)
 
 
 def make_start(
     *,
-    options: Mapping[str, str],
+    options: Sequence[str],
     run_id: str | None,
     by: str | None,
     model: str | None,
@@ -234,7 +215,7 @@ def make_start(
         whole = prepare(StartRequest(definition, input_text="null")).message
         start |= {name: value for name, value in whole.items() if name in ("definition", "name", "files", "children")}
     if options:
-        start["options"] = option_values(options)
+        start["options"] = option_values(pairs(tuple(options), "--option"))
     if breakpoints:
         start["breakpoints"] = list(breakpoints)
     return {name: value for name, value in start.items() if value is not None or name == "input"}
@@ -252,26 +233,3 @@ def read_outcome(text: str) -> dict[str, Any]:
     if not isinstance(members, dict):
         raise UsageInvalid('expected an object such as {"output": 7}', "--outcome")
     return members
-
-
-async def start_fork(asked: dict[str, Any], config: "Config", settings: Settings) -> None:
-    """Start the fork and print its id.
-
-    :raises UnknownRun: if the run does not exist
-    :raises NowhereToFork: if the run has no such place
-    :raises RequestRefused: if the start is refused
-    """
-    import msgspec
-
-    from callboard.runtime.client.errors import RequestRefused
-    from callboard.service.operations.fork_starts import ForkRun, begin_fork
-    from callboard.service.operations.reach import reach
-
-    request = msgspec.convert(asked, ForkRun)
-    async with reach(config, reads=False, name="callboard fork") as connection:
-        # A number of an event needs no lookup in the events.
-        events = [] if request.at is not None else await connection.client.events(request.run_id)
-        verdict = await begin_fork(connection.client, request, events)
-    if verdict.status == "rejected" or verdict.run_id is None:
-        raise RequestRefused("start", verdict.problems, request.run_id)
-    print_started(verdict, verdict.warnings, settings, request.run_id)

@@ -1,18 +1,12 @@
 """``callboard cancel, kill, pause, resume, step, answer, signal``: send a command to a run."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import NAME_ONE, many, pairs
-from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.settings import Settings, load_config, settings_options
-
-if TYPE_CHECKING:
-    from callboard.runtime.settings.config import Config
-    from callboard.surfaces.cli.bulk import Many
-
+from callboard.surfaces.cli.operation import Call, operation
+from callboard.surfaces.cli.options import NAME_ONE, Many, many, pairs
 
 _by = click.option("--by", metavar="NAME", help="The name of the person who sends it; recorded with it.")
 _id = click.option(
@@ -24,40 +18,27 @@ _set = click.option(
 _reason = click.option("--reason", metavar="TEXT", default="", help="The reason; recorded with it.")
 
 
-@click.command(epilog=exits.EXIT_CODES)
-@click.argument("run", required=False)
-@_reason
-@_by
-@_id
-@many
-@settings_options
-def cancel(settings: Settings, whom: "Many | str | None", reason: str, by: str | None, id: str | None) -> None:
-    """Cancel RUN: stop its effects and nodes, innermost first, run its clean-up, and end it as cancelled."""
-    _send(settings, whom, "cancel", reason=reason, by=by, id=id)
+def _stopping(verb: str, help: str) -> click.Command:
+    """Return a command that stops a run, or many runs, for a reason."""
+
+    @click.command(verb, epilog=exits.EXIT_CODES, help=help)
+    @click.argument("run", required=False)
+    @_reason
+    @_by
+    @_id
+    @many
+    @operation
+    async def stop(call: Call, whom: Many | str | None, **fields: Any) -> int:
+        return await _send(call, whom, verb, **fields)
+
+    return stop
 
 
-@click.command(epilog=exits.EXIT_CODES)
-@click.argument("run", required=False)
-@_reason
-@_by
-@_id
-@many
-@settings_options
-def kill(settings: Settings, whom: "Many | str | None", reason: str, by: str | None, id: str | None) -> None:
-    """End RUN at once, without clean-up."""
-    _send(settings, whom, "kill", reason=reason, by=by, id=id)
-
-
-@click.command(epilog=exits.EXIT_CODES)
-@click.argument("run", required=False)
-@_reason
-@_by
-@_id
-@many
-@settings_options
-def pause(settings: Settings, whom: "Many | str | None", reason: str, by: str | None, id: str | None) -> None:
-    """Pause RUN before its next node, or its next effect in Python."""
-    _send(settings, whom, "pause", reason=reason, by=by, id=id)
+cancel = _stopping(
+    "cancel", "Cancel RUN: stop its effects and nodes, innermost first, run its clean-up, and end it as cancelled."
+)
+kill = _stopping("kill", "End RUN at once, without clean-up.")
+pause = _stopping("pause", "Pause RUN before its next node, or its next effect in Python.")
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -66,12 +47,10 @@ def pause(settings: Settings, whom: "Many | str | None", reason: str, by: str | 
 @_by
 @_id
 @many
-@settings_options
-def resume(
-    settings: Settings, whom: "Many | str | None", variables: tuple[str, ...], by: str | None, id: str | None
-) -> None:
+@operation
+async def resume(call: Call, whom: Many | str | None, variables: tuple[str, ...], **sender: str | None) -> int:
     """Let a paused RUN continue."""
-    _send(settings, whom, "resume", variables=_parse_values(variables), by=by, id=id)
+    return await _send(call, whom, "resume", variables=_parse_values(variables), **sender)
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -79,10 +58,10 @@ def resume(
 @_set
 @_by
 @_id
-@settings_options
-def step(settings: Settings, run: str, variables: tuple[str, ...], by: str | None, id: str | None) -> None:
+@operation
+async def step(call: Call, run: str, variables: tuple[str, ...], **sender: str | None) -> int:
     """Let a paused RUN perform one node, and pause it again."""
-    _send(settings, run, "resume", variables=_parse_values(variables), by=by, id=id, step=True)
+    return await _send(call, run, "resume", variables=_parse_values(variables), step=True, **sender)
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -93,17 +72,16 @@ def step(settings: Settings, run: str, variables: tuple[str, ...], by: str | Non
 @click.option("--reason", metavar="TEXT", help="The reason of a decision about a tool's call.")
 @_by
 @_id
-@settings_options
-def answer(
-    settings: Settings,
+@operation
+async def answer(
+    call: Call,
     run: str,
     words: tuple[str, ...],
     data: str | None,
     arguments: str | None,
     reason: str | None,
-    by: str | None,
-    id: str | None,
-) -> None:
+    **sender: str | None,
+) -> int:
     """Answer the open question INTERACTION of RUN; `callboard show RUN` lists what is open.
 
     INTERACTION may be omitted if only one question is open. RESPONSE is JSON, or else a text. To the question whether a
@@ -121,16 +99,8 @@ def answer(
     decided |= {} if reason is None else {"reason": reason}
     if decided:
         response = {"decision": response, **decided}
-    _send(
-        settings,
-        run,
-        "answer",
-        interaction=interaction,
-        user_response=response,
-        response_data=extra,
-        by=by,
-        id=id,
-    )
+    told = {"interaction": interaction, "user_response": response, "response_data": extra}
+    return await _send(call, run, "answer", **told, **sender)
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -138,8 +108,8 @@ def answer(
 @_by
 @_id
 @many
-@settings_options
-def signal(settings: Settings, words: tuple[str, ...], whom: "Many | None", by: str | None, id: str | None) -> None:
+@operation
+async def signal(call: Call, words: tuple[str, ...], whom: Many | None, **sender: str | None) -> int:
     """Send RUN the signal NAME. DATA is JSON, or else a text. With --where or --all, omit RUN."""
     rest = words[0 if whom is not None else 1 :]
     if not 1 <= len(rest) <= 2:
@@ -147,7 +117,7 @@ def signal(settings: Settings, words: tuple[str, ...], whom: "Many | None", by: 
             f"{len(words)} words given; expected {'' if whom is not None else 'RUN, '}NAME and, optionally, DATA"
         )
     data = _parse_value(rest[1]) if len(rest) == 2 else None
-    _send(settings, whom or words[0], "signal", name=rest[0], data=data, by=by, id=id)
+    return await _send(call, whom or words[0], "signal", name=rest[0], data=data, **sender)
 
 
 def _parse_values(variables: tuple[str, ...]) -> dict[str, Any]:
@@ -173,42 +143,29 @@ def _parse_value(text: str) -> Any:
         return text
 
 
-def _send(settings: Settings, whom: "Many | str | None", verb: str, **fields: Any) -> None:
-    import anyio
-
-    if whom is None:
-        raise click.UsageError(NAME_ONE)
-    id = fields.pop("id")
-    if isinstance(whom, str):
-        anyio.run(tell_run, whom, verb, {**fields, "id": id}, load_config(settings), settings)
-        return
-    if id is not None:
-        raise click.UsageError("--id needs one RUN; for many runs, use --operation")
-    from callboard.surfaces.cli.bulk import tell_many
-
-    code = anyio.run(tell_many, whom, verb, fields, load_config(settings), settings)
-    click.get_current_context().exit(code)
-
-
-async def tell_run(run: str, verb: str, fields: dict[str, Any], config: "Config", settings: Settings) -> None:
-    """Send a command to a run and print the result.
+async def _send(call: Call, whom: Many | str | None, verb: str, *, id: str | None, **fields: Any) -> int:
+    """Send a command to a run, or to many, and print the result; return the exit code.
 
     :raises RequestRefused: if admission rejects it, with every problem
     :raises CallboardError: if admission or the run rejects it, an answer is not understood, or no server or no worker
         answers
     """
-    from callboard.service.operations.reach import reach
-    from callboard.service.operations.results import compact
     from callboard.service.operations.tells import answered_question, reception_text, send_command, verdict_of
 
-    async with reach(config, reads=False, name=f"callboard {verb}") as connection:
-        reception = await send_command(connection.client, run, verb, fields)
-        question = await answered_question(connection.client, run, reception)
-    if settings.as_json:
-        recorded = reception.recorded.n if reception.recorded else None
-        told = {"run_id": run, "verb": verb, "recorded": recorded, "verdict": verdict_of(reception)}
-        told |= {"question": question} if question else {}
-        told |= {"duplicate": True} if reception.verdict.duplicate else {}
-        say(compact(told))
-    else:
-        say(reception_text(reception, verb, question))
+    if whom is None:
+        raise click.UsageError(NAME_ONE)
+    if not isinstance(whom, str):
+        from callboard.surfaces.cli.bulk import tell_many
+
+        if id is not None:
+            raise click.UsageError("--id needs one RUN; for many runs, use --operation")
+        return await tell_many(call, whom, verb, fields)
+    async with call.connect(reads=False) as connection:
+        reception = await send_command(connection.client, whom, verb, {**fields, "id": id})
+        question = await answered_question(connection.client, whom, reception)
+    recorded = reception.recorded.n if reception.recorded else None
+    told = {"run_id": whom, "verb": verb, "recorded": recorded, "verdict": verdict_of(reception)}
+    told |= {"question": question} if question else {}
+    told |= {"duplicate": True} if reception.verdict.duplicate else {}
+    call.answer(told, reception_text(reception, verb, question))
+    return exits.OK

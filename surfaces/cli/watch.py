@@ -212,7 +212,8 @@ async def _watch_one(connection: "Connection", run: str, watched: Watched, setti
     """
     from callboard.bus.events import RunEnd
     from callboard.runtime.client.client import unknown_run
-    from callboard.surfaces.cli.event_output import Guiding, Streaming, follow, hear_models, open_view
+    from callboard.surfaces.cli.event_output import Guiding, Streaming, follow, hear_models
+    from callboard.surfaces.cli.live_tree import open_view
 
     last = await connection.log.last(connection.client.ref(run))
     if last is None:

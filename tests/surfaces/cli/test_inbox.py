@@ -15,6 +15,7 @@ from callboard.service.operations import operations
 from callboard.service.operations.requests import QuestionList
 from callboard.surfaces.cli import inbox
 from callboard.surfaces.cli.inbox import list_inbox
+from callboard.surfaces.cli.operation import Call
 from callboard.surfaces.cli.settings import Settings
 from tests.support.event_logs import Log
 from tests.support.page_server import append_events
@@ -65,7 +66,7 @@ async def test_only_runs_that_may_wait_otherwise_are_read(
     async with open_connection(config, "test") as connection:
         for log in logs:
             await append_events(connection.log, log.run, log.events)
-    await list_inbox(config, Settings(), None, 200, None)
+    await list_inbox(Call(config, Settings(), "test"), None, 200, None)
     listed, said = capsys.readouterr()
     assert sorted(read) == ["asks-and-waits", "rests"]
     assert [line.split()[0] for line in listed.splitlines() if line and not line.startswith(" ")] == [
@@ -76,7 +77,7 @@ async def test_only_runs_that_may_wait_otherwise_are_read(
     ]
     assert "signal go" in listed
     assert "3 more questions are open" in said
-    await list_inbox(config, Settings(), "pause", 200, None)
+    await list_inbox(Call(config, Settings(), "test"), "pause", 200, None)
     listed, said = capsys.readouterr()
     assert listed.startswith("rests")
     assert said == ""
@@ -100,7 +101,7 @@ async def test_questions_are_those_of_a_worker_or_of_the_log_if_it_is_slow(
 
         await connection.nc.subscribe(connection.log.subjects.api("acme", "questions"), cb=reply)
         await connection.nc.flush()
-        await list_inbox(config, Settings(), "question", 200, None)
+        await list_inbox(Call(config, Settings(), "test"), "question", 200, None)
     listed = capsys.readouterr().out
     assert len(asked) == 1
     assert listed.startswith("Nothing is waiting." if answers else "asks")

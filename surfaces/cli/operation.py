@@ -1,0 +1,73 @@
+"""Commands that carry out one operation and print its answer: one function describes the arguments, the help and all
+that the command does."""
+
+import functools
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import Command, Settings, load_config, settings_options
+
+if TYPE_CHECKING:
+    from callboard.runtime.client.connection import Connection
+    from callboard.runtime.settings.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a command: the configuration in force, the options, and the name with which it connects."""
+
+    config: "Config"
+    settings: Settings
+    name: str
+
+    def connect(self, *, reads: bool = True, founds: bool = False) -> "AbstractAsyncContextManager[Connection]":
+        """Connect to the server; see `callboard.service.operations.reach.reach`."""
+        from callboard.service.operations.reach import reach
+
+        return reach(self.config, reads=reads, founds=founds, name=self.name)
+
+    def run(self, perform: Callable[..., Awaitable[int | None]], **arguments: Any) -> None:
+        """Run a coroutine function with this call and the arguments; end with the exit code that it returns, if any."""
+        import anyio
+
+        if code := anyio.run(functools.partial(perform, self, **arguments)):
+            click.get_current_context().exit(code)
+
+    def answer(self, value: Any, lines: str | Iterable[str]) -> None:
+        """Print the answer: the value as JSON with --json, else the lines for people."""
+        from callboard.service.operations.results import compact
+
+        if self.settings.as_json:
+            say(compact(value))
+        else:
+            for line in [lines] if isinstance(lines, str) else lines:
+                say(line)
+
+
+def operation(perform: Callable[..., Awaitable[int | None]]) -> Command:
+    """Make a command of a coroutine function: add the options for configuration and server, and run it.
+
+    Its first argument is the `Call`. It may return an exit code.
+    """
+
+    @functools.wraps(perform)
+    def command(*, settings: Settings, **arguments: Any) -> None:
+        begin_call(settings).run(perform, **arguments)
+
+    return settings_options(command)
+
+
+def begin_call(settings: Settings) -> Call:
+    """Load the configuration for the current command. It connects by its name, and a subcommand by that of its group.
+
+    :raises ConfigInvalid: with every problem of the configuration
+    """
+    context = click.get_current_context()
+    while context.parent is not None and context.parent.parent is not None:
+        context = context.parent
+    return Call(load_config(settings), settings, f"callboard {context.info_name}")
