@@ -32,6 +32,7 @@ from tests.support import python_workflows as workflows
 from tests.support.cli_stage import Place
 from tests.support.scenarios import find_payload
 from tests.support.service_client import PATIENCE_S, Caller
+from tests.support.service_client import caller as caller  # the fixtures
 from tests.support.service_client import connection as connection
 
 
@@ -42,11 +43,11 @@ async def runtime(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ru
 
 
 @pytest.fixture
-async def caller(connection: Connection, service_caller: Caller) -> Caller:
+async def service(connection: Connection, caller: Caller) -> Caller:
     """A caller of the service, which performs the workflows of the tests."""
-    service_caller.tenant = connection.config.tenant
+    caller.tenant = connection.config.tenant
     await register_bundle(connection, load_object(workflows))
-    return service_caller
+    return caller
 
 
 def find_end(scenario: Scenario) -> ev.RunEnd:
@@ -169,20 +170,20 @@ async def start_until_refused(runtime: Runtime) -> None:
         await (await runtime.start(workflows.counting_down, input={"left": 0})).result()
 
 
-async def test_commands_and_callers_pass_over_a_run_that_was_purged(connection: Connection, caller: Caller) -> None:
-    run = await caller.start(definition={"name": "sleeping"}, input={"n": 0})
+async def test_commands_and_callers_pass_over_a_run_that_was_purged(connection: Connection, service: Caller) -> None:
+    run = await service.start(definition={"name": "sleeping"}, input={"n": 0})
     first = connection.client.ref(run)
     second = await following(connection, first)
     last = await following(connection, second)
     await purge_run(connection.client, second.run, Gone())
-    told = await caller.ask("tell", {"run_id": run, "verb": "cancel", "body": {}})
+    told = await service.ask("tell", {"run_id": run, "verb": "cancel", "body": {}})
     assert told["status"] == "accepted"
-    result = await caller.ask("result", {"run_id": run, "wait_s": PATIENCE_S})
+    result = await service.ask("result", {"run_id": run, "wait_s": PATIENCE_S})
     assert (result["status"], result["run_id"]) == ("cancelled", last.run)
     await purge_run(connection.client, last.run, Gone())
-    refused = await caller.refused("tell", {"run_id": run, "verb": "cancel", "body": {}})
+    refused = await service.refused("tell", {"run_id": run, "verb": "cancel", "body": {}})
     assert refused["problems"][0]["code"] == "run.unknown"
-    assert (await caller.refused("result", {"run_id": run, "wait_s": 0.1}))["code"] == "run.unknown"
+    assert (await service.refused("result", {"run_id": run, "wait_s": 0.1}))["code"] == "run.unknown"
     with pytest.raises(UnknownRun):
         await connection.client.await_admission(second.run)
 
@@ -198,25 +199,25 @@ async def following(connection: Connection, ref: RunRef) -> RunRef:
 
 
 async def test_the_retry_of_a_parent_continues_in_the_newest_run_of_its_child(
-    connection: Connection, caller: Caller
+    connection: Connection, service: Caller
 ) -> None:
-    run = await caller.start(definition={"name": "waiting_for_sleeping"})
+    run = await service.start(definition={"name": "waiting_for_sleeping"})
     async with connection.client.follow(run, event_type="child.start") as feed:
         key = (await anext(feed)).event.key
     last = await following(connection, await following(connection, connection.client.ref(child_id(run, key))))
-    await caller.ask("tell", {"run_id": run, "verb": "cancel", "body": {}})
-    await caller.ask("result", {"run_id": run, "wait_s": PATIENCE_S})
-    again = (await caller.ask("fork", {"run_id": run, "failure": True}))["run_id"]
+    await service.ask("tell", {"run_id": run, "verb": "cancel", "body": {}})
+    await service.ask("result", {"run_id": run, "wait_s": PATIENCE_S})
+    again = (await service.ask("fork", {"run_id": run, "failure": True}))["run_id"]
     async with connection.client.follow(child_id(again, key), event_type="run.accepted") as feed:
         accepted = ev.payload_of((await anext(feed)).event)
     assert isinstance(accepted, ev.RunAccepted)
     assert accepted.forked_from is not None
     assert (accepted.forked_from.run, accepted.start["input"]) == (last.run, {"n": 2})
-    await caller.ask("tell", {"run_id": again, "verb": "kill", "body": {}})
+    await service.ask("tell", {"run_id": again, "verb": "kill", "body": {}})
 
 
 async def test_a_run_from_an_archive_can_be_purged_without_the_next_one(
-    runtime: Runtime, connection: Connection, caller: Caller, tmp_path: Path
+    runtime: Runtime, connection: Connection, service: Caller, tmp_path: Path
 ) -> None:
     run = await runtime.start(workflows.counting_down, input={"left": 1})
     await run.result()
@@ -224,34 +225,34 @@ async def test_a_run_from_an_archive_can_be_purged_without_the_next_one(
     tenant = run._messages.tenant  # pyright: ignore[reportPrivateUsage]
     await archive_runs(log, tenant, [run.id], archive, children=False, progress=lambda _: None)
     opened = Archive(archive)
-    await import_runs(connection.log, caller.tenant, opened, opened.runs, lambda _: None)
+    await import_runs(connection.log, service.tenant, opened, opened.runs, lambda _: None)
     await check_purge(connection.client, run.id)
 
 
-async def test_a_command_for_a_run_whose_start_was_refused_is_refused(connection: Connection, caller: Caller) -> None:
+async def test_a_command_for_a_run_whose_start_was_refused_is_refused(connection: Connection, service: Caller) -> None:
     """The command was passed on before the start was refused."""
     ref = connection.client.ref("never")
-    verdict = await caller.ask("start", {"run_id": ref.run, "definition": {"name": "nothing"}})
+    verdict = await service.ask("start", {"run_id": ref.run, "definition": {"name": "nothing"}})
     assert verdict["error"]["code"] == "start.refused"
-    heard = await caller.nc.subscribe(connection.log.subjects.live(ref, "", ev.CommandRefused.type))
-    await caller.nc.flush()
+    heard = await service.nc.subscribe(connection.log.subjects.live(ref, "", ev.CommandRefused.type))
+    await service.nc.flush()
     await route(connection.log, ref, "cancel", b"{}", "passed-on")
     refused = json.loads((await heard.next_msg(PATIENCE_S)).data)
     assert (refused["verb"], refused["code"]) == ("cancel", "run.unknown")
 
 
-async def test_the_service_and_its_tools_wait_for_the_last_run(connection: Connection, caller: Caller) -> None:
+async def test_the_service_and_its_tools_wait_for_the_last_run(connection: Connection, service: Caller) -> None:
     async def report(_line: str) -> None: ...
 
-    run = await caller.start(definition={"name": "counting_down"}, input={"left": 2})
-    result = await caller.ask("result", {"run_id": run, "wait_s": PATIENCE_S})
+    run = await service.start(definition={"name": "counting_down"}, input={"left": 2})
+    result = await service.ask("result", {"run_id": run, "wait_s": PATIENCE_S})
     assert result["output"] == ["2", "1", "0"]
     seen = await Awaiting(connection).run(run, PATIENCE_S, McpCaller("test", report, subject=OPERATOR))
     assert (seen.run_id, seen.output) == (result["run_id"], ["2", "1", "0"])
 
 
-async def test_a_parent_is_purged_with_all_runs_of_its_child(connection: Connection, caller: Caller) -> None:
-    run = await caller.finished(definition={"name": "waiting_for_counting_down"}, input={"left": 2})
+async def test_a_parent_is_purged_with_all_runs_of_its_child(connection: Connection, service: Caller) -> None:
+    run = await service.finished(definition={"name": "waiting_for_counting_down"}, input={"left": 2})
     (begun,) = [event for event in await connection.client.events(run) if event.type == ev.ChildStart.type]
     child = connection.client.ref(child_id(run, begun.key))
     last, _ = await find_newest(connection.log, child)
@@ -261,28 +262,28 @@ async def test_a_parent_is_purged_with_all_runs_of_its_child(connection: Connect
     assert await connection.log.last(last) is None
 
 
-async def test_an_archive_has_all_runs_of_a_child(connection: Connection, caller: Caller, tmp_path: Path) -> None:
-    run = await caller.finished(definition={"name": "waiting_for_counting_down"}, input={"left": 3})
+async def test_an_archive_has_all_runs_of_a_child(connection: Connection, service: Caller, tmp_path: Path) -> None:
+    run = await service.finished(definition={"name": "waiting_for_counting_down"}, input={"left": 3})
     (begun,) = [event for event in await connection.client.events(run) if event.type == ev.ChildStart.type]
     chain = [connection.client.ref(child_id(run, begun.key))]
     while (following := await find_next_run(connection.log, chain[-1])) is not None:
         chain.append(following)
     assert len(chain) == 4
     file, log = tmp_path / "all.callboard", connection.log
-    found = await archive_runs(log, caller.tenant, [run], file, children=True, progress=lambda _: None)
+    found = await archive_runs(log, service.tenant, [run], file, children=True, progress=lambda _: None)
     assert [one.run for one in found] == [run, *(one.run for one in chain)]
     assert [one.successor for one in found] == ["", *(one.run for one in chain[1:]), ""]
     archive = Archive(file)
     with pytest.raises(CallboardError, match="is continued by"):
-        await import_as(log, caller.tenant, archive, archive.run(chain[0].run), "another")
+        await import_as(log, service.tenant, archive, archive.run(chain[0].run), "another")
     # The archive has the runs after one that is missing.
     await purge_run(connection.client, chain[1].run, Gone())
     rest = tmp_path / "rest.callboard"
-    left = await archive_runs(log, caller.tenant, [run], rest, children=True, progress=lambda _: None)
+    left = await archive_runs(log, service.tenant, [run], rest, children=True, progress=lambda _: None)
     assert [one.run for one in left] == [run, chain[0].run, chain[2].run, chain[3].run]
     await purge_run(connection.client, run, Gone())
     assert [await log.last(one) for one in chain] == [None] * 4
-    imported = await import_runs(log, caller.tenant, archive, archive.runs, lambda _: None)
+    imported = await import_runs(log, service.tenant, archive, archive.runs, lambda _: None)
     assert [one.verdict for one in imported] == ["imported"] * 5
     newest, _ = await find_newest(log, chain[0])
     assert newest == chain[3]
