@@ -6,6 +6,7 @@ worker.
 
 import datetime as dt
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Protocol
 
 import anyio
@@ -22,6 +23,29 @@ from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.interpreter.stage import Stage
 from callboard.runtime.run.log import RunLog
 from callboard.runtime.run.pace import Pace
+
+
+class Ending(StrEnum):
+    """Why an activation of a run is over."""
+
+    ENDED = "ended"
+    """The run has ended."""
+    PARKED = "parked"
+    """Nothing is left to do until an event or a command arrives."""
+    DRAINED = "drained"
+    """The worker gives the run away."""
+    FINISHED_BEFORE = "finished_before"
+    """The run had ended before."""
+    CLAIMED_BEFORE = "claimed_before"
+    """The run was presumably new, but a worker has claimed it."""
+    PARKED_BEFORE = "parked_before"
+    """The command that activated the run had activated it before, and the run was parked since."""
+    NOT_FOUND = "not_found"
+    """The log has no such run, perhaps not yet."""
+    NOT_STORED = "not_stored"
+    """The first events of a new run were not stored."""
+    QUARANTINED = "quarantined"
+    """The run cannot be performed."""
 
 
 class Children(Protocol):

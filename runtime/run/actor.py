@@ -6,7 +6,6 @@ Emits: run.adopted, run.claimed, run.start
 """
 
 from collections.abc import Sequence
-from typing import Literal
 
 import structlog
 from anyio.lowlevel import checkpoint
@@ -29,29 +28,19 @@ from callboard.bus.subjects import RunRef
 from callboard.lib.installed import own_version
 from callboard.runtime.interpreter.code import adopted_digest, code_of
 from callboard.runtime.interpreter.replay import Admitted
-from callboard.runtime.run.activation import Activation, Command, Services
+from callboard.runtime.run.activation import Activation, Command, Ending, Services
 from callboard.runtime.run.claim_check import ClaimCheck
 from callboard.runtime.run.crashes import Probation
 from callboard.runtime.run.inbox import ENDING, URGENT, Inbox
 from callboard.runtime.run.kill import end_killed
 from callboard.runtime.run.log import AT_ONCE_BYTES_MAX, Clock, RunLog, events_of, read_run
 from callboard.runtime.run.new_run import NewRun
-from callboard.runtime.run.run_loop import LoopEnding, RunLoop
+from callboard.runtime.run.run_loop import RunLoop
 
 log = structlog.get_logger(__name__)
 
 FRESH_EVENTS = 2
 """Number of events to read of a run that has presumably not been claimed: its first event, and one more to check."""
-
-Ending = Literal[
-    LoopEnding,
-    "finished_before",
-    "claimed_before",
-    "parked_before",
-    "not_found",
-    "not_stored",
-    "quarantined",
-]
 
 
 class RunActor:
@@ -141,21 +130,21 @@ class RunActor:
         if self._new is not None:
             return await self._perform_new(self._new)
         if self._active.draining:
-            return "drained"
+            return Ending.DRAINED
         recorded = await self._read()
         if not recorded:
-            return "not_found"
+            return Ending.NOT_FOUND
         if (forked := origin_of(recorded[0].event)) is not None and self._fresh:
             recorded = await read_run(self._log, self.ref)
         readable(recorded)
         if recorded[-1].event.type == ev.RunEnd.type:
-            return "finished_before"
+            return Ending.FINISHED_BEFORE
         if self._fresh and recorded[-1].event.n > (forked.n if forked is not None else 1):
-            return "claimed_before"
+            return Ending.CLAIMED_BEFORE
         if self._activated_before(recorded):
-            return "parked_before"
+            return Ending.PARKED_BEFORE
         if await self._end_unbegun(recorded):
-            return "ended"
+            return Ending.ENDED
         if not self._fresh:
             await self._check_read(recorded)
             urgent = any(command.verb in URGENT for command in self.inbox.waiting)
@@ -177,19 +166,19 @@ class RunActor:
         error: Exception | None = None
         try:
             if self._active.draining:
-                return "drained"
+                return Ending.DRAINED
             self._runlog.definition = new.definition
             accepted = self._runlog.state(new.accepted, cause=new.cause)
             if len(accepted.payload) > self._services.inline_bytes_max:
                 # Its large values would be stored before the log refuses a run that was purged.
-                return "not_stored"
+                return Ending.NOT_STORED
             self._runlog.queue[0].beside = new.command
             return await self._perform([accepted, self._state_claim()], new)
         except (CallboardError, NoAnswer, Purged) as caught:
             if new.stored:
                 raise
             error = caught
-            return "not_stored"
+            return Ending.NOT_STORED
         finally:
             new.note_unstored(error)
 

@@ -17,7 +17,6 @@ import weakref
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import Literal
 
 import msgspec
 import structlog
@@ -36,7 +35,7 @@ from callboard.projections.run.span_ids import ids_of
 from callboard.runtime.interpreter.computation import Computation
 from callboard.runtime.interpreter.replay import Admitted, build_stage, deliver_in_pieces, replay_in_pieces, start_of
 from callboard.runtime.interpreter.run_end import conclude, conclude_diverged, conclude_failed, verify_replayed
-from callboard.runtime.run.activation import Activation, Command, Services
+from callboard.runtime.run.activation import Activation, Command, Ending, Services
 from callboard.runtime.run.budget import Budget
 from callboard.runtime.run.child_budgets import ChildBudgets
 from callboard.runtime.run.children import ChildRuns
@@ -50,8 +49,6 @@ from callboard.runtime.run.new_run import NewRun
 from callboard.runtime.run.rest import Rest
 
 log = structlog.get_logger(__name__)
-
-LoopEnding = Literal["ended", "parked", "drained"]
 
 
 class RunLoop:
@@ -80,7 +77,7 @@ class RunLoop:
         self._admission = admission
         self._events = events
         self._new = new
-        self._ending: LoopEnding | None = None
+        self._ending: Ending | None = None
         self._released = False
         self._long = False
         claims = [event for event in events if event.type == ev.RunClaimed.type]
@@ -125,7 +122,7 @@ class RunLoop:
         self._budget.releasing.clear()
         self._rest = Rest(active, services, self._flight, self._budget)
 
-    async def perform(self) -> LoopEnding:
+    async def perform(self) -> Ending:
         """Replay the run, and perform it until it parks or ends, or until the worker releases it.
 
         Raises as `callboard.runtime.run.actor.RunActor.run`.
@@ -230,7 +227,7 @@ class RunLoop:
             elif self._inbox.pointless:
                 await self._dismiss()
             elif idle:
-                self._ending = "drained"
+                self._ending = Ending.DRAINED
             elif (due := self._elapsed_deadline()) is not None:
                 await self._rest.look(due, self._inbox.heard)
             elif not await self._flight.begin():
@@ -332,9 +329,9 @@ class RunLoop:
         self._inbox.acknowledge_for(event)
         self._flight.follow(event)
         if event.type == ev.RunEnd.type:
-            self._ending = "ended"
+            self._ending = Ending.ENDED
         elif event.type == ev.RunParked.type:
-            self._ending = "parked"
+            self._ending = Ending.PARKED
 
     async def _work(self, pieces: Iterator[Computation | None]) -> None:
         """Run the interpreter piece by piece."""

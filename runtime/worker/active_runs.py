@@ -25,8 +25,8 @@ from callboard.bus.log.private_logging import content_guard
 from callboard.bus.nats.queue import Delivery
 from callboard.bus.subjects import RunRef
 from callboard.lib.backoff import backoff_s
-from callboard.runtime.run.activation import Command, Services
-from callboard.runtime.run.actor import Ending, RunActor
+from callboard.runtime.run.activation import Command, Ending, Services
+from callboard.runtime.run.actor import RunActor
 from callboard.runtime.run.crashes import KeepsCrashing, NotYet, Probation
 from callboard.runtime.run.divergence import record_divergence
 from callboard.runtime.run.inbox import ENDING, URGENT
@@ -110,7 +110,7 @@ class _Hosted(Struct):
 
     def left_behind(self, ending: Ending) -> bool:
         """Whether the run has ended before it recorded the command that activated it."""
-        return ending == "ended" and self.activating in self.actor.inbox.waiting
+        return ending == Ending.ENDED and self.activating in self.actor.inbox.waiting
 
     @property
     def deliveries(self) -> int:
@@ -334,7 +334,7 @@ class ActiveRuns:
             hosted.give_back(1.0)
             return None
         hosted.quarantine_code = error.code
-        return "quarantined"
+        return Ending.QUARANTINED
 
     async def _act(self, ref: RunRef, hosted: _Hosted) -> Ending:
         """Let the actor perform the run. If it cannot, a kill still ends the run, and a cancellation a diverged run."""
@@ -346,7 +346,7 @@ class ActiveRuns:
             # The clean-up of a diverged run cannot be performed, so a cancellation counts as a kill.
             if not await self._kill(ref, hosted, verbs=ENDING if _is_divergence(error) else ("kill",)):
                 raise
-            return "ended"
+            return Ending.ENDED
 
     async def _act_again(self, ref: RunRef, hosted: _Hosted) -> Ending:
         """Run the actor, and restart it after unexpected failures."""
@@ -388,24 +388,25 @@ class ActiveRuns:
 
     def _close_run(self, ref: RunRef, hosted: _Hosted, ending: Ending) -> None:
         """Acknowledge the command of a run that is no longer active, and pass on commands that it did not process."""
-        if ending == "not_found":
+        if ending == Ending.NOT_FOUND:
             # The command arrived before the replica that was read had the run.
             hosted.give_back(0.2)
             return
-        if ending in ("drained", "not_stored"):
+        if ending in (Ending.DRAINED, Ending.NOT_STORED):
             hosted.give_back(0.0)
             for command in hosted.actor.inbox.waiting:
                 command.again()
             return
         activating, others = hosted.held[:1], hosted.held[1:]
         for delivery in activating:
-            if ending == "claimed_before":
+            if ending == Ending.CLAIMED_BEFORE:
                 self._router.seek_home(ref, delivery, "start")
-            elif hosted.activating is not None and (ending == "finished_before" or hosted.left_behind(ending)):
+            elif hosted.activating is not None and (ending == Ending.FINISHED_BEFORE or hosted.left_behind(ending)):
                 self._router.seek_home(ref, delivery, hosted.activating.verb)
             else:
                 delivery.ack()
-        over, parked_at = ending in ("ended", "finished_before"), hosted.actor.sequence if ending == "parked" else 0
+        over = ending in (Ending.ENDED, Ending.FINISHED_BEFORE)
+        parked_at = hosted.actor.sequence if ending == Ending.PARKED else 0
         for delivery in others:
             if over or delivery.sequence < parked_at:
                 delivery.ack()
@@ -414,7 +415,7 @@ class ActiveRuns:
                 self._router.take(delivery)
         # Unprocessed commands are unacknowledged; take them as if they had just arrived.
         for command in hosted.actor.inbox.waiting:
-            if ending == "quarantined" and command.verb != "kill":
+            if ending == Ending.QUARANTINED and command.verb != "kill":
                 self._router.refuse(ref, command.verb, hosted.quarantine_code, QUARANTINED)
                 command.done()
             else:

@@ -31,8 +31,8 @@ from callboard.languages.language import Definition, End, Language, Plan, Stage
 from callboard.lib.json_types import JSON
 from callboard.runtime.budgets.allowances import Allowances
 from callboard.runtime.interpreter.replay import Admitted, read_admission
-from callboard.runtime.run.activation import Arrivals, Command, NoArrivals
-from callboard.runtime.run.actor import Ending, RunActor
+from callboard.runtime.run.activation import Arrivals, Command, Ending, NoArrivals
+from callboard.runtime.run.actor import RunActor
 from callboard.runtime.run.log import Clock, RunLog, read_run, utc_now
 from callboard.runtime.run.pace import Pace
 

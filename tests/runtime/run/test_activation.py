@@ -7,8 +7,8 @@ import pytest
 
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Stage
-from callboard.runtime.run.activation import Command
-from callboard.runtime.run.actor import Ending, RunActor
+from callboard.runtime.run.activation import Command, Ending
+from callboard.runtime.run.actor import RunActor
 from callboard.testing.crashes import Crash, CrashingLog, never
 from callboard.testing.virtual_time import VIRTUAL
 from tests.support.run_harness import RunHarness, types

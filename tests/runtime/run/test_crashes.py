@@ -11,7 +11,8 @@ from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Failed, Stage
 from callboard.lib.json_types import JSON
-from callboard.runtime.run.actor import Ending, RunActor
+from callboard.runtime.run.activation import Ending
+from callboard.runtime.run.actor import RunActor
 from callboard.runtime.run.claim_check import ClaimCheck
 from callboard.runtime.run.crashes import (
     CODE,

@@ -15,7 +15,8 @@ from callboard.bus.log.port import Beside, Entry, FirstCommand, NoAnswer, Purged
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Stage
 from callboard.lib.threads import on_the_loop
-from callboard.runtime.run.actor import Ending, RunActor
+from callboard.runtime.run.activation import Ending
+from callboard.runtime.run.actor import RunActor
 from callboard.runtime.run.new_run import NewRun
 from callboard.runtime.run.pace import Pace
 from callboard.testing.virtual_time import VIRTUAL
