@@ -1,21 +1,42 @@
-"""Effects as views show them: the kind and the name of an intent's effect, and the result of its outcome."""
+"""Events as views show them: what each is about, kind and name of an intent's effect, and the result of an outcome."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from callboard.bus.effects import Failure
 from callboard.bus.events import (
+    CancelRequested,
     ChildEnd,
     ChildStart,
+    CommandRefused,
     EffectCall,
     EffectCancelled,
+    Event,
+    HumanAnswered,
     HumanAsked,
     HumanClosed,
     ModelCall,
+    ModelResult,
+    NodeEnter,
+    NodeProgress,
+    NodeRetry,
+    NodeWarning,
     Payload,
+    Route,
+    RunAccepted,
+    RunAdopted,
+    RunClaimed,
+    RunDiverged,
+    RunFailed,
+    RunParked,
     RunPaused,
+    RunQuarantined,
+    RunReleased,
     SignalAwaited,
+    SignalReceived,
     TimerSet,
     ToolCall,
+    ToolResult,
 )
 from callboard.bus.stand_ins import model_name, stands_in
 
@@ -60,6 +81,44 @@ def kind_and_name(payload: Payload) -> tuple[str, str]:
             return "pause", payload.reason
         case _:
             return payload.type, ""
+
+
+_NAMED_BY: Mapping[type[Payload], str] = {
+    RunClaimed: "worker",
+    RunReleased: "worker",
+    RunAdopted: "worker",
+    RunDiverged: "code",
+    RunQuarantined: "code",
+    RunParked: "status",
+    CommandRefused: "verb",
+    NodeRetry: "reason",
+    NodeProgress: "message",
+    NodeWarning: "code",
+    Route: "target",
+    ChildStart: "child",
+    ToolResult: "tool",
+    ModelResult: "response_model",
+    SignalReceived: "name",
+    HumanAnswered: "by",
+}
+"""The member that says what an event is about, of events that have such a member."""
+
+
+def subject_of(event: Event, payload: Payload) -> str:
+    """Return what an event is about, in a word or two; empty if there is nothing to name."""
+    match payload:
+        case RunAccepted(definition=ref):
+            return event.definition or ref.name or ""
+        case RunFailed(error=error):
+            return error.code
+        case CancelRequested(kill=True):
+            return "kill"
+        case NodeEnter(node=node, name=name):
+            return name or node
+        case _ if type(payload) in _NAMED_BY:
+            return getattr(payload, _NAMED_BY[type(payload)]) or ""
+        case _:
+            return kind_and_name(payload)[1] if payload.kind == "intent" else ""
 
 
 def outcome_of(payload: Payload) -> tuple[str, Failure | None]:

@@ -6,7 +6,7 @@ that a client can read a hundred thousand events in one response.
 
 import datetime as dt
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -16,7 +16,7 @@ from callboard.bus.events import Event, Payload
 from callboard.bus.paths import effect_key
 from callboard.bus.prices import Cost
 from callboard.projections.projection import known_payload
-from callboard.projections.run.effects import failed_result, kind_and_name, outcome_of
+from callboard.projections.run.effects import failed_result, outcome_of, subject_of
 
 NAME_CHARS_MAX = 120
 
@@ -73,42 +73,39 @@ class _Words:
     def place(self, word: str) -> int:
         return self.places.setdefault(word, len(self.places))
 
-    def list(self) -> list[str]:
-        return list(self.places)
-
 
 def columns(rows: Iterable[Row], after: int) -> Columns:
     """Return the columns of a run's events after number ``after``, which must be in order."""
-    types, paths, slots, names, outcomes = (_Words() for _ in range(5))
-    found = Columns([], [], [], [], [], [], [], [], [], [], [], [], [], [], [], [], [], {}, {})
+    types, paths, slots, names, outcomes = words = [_Words() for _ in range(5)]
+    keys: dict[int, str] = {}
+    costs: dict[int, Cost] = {}
+    lines: list[tuple[int, ...]] = []
     n, sequence, time = after, 0, 0
     for row in rows:
-        event = row.event
-        told = about(event)
-        at = (event.time - _EPOCH) // _MS
-        found.n.append(event.n - n)
-        found.sequence.append(row.sequence - sequence)
-        found.time.append(at - time)
+        event, at = row.event, (row.event.time - _EPOCH) // _MS
+        name, outcome, tokens = about(event)
+        lines.append(
+            (
+                event.n - n,
+                row.sequence - sequence,
+                at - time,
+                types.place(event.type),
+                paths.place(event.path),
+                event.iteration,
+                event.attempt,
+                slots.place(_slot(event, keys)),
+                names.place(name[:NAME_CHARS_MAX]),
+                outcomes.place(outcome),
+                tokens,
+                row.size,
+            )
+        )
         n, sequence, time = event.n, row.sequence, at
-        found.type.append(types.place(event.type))
-        found.path.append(paths.place(event.path))
-        found.iteration.append(event.iteration)
-        found.attempt.append(event.attempt)
-        found.slot.append(slots.place(_slot(event, found.keys)))
-        found.name.append(names.place(told.name[:NAME_CHARS_MAX]))
-        found.outcome.append(outcomes.place(told.outcome))
-        found.tokens.append(told.tokens)
-        found.size.append(row.size)
         if row.cost is not None:
-            found.costs[event.n] = row.cost
-    return msgspec.structs.replace(
-        found,
-        types=types.list(),
-        paths=paths.list(),
-        slots=slots.list(),
-        names=names.list(),
-        outcomes=outcomes.list(),
-    )
+            costs[event.n] = row.cost
+    numbers = [list(column) for column in zip(*lines, strict=True)] or [list[int]() for _ in range(12)]
+    members: list[Any] = [*(list(one.places) for one in words), *numbers, keys, costs]
+    return Columns(*members)
 
 
 def _slot(event: Event, keys: dict[int, str]) -> str:
@@ -136,75 +133,27 @@ def about(event: Event) -> About:
         payload = known_payload(event)
     except msgspec.ValidationError:
         payload = None
-    return _describe(event, payload) if payload is not None else About()
-
-
-def _describe(event: Event, payload: Payload) -> About:
-    match payload:
-        case ev.RunAccepted(definition=ref):
-            return About(event.definition or ref.name or "")
-        case ev.RunClaimed(worker=worker):
-            return About(worker)
-        case ev.RunEnd(status=status):
-            return About(outcome=status)
-        case ev.RunFailed(error=error):
-            return About(error.code, "failed")
-        case ev.RunReleased(worker=worker) | ev.RunAdopted(worker=worker):
-            return About(worker)
-        case ev.RunDiverged(code=code):
-            return About(code, payload.status if payload.entry else "failed")
-        case ev.RunQuarantined(code=code):
-            return About(code, "failed")
-        case ev.RunParked(status=status):
-            return About(status or "")
-        case ev.CancelRequested(kill=kill):
-            return About("kill" if kill else "")
-        case ev.CommandRefused(verb=verb):
-            return About(verb, "failed")
-        case ev.NodeEnter(node=node, name=name):
-            return About(name or node)
-        case ev.NodeExit(outcome=outcome):
-            return About(outcome=outcome)
-        case ev.NodeRetry(reason=reason):
-            return About(reason)
-        case ev.NodeProgress(message=message):
-            return About(message)
-        case ev.NodeWarning(code=code):
-            return About(code)
-        case ev.Route(target=target):
-            return About(target)
-        case ev.ChildStart(child=child):
-            return About(child)
-        case ev.ToolCall(tool=tool, via="caller"):
-            return About(tool, "caller")
-        case ev.HumanAnswered(by=by):
-            return About(by or "")
-        case _ if payload.kind == "intent":
-            return About(kind_and_name(payload)[1])
-        case _ if payload.kind == "outcome":
-            return About(_subject_of_outcome(payload), _outcome_name(payload), _tokens(payload))
-        case _:
-            return About()
-
-
-def _subject_of_outcome(payload: Payload) -> str:
-    match payload:
-        case ev.ToolResult(tool=tool):
-            return tool
-        case ev.SignalReceived(name=name):
-            return name
-        case ev.ModelResult(response_model=model):
-            return model or ""
-        case _:
-            return ""
+    if payload is None:
+        return About()
+    return About(subject_of(event, payload), _outcome_name(payload), _tokens(payload))
 
 
 def _outcome_name(payload: Payload) -> str:
-    if isinstance(payload, ev.HumanClosed):
-        return payload.outcome
-    if isinstance(payload, ev.EffectResult) and failed_result(payload.value):
-        return "failed"
-    return outcome_of(payload)[0]
+    match payload:
+        case ev.RunFailed() | ev.RunQuarantined() | ev.CommandRefused():
+            return "failed"
+        case ev.RunDiverged(entry=entry, status=status):
+            return status if entry else "failed"
+        case ev.RunEnd(status=status):
+            return status
+        case ev.NodeExit(outcome=outcome) | ev.HumanClosed(outcome=outcome):
+            return outcome
+        case ev.ToolCall(via="caller"):
+            return "caller"
+        case ev.EffectResult(value=value) if failed_result(value):
+            return "failed"
+        case _:
+            return outcome_of(payload)[0] if payload.kind == "outcome" else ""
 
 
 def _tokens(payload: Payload) -> int:

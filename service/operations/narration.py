@@ -2,7 +2,7 @@
 
 import datetime as dt
 import re
-from typing import Any, assert_never
+from typing import Any
 
 import msgspec
 
@@ -75,28 +75,10 @@ def narrate(event: Event, payload: Payload) -> str:
             if (forked := payload.forked_from) is not None:
                 told += f", forked from {forked.run} after event {forked.n}"
             return told + _list_warnings(list(dict.fromkeys(warning.code for warning in payload.warnings)))
-        case (
-            ev.RunRejected()
-            | ev.RunClaimed()
-            | ev.RunParked()
-            | ev.RunQuarantined()
-            | ev.RunReleased()
-            | ev.RunDiverged()
-            | ev.RunAdopted()
-            | ev.RunStart()
-            | ev.SourcesResolved()
-            | ev.RunPaused()
-            | ev.RunResumed()
-            | ev.CancelRequested()
-            | ev.CommandRefused()
-            | ev.RunFailed()
-            | ev.RunEnd()
-        ):
-            return _run(payload)
         case ev.EffectResult() if _STEP.search(event.key):
-            return f"{last_id(event.path)} {_effect(payload, event.key)}"
+            return f"{last_id(event.path)} {_describe_effect(payload, event.key)}"
         case _:
-            return _effect(payload, event.key)
+            return _describe_run(payload) or _describe_effect(payload, event.key)
 
 
 def name_of(path: str) -> str:
@@ -167,23 +149,8 @@ def answers_to(asked: ev.HumanAsked) -> str:
     return f"  ({answers})" if answers else ""
 
 
-def _run(
-    payload: ev.RunRejected
-    | ev.RunClaimed
-    | ev.RunParked
-    | ev.RunQuarantined
-    | ev.RunReleased
-    | ev.RunDiverged
-    | ev.RunAdopted
-    | ev.RunStart
-    | ev.SourcesResolved
-    | ev.RunPaused
-    | ev.RunResumed
-    | ev.CancelRequested
-    | ev.CommandRefused
-    | ev.RunFailed
-    | ev.RunEnd,
-) -> str:
+def _describe_run(payload: Payload) -> str | None:
+    """Describe an event of a run as a whole; None if it is another one."""
     match payload:
         case ev.RunRejected():
             return f"rejected: {len(payload.problems)} problems"
@@ -220,31 +187,10 @@ def _run(
             successor = f", continued as {payload.successor.run}" if payload.successor is not None else ""
             return f"■ {payload.status}{successor}" + _list_warnings(codes(payload.warnings))
         case _:
-            assert_never(payload)
+            return None
 
 
-def _effect(
-    payload: ev.ModelCall
-    | ev.ModelResult
-    | ev.ToolCall
-    | ev.ToolResult
-    | ev.EffectCall
-    | ev.EffectResult
-    | ev.TimerSet
-    | ev.TimerFired
-    | ev.ClockRead
-    | ev.CodeMarked
-    | ev.HumanAsked
-    | ev.HumanAnswered
-    | ev.HumanClosed
-    | ev.SignalAwaited
-    | ev.SignalReceived
-    | ev.ChildStart
-    | ev.ChildUsage
-    | ev.ChildEnd
-    | ev.EffectCancelled,
-    key: str,
-) -> str:
+def _describe_effect(payload: Payload, key: str) -> str:
     match payload:
         case ev.ModelCall():
             return f"{_describe_model_call(payload)} ({payload.purpose})"
@@ -293,7 +239,7 @@ def _effect(
         case ev.EffectCancelled():
             return f"⊘ {payload.of} cancelled: {payload.cause.message or payload.cause.code}"
         case _:
-            assert_never(payload)
+            return payload.type
 
 
 def _describe_model_call(call: ev.ModelCall) -> str:
