@@ -5,7 +5,7 @@ import time
 import anyio
 
 from benchmarks.staffed import events_of, fresh_deployment, staffed_connection, start_message
-from callboard.bus.nats.commit import Message, guard_headers, publish
+from callboard.bus.nats.commit import OutgoingMessage, guard_headers, publish
 from callboard.bus.nats.requests import Requests
 from callboard.bus.subjects import RunRef, Subjects
 from callboard.runtime.client.connection import Connection
@@ -28,7 +28,7 @@ async def raw(connection: Connection, runs: int) -> float:
         after = 0
         for _ in range(RAW_EVENTS // runs):
             subject = subjects.event(ref, "raw", "node.exit")
-            after = await publish(requests, Message(subject, body, guard_headers(after, subjects.run(ref))))
+            after = await publish(requests, OutgoingMessage(subject, body, guard_headers(after, subjects.run(ref))))
 
     began = time.perf_counter()
     async with anyio.create_task_group() as tasks:

@@ -9,19 +9,19 @@ TEXT: JSON = {"type": "string"}
 """The schema of any text."""
 
 
-class Choice(NamedTuple):
+class _Option(NamedTuple):
     """An option: the value that the answer has, and the label that people see."""
 
     value: JSON
     label: str
 
 
-def choice(option: JSON) -> Choice:
+def choice(option: JSON) -> _Option:
     """Read an option: a value, or an object with ``value`` and, if wanted, ``label``."""
     if isinstance(option, Mapping) and "value" in option:
         named: Mapping[str, Any] = option
-        return Choice(named["value"], str(named.get("label", named["value"])))
-    return Choice(option, str(option))
+        return _Option(named["value"], str(named.get("label", named["value"])))
+    return _Option(option, str(option))
 
 
 def answer_schema(options: Sequence[JSON]) -> JSON:

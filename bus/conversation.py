@@ -16,7 +16,7 @@ from callboard.bus.events import ModelCall, ModelResult, NodeExit, ToolResult
 from callboard.lib.json_types import JsonSchema
 
 
-class Spoken(Protocol):
+class RecordedTurns(Protocol):
     """The model turns of one node execution and its tools' results, by effect key."""
 
     calls: dict[str, ModelCall]
@@ -24,7 +24,7 @@ class Spoken(Protocol):
     outputs: dict[str, ToolResult]
 
 
-class Left:
+class QuotedResult:
     """The result of a finished node execution, as later messages quote it. JSON texts are encoded once and cached."""
 
     def __init__(self, exit: NodeExit, name: str = "") -> None:
@@ -61,19 +61,19 @@ def _resolve_pointer(document: Any, pointer: str) -> Any:
     return document
 
 
-class Memory:
+class NodeResults:
     """The results of a run's nodes: ``exits`` are all, by ``path#iteration``; ``told`` the newest of each, by name."""
 
     def __init__(self) -> None:
-        self.exits: dict[str, Left] = {}
-        self.told: dict[str, Left] = {}
+        self.exits: dict[str, QuotedResult] = {}
+        self.told: dict[str, QuotedResult] = {}
 
     def keep(self, place: str, name: str, exit: NodeExit) -> None:
         """Keep the result of a node; ``place`` is the execution, ``path#iteration``."""
-        self.exits[place] = self.told[name] = Left(exit, name)
+        self.exits[place] = self.told[name] = QuotedResult(exit, name)
 
 
-class Request(Struct, frozen=True):
+class TurnRequest(Struct, frozen=True):
     """The complete request of a turn. A turn that continues others takes system, tools and schema from the first one
     unless it has its own, or tools from the last one before it that is ``retooled``."""
 
@@ -83,19 +83,19 @@ class Request(Struct, frozen=True):
     schema: JsonSchema | None
 
 
-def request_of(spoken: Spoken, key: str, memory: Memory) -> Request:
+def assemble_request(spoken: RecordedTurns, key: str, memory: NodeResults) -> TurnRequest:
     """Assemble the request of a turn from earlier turns, recalled values and tool outputs."""
     chain = [key]
     while (base := spoken.calls[chain[-1]].base) is not None:
         chain.append(base)
     asked = spoken.calls[key].provider
-    messages = [message for link in reversed(chain) for message in news_of(spoken, link, memory, asked)]
+    messages = [message for link in reversed(chain) for message in new_messages(spoken, link, memory, asked)]
     call, first = spoken.calls[key], spoken.calls[chain[-1]]
     standing = next((spoken.calls[link] for link in chain if spoken.calls[link].retooled), first)
-    return Request(messages, call.system or first.system, call.tools or standing.tools, call.schema or first.schema)
+    return TurnRequest(messages, call.system or first.system, call.tools or standing.tools, call.schema or first.schema)
 
 
-def news_of(spoken: Spoken, key: str, memory: Memory, asked: str = "") -> list[Message]:
+def new_messages(spoken: RecordedTurns, key: str, memory: NodeResults, asked: str = "") -> list[Message]:
     """Return the messages that a turn adds to the previous one: the reply to the previous one, and the new messages.
 
     The reply has what its provider attached to it if the provider that is ``asked`` is the same, or is not known.
@@ -124,7 +124,7 @@ def _returned(reply: ModelResult, asked: str) -> Message:
     )
 
 
-def _part(part: Part, spoken: Spoken, memory: Memory) -> Part:
+def _part(part: Part, spoken: RecordedTurns, memory: NodeResults) -> Part:
     match part:
         case Text() | ToolUse():
             return part

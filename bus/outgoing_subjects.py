@@ -39,7 +39,7 @@ _GATEWAY_TOKENS = 3
 """A reply subject that came through a gateway is ``_GR_.<cluster>.<server>.<subject>``."""
 
 
-class Fault(Struct, frozen=True):
+class SubjectFault(Struct, frozen=True):
     """Why a subject is not used: it is not a valid subject, or runs may not use it."""
 
     kind: Literal["invalid", "refused"]
@@ -64,7 +64,7 @@ class OutgoingPolicy(Struct, frozen=True):
     inbox_prefix: str = INBOX
     allowed: Allowed | None = None
 
-    def fault(self, tenant: str, subject: str, others: frozenset[str] = frozenset()) -> Fault | None:
+    def fault(self, tenant: str, subject: str, others: frozenset[str] = frozenset()) -> SubjectFault | None:
         """Return why a run of this tenant may not send a request to a subject, None if it may.
 
         ``others`` are prefixes of other runtimes.
@@ -72,19 +72,19 @@ class OutgoingPolicy(Struct, frozen=True):
         if (fault := subject_fault(subject)) is not None:
             return fault
         if subject.startswith(("$", "_")):
-            return Fault("refused", "subjects that begin with $ or _ belong to the NATS server")
+            return SubjectFault("refused", "subjects that begin with $ or _ belong to the NATS server")
         if _below(subject, self.inbox_prefix):
-            return Fault("refused", f"subjects below {self.inbox_prefix} are inboxes of the runtime")
+            return SubjectFault("refused", f"subjects below {self.inbox_prefix} are inboxes of the runtime")
         return self._owned_fault(subject, others) or self._unlisted_fault(tenant, subject)
 
-    def fault_of_reply(self, tenant: str, subject: str, others: frozenset[str] = frozenset()) -> Fault | None:
+    def fault_of_reply(self, tenant: str, subject: str, others: frozenset[str] = frozenset()) -> SubjectFault | None:
         """Return why the answer to a message of this tenant may not be sent to a subject, None if it may."""
         if (fault := subject_fault(subject)) is not None:
             return fault
         if subject.startswith(f"{_GATEWAY}."):
             return self.fault_of_reply(tenant, ".".join(subject.split(".")[_GATEWAY_TOKENS:]), others)
         if subject.startswith("$"):
-            return Fault("refused", "subjects that begin with $ belong to the NATS server")
+            return SubjectFault("refused", "subjects that begin with $ belong to the NATS server")
         if (fault := self._owned_fault(subject, others)) is not None or self.is_inbox(subject):
             return fault
         return self._unlisted_fault(tenant, subject)
@@ -93,34 +93,36 @@ class OutgoingPolicy(Struct, frozen=True):
         """Return whether a subject is an inbox, on which a client waits for the answer to its request."""
         return subject.startswith((INBOX, f"{_ANSWERS_OF_IMPORTS}.")) or _below(subject, self.inbox_prefix)
 
-    def _owned_fault(self, subject: str, others: frozenset[str]) -> Fault | None:
+    def _owned_fault(self, subject: str, others: frozenset[str]) -> SubjectFault | None:
         if _below(subject, self.prefix):
-            return Fault("refused", f"subjects below {self.prefix} belong to this runtime")
+            return SubjectFault("refused", f"subjects below {self.prefix} belong to this runtime")
         if any(_below(subject, other) for other in others):
-            return Fault("refused", "the subject belongs to another Callboard runtime")
+            return SubjectFault("refused", "the subject belongs to another Callboard runtime")
         return None
 
-    def _unlisted_fault(self, tenant: str, subject: str) -> Fault | None:
+    def _unlisted_fault(self, tenant: str, subject: str) -> SubjectFault | None:
         if self.allowed is None:
             return None
         patterns = self.allowed.get(tenant, self.allowed.get(EVERYONE, ()))
         if any(matches(pattern, subject) for pattern in patterns):
             return None
-        return Fault(
+        return SubjectFault(
             "refused", f"the setting tools_allow_nats does not permit it for tenant {tenant[:SHOWN_CHARS_MAX]}"
         )
 
 
-def subject_fault(subject: str) -> Fault | None:
+def subject_fault(subject: str) -> SubjectFault | None:
     """Return why a text is not a subject that a message can be sent to, None if it is."""
     if not subject or not all(map(_WORD.fullmatch, subject.split("."))):
-        return Fault("invalid", "expected words joined by dots, without wildcards, spaces and control characters")
+        return SubjectFault(
+            "invalid", "expected words joined by dots, without wildcards, spaces and control characters"
+        )
     try:
         size = len(subject.encode())
     except UnicodeEncodeError:
-        return Fault("invalid", "the subject is not valid Unicode")
+        return SubjectFault("invalid", "the subject is not valid Unicode")
     if size > SUBJECT_BYTES_MAX:
-        return Fault("invalid", f"the subject has {size} bytes, at most {SUBJECT_BYTES_MAX} are possible")
+        return SubjectFault("invalid", f"the subject has {size} bytes, at most {SUBJECT_BYTES_MAX} are possible")
     return None
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
-from callboard.languages.hosting import Entry
+from callboard.languages.hosting import HostedObject
 from callboard.lib.text import encode_json
 from callboard.runtime.client.errors import UsageInvalid
 from callboard.runtime.hosting.code_loader import load_object
@@ -15,7 +15,7 @@ from callboard.service.files.start_request import StartRequest
 
 DefinitionFile = str | os.PathLike[str]
 
-Startable = DefinitionFile | Entry
+Startable = DefinitionFile | HostedObject
 """What can be started: a file with a definition, or a workflow of this program."""
 
 

@@ -7,12 +7,13 @@ log holds them, so content is stored once.
 
 import sys
 from collections.abc import Callable, Collection
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from callboard.bus.effects import Failure, Message, ModelReply, ModelRequest, ToolOutput, ToolSpec, ToolUse
+from callboard.bus.effects import Failure, Message, ModelReply, ModelRequest, ToolOutput, ToolSpec, ToolUse, Usage
+from callboard.bus.work import TurnWork
 from callboard.languages.computation import compute
 from callboard.languages.json_schema import violations
 from callboard.languages.language import Failed, Node, Ok, Stage, Unwound
@@ -30,6 +31,26 @@ CUT_SHORT = frozenset(
     }
 )
 """Stop reasons of a model that ended before it was done."""
+
+
+class _MeteredNode:
+    def __init__(self, node: Node, spend: Callable[[Usage], None]) -> None:
+        self._node = node
+        self._spend = spend
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._node, name)
+
+    async def turn(self, slot: str, request: ModelRequest, *, work: TurnWork | None = None) -> Ok[ModelReply] | Failed:
+        outcome = await self._node.turn(slot, request, work=work)
+        if isinstance(outcome, Ok):
+            self._spend(outcome.value.usage)
+        return outcome
+
+
+def meter_node(node: Node, spend: Callable[[Usage], None]) -> Node:
+    """Return a node that passes the usage of its turns to ``spend``, and otherwise behaves like the node."""
+    return cast(Node, _MeteredNode(node, spend))
 
 
 class Refusal(Struct, frozen=True):
@@ -50,7 +71,7 @@ class Consent(Protocol):
         ...
 
 
-class Policy(Struct, frozen=True):
+class ConversationLimits(Struct, frozen=True):
     """The bounds of one conversation.
 
     ``turns_max`` counts model turns, with and without tool calls. The input of the tools named in ``check_inputs`` is
@@ -71,7 +92,7 @@ class Offer(Struct, frozen=True):
     """The tools that a model may call, and the policy for their calls."""
 
     tools: list[ToolSpec]
-    policy: Policy
+    policy: ConversationLimits
 
 
 Renew = Callable[[], Offer]
@@ -96,7 +117,7 @@ class Called(Struct, frozen=True):
         return ToolOutput(self.use.id, of=self.key) if self.key else ToolOutput(self.use.id, error=self.error)
 
 
-class Conversation(Struct, frozen=True):
+class ConversationResult(Struct, frozen=True):
     """The result of a conversation: its last reply, if there was any, and the ``error`` that ended it early.
 
     Codes of ``error``: those of a failed turn (``model.…``), ``agent.max_turns``, ``agent.cut_short``,
@@ -110,15 +131,15 @@ class Conversation(Struct, frozen=True):
 
 
 async def converse(
-    stage: Stage, node: Node, request: ModelRequest, policy: Policy, renew: Renew | None = None
-) -> Conversation:
+    stage: Stage, node: Node, request: ModelRequest, policy: ConversationLimits, renew: Renew | None = None
+) -> ConversationResult:
     """Let a model work with tools until it answers, fails, or has used up its turns.
 
     The tool calls of one turn run concurrently. Those of the last turn are made only with ``policy.last_calls``,
     because no turn reads their answers. If ``renew`` returns other tools after the calls of a turn, the next turn has
     these.
     """
-    said = Conversation()
+    said = ConversationResult()
     tools = request.tools
     for turn in range(1, policy.turns_max + 1):
         slot, outcome = await patient_turn(node, f"turn.{turn}", request)
@@ -173,7 +194,7 @@ async def _call_all(
     turn: int,
     uses: list[ToolUse],
     offered: dict[str, ToolSpec],
-    policy: Policy,
+    policy: ConversationLimits,
     requested: str,
 ) -> list[Called]:
     tasks = [
@@ -196,7 +217,7 @@ async def _call(
     slot: str,
     use: ToolUse,
     offered: dict[str, ToolSpec],
-    policy: Policy,
+    policy: ConversationLimits,
     requested: str,
 ) -> Called:
     """Make a tool call. If it cannot be made, emit a warning, because no event shows the call.

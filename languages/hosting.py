@@ -28,7 +28,7 @@ CELLS = "<"
 """The root of code in a console, where the names of files are such as ``<python-input-1>``."""
 
 
-class Code(Struct, frozen=True):
+class SourceBundle(Struct, frozen=True):
     """A bundle of source files: texts by their paths in the bundle, and the folder ``root`` they were read from.
 
     ``read`` returns the text of a definition beside them, for child runs, and raises ValueError if it cannot.
@@ -40,7 +40,7 @@ class Code(Struct, frozen=True):
     read: Callable[[str], str]
 
 
-class Entry(Protocol):
+class HostedObject(Protocol):
     """An object in a module that a definition can name."""
 
     @property
@@ -84,7 +84,7 @@ class Hosting(Protocol):
         """Return whether a definition can name this value."""
         ...
 
-    def entries_of(self, module: ModuleType) -> list[Entry]:
+    def entries_of(self, module: ModuleType) -> list[HostedObject]:
         """Return the objects in a module that definitions can name, in the module's order."""
         ...
 
@@ -92,7 +92,7 @@ class Hosting(Protocol):
         """Return the digest of a bundle's sources."""
         ...
 
-    def host(self, code: Code, entries: Iterable[Any]) -> dict[str, str]:
+    def host(self, code: SourceBundle, entries: Iterable[Any]) -> dict[str, str]:
         """Host entries with their code; return the texts of their definitions, by name."""
         ...
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from msgspec import Struct
 
 
-class Place(Struct, frozen=True):
+class CodeFrame(Struct, frozen=True):
     """A frame of the workflow's code: the frame, its file by its name in the bundle, and where in it the code is.
 
     ``instruction`` is the offset in the frame's byte code, as `traceback` has it. ``in_bundle`` is whether the file
@@ -24,7 +24,7 @@ class Place(Struct, frozen=True):
     in_bundle: bool = False
 
 
-class Awaited(Struct, frozen=True):
+class TaskWait(Struct, frozen=True):
     """What a task waits for: an effect of the node at ``path``, or else other tasks, by their paths, or neither.
 
     ``text`` describes what is neither, such as a queue.
@@ -44,8 +44,8 @@ class InspectedTask(Struct, frozen=True):
     """
 
     path: str
-    places: list[Place]
-    awaits: Awaited | None = None
+    places: list[CodeFrame]
+    awaits: TaskWait | None = None
     error: BaseException | None = None
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from callboard.lib.json_types import JSON, JsonSchema
 
 if TYPE_CHECKING:
-    from callboard.lib.json_schema.application import Violation
+    from callboard.lib.json_schema.application import SchemaViolation
 
 VIOLATIONS_LISTED_MAX = 10
 """How many violations of one value are reported at most."""
@@ -41,7 +41,7 @@ def violations(schema: JsonSchema, value: JSON) -> list[str]:
     return [_message(violation) for violation in found[:VIOLATIONS_LISTED_MAX]]
 
 
-def _message(violation: "Violation") -> str:
+def _message(violation: "SchemaViolation") -> str:
     from callboard.lib.json_schema.violation_messages import violation_message
 
     return f"{_pointer(violation.path)}{violation_message(violation)}"

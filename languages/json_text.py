@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from callboard.bus.events import Problem
-from callboard.languages.problems import Location, Place, Tree, format_location
+from callboard.languages.problems import Location, TextPosition, Tree, format_location
 from callboard.lib.json_types import JSON
 
 DEPTH_MAX = 256
@@ -65,14 +65,14 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.places: dict[Location, Place] = {}
+        self.places: dict[Location, TextPosition] = {}
         self.problems: list[Problem] = []
         self._line_starts = [0, *(match.end() for match in re.finditer(r"\n", text))]
         self._scalars = json.JSONDecoder(parse_constant=_refuse_constant)
 
-    def place(self, at: int) -> Place:
+    def place(self, at: int) -> TextPosition:
         line = bisect_right(self._line_starts, at)
-        return Place(line, at - self._line_starts[line - 1] + 1)
+        return TextPosition(line, at - self._line_starts[line - 1] + 1)
 
     def document(self) -> JSON:
         at = self._skip(0)

@@ -53,7 +53,7 @@ class Complaint(ValueError):
         self.code, self.message, self.expected = code, message, expected
 
 
-class Place(Struct, frozen=True):
+class TextPosition(Struct, frozen=True):
     """A position in a text, both numbers 1-based."""
 
     line: int
@@ -64,9 +64,9 @@ class Tree(Struct, frozen=True):
     """A document: its plain JSON value, and the place of each part in the text."""
 
     value: JSON
-    places: Mapping[Location, Place] = field(default_factory=dict[Location, Place])
+    places: Mapping[Location, TextPosition] = field(default_factory=dict[Location, TextPosition])
 
-    def place(self, location: Location) -> Place | None:
+    def place(self, location: Location) -> TextPosition | None:
         """Return the place of a value, or of the nearest enclosing value that has one."""
         for length in range(len(location), -1, -1):
             if found := self.places.get(location[:length]):

@@ -79,7 +79,7 @@ def _answer(reply: ModelReply) -> str:
             return reply.text
 
 
-class Verdict(Struct, frozen=True):
+class Judgement(Struct, frozen=True):
     """A judge's verdict and its reasons. ``word`` is None if no answer could be parsed; ``failure`` is that of the last
     turn, if it failed."""
 
@@ -90,20 +90,20 @@ class Verdict(Struct, frozen=True):
 
 async def judge(
     node: Node, slot: str, request: ModelRequest, evaluator: str, first: int = 1, *, passing: str | None = None
-) -> Verdict:
+) -> Judgement:
     """Ask a judge for a verdict, up to `JUDGE_TRIES_MAX` times, in the slots ``<slot>.<k>`` with k from ``first``.
 
     With ``passing``, the verdict with which the work passes, only that and words count; signs such as ``???`` do not.
     """
     request = replace(request, purpose="judge", evaluator=evaluator)
-    verdict = Verdict(None)
+    verdict = Judgement(None)
     for k in range(first, first + JUDGE_TRIES_MAX):
         _slot, outcome = await patient_turn(node, f"{slot}.{k}", request)
         match outcome:
             case Ok(reply):
                 verdict = read_verdict(reply)
                 if passing is not None and verdict.word is not None and not _is_verdict(verdict.word, passing):
-                    verdict = Verdict(None)
+                    verdict = Judgement(None)
             case Failed(error):
                 verdict = replace(verdict, failure=error)
         if verdict.word is not None:
@@ -115,22 +115,22 @@ def _is_verdict(word: str, passing: str) -> bool:
     return word.casefold() == passing.casefold() or any(character.isalnum() for character in word)
 
 
-def read_verdict(reply: ModelReply) -> Verdict:
+def read_verdict(reply: ModelReply) -> Judgement:
     """Parse ``VERDICT: <word>`` and ``REASONING: <text>``, an object with these members, or a word on its own line."""
     match reply.data:
         case {"verdict": str(word), **rest}:
-            return Verdict(word, str(rest.get("reasoning", "")))
+            return Judgement(word, str(rest.get("reasoning", "")))
         case str(word) if word:
-            return Verdict(word)
+            return Judgement(word)
         case _:
             text = reply.text.strip()
     reasoning = _REASONING.search(text)
     if verdict := _VERDICT.search(text):
-        return Verdict(verdict[1], reasoning[1].strip() if reasoning else "")
+        return Judgement(verdict[1], reasoning[1].strip() if reasoning else "")
     first_line, _newline, rest = text.partition("\n")
     if word := _WORD.match(first_line.strip()):
-        return Verdict(word[1], rest.strip())
-    return Verdict(None)
+        return Judgement(word[1], rest.strip())
+    return Judgement(None)
 
 
 async def ask(node: Node, slot: str, request: ModelRequest) -> Ok[str] | Failed:

@@ -19,7 +19,7 @@ from yaml.tokens import ScalarToken
 
 from callboard.bus.events import Problem
 from callboard.languages.json_text import DEPTH_MAX, is_encodable, plain_number
-from callboard.languages.problems import Location, Place, Tree, format_location
+from callboard.languages.problems import Location, TextPosition, Tree, format_location
 from callboard.lib.json_types import JSON
 from callboard.lib.text import join_surrogates
 
@@ -121,7 +121,7 @@ def read_yaml(text: str) -> Tree | list[Problem]:
     except RecursionError:
         return [Problem("PARSE", f"nested more than {DEPTH_MAX} deep", expected="a flatter document")]
     if root is None:
-        return Tree(None, {(): Place(1, 1)})
+        return Tree(None, {(): TextPosition(1, 1)})
     builder = _Builder()
     value = builder.build(root, ())
     return builder.problems or Tree(value, builder.places)
@@ -131,7 +131,7 @@ class _Builder:
     """Builds plain values from composed nodes, and collects their places and problems."""
 
     def __init__(self) -> None:
-        self.places: dict[Location, Place] = {(): Place(1, 1)}
+        self.places: dict[Location, TextPosition] = {(): TextPosition(1, 1)}
         self.problems: list[Problem] = []
         self._open: set[int] = set()
         self._count = 0
@@ -205,8 +205,8 @@ class _Builder:
         self.problems.append(Problem("PARSE", message, format_location(location), place.line, place.column))
 
 
-def _place(node: Node) -> Place:
-    return Place(node.start_mark.line + 1, node.start_mark.column + 1)
+def _place(node: Node) -> TextPosition:
+    return TextPosition(node.start_mark.line + 1, node.start_mark.column + 1)
 
 
 def _number(text: str) -> int | float | None:

@@ -43,7 +43,7 @@ from callboard.bus.effects import ModelRequest, ToolSpec, ToolUse, Usage
 from callboard.bus.events import ModelResult
 from callboard.bus.work import TurnReply, Work
 from callboard.languages.agent import Refusal
-from callboard.languages.approvals.question import Call
+from callboard.languages.approvals.question import ProposedCall
 from callboard.languages.language import Failed, Node, Ok
 from callboard.languages.python.approvals import Approve, decide, needs_decision
 from callboard.languages.python.errors import StepFailed
@@ -298,7 +298,7 @@ class Conversation:
             self._approved.remove(again)
             return Ok(use.input), True
         spec = (self._specs or {}).get(use.tool) or ToolSpec(use.tool)
-        call = Call(spec, use.input, f"agent {self._name}", self._turns.node.path, self._turns.latest)
+        call = ProposedCall(spec, use.input, f"agent {self._name}", self._turns.node.path, self._turns.latest)
         decided = await decide(self._loop, node, f"tool.{self._turns.count}.{k}", call, self._approvals)
         if isinstance(decided, Refusal) and decided.final:
             raise StepFailed(decided.error)

@@ -15,7 +15,7 @@ from callboard.adapters.langgraph.scopes import Place
 from callboard.adapters.langgraph.values import shown
 from callboard.bus.effects import ToolSpec
 from callboard.bus.paths import child, encode_id
-from callboard.languages.approvals.question import Call
+from callboard.languages.approvals.question import ProposedCall
 from callboard.languages.language import Ok
 from callboard.languages.python.approvals import Approve, decide
 from callboard.languages.python.rules import ALL_APPROVALS
@@ -120,7 +120,7 @@ async def _decide(place: Place, review: Review) -> dict[str, Any]:
     schema: Any = {} if EDIT in review.allowed else {"const": review.args}
     node = place.loop.place("approval", above=child(place.path, encode_id(review.name)))
     spec = ToolSpec(review.name, review.description, schema)
-    call = Call(spec, review.args, f"graph {place.settings.graph}", place.path)
+    call = ProposedCall(spec, review.args, f"graph {place.settings.graph}", place.path)
     decided = await decide(place.loop, node, "ask", call, [Approve(tools=[review.name], to=place.settings.to or "")])
     if not isinstance(decided, Ok):
         kind = REJECT if REJECT in review.allowed else RESPOND

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from callboard.adapters.langgraph.greenlets import Carried
 from callboard.bus.paths import child, encode_id
 from callboard.languages.python.approvals import Approve
-from callboard.languages.python.loop import SCOPE, Scope, WorkflowLoop, current_loop
+from callboard.languages.python.loop import SCOPE, LibraryScope, WorkflowLoop, current_loop
 from callboard.languages.python.model_turns import ModelTurns
 from callboard.languages.python.rules import ALL_APPROVALS
 
@@ -117,7 +117,7 @@ def node_at(place: Place, name: str, number: int = 1) -> Generator[Place]:
 @contextmanager
 def _at(place: Place, path: str) -> Generator[None]:
     before = SCOPE.get()
-    SCOPE.set(Scope(place.loop.id, path, Carried, place))
+    SCOPE.set(LibraryScope(place.loop.id, path, Carried, place))
     try:
         yield
     finally:

@@ -20,7 +20,7 @@ from callboard.adapters.langgraph.values import shown
 from callboard.adapters.langgraph.work import outside_runtime, perform_work
 from callboard.bus.paths import child, encode_id
 from callboard.languages.agent import Refusal
-from callboard.languages.approvals.question import Call
+from callboard.languages.approvals.question import ProposedCall
 from callboard.languages.language import Ok
 from callboard.languages.python.approvals import decide
 from callboard.languages.python.errors import StepFailed
@@ -89,7 +89,7 @@ async def _decide(place: Place, tool: Any, given: dict[str, Any], turn: str) -> 
     own: dict[str, Any] = tool._filter_injected_args(given)
     arguments = shown(own)
     node = place.loop.place("approval", above=child(place.path, encode_id(tool.name)))
-    call = Call(tool_spec(tool), arguments, f"graph {place.settings.graph}", place.path, turn)
+    call = ProposedCall(tool_spec(tool), arguments, f"graph {place.settings.graph}", place.path, turn)
     match await decide(place.loop, node, "ask", call, place.settings.approve):
         case Refusal() as refusal:
             return refusal

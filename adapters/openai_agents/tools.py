@@ -41,7 +41,7 @@ from callboard.adapters.shared_objects import Changes, Shared
 from callboard.bus.effects import ToolSpec
 from callboard.bus.work import Work
 from callboard.languages.agent import Refusal
-from callboard.languages.approvals.question import Call
+from callboard.languages.approvals.question import ProposedCall
 from callboard.languages.language import Failed, Node, Ok
 from callboard.languages.python.approvals import Approve, decide, demands_of, named_tools
 from callboard.languages.python.errors import StepFailed
@@ -179,7 +179,7 @@ class _Durable(Struct, frozen=True):
             terms.append(Approve(tools=[tool.name]))
         is_new = loop.stage.info.rules >= ALL_APPROVALS
         spec = spec_of(tool) if is_new else ToolSpec(tool.name, tool.description, tool.params_json_schema)
-        call = Call(spec, given, f"agent {calls.agent}", calls.above, calls.turn)
+        call = ProposedCall(spec, given, f"agent {calls.agent}", calls.above, calls.turn)
         return await decide(loop, node, "tool.1.0", call, terms)
 
     async def _refused(self, context: ToolContext[Any], refusal: Refusal) -> str:
@@ -260,7 +260,9 @@ class _Hosted(Struct, frozen=True):
         if self.own is not None and loop.stage.info.rules < ALL_APPROVALS:
             return await _await(self.own(request))
         node = loop.place(asked.name, calls.source, above=calls.above)
-        call = Call(ToolSpec(asked.name), parse(asked.arguments), f"agent {calls.agent}", calls.above, calls.turn)
+        call = ProposedCall(
+            ToolSpec(asked.name), parse(asked.arguments), f"agent {calls.agent}", calls.above, calls.turn
+        )
         itself = [Approve(tools=[asked.name])] if self.own is None else []
         decided = await decide(loop, node, "tool.1.0", call, [*calls.approvals, *itself])
         if isinstance(decided, Ok):

@@ -14,7 +14,7 @@ from pydantic_ai.toolsets import ToolsetTool
 
 from callboard.adapters.pydantic_ai.operations import AgentRun
 from callboard.bus.effects import ToolSpec
-from callboard.languages.approvals.question import Call
+from callboard.languages.approvals.question import ProposedCall
 from callboard.languages.language import Ok
 from callboard.languages.python.approvals import Approve, decide, needs_decision
 from callboard.languages.python.errors import ModelFailed
@@ -107,7 +107,7 @@ async def _decide(run: AgentRun, call: ToolCallPart, k: int, approvals: Sequence
     arguments = call.args_as_dict()
     turns = run.turns
     spec = next((one for one in run.tools if one.name == call.tool_name), ToolSpec(call.tool_name))
-    asked = Call(spec, arguments, f"agent {run.agent}", turns.node.path, turns.latest)
+    asked = ProposedCall(spec, arguments, f"agent {run.agent}", turns.node.path, turns.latest)
     # A call that no terms cover was deferred by the tool itself.
     covered = needs_decision(approvals, call.tool_name, arguments)
     decided = await decide(

@@ -24,7 +24,7 @@ MISSING_MAX = 100
 """Maximum number of missing events that a message lists."""
 
 
-class Unreadable(Struct, frozen=True):
+class UnreadableEvent(Struct, frozen=True):
     """The payload of an `UNREADABLE` event: which message it represents, and why that cannot be read."""
 
     sequence: int
@@ -43,7 +43,7 @@ class MissingEvents:
 
     def apply(self, event: Event) -> None:
         if event.type == UNREADABLE and len(self._unreadable) < MISSING_MAX:
-            self._unreadable.append((event.n, msgspec.json.decode(event.payload, type=Unreadable).reason))
+            self._unreadable.append((event.n, msgspec.json.decode(event.payload, type=UnreadableEvent).reason))
         if event.n > self._last + 1:
             self.count += event.n - self._last - 1
             room = MISSING_MAX - len(self.numbers)

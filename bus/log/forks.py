@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from callboard.bus.events import Event, ForkedFrom, encode_event
-from callboard.bus.log.port import Behind, Reading, Recorded, is_full, whole
+from callboard.bus.log.port import Behind, LogReader, Recorded, is_full, whole
 from callboard.bus.subjects import RunRef
 from callboard.lib.json_decoder import decode_json
 
@@ -37,7 +37,7 @@ def origin_of(first: Event) -> ForkedFrom | None:
 
 
 async def with_origin(
-    log: Reading, ref: RunRef, own: list[Recorded], after: int, limit: int | None, bytes_max: int | None = None
+    log: LogReader, ref: RunRef, own: list[Recorded], after: int, limit: int | None, bytes_max: int | None = None
 ) -> list[Recorded]:
     """Insert the events that a fork shares with its origin between the fork's first event and its other events.
 
@@ -73,7 +73,7 @@ async def with_origin(
 
 
 async def prefix(
-    log: Reading,
+    log: LogReader,
     ref: RunRef,
     forked: ForkedFrom,
     after: int = 0,
@@ -98,7 +98,13 @@ async def prefix(
 
 
 async def _read_prefix(
-    log: Reading, ref: RunRef, forked: ForkedFrom, origin: RunRef, after: int, limit: int | None, bytes_max: int | None
+    log: LogReader,
+    ref: RunRef,
+    forked: ForkedFrom,
+    origin: RunRef,
+    after: int,
+    limit: int | None,
+    bytes_max: int | None,
 ) -> list[Recorded]:
     most = forked.n if limit is None else min(limit + 1, forked.n)  # the origin's first event is not among them
     behind, cut, shared = after, True, list[Recorded]()
@@ -114,7 +120,7 @@ async def _read_prefix(
     return shared[:limit]
 
 
-async def _first_event_alone(log: Reading, ref: RunRef, first: Recorded, forked: ForkedFrom) -> Recorded:
+async def _first_event_alone(log: LogReader, ref: RunRef, first: Recorded, forked: ForkedFrom) -> Recorded:
     """Return a fork's first event, if only that is requested, with the time that it has when more events are read."""
     try:
         return _before(first, await prefix(log, ref, forked, limit=1))

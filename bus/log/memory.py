@@ -18,18 +18,18 @@ from callboard.bus.log.encryption import KEY_BYTES, Key, KeyRing, Lack, NoKeys, 
 from callboard.bus.log.forks import with_origin
 from callboard.bus.log.port import (
     Alarm,
+    AppendRefused,
     Beside,
     Entry,
     FirstCommand,
     Full,
+    LogReader,
     NoAnswer,
-    Reading,
     Recorded,
-    Refused,
     RunMessage,
     RunMessages,
     Shares,
-    Start,
+    SuccessorStart,
     decode_recorded,
     decrypt_event,
     within,
@@ -76,7 +76,7 @@ class MemoryLog:
         self.alarms: dict[RunRef, Alarm] = {}
         self.run_messages: list[RunMessage] = []
         """The messages that runs sent to each other, in order."""
-        self.starts: list[Start] = []
+        self.starts: list[SuccessorStart] = []
         """The starts of runs that continue others, in order."""
         self.keys = MemoryKeys()
         self._ring: KeyRing = self.keys
@@ -105,9 +105,9 @@ class MemoryLog:
         run = self._runs.setdefault(ref, [])
         last = run[-1].sequence if run else 0
         if last != after:
-            raise Refused(last)
+            raise AppendRefused(last)
         if fault == "refused":
-            raise Refused
+            raise AppendRefused
         self._take_in(sum(len(entry.data) for entry in entries))
         for entry in entries:
             subject = self._subjects.event(ref, entry.definition, entry.type)
@@ -119,11 +119,11 @@ class MemoryLog:
                 self.alarms[ref] = beside
             case RunMessage():
                 self.run_messages.append(beside)
-            case Start():
+            case SuccessorStart():
                 self.starts.append(beside)
             case RunMessages(all=several):
                 self.run_messages += [one for one in several if isinstance(one, RunMessage)]
-                self.starts += [one for one in several if isinstance(one, Start)]
+                self.starts += [one for one in several if isinstance(one, SuccessorStart)]
             case Shares() | FirstCommand() | None:
                 pass  # nothing is ever purged here, and runs are activated without commands
         grown, self._grown = self._grown, anyio.Event()
@@ -146,7 +146,7 @@ class MemoryLog:
     def now(self) -> dt.datetime:
         return dt.datetime.now(dt.UTC)
 
-    def without_keys(self) -> Reading:
+    def without_keys(self) -> LogReader:
         log = copy(self)
         log._ring = NoKeys()
         return log

@@ -29,7 +29,7 @@ from callboard.bus.events import (
     payload_of,
 )
 from callboard.bus.log import payloads
-from callboard.bus.log.damage import UNREADABLE, Unreadable
+from callboard.bus.log.damage import UNREADABLE, UnreadableEvent
 from callboard.bus.log.encryption import Key, KeyRing, Lack, Undecipherable, is_encrypted, key_of
 from callboard.bus.log.private_logging import omit_content
 from callboard.bus.subjects import RunRef
@@ -74,9 +74,9 @@ class Recorded(Struct, frozen=True):
     ``moved`` means that the event has an earlier time than its bytes, like a fork's first event before the shared ones.
 
     Clients that may publish to a run's subjects can store anything there. A message that is not an event has the type
-    `UNREADABLE`, the number 0 and an `Unreadable` as its payload, so that readers of many runs can skip it. An event
-    whose payload does not fit its type was recorded by another version: it has the type `NEWER` and a `Newer` as its
-    payload, and readers skip it like an event of an unknown type.
+    `UNREADABLE`, the number 0 and an `UnreadableEvent` as its payload, so that readers of many runs can skip it. An
+    event whose payload does not fit its type was recorded by another version: it has the type `NEWER` and a `Newer` as
+    its payload, and readers skip it like an event of an unknown type.
     """
 
     sequence: int
@@ -157,7 +157,7 @@ def _known(event: Event, id: str) -> Event:
 
 def _unreadable(subject: str, sequence: int, ref: RunRef, reason: str, n: int = 0) -> Event:
     """Make the event that represents an unreadable one. ``n`` is its number, 0 if that is unknown."""
-    payload = msgspec.json.encode(Unreadable(sequence, subject, reason))
+    payload = msgspec.json.encode(UnreadableEvent(sequence, subject, reason))
     return Event(
         type=UNREADABLE,
         run=ref.run,
@@ -239,7 +239,7 @@ def _locked_error(item: Recorded) -> KeyMissing | LogUnreadable:
 
 def unreadable(item: Recorded) -> LogUnreadable:
     """Return the error for an unreadable message."""
-    found = decode_json(item.event.payload, type=Unreadable)
+    found = decode_json(item.event.payload, type=UnreadableEvent)
     return LogUnreadable(item.ref, found.sequence, found.subject, found.reason)
 
 
@@ -274,7 +274,7 @@ class FirstCommand(Struct, frozen=True):
     worker: str = ""
 
 
-class Start(Struct, frozen=True):
+class SuccessorStart(Struct, frozen=True):
     """The start of the run that continues a run, stored together with that run's end."""
 
     tenant: str
@@ -284,14 +284,14 @@ class Start(Struct, frozen=True):
 class RunMessages(Struct, frozen=True):
     """Several messages that belong to one event."""
 
-    all: "tuple[RunMessage | Start, ...]"
+    all: "tuple[RunMessage | SuccessorStart, ...]"
 
 
-Beside = Alarm | RunMessage | Start | RunMessages | Shares | FirstCommand
+Beside = Alarm | RunMessage | SuccessorStart | RunMessages | Shares | FirstCommand
 """Messages that are stored atomically with events: all of them are stored, or none."""
 
 
-class Refused(Exception):
+class AppendRefused(Exception):
     """The guard did not hold: the run's last event is another one. ``actual`` is its sequence, if known."""
 
     def __init__(self, actual: int | None = None) -> None:
@@ -325,7 +325,7 @@ class Full(NoAnswer):
         return StoreFull(self.reason, failing=self.failing, what=what)
 
 
-class Reading(Protocol):
+class LogReader(Protocol):
     """A source that runs can be read from: every `EventLog`, and `callboard.bus.nats.archive.ArchivedLog`."""
 
     async def last(self, ref: RunRef) -> Recorded | None:
@@ -354,7 +354,7 @@ class Reading(Protocol):
         ...
 
 
-class EventLog(Reading, Protocol):
+class EventLog(LogReader, Protocol):
     """A store of events. Implementations: `callboard.bus.nats.jetstream`, `callboard.bus.log.memory`.
 
     Events that are read or followed are decrypted if their key is available.
@@ -369,7 +369,7 @@ class EventLog(Reading, Protocol):
         """Return the current time, on the clock that all writers of this log share."""
         ...
 
-    def without_keys(self) -> Reading:
+    def without_keys(self) -> LogReader:
         """Return the same log for readers that must not see the texts of encrypted runs."""
         ...
 
@@ -379,7 +379,7 @@ class EventLog(Reading, Protocol):
         If this fails, some entries may be stored, but only from the first one on, without gaps. With ``beside``, all
         entries and messages are stored or none of them. Use `append`, which handles the exceptions.
 
-        :raises Refused: if the run's last event is another one
+        :raises AppendRefused: if the run's last event is another one
         :raises Purged: if ``beside`` is a `Shares` or a `FirstCommand`, and the origin or the run's id was purged
         :raises Full: if the store is full
         :raises NoAnswer: if no answer came
@@ -455,7 +455,7 @@ async def append(
         full: Full | None = None
         try:
             return await log.put(ref, entries, after, beside)
-        except Refused:
+        except AppendRefused:
             try:
                 last = await log.last(ref)
             except NoAnswer:
@@ -548,7 +548,7 @@ class Patience:
         await anyio.sleep(pause_s)
 
 
-async def whole(log: Reading, recorded: Recorded) -> Event:
+async def whole(log: LogReader, recorded: Recorded) -> Event:
     """Return a recorded event with its large values inserted; of type `UNREADABLE` if that is not possible.
 
     :raises NoAnswer: if no answer came
@@ -570,5 +570,5 @@ async def whole(log: Reading, recorded: Recorded) -> Event:
 def _without_payload(recorded: Recorded, reason: str) -> Event:
     """Make the event that represents one whose payload cannot be read; keep the rest of the envelope."""
     event = recorded.event
-    unreadable = Unreadable(recorded.sequence, f"{event.type}, event {event.n}", reason)
+    unreadable = UnreadableEvent(recorded.sequence, f"{event.type}, event {event.n}", reason)
     return msgspec.structs.replace(event, type=UNREADABLE, payload=Raw(msgspec.json.encode(unreadable)))

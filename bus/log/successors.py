@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from callboard.bus.child_ids import child_id
 from callboard.bus.events import Event, RunEnd
-from callboard.bus.log.port import Reading, Recorded
+from callboard.bus.log.port import LogReader, Recorded
 from callboard.bus.subjects import RunRef
 
 SUCCESSOR_KEY = "run.end"
@@ -53,7 +53,7 @@ async def _never_purged(ref: RunRef) -> bool:
 
 
 async def find_newest(
-    log: Reading, ref: RunRef, was_purged: Callable[[RunRef], Awaitable[bool]] = _never_purged
+    log: LogReader, ref: RunRef, was_purged: Callable[[RunRef], Awaitable[bool]] = _never_purged
 ) -> tuple[RunRef, Recorded | None]:
     """Return the run that continues a run, or the run itself, and its last event; None if it is not admitted yet.
 

@@ -303,7 +303,7 @@ class Archive:
 
 
 class ArchivedLog:
-    """The `callboard.bus.log.port.Reading` of an archive. It keeps the messages of one run at a time in memory."""
+    """The `callboard.bus.log.port.LogReader` of an archive. It keeps the messages of one run at a time in memory."""
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive

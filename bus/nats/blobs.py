@@ -9,8 +9,8 @@ import re
 from collections.abc import Awaitable, Callable
 
 from callboard.bus.log.port import NoAnswer
-from callboard.bus.nats.client import Line
-from callboard.bus.nats.commit import Message
+from callboard.bus.nats.client import ReconnectingClient
+from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.jetstream_api import api, direct_get
 from callboard.bus.nats.requests import Requests
 from callboard.lib.concurrency import side_by_side
@@ -29,14 +29,20 @@ COUNT = "Cb-Chunks"
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
-class TooLarge(Exception):
+class BlobTooLarge(Exception):
     """A large value exceeds the maximum size."""
 
 
 class Blobs:
     """The large values of a stream. A value is addressed by its subject, without the number of a piece."""
 
-    def __init__(self, nc: Line, requests: Requests, stream: str, publish: Callable[[Message], Awaitable[int]]) -> None:
+    def __init__(
+        self,
+        nc: ReconnectingClient,
+        requests: Requests,
+        stream: str,
+        publish: Callable[[OutgoingMessage], Awaitable[int]],
+    ) -> None:
         self._nc = nc
         self._requests = requests
         self._stream = stream
@@ -47,7 +53,7 @@ class Blobs:
         chunks = [data[start : start + CHUNK_BYTES] for start in range(0, len(data), CHUNK_BYTES)] or [b""]
 
         async def put(i: int) -> None:
-            await self._publish(Message(f"{subject}.{i}", chunks[i], {COUNT: str(len(chunks))}))
+            await self._publish(OutgoingMessage(f"{subject}.{i}", chunks[i], {COUNT: str(len(chunks))}))
 
         # Do not store pieces again that an earlier attempt has stored: in a nearly full stream they would use up the
         # remaining space.
@@ -70,7 +76,7 @@ class Blobs:
     async def get(self, subject: str, bytes_max: int | None = None) -> bytes | None:
         """Return a value, or None if it is missing or incomplete, for example because its writer crashed.
 
-        :raises TooLarge: if the value has more than ``bytes_max`` bytes
+        :raises BlobTooLarge: if the value has more than ``bytes_max`` bytes
         :raises NoAnswer: if no answer came
         """
         size = 0
@@ -89,7 +95,7 @@ class Blobs:
             for message in messages:
                 size += len(message.data)
                 if bytes_max is not None and size > bytes_max:
-                    raise TooLarge
+                    raise BlobTooLarge
                 headers = message.headers or {}
                 after = int(headers["Nats-Sequence"])
                 i = _number(headers["Nats-Subject"])

@@ -14,7 +14,7 @@ TOLD_PAUSE_S = 10.0
 still stored and large ones are not."""
 
 
-class Room:
+class StreamSpace:
     """The state of the space in a stream, as far as the process knows it."""
 
     def __init__(self) -> None:

@@ -44,7 +44,7 @@ class TlsMissing(NatsError):
     """The URL asks for TLS, and the server does not offer it: what we say, the credentials first, could be read."""
 
 
-class Line(Client):
+class ReconnectingClient(Client):
     """A client that reconnects automatically. Callbacks for a lost or restored connection must not block."""
 
     def __init__(self, domain: str = "") -> None:

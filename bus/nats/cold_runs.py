@@ -21,7 +21,15 @@ from callboard.bus.log.encryption import KeyRing
 from callboard.bus.log.port import NoAnswer, Recorded, decode_recorded, decrypt_event
 from callboard.bus.nats.blobs import COUNT
 from callboard.bus.nats.feed import MARK
-from callboard.bus.nats.segments import Listed, Place, SegmentDamaged, SegmentStore, expand, messages_at, read_manifest
+from callboard.bus.nats.segments import (
+    ManifestEntry,
+    RunLocation,
+    SegmentDamaged,
+    SegmentStore,
+    expand,
+    messages_at,
+    read_manifest,
+)
 from callboard.bus.nats.stored_messages import Copied, StoredMessages, is_of_type
 from callboard.bus.subjects import RunRef
 from callboard.lib.json_errors import JSON_ERRORS
@@ -68,7 +76,7 @@ class SegmentMark(Struct, frozen=True, omit_defaults=True):
         return self.spans[0][0] <= end <= self.spans[-1][1] and any(a <= end <= b for a, b in self.spans)
 
 
-def mark_segment(segment: str, listed: Sequence[Listed], replaces: Sequence[str] = ()) -> SegmentMark:
+def mark_segment(segment: str, listed: Sequence[ManifestEntry], replaces: Sequence[str] = ()) -> SegmentMark:
     """Return the mark of a segment with these runs."""
     ends = sorted(one.end for one in listed)
     gaps = sorted((b - a for a, b in pairwise(ends)), reverse=True)
@@ -111,11 +119,11 @@ class ColdReader:
         self.store = store
         self._marks: dict[str, dict[str, SegmentMark]] = {}
         self._read_to: dict[str, int] = {}
-        self._manifests: OrderedDict[str, dict[int, Listed]] = OrderedDict()
+        self._manifests: OrderedDict[str, dict[int, ManifestEntry]] = OrderedDict()
         self._ends: OrderedDict[str, array[int]] = OrderedDict()
         self._blocks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
         self._size = 0
-        self._large: OrderedDict[Place, list[Copied]] = OrderedDict()
+        self._large: OrderedDict[RunLocation, list[Copied]] = OrderedDict()
 
     def read_to(self, tenant: str) -> int:
         """Return the sequence of the last mark of a tenant that was learned, 0 if there is none."""
@@ -137,7 +145,7 @@ class ColdReader:
         self._marks[tenant] = {mark.segment: mark for mark in marks.values() if mark is not None}
         self._read_to[tenant] = max(marks, default=0)
 
-    async def find(self, ref: RunRef, end: int) -> Place | None:
+    async def find(self, ref: RunRef, end: int) -> RunLocation | None:
         """Return where a run is whose last event has the sequence ``end``; None if no known segment has it.
 
         :raises SegmentMissing: if a segment that may have it does not exist
@@ -181,7 +189,7 @@ class ColdReader:
                     found.append(mark)
         return found + unknown
 
-    async def _manifest(self, store: SegmentStore, segment: str) -> dict[int, Listed]:
+    async def _manifest(self, store: SegmentStore, segment: str) -> dict[int, ManifestEntry]:
         """Return the runs of a segment by the sequences of their last events. Raises as `read_manifest`."""
         found = self._manifests.get(segment)
         if found is None:
@@ -195,7 +203,7 @@ class ColdReader:
             self._manifests.popitem(last=False)
         return found
 
-    async def messages(self, ref: RunRef, place: Place) -> list[Copied]:
+    async def messages(self, ref: RunRef, place: RunLocation) -> list[Copied]:
         """Return the messages of a run: its events, and then the pieces of its large values.
 
         :raises SegmentMissing: if the segment does not exist any longer
@@ -221,7 +229,7 @@ class ColdReader:
                 self._large.popitem(last=False)
         return found
 
-    async def _block(self, store: SegmentStore, place: Place) -> bytes:
+    async def _block(self, store: SegmentStore, place: RunLocation) -> bytes:
         key = place.segment, place.offset
         block = self._blocks.get(key)
         if block is None:

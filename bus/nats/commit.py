@@ -20,7 +20,7 @@ import anyio.lowlevel
 import msgspec
 from msgspec import Struct
 
-from callboard.bus.log.port import Full, NoAnswer, Refused
+from callboard.bus.log.port import AppendRefused, Full, NoAnswer
 from callboard.bus.nats.requests import Requests
 
 BATCH_MESSAGES_MAX = 500
@@ -44,7 +44,7 @@ _NO_ROOM = frozenset({10002, 10023, 10047, 10077})
 """Error codes: the account's quota is used up; the server's is; no storage is available; the store failed to write."""
 
 
-class Message(Struct):
+class OutgoingMessage(Struct):
     subject: str
     data: bytes
     headers: dict[str, str]
@@ -70,7 +70,7 @@ def _read_ack(answer: bytes) -> _PubAck:
         return ack
     code = ack.error.get("err_code")
     if code in _REFUSED:
-        raise Refused
+        raise AppendRefused
     reason = str(ack.error.get("description", code))
     if code in _NO_ROOM:
         raise Full(reason)
@@ -84,17 +84,17 @@ def no_room(error: Mapping[str, Any]) -> Full | None:
     return Full(str(error.get("description", ""))) if error.get("err_code") in _NO_ROOM else None
 
 
-async def publish(requests: Requests, message: Message) -> int:
+async def publish(requests: Requests, message: OutgoingMessage) -> int:
     """Publish one message and return its stream sequence.
 
-    :raises Refused: if its guard does not hold
+    :raises AppendRefused: if its guard does not hold
     :raises Full: if the server has no space left
     :raises NoAnswer: if no answer came, or one that does not say whether the message is stored
     """
     return _read_ack(await requests.request(message.subject, message.data, message.headers)).seq
 
 
-async def publish_known(requests: Requests, message: Message, id: str) -> tuple[int, bool]:
+async def publish_known(requests: Requests, message: OutgoingMessage, id: str) -> tuple[int, bool]:
     """Publish one message under an id; return its sequence, and whether a message with this id was stored before.
 
     In that case the sequence is the one of the earlier message. Raises the same exceptions as `publish`.
@@ -104,12 +104,12 @@ async def publish_known(requests: Requests, message: Message, id: str) -> tuple[
     return ack.seq, ack.duplicate
 
 
-async def publish_chain(requests: Requests, messages: Sequence[Message]) -> int:
+async def publish_chain(requests: Requests, messages: Sequence[OutgoingMessage]) -> int:
     """Publish messages of one run one after the other, each guarded by the previous one; return the last sequence.
 
     Only the guard of the first message has to be correct.
 
-    :raises Refused: as `publish`; some of the messages, from the first on, may be stored
+    :raises AppendRefused: as `publish`; some of the messages, from the first on, may be stored
     :raises NoAnswer: as `publish`; some of the messages, from the first on, may be stored
     """
     sequence = await publish(requests, messages[0])
@@ -119,10 +119,10 @@ async def publish_chain(requests: Requests, messages: Sequence[Message]) -> int:
     return sequence
 
 
-async def publish_batch(requests: Requests, messages: Sequence[Message]) -> int:
+async def publish_batch(requests: Requests, messages: Sequence[OutgoingMessage]) -> int:
     """Publish messages as one atomic batch (ADR-50) and return the sequence of the last; the others precede it.
 
-    :raises Refused: if the guard of any message does not hold; the server has then stored nothing
+    :raises AppendRefused: if the guard of any message does not hold; the server has then stored nothing
     :raises NoAnswer: if no answer came, or the server did not accept the batch
     """
     batch = uuid4().hex
@@ -135,7 +135,7 @@ async def publish_batch(requests: Requests, messages: Sequence[Message]) -> int:
     return _read_ack(await requests.request(last.subject, last.data, headers, hurry=True)).seq
 
 
-async def publish_turn(requests: Requests, messages: Sequence[Message]) -> int:
+async def publish_turn(requests: Requests, messages: Sequence[OutgoingMessage]) -> int:
     """Publish messages of one run as a batch, or one after the other if the server does not accept the batch.
 
     Returns and raises as `publish_chain`.
@@ -158,7 +158,7 @@ class _Pending:
 
     __slots__ = ("error", "gone", "leads", "messages", "run", "sequence", "together", "woken")
 
-    def __init__(self, messages: Sequence[Message], *, together: bool) -> None:
+    def __init__(self, messages: Sequence[OutgoingMessage], *, together: bool) -> None:
         self.messages = messages
         self.together = together
         self.run = messages[0].headers[EXPECTED_SUBJECT]
@@ -166,13 +166,13 @@ class _Pending:
         self.leads = False
         self.gone = False
         self.sequence = 0
-        self.error: Refused | NoAnswer | None = None
+        self.error: AppendRefused | NoAnswer | None = None
 
     def lead(self) -> None:
         self.leads = True
         self._wake()
 
-    def settle(self, sequence: int = 0, error: Refused | NoAnswer | None = None) -> None:
+    def settle(self, sequence: int = 0, error: AppendRefused | NoAnswer | None = None) -> None:
         self.sequence, self.error = sequence, error
         self._wake()
 
@@ -195,7 +195,7 @@ class Committer:
         self._led = False
         self._crowded = False
 
-    async def put(self, messages: Sequence[Message], *, together: bool = False) -> int:
+    async def put(self, messages: Sequence[OutgoingMessage], *, together: bool = False) -> int:
         """Publish messages of one run, alone or in one batch with those of others. Return and raise as `publish_chain`.
 
         With ``together``, all messages are stored or none of them, as by `publish_batch`.
@@ -267,7 +267,7 @@ class Committer:
         if many or (self._batches and len(messages) > 1):
             try:
                 last = await publish_batch(self._requests, messages)
-            except (Refused, NoAnswer):
+            except (AppendRefused, NoAnswer):
                 # The guard of one run failed, or the result is unknown. Published one by one, each run gets its answer.
                 pass
             else:
@@ -286,5 +286,5 @@ class Committer:
         try:
             publish = publish_batch if pending.together else publish_chain
             pending.settle(await publish(self._requests, pending.messages))
-        except (Refused, NoAnswer) as error:
+        except (AppendRefused, NoAnswer) as error:
             pending.settle(error=error)

@@ -30,8 +30,8 @@ from callboard.bus.errors import (
     ServerTooOld,
     ServerUnreachable,
 )
-from callboard.bus.nats.client import NO_LEADER, Line, TlsMissing
-from callboard.bus.nats.credentials import Credentials, CredentialsUnusable, without_secrets
+from callboard.bus.nats.client import NO_LEADER, ReconnectingClient, TlsMissing
+from callboard.bus.nats.credentials import CredentialsUnusable, ServerCredentials, without_secrets
 
 log = structlog.get_logger(__name__)
 
@@ -87,7 +87,7 @@ class ConnectionWatch:
         self.refusal: str | None = None
         self.last_error: str = ""
         self._seen: set[str] = set()
-        self.client: Line | None = None
+        self.client: ReconnectingClient | None = None
         self.while_waiting: anyio.CancelScope | None = None
         self._refused_wait_s = refused_wait_s
         self._since = anyio.current_time() if refused_wait_s is not None else 0.0
@@ -107,7 +107,8 @@ class ConnectionWatch:
             self.refusal = text
             self._log.error("nats refused us", error=text)
             self._stop_waiting()
-            # Leave `Line.connect` here, inside this callback. If it were cancelled later, its socket would stay open.
+            # Leave `ReconnectingClient.connect` here, inside this callback. If it were cancelled later, its socket
+            # would stay open.
             await anyio.lowlevel.checkpoint()
         elif isinstance(error, ConnectionRefusedError | socket.gaierror) and self._has_waited_for_a_listener():
             self._stop_waiting()
@@ -166,13 +167,13 @@ async def connect(
     url: str,
     *,
     name: str,
-    credentials: Credentials | None = None,
+    credentials: ServerCredentials | None = None,
     watch: ConnectionWatch | None = None,
     inbox_prefix: str = "_INBOX",
     connect_wait_s: float = CONNECT_WAIT_S,
     probe: bool = True,
     domain: str = "",
-) -> Line:
+) -> ReconnectingClient:
     """Connect, and check that the server has the features that the runtime needs.
 
     A connection that is lost later is restored automatically, without a time limit. ``url`` may name several servers of
@@ -186,10 +187,10 @@ async def connect(
     :raises JetStreamSilent: if JetStream does not answer, or its cluster has no leader
     :raises PermissionDenied: if the account may not request JetStream's info
     """
-    credentials = credentials or Credentials()
+    credentials = credentials or ServerCredentials()
     watch = watch or ConnectionWatch(name)
     shown = without_secrets(url)
-    client = watch.client = Line(domain)
+    client = watch.client = ReconnectingClient(domain)
     try:
         with anyio.CancelScope(deadline=anyio.current_time() + connect_wait_s) as waiting:
             watch.while_waiting = waiting
@@ -215,11 +216,11 @@ async def open_nats_connection(
     url: str,
     *,
     name: str,
-    credentials: Credentials | None = None,
+    credentials: ServerCredentials | None = None,
     watch: ConnectionWatch | None = None,
     inbox_prefix: str = "_INBOX",
     domain: str = "",
-) -> AsyncGenerator[Line]:
+) -> AsyncGenerator[ReconnectingClient]:
     """Connect as `connect`, and disconnect at the end of the block."""
     client = await connect(
         url, name=name, credentials=credentials, watch=watch, inbox_prefix=inbox_prefix, domain=domain
@@ -230,7 +231,7 @@ async def open_nats_connection(
         await disconnect(client)
 
 
-async def disconnect(client: Line) -> None:
+async def disconnect(client: ReconnectingClient) -> None:
     """Send pending messages and close, within `DRAIN_WAIT_S`. This also closes a connection that is currently down."""
     draining = anyio.CancelScope(shield=True, deadline=anyio.current_time() + DRAIN_WAIT_S)
     # Once the connection is lost, waiting has no purpose: messages in flight will not be acknowledged.
@@ -257,7 +258,12 @@ async def _close(client: Client) -> None:
 
 
 async def _open(
-    client: Line, url: str, name: str, credentials: Credentials, watch: ConnectionWatch, inbox_prefix: str
+    client: ReconnectingClient,
+    url: str,
+    name: str,
+    credentials: ServerCredentials,
+    watch: ConnectionWatch,
+    inbox_prefix: str,
 ) -> None:
     shown = without_secrets(url)
     servers = [server.strip() for server in url.split(",")]
@@ -295,7 +301,7 @@ async def _open(
         raise ServerUnreachable(shown, str(error)) from error
 
 
-def _refusal(shown: str, reason: str, credentials: Credentials) -> CredentialsRefused:
+def _refusal(shown: str, reason: str, credentials: ServerCredentials) -> CredentialsRefused:
     """Make the error of a refusal; where it is about TLS, it names the setting, and the file that is in it."""
     said = reason.lower()
     what = "TLS to the NATS server failed"
@@ -314,7 +320,7 @@ def _refusal(shown: str, reason: str, credentials: Credentials) -> CredentialsRe
     return CredentialsRefused(shown, reason)
 
 
-async def _probe(client: Line, shown: str, watch: ConnectionWatch) -> None:
+async def _probe(client: ReconnectingClient, shown: str, watch: ConnectionWatch) -> None:
     version = client.connected_server_version
     found = (version.major, version.minor, version.patch)
     if found < SERVER_VERSION_MIN:
@@ -345,5 +351,5 @@ async def _probe(client: Line, shown: str, watch: ConnectionWatch) -> None:
     raise PermissionDenied(denial.operation, denial.subject, shown) if denial else problem
 
 
-def _jetstream_disabled(client: Line, shown: str, reason: str) -> JetStreamDisabled:
+def _jetstream_disabled(client: ReconnectingClient, shown: str, reason: str) -> JetStreamDisabled:
     return JetStreamDisabled(shown, reason, client.domain)

@@ -25,16 +25,16 @@ import structlog
 
 from callboard.bus.errors import CallboardError, LogUnreadable, RunLost
 from callboard.bus.events import Event, RunEnd
-from callboard.bus.log.port import Entry, Full, NoAnswer, Refused, append, as_recorded, decode_recorded
+from callboard.bus.log.port import AppendRefused, Entry, Full, NoAnswer, append, as_recorded, decode_recorded
 from callboard.bus.nats.blobs import COUNT
 from callboard.bus.nats.cold_runs import SegmentMark, decode_segment_mark, mark_segment
-from callboard.bus.nats.commit import Message, guard_headers
+from callboard.bus.nats.commit import OutgoingMessage, guard_headers
 from callboard.bus.nats.erasure import erase_all
 from callboard.bus.nats.feed import MARK, RESTORED
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import erase_start, finish, make_room, mark_again, purge_mark
 from callboard.bus.nats.segments import (
-    Listed,
+    ManifestEntry,
     SegmentBuilder,
     SegmentDamaged,
     SegmentStore,
@@ -201,8 +201,8 @@ async def _publish_mark(log: JetStreamLog, segment: str, body: bytes) -> bool:
     """Store the mark of a segment, unless there is one; return whether it was stored."""
     subject = log.subjects.segment_mark(segment)
     try:
-        await log.publish(Message(subject, body, guard_headers(0, subject)), frees_room=True)
-    except Refused:
+        await log.publish(OutgoingMessage(subject, body, guard_headers(0, subject)), frees_room=True)
+    except AppendRefused:
         return False
     return True
 
@@ -242,7 +242,7 @@ async def warm_run(log: JetStreamLog, ref: RunRef) -> int:
     for one in messages:
         if not _is_event(log, one):
             headers = {name: value for name, value in one.headers.items() if name == COUNT}
-            await log.publish(Message(one.subject, one.data, headers))
+            await log.publish(OutgoingMessage(one.subject, one.data, headers))
     events = [one for one in messages if _is_event(log, one)]
     entries: list[Entry] = []
     for one in events:
@@ -349,7 +349,7 @@ async def _is_in_stream(log: JetStreamLog, end: int, ends: "array[int]") -> bool
     return (place < len(ends) and ends[place] == end) or await log.message(end) is not None
 
 
-async def _drop_orphan(log: JetStreamLog, store: SegmentStore, name: str, listed: Sequence[Listed]) -> bool:
+async def _drop_orphan(log: JetStreamLog, store: SegmentStore, name: str, listed: Sequence[ManifestEntry]) -> bool:
     """Remove a segment without a mark; return whether it was removed.
 
     A process may be about to mark a segment that was stored just now. It is removed nevertheless if all of its runs
@@ -367,7 +367,7 @@ async def _drop_orphan(log: JetStreamLog, store: SegmentStore, name: str, listed
     return True
 
 
-async def _rewrite(log: JetStreamLog, store: SegmentStore, name: str, live: Sequence[Listed]) -> bool:
+async def _rewrite(log: JetStreamLog, store: SegmentStore, name: str, live: Sequence[ManifestEntry]) -> bool:
     """Copy runs of a segment to a new one; return whether that is marked."""
     builder = SegmentBuilder(live[0].tenant, log.store)
     for one in live:

@@ -15,7 +15,7 @@ class CredentialsUnusable(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
+class ServerCredentials:
     """Credentials for the server. Each member is optional.
 
     ``nkey_seed`` is the seed itself, ``creds_file`` a file with JWT and seed as ``nsc`` writes it. ``ca_file`` is the

@@ -29,6 +29,7 @@ from callboard.bus.log.encryption import KeyRing, Lack, NoKeys, Undecipherable, 
 from callboard.bus.log.forks import with_origin
 from callboard.bus.log.port import (
     Alarm,
+    AppendRefused,
     Beside,
     Entry,
     FirstCommand,
@@ -36,20 +37,19 @@ from callboard.bus.log.port import (
     NoAnswer,
     Purged,
     Recorded,
-    Refused,
     RunMessage,
     RunMessages,
     Shares,
-    Start,
+    SuccessorStart,
     decode_recorded,
     decrypt_event,
     is_full,
     lost_last,
     within,
 )
-from callboard.bus.nats.blobs import Blobs, TooLarge
-from callboard.bus.nats.capacity import Room
-from callboard.bus.nats.client import Line
+from callboard.bus.nats.blobs import Blobs, BlobTooLarge
+from callboard.bus.nats.capacity import StreamSpace
+from callboard.bus.nats.client import ReconnectingClient
 from callboard.bus.nats.cold_runs import (
     ColdRuns,
     moved_end,
@@ -57,7 +57,7 @@ from callboard.bus.nats.cold_runs import (
 )
 from callboard.bus.nats.commit import (
     Committer,
-    Message,
+    OutgoingMessage,
     guard_headers,
     publish,
     publish_batch,
@@ -67,14 +67,14 @@ from callboard.bus.nats.commit import (
 )
 from callboard.bus.nats.feed import MARK, RESTORED, Feed
 from callboard.bus.nats.jetstream_api import direct_get
-from callboard.bus.nats.keys import Keys
+from callboard.bus.nats.keys import StreamKeys
 from callboard.bus.nats.requests import REQUEST_TIMEOUT_S, Silent
 from callboard.bus.nats.server_clock import ServerClock
 from callboard.bus.nats.staging_probe import batches_are_cheap
 from callboard.bus.nats.stored_messages import (
     READ_BATCH,
     READ_BYTES_MAX,
-    Stored,
+    StoredMessage,
     StoredMessages,
     decode_headers,
     is_of_type,
@@ -109,7 +109,7 @@ class JetStreamLog(StoredMessages):
 
     def __init__(
         self,
-        nc: Line,
+        nc: ReconnectingClient,
         subjects: Subjects,
         stream: str,
         partitions: int,
@@ -121,11 +121,11 @@ class JetStreamLog(StoredMessages):
         self.partitions = partitions
         self.store = ""
         """A unique and permanent identifier of this stream (`store_of`)."""
-        self.keys = Keys(self.requests, subjects, replicas=replicas)
+        self.keys = StreamKeys(self.requests, subjects, replicas=replicas)
         self.ring: KeyRing = self.keys
         """The keys that events and values are decrypted with."""
         self.clock = ServerClock()
-        self.room = Room()
+        self.room = StreamSpace()
         self.cold = ColdRuns(self, None)
         """Reads runs that have been moved out of the stream."""
         self._blobs = Blobs(nc, self.requests, stream, self.publish)
@@ -172,7 +172,7 @@ class JetStreamLog(StoredMessages):
                 publishing = publish_batch(self.requests, together)
             try:
                 return await self._await_publish(publishing) - len(others)
-            except Refused:
+            except AppendRefused:
                 # Either guard can be the reason: that of the run, or that of the message that goes with it.
                 guarding = _guarding_run(ref, beside)
                 if guarding is not None and await self.last_message(self.subjects.gone_subject(guarding)) is not None:
@@ -184,12 +184,12 @@ class JetStreamLog(StoredMessages):
             return await self._await_publish(publish_turn(self.requests, messages))
         return await self._await_publish(publish_chain(self.requests, messages))
 
-    async def publish(self, message: Message, *, frees_room: bool = False) -> int:
+    async def publish(self, message: OutgoingMessage, *, frees_room: bool = False) -> int:
         """Publish a message that is not an event; return its stream sequence.
 
         A message that ``frees_room``, such as the marker of a purge, is published even while the store is full.
 
-        :raises Refused: if it has a guard that does not hold
+        :raises AppendRefused: if it has a guard that does not hold
         :raises Full: if the store is full
         :raises NoAnswer: if no answer came
         """
@@ -197,7 +197,7 @@ class JetStreamLog(StoredMessages):
             self.room.check()
         return await self._await_publish(publish(self.requests, message))
 
-    async def publish_once(self, message: Message, id: str) -> int:
+    async def publish_once(self, message: OutgoingMessage, id: str) -> int:
         """Publish a message that is not an event, under an id; return its stream sequence. Raises as `publish`.
 
         Repeated calls store the message once and return the same sequence. Ids belong to the whole stream, and clients
@@ -211,7 +211,7 @@ class JetStreamLog(StoredMessages):
                 return sequence
             id = f"{id}+{sequence}"
 
-    async def publish_together(self, messages: Sequence[Message]) -> int:
+    async def publish_together(self, messages: Sequence[OutgoingMessage]) -> int:
         """Publish several messages, all or none of them; return the sequence of the last. Raises as `publish`."""
         self.room.check()
         return await self._await_publish(publish_batch(self.requests, messages))
@@ -258,29 +258,35 @@ class JetStreamLog(StoredMessages):
         now, last = (msgspec.convert(time, dt.datetime) for time in (answer["ts"], answer["state"]["last_ts"]))
         return (now - last).total_seconds() >= REQUEST_TIMEOUT_S
 
-    def _message(self, ref: RunRef, entry: Entry, after: int) -> Message:
+    def _message(self, ref: RunRef, entry: Entry, after: int) -> OutgoingMessage:
         headers = guard_headers(after, self.subjects.run(ref))
         headers[MARK] = entry.id
         headers[NUMBER] = str(entry.n)
-        return Message(self.subjects.event(ref, entry.definition, entry.type), entry.data, headers)
+        return OutgoingMessage(self.subjects.event(ref, entry.definition, entry.type), entry.data, headers)
 
-    def _beside(self, ref: RunRef, beside: Alarm | RunMessage | Start | Shares | FirstCommand) -> Message:
+    def _beside(
+        self, ref: RunRef, beside: Alarm | RunMessage | SuccessorStart | Shares | FirstCommand
+    ) -> OutgoingMessage:
         match beside:
             case Alarm(due=due, partition=partition):
-                return Message(self.subjects.timer(ref), b"{}", at(due, self.subjects.due(partition, ref)))
+                return OutgoingMessage(self.subjects.timer(ref), b"{}", at(due, self.subjects.due(partition, ref)))
             case RunMessage(to=to, verb=verb, body=body):
                 # Without an id for the server's deduplication: the event's guard already prevents repetitions, and the
                 # server refuses a batch that contains a known id.
-                return Message(self.subjects.command(partition_of(to, self.partitions), to, verb), body, {})
-            case Start(tenant=tenant, body=body):
-                return Message(self.subjects.start(tenant), body, {})
+                return OutgoingMessage(self.subjects.command(partition_of(to, self.partitions), to, verb), body, {})
+            case SuccessorStart(tenant=tenant, body=body):
+                return OutgoingMessage(self.subjects.start(tenant), body, {})
             case FirstCommand(worker=worker):
                 headers = guard_headers(0, self.subjects.gone_subject(ref))
                 headers |= {WORKER_HEADER: worker} if worker else {}
-                return Message(self.subjects.command(partition_of(ref, self.partitions), ref, "start"), b"{}", headers)
+                return OutgoingMessage(
+                    self.subjects.command(partition_of(ref, self.partitions), ref, "start"), b"{}", headers
+                )
             case Shares(origin=origin):
                 unmarked = guard_headers(0, self.subjects.gone_subject(origin))
-                return Message(self.subjects.forked_subject(origin), msgspec.json.encode({"fork": ref.run}), unmarked)
+                return OutgoingMessage(
+                    self.subjects.forked_subject(origin), msgspec.json.encode({"fork": ref.run}), unmarked
+                )
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -413,7 +419,7 @@ class JetStreamLog(StoredMessages):
     async def get_blob(self, ref: RunRef, digest: str, bytes_max: int | None = None) -> bytes:
         """Return a large value as `EventLog.get_blob`, reading at most ``bytes_max`` bytes.
 
-        :raises TooLarge: if the value is larger
+        :raises BlobTooLarge: if the value is larger
         """
         for again in range(BLOB_TRIES):
             if again:
@@ -422,7 +428,7 @@ class JetStreamLog(StoredMessages):
             if found is None:
                 found = await self._cold_blob(ref, digest)
                 if found is not None and bytes_max is not None and len(found) > bytes_max:
-                    raise TooLarge
+                    raise BlobTooLarge
             if found is not None:
                 return await self._decrypted_value(ref, digest, found)
         raise KeyError(digest)
@@ -473,13 +479,15 @@ class JetStreamLog(StoredMessages):
         With ``after`` it is stored only if that is the sequence of the name's last registration.
         """
         body = msgspec.json.encode(kept)
-        messages = [Message(self.subjects.definition(tenant, key), body, {}) for key in (kept.hash, kept.name) if key]
+        messages = [
+            OutgoingMessage(self.subjects.definition(tenant, key), body, {}) for key in (kept.hash, kept.name) if key
+        ]
         if after is not None:
             messages[-1].headers |= guard_headers(after, messages[-1].subject)
         await (self.publish_together(messages) if len(messages) > 1 else self.publish(messages[0]))
 
 
-def registration(stored: Stored) -> Registration:
+def registration(stored: StoredMessage) -> Registration:
     """Decode a registration. If it cannot be decoded, return an empty one, which withdraws the name."""
     try:
         return msgspec.json.decode(stored.data, type=Registration)
@@ -489,7 +497,7 @@ def registration(stored: Stored) -> Registration:
 
 
 async def open_log(
-    nc: Line,
+    nc: ReconnectingClient,
     subjects: Subjects,
     *,
     partitions: int,
@@ -508,7 +516,7 @@ async def open_log(
     return log
 
 
-def _each(beside: Beside) -> Sequence[Alarm | RunMessage | Start | Shares | FirstCommand]:
+def _each(beside: Beside) -> Sequence[Alarm | RunMessage | SuccessorStart | Shares | FirstCommand]:
     return beside.all if isinstance(beside, RunMessages) else [beside]
 
 

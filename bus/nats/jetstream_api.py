@@ -13,7 +13,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from callboard.bus.log.port import NoAnswer
-from callboard.bus.nats.client import NO_LEADER, Line
+from callboard.bus.nats.client import NO_LEADER, ReconnectingClient
 from callboard.bus.nats.requests import REQUEST_TIMEOUT_S, Lost, Silent
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class Asking(Protocol):
     """The part of `Requests` that `api` uses."""
 
     @property
-    def nc(self) -> Line: ...
+    def nc(self) -> ReconnectingClient: ...
 
     async def request(
         self, subject: str, data: bytes, headers: dict[str, str] | None = None, *, hurry: bool = False
@@ -82,7 +82,7 @@ async def api(requests: Asking, verb: str, body: Mapping[str, Any]) -> dict[str,
     return await again(ask)
 
 
-async def direct_get(nc: Line, stream: str, request: Mapping[str, Any]) -> tuple[list[Msg], int]:
+async def direct_get(nc: ReconnectingClient, stream: str, request: Mapping[str, Any]) -> tuple[list[Msg], int]:
     """Send a batched direct get (ADR-31); return the messages, and how many more there are.
 
     :raises NoAnswer: if no answer came, or the server is not able to answer
@@ -91,7 +91,7 @@ async def direct_get(nc: Line, stream: str, request: Mapping[str, Any]) -> tuple
     return await again(lambda: _direct_get(nc, stream, body))
 
 
-async def _direct_get(nc: Line, stream: str, body: bytes) -> tuple[list[Msg], int]:
+async def _direct_get(nc: ReconnectingClient, stream: str, body: bytes) -> tuple[list[Msg], int]:
     messages: list[Msg] = []
     pending = 0
     refusal = ""

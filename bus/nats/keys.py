@@ -13,8 +13,8 @@ from typing import Any
 import anyio
 
 from callboard.bus.log.encryption import KEY_BYTES, Key, Lack
-from callboard.bus.log.port import NoAnswer, Refused
-from callboard.bus.nats.commit import Message, guard_headers, no_room, publish
+from callboard.bus.log.port import AppendRefused, NoAnswer
+from callboard.bus.nats.commit import OutgoingMessage, guard_headers, no_room, publish
 from callboard.bus.nats.jetstream_api import api
 from callboard.bus.nats.requests import Requests
 from callboard.bus.nats.stream import bucket_of
@@ -36,7 +36,7 @@ _OPERATION = "KV-Operation"
 _PURGED = "PURGE"
 
 
-class Keys:
+class StreamKeys:
     """The `callboard.bus.log.encryption.KeyRing` that belongs to a stream."""
 
     def __init__(self, requests: Requests, subjects: Subjects, *, replicas: int = 1) -> None:
@@ -62,8 +62,8 @@ class Keys:
             await self._ensure()
             subject, secret = self._subject(tenant, name), os.urandom(KEY_BYTES)
             try:
-                await publish(self._requests, Message(subject, secret, guard_headers(0, subject)))
-            except Refused:
+                await publish(self._requests, OutgoingMessage(subject, secret, guard_headers(0, subject)))
+            except AppendRefused:
                 continue  # another worker was faster
             break
         else:
@@ -84,7 +84,7 @@ class Keys:
         if secret:
             # Write the marker first, so that no other key gets this name even if the rest is interrupted.
             headers = {_OPERATION: _PURGED, **guard_headers(sequence, subject)}
-            sequence = await publish(self._requests, Message(subject, b"", headers))
+            sequence = await publish(self._requests, OutgoingMessage(subject, b"", headers))
         while (old := await self._get({"seq": 1, "next_by_subj": subject})) is not None and old["seq"] < sequence:
             answer = await api(self._requests, f"STREAM.MSG.DELETE.KV_{self._bucket}", {"seq": old["seq"]})
             if "error" in answer and answer["error"].get("err_code") != _NO_MESSAGE:

@@ -9,7 +9,7 @@ LOOK_AGAIN_S = 1.0
 server does not report that to followers."""
 
 
-class News:
+class NewMessages:
     """Checks whether a log contains messages that match filters after a sequence. Repeated checks are cheap, no matter
     how long the log is.
 

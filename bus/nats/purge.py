@@ -19,9 +19,9 @@ from msgspec import Struct
 
 from callboard.bus.child_ids import child_id
 from callboard.bus.events import AT_REST, RunAccepted
-from callboard.bus.log.port import Full, Recorded, Refused, decode_recorded
+from callboard.bus.log.port import AppendRefused, Full, Recorded, decode_recorded
 from callboard.bus.log.successors import SUCCESSOR_KEY, find_newest, successor_of
-from callboard.bus.nats.commit import Message, guard_headers
+from callboard.bus.nats.commit import OutgoingMessage, guard_headers
 from callboard.bus.nats.erasure import erase, erase_all
 from callboard.bus.nats.feed import MARK, RESTORED
 from callboard.bus.nats.jetstream import JetStreamLog
@@ -37,7 +37,7 @@ FORKS_MAX = 3
 """Maximum number of a run's forks to look for. One fork is enough to keep the run."""
 
 
-class Gone(Struct, frozen=True, omit_defaults=True):
+class PurgeMark(Struct, frozen=True, omit_defaults=True):
     """The mark of a purged run: its id, the client that purged it, and the reason."""
 
     run: str = ""
@@ -61,7 +61,7 @@ class _Born(Struct):
     forked_from: _Origin | None = None
 
 
-async def purge_mark(log: JetStreamLog, ref: RunRef) -> Gone | None:
+async def purge_mark(log: JetStreamLog, ref: RunRef) -> PurgeMark | None:
     """Return the mark of a run, if it has been purged.
 
     :raises NoAnswer: if no answer came
@@ -101,7 +101,7 @@ async def find_next_run(log: JetStreamLog, ref: RunRef) -> RunRef | None:
             return ref
 
 
-def decode_mark(log: JetStreamLog, subject: str, body: bytes) -> Gone | None:
+def decode_mark(log: JetStreamLog, subject: str, body: bytes) -> PurgeMark | None:
     """Decode a mark. The run's id comes from the subject, so a mark with an invalid body is still valid.
 
     Return None if the subject does not contain a valid run id.
@@ -111,9 +111,9 @@ def decode_mark(log: JetStreamLog, subject: str, body: bytes) -> Gone | None:
     except ValueError:
         return None
     try:
-        return msgspec.structs.replace(decode_json(body, type=Gone), run=run)
+        return msgspec.structs.replace(decode_json(body, type=PurgeMark), run=run)
     except JSON_ERRORS:
-        return Gone(run)
+        return PurgeMark(run)
 
 
 async def last_fork(log: JetStreamLog, ref: RunRef) -> int:
@@ -143,17 +143,17 @@ async def forks(log: JetStreamLog, ref: RunRef, besides: Collection[str] = ()) -
     return found
 
 
-async def mark_gone(log: JetStreamLog, ref: RunRef, mark: Gone, forked: int) -> None:
+async def mark_gone(log: JetStreamLog, ref: RunRef, mark: PurgeMark, forked: int) -> None:
     """Mark a run as purged, if ``forked`` is still the last note of a fork. After that it cannot be forked.
 
-    :raises Refused: if there is a newer note
+    :raises AppendRefused: if there is a newer note
     :raises Full: if there is no room for the mark
     :raises NoAnswer: if no answer came
     """
     await _publish_mark(log, ref, _mark(log, ref, mark, guard_headers(forked, log.subjects.forked_subject(ref))))
 
 
-async def mark_again(log: JetStreamLog, ref: RunRef, mark: Gone) -> None:
+async def mark_again(log: JetStreamLog, ref: RunRef, mark: PurgeMark) -> None:
     """Mark a purged run again, so that messages stored since the first mark are removed too.
 
     :raises Full: if there is no room for the mark
@@ -162,7 +162,7 @@ async def mark_again(log: JetStreamLog, ref: RunRef, mark: Gone) -> None:
     await _publish_mark(log, ref, _mark(log, ref, mark, {}))
 
 
-async def _publish_mark(log: JetStreamLog, ref: RunRef, message: Message) -> None:
+async def _publish_mark(log: JetStreamLog, ref: RunRef, message: OutgoingMessage) -> None:
     """Store a mark. If the store is full, free space first by erasing messages that an ended run does not need.
 
     If the purge is interrupted after that, the run is complete except for these messages.
@@ -219,8 +219,8 @@ async def finish(log: JetStreamLog, ref: RunRef) -> int:
             break
         # Another process moves the run back from cold storage, and has stored these events after the mark. The guard
         # does not hold if the run was imported again: then it has no mark.
-        again = Message(mark.subject, mark.data, guard_headers(mark.sequence, mark.subject))
-        with suppress(Refused):
+        again = OutgoingMessage(mark.subject, mark.data, guard_headers(mark.sequence, mark.subject))
+        with suppress(AppendRefused):
             await log.publish(again, frees_room=True)
     return removed
 
@@ -234,7 +234,7 @@ async def come_back(log: JetStreamLog, ref: RunRef) -> None:
     await erase_all(log, log.subjects.gone_subject(ref))
 
 
-async def purge_again(log: JetStreamLog, ref: RunRef, mark: Gone) -> None:
+async def purge_again(log: JetStreamLog, ref: RunRef, mark: PurgeMark) -> None:
     """Remove the remaining messages of a purged run, if there are any.
 
     There are some if a client used the run's id during the purge, or if the purge was interrupted. The run is marked
@@ -289,7 +289,7 @@ async def _shares(log: JetStreamLog, fork: RunRef, origin: RunRef) -> bool:
     return forked is not None and forked.run == origin.run
 
 
-def _mark(log: JetStreamLog, ref: RunRef, mark: Gone, guard: dict[str, str]) -> Message:
-    return Message(
+def _mark(log: JetStreamLog, ref: RunRef, mark: PurgeMark, guard: dict[str, str]) -> OutgoingMessage:
+    return OutgoingMessage(
         log.subjects.gone_subject(ref), msgspec.json.encode(msgspec.structs.replace(mark, run=ref.run)), guard
     )

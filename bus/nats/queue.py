@@ -19,7 +19,7 @@ from nats.errors import Error as NatsError
 
 from callboard.bus.commands import TOLD_HEADER
 from callboard.bus.log.port import NoAnswer
-from callboard.bus.nats.client import Line
+from callboard.bus.nats.client import ReconnectingClient
 from callboard.bus.nats.jetstream_api import api
 from callboard.bus.nats.requests import Requests
 
@@ -167,7 +167,7 @@ async def ensure_consumer(
 
 
 async def attend(
-    nc: Line,
+    nc: ReconnectingClient,
     requests: Requests,
     stream: str,
     durable: str,
@@ -227,7 +227,9 @@ async def _info(requests: Requests, stream: str, durable: str) -> dict[str, Any]
 class Puller:
     """Pulls from one consumer and passes each delivery to a function that must not block."""
 
-    def __init__(self, nc: Line, stream: str, durable: str, deliver: Callable[[Delivery], None], send: Replies) -> None:
+    def __init__(
+        self, nc: ReconnectingClient, stream: str, durable: str, deliver: Callable[[Delivery], None], send: Replies
+    ) -> None:
         self._nc = nc
         self._stream = stream
         self._durable = durable

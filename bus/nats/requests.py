@@ -13,7 +13,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from callboard.bus.log.port import NoAnswer
-from callboard.bus.nats.client import Line
+from callboard.bus.nats.client import ReconnectingClient
 
 REQUEST_TIMEOUT_S = 2.0
 """How long one request to JetStream may take before its result is considered unknown. Callers then repeat it."""
@@ -47,7 +47,7 @@ class _Waiting(NamedTuple):
 class Requests:
     """Requests over one connection."""
 
-    def __init__(self, nc: Line) -> None:
+    def __init__(self, nc: ReconnectingClient) -> None:
         self.nc = nc
         self._inbox = nc.new_inbox()
         self._tokens = count()

@@ -48,7 +48,7 @@ class SegmentDamaged(CallboardError):
         super().__init__("cold.segment", f"segment {segment}: {message}", "", remedy)
 
 
-class Place(Struct, frozen=True):
+class RunLocation(Struct, frozen=True):
     """Where a run is: a block of a segment, and a part of the block. The digest is that of the part."""
 
     segment: str
@@ -59,13 +59,13 @@ class Place(Struct, frozen=True):
     sha256: str
 
 
-class Listed(Struct, frozen=True):
+class ManifestEntry(Struct, frozen=True):
     """The manifest's entry for a run. ``end`` is the sequence of its last event, which the stream keeps."""
 
     tenant: str
     run: str
     end: int
-    place: Place
+    place: RunLocation
 
     @property
     def ref(self) -> RunRef:
@@ -179,15 +179,15 @@ class SegmentBuilder:
         self._parts.append((ref, end, data))
         self.size += len(data)
 
-    def finish(self) -> tuple[bytes, list[Listed]]:
+    def finish(self) -> tuple[bytes, list[ManifestEntry]]:
         """Return the bytes of the segment, and its runs."""
-        blocks, listed, offset = list[bytes](), list[Listed](), 0
+        blocks, listed, offset = list[bytes](), list[ManifestEntry](), 0
         for parts in self._grouped():
             block = zlib.compress(b"".join(data for _ref, _end, data in parts), LEVEL)
             at = 0
             for ref, end, data in parts:
-                place = Place(self.name, offset, len(block), at, len(data), sha256(data).hexdigest())
-                listed.append(Listed(ref.tenant, ref.run, end, place))
+                place = RunLocation(self.name, offset, len(block), at, len(data), sha256(data).hexdigest())
+                listed.append(ManifestEntry(ref.tenant, ref.run, end, place))
                 at += len(data)
             blocks.append(block)
             offset += len(block)
@@ -214,7 +214,7 @@ def is_of_stream(name: str, stream: str) -> bool:
 _TRAILER = 8 + 32 + len(MAGIC)
 
 
-async def read_manifest(store: SegmentStore, name: str) -> list[Listed]:
+async def read_manifest(store: SegmentStore, name: str) -> list[ManifestEntry]:
     """Return the runs of a segment.
 
     :raises FileNotFoundError: if there is no segment with this name
@@ -229,10 +229,10 @@ async def read_manifest(store: SegmentStore, name: str) -> list[Listed]:
     manifest = await store.read(name, -_TRAILER - size, size)
     if sha256(manifest).digest() != trailer[8:40]:
         raise SegmentDamaged(name, "the digest of its manifest differs")
-    return msgspec.json.decode(zlib.decompress(manifest), type=list[Listed])
+    return msgspec.json.decode(zlib.decompress(manifest), type=list[ManifestEntry])
 
 
-def expand(block: bytes, place: Place) -> bytes:
+def expand(block: bytes, place: RunLocation) -> bytes:
     """Return an expanded block.
 
     :raises SegmentDamaged: if the block is damaged
@@ -243,7 +243,7 @@ def expand(block: bytes, place: Place) -> bytes:
         raise SegmentDamaged(place.segment, f"the block at {place.offset} is damaged: {error}") from error
 
 
-def messages_at(place: Place, expanded: bytes) -> list[Copied]:
+def messages_at(place: RunLocation, expanded: bytes) -> list[Copied]:
     """Return the messages of a run from the expanded block that contains it.
 
     :raises SegmentDamaged: if the run is damaged

@@ -7,8 +7,8 @@ comparing the time of a refused batch with the time of a refused message shows t
 from contextlib import suppress
 from time import perf_counter
 
-from callboard.bus.log.port import Refused
-from callboard.bus.nats.commit import EXPECTED, Message, publish, publish_batch
+from callboard.bus.log.port import AppendRefused
+from callboard.bus.nats.commit import EXPECTED, OutgoingMessage, publish, publish_batch
 from callboard.bus.nats.requests import Requests
 from callboard.bus.subjects import Subjects
 
@@ -41,8 +41,8 @@ def is_cheap(single_s: float, batch_s: float) -> bool:
 async def _time_refusal(requests: Requests, subjects: Subjects, count: int) -> float:
     """Publish messages whose guard does not hold; return how many seconds the refusal took."""
     subject = subjects.reject("probe", "probe")
-    messages = [Message(subject, b"", {EXPECTED: str(NEVER)}) for _ in range(count)]
+    messages = [OutgoingMessage(subject, b"", {EXPECTED: str(NEVER)}) for _ in range(count)]
     began = perf_counter()
-    with suppress(Refused):
+    with suppress(AppendRefused):
         await (publish(requests, messages[0]) if count == 1 else publish_batch(requests, messages))
     return perf_counter() - began

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from callboard.bus.log.port import NoAnswer
-from callboard.bus.nats.client import Line
+from callboard.bus.nats.client import ReconnectingClient
 from callboard.bus.nats.jetstream_api import api, direct_get
 from callboard.bus.nats.requests import Requests
 from callboard.bus.subjects import Subjects
@@ -31,7 +31,7 @@ _HEADERS_OF_ANSWER = {
 """Headers that the server adds to its answer, and that the stored message does not have."""
 
 
-class Stored(Struct, frozen=True):
+class StoredMessage(Struct, frozen=True):
     """A message of the stream that is not an event. ``time_ns`` is when it was stored, in nanoseconds since 1970."""
 
     sequence: int
@@ -58,7 +58,7 @@ class Copied(Struct, frozen=True):
 class StoredMessages:
     """The messages of a stream, read one by one from its leader, or copied in order."""
 
-    def __init__(self, nc: Line, subjects: Subjects, stream: str) -> None:
+    def __init__(self, nc: ReconnectingClient, subjects: Subjects, stream: str) -> None:
         self.nc = nc
         self.subjects = subjects
         self.stream = stream
@@ -82,21 +82,21 @@ class StoredMessages:
         stored = await self._get({"next_by_subj": filter, "seq": start, "no_hdr": True})
         return stored["seq"] if stored is not None else None
 
-    async def next_message(self, filter: str, start: int) -> Stored | None:
+    async def next_message(self, filter: str, start: int) -> StoredMessage | None:
         """Return the first message at or after a sequence that matches a filter, None if there is none.
 
         :raises NoAnswer: if no answer came
         """
         return _read_stored(await self._get({"next_by_subj": filter, "seq": start}))
 
-    async def last_message(self, filter: str) -> Stored | None:
+    async def last_message(self, filter: str) -> StoredMessage | None:
         """Return the last message that matches a filter, None if there is none.
 
         :raises NoAnswer: if no answer came
         """
         return _read_stored(await self._get({"last_by_subj": filter}))
 
-    async def message(self, sequence: int) -> Stored | None:
+    async def message(self, sequence: int) -> StoredMessage | None:
         """Return the message with a sequence, None if there is none.
 
         :raises NoAnswer: if no answer came
@@ -135,16 +135,16 @@ class StoredMessages:
                 yield Copied(after, headers["Nats-Subject"], time, own, message.data)
 
 
-def is_of_type(message: Stored, event_type: str) -> bool:
+def is_of_type(message: StoredMessage, event_type: str) -> bool:
     """Whether a message is an event of this type."""
     return message.subject.endswith(f".{event_type}")
 
 
-def _read_stored(found: Mapping[str, Any] | None) -> Stored | None:
+def _read_stored(found: Mapping[str, Any] | None) -> StoredMessage | None:
     if found is None:
         return None
     data = base64.b64decode(found.get("data", ""))
-    return Stored(found["seq"], found["subject"], _nanoseconds(found["time"]), decode_headers(found), data)
+    return StoredMessage(found["seq"], found["subject"], _nanoseconds(found["time"]), decode_headers(found), data)
 
 
 def _nanoseconds(time: str) -> int:

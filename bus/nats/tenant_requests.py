@@ -45,7 +45,7 @@ Accounts = Literal["auto", "on", "off"]
 
 
 class SubjectRefused(Exception):
-    """A run may not send a request to a subject. ``kind`` is that of `callboard.bus.outgoing_subjects.Fault`."""
+    """A run may not send a request to a subject. ``kind`` is that of `callboard.bus.outgoing_subjects.SubjectFault`."""
 
     def __init__(self, kind: Literal["invalid", "refused"], message: str) -> None:
         super().__init__(message)

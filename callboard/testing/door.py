@@ -7,7 +7,7 @@ import msgspec
 
 from callboard.bus import events as ev
 from callboard.bus.events import Problem
-from callboard.bus.log.port import Reading
+from callboard.bus.log.port import LogReader
 from callboard.bus.subjects import RunRef
 from callboard.languages.kit import kits
 from callboard.languages.language import STRICT
@@ -57,7 +57,7 @@ def accept_child(
     return _accept(services, examine_object(completed, len(message)), child, parent)
 
 
-async def accept_successor(services: Services, log: Reading, body: bytes) -> tuple[RunRef, Admission] | list[Problem]:
+async def accept_successor(services: Services, log: LogReader, body: bytes) -> tuple[RunRef, Admission] | list[Problem]:
     """Admit the run that continues a child run."""
     document = decode_start(body)
     completed = document if isinstance(document, list) else await complete_successor(log, TENANT, document)

@@ -19,7 +19,7 @@ from callboard.bus.nats.cooling import count_cold_runs
 from callboard.bus.nats.feed import MARK
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import api, direct_get
-from callboard.bus.nats.newest import LOOK_AGAIN_S, News
+from callboard.bus.nats.newest import LOOK_AGAIN_S, NewMessages
 from callboard.bus.nats.purge import decode_mark
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.subjects import RunRef
@@ -84,7 +84,7 @@ class Following:
         self._tenant = tenant
         self._folder = folder
         self._filter = log.subjects.events(tenant, event_type="run.>")
-        self._news = News(log, [self._filter])
+        self._news = NewMessages(log, [self._filter])
         self._index: RunIndex | None = None
         self._keeps = False
         self._read = 0
@@ -207,7 +207,7 @@ class Following:
             await self._ask(index, RunIndex.refresh)
             if index.sequence < self._read:
                 # The process that keeps the index builds it again.
-                self._news, self._looked_for_gone = News(self._log, [self._filter]), 0
+                self._news, self._looked_for_gone = NewMessages(self._log, [self._filter]), 0
             self._read = index.sequence
         if await self._news.behind_end(self._read, end):
             return True
@@ -253,7 +253,7 @@ class Following:
             # Runs were removed from the log, or it was restored from a backup. The affected runs are unknown.
             await self._in_thread(index.clear)
         self._index, self._keeps, self._read = index, True, index.sequence
-        self._news = News(self._log, [self._filter])
+        self._news = NewMessages(self._log, [self._filter])
         self._wake()
 
     async def _source(self) -> str:

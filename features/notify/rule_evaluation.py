@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from callboard.bus import events as ev
 from callboard.bus.events import Event
-from callboard.bus.log.port import EventLog, NoAnswer, Reading, Recorded, decode_recorded, whole
+from callboard.bus.log.port import EventLog, LogReader, NoAnswer, Recorded, decode_recorded, whole
 from callboard.bus.nats.cooling import cold_runs
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.stored_messages import Copied
@@ -39,7 +39,7 @@ PAGE_BYTES = 4 * 1024 * 1024
 """Limits of one page, in events and (approximately) bytes."""
 
 
-async def told_by(log: Reading, item: Recorded) -> Event:
+async def told_by(log: LogReader, item: Recorded) -> Event:
     """Return an event without its large values, unless a required member is one of them.
 
     :raises NoAnswer: if the log does not answer
@@ -83,7 +83,7 @@ class Seen:
             self._index.tell({self._ref.run: self._fold.status})
         return self._index.matching(self._wanted) > 0
 
-    async def read(self, log: Reading, n: int) -> None:
+    async def read(self, log: LogReader, n: int) -> None:
         """Read the run at least up to an event; do nothing if the run has been purged.
 
         :raises NoAnswer: if the log does not answer, or the answering replica does not have the event yet
@@ -95,7 +95,7 @@ class Seen:
         if self._last < n and await log.last(self._ref) is not None:
             raise NoAnswer(f"event {n} of run {self._ref.run} has not arrived yet")
 
-    async def _take(self, log: Reading, page: Sequence[Recorded]) -> None:
+    async def _take(self, log: LogReader, page: Sequence[Recorded]) -> None:
         """Take a page; the large values are loaded one event at a time."""
         together: list[Recorded] = []
         for item in page:
@@ -106,7 +106,7 @@ class Seen:
                 together = []
         await self._take_together(together)
 
-    async def _looked_into(self, log: Reading, item: Recorded) -> Event:
+    async def _looked_into(self, log: LogReader, item: Recorded) -> Event:
         # Queries may look into the large values of these events; few have any.
         if self._index is not None and item.event.type.startswith("run."):
             return await whole(log, item)

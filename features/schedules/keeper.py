@@ -12,8 +12,8 @@ import structlog
 
 from callboard.bus import events as ev
 from callboard.bus.commands import Cancel
-from callboard.bus.log.port import Full, NoAnswer, Refused
-from callboard.bus.nats.commit import Message
+from callboard.bus.log.port import AppendRefused, Full, NoAnswer
+from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import find_newest_run, purge_mark
 from callboard.bus.nats.queue import Delivery, Outbox, attend
@@ -77,7 +77,7 @@ class Keeper:
         try:
             async with self._acting:
                 await self._act(delivery)
-        except Refused:
+        except AppendRefused:
             # The schedule has been changed, which has also set its clock.
             delivery.ack()
         except (NoAnswer, Full) as error:
@@ -154,7 +154,7 @@ class Keeper:
         if schedule.overlap == "cancel":
             cancel = Cancel(id=f"{schedule.name}-overlap", by=f"schedule {schedule.name}", reason="schedule.overlap")
             subject = self._log.subjects.tell(RunRef(tenant, last), "cancel")
-            await self._log.publish(Message(subject, msgspec.json.encode(cancel), {}))
+            await self._log.publish(OutgoingMessage(subject, msgspec.json.encode(cancel), {}))
             return await self._ends_soon(RunRef(tenant, last))
         return False
 
@@ -174,4 +174,4 @@ class Keeper:
 
     async def _start(self, tenant: str, schedule: Schedule, due: dt.datetime) -> None:
         body = msgspec.json.encode(schedule.start_of(due))
-        await self._log.publish(Message(self._log.subjects.start(tenant), body, {}))
+        await self._log.publish(OutgoingMessage(self._log.subjects.start(tenant), body, {}))

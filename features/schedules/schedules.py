@@ -21,7 +21,7 @@ from callboard.bus import events as ev
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
-from callboard.bus.log.port import Refused
+from callboard.bus.log.port import AppendRefused
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import find_newest_run, purge_mark
 from callboard.bus.nats.requests import NO_RESPONDERS
@@ -183,7 +183,7 @@ class Schedules:
         after = before.sequence if before is not None else 0
         try:
             await self._store.put(self._tenant, schedule, after, tick)
-        except Refused:
+        except AppendRefused:
             raise ScheduleChanged(schedule.name) from None
         return await self._row(Kept(schedule, 0, tick))
 

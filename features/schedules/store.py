@@ -8,10 +8,10 @@ import structlog
 from msgspec import Struct
 
 from callboard.bus.log.port import NoAnswer
-from callboard.bus.nats.commit import Message, guard_headers
+from callboard.bus.nats.commit import OutgoingMessage, guard_headers
 from callboard.bus.nats.jetstream import JetStreamLog, at
 from callboard.bus.nats.jetstream_api import api
-from callboard.bus.nats.stored_messages import Stored
+from callboard.bus.nats.stored_messages import StoredMessage
 from callboard.bus.subjects import name_of
 from callboard.features.schedules.schedule import Schedule, Tick
 from callboard.features.schedules.timetable import Timetable
@@ -73,7 +73,7 @@ class ScheduleStore:
         :raises NoAnswer: if the stream does not answer
         """
         subject = self._subjects.schedule(tenant, schedule.name)
-        message = Message(subject, msgspec.json.encode(schedule), guard_headers(after, subject))
+        message = OutgoingMessage(subject, msgspec.json.encode(schedule), guard_headers(after, subject))
         if tick is None:
             await self._log.publish(message)
             return
@@ -91,12 +91,12 @@ class ScheduleStore:
         message.headers |= guard_headers(kept.sequence, self._subjects.schedule(tenant, kept.schedule.name))
         await self._log.publish(message)
 
-    def _clock(self, tenant: str, schedule: Schedule, tick: Tick, moment: dt.datetime) -> Message:
+    def _clock(self, tenant: str, schedule: Schedule, tick: Tick, moment: dt.datetime) -> OutgoingMessage:
         headers = at(moment, self._subjects.tick(tenant, schedule.name))
-        return Message(self._subjects.clock(tenant, schedule.name), msgspec.json.encode(tick), headers)
+        return OutgoingMessage(self._subjects.clock(tenant, schedule.name), msgspec.json.encode(tick), headers)
 
 
-def _read(stored: Stored, shape: type[T]) -> T | None:
+def _read(stored: StoredMessage, shape: type[T]) -> T | None:
     """Decode a message; None if it does not have the shape."""
     try:
         return decode_json(stored.data, type=shape)

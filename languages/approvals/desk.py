@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from callboard.bus.effects import Failure, ToolSpec, ToolUse
 from callboard.languages.agent import Consent, Refusal
-from callboard.languages.approvals.question import Answer, Call, make_question, read_answer
+from callboard.languages.approvals.question import ApprovalAnswer, ProposedCall, make_question, read_answer
 from callboard.languages.approvals.terms import Messenger, NoValue, Terms
 from callboard.languages.computation import compute
 from callboard.languages.json_schema import violations
@@ -46,7 +46,7 @@ class Desk:
         """Server and name of each tool that was approved for the rest of the run."""
         self._waiting: dict[tuple[str, str], list[Task[Answered | None]]] = {}
 
-    async def decide(self, node: Node, slot: str, call: Call, terms: Sequence[Terms]) -> Ok[JSON] | Refusal:
+    async def decide(self, node: Node, slot: str, call: ProposedCall, terms: Sequence[Terms]) -> Ok[JSON] | Refusal:
         """Return the arguments with which a call may be made, or why it must not be made.
 
         A person decides if one of the terms needs that; the first such one counts. ``slot`` is that of the call,
@@ -62,7 +62,7 @@ class Desk:
                 return await self._ask(node, f"approve.{slot.removeprefix('tool.')}", call, one)
         return Ok(call.arguments)
 
-    async def _needs(self, node: Node, terms: Terms, call: Call) -> bool:
+    async def _needs(self, node: Node, terms: Terms, call: ProposedCall) -> bool:
         try:
             return await compute(self._stage, lambda: terms.need(call.tool, call.arguments))
         except NoValue as error:
@@ -70,7 +70,7 @@ class Desk:
             node.warn(BROKEN_TERMS, reason)
             return True
 
-    async def _ask(self, node: Node, slot: str, call: Call, terms: Terms) -> Ok[JSON] | Refusal:
+    async def _ask(self, node: Node, slot: str, call: ProposedCall, terms: Terms) -> Ok[JSON] | Refusal:
         stage, tool = self._stage, _identity(call)
         due = None if terms.expires_s is None else stage.now() + dt.timedelta(seconds=terms.expires_s)
         channel = terms.messenger.type if terms.messenger is not None else None
@@ -104,7 +104,9 @@ class Desk:
         raced = await self._stage.within(ask.timeout_at, question.answer(), node=node, slot=f"{slot}.expiry")
         return None if isinstance(raced, Expired) else raced.value
 
-    def _carry_out(self, call: Call, terms: Terms, answer: Answer, by: str | None) -> Ok[JSON] | Refusal:
+    def _carry_out(
+        self, call: ProposedCall, terms: Terms, answer: ApprovalAnswer, by: str | None
+    ) -> Ok[JSON] | Refusal:
         name, who = call.tool.name, by or "a person"
         if answer.decision == "reject":
             because = f": {answer.reason}" if answer.reason else ""
@@ -116,7 +118,7 @@ class Desk:
         return Ok(answer.arguments if answer.edited else call.arguments)
 
 
-def _identity(call: Call) -> tuple[str, str]:
+def _identity(call: ProposedCall) -> tuple[str, str]:
     """Return what tells tools apart: servers may have different tools of one name."""
     return call.tool.server, call.tool.own_name or call.tool.name
 
@@ -139,16 +141,16 @@ class _ByTerms(Struct, frozen=True):
     who: str
 
     async def __call__(self, node: Node, slot: str, use: ToolUse, tool: ToolSpec, turn: str) -> Ok[JSON] | Refusal:
-        return await self.desk.decide(node, slot, Call(tool, use.input, self.who, node.path, turn), self.terms)
+        return await self.desk.decide(node, slot, ProposedCall(tool, use.input, self.who, node.path, turn), self.terms)
 
 
-def _make_expired(call: Call, terms: Terms) -> Refusal:
+def _make_expired(call: ProposedCall, terms: Terms) -> Refusal:
     message = f"nobody decided within {terms.expires_s:g} s whether {call.tool.name} may be called"
     final = terms.on_expiry == "fail"
     return Refusal(Failure(EXPIRED if final else DENIED, message), final)
 
 
-async def _send(node: Node, slot: str, messenger: Messenger, to: str, ask: Ask, call: Call) -> None:
+async def _send(node: Node, slot: str, messenger: Messenger, to: str, ask: Ask, call: ProposedCall) -> None:
     """Send the question through a channel. If that fails, the question can be answered in any other way.
 
     An answer by the link in the message is recorded in the name of ``to``, or of the channel.

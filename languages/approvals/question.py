@@ -43,7 +43,7 @@ _DEFINITIONS = ("$defs", "definitions")
 """The members of a schema that its references lead to, from the root."""
 
 
-class Call(Struct, frozen=True):
+class ProposedCall(Struct, frozen=True):
     """A call that needs a decision.
 
     ``who`` names the caller for the person who decides, such as ``agent clerk``. ``turn`` is the key of the model turn
@@ -57,7 +57,7 @@ class Call(Struct, frozen=True):
     turn: str = ""
 
 
-class Answer(Struct, frozen=True):
+class ApprovalAnswer(Struct, frozen=True):
     """A decision. ``arguments`` replace those of the call if ``edited``; ``reason`` may be empty."""
 
     decision: Decision
@@ -70,7 +70,9 @@ class Misfit(ValueError):
     """A response is not a decision; the text has all problems, each with its place."""
 
 
-def make_question(call: Call, usage: Usage, *, to: str, channel: str | None, due: Instant | None, expiry: str) -> Ask:
+def make_question(
+    call: ProposedCall, usage: Usage, *, to: str, channel: str | None, due: Instant | None, expiry: str
+) -> Ask:
     """Return the question of a call. ``expiry`` names what happens at the instant ``due``."""
     data: dict[str, JSON] = {
         "tool": call.tool.name,
@@ -95,7 +97,7 @@ def make_question(call: Call, usage: Usage, *, to: str, channel: str | None, due
     )
 
 
-def answer_schema(call: Call) -> JSON:
+def answer_schema(call: ProposedCall) -> JSON:
     """Return the JSON Schema of an answer that is an object; its ``arguments`` have the schema of the tool's input."""
     wanted: dict[str, Any] = dict(call.tool.input_schema or {"type": "object"})
     wanted.pop("$schema", None)
@@ -114,7 +116,7 @@ def answer_schema(call: Call) -> JSON:
     }
 
 
-def read_answer(tool: ToolSpec, response: JSON) -> Answer:
+def read_answer(tool: ToolSpec, response: JSON) -> ApprovalAnswer:
     """Read a response: a word, an object, or the JSON text of an object.
 
     :raises Misfit: if it is no decision, or its arguments do not fit the schema of the tool's input
@@ -143,7 +145,9 @@ def read_answer(tool: ToolSpec, response: JSON) -> Answer:
     if problems:
         raise Misfit("; ".join(problems))
     edited = arguments is not None
-    return Answer(cast(Decision, decision), edited, arguments, (reason if isinstance(reason, str) else "").strip())
+    return ApprovalAnswer(
+        cast(Decision, decision), edited, arguments, (reason if isinstance(reason, str) else "").strip()
+    )
 
 
 def refusal(tool: ToolSpec, response: JSON) -> str | None:

@@ -4,7 +4,7 @@ import operator as python
 from collections.abc import Callable
 from math import copysign, isnan
 
-from callboard.languages.cel.budget import Budget
+from callboard.languages.cel.budget import EvaluationBudget
 from callboard.languages.cel.errors import EvaluationError
 from callboard.languages.cel.members import items_of, key_kind
 from callboard.languages.cel.temporal import checked_duration, checked_timestamp
@@ -68,7 +68,7 @@ def check_count(count: int) -> None:
         raise EvaluationError(f"the list would have {count} items, and {ITEMS_MAX} are the most")
 
 
-def _join_lists(left: Value, right: Value, budget: Budget) -> Value:
+def _join_lists(left: Value, right: Value, budget: EvaluationBudget) -> Value:
     size = len(left) + len(right)
     if size > CHARS_PER_STEP:
         check_size(size)
@@ -76,7 +76,7 @@ def _join_lists(left: Value, right: Value, budget: Budget) -> Value:
     return left + right
 
 
-def _joined_lists(left: list[Value], right: list[Value], budget: Budget) -> CelList:
+def _joined_lists(left: list[Value], right: list[Value], budget: EvaluationBudget) -> CelList:
     check_count(len(left) + len(right))
     budget.take(1 + (len(left) + len(right)) // ITEMS_PER_STEP)
     joined = CelList(items_of(left))
@@ -152,7 +152,7 @@ _OPERATORS: dict[str, dict[tuple[type, type], Binary]] = {
     },
 }
 
-_JOINS: dict[tuple[type, type], Callable[[Value, Value, Budget], Value]] = {
+_JOINS: dict[tuple[type, type], Callable[[Value, Value, EvaluationBudget], Value]] = {
     (str, str): _join_lists,
     (bytes, bytes): _join_lists,
     **{(left, right): _joined_lists for left in LISTS for right in LISTS},
@@ -162,13 +162,13 @@ _JOINS: dict[tuple[type, type], Callable[[Value, Value, Budget], Value]] = {
 _VERBS = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "take the remainder of"}
 
 
-def operator(symbol: str) -> Callable[[Value, Value, Budget], Value]:
+def operator(symbol: str) -> Callable[[Value, Value, EvaluationBudget], Value]:
     """Return the function of an operator, which takes both operands and the budget."""
     overloads = _OPERATORS[symbol]
     of_doubles = overloads.get((float, float))
     joins = _JOINS if symbol == "+" else {}
 
-    def operate(left: Value, right: Value, budget: Budget) -> Value:
+    def operate(left: Value, right: Value, budget: EvaluationBudget) -> Value:
         if type(left) is float and type(right) is float and of_doubles:
             return of_doubles(left, right)
         types = type(left), type(right)

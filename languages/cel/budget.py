@@ -12,7 +12,7 @@ STEPS_MAX = 1_000_000
 """How many steps one evaluation may take; that is some tenths of a second."""
 
 
-class Budget(Steps):
+class EvaluationBudget(Steps):
     """The steps of one evaluation."""
 
     __slots__ = ("_met", "indexes", "patterns")

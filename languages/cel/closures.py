@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from callboard.languages.cel.budget import Budget
+from callboard.languages.cel.budget import EvaluationBudget
 from callboard.languages.cel.comparison import RELATIONS
 from callboard.languages.cel.comprehensions import not_bool
 from callboard.languages.cel.errors import EvaluationError, show_value
@@ -12,7 +12,7 @@ from callboard.languages.cel.scope import BINDINGS, BUDGET, Run, Scope
 from callboard.languages.cel.syntax import ListOf, Literal, Node
 from callboard.languages.cel.values import NUMBERS, CelList, CelMap, TypeValue, Value, double_of
 
-Operate = Callable[[Value, Value, Budget], Value]
+Operate = Callable[[Value, Value, EvaluationBudget], Value]
 """An operator with two operands; it counts its steps."""
 
 

@@ -9,7 +9,7 @@ many tuples with the same hash, and a set of them is as slow as a list.
 from collections.abc import Callable, Iterable
 from itertools import repeat
 
-from callboard.languages.cel.budget import Budget
+from callboard.languages.cel.budget import EvaluationBudget
 from callboard.languages.cel.errors import EvaluationError
 from callboard.languages.cel.members import BoolKey, contains_key, items_of, key_kind
 from callboard.languages.cel.values import LISTS, MAPS, NUMBERS, Duration, Timestamp, TypeValue, UInt, Value, double_of
@@ -28,7 +28,7 @@ _HASHED = frozenset((str, bytes, int, UInt, float))
 """Kinds with Python's equality, except for NaN: Python's containers find the same NaN object equal to itself."""
 
 
-def equal(left: Value, right: Value, budget: Budget) -> bool:
+def equal(left: Value, right: Value, budget: EvaluationBudget) -> bool:
     """Return whether two values are equal. Values of two kinds are not, unless both are numbers.
 
     :raises TooManySteps: if the steps are used up
@@ -47,7 +47,7 @@ def equal(left: Value, right: Value, budget: Budget) -> bool:
     return left_type is right_type and left == right
 
 
-def _equal_lists(left: list[Value], right: list[Value], budget: Budget) -> bool:
+def _equal_lists(left: list[Value], right: list[Value], budget: EvaluationBudget) -> bool:
     budget.take(CONTAINER_STEPS)
     if len(left) != len(right):
         return False
@@ -55,7 +55,7 @@ def _equal_lists(left: list[Value], right: list[Value], budget: Budget) -> bool:
     return all(map(equal, items_of(left), items_of(right), repeat(budget)))
 
 
-def _equal_maps(left: dict[Value, Value], right: dict[Value, Value], budget: Budget) -> bool:
+def _equal_maps(left: dict[Value, Value], right: dict[Value, Value], budget: EvaluationBudget) -> bool:
     budget.take(CONTAINER_STEPS)
     if len(left) != len(right):
         return False
@@ -77,7 +77,7 @@ class Members:
     """A growing set of values with the equality of `equal`. Texts and numbers are hashed directly, others by their
     keys."""
 
-    def __init__(self, budget: Budget, values: Iterable[Value] = ()) -> None:
+    def __init__(self, budget: EvaluationBudget, values: Iterable[Value] = ()) -> None:
         self._budget = budget
         self._hashed: set[Value] = set()
         self._keys: set[str] = set()
@@ -110,7 +110,7 @@ class Members:
         return self._hashed, value if value == value else None
 
 
-def members_of(container: list[Value], budget: Budget) -> Members:
+def members_of(container: list[Value], budget: EvaluationBudget) -> Members:
     """Return the items of a list as a set, which is built once per evaluation.
 
     :raises TooManySteps: if the steps are used up
@@ -122,7 +122,7 @@ def members_of(container: list[Value], budget: Budget) -> Members:
     return found[1]
 
 
-def contains(container: Value, value: Value, budget: Budget) -> bool:
+def contains(container: Value, value: Value, budget: EvaluationBudget) -> bool:
     """Return ``value in container``.
 
     :raises EvaluationError: if the container is neither a list nor a map, or the value cannot be a map's key
@@ -148,11 +148,11 @@ def are_comparable(left: Value, right: Value) -> bool:
     return left_type is right_type and left_type in _ORDERED
 
 
-Compare = Callable[[Value, Value, Budget], bool]
+Compare = Callable[[Value, Value, EvaluationBudget], bool]
 
 
 def _check_types(operator: str, compare: Callable[[Value, Value], bool]) -> Compare:
-    def check_and_compare(left: Value, right: Value, budget: Budget) -> bool:
+    def check_and_compare(left: Value, right: Value, budget: EvaluationBudget) -> bool:
         if are_comparable(left, right):
             if type(left) in _TEXTS:
                 budget.take_text(min(len(left), len(right)))
@@ -186,7 +186,7 @@ NODE_STEPS = 5
 """Steps for each value in a key."""
 
 
-def key_of(value: Value, budget: Budget) -> str | None:
+def key_of(value: Value, budget: EvaluationBudget) -> str | None:
     """Return a value's key; None if the value holds a NaN, and so equals nothing.
 
     :raises TooManySteps: if the steps are used up
@@ -195,7 +195,7 @@ def key_of(value: Value, budget: Budget) -> str | None:
     return "".join(pieces) if _write_key(value, pieces, budget) else None
 
 
-def _write_key(value: Value, pieces: list[str], budget: Budget) -> bool:
+def _write_key(value: Value, pieces: list[str], budget: EvaluationBudget) -> bool:
     """Write a value's key, whose parts are self-delimiting; return False if the value holds a NaN."""
     budget.take(NODE_STEPS)
     kind = type(value)
@@ -221,7 +221,7 @@ def _write_key(value: Value, pieces: list[str], budget: Budget) -> bool:
     return True
 
 
-def _write_map_key(value: dict[Value, Value], pieces: list[str], budget: Budget) -> bool:
+def _write_map_key(value: dict[Value, Value], pieces: list[str], budget: EvaluationBudget) -> bool:
     """Write the members in the order of their keys, because their order in a map is not significant."""
     data = type(value) is dict
     members: list[str] = []

@@ -32,7 +32,7 @@ from callboard.languages.cel.syntax import (
     Choose,
     Comprehension,
     Has,
-    Index,
+    IndexAccess,
     ListOf,
     Literal,
     Logic,
@@ -74,7 +74,7 @@ class Compiler(Struct):
                 return self._select(node)
             case Has():
                 return presence(self.compile(node.operand), node.field)
-            case Index():
+            case IndexAccess():
                 return element(self.compile(node.operand), self.compile(node.index))
             case Call():
                 return self._call(node)

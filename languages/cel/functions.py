@@ -13,7 +13,7 @@ from math import isfinite
 from zoneinfo import ZoneInfo
 
 from callboard.languages.cel.arithmetic import check_size, quotient, remainder
-from callboard.languages.cel.budget import Budget
+from callboard.languages.cel.budget import EvaluationBudget
 from callboard.languages.cel.conversions import CONVERSIONS
 from callboard.languages.cel.errors import EvaluationError, Unrepresentable, show_value
 from callboard.languages.cel.json_data import to_data
@@ -87,7 +87,7 @@ def _part_in_utc(part: Callable[[datetime], int]) -> Callable[[Timestamp], int]:
 
 
 def _part_in_zone(part: Callable[[datetime], int]) -> Counted:
-    def count_and_call(budget: Budget, timestamp: Timestamp, name: str) -> int:
+    def count_and_call(budget: EvaluationBudget, timestamp: Timestamp, name: str) -> int:
         budget.take_first(f"zone {name}", ZONE_STEPS)
         budget.take(LOCAL_STEPS)
         return part(_local(timestamp, name))
@@ -103,7 +103,7 @@ def _size(value: Value) -> int:
     return len(value)
 
 
-def _matches(budget: Budget, text: str, pattern: str) -> bool:
+def _matches(budget: EvaluationBudget, text: str, pattern: str) -> bool:
     """Return whether a pattern, in the syntax of RE2, matches somewhere in a text.
 
     :raises EvaluationError: if RE2 does not accept the pattern, or it is too large
@@ -145,7 +145,7 @@ READ_CHARS_PER_STEP = 2
 """How many characters of a parsed text count as one step: every other character may be a value."""
 
 
-def to_json(budget: Budget, value: Value) -> str:
+def to_json(budget: EvaluationBudget, value: Value) -> str:
     """Serialize a value by RFC 8785.
 
     :raises EvaluationError: if the value cannot be data
@@ -161,7 +161,7 @@ def to_json(budget: Budget, value: Value) -> str:
     return "".join(pieces)
 
 
-def _write_json(data: JSON, pieces: list[str], budget: Budget) -> None:
+def _write_json(data: JSON, pieces: list[str], budget: EvaluationBudget) -> None:
     budget.take(WRITTEN_STEPS)
     if data is None or type(data) is bool:
         pieces.append("null" if data is None else "true" if data else "false")
@@ -229,7 +229,7 @@ def _place_point(digits: str, point: int) -> str:
     return f"{digits[0]}{fraction}e{'+' if point > 0 else '-'}{abs(point - 1)}"
 
 
-def from_json(budget: Budget, text: str) -> Value:
+def from_json(budget: EvaluationBudget, text: str) -> Value:
     """Parse a JSON text.
 
     :raises EvaluationError: if it is not JSON, or a number or string in it cannot be data

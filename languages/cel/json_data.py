@@ -3,7 +3,7 @@ values")."""
 
 from math import copysign, isfinite
 
-from callboard.languages.cel.budget import Budget
+from callboard.languages.cel.budget import EvaluationBudget
 from callboard.languages.cel.errors import Unrepresentable
 from callboard.languages.cel.members import key_kind, key_value
 from callboard.languages.cel.values import EXACT_MAX, CelList, CelMap, UInt, Value, kind
@@ -20,7 +20,7 @@ _INSTEAD = {
 }
 
 
-def to_data(value: Value, budget: Budget) -> JSON:
+def to_data(value: Value, budget: EvaluationBudget) -> JSON:
     """Return a value as JSON data. Data that the expression passes through is not copied.
 
     A whole double within 2^53 becomes an int, so that it is written 5 and not 5.0; minus zero stays a double.
@@ -49,7 +49,7 @@ class _Refused(Exception):
 class _Conversion:
     """The conversion of one value."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: EvaluationBudget) -> None:
         self._budget = budget
 
     def convert(self, value: Value) -> JSON:

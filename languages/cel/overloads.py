@@ -15,7 +15,7 @@ from typing import Concatenate
 
 from msgspec import Struct
 
-from callboard.languages.cel.budget import Budget
+from callboard.languages.cel.budget import EvaluationBudget
 from callboard.languages.cel.errors import EvaluationError
 from callboard.languages.cel.members import key_kind
 from callboard.languages.cel.values import KINDS, Value
@@ -24,7 +24,7 @@ from callboard.languages.cel.values import KINDS, Value
 class Counted(Struct, frozen=True):
     """A function that takes the budget of the evaluation as its first argument, and counts its steps."""
 
-    function: Callable[Concatenate[Budget, ...], Value]
+    function: Callable[Concatenate[EvaluationBudget, ...], Value]
 
 
 Implementation = Callable[..., Value] | Counted
@@ -81,7 +81,7 @@ class Functions:
 def count_texts(function: Callable[..., Value]) -> Counted:
     """Declare a function that reads the texts and bytes among its arguments once, and count their length."""
 
-    def count_and_call(budget: Budget, *arguments: Value) -> Value:
+    def count_and_call(budget: EvaluationBudget, *arguments: Value) -> Value:
         budget.take_text(sum([len(argument) for argument in arguments if type(argument) in _TEXTS]))
         return function(*arguments)
 
@@ -91,7 +91,7 @@ def count_texts(function: Callable[..., Value]) -> Counted:
 def count_parsing(function: Callable[[str], Value]) -> Counted:
     """Declare a function that parses a short text, such as a timestamp or a duration, and count its steps."""
 
-    def count_and_call(budget: Budget, text: str) -> Value:
+    def count_and_call(budget: EvaluationBudget, text: str) -> Value:
         budget.take(PARSED_STEPS + PARSED_CHAR_STEPS * len(text))
         return function(text)
 

@@ -23,7 +23,7 @@ from callboard.languages.cel.syntax import (
     Choose,
     Comprehension,
     Has,
-    Index,
+    IndexAccess,
     ListOf,
     Literal,
     Logic,
@@ -203,7 +203,7 @@ class _Parser:
             if self._take("."):
                 node = self._parse_selectors(node)
             elif self._take("["):
-                node = Index(at, node, self._expression())
+                node = IndexAccess(at, node, self._expression())
                 self._expect("]")
             else:
                 return node

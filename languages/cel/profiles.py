@@ -10,7 +10,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 
 from callboard.languages.cel.arithmetic import ITEMS_PER_STEP, check_count, check_size, checked_int
-from callboard.languages.cel.budget import Budget
+from callboard.languages.cel.budget import EvaluationBudget
 from callboard.languages.cel.comparison import Members, are_comparable, members_of
 from callboard.languages.cel.errors import EvaluationError
 from callboard.languages.cel.members import items_of, key_kind
@@ -51,7 +51,7 @@ LIST_STEPS = 3
 """Steps for each flattened list, in addition to those for its items."""
 
 
-def sorted_by(budget: Budget, items: list[Value], keys: list[Value]) -> CelList:
+def sorted_by(budget: EvaluationBudget, items: list[Value], keys: list[Value]) -> CelList:
     """Sort items by their keys, which must be of one ordered kind. Items with equal keys keep their order.
 
     :raises EvaluationError: if the keys are of several kinds, or of one without an order
@@ -77,12 +77,12 @@ _TEXTS = frozenset((str, bytes))
 _INSTANTS = frozenset((Timestamp, Duration))
 
 
-def _sort(budget: Budget, items: list[Value]) -> CelList:
+def _sort(budget: EvaluationBudget, items: list[Value]) -> CelList:
     values = items_of(items)
     return sorted_by(budget, values, values)
 
 
-def _slice(budget: Budget, items: list[Value], start: int, end: int) -> CelList:
+def _slice(budget: EvaluationBudget, items: list[Value], start: int, end: int) -> CelList:
     if not 0 <= start <= end <= len(items):
         raise EvaluationError(f"there is no slice from {start} to {end} of a list of {len(items)}")
     budget.take((end - start) // ITEMS_PER_STEP)
@@ -90,7 +90,7 @@ def _slice(budget: Budget, items: list[Value], start: int, end: int) -> CelList:
     return CelList(part if type(items) is CelList else items_of(part))
 
 
-def _flatten(budget: Budget, items: list[Value], depth: int = 1) -> CelList:
+def _flatten(budget: EvaluationBudget, items: list[Value], depth: int = 1) -> CelList:
     if depth < 0:
         raise EvaluationError(f"cannot flatten {depth} levels")
     flat = CelList()
@@ -98,7 +98,7 @@ def _flatten(budget: Budget, items: list[Value], depth: int = 1) -> CelList:
     return flat
 
 
-def _flatten_into(flat: CelList, items: list[Value], depth: int, budget: Budget) -> None:
+def _flatten_into(flat: CelList, items: list[Value], depth: int, budget: EvaluationBudget) -> None:
     budget.take(LIST_STEPS + len(items))
     for item in items_of(items):
         if depth > 0 and type(item) in LISTS:
@@ -107,18 +107,18 @@ def _flatten_into(flat: CelList, items: list[Value], depth: int, budget: Budget)
             flat.append(item)
 
 
-def _range(budget: Budget, count: int) -> CelList:
+def _range(budget: EvaluationBudget, count: int) -> CelList:
     check_count(count)
     budget.take(count // ITEMS_PER_STEP)
     return CelList(range(count))
 
 
-def _reverse(budget: Budget, items: list[Value]) -> CelList:
+def _reverse(budget: EvaluationBudget, items: list[Value]) -> CelList:
     budget.take(len(items) // ITEMS_PER_STEP)
     return CelList(reversed(items_of(items)))
 
 
-def _distinct(budget: Budget, items: list[Value]) -> CelList:
+def _distinct(budget: EvaluationBudget, items: list[Value]) -> CelList:
     """Keep the first of equal items."""
     seen = Members(budget)
     return CelList(item for item in items_of(items) if seen.add(item))
@@ -142,7 +142,7 @@ _BITS = 64
 def _extreme(name: str, better: Callable[[Value, Value], bool]) -> Counted:
     """Return the function that finds the best number of a list, the first of equal ones."""
 
-    def find(budget: Budget, numbers: list[Value]) -> Value:
+    def find(budget: EvaluationBudget, numbers: list[Value]) -> Value:
         budget.take(len(numbers))
         candidates: Sequence[Value] = items_of(numbers)
         if not candidates:
@@ -229,16 +229,16 @@ MATH: Declarations = {
 """All functions of the profile, by signature. Several arguments of greatest and least are passed as a list."""
 
 
-def _contains_all(budget: Budget, whole: list[Value], part: list[Value]) -> bool:
+def _contains_all(budget: EvaluationBudget, whole: list[Value], part: list[Value]) -> bool:
     known = members_of(whole, budget)
     return all(item in known for item in items_of(part))
 
 
-def _equivalent(budget: Budget, left: list[Value], right: list[Value]) -> bool:
+def _equivalent(budget: EvaluationBudget, left: list[Value], right: list[Value]) -> bool:
     return _contains_all(budget, left, right) and _contains_all(budget, right, left)
 
 
-def _intersects(budget: Budget, left: list[Value], right: list[Value]) -> bool:
+def _intersects(budget: EvaluationBudget, left: list[Value], right: list[Value]) -> bool:
     known = members_of(right, budget)
     return any(item in known for item in items_of(left))
 

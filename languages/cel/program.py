@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from callboard.languages.cel.budget import Budget
+from callboard.languages.cel.budget import EvaluationBudget
 from callboard.languages.cel.compiler import Compiler
 from callboard.languages.cel.errors import CelSyntaxError, EvaluationError
 from callboard.languages.cel.json_data import to_data
@@ -15,7 +15,7 @@ from callboard.languages.cel.values import Value
 from callboard.lib.json_types import JSON
 from callboard.lib.step_limits import TooManySteps
 
-__all__ = ["Budget", "Clock", "Program", "compile"]
+__all__ = ["CelProgram", "Clock", "EvaluationBudget", "compile"]
 
 
 PROGRAMS_KEPT_MAX = 2_048
@@ -23,7 +23,7 @@ PROGRAMS_KEPT_MAX = 2_048
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class CelProgram:
     """A compiled expression. Evaluations share no state."""
 
     source: str
@@ -37,7 +37,7 @@ class Program:
     _weight: int = field(repr=False)
     """The steps of its nodes, each counted once."""
 
-    def evaluate(self, bindings: Mapping[str, JSON], clock: Clock, budget: Budget | None = None) -> JSON:
+    def evaluate(self, bindings: Mapping[str, JSON], clock: Clock, budget: EvaluationBudget | None = None) -> JSON:
         """Evaluate against bindings of plain JSON data: dict, list, str, int, float, bool and None, without subclasses.
 
         The result is data too; parts of the bindings in it are not copied. Expressions that are evaluated together may
@@ -46,7 +46,7 @@ class Program:
         :raises EvaluationError: if the expression has no value
         :raises Unrepresentable: if its value cannot be data
         """
-        budget = budget or Budget()
+        budget = budget or EvaluationBudget()
         value = self.value(bindings, clock, budget)
         try:
             return to_data(value, budget)
@@ -55,12 +55,12 @@ class Program:
         except RecursionError:
             raise EvaluationError("the value is nested too deep") from None
 
-    def value(self, bindings: Mapping[str, JSON], clock: Clock, budget: Budget | None = None) -> Value:
+    def value(self, bindings: Mapping[str, JSON], clock: Clock, budget: EvaluationBudget | None = None) -> Value:
         """Evaluate to a CEL value, without the conversion to data, which a predicate does not need.
 
         :raises EvaluationError: if the expression has no value
         """
-        budget = budget or Budget()
+        budget = budget or EvaluationBudget()
         try:
             budget.take(self._weight)
             return self._run([bindings, clock, budget, *(None,) * self._slots])
@@ -71,7 +71,7 @@ class Program:
 
 
 @lru_cache(PROGRAMS_KEPT_MAX)
-def compile(source: str) -> Program:
+def compile(source: str) -> CelProgram:
     """Compile an expression; ``source`` has no delimiters.
 
     :raises CelSyntaxError: if the text is not an expression
@@ -83,4 +83,4 @@ def compile(source: str) -> Program:
     except RecursionError:
         raise CelSyntaxError("the expression is nested too deep", 1, 1) from None
     names = frozenset(compiler.roots), frozenset(compiler.unknown_functions)
-    return Program(source, tree, *names, run, compiler.slots, compiler.weight)
+    return CelProgram(source, tree, *names, run, compiler.slots, compiler.weight)

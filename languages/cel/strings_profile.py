@@ -5,7 +5,7 @@ from collections.abc import Callable
 from decimal import Decimal
 
 from callboard.languages.cel.arithmetic import ITEMS_PER_STEP, check_size
-from callboard.languages.cel.budget import Budget
+from callboard.languages.cel.budget import EvaluationBudget
 from callboard.languages.cel.conversions import bytes_of_text
 from callboard.languages.cel.errors import EvaluationError, show_value
 from callboard.languages.cel.members import index, items_of, key_kind, keys_of
@@ -37,7 +37,7 @@ WRITTEN_STEPS = 8
 BYTES_PER_STEP = 2
 """How many bytes count as one step when they are decoded, because each may be invalid UTF-8."""
 
-Write = Callable[[Value, int, Budget], str]
+Write = Callable[[Value, int, EvaluationBudget], str]
 """Takes a value, a precision (digits after the point) and the budget; returns the text."""
 
 _CLAUSE = re.compile(r"%(?:%|(?:\.([0-9]*))?(.)?)", re.DOTALL)
@@ -45,7 +45,7 @@ _BROKEN = re.compile(rb"\xef\xbf\xbd(?:\xef\xbf\xbd)+")
 _INTEGERS = frozenset((int, UInt))
 
 
-def fill_format(budget: Budget, pattern: str, arguments: list[Value]) -> str:
+def fill_format(budget: EvaluationBudget, pattern: str, arguments: list[Value]) -> str:
     """Replace a pattern's clauses with the arguments, in order.
 
     :raises EvaluationError: if a clause is unknown, or its argument is missing or of a kind that it cannot write
@@ -95,7 +95,7 @@ def plain_number(value: Value) -> str:
     return _not_finite(value) or f"{Decimal(repr(value)):f}".removesuffix(".0")
 
 
-def text(value: Value, budget: Budget) -> str:
+def text(value: Value, budget: EvaluationBudget) -> str:
     """Write any value, as the clause ``%s`` does.
 
     :raises TooManySteps: if the steps are used up
@@ -127,18 +127,18 @@ def text(value: Value, budget: Budget) -> str:
     raise _unfit("s", value)
 
 
-def _string(value: Value, precision: int, budget: Budget) -> str:
+def _string(value: Value, precision: int, budget: EvaluationBudget) -> str:
     return text(value, budget)
 
 
-def _decimal(value: Value, precision: int, budget: Budget) -> str:
+def _decimal(value: Value, precision: int, budget: EvaluationBudget) -> str:
     if type(value) not in NUMBERS:
         raise _unfit("d", value)
     return plain_number(value)
 
 
 def _point_writer(letter: str) -> Write:
-    def write(value: Value, precision: int, budget: Budget) -> str:
+    def write(value: Value, precision: int, budget: EvaluationBudget) -> str:
         if type(value) not in NUMBERS:
             raise _unfit(letter, value)
         return _not_finite(value) or f"{float(value):.{precision}{letter}}"
@@ -147,7 +147,7 @@ def _point_writer(letter: str) -> Write:
 
 
 def _base_writer(letter: str) -> Write:
-    def write(value: Value, precision: int, budget: Budget) -> str:
+    def write(value: Value, precision: int, budget: EvaluationBudget) -> str:
         if type(value) not in _INTEGERS and not (letter == "b" and type(value) is bool):
             raise _unfit(letter, value)
         return format(int(value), letter)
@@ -158,7 +158,7 @@ def _base_writer(letter: str) -> Write:
 def _hexadecimal(letter: str) -> Write:
     whole = _base_writer(letter)
 
-    def write(value: Value, precision: int, budget: Budget) -> str:
+    def write(value: Value, precision: int, budget: EvaluationBudget) -> str:
         octets = bytes_of_text(value) if type(value) is str else value
         if type(octets) is not bytes:
             return whole(value, precision, budget)
@@ -208,13 +208,13 @@ def _char_at(text: str, position: int) -> str:
     return text[position : position + 1]
 
 
-def _index_of(budget: Budget, text: str, part: str, start: int = 0) -> int:
+def _index_of(budget: EvaluationBudget, text: str, part: str, start: int = 0) -> int:
     if start < 0:
         raise _out_of_range(start, text)
     return min(start, len(text)) if not part else find(budget, text, part, start)
 
 
-def _last_index_until(budget: Budget, text: str, part: str, last: int) -> int:
+def _last_index_until(budget: EvaluationBudget, text: str, part: str, last: int) -> int:
     """Find the last occurrence that begins at ``last`` or before; return -1 if ``last`` is beyond the text."""
     if last < 0:
         raise _out_of_range(last, text)
@@ -223,7 +223,7 @@ def _last_index_until(budget: Budget, text: str, part: str, last: int) -> int:
     return -1 if last >= len(text) else find_last(budget, text[: last + len(part)], part)
 
 
-def _replace(budget: Budget, text: str, old: str, new: str, limit: int = -1) -> str:
+def _replace(budget: EvaluationBudget, text: str, old: str, new: str, limit: int = -1) -> str:
     limit = limit if 0 <= limit <= SIZE_MAX else -1
     count_search(budget, text, old)
     count = text.count(old)
@@ -235,7 +235,7 @@ def _replace(budget: Budget, text: str, old: str, new: str, limit: int = -1) -> 
     return text.replace(old, new, limit)
 
 
-def _split(budget: Budget, text: str, separator: str, limit: int = -1) -> CelList:
+def _split(budget: EvaluationBudget, text: str, separator: str, limit: int = -1) -> CelList:
     if limit == 0:
         return CelList()
     limit = limit if 0 < limit <= SIZE_MAX else SIZE_MAX
@@ -258,7 +258,7 @@ def _substring(text: str, start: int, end: int | None = None) -> str:
     return text[start:end]
 
 
-def _join(budget: Budget, items: list[Value], separator: str = "") -> str:
+def _join(budget: EvaluationBudget, items: list[Value], separator: str = "") -> str:
     budget.take(len(items) // ITEMS_PER_STEP)
     texts = items_of(items)
     for item in texts:
@@ -271,26 +271,26 @@ def _join(budget: Budget, items: list[Value], separator: str = "") -> str:
 
 
 def _translate(table: dict[int, int]) -> Counted:
-    def translate(budget: Budget, text: str) -> str:
+    def translate(budget: EvaluationBudget, text: str) -> str:
         _count_slowly(budget, text)
         return text.translate(table)
 
     return Counted(translate)
 
 
-def _quote(budget: Budget, text: str) -> str:
+def _quote(budget: EvaluationBudget, text: str) -> str:
     _count_slowly(budget, text)
     if not text.isascii():
         text = _SURROGATE.sub("\ufffd", text)
     return f'"{text.translate(_ESCAPES)}"'
 
 
-def _trim(budget: Budget, text: str) -> str:
+def _trim(budget: EvaluationBudget, text: str) -> str:
     _count_slowly(budget, text)
     return text.strip(WHITE_SPACE)
 
 
-def _count_slowly(budget: Budget, text: str) -> None:
+def _count_slowly(budget: EvaluationBudget, text: str) -> None:
     """Count a pass over a text; it takes longer if the text is not ASCII."""
     if text.isascii():
         budget.take_text(len(text))

@@ -39,7 +39,7 @@ class Has(Struct):
     field: str
 
 
-class Index(Struct):
+class IndexAccess(Struct):
     """``operand[index]``"""
 
     at: int
@@ -131,7 +131,7 @@ Node = (
     | Name
     | Select
     | Has
-    | Index
+    | IndexAccess
     | Call
     | ListOf
     | MapOf
@@ -151,7 +151,7 @@ def children(node: Node) -> Iterator[Node]:
             pass
         case Select() | Has() | Unary():
             yield node.operand
-        case Index():
+        case IndexAccess():
             yield from (node.operand, node.index)
         case Call():
             if node.target is not None:

@@ -1,6 +1,6 @@
 """Text search with counted steps, which depend on the lengths of both texts."""
 
-from callboard.languages.cel.budget import Budget
+from callboard.languages.cel.budget import EvaluationBudget
 from callboard.lib.step_limits import CHARS_PER_STEP
 
 SHORT_CHARS = 30_000
@@ -10,7 +10,7 @@ COMPARED_PER_STEP = 1_024
 """How many characters count as one step when the whole part is compared."""
 
 
-def contains(budget: Budget, text: str, part: str) -> bool:
+def contains(budget: EvaluationBudget, text: str, part: str) -> bool:
     """Return whether a part occurs in a text.
 
     :raises TooManySteps: if the steps are used up
@@ -19,7 +19,7 @@ def contains(budget: Budget, text: str, part: str) -> bool:
     return part in text
 
 
-def find(budget: Budget, text: str, part: str, start: int = 0) -> int:
+def find(budget: EvaluationBudget, text: str, part: str, start: int = 0) -> int:
     """Return the first position of a part at or after ``start``; -1 if the part does not occur.
 
     :raises TooManySteps: if the steps are used up
@@ -28,7 +28,7 @@ def find(budget: Budget, text: str, part: str, start: int = 0) -> int:
     return text.find(part, start)
 
 
-def find_last(budget: Budget, text: str, part: str) -> int:
+def find_last(budget: EvaluationBudget, text: str, part: str) -> int:
     """Return the last position of a part; -1 if the part does not occur.
 
     Python's search from the end compares the whole part at every position, also in long texts. Therefore this function
@@ -42,7 +42,7 @@ def find_last(budget: Budget, text: str, part: str) -> int:
     return found if found < 0 else len(text) - len(part) - found
 
 
-def count_search(budget: Budget, text: str, part: str) -> None:
+def count_search(budget: EvaluationBudget, text: str, part: str) -> None:
     """Count the steps of a search for a part in a text.
 
     :raises TooManySteps: if the steps are used up

@@ -20,7 +20,7 @@ from callboard.languages.flow.children import find_missing_children
 from callboard.languages.flow.contracts.model import MODEL
 from callboard.languages.flow.contracts.nats import NATS
 from callboard.languages.flow.contracts.tool import TOOL
-from callboard.languages.flow.document import Call, CallStep, Entry, Flow, GatherStep
+from callboard.languages.flow.document import CallObject, CallStep, Flow, GatherStep, MiddlewareEntry
 from callboard.languages.flow.interpret import ROOT
 from callboard.languages.flow.outline import outline
 from callboard.languages.flow.rules import LATEST
@@ -154,7 +154,7 @@ def find_providers(flow: Flow) -> set[str]:
         if id(one) in seen:
             continue
         seen.add(id(one))
-        entries, calls = list(one.middleware), list[Call]()
+        entries, calls = list(one.middleware), list[CallObject]()
         for step in one.steps.values():
             if isinstance(step, CallStep):
                 entries += step.middleware
@@ -167,7 +167,7 @@ def find_providers(flow: Flow) -> set[str]:
     return found
 
 
-def _add_entries(entries: list[Entry], calls: list[Call], found: set[str]) -> None:
+def _add_entries(entries: list[MiddlewareEntry], calls: list[CallObject], found: set[str]) -> None:
     """Add the providers of a stack to ``found``, and the calls inside its entries to ``calls``, with their stacks."""
     while entries:
         entry = entries.pop()
@@ -195,7 +195,7 @@ def find_subjects(flow: Flow) -> Iterator[Addressed]:
             yield from _find_addressed(call, where)
 
 
-def _calls(flow: Flow) -> Iterator[tuple[str, Call]]:
+def _calls(flow: Flow) -> Iterator[tuple[str, CallObject]]:
     """Yield the calls of a flow and of its middleware, each with its place."""
     yield from _calls_in_stack(flow.middleware, "middleware")
     for name, step in flow.steps.items():
@@ -207,7 +207,7 @@ def _calls(flow: Flow) -> Iterator[tuple[str, Call]]:
             yield from ((where, call) for call in step.calls)
 
 
-def _calls_in_stack(stack: tuple[Entry, ...], where: str) -> Iterator[tuple[str, Call]]:
+def _calls_in_stack(stack: tuple[MiddlewareEntry, ...], where: str) -> Iterator[tuple[str, CallObject]]:
     entries = list(stack)
     while entries:
         entry = entries.pop()
@@ -216,7 +216,7 @@ def _calls_in_stack(stack: tuple[Entry, ...], where: str) -> Iterator[tuple[str,
             yield where, entry.call
 
 
-def _find_addressed(call: Call, where: str) -> Iterator[Addressed]:
+def _find_addressed(call: CallObject, where: str) -> Iterator[Addressed]:
     arguments = extract_literals(call.arguments) if call.arguments is not None else None
     if not isinstance(arguments, dict):
         return

@@ -11,7 +11,7 @@ from callboard.languages.cel.template_strings import expressions_in
 from callboard.languages.flow.contracts.model import MODEL
 from callboard.languages.flow.contracts.tool import TOOL
 from callboard.languages.flow.dispatches import Dispatch, translate_failure
-from callboard.languages.flow.inspection import Arguments, Findings
+from callboard.languages.flow.inspection import Findings, WithBlock
 from callboard.languages.flow.result import Result
 from callboard.lib.json_types import JSON
 
@@ -37,7 +37,7 @@ def check_approvals(findings: Findings) -> None:
             findings.error("APPROVAL", message, (*found.location, MEMBER, *below), expected)
 
 
-def is_of_approval(found: Arguments, pointer: str) -> bool:
+def is_of_approval(found: WithBlock, pointer: str) -> bool:
     """Return whether a JSON pointer into arguments leads to an approval, which `check_approvals` checks."""
     concerned = found.contract is not None and found.contract.uri in _SEVERAL
     return concerned and (pointer == f"/{MEMBER}" or pointer.startswith(f"/{MEMBER}/"))

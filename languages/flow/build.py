@@ -5,17 +5,17 @@ from typing import Any
 
 from callboard.languages.flow.document import (
     Assign,
-    Call,
+    CallObject,
     CallStep,
     CatchClause,
     Clause,
-    Entry,
     Flow,
     GatherStep,
     Matcher,
     MatchStep,
+    MiddlewareEntry,
     PassStep,
-    Phase,
+    PhaseBlock,
     RaiseStep,
     ReturnStep,
     SleepStep,
@@ -140,13 +140,13 @@ class _Builder:
             fields["next"],
         )
 
-    def _call(self, fields: Json, flows: _Flows) -> Call:
+    def _call(self, fields: Json, flows: _Flows) -> CallObject:
         target = fields.get("flow")
         flow = self._build_named_flow(target, flows) if isinstance(target, str) else None
         if isinstance(target, dict):
             flow = self.build_flow(target, "", flows)
         arm: Json = fields.get("onSuccess", {})
-        return Call(
+        return CallObject(
             fields.get("provider"),
             flow,
             _optional(fields, "input"),
@@ -156,18 +156,20 @@ class _Builder:
             _assign(fields.get("onFailure", {})),
         )
 
-    def _stack(self, entries: list[Json], flows: _Flows) -> tuple[Entry, ...]:
+    def _stack(self, entries: list[Json], flows: _Flows) -> tuple[MiddlewareEntry, ...]:
         return tuple(self._entry(entry, flows) for entry in entries)
 
-    def _entry(self, fields: Json, flows: _Flows) -> Entry:
+    def _entry(self, fields: Json, flows: _Flows) -> MiddlewareEntry:
         provider = fields["provider"]
         if provider != FINALLY:
-            return Entry(provider, {name: _phase(name, fields[name]) for name in _SHAPES if name in fields})
+            return MiddlewareEntry(provider, {name: _phase(name, fields[name]) for name in _SHAPES if name in fields})
         always = dict(fields["onAlways"])
         held: Json = always.pop("with")
         blocks = {**fields, "onAlways": always}
         phases = {name: _phase(name, blocks[name]) for name in _SHAPES if name in blocks}
-        return Entry(provider, phases, self._call(held["call"], flows), self._stack(held.get("middleware", []), flows))
+        return MiddlewareEntry(
+            provider, phases, self._call(held["call"], flows), self._stack(held.get("middleware", []), flows)
+        )
 
 
 # -- named flows that a flow calls ------------------------------------------------------------------------------------
@@ -204,9 +206,9 @@ def _find_cleanups(entries: list[Json]) -> Iterator[Json]:
 # -- parts of constructs ----------------------------------------------------------------------------------------------
 
 
-def _phase(name: str, fields: Json) -> Phase:
+def _phase(name: str, fields: Json) -> PhaseBlock:
     shape = _templates(fields, _SHAPES[name])
-    return Phase(_optional(fields, "when"), _optional(fields, "with"), shape, _assign(fields))
+    return PhaseBlock(_optional(fields, "when"), _optional(fields, "with"), shape, _assign(fields))
 
 
 def _clause(fields: Json) -> Clause:

@@ -18,11 +18,11 @@ from callboard.languages.flow.contracts.model import MODEL
 from callboard.languages.flow.contracts.signal import SIGNAL
 from callboard.languages.flow.contracts.tool import TOOL
 from callboard.languages.flow.depth import DEPTH_MAX, TOO_DEEP, too_deep
-from callboard.languages.flow.dispatches import MALFORMED, Dispatch, Native, Reply, carry_out
-from callboard.languages.flow.document import Call
+from callboard.languages.flow.dispatches import MALFORMED, Dispatch, DispatchReply, Native, carry_out
+from callboard.languages.flow.document import CallObject
 from callboard.languages.flow.frame import (
+    ConstructNode,
     Frame,
-    Place,
     check_arguments,
     duration_of,
     evaluate_field,
@@ -42,12 +42,12 @@ from callboard.languages.flow.result import (
     supersede,
 )
 from callboard.languages.flow.specified_providers import MOCK
-from callboard.languages.flow.template import Scope
+from callboard.languages.flow.template import ExpressionScope
 from callboard.languages.flow.temporal import format_instant
 from callboard.lib.json_types import JSON
 
 
-async def _mock(request: Dispatch) -> Reply:
+async def _mock(request: Dispatch) -> DispatchReply:
     """Carry out the mock; its delay is a timer of the run, so that it survives a crash and the run can be parked."""
     delay = request.arguments.get("delay")
     if delay is not None:
@@ -68,16 +68,16 @@ NATIVE: Mapping[str, Native] = MappingProxyType(
 )
 
 
-async def dispatch(request: Dispatch) -> Reply:
+async def dispatch(request: Dispatch) -> DispatchReply:
     """Have a provider do its work; if that fails, the failure is the reply's Result."""
     native = NATIVE.get(request.contract.uri)
     reply = await (native(request) if native is not None else carry_out(request))
     if await compute(request.stage, lambda: _nests_too_deep(reply)):
-        return Reply(failure(MALFORMED, f"the provider's answer {TOO_DEEP}"))
+        return DispatchReply(failure(MALFORMED, f"the provider's answer {TOO_DEEP}"))
     return reply
 
 
-def _nests_too_deep(reply: Reply) -> bool:
+def _nests_too_deep(reply: DispatchReply) -> bool:
     envelope = 1 if is_success(reply.result) else CHAIN_DEPTH_MAX
     return too_deep(bound_chain(reply.result), DEPTH_MAX + envelope) or too_deep(reply.metadata, DEPTH_MAX + 1)
 
@@ -88,7 +88,7 @@ class CallRun:
     def __init__(
         self,
         frame: Frame,
-        call: Call,
+        call: CallObject,
         path: str,
         inbound: JSON,
         roots: dict[str, JSON],
@@ -97,7 +97,7 @@ class CallRun:
         self._frame = frame
         self._call = call
         self._roots = roots
-        self._place = Place(frame.stage, path)
+        self._place = ConstructNode(frame.stage, path)
         self._pin = frame.stage.now()
         self._metadata: dict[str, JSON] = {"enteredAt": format_instant(self._pin)}
         self._view: dict[str, JSON] = {"input": inbound, "metadata": self._metadata}
@@ -174,10 +174,10 @@ class CallRun:
             return supersede(fault.result, settled)
         return settled
 
-    def _scope(self, settled: Result | None = None) -> Scope:
+    def _scope(self, settled: Result | None = None) -> ExpressionScope:
         view = {**self._view, "metadata": self._metadata}
         roots = {**self._frame.roots(), **self._roots, "call": view}
         if settled is not None and self._window is not None:
             view["result"] = settled
             roots |= self._window
-        return Scope(roots, self._pin, self._place.wall_time)
+        return ExpressionScope(roots, self._pin, self._place.wall_time)

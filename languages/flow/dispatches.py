@@ -42,38 +42,38 @@ class Dispatch(Struct, frozen=True):
         return failure(full, message, type=type, details=details, retryable=retryable, previous=previous)
 
 
-class Reply(Struct, frozen=True):
+class DispatchReply(Struct, frozen=True):
     """The Result of a provider, and the metadata that it reports."""
 
     result: Result
     metadata: dict[str, JSON] = field(default_factory=dict[str, JSON])
 
 
-Native = Callable[[Dispatch], Awaitable[Reply]]
+Native = Callable[[Dispatch], Awaitable[DispatchReply]]
 """A provider that consists of effects of the stage."""
 
 
-async def carry_out(request: Dispatch, slot: str = "call") -> Reply:
+async def carry_out(request: Dispatch, slot: str = "call") -> DispatchReply:
     """Have a worker carry out the dispatch, as one effect."""
     asked = {"provider": request.contract.uri, "with": request.arguments, "input": request.input}
     outcome = await request.node.call(slot, "provider", asked)
     if not isinstance(outcome, Ok):
-        return Reply(as_envelope(outcome.error))
+        return DispatchReply(as_envelope(outcome.error))
     return reply_of(outcome.value, request.contract)
 
 
-def reply_of(value: JSON, contract: Contract) -> Reply:
+def reply_of(value: JSON, contract: Contract) -> DispatchReply:
     """Read a worker's report of a provider's work.
 
     If the report has no Result, the reply is the failure `MALFORMED`.
     """
     match value:
         case {"result": {"type": "success", "value": _} as result, "metadata": dict(metadata)}:
-            return Reply(result, expose_metadata(contract, metadata))
+            return DispatchReply(result, expose_metadata(contract, metadata))
         case {"result": {"type": str(type), "code": str()} as result, "metadata": dict(metadata)} if type != "success":
-            return Reply(result, expose_metadata(contract, metadata))
+            return DispatchReply(result, expose_metadata(contract, metadata))
         case _:
-            return Reply(failure(MALFORMED, f"the provider answered with no Result: {value!r:.200}"))
+            return DispatchReply(failure(MALFORMED, f"the provider answered with no Result: {value!r:.200}"))
 
 
 def expose_metadata(contract: Contract, metadata: dict[str, JSON]) -> dict[str, JSON]:

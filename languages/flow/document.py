@@ -48,7 +48,7 @@ class CatchClause(Struct, frozen=True):
     next: str
 
 
-class Phase(Struct, frozen=True):
+class PhaseBlock(Struct, frozen=True):
     """A phase block of a middleware entry. ``shape`` has ``output``, ``value`` or the envelope fields, if written."""
 
     when: Template | None = None
@@ -57,23 +57,23 @@ class Phase(Struct, frozen=True):
     assign: Assign = ()
 
 
-class Entry(Struct, frozen=True):
+class MiddlewareEntry(Struct, frozen=True):
     """A middleware entry. ``call`` and ``stack`` are a ``Finally``'s structural parameters."""
 
     provider: str
-    phases: Mapping[str, Phase]
-    call: "Call | None" = None
-    stack: tuple["Entry", ...] = ()
+    phases: Mapping[str, PhaseBlock]
+    call: "CallObject | None" = None
+    stack: tuple["MiddlewareEntry", ...] = ()
 
-    def phase(self, name: str) -> Phase:
+    def phase(self, name: str) -> PhaseBlock:
         """Return the block of a phase; an empty one if it was omitted."""
         return self.phases.get(name, EMPTY_PHASE)
 
 
-EMPTY_PHASE = Phase()
+EMPTY_PHASE = PhaseBlock()
 
 
-class Call(Struct, frozen=True):
+class CallObject(Struct, frozen=True):
     """A call object. Either ``provider`` is a URI, or ``flow`` the flow that it names or contains."""
 
     provider: str | None
@@ -94,11 +94,11 @@ class Call(Struct, frozen=True):
 
 class CallStep(Struct, frozen=True):
     name: str
-    call: Call
+    call: CallObject
     input: Template | None
     output: Template | None
     assign: Assign
-    middleware: tuple[Entry, ...]
+    middleware: tuple[MiddlewareEntry, ...]
     catch: tuple[CatchClause, ...]
     next: str
     action: str = "Call"
@@ -109,7 +109,7 @@ class GatherStep(Struct, frozen=True):
 
     name: str
     over: Template | None
-    calls: tuple[Call, ...]
+    calls: tuple[CallObject, ...]
     successes: Template | None
     wait: bool
     concurrency: int | None
@@ -178,5 +178,5 @@ class Flow(Struct, frozen=True):
     name: str
     entrypoint: str
     steps: Mapping[str, Step]
-    middleware: tuple[Entry, ...]
+    middleware: tuple[MiddlewareEntry, ...]
     parameters: Schema

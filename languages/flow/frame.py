@@ -12,13 +12,13 @@ from msgspec import Struct
 
 from callboard.bus.effects import Failure
 from callboard.bus.events import NodeOutcome
-from callboard.languages.cel.budget import Budget
+from callboard.languages.cel.budget import EvaluationBudget
 from callboard.languages.computation import compute
 from callboard.languages.flow.document import Assign, Flow
 from callboard.languages.flow.result import Fault, Result, as_envelope, failure, is_envelope, is_success
-from callboard.languages.flow.template import Scope, Template
-from callboard.languages.flow.temporal import Duration, format_instant, parse_duration
-from callboard.languages.flow.validation import Schema, Violation
+from callboard.languages.flow.template import ExpressionScope, Template
+from callboard.languages.flow.temporal import CalendarDuration, format_instant, parse_duration
+from callboard.languages.flow.validation import FlowViolation, Schema
 from callboard.languages.language import Cancelled, Instant, Node, Stage, Unwound
 from callboard.languages.provider_contracts import Contract
 from callboard.lib.json_types import JSON
@@ -32,7 +32,7 @@ can be observed, cancelled and taken over by another worker."""
 BREATH_MS = 1
 
 
-class Place:
+class ConstructNode:
     """The place of a construct in the run. Its effects belong to its node, which is made on first use."""
 
     __slots__ = ("_node", "_reads", "_stage", "path")
@@ -64,10 +64,10 @@ class Completed(Struct, frozen=True):
     metadata: dict[str, JSON]
 
 
-RunFrame = Callable[["Execution", Flow, str, JSON, dict[str, Any]], Coroutine[Any, Any, Completed]]
+RunFrame = Callable[["FlowRun", Flow, str, JSON, dict[str, Any]], Coroutine[Any, Any, Completed]]
 
 
-class Execution:
+class FlowRun:
     """The state that all frames of a run share."""
 
     def __init__(self, stage: Stage, contracts: Mapping[str, Contract], run_frame: RunFrame) -> None:
@@ -114,7 +114,7 @@ class Execution:
 class Frame:
     """One frame while it runs."""
 
-    def __init__(self, execution: Execution, flow: Flow, path: str, input: JSON) -> None:
+    def __init__(self, execution: FlowRun, flow: Flow, path: str, input: JSON) -> None:
         self.execution = execution
         self.stage = execution.stage
         self.flow = flow
@@ -141,7 +141,7 @@ class Frame:
             "failure": self.failure,
         }
 
-    async def assign(self, block: Assign, scope: Scope) -> None:
+    async def assign(self, block: Assign, scope: ExpressionScope) -> None:
         """Evaluate all assignments of a block against the present variables, then set them together.
 
         :raises Fault: if an expression fails
@@ -150,7 +150,7 @@ class Frame:
             self.vars = {**self.vars, **await calculate(self.stage, scope, lambda: evaluate_assignments(block, scope))}
 
 
-async def calculate(stage: Stage, scope: Scope, work: Callable[[], T]) -> T:
+async def calculate(stage: Stage, scope: ExpressionScope, work: Callable[[], T]) -> T:
     """Call ``work``, which evaluates expressions in a scope; a long evaluation runs on another thread."""
     await stage.breathe()
     mark = scope.mark()
@@ -162,9 +162,9 @@ async def calculate(stage: Stage, scope: Scope, work: Callable[[], T]) -> T:
     return await compute(stage, from_its_beginning)
 
 
-def evaluate_assignments(block: Assign, scope: Scope) -> dict[str, JSON]:
+def evaluate_assignments(block: Assign, scope: ExpressionScope) -> dict[str, JSON]:
     """Evaluate a block of assignments."""
-    budget = Budget()
+    budget = EvaluationBudget()
     return {name: value.evaluate(scope, budget) for name, value in block}
 
 
@@ -191,7 +191,7 @@ async def run_apart(stage: Stage, work: Coroutine[Any, Any, T]) -> T:
     return settled.value
 
 
-async def evaluate_field(stage: Stage, found: Template | None, scope: Scope, otherwise: JSON) -> JSON:
+async def evaluate_field(stage: Stage, found: Template | None, scope: ExpressionScope, otherwise: JSON) -> JSON:
     """Evaluate a field; return ``otherwise`` if the field was omitted."""
     return otherwise if found is None else await calculate(stage, scope, lambda: found.evaluate(scope))
 
@@ -206,7 +206,7 @@ async def check_arguments(stage: Stage, schema: Schema, arguments: dict[str, JSO
         raise Fault(make_argument_failure(what, violation))
 
 
-async def evaluate_predicate(stage: Stage, found: Template | None, scope: Scope) -> bool:
+async def evaluate_predicate(stage: Stage, found: Template | None, scope: ExpressionScope) -> bool:
     """Evaluate a ``when``; return True if it was omitted.
 
     :raises Fault: if its value is not a boolean
@@ -232,7 +232,7 @@ def refuse(message: str, schema_path: str, value: JSON) -> NoReturn:
     raise Fault(make_value_failure(message, schema_path, value))
 
 
-def make_argument_failure(what: str, violation: Violation) -> Result:
+def make_argument_failure(what: str, violation: FlowViolation) -> Result:
     """Return the failure of arguments that do not fit their schema."""
     details: dict[str, JSON] = {
         "schemaPath": violation.schema_path,
@@ -242,7 +242,7 @@ def make_argument_failure(what: str, violation: Violation) -> Result:
     return failure("System.ParameterValidationFailed", f"{what}: {violation.message}", details=details)
 
 
-async def evaluate_object(stage: Stage, found: Template | None, scope: Scope) -> dict[str, Any]:
+async def evaluate_object(stage: Stage, found: Template | None, scope: ExpressionScope) -> dict[str, Any]:
     """Evaluate a ``with``; return an empty object if it was omitted.
 
     :raises Fault: if its value is not an object
@@ -253,12 +253,12 @@ async def evaluate_object(stage: Stage, found: Template | None, scope: Scope) ->
     return arguments
 
 
-def evaluate_envelope(fields: Mapping[str, Template], scope: Scope) -> dict[str, JSON]:
+def evaluate_envelope(fields: Mapping[str, Template], scope: ExpressionScope) -> dict[str, JSON]:
     """Evaluate the envelope fields of a Raise or an onFailure block.
 
     :raises Fault: if the type of a value is wrong
     """
-    budget = Budget()
+    budget = EvaluationBudget()
     written = {name: field.evaluate(scope, budget) for name, field in fields.items()}
     for name in ("type", "code", "message"):
         if name in written and not isinstance(written[name], str):
@@ -273,7 +273,7 @@ def evaluate_envelope(fields: Mapping[str, Template], scope: Scope) -> dict[str,
     return written
 
 
-def duration_of(text: str) -> Duration:
+def duration_of(text: str) -> CalendarDuration:
     """Parse a duration that a schema has already validated."""
     found = parse_duration(text)
     assert found is not None

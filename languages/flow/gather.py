@@ -10,10 +10,10 @@ from typing import Any
 from callboard.languages.computation import compute
 from callboard.languages.flow.calls import CallRun
 from callboard.languages.flow.depth import DEPTH_MAX, TOO_DEEP, too_deep
-from callboard.languages.flow.document import Call, GatherStep
+from callboard.languages.flow.document import CallObject, GatherStep
 from callboard.languages.flow.frame import Frame, chain_of, refuse
 from callboard.languages.flow.result import Result, as_failure, failure, is_success
-from callboard.languages.flow.template import Scope
+from callboard.languages.flow.template import ExpressionScope
 from callboard.languages.language import Cancelled, Task, Unwound
 from callboard.lib.json_types import JSON
 
@@ -39,7 +39,7 @@ class FanOut:
         self,
         frame: Frame,
         path: str,
-        work: list[tuple[Call, JSON]],
+        work: list[tuple[CallObject, JSON]],
         roots: dict[str, JSON],
         *,
         successes: int,
@@ -158,7 +158,7 @@ def _indices(indices: list[int]) -> str:
 # -- computations of the step ------------------------------------------------------------------------------------------
 
 
-def list_dispatches(step: GatherStep, scope: Scope, received: JSON) -> list[tuple[Call, JSON]]:
+def list_dispatches(step: GatherStep, scope: ExpressionScope, received: JSON) -> list[tuple[CallObject, JSON]]:
     """Return a Gather's dispatches: each call with its input.
 
     :raises Fault: if ``over`` is not an array
@@ -171,7 +171,7 @@ def list_dispatches(step: GatherStep, scope: Scope, received: JSON) -> list[tupl
     return [(step.calls[0], element) for element in over]
 
 
-def count_needed(step: GatherStep, scope: Scope, count: int) -> int:
+def count_needed(step: GatherStep, scope: ExpressionScope, count: int) -> int:
     """Return how many of ``count`` dispatches must succeed.
 
     :raises Fault: if the policy's value is not a whole number

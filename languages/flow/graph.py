@@ -23,8 +23,8 @@ from callboard.languages.flow.document import (
     Step,
 )
 from callboard.languages.flow.frame import (
+    ConstructNode,
     Frame,
-    Place,
     aspect,
     calculate,
     evaluate_envelope,
@@ -54,7 +54,7 @@ from callboard.languages.flow.result import (
     supersede,
 )
 from callboard.languages.flow.rules import TOLERATED_FAILURES
-from callboard.languages.flow.template import Scope
+from callboard.languages.flow.template import ExpressionScope
 from callboard.languages.flow.temporal import format_instant, parse_duration, parse_instant
 from callboard.languages.language import Cancelled, Instant, Stage
 from callboard.lib.json_types import JSON
@@ -91,7 +91,7 @@ class StepRun:
         self._value = value
         self._path = child(frame.path, encode_id(step.name))
         self._node = frame.stage.enter(self._path, "step", node=step.name, input=value)
-        self._place = Place(frame.stage, self._path, self._node)
+        self._place = ConstructNode(frame.stage, self._path, self._node)
         self._pin = frame.stage.now()
         self._metadata: dict[str, JSON] = {"enteredAt": format_instant(self._pin)}
         self._view: dict[str, JSON] = {
@@ -144,8 +144,8 @@ class StepRun:
             case RaiseStep() as step:
                 return await self._raise(step)
 
-    def _scope(self) -> Scope:
-        return Scope({**self._frame.roots(), "step": self._view}, self._pin, self._place.wall_time)
+    def _scope(self) -> ExpressionScope:
+        return ExpressionScope({**self._frame.roots(), "step": self._view}, self._pin, self._place.wall_time)
 
     def _settle(self, **products: JSON) -> None:
         """Set the step's exit instant and its product, which the expressions after its action can read."""
@@ -271,7 +271,7 @@ class StepRun:
 # -- computations of single actions ------------------------------------------------------------------------------------
 
 
-async def _select_clause(step: MatchStep, scope: Scope, stage: Stage) -> tuple[str, Clause]:
+async def _select_clause(step: MatchStep, scope: ExpressionScope, stage: Stage) -> tuple[str, Clause]:
     """Return the first clause whose predicate holds, with the name of its edge; later ones are not evaluated."""
     for index, case in enumerate(step.cases):
         await stage.breathe()
@@ -280,7 +280,7 @@ async def _select_clause(step: MatchStep, scope: Scope, stage: Stage) -> tuple[s
     return "default", step.default
 
 
-def _wake_time(step: SleepStep, scope: Scope) -> Instant:
+def _wake_time(step: SleepStep, scope: ExpressionScope) -> Instant:
     """Return the end of a Sleep, which may be in the past.
 
     :raises Fault: if the field's value is not a duration or timestamp
@@ -299,7 +299,7 @@ def _wake_time(step: SleepStep, scope: Scope) -> Instant:
     return until
 
 
-def _make_raised_failure(step: RaiseStep, scope: Scope, active: Result | None) -> Result:
+def _make_raised_failure(step: RaiseStep, scope: ExpressionScope, active: Result | None) -> Result:
     """Return the failure with which a Raise ends its frame; ``active`` is the failure that is being handled."""
     if step.result is None:
         if active is None:

@@ -52,7 +52,7 @@ class FlowNode(Struct, eq=False):
         return [*self.named, *(self.outer.names_in_sight() if self.outer else [])]
 
 
-class Arguments(Struct, frozen=True):
+class WithBlock(Struct, frozen=True):
     """The ``with`` of a call or phase, with the contract or the flow (by name or node) that receives it.
 
     If it was omitted, ``value`` is an empty object and ``location`` that of the call or entry.
@@ -83,7 +83,7 @@ class Findings(Struct):
     problems: list[Problem] = field(default_factory=list[Problem])
     nodes: list[FlowNode] = field(default_factory=list[FlowNode])
     sites: list[Site] = field(default_factory=list[Site])
-    arguments: list[Arguments] = field(default_factory=list[Arguments])
+    arguments: list[WithBlock] = field(default_factory=list[WithBlock])
 
     def error(self, code: str, message: str, location: Location, expected: str | None = None) -> None:
         self.problems.append(self.tree.problem(code, message, location, expected=expected))

@@ -4,7 +4,7 @@ from typing import Any
 
 from callboard.languages.computation import compute
 from callboard.languages.flow.document import Flow
-from callboard.languages.flow.frame import Completed, Execution, Frame, chain_of, make_argument_failure, outcome_of
+from callboard.languages.flow.frame import Completed, FlowRun, Frame, chain_of, make_argument_failure, outcome_of
 from callboard.languages.flow.graph import run_graph
 from callboard.languages.flow.middleware_stack import run_stack
 from callboard.languages.flow.result import Result, as_failure, is_success
@@ -20,7 +20,7 @@ ROOT = "main"
 
 async def interpret(plan: Plan[Flow], stage: Stage) -> End:
     """Execute a flow. ``results`` of the End is the root frame's Result, ``output`` the value of a success."""
-    execution = Execution(stage, _contracts(stage), run_frame)
+    execution = FlowRun(stage, _contracts(stage), run_frame)
     try:
         completed = await run_frame(execution, plan.definition.document, ROOT, plan.input, plan.arguments)
     except Cancelled as cancelled:
@@ -40,7 +40,7 @@ def _contracts(stage: Stage) -> dict[str, Contract]:
     return {**CONTRACTS, **{uri: contract_of(document) for uri, document in recorded.items()}}
 
 
-async def run_frame(execution: Execution, flow: Flow, path: str, input: JSON, arguments: dict[str, Any]) -> Completed:
+async def run_frame(execution: FlowRun, flow: Flow, path: str, input: JSON, arguments: dict[str, Any]) -> Completed:
     """Run a flow in a new frame."""
     stage = execution.stage
     node = stage.enter(path, "frame", node=flow.name or "flow", input=input)

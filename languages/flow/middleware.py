@@ -8,10 +8,10 @@ shapes the Result (``onSuccess`` or ``onFailure``) and cleans up (``onAlways``) 
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from callboard.languages.flow.document import Entry, Phase
+from callboard.languages.flow.document import MiddlewareEntry, PhaseBlock
 from callboard.languages.flow.frame import (
+    ConstructNode,
     Frame,
-    Place,
     aspect,
     calculate,
     chain_of,
@@ -31,7 +31,7 @@ from callboard.languages.flow.result import (
     success,
     supersede,
 )
-from callboard.languages.flow.template import Scope
+from callboard.languages.flow.template import ExpressionScope
 from callboard.languages.flow.temporal import format_instant
 from callboard.languages.language import Cancelled
 from callboard.lib.json_types import JSON
@@ -51,7 +51,7 @@ class Behaviour(Protocol):
         """Run the inner operation as often as needed, and pass its Result through ``onSuccess`` or ``onFailure``."""
         ...
 
-    async def leave(self, around: "Around", scope: Scope, arguments: dict[str, JSON]) -> None:
+    async def leave(self, around: "Around", scope: ExpressionScope, arguments: dict[str, JSON]) -> None:
         """Act at ``onAlways``."""
         ...
 
@@ -59,7 +59,7 @@ class Behaviour(Protocol):
 class Around:
     """One participation of an entry: one pass through its phases."""
 
-    def __init__(self, frame: Frame, entry: Entry, path: str, input: JSON, roots: dict[str, JSON]) -> None:
+    def __init__(self, frame: Frame, entry: MiddlewareEntry, path: str, input: JSON, roots: dict[str, JSON]) -> None:
         self.frame = frame
         self.entry = entry
         self.path = path
@@ -69,12 +69,12 @@ class Around:
         self.contributed: dict[str, JSON] = {}
         """Members that the middleware adds to ``middleware.metadata`` in all following phases."""
         self.roots = roots
-        self.place = Place(frame.stage, path)
+        self.place = ConstructNode(frame.stage, path)
         self._contract = frame.execution.contract(entry.provider)
 
     # -- operations for behaviours ------------------------------------------------------------------------------------
 
-    def scope(self, phase: str, result: JSON = UNSET) -> Scope:
+    def scope(self, phase: str, result: JSON = UNSET) -> ExpressionScope:
         """Return the scope of a phase that begins now."""
         pin = self.frame.stage.now()
         middleware: dict[str, JSON] = {
@@ -83,19 +83,19 @@ class Around:
         }
         if result is not UNSET:
             middleware["result"] = result
-        place = Place(self.frame.stage, aspect(self.path, phase))
-        return Scope({**self.frame.roots(), **self.roots, "middleware": middleware}, pin, place.wall_time)
+        place = ConstructNode(self.frame.stage, aspect(self.path, phase))
+        return ExpressionScope({**self.frame.roots(), **self.roots, "middleware": middleware}, pin, place.wall_time)
 
-    def with_result(self, scope: Scope, result: Result) -> Scope:
+    def with_result(self, scope: ExpressionScope, result: Result) -> ExpressionScope:
         """Return the scope of the same phase with another Result."""
         return scope.having(middleware={**scope.roots["middleware"], "result": result})
 
-    def with_metadata(self, scope: Scope) -> Scope:
+    def with_metadata(self, scope: ExpressionScope) -> ExpressionScope:
         """Return the scope of the same phase with the metadata that the middleware has contributed."""
         middleware = scope.roots["middleware"]
         return scope.having(middleware={**middleware, "metadata": {**middleware["metadata"], **self.contributed}})
 
-    async def acts(self, name: str, scope: Scope) -> dict[str, JSON] | None:
+    async def acts(self, name: str, scope: ExpressionScope) -> dict[str, JSON] | None:
         """Return the arguments of the phase's action, or None if its ``when`` is false.
 
         :raises Fault: if ``when`` or ``with`` fails, or the arguments do not fit
@@ -113,10 +113,10 @@ class Around:
         await check_arguments(stage, schema, arguments, f"{name}.with")
         return arguments
 
-    def phase(self, name: str) -> Phase:
+    def phase(self, name: str) -> PhaseBlock:
         return self.entry.phase(name)
 
-    async def shape_result(self, name: str, scope: Scope, rising: Result) -> Result:
+    async def shape_result(self, name: str, scope: ExpressionScope, rising: Result) -> Result:
         """Return the Result after the author's shaping at ``onSuccess`` or ``onFailure``."""
         shape = self.phase(name).shape
         if not shape:
@@ -201,5 +201,5 @@ class PlainMiddleware:
     async def run(self, around: Around, down: JSON, inner: Inner) -> Result:
         return await around.ascend(await inner(down))
 
-    async def leave(self, around: Around, scope: Scope, arguments: dict[str, JSON]) -> None:
+    async def leave(self, around: Around, scope: ExpressionScope, arguments: dict[str, JSON]) -> None:
         return None

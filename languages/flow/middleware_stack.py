@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from callboard.languages.flow.build import FINALLY, build_matcher
 from callboard.languages.flow.calls import CallRun
-from callboard.languages.flow.document import Entry, Matcher
+from callboard.languages.flow.document import Matcher, MiddlewareEntry
 from callboard.languages.flow.frame import Frame, aspect, calculate, duration_of, evaluate_assignments, run_apart
 from callboard.languages.flow.middleware import Around, Behaviour, Inner, PlainMiddleware
 from callboard.languages.flow.result import (
@@ -26,8 +26,8 @@ from callboard.languages.flow.result import (
     success,
     supersede,
 )
-from callboard.languages.flow.template import Scope
-from callboard.languages.flow.temporal import Duration, format_instant
+from callboard.languages.flow.template import ExpressionScope
+from callboard.languages.flow.temporal import CalendarDuration, format_instant
 from callboard.languages.flow.worker_middleware import WorkerMiddleware
 from callboard.languages.language import Expired, Instant, Ok, Unwound
 from callboard.lib.json_types import JSON
@@ -42,7 +42,7 @@ RATE_MAX = 1e300
 """The greatest effective rate."""
 
 
-class Policy(Struct):
+class _RetryPolicy(Struct):
     """A retry policy, and how many failures it has handled (``met``). Durations are in seconds."""
 
     match: Matcher
@@ -85,7 +85,7 @@ class Retry(PlainMiddleware):
     """Runs the inner operation again after failures that a policy matches, each time with the initial variables."""
 
     def __init__(self) -> None:
-        self._policies: list[Policy] = []
+        self._policies: list[_RetryPolicy] = []
         self._runs = 0
 
     async def enter(self, around: Around, arguments: dict[str, JSON] | None) -> None:
@@ -125,7 +125,7 @@ class Retry(PlainMiddleware):
     def _handling(self, rising: Result) -> int | None:
         return next((i for i, policy in enumerate(self._policies) if policy.match.selects(rising)), None)
 
-    async def _emit(self, around: Around, scope: Scope, rising: Result) -> Result:
+    async def _emit(self, around: Around, scope: ExpressionScope, rising: Result) -> Result:
         risen = await around.shape_result("onFailure", scope, rising)
         await around.frame.assign(around.phase("onFailure").assign, scope)
         return risen
@@ -135,22 +135,24 @@ class Retry(PlainMiddleware):
         details = {"attempts": self._runs, "policy": index}
         return failure("Provider.Middleware.Retry.Exhausted", message, details=details, previous=rising)
 
-    async def _gap(self, around: Around, policy: Policy, index: int, override: str | None, rising: Result) -> None:
+    async def _gap(
+        self, around: Around, policy: _RetryPolicy, index: int, override: str | None, rising: Result
+    ) -> None:
         stage, place = around.frame.stage, around.place
         if override is not None:
             until = duration_of(override).after(stage.now())
         else:
             seconds = max(0.0, policy.delay(place.node.random("jitter")))
-            until = Duration(span=dt.timedelta(seconds=min(seconds, LONGEST_S))).after(stage.now())
+            until = CalendarDuration(span=dt.timedelta(seconds=min(seconds, LONGEST_S))).after(stage.now())
         waits = max(0.0, (until - stage.now()).total_seconds())
         place.node.retry("failed", policy=index, delay=waits, error=as_failure(rising))
         await place.node.sleep("gap", until, "retry")
 
 
-def _policy(fields: dict[str, Any]) -> Policy:
+def _policy(fields: dict[str, Any]) -> _RetryPolicy:
     backoff = fields.get("backoff", {})
     longest = backoff.get("max")
-    return Policy(
+    return _RetryPolicy(
         build_matcher(fields["match"]),
         int(fields["attempts"]),
         duration_of(backoff.get("initial", "PT0S")).seconds(),
@@ -236,7 +238,7 @@ ENTRIES_IN_A_TASK = 32
 
 
 async def run_stack(
-    frame: Frame, entries: tuple[Entry, ...], path: str, value: JSON, roots: dict[str, JSON], operation: Inner
+    frame: Frame, entries: tuple[MiddlewareEntry, ...], path: str, value: JSON, roots: dict[str, JSON], operation: Inner
 ) -> Result:
     """Run an operation inside a stack; ``path`` is the path of the wrapped step or frame.
 
@@ -247,7 +249,7 @@ async def run_stack(
 
 async def _descend(
     frame: Frame,
-    entries: tuple[Entry, ...],
+    entries: tuple[MiddlewareEntry, ...],
     position: int,
     path: str,
     value: JSON,
@@ -269,7 +271,7 @@ async def _descend(
 class Finally(PlainMiddleware):
     """Makes a clean-up call on every exit."""
 
-    async def leave(self, around: Around, scope: Scope, arguments: dict[str, JSON]) -> None:
+    async def leave(self, around: Around, scope: ExpressionScope, arguments: dict[str, JSON]) -> None:
         entry, frame = around.entry, around.frame
         assert entry.call is not None
         call = entry.call
@@ -298,6 +300,6 @@ BEHAVIOURS: Mapping[str, Callable[[], Behaviour]] = {
 }
 
 
-def _behaviour(frame: Frame, entry: Entry) -> Behaviour:
+def _behaviour(frame: Frame, entry: MiddlewareEntry) -> Behaviour:
     specified = BEHAVIOURS.get(entry.provider)
     return specified() if specified is not None else WorkerMiddleware(frame.execution.contract(entry.provider))

@@ -102,7 +102,7 @@ def _find_closing(text: str, opening: int) -> int | None:
     return None
 
 
-def _compile_text(body: str) -> program.Program | None:
+def _compile_text(body: str) -> program.CelProgram | None:
     try:
         return program.compile(body) if body.strip() else None
     except CelSyntaxError:

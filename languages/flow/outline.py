@@ -10,19 +10,19 @@ from collections.abc import Sequence
 from callboard.bus.events import Outline, OutlineEdge, OutlineNode
 from callboard.bus.paths import child, encode_id
 from callboard.languages.flow.document import (
-    Call,
+    CallObject,
     CallStep,
     Clause,
-    Entry,
     Flow,
     GatherStep,
     Matcher,
     MatchStep,
+    MiddlewareEntry,
     SleepStep,
     Step,
 )
 from callboard.languages.flow.frame import aspect
-from callboard.languages.flow.template import Expression, Literal
+from callboard.languages.flow.template import Expression, LiteralTemplate
 
 NODES_MAX = 2_000
 """The greatest number of steps in an outline. A named flow appears once for each call, so their number multiplies."""
@@ -68,18 +68,18 @@ def _about(step: Step) -> str:
             return ", ".join(dict.fromkeys(_target(call) for call in step.calls))
         case SleepStep():
             found = step.duration or step.until
-            return str(found.value) if isinstance(found, Literal) else ""
+            return str(found.value) if isinstance(found, LiteralTemplate) else ""
         case _:
             return ""
 
 
-def _target(call: Call) -> str:
+def _target(call: CallObject) -> str:
     if call.flow is not None:
         return call.flow.name or "flow"
     return _short(call.provider or "")
 
 
-def _within(stack: Sequence[Entry]) -> str:
+def _within(stack: Sequence[MiddlewareEntry]) -> str:
     return f" in {', '.join(_short(entry.provider) for entry in stack)}" if stack else ""
 
 

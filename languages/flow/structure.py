@@ -24,19 +24,19 @@ from callboard.languages.flow.approvals import check_approvals, is_of_approval
 from callboard.languages.flow.children import warn_of_child_definitions
 from callboard.languages.flow.inspection import (
     STRUCTURAL_EXPRESSION,
-    Arguments,
     Check,
     Findings,
     FlowNode,
     Here,
     Site,
+    WithBlock,
     check_comment,
     check_fields,
 )
 from callboard.languages.flow.name_scopes import check_names
 from callboard.languages.flow.near_misses import warn_of_near_misses
 from callboard.languages.flow.targets import check_stack
-from callboard.languages.flow.validation import Schema, Violation, find_schema_faults
+from callboard.languages.flow.validation import FlowViolation, Schema, find_schema_faults
 from callboard.languages.problems import Location, Tree, hint_at, kind_of
 from callboard.languages.provider_contracts import Contract
 from callboard.lib.json_types import JSON
@@ -157,14 +157,14 @@ def warn_of_arguments(findings: Findings) -> None:
                 _warn(findings, found, one)
 
 
-def _warn(findings: Findings, found: Arguments, violation: Violation) -> None:
+def _warn(findings: Findings, found: WithBlock, violation: FlowViolation) -> None:
     what = found.contract.uri if found.contract else "the flow"
     when = f" at {found.phase}" if found.phase else ""
     message = f"the arguments do not fit the parameters of {what}{when}, so it fails where it is used: {violation}"
     findings.warn("ARGUMENTS", message, found.location)
 
 
-def _is_certain(violation: Violation, arguments: JSON) -> bool:
+def _is_certain(violation: FlowViolation, arguments: JSON) -> bool:
     """Return whether a violation is certain for all values of the expressions in the arguments."""
     if not any(True for _ in expressions_in(arguments)):
         return True
@@ -174,7 +174,7 @@ def _is_certain(violation: Violation, arguments: JSON) -> bool:
     return keywords[-1] in _OF_NAMES or not any(True for _ in expressions_in(violation.value))
 
 
-def _schema(found: Arguments, schemas: dict[tuple[str, str | None], Schema]) -> Schema | None:
+def _schema(found: WithBlock, schemas: dict[tuple[str, str | None], Schema]) -> Schema | None:
     """Return the schema for arguments; None if it is unknown or invalid."""
     if found.contract is None:
         node = found.node.resolve(found.flow) if isinstance(found.flow, str) else found.flow

@@ -10,10 +10,10 @@ from typing import Any
 from callboard.languages.flow.bindings import Roots, at_arm, at_call, at_phase
 from callboard.languages.flow.clauses import check_failure_code, check_failure_type, check_policies, check_retryable
 from callboard.languages.flow.inspection import (
-    Arguments,
     Check,
     FlowNode,
     Here,
+    WithBlock,
     check_assign,
     check_comment,
     check_each,
@@ -89,9 +89,9 @@ def _record_call_arguments(here: Here, value: dict[str, Any]) -> None:
     given = value.get("with", {})
     if isinstance(flow, str | dict) and uri is None:
         target = flow if isinstance(flow, str) else _find_inline_node(here)
-        here.findings.arguments.append(Arguments(location, given, here.node, None, None, target))
+        here.findings.arguments.append(WithBlock(location, given, here.node, None, None, target))
     elif isinstance(uri, str) and uri.startswith(CALL) and (contract := here.findings.contracts.get(uri)):
-        here.findings.arguments.append(Arguments(location, given, here.node, contract))
+        here.findings.arguments.append(WithBlock(location, given, here.node, contract))
 
 
 def _find_inline_node(here: Here) -> FlowNode | None:
@@ -188,7 +188,7 @@ def _check_use(here: Here, value: dict[str, Any], contract: Contract, level: str
             written = "with" in block
             place = (*here.location, phase, "with") if written else here.location
             given = block.get("with", {})
-            here.findings.arguments.append(Arguments(place, given, here.node, contract, phase))
+            here.findings.arguments.append(WithBlock(place, given, here.node, contract, phase))
 
 
 def _value_at(value: JSON, *steps: str) -> JSON:

@@ -1,14 +1,14 @@
 """Templates: the values of fields as the definition writes them, with compiled expressions.
 
 A string that consists of one ``{{ … }}`` is an expression, also inside objects and arrays; keys are never expressions
-(specification: *Expressions*, the embedding). Expressions read from a `Scope`.
+(specification: *Expressions*, the embedding). Expressions read from a `ExpressionScope`.
 """
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from callboard.languages.cel import program
-from callboard.languages.cel.budget import Budget
+from callboard.languages.cel.budget import EvaluationBudget
 from callboard.languages.cel.errors import CelSyntaxError, EvaluationError, Unrepresentable
 from callboard.languages.cel.template_strings import expression_body
 from callboard.languages.flow.depth import find_excess
@@ -20,7 +20,7 @@ from callboard.lib.step_limits import TooManySteps
 EXPRESSION_SHOWN_CHARS_MAX = 200
 
 
-class Scope:
+class ExpressionScope:
     """The scope of one execution of a construct: the roots that its expressions read, and its clock."""
 
     __slots__ = ("_read", "_readings", "_wall", "pin", "roots")
@@ -51,15 +51,15 @@ class Scope:
         """Repeat the clock readings since `mark` was called."""
         self._read = mark
 
-    def having(self, **roots: JSON) -> "Scope":
+    def having(self, **roots: JSON) -> "ExpressionScope":
         """Return a scope of the same construct in which these roots are replaced."""
-        return Scope({**self.roots, **roots}, self.pin, self._wall)
+        return ExpressionScope({**self.roots, **roots}, self.pin, self._wall)
 
 
 class Template(Protocol):
     """A field's value."""
 
-    def evaluate(self, scope: Scope, budget: Budget | None = None) -> JSON:
+    def evaluate(self, scope: ExpressionScope, budget: EvaluationBudget | None = None) -> JSON:
         """Return the field's value. Its expressions share one budget, which other fields may share too.
 
         :raises Fault: ``System.ExpressionEvaluationError`` or ``System.UnrepresentableValue``
@@ -67,7 +67,7 @@ class Template(Protocol):
         ...
 
 
-class Literal:
+class LiteralTemplate:
     """A value without any expression in it."""
 
     __slots__ = ("value",)
@@ -75,7 +75,7 @@ class Literal:
     def __init__(self, value: JSON) -> None:
         self.value = value
 
-    def evaluate(self, scope: Scope, budget: Budget | None = None) -> JSON:
+    def evaluate(self, scope: ExpressionScope, budget: EvaluationBudget | None = None) -> JSON:
         return self.value
 
 
@@ -86,15 +86,15 @@ class Expression:
 
     def __init__(self, source: str) -> None:
         self.source = source.strip()
-        self._program: program.Program | CelSyntaxError
+        self._program: program.CelProgram | CelSyntaxError
         try:
             self._program = program.compile(source)
         except CelSyntaxError as error:
             # Documents with such an expression are refused, except inside values that are data for another language.
             self._program = error
 
-    def evaluate(self, scope: Scope, budget: Budget | None = None) -> JSON:
-        budget = budget or Budget()
+    def evaluate(self, scope: ExpressionScope, budget: EvaluationBudget | None = None) -> JSON:
+        budget = budget or EvaluationBudget()
         try:
             if isinstance(self._program, CelSyntaxError):
                 raise EvaluationError(str(self._program))
@@ -119,7 +119,7 @@ class ObjectTemplate:
     def __init__(self, members: dict[str, Template]) -> None:
         self.members = members
 
-    def evaluate(self, scope: Scope, budget: Budget | None = None) -> JSON:
+    def evaluate(self, scope: ExpressionScope, budget: EvaluationBudget | None = None) -> JSON:
         return {name: member.evaluate(scope, budget) for name, member in self.members.items()}
 
 
@@ -131,7 +131,7 @@ class ArrayTemplate:
     def __init__(self, items: list[Template]) -> None:
         self.items = items
 
-    def evaluate(self, scope: Scope, budget: Budget | None = None) -> JSON:
+    def evaluate(self, scope: ExpressionScope, budget: EvaluationBudget | None = None) -> JSON:
         return [item.evaluate(scope, budget) for item in self.items]
 
 
@@ -143,12 +143,12 @@ class CompositeTemplate:
     def __init__(self, made: ObjectTemplate | ArrayTemplate) -> None:
         self.made = made
 
-    def evaluate(self, scope: Scope, budget: Budget | None = None) -> JSON:
-        budget = budget or Budget()
+    def evaluate(self, scope: ExpressionScope, budget: EvaluationBudget | None = None) -> JSON:
+        budget = budget or EvaluationBudget()
         return _bound_value(self.made.evaluate(scope, budget), budget)
 
 
-def _bound_value(value: JSON, budget: Budget) -> JSON:
+def _bound_value(value: JSON, budget: EvaluationBudget) -> JSON:
     try:
         too_much = find_excess(value, budget)
     except TooManySteps as given_up:
@@ -167,7 +167,7 @@ def compile_template(value: JSON) -> Template:
 def extract_literals(found: Template) -> JSON:
     """Return a field's value with None in place of each expression."""
     match found:
-        case Literal():
+        case LiteralTemplate():
             return found.value
         case CompositeTemplate():
             return extract_literals(found.made)
@@ -183,16 +183,16 @@ def _compile_template(value: JSON) -> Template:
     match value:
         case str():
             body = expression_body(value)
-            return Literal(value) if body is None else Expression(body)
+            return LiteralTemplate(value) if body is None else Expression(body)
         case dict():
             members = {name: _compile_template(member) for name, member in value.items()}
-            return Literal(value) if all(map(_is_literal, members.values())) else ObjectTemplate(members)
+            return LiteralTemplate(value) if all(map(_is_literal, members.values())) else ObjectTemplate(members)
         case list():
             items = [_compile_template(item) for item in value]
-            return Literal(value) if all(map(_is_literal, items)) else ArrayTemplate(items)
+            return LiteralTemplate(value) if all(map(_is_literal, items)) else ArrayTemplate(items)
         case _:
-            return Literal(value)
+            return LiteralTemplate(value)
 
 
 def _is_literal(found: Template) -> bool:
-    return isinstance(found, Literal)
+    return isinstance(found, LiteralTemplate)

@@ -43,7 +43,7 @@ _LEAP_YEAR = 2000
 """Replaces the year 0000, which RFC 3339 allows and `datetime` does not; both are leap years."""
 
 
-class Duration(Struct, frozen=True):
+class CalendarDuration(Struct, frozen=True):
     """A duration: a number of calendar months, and an exact span."""
 
     months: int = 0
@@ -69,7 +69,7 @@ class Duration(Struct, frozen=True):
 
 
 @lru_cache(DURATIONS_REMEMBERED)
-def parse_duration(text: str) -> Duration | None:
+def parse_duration(text: str) -> CalendarDuration | None:
     """Parse an ISO 8601 duration: ``P1Y2M3DT4H5M6S``, ``P2W``, ``PT0.5S``, ``-PT5S``; None for anything else.
 
     The smallest component may have a fraction, after a point or a comma. A fraction of a month is one of 30 days. Spans
@@ -85,7 +85,7 @@ def parse_duration(text: str) -> Duration | None:
     whole_months = int(month_count)
     seconds = (month_count - whole_months) * DAYS_PER_MONTH * 86_400
     seconds += sum((Fraction(parts.get(name, 0)) * size for name, size in _SECONDS.items()), Fraction())
-    return Duration(sign * whole_months, _span(sign * round(seconds * 1_000_000)))
+    return CalendarDuration(sign * whole_months, _span(sign * round(seconds * 1_000_000)))
 
 
 def parse_instant(text: str) -> datetime | None:

@@ -157,7 +157,7 @@ TEXT_CHARS_MAX = 200
 """How many characters of a schema's value the message of a violation shows."""
 
 
-class Violation(Struct, frozen=True):
+class FlowViolation(Struct, frozen=True):
     """A violation of a schema: JSON pointers to the violated keyword and to the value.
 
     ``schema_path`` contains the keywords of references (``/properties/a/$ref/type``). ``all`` has the further
@@ -168,7 +168,7 @@ class Violation(Struct, frozen=True):
     instance_path: str
     value: JSON
     message: str
-    all: tuple["Violation", ...] = ()
+    all: tuple["FlowViolation", ...] = ()
 
     def __str__(self) -> str:
         return f"{self.instance_path}: {self.message}" if self.instance_path else self.message
@@ -195,7 +195,7 @@ class Schema:
     def __init__(self, schema: JsonSchema | None) -> None:
         self.schema: JsonSchema = {"type": "object"} if schema is None else schema
 
-    def find_violation(self, value: JSON) -> Violation | None:
+    def find_violation(self, value: JSON) -> FlowViolation | None:
         """Return the first violation of the schema by arguments, with the others in ``all``; None if they fit."""
         try:
             found = check.violations(
@@ -207,7 +207,7 @@ class Schema:
                 most=VIOLATIONS_SOUGHT_MAX,
             )
         except check.Inapplicable as error:
-            return Violation("", "", value, str(error))
+            return FlowViolation("", "", value, str(error))
         if not found:
             return None
         first, *further = _to_violations(found)
@@ -247,7 +247,7 @@ def find_schema_faults(schema: JSON) -> list[tuple[Location, str]]:
     return list(islice(_dangling(schema), VIOLATIONS_LISTED_MAX))
 
 
-def _schema_message(location: Location, fault: check.Violation) -> str:
+def _schema_message(location: Location, fault: check.SchemaViolation) -> str:
     if location[-1:] == ("type",) and fault.keyword == "anyOf":
         return f"{_short(fault.value)} is no type that JSON has"
     if (fault.keyword, fault.wanted) == ("format", "regex"):
@@ -293,9 +293,9 @@ def _subschemas(schema: JSON, location: Location) -> Iterator[tuple[Location, di
 # -- messages, which are recorded: they must not depend on the version of a validator ----------------------------------
 
 
-def _to_violations(found: Iterable[check.Violation]) -> list[Violation]:
+def _to_violations(found: Iterable[check.SchemaViolation]) -> list[FlowViolation]:
     told = {
-        (_pointer(one.path), _pointer(one.schema_path)): Violation(
+        (_pointer(one.path), _pointer(one.schema_path)): FlowViolation(
             _pointer(one.schema_path), _pointer(one.path), one.value, _message(one)
         )
         for one in found
@@ -303,7 +303,7 @@ def _to_violations(found: Iterable[check.Violation]) -> list[Violation]:
     return [told[key] for key in sorted(told)][:VIOLATIONS_LISTED_MAX]
 
 
-def _message(violation: check.Violation) -> str:
+def _message(violation: check.SchemaViolation) -> str:
     value, wanted = violation.value, violation.wanted
     match violation.keyword:
         case "type":

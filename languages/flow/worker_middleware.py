@@ -31,13 +31,13 @@ from callboard.languages.flow.result import (
     success,
     supersede,
 )
-from callboard.languages.flow.template import Scope
+from callboard.languages.flow.template import ExpressionScope
 from callboard.languages.language import Cancelled, Node, Ok
 from callboard.languages.provider_contracts import Contract, Phase
 from callboard.lib.json_types import JSON
 
 
-class Action(Struct, frozen=True):
+class _Action(Struct, frozen=True):
     """The result of a middleware's action: a new Result, or None to keep the present one."""
 
     result: Result | None
@@ -81,7 +81,7 @@ class WorkerMiddleware(PlainMiddleware):
             return supersede(fault.result, rising)
         return risen
 
-    async def leave(self, around: Around, scope: Scope, arguments: dict[str, JSON]) -> None:
+    async def leave(self, around: Around, scope: ExpressionScope, arguments: dict[str, JSON]) -> None:
         if "onAlways" in self._contract.phases:
             given = (await self._act(around, "onAlways", arguments, scope.roots["middleware"]["result"])).result
             if given is not None and not is_success(given):
@@ -117,7 +117,7 @@ class WorkerMiddleware(PlainMiddleware):
             case _:
                 raise Fault(failure(MALFORMED, f"{self._contract.uri} made no failure of one: {value!r:.200}"))
 
-    async def _act(self, around: Around, name: Phase, arguments: dict[str, JSON], in_flight: Result | None) -> Action:
+    async def _act(self, around: Around, name: Phase, arguments: dict[str, JSON], in_flight: Result | None) -> _Action:
         """Have a worker carry an action out, and keep the metadata that the middleware contributes.
 
         :raises Fault: if the action failed, or could not be carried out
@@ -137,7 +137,7 @@ class WorkerMiddleware(PlainMiddleware):
 
     async def _carry_out(
         self, around: Around, node: Node, name: Phase, arguments: dict[str, JSON], in_flight: Result | None
-    ) -> Action:
+    ) -> _Action:
         asked: dict[str, JSON] = {
             "provider": self._contract.uri,
             "phase": name,
@@ -156,13 +156,13 @@ class WorkerMiddleware(PlainMiddleware):
             case {"failed": {"type": str(type), "code": str()} as failed} if type != "success":
                 raise Fault(failed)
             case {"result": None, "metadata": dict(metadata)}:
-                action = Action(None)
+                action = _Action(None)
             case {"result": {"type": "success", "value": _} as result, "metadata": dict(metadata)}:
-                action = Action(result)
+                action = _Action(result)
             case {"result": {"type": str(type), "code": str()} as result, "metadata": dict(metadata)} if (
                 type != "success"
             ):
-                action = Action(result)
+                action = _Action(result)
             case other:
                 raise Fault(failure(MALFORMED, f"{self._contract.uri} answered with no Result: {other!r:.200}"))
         shown = expose_metadata(self._contract, metadata)

@@ -29,7 +29,7 @@ class Trigger(BaseModel):
     timestamp: int | float | None = None
 
 
-class Options(BaseModel):
+class GraphOptions(BaseModel):
     """The options of a start of a graph.
 
     ``parallel`` lets independent branches overlap. ``skip_trigger_validation`` is accepted and has no effect.
@@ -53,11 +53,11 @@ def admit(definition: Definition[Graph], start: StartRun) -> Plan[Graph] | list[
     """
     graph = definition.document
     problems = [*_surplus(start), *_breakpoints(graph, start)]
-    options = Options()
+    options = GraphOptions()
     try:
-        options = Options.model_validate(start.options)
+        options = GraphOptions.model_validate(start.options)
     except ValidationError as error:
-        problems += from_pydantic(error, Options, Tree({"options": start.options}), ("options",))
+        problems += from_pydantic(error, GraphOptions, Tree({"options": start.options}), ("options",))
     problems += _start_node(graph, start.options.get("start_from_node"))
     if problems:
         return problems
@@ -103,7 +103,7 @@ def _warn_of_pictures(graph: Graph, given: JSON) -> list[Problem]:
     return [Problem(NO_EFFECT, message, f"input.{PICTURES}", severity="warning")]
 
 
-def _warn_of_plain_input(graph: Graph, options: Options, given: JSON) -> list[Problem]:
+def _warn_of_plain_input(graph: Graph, options: GraphOptions, given: JSON) -> list[Problem]:
     """Warn if the input of a WEBHOOK trigger does not have the form of a request."""
     first = graph.nodes[options.start_from_node or graph.starts()[0]]
     if (first.type, first.subtype) != ("TRIGGER", "WEBHOOK") or not isinstance(given, dict) or first.spec is None:
@@ -166,7 +166,7 @@ def _due(scheduled: Scheduled, run_id: str | None) -> dict[str, JSON]:
     }
 
 
-def _trigger(graph: Graph, start: StartRun, options: Options, trigger: Trigger) -> dict[str, JSON]:
+def _trigger(graph: Graph, start: StartRun, options: GraphOptions, trigger: Trigger) -> dict[str, JSON]:
     first = graph.nodes[graph.starts()[0]]
     begun_by = "CRON" if start.scheduled is not None else first.subtype if first.type == "TRIGGER" else "MANUAL"
     return {

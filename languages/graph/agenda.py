@@ -37,7 +37,7 @@ class Rank(Struct, frozen=True, eq=False):
         return next((a < b for a, b in reversed(places) if a != b), False)
 
 
-class Task(Struct, frozen=True, eq=False):
+class NodeTask(Struct, frozen=True, eq=False):
     """One run of a node. Below a fan-out, ``item`` is its input and ``parent`` the execution that fanned out."""
 
     node: str
@@ -95,7 +95,7 @@ class Agenda:
 
     def __init__(self, graph: Graph, starts: Sequence[str], given: Mapping[str, JSON] | None = None) -> None:
         """Begin with the nodes ``starts``; ``given`` has their inputs by port."""
-        self.ready: deque[Task] = deque()
+        self.ready: deque[NodeTask] = deque()
         self._graph = graph
         self._given = dict(given or {})
         self._settlers: dict[int, Rank] = {}
@@ -108,16 +108,16 @@ class Agenda:
         for place, name in enumerate(starts):
             # A node runs once, so connections into a first node have no effect.
             self._states[name].tasks, self._states[name].executed = 1, True
-            self.ready.append(Task(name, encode_id(name), Rank(0, None, (place, 0))))
+            self.ready.append(NodeTask(name, encode_id(name), Rank(0, None, (place, 0))))
 
-    def inputs(self, task: Task) -> dict[str, JSON]:
+    def inputs(self, task: NodeTask) -> dict[str, JSON]:
         """Return the inputs of a task by port: a single value as it is, several as a list in the order of arrival."""
         if task.rank.generation == 0:
             return dict(self._given)
         found = self.arrivals(task)
         return {RESULT: found[0] if len(found) == 1 else found}
 
-    def arrivals(self, task: Task) -> list[JSON]:
+    def arrivals(self, task: NodeTask) -> list[JSON]:
         """Return the values that have arrived at a task's port, as they were delivered."""
         if task.fanned:
             return [task.item]
@@ -126,7 +126,7 @@ class Agenda:
         arrived = sorted(self._states[task.node].arrivals, key=lambda one: one[:2])
         return [value for _rank, _wire, value in arrived]
 
-    def finish(self, task: Task, deliveries: Mapping[int, Delivery], address: str) -> None:
+    def finish(self, task: NodeTask, deliveries: Mapping[int, Delivery], address: str) -> None:
         """Complete a task and pass on its deliveries, by index of connection.
 
         ``address`` (``path#iteration``) names its execution, as the parent of the tasks below its fan-out.
@@ -135,7 +135,7 @@ class Agenda:
         state.tasks -= 1
         state.executed = state.executed or not task.fanned
         state.last = task.rank if state.last is None else max(state.last, task.rank)
-        new: list[Task] = []
+        new: list[NodeTask] = []
         for wire in self._graph.outgoing[task.node]:
             match deliveries.get(wire.index):
                 case Items(values):
@@ -149,11 +149,11 @@ class Agenda:
         new += self._settle(task.node)
         self.ready.extend(sorted(new, key=lambda one: one.rank))
 
-    def _fan_out(self, task: Task, wire: Wire, values: Sequence[JSON], address: str) -> list[Task]:
+    def _fan_out(self, task: NodeTask, wire: Wire, values: Sequence[JSON], address: str) -> list[NodeTask]:
         self._states[wire.target].tasks += len(values)
         segment = encode_id(wire.target)
         return [
-            Task(
+            NodeTask(
                 wire.target,
                 child(f"{task.path}[{i}]", segment),
                 Rank(task.rank.generation + 1, task.rank, (wire.index, i)),
@@ -164,9 +164,9 @@ class Agenda:
             for i, value in enumerate(values)
         ]
 
-    def _settle(self, name: str) -> list[Task]:
+    def _settle(self, name: str) -> list[NodeTask]:
         """Settle the connections of nodes that can never run again; return the tasks that this makes ready."""
-        new: list[Task] = []
+        new: list[NodeTask] = []
         spent = deque([name])
         while spent:
             name = spent.popleft()
@@ -188,7 +188,7 @@ class Agenda:
                     spent.append(wire.target)
         return new
 
-    def _main(self, name: str) -> Task:
+    def _main(self, name: str) -> NodeTask:
         """Make the task of a node that has all its inputs, ranked after the task that settled its last connection."""
         state = self._states[name]
         state.tasks += 1
@@ -196,4 +196,4 @@ class Agenda:
         ways = [wire.index for wire in self._graph.incoming[name] if self._settlers.get(wire.index) is state.last]
         # Without one, the node waited for its own runs below a fan-out: it is ranked after all their successors.
         place = min(ways, default=len(self._graph.wires))
-        return Task(name, encode_id(name), Rank(state.last.generation + 1, state.last, (place, 0)))
+        return NodeTask(name, encode_id(name), Rank(state.last.generation + 1, state.last, (place, 0)))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from callboard.languages.authoring import About, Authoring, Times
-from callboard.languages.graph.admit import Options, outline
+from callboard.languages.graph.admit import GraphOptions, outline
 from callboard.languages.graph.document import Workflow
 from callboard.languages.graph.node_specs import NODE_TYPES, TEMPLATE_DEFAULTS, node_type
 from callboard.languages.graph.topology import Graph
@@ -56,7 +56,7 @@ NODES = NodeTypes(NODE_TYPES, node_type, TEMPLATE_DEFAULTS)
 
 AUTHORING = Authoring(
     outline=outline,
-    options=Options,
+    options=GraphOptions,
     about=_about,
     node_types=NODES,
     times=_times,

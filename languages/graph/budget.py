@@ -24,11 +24,11 @@ SCANNED_MAX = 16
 """The longest list whose items are compared one by one; a longer list is hashed once."""
 
 
-class TooMuchText(Exception):
+class WorkTooLong(Exception):
     """A piece of work writes more than `CHARS_MAX` characters."""
 
 
-class Budget(Steps):
+class WorkBudget(Steps):
     """The steps of one piece of work."""
 
     __slots__ = ("_chars_left", "_folded", "_identities", "patterns")
@@ -44,13 +44,13 @@ class Budget(Steps):
     def take_written(self, chars: int) -> None:
         """Count characters of text that the work writes.
 
-        :raises TooMuchText: if the work has written more than it may
+        :raises WorkTooLong: if the work has written more than it may
         :raises TooManySteps: if the work has taken more steps than it may
         """
         self.take_text(chars)
         self._chars_left -= chars
         if self._chars_left < 0:
-            raise TooMuchText
+            raise WorkTooLong
 
     def take_parsed(self, text: str) -> None:
         """Count the steps of parsing an expression, also if this process has its parsed form in its cache.
@@ -103,4 +103,4 @@ class Budget(Steps):
                 return value
 
 
-__all__ = ["Budget", "TooManySteps", "TooMuchText"]
+__all__ = ["TooManySteps", "WorkBudget", "WorkTooLong"]

@@ -16,7 +16,7 @@ RESULT = "result"
 Text = Annotated[str, StringConstraints(min_length=1)]
 
 
-class Part(BaseModel):
+class _Part(BaseModel):
     """An object of a document: types are strict, unknown members are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True, defer_build=True)
@@ -43,7 +43,7 @@ Ids = Annotated[list[Text], BeforeValidator(_or_none, json_schema_input_type=lis
 """A list of ids; null represents an empty one."""
 
 
-class Metadata(Part):
+class Metadata(_Part):
     """The metadata of a workflow; statistics and deployment data are ignored."""
 
     id: Text
@@ -55,7 +55,7 @@ class Metadata(Part):
     tags: list[str] | None = None
 
 
-class Node(Part):
+class Node(_Part):
     """A node. ``attached_nodes`` are the tools and memories of an agent."""
 
     id: Text
@@ -69,7 +69,7 @@ class Node(Part):
     attached_nodes: Ids = Field(default_factory=list)
 
 
-class Connection(Part):
+class Connection(_Part):
     """A connection from an output port of a node to the port `RESULT` of another."""
 
     from_node: Text
@@ -79,7 +79,7 @@ class Connection(Part):
     conversion_function: str | None = None
 
 
-class Workflow(Part):
+class Workflow(_Part):
     """A whole document."""
 
     metadata: Metadata

@@ -82,7 +82,7 @@ class ExpressionInvalid(ValueError):
     """A text is not a valid expression; the message says why and where."""
 
 
-class Literal(Struct, frozen=True):
+class Constant(Struct, frozen=True):
     value: JSON
 
 
@@ -93,14 +93,14 @@ class Path(Struct, frozen=True):
     steps: tuple[Any, ...] = ()
 
 
-class Call(Struct, frozen=True):
+class FunctionCall(Struct, frozen=True):
     """A call of a function, or an operator: ``||``, ``&&``, ``!``, a comparison."""
 
     name: str
     arguments: tuple["Expression", ...]
 
 
-Expression = Literal | Path | Call
+Expression = Constant | Path | FunctionCall
 
 
 @lru_cache(PARSED_KEPT_MAX)
@@ -140,7 +140,7 @@ class _Parser:
         parts = [part()]
         while self._take(operator):
             parts.append(part())
-        return parts[0] if len(parts) == 1 else Call(operator, tuple(parts))
+        return parts[0] if len(parts) == 1 else FunctionCall(operator, tuple(parts))
 
     def _comparison(self) -> Expression:
         left = self._unary()
@@ -148,7 +148,7 @@ class _Parser:
         if match is None or match["operator"] not in _COMPARISONS:
             return left
         self._at = match.end()
-        return Call(match["operator"], (left, self._unary()))
+        return FunctionCall(match["operator"], (left, self._unary()))
 
     def _unary(self) -> Expression:
         negations = 0
@@ -157,7 +157,7 @@ class _Parser:
         found = self._primary()
         if not negations:
             return found
-        return Call("!", (found,)) if negations % 2 else Call("!", (Call("!", (found,)),))
+        return FunctionCall("!", (found,)) if negations % 2 else FunctionCall("!", (FunctionCall("!", (found,)),))
 
     def _primary(self) -> Expression:
         match = self._peek()
@@ -165,10 +165,10 @@ class _Parser:
             raise self._invalid("a value is missing" if not self._rest() else "this is not understood")
         if match["string"] is not None:
             self._at = match.end()
-            return Literal(_unquote(match["string"]))
+            return Constant(_unquote(match["string"]))
         if match["number"] is not None:
             self._at = match.end()
-            return Literal(_number(match["number"]))
+            return Constant(_number(match["number"]))
         if match["name"] is not None:
             self._at = match.end()
             return self._parse_name(match["name"])
@@ -183,7 +183,7 @@ class _Parser:
         if self._take("("):
             return self._call(name)
         if name in _WORDS:
-            return Literal(_WORDS[name])
+            return Constant(_WORDS[name])
         if name.startswith("$") and name not in ROOTS:
             raise self._invalid(f"there is no root {name}, only {', '.join(ROOTS)}")
         return Path(name, tuple(self._steps()))
@@ -202,7 +202,7 @@ class _Parser:
         if len(arguments) < least or (most is not None and len(arguments) > most):
             wanted = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
             raise self._invalid(f"{name} takes {wanted} arguments and has {len(arguments)}")
-        return Call(name.lower(), tuple(arguments))
+        return FunctionCall(name.lower(), tuple(arguments))
 
     def _steps(self) -> list[Any]:
         steps: list[Any] = []
@@ -224,7 +224,7 @@ class _Parser:
             self._at += star.end()
             return EVERY
         found = self._or()
-        return found.value if isinstance(found, Literal) else found
+        return found.value if isinstance(found, Constant) else found
 
     # -- tokens --------------------------------------------------------------------------------------------------------
 

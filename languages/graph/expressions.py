@@ -1,7 +1,7 @@
 """The evaluation of expressions: the value of a condition, or of a place in a template, in a scope.
 
 Expressions are interpreted and never compiled to Python. An evaluation takes time proportional to the length of the
-expression times that of the data at most; the `Budget` of the scope counts its steps. Missing members are null.
+expression times that of the data at most; the `WorkBudget` of the scope counts its steps. Missing members are null.
 """
 
 import math
@@ -13,9 +13,17 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from callboard.languages.graph.budget import SCANNED_MAX, Budget
+from callboard.languages.graph.budget import SCANNED_MAX, WorkBudget
 from callboard.languages.graph.coercion import UNFIT, coerce
-from callboard.languages.graph.expression_syntax import EVERY, Call, Expression, ExpressionInvalid, Literal, Path, parse
+from callboard.languages.graph.expression_syntax import (
+    EVERY,
+    Constant,
+    Expression,
+    ExpressionInvalid,
+    FunctionCall,
+    Path,
+    parse,
+)
 from callboard.languages.json_text import plain_number
 from callboard.lib.json_types import JSON
 from callboard.lib.patterns import BadPattern
@@ -23,7 +31,7 @@ from callboard.lib.step_limits import CHARS_PER_STEP
 
 __all__ = [
     "ExpressionInvalid",
-    "Scope",
+    "ExpressionNames",
     "among",
     "contains",
     "equal",
@@ -41,7 +49,7 @@ ITEMS_MAX = 100_000
 """How many items ``[*]`` may select."""
 
 
-class Scope(Struct, frozen=True):
+class ExpressionNames(Struct, frozen=True):
     """The names that an expression can refer to, and their values.
 
     ``data`` is the value on the port ``result``; ``inputs`` the values by port; ``nodes`` the outputs of nodes by port,
@@ -57,7 +65,7 @@ class Scope(Struct, frozen=True):
     variables: Mapping[str, JSON] = field(default_factory=dict[str, JSON])
     local: Mapping[str, JSON] = field(default_factory=dict[str, JSON])
     now_ms: int = 0
-    budget: Budget = field(default_factory=Budget)
+    budget: WorkBudget = field(default_factory=WorkBudget)
 
     def root(self, name: str) -> JSON:
         """Return the value of a root: a ``$`` root, a local name, a member of the data, or a name of the context."""
@@ -94,7 +102,7 @@ class Scope(Struct, frozen=True):
                 return self.nodes.get(name)
 
 
-def holds(text: str, scope: Scope) -> bool:
+def holds(text: str, scope: ExpressionNames) -> bool:
     """Say whether a condition holds; an empty one does not.
 
     :raises ExpressionInvalid: if it is not an expression
@@ -103,7 +111,7 @@ def holds(text: str, scope: Scope) -> bool:
     return bool(text.strip()) and bool(evaluate(parse(text), scope))
 
 
-def evaluate(expression: Expression, scope: Scope) -> JSON:
+def evaluate(expression: Expression, scope: ExpressionNames) -> JSON:
     """Return the value of an expression.
 
     :raises ExpressionInvalid: if it uses an invalid regular expression
@@ -111,7 +119,7 @@ def evaluate(expression: Expression, scope: Scope) -> JSON:
     """
     scope.budget.take(1)
     match expression:
-        case Literal(value):
+        case Constant(value):
             return value
         case Path(root, steps):
             value = scope.root(root)
@@ -120,23 +128,23 @@ def evaluate(expression: Expression, scope: Scope) -> JSON:
                     return _every(value, steps[i + 1 :], scope)
                 value = step_into(value, _step(step, scope), scope.budget)
             return value
-        case Call("||" | "or", arguments):
+        case FunctionCall("||" | "or", arguments):
             return any(bool(evaluate(one, scope)) for one in arguments)
-        case Call("&&" | "and", arguments):
+        case FunctionCall("&&" | "and", arguments):
             return all(bool(evaluate(one, scope)) for one in arguments)
-        case Call("if", (condition, then, other)):
+        case FunctionCall("if", (condition, then, other)):
             return evaluate(then if evaluate(condition, scope) else other, scope)
-        case Call("now", ()):
+        case FunctionCall("now", ()):
             return scope.now_ms
-        case Call(name, arguments):
+        case FunctionCall(name, arguments):
             return _FUNCTIONS[name](scope.budget, *[evaluate(one, scope) for one in arguments])
 
 
-def _step(step: Any, scope: Scope) -> Any:
-    return evaluate(step, scope) if isinstance(step, Literal | Path | Call) else step
+def _step(step: Any, scope: ExpressionNames) -> Any:
+    return evaluate(step, scope) if isinstance(step, Constant | Path | FunctionCall) else step
 
 
-def step_into(value: JSON, step: Any, budget: Budget) -> JSON:
+def step_into(value: JSON, step: Any, budget: WorkBudget) -> JSON:
     """Return a member or an item of a value; null if missing. A name that has no exact match matches in any case."""
     match value, step:
         case Mapping(), str():
@@ -154,7 +162,7 @@ def step_into(value: JSON, step: Any, budget: Budget) -> JSON:
             return None
 
 
-def _every(value: JSON, steps: Sequence[Any], scope: Scope) -> JSON:
+def _every(value: JSON, steps: Sequence[Any], scope: ExpressionNames) -> JSON:
     items: list[Any] = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
     for step in steps:
         scope.budget.take(2 * len(items))
@@ -170,7 +178,7 @@ def _every(value: JSON, steps: Sequence[Any], scope: Scope) -> JSON:
 # -- functions ---------------------------------------------------------------------------------------------------------
 
 
-def write_value(value: JSON, budget: Budget) -> str:
+def write_value(value: JSON, budget: WorkBudget) -> str:
     """Return a value as text, as `text_of` does, and count its characters in the budget."""
     text = text_of(value)
     budget.take_written(len(text))
@@ -188,7 +196,7 @@ def text_of(value: JSON) -> str:
             return msgspec.json.encode(value).decode()
 
 
-def equal(left: JSON, right: JSON, budget: Budget) -> bool:
+def equal(left: JSON, right: JSON, budget: WorkBudget) -> bool:
     """Whether two JSON values are equal; a boolean is not a number."""
     budget.take(1)
     match left, right:
@@ -208,7 +216,7 @@ def equal(left: JSON, right: JSON, budget: Budget) -> bool:
             return left == right
 
 
-def less(left: JSON, right: JSON, budget: Budget) -> bool | None:
+def less(left: JSON, right: JSON, budget: WorkBudget) -> bool | None:
     """Whether one value is less than another; None if they have no order. A text that is a number compares as one."""
     budget.take(1)
     if isinstance(left, str) and isinstance(right, str):
@@ -224,7 +232,7 @@ def _to_number(value: JSON) -> Any:
 
 
 def _arithmetic(calculate: Callable[..., Any]) -> Callable[..., JSON]:
-    def apply(_budget: Budget, *values: JSON) -> JSON:
+    def apply(_budget: WorkBudget, *values: JSON) -> JSON:
         numbers = [_to_number(value) for value in values]
         if any(number is None for number in numbers):
             return None
@@ -237,18 +245,18 @@ def _arithmetic(calculate: Callable[..., Any]) -> Callable[..., JSON]:
     return apply
 
 
-def _length(_budget: Budget, value: JSON) -> JSON:
+def _length(_budget: WorkBudget, value: JSON) -> JSON:
     return len(value) if isinstance(value, str | list | dict) else 0
 
 
-def among(value: JSON, items: list[JSON], budget: Budget) -> bool:
+def among(value: JSON, items: list[JSON], budget: WorkBudget) -> bool:
     """Whether a list has an item that is equal to a value."""
     if len(items) > SCANNED_MAX:
         return budget.is_among(value, items)
     return any(equal(item, value, budget) for item in items)
 
 
-def contains(budget: Budget, value: JSON, wanted: JSON) -> bool:
+def contains(budget: WorkBudget, value: JSON, wanted: JSON) -> bool:
     """Whether a text contains another, a list an item, an object a member."""
     match value:
         case str():
@@ -262,7 +270,7 @@ def contains(budget: Budget, value: JSON, wanted: JSON) -> bool:
             return False
 
 
-def matches(budget: Budget, value: JSON, pattern: JSON, ignore_case: JSON = False) -> bool:
+def matches(budget: WorkBudget, value: JSON, pattern: JSON, ignore_case: JSON = False) -> bool:
     """Whether a pattern matches somewhere in a value's text.
 
     :raises ExpressionInvalid: if the pattern is not a regular expression
@@ -274,20 +282,20 @@ def matches(budget: Budget, value: JSON, pattern: JSON, ignore_case: JSON = Fals
         raise ExpressionInvalid(f"the pattern {text!r:.100} is none: {bad}") from None
 
 
-def _not_equal(budget: Budget, left: JSON, right: JSON) -> bool:
+def _not_equal(budget: WorkBudget, left: JSON, right: JSON) -> bool:
     return not equal(left, right, budget)
 
 
-def _equal(budget: Budget, left: JSON, right: JSON) -> bool:
+def _equal(budget: WorkBudget, left: JSON, right: JSON) -> bool:
     return equal(left, right, budget)
 
 
-def _texts(calculate: Callable[..., JSON], budget: Budget, *values: JSON) -> JSON:
+def _texts(calculate: Callable[..., JSON], budget: WorkBudget, *values: JSON) -> JSON:
     """Call a function of texts with values that are converted to text."""
     return calculate(*[write_value(value, budget) for value in values])
 
 
-def _not(_budget: Budget, value: JSON) -> bool:
+def _not(_budget: WorkBudget, value: JSON) -> bool:
     return not value
 
 

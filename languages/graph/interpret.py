@@ -8,15 +8,15 @@ from typing import Any
 from callboard.bus.effects import Failure
 from callboard.bus.paths import encode_id
 from callboard.languages.computation import compute
-from callboard.languages.graph.agenda import Agenda, Task
+from callboard.languages.graph.agenda import Agenda, NodeTask
 from callboard.languages.graph.document import RESULT
-from callboard.languages.graph.records import EXECUTION_FAILED, Execution
+from callboard.languages.graph.records import EXECUTION_FAILED, ExecutionRecord
 from callboard.languages.graph.rules import PLAIN_OBJECTS
 from callboard.languages.graph.times import after, ms
 from callboard.languages.graph.topology import Graph
 from callboard.languages.graph.validate import apply_earlier_coercion
 from callboard.languages.graph.visit import Visitor
-from callboard.languages.graph.work import Context
+from callboard.languages.graph.work import ExecutionState
 from callboard.languages.language import Cancelled, End, Instant, Ok, Plan, Stage
 from callboard.languages.language import Task as Running
 from callboard.lib.json_types import JSON
@@ -69,14 +69,14 @@ class _Walk:
         given = None if named is None else {RESULT: plan.input}
         self._stage = stage
         self._agenda = Agenda(graph, starts, given)
-        self._context = Context(
+        self._context = ExecutionState(
             graph=graph,
             trigger=trigger,
             user_id=plan.behalf,
             variables=dict(graph.variables),
             scripted_tools=frozenset(options.get("scripted_tools", ())),
         )
-        self.execution = Execution(stage.info.execution_id, graph, trigger, stage.now())
+        self.execution = ExecutionRecord(stage.info.execution_id, graph, trigger, stage.now())
         self._visitor = Visitor(stage, graph, self._agenda, self._context, self.execution)
         self._turn = -1
         self._tasks_in_turn = 0
@@ -99,7 +99,7 @@ class _Walk:
 
     async def side_by_side(self) -> FailedNode | None:
         """Run all ready tasks in parallel, up to `PARALLEL_MAX`; return the node that failed, if one did."""
-        running: dict[Running[Failure | None], Task] = {}
+        running: dict[Running[Failure | None], NodeTask] = {}
         while self._agenda.ready or running:
             while self._agenda.ready and len(running) < PARALLEL_MAX:
                 task = self._agenda.ready.popleft()
@@ -114,7 +114,7 @@ class _Walk:
             await self._breathe()
         return None
 
-    async def _run(self, task: Task) -> Failure | None:
+    async def _run(self, task: NodeTask) -> Failure | None:
         resumed = await self._stage.gate(None, task.node, "before", path=task.path)
         if resumed is not None:
             self._context.variables.update(resumed.variables)

@@ -27,7 +27,7 @@ from callboard.bus.effects import Message, ModelRequest, Text, user
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.topology import GraphNode
 from callboard.languages.graph.turn_parameters import exact_model
-from callboard.languages.graph.work import Work
+from callboard.languages.graph.work import NodeAttempt
 from callboard.languages.language import Failed
 from callboard.languages.patience import patient_turn
 from callboard.lib.json_types import JSON
@@ -41,14 +41,14 @@ UNREACHED = "graph.memory"
 _SUMMARIZE = "Fold these messages of a conversation into a summary that keeps what matters for going on with it."
 
 
-class Remembered(Struct, frozen=True):
+class MemoryContents(Struct, frozen=True):
     """The contents of memories before a turn: earlier messages, and texts for the system prompt."""
 
     messages: list[Message]
     context: list[str]
 
 
-def request(work: Work, memory: GraphNode, operation: str, **more: JSON) -> dict[str, JSON]:
+def request(work: NodeAttempt, memory: GraphNode, operation: str, **more: JSON) -> dict[str, JSON]:
     """Make the request of an operation."""
     declared = memory.spec.configurations if memory.spec is not None else {}
     defaults = {name: field.default for name, field in declared.items()}
@@ -68,7 +68,7 @@ def request(work: Work, memory: GraphNode, operation: str, **more: JSON) -> dict
     }
 
 
-async def recall(work: Work, memories: Sequence[GraphNode], query: str) -> Remembered:
+async def recall(work: NodeAttempt, memories: Sequence[GraphNode], query: str) -> MemoryContents:
     """Ask memories for the context of a message; warn of a memory that does not answer."""
     messages: list[Message] = []
     context: list[str] = []
@@ -80,10 +80,10 @@ async def recall(work: Work, memories: Sequence[GraphNode], query: str) -> Remem
             messages += _messages(listed) if isinstance(listed, list) else []
             if text := text_of(answer.get("context")).strip():
                 context.append(text)
-    return Remembered(messages[-HISTORY_MAX:], context)
+    return MemoryContents(messages[-HISTORY_MAX:], context)
 
 
-async def remember(work: Work, memories: Sequence[GraphNode], said: str, answer: JSON, metadata: JSON) -> None:
+async def remember(work: NodeAttempt, memories: Sequence[GraphNode], said: str, answer: JSON, metadata: JSON) -> None:
     """Have memories keep a message and its answer; warn of a memory that fails."""
     reply = answer if isinstance(answer, str) else msgspec.json.encode(answer).decode()
     messages: list[JSON] = [{"role": "user", "content": said}, {"role": "assistant", "content": reply}]
@@ -98,7 +98,7 @@ async def remember(work: Work, memories: Sequence[GraphNode], said: str, answer:
                 pass
 
 
-async def _ask_memory(work: Work, slot: str, memory: GraphNode, request: dict[str, JSON]) -> JSON:
+async def _ask_memory(work: NodeAttempt, slot: str, memory: GraphNode, request: dict[str, JSON]) -> JSON:
     outcome = await work.node.call(slot, "memory", request)
     if isinstance(outcome, Failed):
         reason = f"{request['operation']} of {memory.id} failed: {outcome.error.message or outcome.error.code}"
@@ -107,7 +107,7 @@ async def _ask_memory(work: Work, slot: str, memory: GraphNode, request: dict[st
     return outcome.value
 
 
-async def _summarize(work: Work, memory: GraphNode, index: int, old: list[Any], rest: Mapping[str, Any]) -> None:
+async def _summarize(work: NodeAttempt, memory: GraphNode, index: int, old: list[Any], rest: Mapping[str, Any]) -> None:
     """Have the agent's model fold the oldest messages into the summary, and the memory replace them with it."""
     lines = [f"{text_of(one.get('role'))}: {text_of(one.get('content'))}" for one in old if isinstance(one, Mapping)]
     before = text_of(rest.get("summary"))
@@ -122,7 +122,7 @@ async def _summarize(work: Work, memory: GraphNode, index: int, old: list[Any], 
     await _ask_memory(work, f"memory.summary.{index}", memory, kept)
 
 
-def model_of(work: Work) -> str | None:
+def model_of(work: NodeAttempt) -> str | None:
     """Return an agent's model, with its provider; None for the run's default."""
     return exact_model(work.spec, work.text("model").strip()) or None
 

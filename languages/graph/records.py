@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from callboard.bus.effects import Failure, Usage
 from callboard.bus.paths import activation_id
-from callboard.languages.graph.agenda import Task
+from callboard.languages.graph.agenda import NodeTask
 from callboard.languages.graph.output_shape import Ports
 from callboard.languages.graph.times import ms
 from callboard.languages.graph.topology import Graph, GraphNode
@@ -33,11 +33,11 @@ RECORD_STEPS = 10
 """How many steps it takes to write the record of one run of a node."""
 
 
-class Record(Struct):
+class NodeRun(Struct):
     """One run of a node."""
 
     node: GraphNode
-    task: Task | None = None
+    task: NodeTask | None = None
     iteration: int = 0
     status: str = "PENDING"
     started: Instant | None = None
@@ -98,7 +98,7 @@ def error_record(error: Failure | None, at: Instant | None) -> JSON:
     }
 
 
-class Execution:
+class ExecutionRecord:
     """The record of an execution so far."""
 
     def __init__(self, run: str, graph: Graph, trigger: dict[str, JSON], started: Instant) -> None:
@@ -108,11 +108,11 @@ class Execution:
         self._graph = graph
         self._trigger = trigger
         self._started = started
-        self._latest: dict[str, Record] = {name: Record(node) for name, node in graph.nodes.items()}
-        self._runs: dict[str, list[Record]] = {}
-        self._completed: list[Record] = []
+        self._latest: dict[str, NodeRun] = {name: NodeRun(node) for name, node in graph.nodes.items()}
+        self._runs: dict[str, list[NodeRun]] = {}
+        self._completed: list[NodeRun] = []
 
-    def begin(self, record: Record) -> None:
+    def begin(self, record: NodeRun) -> None:
         """Add the record of a run of a node that begins."""
         self._latest[record.node.id] = record
         if record.task is not None and record.task.fanned:
@@ -120,7 +120,7 @@ class Execution:
             runs.append(record)
             record.details["metrics"] = {"runs": len(runs)}
 
-    def complete(self, record: Record) -> None:
+    def complete(self, record: NodeRun) -> None:
         """Add up the credits of a run of a node that has ended, and add it to the sequence if it completed."""
         self.credits += record.credits
         if record.status == "COMPLETED":
@@ -130,7 +130,7 @@ class Execution:
         """Add the tokens of a model's turn."""
         self.usage = usage if self.usage is None else self.usage + usage
 
-    def sequence(self) -> list[Record]:
+    def sequence(self) -> list[NodeRun]:
         """Return the completed runs in the order of execution."""
         Steps(sys.maxsize).take(RECORD_STEPS * len(self._completed))
         return sorted(self._completed, key=cmp_to_key(_by_rank))
@@ -164,7 +164,7 @@ class Execution:
         }
 
 
-def _by_rank(one: Record, two: Record) -> int:
+def _by_rank(one: NodeRun, two: NodeRun) -> int:
     assert one.task is not None
     assert two.task is not None
     return -1 if one.task.rank < two.task.rank else int(two.task.rank < one.task.rank)

@@ -6,7 +6,7 @@ to fill in. A text is rendered in one pass, in time proportional to its length a
 
 from collections.abc import Iterator
 
-from callboard.languages.graph.expressions import ExpressionInvalid, Scope, evaluate, parse, write_value
+from callboard.languages.graph.expressions import ExpressionInvalid, ExpressionNames, evaluate, parse, write_value
 from callboard.lib.json_types import JSON
 
 PLACEHOLDER = "{{$placeholder}}"
@@ -14,7 +14,7 @@ PLACEHOLDER = "{{$placeholder}}"
 _OPENING, _CLOSING = "{{", "}}"
 
 
-def render(value: JSON, scope: Scope) -> JSON:
+def render(value: JSON, scope: ExpressionNames) -> JSON:
     """Return a value with all templates in it filled in; names of members are left alone."""
     scope.budget.take(1)
     match value:
@@ -28,13 +28,13 @@ def render(value: JSON, scope: Scope) -> JSON:
             return value
 
 
-def render_text(text: str, scope: Scope) -> str:
+def render_text(text: str, scope: ExpressionNames) -> str:
     """Return a text with its templates filled in; null becomes the empty text."""
     scope.budget.take_text(len(text))
     return "".join(_pieces(text, scope)) if _OPENING in text else text
 
 
-def _pieces(text: str, scope: Scope) -> Iterator[str]:
+def _pieces(text: str, scope: ExpressionNames) -> Iterator[str]:
     """Yield the pieces of a text: the text between places as it is, and places as their values."""
     at = 0
     while (opening := text.find(_OPENING, at)) >= 0:
@@ -48,7 +48,7 @@ def _pieces(text: str, scope: Scope) -> Iterator[str]:
     yield text[at:]
 
 
-def _fill_place(place: str, scope: Scope) -> str:
+def _fill_place(place: str, scope: ExpressionNames) -> str:
     """Return the value of a place as text, or the place itself if it does not hold an expression."""
     scope.budget.take_parsed(place)
     try:

@@ -13,7 +13,7 @@ from callboard.bus.tool_names import names_of
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.templates import is_placeholder
 from callboard.languages.graph.topology import GraphNode
-from callboard.languages.graph.work import Context
+from callboard.languages.graph.work import ExecutionState
 from callboard.lib.json_types import JSON
 
 SERVER_URL = "http://localhost:8000/api/v1/mcp"
@@ -54,7 +54,7 @@ class Served(Struct, frozen=True):
         return False
 
 
-def resolve_tools(node: GraphNode, context: Context) -> Served:
+def resolve_tools(node: GraphNode, context: ExecutionState) -> Served:
     """Determine the sources of a node's tools."""
     listed = node.setting("available_tools")
     names = tuple(text_of(name) for name in listed) if isinstance(listed, list) else ()

@@ -9,16 +9,26 @@ from msgspec.structs import replace
 
 from callboard.bus.effects import Failure
 from callboard.languages.computation import compute
-from callboard.languages.graph.agenda import Agenda, Delivery, Items, Task, Value
+from callboard.languages.graph.agenda import Agenda, Delivery, Items, NodeTask, Value
 from callboard.languages.graph.no_effect import INEFFECTIVE, describe, find_ineffective
 from callboard.languages.graph.output_shape import Ports, find_refusal, payload_along, shape_ports
-from callboard.languages.graph.records import CANCELED, EXCEPTION, REFUSAL, Execution, Record
+from callboard.languages.graph.records import CANCELED, EXCEPTION, REFUSAL, ExecutionRecord, NodeRun
 from callboard.languages.graph.rules import BOUNDED_WORK, NAMED_KEYS, OWN_ERROR_CODES
 from callboard.languages.graph.runners.catalog import runner_of
 from callboard.languages.graph.runners.code import convert
 from callboard.languages.graph.times import after
 from callboard.languages.graph.topology import Graph, GraphNode
-from callboard.languages.graph.work import Await, Context, Delay, NodeFailed, Outcome, Outputs, Suspend, Work, number
+from callboard.languages.graph.work import (
+    Await,
+    Delay,
+    ExecutionState,
+    NodeAttempt,
+    NodeFailed,
+    Outcome,
+    Outputs,
+    Suspend,
+    number,
+)
 from callboard.languages.language import Cancelled, Expired, Instant, Node, Ok, SignalArrived, Stage
 from callboard.languages.nesting_depth import VALUE_DEPTH_MAX, nests_deeper
 from callboard.lib.json_types import JSON
@@ -43,19 +53,19 @@ class Visitor(Struct, frozen=True):
     stage: Stage
     graph: Graph
     agenda: Agenda
-    context: Context
-    execution: Execution
+    context: ExecutionState
+    execution: ExecutionRecord
     warned: set[str] = field(default_factory=set[str])
     """The nodes whose configurations without effect have been warned of."""
 
-    async def visit(self, task: Task) -> Failure | None:
+    async def visit(self, task: NodeTask) -> Failure | None:
         """Run a node and pass its deliveries on; return its failure, None if it completed."""
         node_spec = self.graph.nodes[task.node]
         await self.stage.breathe()
         inputs = self.agenda.inputs(task)
         path = task.path
         node = self.stage.enter(path, "node", node=node_spec.id, name=node_spec.name, input=inputs)
-        record = Record(
+        record = NodeRun(
             node_spec,
             task,
             node.iteration,
@@ -101,7 +111,7 @@ class Visitor(Struct, frozen=True):
                     INEFFECTIVE, f"in the configurations{whose}, {describe(found)}", [each.name for each in found]
                 )
 
-    async def _hand_on(self, task: Task, node: Node, deliveries: dict[int, Delivery]) -> None:
+    async def _hand_on(self, task: NodeTask, node: Node, deliveries: dict[int, Delivery]) -> None:
         for wire in self.graph.outgoing[task.node]:
             delivery = deliveries[wire.index]
             if delivery is not None:
@@ -116,7 +126,7 @@ class Visitor(Struct, frozen=True):
             self.agenda.finish(task, deliveries, address)
 
 
-def _exit_record(record: Record) -> dict[str, JSON]:
+def _exit_record(record: NodeRun) -> dict[str, JSON]:
     """Return the language-specific result in the node's exit event."""
     return {
         "output_data": record.output_data,
@@ -135,9 +145,9 @@ class _Run(Struct):
 
     visitor: Visitor
     spec: GraphNode
-    task: Task
+    task: NodeTask
     node: Node
-    record: Record
+    record: NodeRun
 
     async def deliveries(self) -> dict[int, Delivery] | Failure:
         """Do the node's work; return the delivery of each of its connections by index, or the failure."""
@@ -187,7 +197,7 @@ class _Run(Struct):
         """
         arrivals = self.visitor.agenda.arrivals(self.task)
         context = self.visitor.context
-        work = Work(
+        work = NodeAttempt(
             self.visitor.stage,
             self.node,
             self.spec,

@@ -3,24 +3,32 @@
 import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from callboard.bus.effects import Failure, ModelReply, ModelRequest, Usage
-from callboard.bus.work import TurnWork
+from callboard.bus.effects import Failure, Usage
+from callboard.languages.agent import meter_node
 from callboard.languages.computation import compute
-from callboard.languages.graph.budget import CHARS_MAX, Budget, TooManySteps, TooMuchText
+from callboard.languages.graph.budget import CHARS_MAX, TooManySteps, WorkBudget, WorkTooLong
 from callboard.languages.graph.coercion import UNFIT, coerce, coerce_members
 from callboard.languages.graph.document import RESULT
-from callboard.languages.graph.expressions import ExpressionInvalid, Scope, evaluate, holds, parse, step_into, text_of
+from callboard.languages.graph.expressions import (
+    ExpressionInvalid,
+    ExpressionNames,
+    evaluate,
+    holds,
+    parse,
+    step_into,
+    text_of,
+)
 from callboard.languages.graph.output_shape import Ports
 from callboard.languages.graph.rules import BOUNDED_WORK, MEMBER_PATHS
 from callboard.languages.graph.templates import render
 from callboard.languages.graph.times import ms
 from callboard.languages.graph.topology import Graph, GraphNode
-from callboard.languages.language import Failed, Instant, Node, Ok, Stage
+from callboard.languages.language import Instant, Node, Stage
 from callboard.lib.json_types import JSON
 
 _NAMES = re.compile(r"""[^\s$.()\[\]{}<>=!&|,"'][^.()\[\]{}<>=!&|,"']*(\.[^.()\[\]{}<>=!&|,"']+)*""")
@@ -29,7 +37,7 @@ _WHOLE = ("data", "input", "item")
 """Names for the value itself at the beginning of a path, unless it has a member of that name."""
 
 
-def member_at(path: str, value: JSON, scope: Callable[[], Scope], rules: int, budget: Budget) -> JSON:
+def member_at(path: str, value: JSON, scope: Callable[[], ExpressionNames], rules: int, budget: WorkBudget) -> JSON:
     """Return the member of a value at a path, or the value of an expression in ``scope``.
 
     :raises ExpressionInvalid: if the text is neither a path nor an expression
@@ -118,7 +126,7 @@ _OWN: Any = object()
 # -- the attempt -------------------------------------------------------------------------------------------------------
 
 
-class Context(Struct):
+class ExecutionState(Struct):
     """The state of the execution: its trigger, user and variables, and the newest outputs of each node."""
 
     graph: Graph
@@ -147,23 +155,6 @@ class Context(Struct):
         }
 
 
-class Metered:
-    """A node that counts the usage of its turns, and otherwise behaves like the node."""
-
-    def __init__(self, node: Node, spend: Callable[[Usage], None]) -> None:
-        self._node = node
-        self._spend = spend
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._node, name)
-
-    async def turn(self, slot: str, request: ModelRequest, *, work: TurnWork | None = None) -> Ok[ModelReply] | Failed:
-        outcome = await self._node.turn(slot, request, work=work)
-        if isinstance(outcome, Ok):
-            self._spend(outcome.value.usage)
-        return outcome
-
-
 class Meter(Struct):
     """The usage of the turns of one attempt."""
 
@@ -179,7 +170,7 @@ class Meter(Struct):
         return count
 
 
-class Work(Struct, frozen=True):
+class NodeAttempt(Struct, frozen=True):
     """One attempt of a node. ``arrivals`` are the values at its port, ``inputs`` the same in the form that is recorded.
     ``spend`` counts the usage of a model's turn. ``budget`` bounds the work on the data.
     """
@@ -189,16 +180,16 @@ class Work(Struct, frozen=True):
     spec: GraphNode
     inputs: Mapping[str, JSON]
     arrivals: list[JSON]
-    context: Context
+    context: ExecutionState
     spend: Callable[[Usage], None] = lambda _usage: None
-    budget: Budget = field(default_factory=Budget)
+    budget: WorkBudget = field(default_factory=WorkBudget)
 
     @property
     def rules(self) -> int:
         """The generation of rules that the execution follows."""
         return self.stage.info.rules
 
-    async def compute(self, work: Callable[Concatenate["Work", P], R], *args: P.args, **names: P.kwargs) -> R:
+    async def compute(self, work: Callable[Concatenate["NodeAttempt", P], R], *args: P.args, **names: P.kwargs) -> R:
         """Call a pure function with this work and a new budget; a long computation moves to another thread.
 
         :raises NodeFailed: if the function raises it, or exceeds the budget
@@ -207,19 +198,19 @@ class Work(Struct, frozen=True):
             return await compute(self.stage, lambda: work(replace(self, budget=self._new_budget()), *args, **names))
         except TooManySteps as error:
             raise NodeFailed(TOO_MUCH, f"the node's work {error}; give it less data", final=True) from None
-        except TooMuchText:
+        except WorkTooLong:
             message = f"the node's work writes out more than {CHARS_MAX} characters; give it less data"
             raise NodeFailed(TOO_MUCH, message, final=True) from None
         except RecursionError:
             raise NodeFailed(TOO_MUCH, "the node's data nests too deep to work on; flatten it", final=True) from None
 
-    def _new_budget(self) -> Budget:
-        return Budget() if self.rules >= BOUNDED_WORK else Budget(sys.maxsize, sys.maxsize)
+    def _new_budget(self) -> WorkBudget:
+        return WorkBudget() if self.rules >= BOUNDED_WORK else WorkBudget(sys.maxsize, sys.maxsize)
 
     @property
     def metered_node(self) -> Node:
         """The node; the usage of its turns is counted."""
-        return cast(Node, Metered(self.node, self.spend))
+        return meter_node(self.node, self.spend)
 
     @property
     def data(self) -> JSON:
@@ -264,9 +255,9 @@ class Work(Struct, frozen=True):
         """Return a value with its templates filled in; they can also refer to the members of an object."""
         return render(value, self.scope(**names) if isinstance(names, dict) else self.scope())
 
-    def scope(self, data: JSON = _OWN, /, **local: JSON) -> Scope:
+    def scope(self, data: JSON = _OWN, /, **local: JSON) -> ExpressionNames:
         """Return the scope of an expression of this node; ``data`` replaces the input."""
-        return Scope(
+        return ExpressionNames(
             data=self.data if data is _OWN else data,
             inputs=self.inputs,
             config=self.spec.configurations,
@@ -278,7 +269,7 @@ class Work(Struct, frozen=True):
             budget=self.budget,
         )
 
-    def holds(self, condition: str, scope: Scope | None = None) -> bool:
+    def holds(self, condition: str, scope: ExpressionNames | None = None) -> bool:
         """Whether a condition holds.
 
         :raises NodeFailed: if it is not an expression
@@ -306,7 +297,7 @@ class Work(Struct, frozen=True):
         return member_at(path, item, lambda: self.scope(item, **local), self.rules, self.budget)
 
 
-Runner = Callable[[Work], Awaitable[Outcome]]
+Runner = Callable[[NodeAttempt], Awaitable[Outcome]]
 """A function that does a node's work once; it raises `NodeFailed`."""
 
 

@@ -21,11 +21,11 @@ from callboard.languages.playbook.elicitation import questions, refusal
 from callboard.languages.playbook.findings import ELICITED
 from callboard.languages.playbook.given import check_overrides, inputs
 from callboard.languages.playbook.near_misses import near_connections, near_misses
-from callboard.languages.playbook.options import Options, borrowed_variables
+from callboard.languages.playbook.options import PlaybookOptions, borrowed_variables
 from callboard.languages.playbook.outline import outline
 from callboard.languages.playbook.patterns import PLACEHOLDER
 from callboard.languages.playbook.rules import LATEST
-from callboard.languages.playbook.state import State
+from callboard.languages.playbook.state import SavedState
 from callboard.languages.problems import Tree, from_pydantic
 from callboard.lib.json_types import JSON
 
@@ -35,13 +35,13 @@ M = TypeVar("M", bound=BaseModel)
 def admit(definition: Definition[Playbook], start: StartRun) -> Plan[Playbook] | list[Problem]:
     """Make a plan of a definition and a start, or return all problems of the start.
 
-    ``Plan.input`` has the value of every input as a text. ``Plan.options`` has the complete `Options`,
+    ``Plan.input`` has the value of every input as a text. ``Plan.options`` has the complete `PlaybookOptions`,
     ``system_prompt`` and ``first_step``, the index of the step to begin at. ``Plan.needs`` has ``model``, whether the
     run may need a model, and ``environment``, the worker's variables that its connections use.
     """
     playbook = definition.document
-    options, problems = _read(Options, start.options, "options")
-    state, wrong = _read(State, start.state or {}, "state")
+    options, problems = _read(PlaybookOptions, start.options, "options")
+    state, wrong = _read(SavedState, start.state or {}, "state")
     problems += [*_surplus(start), *wrong, *state.problems(playbook), *_breakpoints(playbook, start)]
     given, missing, odd = inputs(playbook, start.input, state)
     problems += [*missing, *_responses(playbook, options)]
@@ -110,7 +110,7 @@ def _breakpoints(playbook: Playbook, start: StartRun) -> list[Problem]:
     ]
 
 
-def _responses(playbook: Playbook, options: Options) -> list[Problem]:
+def _responses(playbook: Playbook, options: PlaybookOptions) -> list[Problem]:
     """Check the responses that the start gives in advance, by the same rules as later ones."""
     problems: list[Problem] = []
     asking = list(questions(playbook))
@@ -125,7 +125,7 @@ def _responses(playbook: Playbook, options: Options) -> list[Problem]:
     return problems
 
 
-def _kept_responses(playbook: Playbook, state: State) -> Iterator[Problem]:
+def _kept_responses(playbook: Playbook, state: SavedState) -> Iterator[Problem]:
     """Check the responses in a saved state, by the same rules as later ones."""
     for step, asked in questions(playbook):
         response = state.response(step.number)
@@ -134,7 +134,7 @@ def _kept_responses(playbook: Playbook, state: State) -> Iterator[Problem]:
             yield Problem("ELICIT", why, where, expected="a response to the step's question")
 
 
-def _connections(playbook: Playbook, options: Options) -> Iterator[Problem]:
+def _connections(playbook: Playbook, options: PlaybookOptions) -> Iterator[Problem]:
     for step in _all(playbook):
         call = step.tool_call
         if call is not None and call.connection_name not in options.connections:
@@ -142,7 +142,7 @@ def _connections(playbook: Playbook, options: Options) -> Iterator[Problem]:
             yield Problem("UNKNOWN_CONNECTION", message, "options.connections", step.line, severity="warning")
 
 
-def _subjects(options: Options) -> Iterator[Addressed]:
+def _subjects(options: PlaybookOptions) -> Iterator[Addressed]:
     """Yield the NATS subjects of the connections."""
     for name in options.connections:
         if isinstance(source := options.source(name), NatsTools):
@@ -168,9 +168,11 @@ def _says(step: Step) -> bool:
     return bool(step.content or step.prompt_ref)
 
 
-def plan_options(recorded: dict[str, Any]) -> Options:
+def plan_options(recorded: dict[str, Any]) -> PlaybookOptions:
     """Read back the options that ``Plan.options`` holds."""
-    return Options.model_validate({name: recorded[name] for name in Options.model_fields if name in recorded})
+    return PlaybookOptions.model_validate(
+        {name: recorded[name] for name in PlaybookOptions.model_fields if name in recorded}
+    )
 
 
 def advice(playbook: Playbook) -> list[Problem]:

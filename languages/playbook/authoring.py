@@ -16,7 +16,7 @@ from callboard.languages.authoring import About, Authoring
 from callboard.languages.json_text import read_json
 from callboard.languages.playbook.branches import letters
 from callboard.languages.playbook.document import Branch, Input, Playbook, Step, to_vector_form
-from callboard.languages.playbook.options import Options
+from callboard.languages.playbook.options import PlaybookOptions
 from callboard.languages.playbook.outline import outline
 from callboard.languages.playbook.parse import parse
 from callboard.languages.playbook.patterns import ELSE, ENDIF, TOOL_NAME
@@ -239,7 +239,7 @@ def _describe_input(one: Any) -> dict[str, Any]:
 
 AUTHORING = Authoring(
     outline=outline,
-    options=Options,
+    options=PlaybookOptions,
     about=_about,
     beside=prompt_files,
     of_start=frozenset({"UNKNOWN_CONNECTION"}),

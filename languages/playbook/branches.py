@@ -21,7 +21,7 @@ SourceOf = Callable[[str], str | None]
 """Returns where a variable is declared: ``input`` or ``step_output``; None if it is not declared."""
 
 
-class Block(Struct, frozen=True):
+class BranchBlock(Struct, frozen=True):
     """A marker and the lines below it; ``test`` is the match of an ``if`` or ``elif``, None for ``else``."""
 
     test: Match[str] | None
@@ -29,24 +29,24 @@ class Block(Struct, frozen=True):
     body: list[Line] = field(default_factory=list[Line])
 
 
-class Split(Struct):
+class BranchedStep(Struct):
     """The lines of a step outside of its branches, with `CUT` in place of markers, and its branches.
 
     ``lost`` is the last branch of a block that is never closed.
     """
 
     lines: list[Line | None] = field(default_factory=list[Line | None])
-    blocks: list[Block] = field(default_factory=list[Block])
-    lost: Block | None = None
+    blocks: list[BranchBlock] = field(default_factory=list[BranchBlock])
+    lost: BranchBlock | None = None
 
     @property
     def branching(self) -> bool:
         return bool(self.blocks or self.lost)
 
 
-def split(body: Iterable[Line]) -> Split:
+def split(body: Iterable[Line]) -> BranchedStep:
     """Separate the branch blocks of a step from its other lines."""
-    found = Split()
+    found = BranchedStep()
     for line in body:
         text = line.text.strip()
         test = IF.fullmatch(text)
@@ -59,11 +59,11 @@ def split(body: Iterable[Line]) -> Split:
             found.lines.append(CUT)
             if test is None or test[1] != "if":
                 continue
-        found.lost = None if text == ENDIF else Block(test, line.number)
+        found.lost = None if text == ENDIF else BranchBlock(test, line.number)
     return found
 
 
-def branches(number: int, found: Split, source_of: SourceOf) -> tuple[list[Branch], list[Problem]]:
+def branches(number: int, found: BranchedStep, source_of: SourceOf) -> tuple[list[Branch], list[Problem]]:
     """Read the branches of the step ``number``; return them, and warnings about them."""
     made: list[Branch] = []
     problems: list[Problem] = []
@@ -75,7 +75,7 @@ def branches(number: int, found: Split, source_of: SourceOf) -> tuple[list[Branc
     return made, problems
 
 
-def _condition(block: Block, source_of: SourceOf, problems: list[Problem]) -> Condition | None:
+def _condition(block: BranchBlock, source_of: SourceOf, problems: list[Problem]) -> Condition | None:
     if block.test is None:
         return None
     _, variable, operator, value = block.test.groups()
@@ -87,7 +87,7 @@ def _condition(block: Block, source_of: SourceOf, problems: list[Problem]) -> Co
     )
 
 
-def _sub_steps(block: Block, number: int, index: int, problems: list[Problem]) -> list[Step]:
+def _sub_steps(block: BranchBlock, number: int, index: int, problems: list[Problem]) -> list[Step]:
     headed: list[tuple[str, str, int, list[Line]]] = []
     for line in block.body:
         if match := SUB_STEP.fullmatch(heading(line.text, 3) or ""):

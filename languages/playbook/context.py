@@ -17,7 +17,7 @@ INTRODUCTION = "The results of the earlier steps of this playbook, in the order 
 ANSWERED = "The answer that a person gave for this step:\n\n"
 
 
-class Entry(Struct, frozen=True):
+class StepOutput(Struct, frozen=True):
     """The output of a step. ``left_by`` is its node execution (``path#iteration``), None if it is of an earlier run."""
 
     step: Step
@@ -25,7 +25,7 @@ class Entry(Struct, frozen=True):
     left_by: str | None = None
 
 
-def message(context: Iterable[Entry], answers: Iterable[tuple[str, str]], prompt: str) -> Message:
+def message(context: Iterable[StepOutput], answers: Iterable[tuple[str, str]], prompt: str) -> Message:
     """Make the message of a step: the context, the answers to its questions, and its prompt as the last part."""
     parts: list[Part] = []
     words = ""

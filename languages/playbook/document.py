@@ -47,13 +47,13 @@ Unfilled = Annotated[
 Number = Annotated[int, Field(ge=0)]
 
 
-class Part(BaseModel):
+class PlaybookPart(BaseModel):
     """An object of a document: closed, strict, immutable."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
-class Input(Part):
+class Input(PlaybookPart):
     """A declared input. An ``enum`` has ``options``, all other types may have a ``default``, a text as written."""
 
     name: str
@@ -65,13 +65,13 @@ class Input(Part):
     line: Number = 0
 
 
-class PromptRef(Part):
+class PromptRef(PlaybookPart):
     """The text in the parentheses of ``@prompt``, including the scheme."""
 
     prompt_id: str
 
 
-class Elicitation(Part):
+class Elicitation(PlaybookPart):
     """A question to a person."""
 
     type: ElicitType
@@ -79,7 +79,7 @@ class Elicitation(Part):
     options: list[str] = []
 
 
-class ToolCall(Part):
+class ToolCall(PlaybookPart):
     """A tool to call; ``arguments`` is the text of a JSON object as written, placeholders and all."""
 
     connection_name: str
@@ -87,7 +87,7 @@ class ToolCall(Part):
     arguments: str = ""
 
 
-class Condition(Part):
+class Condition(PlaybookPart):
     """A comparison of texts; ``source`` says where the variable is declared."""
 
     variable: str
@@ -96,14 +96,14 @@ class Condition(Part):
     source: Literal["input", "step_output"] = "input"
 
 
-class Branch(Part):
+class Branch(PlaybookPart):
     """Sub-steps, and the condition on which they are carried out; None is that of ``else``."""
 
     condition: Condition | None = None
     steps: list["Step"] = []
 
 
-class Step(Part):
+class Step(PlaybookPart):
     """A step, or a sub-step of a branch, which has the number of the step around it.
 
     ``approve`` is an extension of the specification: the terms on which a person approves the call of the tool.
@@ -126,7 +126,7 @@ class Step(Part):
     line: Number = 0
 
 
-class Playbook(Part):
+class Playbook(PlaybookPart):
     """A playbook; ``artifact_type`` may be one that no one knows, or hold a placeholder."""
 
     title: str

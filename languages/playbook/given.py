@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from callboard.bus.events import Problem
 from callboard.languages.playbook.document import Input, Playbook
 from callboard.languages.playbook.names import text_of
-from callboard.languages.playbook.state import State
+from callboard.languages.playbook.state import SavedState
 from callboard.languages.problems import kind_of
 from callboard.lib.json_types import JSON
 
@@ -15,7 +15,7 @@ BOOLEANS = ("true", "false", "yes", "no", "on", "off", "1", "0")
 """The texts of a boolean, in upper or lower case."""
 
 
-def inputs(playbook: Playbook, given: JSON, state: State) -> tuple[dict[str, str], list[Problem], list[Problem]]:
+def inputs(playbook: Playbook, given: JSON, state: SavedState) -> tuple[dict[str, str], list[Problem], list[Problem]]:
     """Return the value of every input as a text, all errors, and all warnings.
 
     A value of the start takes precedence over one of the state document, and that over a default; null counts as

@@ -18,14 +18,14 @@ CHARS_MAX = 32_000_000
 """The greatest length of a text with its values, in characters."""
 
 
-class TooMuchText(Exception):
+class TextTooLong(Exception):
     """A text with its values has more than `CHARS_MAX` characters."""
 
     def __init__(self) -> None:
         super().__init__(f"with its values the text has more than {CHARS_MAX} characters; use shorter values")
 
 
-class Room:
+class _RenderingLimits:
     """The limits of one rendering."""
 
     def __init__(self, rules: int) -> None:
@@ -35,12 +35,12 @@ class Room:
     def take(self, text: str) -> str:
         """Count a piece of the text, and return it.
 
-        :raises TooMuchText: if the text becomes too long
+        :raises TextTooLong: if the text becomes too long
         """
         self._steps.take_text(len(text))
         self._chars_left -= len(text)
         if self._chars_left < 0:
-            raise TooMuchText
+            raise TextTooLong
         return text
 
 
@@ -54,10 +54,10 @@ class Rendered(Struct, frozen=True):
 def render(text: str, find: Find, rules: int = LATEST) -> Rendered:
     """Replace the placeholders of a text.
 
-    :raises TooMuchText: if the text becomes too long
+    :raises TextTooLong: if the text becomes too long
     """
     missing: dict[str, None] = {}
-    room = Room(rules)
+    room = _RenderingLimits(rules)
     room.take(text)
 
     def value(match: Match[str]) -> str:
@@ -75,10 +75,10 @@ def render_json(text: str, find: Find, rules: int = LATEST) -> Rendered:
 
     Inside a string a value is escaped. Elsewhere it is inserted as it is if it is JSON, and as a string if not.
 
-    :raises TooMuchText: if the text becomes too long
+    :raises TextTooLong: if the text becomes too long
     """
     missing: dict[str, None] = {}
-    room = Room(rules)
+    room = _RenderingLimits(rules)
     room.take(text)
     pieces: list[str] = []
     quoted, at = False, 0

@@ -13,15 +13,15 @@ from callboard.bus.effects import Failure
 from callboard.bus.paths import child, encode_id
 from callboard.languages.language import Cancelled, End, Expired, Node, Plan, Stage
 from callboard.languages.playbook.admit import plan_options
-from callboard.languages.playbook.context import Entry
+from callboard.languages.playbook.context import StepOutput
 from callboard.languages.playbook.document import ARTIFACT_TYPES, Branch, Condition, Playbook, Step
-from callboard.languages.playbook.interpolation import TooMuchText, render
+from callboard.languages.playbook.interpolation import TextTooLong, render
 from callboard.languages.playbook.names import Names
-from callboard.languages.playbook.outcome import Broken, Done, Lapsed, Outcome, Skipped
+from callboard.languages.playbook.outcome import Broken, Lapsed, Outcome, Skipped, StepDone
 from callboard.languages.playbook.outline import condition_text
-from callboard.languages.playbook.record import Record, Standing
-from callboard.languages.playbook.state import State
-from callboard.languages.playbook.visit import Setting, Visit
+from callboard.languages.playbook.record import StepRecords, StepStatus
+from callboard.languages.playbook.state import SavedState
+from callboard.languages.playbook.visit import SharedState, Visit
 
 
 async def interpret(plan: Plan[Playbook], stage: Stage) -> End:
@@ -42,13 +42,13 @@ class _Run:
         self._stage = stage
         self._playbook = playbook
         self._expires = dt.timedelta(seconds=options.expires_after)
-        self._state = State.model_validate(stage.info.state or {})
+        self._state = SavedState.model_validate(stage.info.state or {})
         self._first: int = plan.options["first_step"]
         self._names = Names(plan.input, self._state.named_texts())
-        self._record = Record(playbook, self._state, self._first)
+        self._record = StepRecords(playbook, self._state, self._first)
         before = zip(playbook.steps, self._record.steps, strict=True)
-        context = [Entry(step, standing.output) for step, standing in before if standing.output is not None]
-        self._setting = Setting(stage, self._names, context, options, plan.options["system_prompt"])
+        context = [StepOutput(step, standing.output) for step, standing in before if standing.output is not None]
+        self._setting = SharedState(stage, self._names, context, options, plan.options["system_prompt"])
         self._gates = 0
 
     async def end(self) -> End:
@@ -77,7 +77,7 @@ class _Run:
         known = self._state.response(step.number) if place == self._first else None
         visit = Visit(self._setting, node, step, standing, known)
         outcome = await self._run_node(visit, self._carry_out(visit))
-        if isinstance(outcome, Done) and self._stage.pauses_at(step.label):
+        if isinstance(outcome, StepDone) and self._stage.pauses_at(step.label):
             standing.status = "paused"
             if lapsed := await self._wait_at_gate(node, step.label):
                 return lapsed
@@ -104,14 +104,14 @@ class _Run:
         outcome: Outcome = Skipped()
         for one in branch.steps:
             outcome = await self._wait_at_gate() or await self._sub_step(visit, one, above)
-            if not isinstance(outcome, Done):
+            if not isinstance(outcome, StepDone):
                 break
         return outcome
 
     async def _sub_step(self, around: Visit, step: Step, above: list[str]) -> Outcome:
         path = child(around.node.path, encode_id(step.label))
         node = self._stage.enter(path, "substep", node=step.label, name=step.title)
-        standing = Standing(step.label)
+        standing = StepStatus(step.label)
         around.standing.inner.append(standing)
         answers = list(around.answers)
         visit = Visit(self._setting, node, step, standing, inner=True, above=tuple(above), answers=answers)
@@ -127,12 +127,12 @@ class _Run:
             node.exit("cancelled", visit.result(None), cancelled.cause)
             raise
         match outcome:
-            case Done(text):
+            case StepDone(text):
                 await visit.capture(text)
                 self._record.record_output(standing, text, None if visit.inner else step.number)
                 if not standing.inner:
                     # The sub-steps of a step that took a branch have added their outputs already.
-                    self._setting.context.append(Entry(step, text, f"{node.path}#{node.iteration}"))
+                    self._setting.context.append(StepOutput(step, text, f"{node.path}#{node.iteration}"))
                 node.exit("ok", visit.result(text), kept=not standing.inner)
             case Skipped():
                 standing.status = "skipped"
@@ -169,7 +169,7 @@ class _Run:
         declared = self._playbook.artifact_type
         try:
             kind = render(declared, self._names.find, self._stage.info.rules).text
-        except TooMuchText as error:
+        except TextTooLong as error:
             self._stage.root.warn("ARTIFACT_TYPE", f"{declared}: {error}")
             return declared
         if kind == declared:

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from callboard.bus.effects import ToolSource
 from callboard.bus.model_parameters import NAMES, given_parameters
-from callboard.languages.playbook.document import Part
+from callboard.languages.playbook.document import PlaybookPart
 from callboard.languages.problems import Complaint, kind_of
 from callboard.lib.json_types import JSON
 
@@ -88,7 +88,7 @@ Connection = Annotated[Any, AfterValidator(_source)]
 Response = Annotated[Any, AfterValidator(_response)]
 
 
-class Options(Part):
+class PlaybookOptions(PlaybookPart):
     """How a playbook runs.
 
     ``max_tokens``, ``temperature`` and the parameters after them apply to every turn of a model. ``elicit`` maps a

@@ -5,7 +5,7 @@ from msgspec import Struct
 from callboard.bus.effects import Failure
 
 
-class Done(Struct, frozen=True):
+class StepDone(Struct, frozen=True):
     """The step has an output."""
 
     text: str
@@ -29,4 +29,4 @@ class Lapsed(Struct, frozen=True):
     message: str
 
 
-Outcome = Done | Skipped | Broken | Lapsed
+Outcome = StepDone | Skipped | Broken | Lapsed

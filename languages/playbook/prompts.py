@@ -15,14 +15,14 @@ from callboard.bus.effects import McpTools
 from callboard.languages.language import Node, Ok
 from callboard.languages.playbook.directives import scheme_of
 from callboard.languages.playbook.document import Playbook
-from callboard.languages.playbook.interpolation import TooMuchText, render
+from callboard.languages.playbook.interpolation import TextTooLong, render
 from callboard.languages.playbook.names import Names, text_of
-from callboard.languages.playbook.options import Options
+from callboard.languages.playbook.options import PlaybookOptions
 from callboard.languages.playbook.patterns import PLACEHOLDER, VARIABLE
 from callboard.lib.json_types import JSON
 
 
-class Missing(Struct, frozen=True):
+class MissingText(Struct, frozen=True):
     """The text is missing. ``undefined`` is the variable that should hold it; it is empty for all other reasons."""
 
     reason: str
@@ -30,16 +30,16 @@ class Missing(Struct, frozen=True):
 
 
 async def prompt_text(
-    node: Node, slot: str, reference: str, names: Names, options: Options, files: Mapping[str, str]
-) -> str | Missing:
+    node: Node, slot: str, reference: str, names: Names, options: PlaybookOptions, files: Mapping[str, str]
+) -> str | MissingText:
     """Find the text of a prompt reference, the text in the parentheses of ``@prompt``."""
     if variable := VARIABLE.fullmatch(reference.strip()):
         found = names.find(variable[1])
-        return Missing(f"the variable {variable[1]!r} is not defined", variable[1]) if found is None else found
+        return MissingText(f"the variable {variable[1]!r} is not defined", variable[1]) if found is None else found
     try:
         wanted = render(reference, names.find).text.strip()
-    except TooMuchText as error:
-        return Missing(str(error))
+    except TextTooLong as error:
+        return MissingText(str(error))
     if wanted in options.prompts:
         return options.prompts[wanted]
     # A value that holds a colon does not make a scheme.
@@ -53,26 +53,26 @@ async def prompt_text(
             asked = await node.call(slot, "prompt", request)
             if isinstance(asked, Ok) and isinstance(asked.value, str):
                 return asked.value
-            return Missing(f"there is no prompt {wanted!r}" if isinstance(asked, Ok) else asked.error.message)
+            return MissingText(f"there is no prompt {wanted!r}" if isinstance(asked, Ok) else asked.error.message)
         case _:
-            return Missing(f"the scheme {scheme!r} is not supported, and the start brought no prompt {wanted!r}")
+            return MissingText(f"the scheme {scheme!r} is not supported, and the start brought no prompt {wanted!r}")
 
 
-def _server(scheme: str | None, identifier: str, options: Options) -> dict[str, JSON]:
+def _server(scheme: str | None, identifier: str, options: PlaybookOptions) -> dict[str, JSON]:
     """Return the MCP server that an identifier names, if the start has a connection to it."""
     source = options.source(identifier.partition("/")[0]) if scheme == "mcp" else None
     return {"source": msgspec.to_builtins(source)} if isinstance(source, McpTools) else {}
 
 
-def _file(path: str, files: Mapping[str, str]) -> str | Missing:
+def _file(path: str, files: Mapping[str, str]) -> str | MissingText:
     if is_outside(path):
-        return Missing(f"the path {path!r} leads out of the playbook's folder")
+        return MissingText(f"the path {path!r} leads out of the playbook's folder")
     wanted = normpath(path)
     for name, text in files.items():
         if normpath(name) == wanted:
             return text
     brought = ", ".join(sorted(files)) or "none"
-    return Missing(f"the start brought no file {path!r} (it brought {brought})")
+    return MissingText(f"the start brought no file {path!r} (it brought {brought})")
 
 
 def is_outside(path: str) -> bool:

@@ -16,7 +16,7 @@ PAUSED = "paused"
 """The status of an execution that is paused at a breakpoint, after a step."""
 
 
-class State(BaseModel):
+class SavedState(BaseModel):
     """A saved execution; members that other implementations add are ignored.
 
     ``step_outputs`` is by step number. ``next_step`` is an extension of Callboard: the index, from 0, of the step to

@@ -13,24 +13,24 @@ from msgspec import Struct, field
 
 from callboard.bus.effects import Failure, ModelReply, ModelRequest, ScriptedTools, ToolSpec
 from callboard.bus.paths import last_id
-from callboard.languages.agent import Policy, Refusal, converse
+from callboard.languages.agent import ConversationLimits, Refusal, converse
 from callboard.languages.approvals.desk import desk_of
 from callboard.languages.approvals.member import read_terms
-from callboard.languages.approvals.question import Call
+from callboard.languages.approvals.question import ProposedCall
 from callboard.languages.approvals.terms import Terms
 from callboard.languages.computation import compute
 from callboard.languages.language import Ask, Expired, Failed, Node, Ok, Stage
-from callboard.languages.playbook.context import Entry, message
+from callboard.languages.playbook.context import StepOutput, message
 from callboard.languages.playbook.document import Elicitation, Step, ToolCall
 from callboard.languages.playbook.elicitation import default_response, read_response, refusal, schema_of
 from callboard.languages.playbook.extraction import STEPS_MAX, extract_field
 from callboard.languages.playbook.findings import ELICITED
-from callboard.languages.playbook.interpolation import Rendered, TooMuchText, render, render_json
+from callboard.languages.playbook.interpolation import Rendered, TextTooLong, render, render_json
 from callboard.languages.playbook.names import Names, text_of
-from callboard.languages.playbook.options import CALLER, Options
-from callboard.languages.playbook.outcome import Broken, Done, Lapsed, Outcome
+from callboard.languages.playbook.options import CALLER, PlaybookOptions
+from callboard.languages.playbook.outcome import Broken, Lapsed, Outcome, StepDone
 from callboard.languages.playbook.prompts import prompt_text
-from callboard.languages.playbook.record import Standing
+from callboard.languages.playbook.record import StepStatus
 from callboard.lib.json_types import JSON
 
 TOO_MUCH_TEXT = "playbook.too_much_text"
@@ -39,16 +39,16 @@ TOO_MUCH_TEXT = "playbook.too_much_text"
 EXPIRE = "expire"
 """The action after the timeout of a question: the run expires."""
 
-ONE_TURN = Policy(turns_max=1)
+ONE_TURN = ConversationLimits(turns_max=1)
 
 
-class Setting(Struct, frozen=True):
+class SharedState(Struct, frozen=True):
     """The state that all visits of a run share; the names and the context grow."""
 
     stage: Stage
     names: Names
-    context: list[Entry]
-    options: Options
+    context: list[StepOutput]
+    options: PlaybookOptions
     system: str
 
 
@@ -59,10 +59,10 @@ class Visit(Struct):
     saved state, which makes the question unnecessary.
     """
 
-    setting: Setting
+    setting: SharedState
     node: Node
     step: Step
-    standing: Standing
+    standing: StepStatus
     known: str | None = None
     inner: bool = False
     above: tuple[str, ...] = ()
@@ -145,14 +145,14 @@ class Visit(Struct):
     async def produce_output(self) -> Outcome:
         """Produce the step's output: the response if the step only asks, else a model's answer."""
         if self.step.elicitation is not None and not self.says:
-            return Done(self.named[f"{ELICITED}{self.step.number}"])
+            return StepDone(self.named[f"{ELICITED}{self.step.number}"])
         texts = await self.texts()
         if isinstance(texts, Broken):
             return texts
         text, stage, find = "\n\n".join([*self.above, *texts]), self.setting.stage, self.setting.names.find
         try:
             made = await compute(stage, lambda: render(text, find, stage.info.rules))
-        except TooMuchText as error:
+        except TextTooLong as error:
             return Broken(Failure(TOO_MUCH_TEXT, str(error)))
         self.warn_unresolved(made.missing)
         return await self._call(made.text)
@@ -188,7 +188,7 @@ class Visit(Struct):
         if said.error is not None:
             return Broken(said.error)
         assert said.reply is not None, "a conversation without an error has a reply"
-        return Done(_text(said.reply))
+        return StepDone(_text(said.reply))
 
     def warn_unresolved(self, names: tuple[str, ...]) -> None:
         """Warn of placeholders without a value, which stay in the text."""
@@ -242,7 +242,7 @@ async def call_tool(
     node: Node,
     call: ToolCall,
     names: Names,
-    options: Options,
+    options: PlaybookOptions,
     warn_unresolved: Callable[[tuple[str, ...]], None],
     terms: Sequence[Terms],
 ) -> Outcome:
@@ -252,7 +252,7 @@ async def call_tool(
     """
     try:
         made, arguments = await compute(stage, lambda: _render_arguments(call, names, stage.info.rules))
-    except TooMuchText as error:
+    except TextTooLong as error:
         return Broken(Failure("playbook.too_much_text", str(error)))
     warn_unresolved(made.missing)
     if isinstance(arguments, Failure):
@@ -281,7 +281,7 @@ async def _approve(
     """Return the arguments with which the call of a step may be made, or why it must not be made."""
     if not terms:
         return Ok(arguments)
-    call = Call(tool, arguments, f"step {last_id(node.path)}", node.path)
+    call = ProposedCall(tool, arguments, f"step {last_id(node.path)}", node.path)
     return await desk_of(stage).decide(node, SLOT, call, terms)
 
 
@@ -302,7 +302,7 @@ def _arguments(text: str) -> JSON | Failure:
     return found
 
 
-async def _by_caller(stage: Stage, node: Node, call: ToolCall, arguments: JSON, options: Options) -> Outcome:
+async def _by_caller(stage: Stage, node: Node, call: ToolCall, arguments: JSON, options: PlaybookOptions) -> Outcome:
     due = stage.now() + dt.timedelta(seconds=options.expires_after)
     made = node.tool(SLOT, call.tool_name, arguments, server=call.connection_name, via="caller")
     raced = await stage.within(due, made, node=node, slot=f"{SLOT}.expiry")
@@ -312,4 +312,4 @@ async def _by_caller(stage: Stage, node: Node, call: ToolCall, arguments: JSON, 
 
 
 def _outcome(outcome: Ok[JSON] | Failed) -> Outcome:
-    return Done(text_of(outcome.value)) if isinstance(outcome, Ok) else Broken(outcome.error)
+    return StepDone(text_of(outcome.value)) if isinstance(outcome, Ok) else Broken(outcome.error)

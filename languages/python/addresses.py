@@ -14,7 +14,7 @@ from callboard.bus.paths import child, encode_id
 UNNAMED = "task"
 
 
-class Addresses:
+class TaskPaths:
     """The paths of one workflow's tasks."""
 
     def __init__(self) -> None:

@@ -27,7 +27,7 @@ from callboard.bus.effects import (
 )
 from callboard.bus.tool_names import names_of
 from callboard.languages.agent import CUT_SHORT, Refusal, read_structured_answer
-from callboard.languages.approvals.question import Call
+from callboard.languages.approvals.question import ProposedCall
 from callboard.languages.language import Failed, Node, Ok, Toolbox
 from callboard.languages.patience import patient_turn
 from callboard.languages.python.approvals import Approving, approvals_of, decide, named_tools
@@ -37,7 +37,7 @@ from callboard.languages.python.likeness import turns_alike
 from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.runs import RunOnly
 from callboard.languages.python.sessions import Session
-from callboard.languages.python.steps import Step, step
+from callboard.languages.python.steps import StepFunction, step
 from callboard.languages.python.values import Codec, codec, plain_json
 from callboard.languages.python.workflows import InputMisfit, arguments_of, problems_of
 from callboard.languages.tool_names import DistinctTools
@@ -56,7 +56,7 @@ CORRECTIONS_MAX = 2
 """How often a model is asked again after an answer that does not fit the type."""
 
 
-class Answer(Struct, Generic[T], frozen=True):
+class AgentAnswer(Struct, Generic[T], frozen=True):
     """The answer of an agent: its ``output`` as the agent's type, its last ``text``, and how many ``turns`` it took."""
 
     output: T
@@ -84,7 +84,7 @@ class Agent(Generic[T]):
         name: str = "agent",
         *,
         system: str = "",
-        tools: Sequence[Step[..., Any] | Callable[..., Any]] = (),
+        tools: Sequence[StepFunction[..., Any] | Callable[..., Any]] = (),
         servers: Sequence[McpTools] = (),
         model: str | None = None,
         output: None = None,
@@ -99,7 +99,7 @@ class Agent(Generic[T]):
         *,
         output: "TypeForm[T]",
         system: str = "",
-        tools: Sequence[Step[..., Any] | Callable[..., Any]] = (),
+        tools: Sequence[StepFunction[..., Any] | Callable[..., Any]] = (),
         servers: Sequence[McpTools] = (),
         model: str | None = None,
         approve: Approving = (),
@@ -111,7 +111,7 @@ class Agent(Generic[T]):
         name: str = "agent",
         *,
         system: str = "",
-        tools: Sequence[Step[..., Any] | Callable[..., Any]] = (),
+        tools: Sequence[StepFunction[..., Any] | Callable[..., Any]] = (),
         servers: Sequence[McpTools] = (),
         model: str | None = None,
         output: Any = None,
@@ -125,8 +125,8 @@ class Agent(Generic[T]):
         self.temperature = temperature
         self.turns = turns
         self.approve = approvals_of(approve)
-        steps = [tool if isinstance(tool, Step) else step(tool) for tool in tools]
-        self.tools: dict[str, Step[..., Any]] = {one.name: one for one in steps}
+        steps = [tool if isinstance(tool, StepFunction) else step(tool) for tool in tools]
+        self.tools: dict[str, StepFunction[..., Any]] = {one.name: one for one in steps}
         if len(self.tools) < len(steps):
             names = [one.name for one in steps]
             twice = ", ".join(sorted({one for one in names if names.count(one) > 1}))
@@ -141,7 +141,7 @@ class Agent(Generic[T]):
             raise ValueError(f"turns is {turns}; it has to be 1 or more")
         self._output: Codec | None = None if output is None or output is str else codec(output)
 
-    async def run(self, prompt: str, *, session: Session | None = None) -> Answer[T]:
+    async def run(self, prompt: str, *, session: Session | None = None) -> AgentAnswer[T]:
         """Let the model work on a prompt until it answers.
 
         With ``session`` the prompt continues the conversation there: the model reads its messages first, and the prompt
@@ -166,7 +166,7 @@ class Agent(Generic[T]):
             await session.append({"role": "user", "content": prompt}, {"role": "assistant", "content": text})
         return answer
 
-    async def _converse(self, loop: WorkflowLoop, node: Node, messages: list[Message]) -> Answer[T]:
+    async def _converse(self, loop: WorkflowLoop, node: Node, messages: list[Message]) -> AgentAnswer[T]:
         """Let the model continue a conversation, while the servers are open."""
         if not self.servers:
             return await self._work(loop, node, messages, None)
@@ -181,7 +181,7 @@ class Agent(Generic[T]):
 
     async def _work(
         self, loop: WorkflowLoop, node: Node, messages: list[Message], toolbox: Toolbox | None
-    ) -> Answer[T]:
+    ) -> AgentAnswer[T]:
         """Let the model work with the steps and the tools of the toolbox, which servers have."""
         names = DistinctTools(node, self.tools.keys())
         served = _served(names, toolbox)
@@ -209,7 +209,7 @@ class Agent(Generic[T]):
                     request = replace(request, tools=[*steps.values(), *served.values()], retooled=True)
                 continue
             try:
-                return Answer(self._read(reply), reply.text, turn)
+                return AgentAnswer(self._read(reply), reply.text, turn)
             except (ValueError, TypeError) as error:
                 problems = "; ".join(f"{at}: {what}" if at else what for at, what in problems_of(error))
                 if corrections == CORRECTIONS_MAX:
@@ -311,7 +311,7 @@ class Agent(Generic[T]):
 
     async def _decide(self, place: "_Place", i: int, use: ToolUse) -> Ok[JSON] | Refusal:
         """Return the arguments with which a call may be made, or why it must not be made."""
-        call = Call(place.tools[use.tool], use.input, f"agent {self.name}", place.node.path, place.requested)
+        call = ProposedCall(place.tools[use.tool], use.input, f"agent {self.name}", place.node.path, place.requested)
         return await decide(place.loop, place.node, place.slot(i), call, self.approve)
 
 
@@ -346,7 +346,7 @@ def _served(names: DistinctTools, toolbox: Toolbox | None) -> dict[str, ToolSpec
     return {} if toolbox is None else {one.name: one for one in names.name(toolbox.specs)}
 
 
-def _spec(tool: Step[..., Any]) -> ToolSpec:
+def _spec(tool: StepFunction[..., Any]) -> ToolSpec:
     description = inspect.getdoc(tool.function) or ""
     return ToolSpec(tool.name, description, tool.parameters.input_schema)
 

@@ -11,7 +11,7 @@ from callboard.bus.tool_names import names_of
 from callboard.bus.work import Demand
 from callboard.languages.agent import Refusal
 from callboard.languages.approvals.desk import desk_of
-from callboard.languages.approvals.question import Call
+from callboard.languages.approvals.question import ProposedCall
 from callboard.languages.approvals.terms import ANY, Messenger, Terms
 from callboard.languages.language import Node, Ok
 from callboard.languages.python.loop import WorkflowLoop
@@ -131,7 +131,7 @@ def _covers(approve: Approve, tool: ToolSpec, arguments: Mapping[str, Any]) -> b
 
 
 async def decide(
-    loop: WorkflowLoop, node: Node, slot: str, call: Call, approvals: Sequence[Approve]
+    loop: WorkflowLoop, node: Node, slot: str, call: ProposedCall, approvals: Sequence[Approve]
 ) -> Ok[JSON] | Refusal:
     """Return the arguments with which a call may be made, or why it must not be made; ask a person if necessary."""
     arguments: Mapping[str, Any] = call.arguments if isinstance(call.arguments, dict) else {}

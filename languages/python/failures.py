@@ -4,7 +4,7 @@ from traceback import FrameSummary, StackSummary, TracebackException
 from typing import Any
 
 from callboard.bus.effects import Failure
-from callboard.languages.hosting import Code
+from callboard.languages.hosting import SourceBundle
 from callboard.languages.python.errors import ChildFailed, ModelFailed, StepFailed
 from callboard.languages.python.frames import is_in_bundle, raised_at, short
 from callboard.lib.text import last_lines, without_addresses
@@ -13,7 +13,7 @@ TRACEBACK_CHARS_MAX = 4_000
 """Maximum length of a traceback in a failure: its end is kept."""
 
 
-def failure_of(error: BaseException, code: Code | None = None) -> Failure:
+def failure_of(error: BaseException, code: SourceBundle | None = None) -> Failure:
     """Return the failure for an exception that has ended a workflow with this code."""
     root = code.root if code is not None else ""
     at = raised_at(root, error)
@@ -31,7 +31,7 @@ def failure_of(error: BaseException, code: Code | None = None) -> Failure:
     return Failure(kind, message, details=details, previous=previous)
 
 
-def _traceback(error: BaseException, code: Code) -> str:
+def _traceback(error: BaseException, code: SourceBundle) -> str:
     """Return the traceback of an exception, with its notes, its causes and the members of its groups.
 
     It has only the frames in the code, with the lines of the code's own sources, so that it is the same in every

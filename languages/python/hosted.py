@@ -12,19 +12,19 @@ from typing import Any
 from msgspec import Struct
 
 from callboard.bus.work import follow_work
-from callboard.languages.hosting import INTERRUPTS, Code, Entry
+from callboard.languages.hosting import INTERRUPTS, HostedObject, SourceBundle
 from callboard.languages.python import guard
 from callboard.languages.python.interruption import interrupt
 from callboard.languages.python.steps import STEPS
-from callboard.languages.python.workflows import Workflow
+from callboard.languages.python.workflows import WorkflowFunction
 from callboard.lib.canonical_json import canonical
 
 
 class Hosted(Struct, frozen=True):
     """A workflow with its code."""
 
-    code: Code
-    workflow: Workflow[..., Any]
+    code: SourceBundle
+    workflow: WorkflowFunction[..., Any]
 
 
 class Named(Struct, frozen=True):
@@ -63,16 +63,16 @@ class PythonHosting:
             INTERRUPTS.append(interrupt)
 
     def is_entry(self, value: object) -> bool:
-        return isinstance(value, Workflow)
+        return isinstance(value, WorkflowFunction)
 
-    def entries_of(self, module: ModuleType) -> list[Entry]:
-        found = [one for one in list(vars(module).values()) if isinstance(one, Workflow)]
+    def entries_of(self, module: ModuleType) -> list[HostedObject]:
+        found = [one for one in list(vars(module).values()) if isinstance(one, WorkflowFunction)]
         return [one for one in found if one.module == module.__name__]
 
     def digest_of(self, sources: Mapping[str, str]) -> str:
         return sha256(canonical(dict(sources))).hexdigest()
 
-    def host(self, code: Code, entries: Iterable[Workflow[..., Any]]) -> dict[str, str]:
+    def host(self, code: SourceBundle, entries: Iterable[WorkflowFunction[..., Any]]) -> dict[str, str]:
         hosted = [Hosted(code, entry) for entry in entries]
         guard.adopt_modules({one.workflow.module for one in hosted}, {f"{code.root}/{path}" for path in code.sources})
         for one in hosted:

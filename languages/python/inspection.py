@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
 
-from callboard.languages.inspection import Awaited, InspectedTask, Place
+from callboard.languages.inspection import CodeFrame, InspectedTask, TaskWait
 from callboard.languages.python.frames import is_in_bundle, is_own, short
 from callboard.languages.python.loop import WorkflowLoop
 
@@ -52,10 +52,10 @@ class WorkflowInspection:
         own = [place for place in places if not is_own(_file(place.frame))]
         return InspectedTask(self._loop.addresses.of(task), own, self._awaited(frames, waited))
 
-    def _raised(self, error: BaseException) -> list[Place]:
+    def _raised(self, error: BaseException) -> list[CodeFrame]:
         while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
             error = error.exceptions[0]
-        places: list[Place] = []
+        places: list[CodeFrame] = []
         traceback = error.__traceback__
         while traceback is not None:
             if not is_own(_file(traceback.tb_frame)):
@@ -63,21 +63,21 @@ class WorkflowInspection:
             traceback = traceback.tb_next
         return places
 
-    def _place(self, frame: FrameType, line: int, instruction: int) -> Place:
+    def _place(self, frame: FrameType, line: int, instruction: int) -> CodeFrame:
         file = _file(frame)
         in_bundle = bool(self._root) and is_in_bundle(self._root, file)
-        return Place(frame, short(self._root, file), line, instruction, in_bundle)
+        return CodeFrame(frame, short(self._root, file), line, instruction, in_bundle)
 
-    def _awaited(self, frames: list[FrameType], waited: Any) -> Awaited | None:
+    def _awaited(self, frames: list[FrameType], waited: Any) -> TaskWait | None:
         node = self._loop.node_awaited(waited)
         if node is not None:
-            return Awaited(path=node.path, iteration=node.iteration)
+            return TaskWait(path=node.path, iteration=node.iteration)
         tasks = [task for task in _tasks_of(frames, waited) if not task.done()]
         if tasks:
-            return Awaited(tasks=tuple(self._loop.addresses.of(task) for task in tasks))
+            return TaskWait(tasks=tuple(self._loop.addresses.of(task) for task in tasks))
         if not frames:
             return None
-        return Awaited(text=frames[-1].f_code.co_qualname if is_own(_file(frames[-1])) else "a future")
+        return TaskWait(text=frames[-1].f_code.co_qualname if is_own(_file(frames[-1])) else "a future")
 
 
 def _split_numbers(path: str) -> list[tuple[str, int]]:

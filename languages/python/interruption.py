@@ -12,7 +12,7 @@ from types import FrameType
 from callboard.bus.effects import Failure
 from callboard.languages.hosting import BLOCKING
 from callboard.languages.python.errors import WorkflowFault
-from callboard.languages.python.loop import Interrupted, WorkflowLoop, current_loop
+from callboard.languages.python.loop import WorkflowInterrupted, WorkflowLoop, current_loop
 
 CPU_S_MAX = 0.75
 """The CPU time that one callback of a workflow may take after it was first seen. On a busy machine the thread waits for
@@ -30,7 +30,7 @@ and a run must not fail because it continues on a slow one. New code that never 
 def interrupt(frame: FrameType | None) -> None:
     """Note what the thread is doing; ``frame`` is its frame.
 
-    :raises Interrupted: in a callback of a workflow that has taken too long
+    :raises WorkflowInterrupted: in a callback of a workflow that has taken too long
     """
     loop = current_loop()
     if loop is None or not loop.in_callback:
@@ -45,7 +45,7 @@ def interrupt(frame: FrameType | None) -> None:
     if used_s < factor * CPU_S_MAX and loop.seen_times < factor * LOOKS_MAX:
         return
     loop.fault = WorkflowFault(Failure(BLOCKING, _describe(loop, frame), details={"turn": loop.stage.turn()}))
-    raise Interrupted
+    raise WorkflowInterrupted
 
 
 def _describe(loop: WorkflowLoop, frame: FrameType | None) -> str:

@@ -19,7 +19,7 @@ from callboard.languages.python.inspection import WorkflowInspection
 from callboard.languages.python.likeness import alike_in_type
 from callboard.languages.python.loop import WorkflowLoop
 from callboard.languages.python.rules import HELD_BY_PAUSES, LATEST
-from callboard.languages.python.workflows import InputMisfit, Workflow
+from callboard.languages.python.workflows import InputMisfit, WorkflowFunction
 from callboard.languages.source_text import read_document
 from callboard.lib.json_types import JSON
 from callboard.lib.text import without_addresses
@@ -157,7 +157,7 @@ class BadOutput(Exception):
     """A workflow has returned a value that does not fit its type."""
 
 
-async def _call(workflow: Workflow[..., Any], given: JSON) -> JSON:
+async def _call(workflow: WorkflowFunction[..., Any], given: JSON) -> JSON:
     """Call a workflow, and return the JSON of its output. Code of types, such as validators, belongs to the run."""
     returned = await workflow.function(**workflow.arguments(given))
     try:

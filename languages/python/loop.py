@@ -27,7 +27,7 @@ from callboard.bus.effects import Failure
 from callboard.bus.paths import child, encode_id
 from callboard.bus.work import NEEDS_PERSON
 from callboard.languages.language import Cancelled, Collection, Failed, Node, Ok, Settled, Stage, Task
-from callboard.languages.python.addresses import Addresses
+from callboard.languages.python.addresses import TaskPaths
 from callboard.languages.python.errors import NotInWorkflow, WorkflowFault
 from callboard.languages.python.frames import is_own
 from callboard.languages.python.output import printing
@@ -60,7 +60,7 @@ _LOOPS = count(1)
 _log = logging.getLogger("callboard.python")
 
 
-class Scope(Struct, frozen=True):
+class LibraryScope(Struct, frozen=True):
     """The part of a workflow in which a library works that knows nothing of the run; its tasks inherit it.
 
     ``path`` is the path of the effects there, instead of those of the library's own tasks. ``carry`` wraps the
@@ -74,10 +74,10 @@ class Scope(Struct, frozen=True):
     state: Any
 
 
-SCOPE: ContextVar[Scope | None] = ContextVar("scope", default=None)
+SCOPE: ContextVar[LibraryScope | None] = ContextVar("scope", default=None)
 
 
-class Interrupted(BaseException):
+class WorkflowInterrupted(BaseException):
     """Raised in the code of a workflow that blocks the worker; `WorkflowLoop.fault` says why."""
 
 
@@ -85,7 +85,7 @@ class Unwinding(BaseException):
     """Raised in each coroutine that is dropped, where it awaits."""
 
 
-class Dropped(GeneratorExit):
+class WorkflowDropped(GeneratorExit):
     """Raised in a coroutine that is dropped, whenever it uses the stage: its run has ended, or continues elsewhere."""
 
 
@@ -127,7 +127,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self.id = next(_LOOPS)
         self.rules = rules
         """The generation of the rules that the run follows; see the module `rules`."""
-        self.addresses = Addresses()
+        self.addresses = TaskPaths()
         self.fault: BaseException | None = None
         """An exception that ends the run at once, even if the workflow catches it."""
         self.locals: dict[object, Any] = {}
@@ -161,10 +161,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def stage(self) -> Stage:
         """The stage of the run.
 
-        :raises Dropped: if the run has ended here, or continues on another worker
+        :raises WorkflowDropped: if the run has ended here, or continues on another worker
         """
         if self._dead:
-            raise Dropped
+            raise WorkflowDropped
         return self._stage
 
     def where(self, frame: FrameType | None = None) -> str:
@@ -256,11 +256,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
         Cancelling the task cancels the coroutine.
 
-        :raises Dropped: if the tasks of this loop are being dropped
+        :raises WorkflowDropped: if the tasks of this loop are being dropped
         """
         if self._dead:
             coro.close()
-            raise Dropped("the workflow has ended here; it performs no further effect")
+            raise WorkflowDropped("the workflow has ended here; it performs no further effect")
         future: asyncio.Future[T] = self.create_future()
         self._awaited[future] = node
 
@@ -290,11 +290,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return self.addresses.of(asyncio.current_task(self)) if scope is None else scope.path
 
     @property
-    def scope(self) -> Scope | None:
+    def scope(self) -> LibraryScope | None:
         """The scope of the caller, if a library works there."""
         return self._scope_in(SCOPE.get())
 
-    def _scope_in(self, scope: Scope | None) -> Scope | None:
+    def _scope_in(self, scope: LibraryScope | None) -> LibraryScope | None:
         # A context may be inherited by code that performs another run.
         return scope if scope is not None and scope.loop_id == self.id else None
 
@@ -379,7 +379,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     async def _run(self) -> None:
         """Run ready callbacks until none is left. In between, other runs of the worker have their turn."""
         for _ in range(-(-BATCH_MAX // SLICE_MAX)):
-            with suppress(Interrupted):
+            with suppress(WorkflowInterrupted):
                 self._run_slice()
             if self.fault is not None:
                 raise self.fault

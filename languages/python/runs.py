@@ -25,7 +25,7 @@ from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.rules import ONLY_ARGUMENTS
 from callboard.languages.python.steps import seconds
 from callboard.languages.python.values import Codec, codec, order_sets, plain_json
-from callboard.languages.python.workflows import Workflow, problems_of
+from callboard.languages.python.workflows import WorkflowFunction, problems_of
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.lib.json_types import JSON
@@ -115,7 +115,7 @@ def changed(id: str) -> bool:
 
 
 @overload
-def continue_as_new(workflow: Workflow[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> NoReturn: ...
+def continue_as_new(workflow: WorkflowFunction[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> NoReturn: ...
 @overload
 def continue_as_new() -> NoReturn: ...
 def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:
@@ -132,7 +132,7 @@ def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:
         ``workflow`` is another one
     :raises RunOnly: if a step calls it
     """
-    given = args[0] if args and isinstance(args[0], Workflow) else None
+    given = args[0] if args and isinstance(args[0], WorkflowFunction) else None
     args = args if given is None else args[1:]
     loop = current_loop()
     if loop is None and WORK.get() is not None:
@@ -330,18 +330,22 @@ class ChildRun(Struct, Generic[R], frozen=True):
 
 
 @overload
-async def child(definition: Workflow[[T], J], input: T | Mapping[str, Any], **start: Any) -> ChildRun[J]: ...
-@overload
-async def child(definition: Workflow[..., J], input: Mapping[str, Any] | None = None, **start: Any) -> ChildRun[J]: ...
-@overload
-async def child(definition: Workflow[[T], Any], input: T | Mapping[str, Any], **start: Any) -> ChildRun[Any]: ...
+async def child(definition: WorkflowFunction[[T], J], input: T | Mapping[str, Any], **start: Any) -> ChildRun[J]: ...
 @overload
 async def child(
-    definition: Workflow[..., Any], input: Mapping[str, Any] | None = None, **start: Any
+    definition: WorkflowFunction[..., J], input: Mapping[str, Any] | None = None, **start: Any
+) -> ChildRun[J]: ...
+@overload
+async def child(
+    definition: WorkflowFunction[[T], Any], input: T | Mapping[str, Any], **start: Any
+) -> ChildRun[Any]: ...
+@overload
+async def child(
+    definition: WorkflowFunction[..., Any], input: Mapping[str, Any] | None = None, **start: Any
 ) -> ChildRun[Any]: ...
 @overload
 async def child(definition: str, input: Any = None, **start: Any) -> ChildRun[Any]: ...
-async def child(definition: "str | Workflow[..., Any]", input: Any = None, **start: Any) -> ChildRun[Any]:
+async def child(definition: "str | WorkflowFunction[..., Any]", input: Any = None, **start: Any) -> ChildRun[Any]:
     """Run another definition as a child run, and return its result.
 
     ``definition`` is a workflow, the name of a registered definition, or a file beside the code, in any language.
@@ -352,7 +356,7 @@ async def child(definition: "str | Workflow[..., Any]", input: Any = None, **sta
     """
     loop = current_loop()
     if loop is None:
-        if isinstance(definition, Workflow):
+        if isinstance(definition, WorkflowFunction):
             try:
                 found = await definition(**definition.arguments(definition.input_for(plain_json(input))))
             except Exception as error:
@@ -360,12 +364,12 @@ async def child(definition: "str | Workflow[..., Any]", input: Any = None, **sta
             return ChildRun(definition.parameters.result.encode(found))
         raise RunOnly("child starts a run, which needs a worker: callboard run FILE.py:NAME")
     node = loop.place("child", loop.where())
-    if isinstance(definition, Workflow):
+    if isinstance(definition, WorkflowFunction):
         node.compares_by(alike_in_input(definition.parameters))
     else:
         node.compares_by(alike_in_value(input, "input"))
     given = plain_json(input)
-    if isinstance(definition, Workflow) and loop.stage.info.rules >= ONLY_ARGUMENTS:
+    if isinstance(definition, WorkflowFunction) and loop.stage.info.rules >= ONLY_ARGUMENTS:
         given = definition.input_for(given)
     asked = node.child("child", _resolve_definition(loop, definition), given, **start)
     end: End = await loop.effect(node, asked)
@@ -374,8 +378,8 @@ async def child(definition: "str | Workflow[..., Any]", input: Any = None, **sta
     return ChildRun(end.output, end.results)
 
 
-def _resolve_definition(loop: WorkflowLoop, definition: "str | Workflow[..., Any]") -> dict[str, Any]:
-    if isinstance(definition, Workflow):
+def _resolve_definition(loop: WorkflowLoop, definition: "str | WorkflowFunction[..., Any]") -> dict[str, Any]:
+    if isinstance(definition, WorkflowFunction):
         found = find_hosted(definition.entry)
         if found is None:
             raise ValueError(f"{definition.entry} is not hosted by this worker: host the module that has it")

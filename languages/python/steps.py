@@ -46,7 +46,7 @@ _CALLED_PLAINLY: ContextVar[bool] = ContextVar("called_plainly", default=False)
 """Whether the function of a step is being called outside of a run."""
 
 
-class Step(Generic[P, R]):
+class StepFunction(Generic[P, R]):
     """A function whose calls are effects; see `step`."""
 
     def __init__(
@@ -178,7 +178,7 @@ class Step(Generic[P, R]):
             return await node.tool(slot, self.name, arguments)
 
 
-STEPS: WeakSet[Step[..., Any]] = WeakSet()
+STEPS: WeakSet[StepFunction[..., Any]] = WeakSet()
 """The steps of this process."""
 
 
@@ -212,15 +212,15 @@ class StepDecorator(Protocol):
     """What `step` returns for settings: it makes a function a step, which returns what the function returns."""
 
     @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> StepFunction[P, R]: ...
     @overload
-    def __call__(self, function: Callable[P, R], /) -> Step[P, R]: ...
+    def __call__(self, function: Callable[P, R], /) -> StepFunction[P, R]: ...
 
 
 @overload
-def step(function: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+def step(function: Callable[P, Coroutine[Any, Any, R]], /) -> StepFunction[P, R]: ...
 @overload
-def step(function: Callable[P, R], /) -> Step[P, R]: ...
+def step(function: Callable[P, R], /) -> StepFunction[P, R]: ...
 @overload
 def step(
     *,
@@ -271,8 +271,8 @@ def step(
         **durations,
     }
     if function is not None:
-        return Step(function, **settings)
-    return lambda decorated: Step(decorated, **settings)
+        return StepFunction(function, **settings)
+    return lambda decorated: StepFunction(decorated, **settings)
 
 
 def _misfits(retries: Any, retry_on: Any, concurrency: Any, process: Any, others: Mapping[str, Any]) -> list[str]:

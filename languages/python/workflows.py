@@ -16,7 +16,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Workflow(Generic[P, R]):
+class WorkflowFunction(Generic[P, R]):
     """A coroutine function that a run can execute; calling it calls the function. See `workflow`."""
 
     def __init__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> None:
@@ -145,7 +145,7 @@ def problems_of(error: Exception, at: str = "") -> list[tuple[str, str]]:
     ]
 
 
-def workflow(function: Callable[P, Coroutine[Any, Any, R]]) -> Workflow[P, R]:
+def workflow(function: Callable[P, Coroutine[Any, Any, R]]) -> WorkflowFunction[P, R]:
     """Make a coroutine function a workflow, which workers that host its code can run.
 
     Every effect that it awaits is recorded, so that another worker continues the run after a crash. The annotations
@@ -153,4 +153,4 @@ def workflow(function: Callable[P, Coroutine[Any, Any, R]]) -> Workflow[P, R]:
 
     :raises TypeError: if it is not a coroutine function, or a type in it has no form in JSON
     """
-    return Workflow(function)
+    return WorkflowFunction(function)

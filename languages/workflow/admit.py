@@ -42,7 +42,7 @@ def _distinct(skills: list[Skill]) -> list[Skill]:
     return skills
 
 
-class Options(Part):
+class WorkflowOptions(Part):
     """The options of a start of a workflow.
 
     ``config`` has values of the skills' config fields, which take precedence over those of the environment.
@@ -68,11 +68,11 @@ def admit(definition: Definition[Workflow], start: StartRun) -> Plan[Workflow] |
     document = definition.document
     tree = Tree({"options": start.options})
     problems = [*_surplus(start), *_breakpoints(document, start)]
-    options = Options()
+    options = WorkflowOptions()
     try:
-        options = Options.model_validate(start.options)
+        options = WorkflowOptions.model_validate(start.options)
     except ValidationError as error:
-        problems += from_pydantic(error, Options, tree, ("options",))
+        problems += from_pydantic(error, WorkflowOptions, tree, ("options",))
     given = resolve_input(document.inputs, start.input)
     if isinstance(given, list):
         problems += given
@@ -191,7 +191,7 @@ def _config_warnings(skills: dict[str, Skill], config: dict[str, str]) -> list[P
     ]
 
 
-def _recorded_options(options: Options, skills: dict[str, Skill], shipped: dict[str, Skill]) -> dict[str, Any]:
+def _recorded_options(options: WorkflowOptions, skills: dict[str, Skill], shipped: dict[str, Skill]) -> dict[str, Any]:
     return {
         "max_steps": options.max_steps,
         "offline": options.offline,

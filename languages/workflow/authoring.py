@@ -5,7 +5,7 @@ from typing import Any
 
 from callboard.languages.authoring import About, Authoring
 from callboard.languages.skills.shipped import shipped_ids
-from callboard.languages.workflow.admit import Options, outline
+from callboard.languages.workflow.admit import WorkflowOptions, outline
 from callboard.languages.workflow.document import Workflow
 from callboard.languages.workflow.usage import declared_sources
 
@@ -118,7 +118,7 @@ def _skills_defined(document: Workflow) -> frozenset[str]:
 AUTHORING = Authoring(
     files=_files,
     outline=outline,
-    options=Options,
+    options=WorkflowOptions,
     skills_beside=True,
     dry_runs=True,
     about=_about,

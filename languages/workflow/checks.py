@@ -76,7 +76,7 @@ def _match_fault(data: JSON, match: OutputMatch, rules: int) -> str | None:
         return "resolved to no elements"
     try:
         passing = _evaluate_values(match, found.values, rules, steps)
-    except (regex.BadPattern, TooManySteps) as error:
+    except (regex.InvalidRegex, TooManySteps) as error:
         return (
             f"{_describe_wanted(match)}: {'the pattern' if match.operator == 'matches' else 'the comparison'} {error}"
         )

@@ -6,7 +6,7 @@ from callboard.bus.effects import Message, ModelRequest, user
 from callboard.bus.paths import encode_id
 from callboard.languages.computation import compute
 from callboard.languages.language import Failed, Node, Ok, Stage, Unwound
-from callboard.languages.questions import JUDGE_TRIES_MAX, Verdict, ask, judge
+from callboard.languages.questions import JUDGE_TRIES_MAX, Judgement, ask, judge
 from callboard.languages.workflow import document as doc
 from callboard.languages.workflow.evaluators import (
     Evaluation,
@@ -20,7 +20,7 @@ from callboard.languages.workflow.evaluators import (
     verdict,
 )
 from callboard.languages.workflow.prompt import json_text
-from callboard.languages.workflow.result import Result
+from callboard.languages.workflow.result import AttemptResult
 from callboard.languages.workflow.rules import VERDICTS_IN_WORDS
 
 PREVIEW_CHARS_MAX = 200
@@ -85,7 +85,12 @@ _DEFAULT_QUESTION = (
 
 
 async def evaluate(
-    stage: Stage, node: Node, spec: doc.Node, workflow: doc.Workflow, result: Result, aliases: dict[str, frozenset[str]]
+    stage: Stage,
+    node: Node,
+    spec: doc.Node,
+    workflow: doc.Workflow,
+    result: AttemptResult,
+    aliases: dict[str, frozenset[str]],
 ) -> list[Evaluation]:
     """Run every evaluator of a node on its result, judges concurrently; return evaluations in the declared order."""
     used = [ToolUsed(call.use.tool, call.error is None) for call in result.calls]
@@ -121,7 +126,7 @@ async def _ask_judge(
     evaluator: JudgeEvaluator,
     spec: doc.Node,
     workflow: doc.Workflow,
-    result: Result,
+    result: AttemptResult,
     earlier: int,
     rules: int,
 ) -> Evaluation:
@@ -141,7 +146,7 @@ async def _ask_judge(
     return _read(evaluator, await judge(node, slot, request, evaluator.name, first, passing=known))
 
 
-def _read(evaluator: JudgeEvaluator, answer: Verdict) -> Evaluation:
+def _read(evaluator: JudgeEvaluator, answer: Judgement) -> Evaluation:
     if answer.word is None:
         why = f": {answer.failure.message}" if answer.failure else ""
         return verdict(evaluator.name, "judge", [f"{PARSE_FAILURE}{why}"])
@@ -150,7 +155,7 @@ def _read(evaluator: JudgeEvaluator, answer: Verdict) -> Evaluation:
     return Evaluation(evaluator.name, "judge", passed, shorten(reasoning) if reasoning else None)
 
 
-def _calls(result: Result, *, previews: bool) -> str:
+def _calls(result: AttemptResult, *, previews: bool) -> str:
     if not result.calls:
         return "(none)"
     lines: list[str] = []
@@ -167,7 +172,7 @@ def _preview(text: str) -> str:
     return text if len(text) <= PREVIEW_CHARS_MAX else f"{text[:PREVIEW_CHARS_MAX]}…"
 
 
-async def feedback(node: Node, spec: doc.Node, model: str | None, instruction: str, result: Result) -> str:
+async def feedback(node: Node, spec: doc.Node, model: str | None, instruction: str, result: AttemptResult) -> str:
     """Make the preamble of a retry: the failures, with the author's text or a model's reflection if there is one."""
     failures = "\n".join(evaluation.line() for evaluation in result.failing)
     plain = f"{failures}\n\n{DEFAULT_ADVICE}"

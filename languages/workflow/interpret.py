@@ -18,13 +18,13 @@ from callboard.languages.language import STRICT, Cancelled, End, Failed, Node, O
 from callboard.languages.questions import choose
 from callboard.languages.skills.skill import Skill, aliases
 from callboard.languages.workflow.document import Edge, Workflow
-from callboard.languages.workflow.prompt import Remembered, join_texts, routing_context
+from callboard.languages.workflow.prompt import NewestResult, join_texts, routing_context
 from callboard.languages.workflow.provision import Lacks, lacks, resolve_skills
-from callboard.languages.workflow.result import Result
+from callboard.languages.workflow.result import AttemptResult
 from callboard.languages.workflow.rules import EDGES_APART, LATEST, WAYS_APART
 from callboard.languages.workflow.sources import resolve
 from callboard.languages.workflow.usage import declared_sources, group_layers
-from callboard.languages.workflow.visit import Context, Setting, visit
+from callboard.languages.workflow.visit import LatestResults, RunSetup, visit
 
 
 async def interpret(plan: Plan[Workflow], stage: Stage) -> End:
@@ -50,12 +50,12 @@ async def interpret(plan: Plan[Workflow], stage: Stage) -> End:
     return await _Walk(plan, stage, contents).end()
 
 
-def _setting(plan: Plan[Workflow], stage: Stage, contents: dict[str, str]) -> Setting:
+def _setting(plan: Plan[Workflow], stage: Stage, contents: dict[str, str]) -> RunSetup:
     config: dict[str, str] = stage.info.options["config"]
     offered = stage.info.environment.skills
     own, shipped = _recorded_skills(stage)
     skills, missing = resolve_skills(own, shipped, config, offered)
-    return Setting(
+    return RunSetup(
         document=plan.definition.document,
         given=plan.input,
         contents=contents,
@@ -93,9 +93,9 @@ class _Walk:
         self._stage = stage
         self._document = plan.definition.document
         self._setting = _setting(plan, stage, contents)
-        self._router = Router(self._document, stage.info.rules)
-        self._context = Context()
-        self._results: dict[str, Result] = {}
+        self._router = EdgeRouter(self._document, stage.info.rules)
+        self._context = LatestResults()
+        self._results: dict[str, AttemptResult] = {}
         self._last: str | None = None
 
     async def end(self) -> End:
@@ -117,9 +117,9 @@ class _Walk:
                 node.route(END, "dry run")
                 return None
             match await self._router.onward(node, current, self._plan.input, self._context.former):
-                case Onward(target):
+                case NextNode(target):
                     current = target
-                case Terminal(failure):
+                case PathEnd(failure):
                     return failure
         message = f"step budget exceeded: workflow {self._document.id!r} made {steps_max} node visits without an end"
         return Failure("workflow.step_budget", message, details={"max_steps": steps_max, "next": current})
@@ -162,26 +162,26 @@ The step {node!r} of a workflow is done. Which of the choices' conditions holds,
 """
 
 
-class Way(Struct, frozen=True):
+class OpenEdge(Struct, frozen=True):
     """An edge that can still be followed, with its index in the document."""
 
     index: int
     edge: Edge
 
 
-class Onward(Struct, frozen=True):
+class NextNode(Struct, frozen=True):
     """The next node of the run."""
 
     target: str
 
 
-class Terminal(Struct, frozen=True):
+class PathEnd(Struct, frozen=True):
     """The end of the run; ``failure`` is set if the next node could not be determined."""
 
     failure: Failure | None = None
 
 
-class Router:
+class EdgeRouter:
     """Chooses edges, and counts for each pair of nodes how often an edge between them was taken."""
 
     def __init__(self, document: Workflow, rules: int = LATEST) -> None:
@@ -189,11 +189,11 @@ class Router:
         self._apart = rules >= WAYS_APART
         self._edges_apart = rules >= EDGES_APART
         self._taken: Counter[tuple[str, str]] = Counter()
-        self._ways: dict[str, list[Way]] = {}
+        self._ways: dict[str, list[OpenEdge]] = {}
         for index, edge in enumerate(document.edges):
-            self._ways.setdefault(edge.source, []).append(Way(index, edge))
+            self._ways.setdefault(edge.source, []).append(OpenEdge(index, edge))
 
-    def live(self, node_id: str) -> list[Way]:
+    def live(self, node_id: str) -> list[OpenEdge]:
         """Return the edges out of a node that are not exhausted, in the document's order."""
         return [way for way in self._ways.get(node_id, []) if not self._is_exhausted(way.edge)]
 
@@ -204,19 +204,19 @@ class Router:
         """Return whether any edge out of a node, exhausted ones included, has a condition."""
         return any(way.edge.condition for way in self._ways.get(node_id, []))
 
-    async def onward(self, node: Node, node_id: str, given: Any, former: dict[str, Remembered]) -> Onward | Terminal:
+    async def onward(self, node: Node, node_id: str, given: Any, former: dict[str, NewestResult]) -> NextNode | PathEnd:
         """Choose and record the edge to follow from a node execution that has ended."""
         ways = self.live(node_id)
         if not ways:
-            return Terminal()
+            return PathEnd()
         if len(ways) == 1 and not ways[0].edge.condition:
             return self._follow(node, ways[0], ONLY_PATH)
         _warn_of_missing_keys(node, former[node_id])
         return await self._ask(node, node_id, ways, given, former)
 
     async def _ask(
-        self, node: Node, node_id: str, ways: list[Way], given: Any, former: dict[str, Remembered]
-    ) -> Onward | Terminal:
+        self, node: Node, node_id: str, ways: list[OpenEdge], given: Any, former: dict[str, NewestResult]
+    ) -> NextNode | PathEnd:
         conditional = [way for way in ways if way.edge.condition]
         default = next((way for way in ways if not way.edge.condition), None)
         offered = [*conditional, *([default] if default else [])]
@@ -231,7 +231,9 @@ class Router:
             return self._follow(node, way, way.edge.condition or DEFAULT_PATH)
         return self._take_default(node, outcome, default)
 
-    def _take_default(self, node: Node, outcome: Ok[str | None] | Failed, default: Way | None) -> Onward | Terminal:
+    def _take_default(
+        self, node: Node, outcome: Ok[str | None] | Failed, default: OpenEdge | None
+    ) -> NextNode | PathEnd:
         """Follow the default edge. Without one, an unclear answer ends the run, and a failed question fails it."""
         error = outcome.error if isinstance(outcome, Failed) else None
         why = f"the routing question failed: {error.message}" if error else "the answer names none of the choices"
@@ -239,18 +241,18 @@ class Router:
         if default:
             return self._follow(node, default, DEFAULT_PATH)
         node.route(END, why)
-        return Terminal(error and Failure("workflow.routing_failed", why, previous=error, path=node.path))
+        return PathEnd(error and Failure("workflow.routing_failed", why, previous=error, path=node.path))
 
-    def _follow(self, node: Node, way: Way, reason: str) -> Onward:
+    def _follow(self, node: Node, way: OpenEdge, reason: str) -> NextNode:
         self._taken[way.edge.source, way.edge.target] += 1
         node.route(way.edge.target, reason, way.index)
-        return Onward(way.edge.target)
+        return NextNode(way.edge.target)
 
 
-def _by_id(ways: list[Way]) -> dict[str, Way]:
+def _by_id(ways: list[OpenEdge]) -> dict[str, OpenEdge]:
     """Return edges by the ids of their choices: the target, and ``target/2`` and so on for further edges to it."""
     targets = {way.edge.target for way in ways}
-    by_id: dict[str, Way] = {}
+    by_id: dict[str, OpenEdge] = {}
     for way in ways:
         id, number = way.edge.target, 1
         while id in by_id or (number > 1 and id in targets):
@@ -260,11 +262,11 @@ def _by_id(ways: list[Way]) -> dict[str, Way]:
     return by_id
 
 
-def _choices_of(ways: dict[str, Way]) -> list[Choice]:
+def _choices_of(ways: dict[str, OpenEdge]) -> list[Choice]:
     return [Choice(id, way.edge.condition or DEFAULT_PATH) for id, way in ways.items()]
 
 
-def _choices(conditional: list[Way], default: Way | None) -> list[Choice]:
+def _choices(conditional: list[OpenEdge], default: OpenEdge | None) -> list[Choice]:
     """Make one choice for each target, as runs before `EDGES_APART` did; the ids are the targets."""
     described: dict[str, str] = {}
     for way in conditional:
@@ -276,7 +278,7 @@ def _choices(conditional: list[Way], default: Way | None) -> list[Choice]:
     return [Choice(target, description) for target, description in described.items()]
 
 
-def _warn_of_missing_keys(node: Node, last: Remembered) -> None:
+def _warn_of_missing_keys(node: Node, last: NewestResult) -> None:
     missing = [key for key in last.output_keys or [] if key not in last.data]
     if missing and last.status == "success":
         reason = f"the routing question sees null for declared output that is missing: {', '.join(missing)}"

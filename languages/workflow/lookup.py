@@ -17,7 +17,7 @@ _SEGMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[\*\])?")
 _PREFIX = re.compile(r"([a-z]+):")
 
 
-class Segment(Struct, frozen=True):
+class PathSegment(Struct, frozen=True):
     name: str
     wildcard: bool
 
@@ -26,7 +26,7 @@ class DataPath(Struct, frozen=True):
     """A parsed path. ``mode`` says whether a check must hold for all values or for any of them."""
 
     mode: Literal["all", "any"]
-    segments: tuple[Segment, ...]
+    segments: tuple[PathSegment, ...]
 
     @property
     def wild(self) -> bool:
@@ -54,12 +54,12 @@ def parse_path(text: str) -> DataPath | Unresolved:
             return Unresolved(f"unknown prefix '{prefix[1]}'")
         mode = "any" if prefix[1] == "any" else "all"
         text = text[prefix.end() :]
-    segments: list[Segment] = []
+    segments: list[PathSegment] = []
     for part in text.split("."):
         match = _SEGMENT.fullmatch(part)
         if match is None:
             return Unresolved(f"malformed segment '{part}'")
-        segments.append(Segment(match[1], match[2] is not None))
+        segments.append(PathSegment(match[1], match[2] is not None))
     return DataPath(mode, tuple(segments))
 
 

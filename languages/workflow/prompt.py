@@ -41,7 +41,7 @@ def instruction_of(node_id: str, node: Node, skills: Sequence[Skill], layers: La
     return SEPARATOR.join([*sections, base])
 
 
-class Remembered(Struct, frozen=True):
+class NewestResult(Struct, frozen=True):
     """The newest result of a node; ``of`` (``path#iteration``) is the execution under which the log holds it."""
 
     of: str
@@ -93,7 +93,7 @@ def task_message(instruction: str, given: JSON, last: str | None) -> Message:
     return Message("user", join_texts([Text(opening), *former, Text("}")]))
 
 
-def routing_context(given: JSON, former: dict[str, Remembered]) -> list[Part]:
+def routing_context(given: JSON, former: dict[str, NewestResult]) -> list[Part]:
     """Make the context of a routing question, as parts of a message."""
     members: dict[str, list[Part]] = {"input": [Text(json_text(given))]}
     return _object(members | {name: one.routing_parts() for name, one in former.items()})

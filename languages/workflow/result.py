@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from callboard.bus.effects import Failure
 from callboard.bus.events import NodeOutcome
-from callboard.languages.agent import Called, Conversation, is_json, read_structured_answer
+from callboard.languages.agent import Called, ConversationResult, is_json, read_structured_answer
 from callboard.languages.json_schema import violations
 from callboard.languages.workflow.checks import unmet_matches, unmet_required
 from callboard.languages.workflow.document import Node, Requires
@@ -19,7 +19,7 @@ OUTCOMES: dict[Status, NodeOutcome] = {"success": "ok", "failed": "failed", "ski
 """The outcome of a node in the log, by status."""
 
 
-class Result(Struct, frozen=True):
+class AttemptResult(Struct, frozen=True):
     """The result of one attempt; that of the last attempt is the result of the visit.
 
     ``evals`` is None if no evaluator ran, because the model did not finish. ``error`` is the reason of a failure.
@@ -47,15 +47,15 @@ def _call(called: Called) -> dict[str, Any]:
     return call if called.error else {**call, "output": called.output}
 
 
-def make_failed(data: dict[str, Any], error: Failure, **more: Any) -> Result:
+def make_failed(data: dict[str, Any], error: Failure, **more: Any) -> AttemptResult:
     """Make a failed result; its data has the message, so that later nodes and conditions see it."""
-    return Result("failed", {**data, "error": error.message}, error=error, **more)
+    return AttemptResult("failed", {**data, "error": error.message}, error=error, **more)
 
 
 # -- before the model -------------------------------------------------------------------------------------------------
 
 
-def unmet(requires: Requires, context: dict[str, Any], rules: int) -> Result | None:
+def unmet(requires: Requires, context: dict[str, Any], rules: int) -> AttemptResult | None:
     """Check a node's preconditions against the context; return the node's result if they do not hold, else None."""
     lines: list[str] = []
     if faults := unmet_required(context, requires.output_required or []):
@@ -65,29 +65,29 @@ def unmet(requires: Requires, context: dict[str, Any], rules: int) -> Result | N
     if not lines:
         return None
     if requires.on_fail == "skip":
-        return Result("skipped", {"skipped_reason": "\n".join(["requires not met:", *lines])})
+        return AttemptResult("skipped", {"skipped_reason": "\n".join(["requires not met:", *lines])})
     return make_failed({}, Failure("workflow.requires_failed", "\n".join(["requires failed:", *lines])))
 
 
 # -- after it --------------------------------------------------------------------------------------------------------
 
 
-def capture(node: Node, said: Conversation) -> Result:
+def capture(node: Node, said: ConversationResult) -> AttemptResult:
     """Make a result of a conversation, before evaluators run."""
     partial = _data(node, said)
     if said.error:
         return make_failed({**partial, **_rescue_result(said.error)}, said.error, calls=said.calls)
     if node.output is None or said.reply is None:
-        return Result("success", partial, said.calls, [])
+        return AttemptResult("success", partial, said.calls, [])
     missing, fault = _violation(node.output, read_structured_answer(said.reply, asked=True))
     if fault is None:
-        return Result("success", partial, said.calls, [])
+        return AttemptResult("success", partial, said.calls, [])
     evaluation = Evaluation("output_required" if missing else "output_schema", "value", False, shorten(fault))
     error = Failure("workflow.output_violation", fault, details={"missing": missing})
     return make_failed(partial, error, calls=said.calls, evals=[evaluation])
 
 
-def _data(node: Node, said: Conversation) -> dict[str, Any]:
+def _data(node: Node, said: ConversationResult) -> dict[str, Any]:
     """Return the data of a reply: its structured answer, or its text as ``summary``.
 
     If the node declares no output, a text around a structured answer is kept as well.
@@ -127,7 +127,7 @@ def _violation(schema: dict[str, Any], value: Any) -> tuple[list[str], str | Non
     return missing, f"output schema violation: {'; '.join(faults)}" if faults else None
 
 
-def add_evaluations(result: Result, evaluations: list[Evaluation]) -> Result:
+def add_evaluations(result: AttemptResult, evaluations: list[Evaluation]) -> AttemptResult:
     """Add evaluations to a result; a single one that did not pass makes it a failure."""
     failing = [evaluation for evaluation in evaluations if not evaluation.passed]
     if not failing:
@@ -137,6 +137,6 @@ def add_evaluations(result: Result, evaluations: list[Evaluation]) -> Result:
     return make_failed(result.data, error, calls=result.calls, evals=evaluations)
 
 
-def soften(result: Result) -> Result:
+def soften(result: AttemptResult) -> AttemptResult:
     """Turn a failure of the agent into a success with the data so far, its message and the mark ``fail_soft``."""
-    return Result("success", {**result.data, "fail_soft": True}, result.calls)
+    return AttemptResult("success", {**result.data, "fail_soft": True}, result.calls)

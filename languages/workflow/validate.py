@@ -249,7 +249,7 @@ def _check_faults(
             yield (*here, "output_matches", index, "path"), f"invalid path: {parsed.reason}"
         try:
             regex.check(regex.units(match.matches or ""))
-        except regex.BadPattern as fault:
+        except regex.InvalidRegex as fault:
             yield (*here, "output_matches", index, "matches"), f"the pattern {fault}"
 
 

@@ -20,7 +20,7 @@ from callboard.bus.effects import (
 )
 from callboard.bus.paths import encode_id
 from callboard.bus.tool_names import names_of
-from callboard.languages.agent import Offer, Policy, converse
+from callboard.languages.agent import ConversationLimits, Offer, converse
 from callboard.languages.approvals.desk import make_consent
 from callboard.languages.approvals.member import read_terms
 from callboard.languages.approvals.terms import ANY, Terms
@@ -31,9 +31,17 @@ from callboard.languages.tool_names import DistinctTools
 from callboard.languages.workflow import document as doc
 from callboard.languages.workflow.document import ToolFilter
 from callboard.languages.workflow.evaluation import evaluate, feedback
-from callboard.languages.workflow.prompt import SEPARATOR, SYSTEM, Remembered, instruction_of, task_message
+from callboard.languages.workflow.prompt import SEPARATOR, SYSTEM, NewestResult, instruction_of, task_message
 from callboard.languages.workflow.provision import Lacks
-from callboard.languages.workflow.result import OUTCOMES, Result, add_evaluations, capture, make_failed, soften, unmet
+from callboard.languages.workflow.result import (
+    OUTCOMES,
+    AttemptResult,
+    add_evaluations,
+    capture,
+    make_failed,
+    soften,
+    unmet,
+)
 from callboard.languages.workflow.usage import Layers, instruction_field
 from callboard.lib.durations import seconds_of
 
@@ -184,7 +192,7 @@ MAX_TURNS = 20
 """How many model turns a node has by default."""
 
 
-class Setting(Struct, frozen=True):
+class RunSetup(Struct, frozen=True):
     """The state that holds for the whole run: the document, its input and sources, the skills.
 
     ``missing`` names the skills, and optional values as ``skill.KEY``, that the worker lacks. ``lacks`` has the
@@ -202,22 +210,22 @@ class Setting(Struct, frozen=True):
     aliases: dict[str, frozenset[str]]
 
 
-class Context(Struct):
+class LatestResults(Struct):
     """The results of the nodes so far: the newest of each, and the latest node execution that has ended."""
 
-    former: dict[str, Remembered] = field(default_factory=dict[str, Remembered])
+    former: dict[str, NewestResult] = field(default_factory=dict[str, NewestResult])
     last: str | None = None
 
-    def remember(self, document: doc.Workflow, node_id: str, node: Node, result: Result) -> Remembered:
+    def remember(self, document: doc.Workflow, node_id: str, node: Node, result: AttemptResult) -> NewestResult:
         """Keep the newest result of a node."""
         self.last = f"{node.path}#{node.iteration}"
         keys = document.nodes[node_id].output_keys
-        remembered = Remembered(self.last, result.status, result.data, result.evals or [], keys)
+        remembered = NewestResult(self.last, result.status, result.data, result.evals or [], keys)
         self.former[node_id] = remembered
         return remembered
 
 
-async def visit(stage: Stage, setting: Setting, node_id: str, context: Context) -> tuple[Node, Result]:
+async def visit(stage: Stage, setting: RunSetup, node_id: str, context: LatestResults) -> tuple[Node, AttemptResult]:
     """Execute a node and add its result to the context; return its ended execution and the result."""
     spec = setting.document.nodes[node_id]
     base = setting.contents[instruction_field(node_id)]
@@ -234,13 +242,13 @@ async def visit(stage: Stage, setting: Setting, node_id: str, context: Context) 
 
 class _Visit(Struct, frozen=True):
     stage: Stage
-    setting: Setting
+    setting: RunSetup
     node_id: str
     spec: doc.Node
     node: Node
-    context: Context
+    context: LatestResults
 
-    async def result(self, base: str) -> Result:
+    async def result(self, base: str) -> AttemptResult:
         if self.spec.requires:
             context = {
                 "input": self.setting.given,
@@ -279,7 +287,7 @@ class _Visit(Struct, frozen=True):
         config, missing = self.setting.config, self.setting.missing
         return {skill.id: config_variables(skill, config, missing) for skill in skills}
 
-    async def _attempts(self, instruction: str, tools: "_Tools") -> Result:
+    async def _attempts(self, instruction: str, tools: "_Tools") -> AttemptResult:
         """Attempt, evaluate, and retry with feedback, until the node passes or its retries are used up."""
         retries_max = self.spec.retry.max if self.spec.retry else 0
         prompt = instruction
@@ -293,7 +301,7 @@ class _Visit(Struct, frozen=True):
             prompt = f"{preamble}{SEPARATOR}{instruction}"
         raise AssertionError("the last attempt returns")
 
-    async def _attempt(self, instruction: str, tools: "_Tools", *, gated: bool) -> Result:
+    async def _attempt(self, instruction: str, tools: "_Tools", *, gated: bool) -> AttemptResult:
         offer = tools.offer()
         request = ModelRequest(
             model=self._model,
@@ -311,7 +319,7 @@ class _Visit(Struct, frozen=True):
         document, aliases = self.setting.document, self.setting.aliases
         return add_evaluations(result, await evaluate(self.stage, self.node, self.spec, document, result, aliases))
 
-    def _soften(self, result: Result, *, gated: bool) -> Result:
+    def _soften(self, result: AttemptResult, *, gated: bool) -> AttemptResult:
         """Soften a failure of the agent if the node is ``fail_soft``, unless an evaluation failed in any attempt."""
         evaluation_failed = gated or bool(result.failing)
         return soften(result) if self.spec.fail_soft and not evaluation_failed else result
@@ -332,7 +340,7 @@ class _Tools:
         self._skills = skills
         self._toolbox = toolbox
         self._listed: Sequence[ToolSpec] | None = None
-        self._offer = Offer([], Policy(1))
+        self._offer = Offer([], ConversationLimits(1))
         self._names = DistinctTools(visit.node)
         self._warned: list[tuple[str, str, list[str]]] = []
         self.offer()
@@ -349,6 +357,6 @@ class _Tools:
                 self._warned.append(warning)
                 visit.node.warn(*warning)
         consent = make_consent(visit.stage, selection.terms, f"node {visit.node_id}")
-        policy = Policy(visit.spec.max_turns or MAX_TURNS, selection.declared, consent=consent)
+        policy = ConversationLimits(visit.spec.max_turns or MAX_TURNS, selection.declared, consent=consent)
         self._offer = Offer(selection.tools, policy)
         return self._offer

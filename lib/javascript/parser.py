@@ -7,12 +7,12 @@ code point of the text, or a UTF-16 unit as in JavaScript, if `callboard.lib.jav
 import re
 
 from callboard.lib.javascript.syntax import (
+    Alternation,
     Assertion,
     Back,
-    BadPattern,
     Capture,
     Chars,
-    Either,
+    InvalidRegex,
     Look,
     Pattern,
     Range,
@@ -47,14 +47,14 @@ _LOOKS = {"(?=": (False, False), "(?!": (False, True), "(?<=": (True, False), "(
 def parse_pattern(source: str) -> tuple[Pattern, int]:
     """Parse a pattern; return its tree and the number of its groups.
 
-    :raises BadPattern: if it is not a valid pattern, or exceeds the limits of this module
+    :raises InvalidRegex: if it is not a valid pattern, or exceeds the limits of this module
     """
     if len(source) > SOURCE_CHARS_MAX:
-        raise BadPattern(f"is longer than {SOURCE_CHARS_MAX} characters")
+        raise InvalidRegex(f"is longer than {SOURCE_CHARS_MAX} characters")
     parser = _Parser(source)
     pattern = parser.either()
     if not parser.at_end():
-        raise BadPattern("has a ')' that nothing opened")
+        raise InvalidRegex("has a ')' that nothing opened")
     return pattern, parser.groups
 
 
@@ -76,7 +76,7 @@ class _Parser:
         branches = [self.sequence()]
         while self._take("|"):
             branches.append(self.sequence())
-        return branches[0] if len(branches) == 1 else Either(tuple(branches))
+        return branches[0] if len(branches) == 1 else Alternation(tuple(branches))
 
     def sequence(self) -> Pattern:
         items: list[Pattern] = []
@@ -97,15 +97,15 @@ class _Parser:
         if bounds is None:
             return atom
         if isinstance(atom, Assertion) or (isinstance(atom, Look) and atom.behind):
-            raise BadPattern("repeats something that matches no text")
+            raise InvalidRegex("repeats something that matches no text")
         least, most = bounds
         if most is not None and most < least:
-            raise BadPattern(f"has the repetition bounds {least} and {most} out of order")
+            raise InvalidRegex(f"has the repetition bounds {least} and {most} out of order")
         if max(least, most or 0) > REPEAT_MAX:
-            raise BadPattern(f"repeats more than {REPEAT_MAX} times")
+            raise InvalidRegex(f"repeats more than {REPEAT_MAX} times")
         lazy = self._take("?")
         if self._bounds() is not None:
-            raise BadPattern("has a repetition with nothing to repeat")
+            raise InvalidRegex("has a repetition with nothing to repeat")
         return Repeat(atom, least, most, not lazy, (first_group, self.groups + 1))
 
     def _bounds(self) -> tuple[int, int | None] | None:
@@ -121,7 +121,7 @@ class _Parser:
 
     def _atom(self) -> Pattern:
         if self._bounds() is not None:
-            raise BadPattern("has a repetition with nothing to repeat")
+            raise InvalidRegex("has a repetition with nothing to repeat")
         character = self.source[self.at]
         if character == "(":
             return self._group()
@@ -143,7 +143,7 @@ class _Parser:
     def _group(self) -> Pattern:
         self.depth += 1
         if self.depth > NESTING_MAX:
-            raise BadPattern(f"nests groups more than {NESTING_MAX} deep")
+            raise InvalidRegex(f"nests groups more than {NESTING_MAX} deep")
         number, look = 0, None
         for opening, kind in _LOOKS.items():
             if self._take(opening):
@@ -155,11 +155,11 @@ class _Parser:
                 number = self.groups = self.groups + 1
             elif not self._take("(?:"):
                 if self.source.startswith("(?", self.at) or not self._take("("):
-                    raise BadPattern("has a group of an unknown kind")
+                    raise InvalidRegex("has a group of an unknown kind")
                 number = self.groups = self.groups + 1
         body = self.either()
         if not self._take(")"):
-            raise BadPattern("has a group that does not end")
+            raise InvalidRegex("has a group that does not end")
         self.depth -= 1
         if look:
             return Look(body, *look)
@@ -167,7 +167,7 @@ class _Parser:
 
     def _escape(self) -> Pattern:
         if self.at_end():
-            raise BadPattern("ends in a backslash")
+            raise InvalidRegex("ends in a backslash")
         character = self.source[self.at]
         if character in "bB":
             self.at += 1
@@ -178,7 +178,7 @@ class _Parser:
         if character == "k" and self.names:
             name = _NAME.match(self.source, self.at + 1)
             if name is None or name[1] not in self.names:
-                raise BadPattern("refers to a group that does not exist")
+                raise InvalidRegex("refers to a group that does not exist")
             self.at = name.end()
             return Back(self.names[name[1]])
         return Chars(self._character_escape(in_class=False))
@@ -214,7 +214,7 @@ class _Parser:
                 last = self._class_atom()
                 if len(first) == len(last) == 1 and first[0][0] == first[0][1] and last[0][0] == last[0][1]:
                     if first[0][0] > last[0][0]:
-                        raise BadPattern("has a character range out of order")
+                        raise InvalidRegex("has a character range out of order")
                     ranges.append((first[0][0], last[0][0]))
                     continue
                 ranges += [*first, (45, 45), *last]
@@ -224,12 +224,12 @@ class _Parser:
 
     def _class_atom(self) -> tuple[Range, ...]:
         if self.at_end():
-            raise BadPattern("has a '[' that nothing closes")
+            raise InvalidRegex("has a '[' that nothing closes")
         character = self.source[self.at]
         self.at += 1
         if character == "\\":
             if self.at_end():
-                raise BadPattern("ends in a backslash")
+                raise InvalidRegex("ends in a backslash")
             return self._character_escape(in_class=True)
         return ((ord(character), ord(character)),)
 

@@ -12,12 +12,12 @@ from msgspec import Struct
 
 from callboard.lib.javascript.parser import WORD, parse_pattern
 from callboard.lib.javascript.syntax import (
+    Alternation,
     Assertion,
     Back,
-    BadPattern,
     Capture,
     Chars,
-    Either,
+    InvalidRegex,
     Look,
     Pattern,
     Range,
@@ -33,7 +33,7 @@ PATTERNS_KEPT = 256
 """Number of compiled patterns in the cache."""
 
 
-class One(Struct, frozen=True):
+class _One(Struct, frozen=True):
     """Consume one character."""
 
     ranges: tuple[Range, ...]
@@ -41,47 +41,47 @@ class One(Struct, frozen=True):
     step: Literal[1, -1]
 
 
-class Split(Struct, frozen=True):
+class _Split(Struct, frozen=True):
     """Continue at ``first``; if that fails, at ``second``."""
 
     first: int
     second: int
 
 
-class Jump(Struct, frozen=True):
+class _Jump(Struct, frozen=True):
     to: int
 
 
-class Save(Struct, frozen=True):
+class _Save(Struct, frozen=True):
     """Store the position in a register."""
 
     register: int
 
 
-class Clear(Struct, frozen=True):
+class _Clear(Struct, frozen=True):
     """Reset the groups of the listed registers, as JavaScript does before each iteration of a repetition."""
 
     registers: tuple[int, ...]
 
 
-class Moved(Struct, frozen=True):
+class _Moved(Struct, frozen=True):
     """Fail if the position is the one in a register: an iteration of a repetition matched the empty text."""
 
     register: int
 
 
-class Assert(Struct, frozen=True):
+class _Assert(Struct, frozen=True):
     kind: str
 
 
-class Peek(Struct, frozen=True):
-    """Run the instructions from the next one to a `Done` without moving the position; then continue at ``then``."""
+class _Peek(Struct, frozen=True):
+    """Run the instructions from the next one to a `_Done` without moving the position; then continue at ``then``."""
 
     negated: bool
     then: int
 
 
-class Again(Struct, frozen=True):
+class _Again(Struct, frozen=True):
     """Consume the text that a group matched."""
 
     start: int
@@ -89,23 +89,23 @@ class Again(Struct, frozen=True):
     step: Literal[1, -1]
 
 
-class Done(Struct, frozen=True):
+class _Done(Struct, frozen=True):
     pass
 
 
-Instruction = One | Split | Jump | Save | Clear | Moved | Assert | Peek | Again | Done
+Instruction = _One | _Split | _Jump | _Save | _Clear | _Moved | _Assert | _Peek | _Again | _Done
 
 
 @lru_cache(PATTERNS_KEPT)
 def compile_pattern(source: str) -> tuple[tuple[Instruction, ...], int]:
     """Compile a pattern; return its program and the number of registers that it needs.
 
-    :raises BadPattern: if the text is not a regular expression, or exceeds our limits
+    :raises InvalidRegex: if the text is not a regular expression, or exceeds our limits
     """
     pattern, groups = parse_pattern(source)
     compiler = _Compiler(2 * (groups + 1))
     compiler.write(pattern, 1)
-    compiler.emit(Done())
+    compiler.emit(_Done())
     return tuple(compiler.program), compiler.registers
 
 
@@ -118,47 +118,47 @@ class _Compiler:
 
     def emit(self, instruction: Instruction) -> int:
         if len(self.program) >= PROGRAM_MAX:
-            raise BadPattern("is too large once its repetitions are written out")
+            raise InvalidRegex("is too large once its repetitions are written out")
         self.program.append(instruction)
         return len(self.program) - 1
 
     def write(self, pattern: Pattern, step: Literal[1, -1]) -> None:
         match pattern:
             case Chars(ranges, negated):
-                self.emit(One(ranges, negated, step))
+                self.emit(_One(ranges, negated, step))
             case Sequence(items):
                 for item in items if step == 1 else reversed(items):
                     self.write(item, step)
-            case Either(branches):
+            case Alternation(branches):
                 self._either(branches, step)
             case Capture(number, body):
                 start, end = 2 * number, 2 * number + 1
-                self.emit(Save(start if step == 1 else end))
+                self.emit(_Save(start if step == 1 else end))
                 self.write(body, step)
-                self.emit(Save(end if step == 1 else start))
+                self.emit(_Save(end if step == 1 else start))
             case Repeat():
                 self._repeat(pattern, step)
             case Assertion(kind):
-                self.emit(Assert(kind))
+                self.emit(_Assert(kind))
             case Look(body, behind, negated):
-                at = self.emit(Jump(0))
+                at = self.emit(_Jump(0))
                 self.write(body, -1 if behind else 1)
-                self.program[at] = Peek(negated, self.emit(Done()) + 1)
+                self.program[at] = _Peek(negated, self.emit(_Done()) + 1)
             case Back(number):
-                self.emit(Again(2 * number, 2 * number + 1, step))
+                self.emit(_Again(2 * number, 2 * number + 1, step))
             case _:
                 assert_never(pattern)
 
     def _either(self, branches: tuple[Pattern, ...], step: Literal[1, -1]) -> None:
         jumps: list[int] = []
         for branch in branches[:-1]:
-            split = self.emit(Jump(0))
+            split = self.emit(_Jump(0))
             self.write(branch, step)
-            jumps.append(self.emit(Jump(0)))
-            self.program[split] = Split(split + 1, len(self.program))
+            jumps.append(self.emit(_Jump(0)))
+            self.program[split] = _Split(split + 1, len(self.program))
         self.write(branches[-1], step)
         for jump in jumps:
-            self.program[jump] = Jump(len(self.program))
+            self.program[jump] = _Jump(len(self.program))
 
     def _repeat(self, repeat: Repeat, step: Literal[1, -1]) -> None:
         for _ in range(repeat.least):
@@ -167,7 +167,7 @@ class _Compiler:
         self.registers += 1
         if repeat.most is None:
             split = self._optional_round(repeat, step, mark)
-            self.emit(Jump(split))
+            self.emit(_Jump(split))
             self._close(split, repeat.greedy)
             return
         splits = [self._optional_round(repeat, step, mark) for _ in range(repeat.most - repeat.least)]
@@ -177,22 +177,22 @@ class _Compiler:
     def _round(self, repeat: Repeat, step: Literal[1, -1]) -> None:
         first, behind = repeat.captures
         if behind > first:
-            self.emit(Clear(tuple(range(2 * first, 2 * behind))))
+            self.emit(_Clear(tuple(range(2 * first, 2 * behind))))
         self.write(repeat.body, step)
 
     def _optional_round(self, repeat: Repeat, step: Literal[1, -1], mark: int) -> int:
-        split = self.emit(Jump(0))
-        self.emit(Save(mark))
+        split = self.emit(_Jump(0))
+        self.emit(_Save(mark))
         self._round(repeat, step)
-        self.emit(Moved(mark))
+        self.emit(_Moved(mark))
         return split
 
     def _close(self, split: int, greedy: bool) -> None:
         enter, leave = split + 1, len(self.program)
-        self.program[split] = Split(enter, leave) if greedy else Split(leave, enter)
+        self.program[split] = _Split(enter, leave) if greedy else _Split(leave, enter)
 
 
-__all__ = ["BadPattern", "Search", "TooManySteps", "check", "units"]
+__all__ = ["InvalidRegex", "Search", "TooManySteps", "check", "units"]
 
 STEPS_MAX = 700_000
 """Maximum number of steps of one check, some tenths of a second."""
@@ -219,7 +219,7 @@ def units(text: str) -> str:
 def check(source: str) -> None:
     """Check that a text is a valid pattern.
 
-    :raises BadPattern: if it is not a regular expression, or exceeds our limits
+    :raises InvalidRegex: if it is not a regular expression, or exceeds our limits
     """
     compile_pattern(source)
 
@@ -227,14 +227,14 @@ def check(source: str) -> None:
 class Search:
     """A search for a pattern in any number of texts, with one limit on steps for all of them together.
 
-    :raises BadPattern: if the source is not a regular expression, or exceeds our limits
+    :raises InvalidRegex: if the source is not a regular expression, or exceeds our limits
     :raises TooManySteps: if the program alone is longer than the limit
     """
 
     def __init__(self, source: str, steps: Steps | None = None) -> None:
         self._program, registers = compile_pattern(source)
         self._empty: Registers = (None,) * registers
-        self._anchored = self._program[0] == Assert("start")
+        self._anchored = self._program[0] == _Assert("start")
         self._steps = steps or Steps(STEPS_MAX)
         self._steps.take(len(self._program))
 
@@ -257,7 +257,7 @@ class _Machine:
         self.steps = steps
 
     def run(self, at: int, position: int, registers: Registers) -> Registers | None:
-        """Run from an instruction; return the registers at its `Done`, or None if there is no match."""
+        """Run from an instruction; return the registers at its `_Done`, or None if there is no match."""
         open_ways = [(at, position, registers)]
         while open_ways:
             way: tuple[int, int, Registers] | None = open_ways.pop()
@@ -265,9 +265,9 @@ class _Machine:
                 self.steps.take(INSTRUCTION_STEPS)
                 at, position, registers = way
                 match self.program[at]:
-                    case Done():
+                    case _Done():
                         return registers
-                    case Split(first, second):
+                    case _Split(first, second):
                         open_ways.append((second, position, registers))
                         way = (first, position, registers)
                     case instruction:
@@ -276,37 +276,37 @@ class _Machine:
 
     def _step(
         self,
-        instruction: One | Jump | Save | Clear | Moved | Assert | Peek | Again,
+        instruction: _One | _Jump | _Save | _Clear | _Moved | _Assert | _Peek | _Again,
         at: int,
         position: int,
         registers: Registers,
     ) -> tuple[int, int, Registers] | None:
         match instruction:
-            case One(ranges, negated, step):
+            case _One(ranges, negated, step):
                 self.steps.take(len(ranges) // RANGES_PER_STEP)
                 index = position if step == 1 else position - 1
                 if not 0 <= index < len(self.text) or _within(ord(self.text[index]), ranges) == negated:
                     return None
                 return at + 1, position + step, registers
-            case Jump(to):
+            case _Jump(to):
                 return to, position, registers
-            case Save(register):
+            case _Save(register):
                 self.steps.take(len(registers) // REGISTERS_PER_STEP)
                 return at + 1, position, (*registers[:register], position, *registers[register + 1 :])
-            case Clear(cleared):
+            case _Clear(cleared):
                 self.steps.take(len(registers) * (1 + len(cleared)) // REGISTERS_PER_STEP)
                 kept = tuple(None if n in cleared else value for n, value in enumerate(registers))
                 return at + 1, position, kept
-            case Moved(register):
+            case _Moved(register):
                 return None if registers[register] == position else (at + 1, position, registers)
-            case Assert(kind):
+            case _Assert(kind):
                 return (at + 1, position, registers) if self._holds(kind, position) else None
-            case Peek(negated, then):
+            case _Peek(negated, then):
                 found = self.run(at + 1, position, registers)
                 if (found is None) != negated:
                     return None
                 return then, position, registers if negated or found is None else found
-            case Again(start, end, step):
+            case _Again(start, end, step):
                 return self._again(registers[start], registers[end], step, at, position, registers)
             case _:
                 assert_never(instruction)

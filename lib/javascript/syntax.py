@@ -6,7 +6,7 @@ Range = tuple[int, int]
 """First and last of a range of code points."""
 
 
-class BadPattern(Exception):
+class InvalidRegex(Exception):
     """The text is not a regular expression, or exceeds our limits."""
 
 
@@ -21,7 +21,7 @@ class Sequence(Struct, frozen=True):
     items: "tuple[Pattern, ...]"
 
 
-class Either(Struct, frozen=True):
+class Alternation(Struct, frozen=True):
     branches: "tuple[Pattern, ...]"
 
 
@@ -58,4 +58,4 @@ class Back(Struct, frozen=True):
     number: int
 
 
-Pattern = Chars | Sequence | Either | Capture | Repeat | Assertion | Look | Back
+Pattern = Chars | Sequence | Alternation | Capture | Repeat | Assertion | Look | Back

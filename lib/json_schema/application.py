@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from callboard.lib.json_schema.patterns import SchemaPatterns
-from callboard.lib.json_schema.references import Known, Scope, Unresolvable, open_scope
+from callboard.lib.json_schema.references import Known, ReferenceScope, Unresolvable, open_scope
 from callboard.lib.json_types import JSON
 from callboard.lib.step_limits import Steps
 
@@ -43,7 +43,7 @@ Check = Callable[["Application", Any, JSON, Any, Way, Way], None]
 contains the keyword, and the paths of the value and of the schema."""
 
 
-class TooDeep(Exception):
+class SchemaTooDeep(Exception):
     """Applications of schemas nest deeper than `DEPTH_MAX`."""
 
 
@@ -55,7 +55,7 @@ class _Enough(Exception):
     """The maximum number of violations has been found."""
 
 
-class Violation(Struct, frozen=True):
+class SchemaViolation(Struct, frozen=True):
     """A value that does not fit a schema: the keyword that it violates, and the paths of both.
 
     ``keyword`` None means the schema ``false``. ``wanted`` is the keyword's value. ``names`` are the members concerned:
@@ -99,7 +99,7 @@ class Application:
         self.formats = formats
         self.steps = steps
         self.patterns = SchemaPatterns(steps)
-        self.found: list[Violation] = []
+        self.found: list[SchemaViolation] = []
         self.keys: dict[int, tuple[Any, frozenset[str]]] = {}
         """Keys of the values of an ``enum``, by its identity."""
         self._checks, self._id, self._lonely = dialect.checks, dialect.id, dialect.lonely_references
@@ -107,8 +107,8 @@ class Application:
         self._known = known
         self._most = most
         self._depth = 0
-        self._scope: Scope | None = None
-        self._resolved: dict[tuple[int, str, str], tuple[Scope, Any, Scope]] = {}
+        self._scope: ReferenceScope | None = None
+        self._resolved: dict[tuple[int, str, str], tuple[ReferenceScope, Any, ReferenceScope]] = {}
 
     # -- schemas -------------------------------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class Application:
         """Apply a schema to a value; ``place`` is the path of the value, ``at`` that of the schema.
 
         :raises TooManySteps: if it takes too many steps
-        :raises TooDeep: if it nests too deeply
+        :raises SchemaTooDeep: if it nests too deeply
         """
         if schema is True:
             return
@@ -129,7 +129,7 @@ class Application:
         if self.steps.left < 0:
             self.steps.take(0)
         if self._depth >= DEPTH_MAX:
-            raise TooDeep
+            raise SchemaTooDeep
         self._depth += 1
         outer = self._scope
         if self._id in schema:
@@ -149,10 +149,10 @@ class Application:
     def deeper(self) -> Generator[None]:
         """Count one more level of nesting for a block.
 
-        :raises TooDeep: if that is too deep
+        :raises SchemaTooDeep: if that is too deep
         """
         if self._depth >= DEPTH_MAX:
-            raise TooDeep
+            raise SchemaTooDeep
         self._depth += 1
         try:
             yield
@@ -172,7 +172,7 @@ class Application:
             self.found, self._most = found, most
         return True
 
-    def whole(self, value: JSON) -> list[Violation]:
+    def whole(self, value: JSON) -> list[SchemaViolation]:
         """Apply the whole schema to a value; return the violations, up to the maximum number."""
         with suppress(_Enough):
             self.apply(self._root, value, None, None)
@@ -183,7 +183,7 @@ class Application:
     ) -> None:
         """Record that a value violates a keyword of a schema."""
         keyword_place = (at, keyword) if keyword is not None else at
-        self.found.append(Violation(keyword, wanted, value, schema, place, keyword_place, names))
+        self.found.append(SchemaViolation(keyword, wanted, value, schema, place, keyword_place, names))
         if len(self.found) >= self._most:
             raise _Enough
 
@@ -211,7 +211,7 @@ class Application:
         finally:
             self._scope = outer
 
-    def _current_scope(self) -> Scope:
+    def _current_scope(self) -> ReferenceScope:
         if self._scope is None:
             self._scope = open_scope(self._root, self.dialect.rules, self._known)
         return self._scope

@@ -6,7 +6,14 @@ from types import MappingProxyType
 from typing import Any
 
 from callboard.lib.json_schema import patterns
-from callboard.lib.json_schema.application import STEPS_MAX, Application, Formats, TooDeep, Unreachable, Violation
+from callboard.lib.json_schema.application import (
+    STEPS_MAX,
+    Application,
+    Formats,
+    SchemaTooDeep,
+    SchemaViolation,
+    Unreachable,
+)
 from callboard.lib.json_schema.dialects import DRAFT2020, Dialect, dialect_of, schema_of_schemas
 from callboard.lib.json_types import JSON
 from callboard.lib.patterns import BadPattern
@@ -36,7 +43,7 @@ def violations(
     known: bool = False,
     most: int = VIOLATIONS_SOUGHT_MAX,
     steps_max: int = STEPS_MAX,
-) -> list[Violation]:
+) -> list[SchemaViolation]:
     """Return the violations of a schema by a value, in the order of the keywords; an empty list if it fits.
 
     With ``known`` references may also lead to the published meta-schemas.
@@ -52,7 +59,7 @@ def violations(
         raise Inapplicable(f"the schema refers to {str(error)!r}, which is not part of it") from None
     except BadPattern as error:
         raise Inapplicable(f"the schema has a pattern that cannot be matched: {error}") from None
-    except (TooDeep, RecursionError):
+    except (SchemaTooDeep, RecursionError):
         raise Inapplicable(ENDLESS) from None
     except TooManySteps as error:
         raise Inapplicable(f"applying the schema {error}") from None
@@ -63,7 +70,7 @@ def violations(
 
 def faults(
     schema: Any, *, dialect: Dialect | None = None, formats: Formats = PATTERNS, most: int = VIOLATIONS_SOUGHT_MAX
-) -> list[Violation]:
+) -> list[SchemaViolation]:
     """Return the reasons why a value is not a schema; an empty list if it is one.
 
     :raises Inapplicable: if it nests too deeply, or takes more than `STEPS_MAX` steps
@@ -84,4 +91,4 @@ def published() -> Mapping[str, Any]:
     return {uri: REGISTRY.contents(uri) for uri in REGISTRY}
 
 
-__all__ = ["DRAFT2020", "ENDLESS", "NO_FORMATS", "TOO_DEEP", "Inapplicable", "Violation", "faults", "violations"]
+__all__ = ["DRAFT2020", "ENDLESS", "NO_FORMATS", "TOO_DEEP", "Inapplicable", "SchemaViolation", "faults", "violations"]

@@ -23,7 +23,7 @@ class SchemaPatterns:
 
         With RE2, no pattern matches in a text that contains half of a surrogate pair.
 
-        :raises BadPattern: if the pattern is invalid
+        :raises InvalidRegex: if the pattern is invalid
         :raises TooManySteps: if it takes too many steps
         """
         if (other := self._others.get(pattern)) is not None:
@@ -35,7 +35,7 @@ class SchemaPatterns:
         except BadPattern as told:
             try:
                 other = self._others[pattern] = regex.Search(pattern, self._steps)
-            except regex.BadPattern:
+            except regex.InvalidRegex:
                 raise told from None
             return other.found(text)
 
@@ -47,6 +47,6 @@ def fault(pattern: str) -> str | None:
         return None
     try:
         regex.check(pattern)
-    except regex.BadPattern:
+    except regex.InvalidRegex:
         return told
     return None

@@ -171,19 +171,19 @@ def _rules_of(schema: Any, default: Rules) -> Rules:
     return default if named is None else RULES.get(named.rstrip("#"), default)
 
 
-class Scope(Struct, frozen=True, eq=False):
+class ReferenceScope(Struct, frozen=True, eq=False):
     """The place at which references are resolved: their base, and the scopes from which references led there."""
 
     documents: _Documents
     base: str
     outer: tuple[str, ...] = ()
 
-    def within(self, schema: Any, rules: Rules) -> "Scope":
+    def within(self, schema: Any, rules: Rules) -> "ReferenceScope":
         """Return the scope of a schema that is part of this one; the same one if it has no identifier."""
         identifier = rules.identifier(schema)
         return self if identifier is None else replace(self, base=urljoin(self.base, identifier))
 
-    def lookup(self, reference: str) -> tuple[Any, "Scope"]:
+    def lookup(self, reference: str) -> tuple[Any, "ReferenceScope"]:
         """Return the target of a reference, and the scope of the references in it.
 
         :raises Unresolvable: if it does not exist
@@ -196,12 +196,12 @@ class Scope(Struct, frozen=True, eq=False):
                 raise Unresolvable(reference) from None
         part, rules = self.documents.find(uri)
         outer = (self.base, *self.outer) if self.base and (not self.outer or uri != self.base) else self.outer
-        scope = Scope(self.documents, uri, outer)
+        scope = ReferenceScope(self.documents, uri, outer)
         if fragment.startswith("/"):
             return _follow(fragment, part, rules, scope)
         return scope._named(uri, fragment) if fragment else (part, scope)
 
-    def lookup_recursive(self) -> tuple[Any, "Scope"]:
+    def lookup_recursive(self) -> tuple[Any, "ReferenceScope"]:
         """Return the target of ``$recursiveRef``: the outermost schema that allows it."""
         found = self.lookup("#")
         if _is_recursive(found[0]):
@@ -212,7 +212,7 @@ class Scope(Struct, frozen=True, eq=False):
                 found = outer
         return found
 
-    def _named(self, uri: str, name: str) -> tuple[Any, "Scope"]:
+    def _named(self, uri: str, name: str) -> tuple[Any, "ReferenceScope"]:
         part, rules, is_dynamic = self.documents.find_anchor(uri, name)
         if not is_dynamic:
             return part, self
@@ -226,17 +226,17 @@ class Scope(Struct, frozen=True, eq=False):
         return part, self.within(part, rules)
 
 
-def open_scope(schema: Any, rules: Rules, known: Known = dict) -> Scope:
+def open_scope(schema: Any, rules: Rules, known: Known = dict) -> ReferenceScope:
     """Return the scope of a whole schema."""
     documents = _Documents(schema, rules, known)
-    return Scope(documents, documents.uri)
+    return ReferenceScope(documents, documents.uri)
 
 
 def _is_recursive(schema: Any) -> bool:
     return isinstance(schema, dict) and bool(schema.get("$recursiveAnchor"))
 
 
-def _follow(pointer: str, part: Any, rules: Rules, scope: Scope) -> tuple[Any, Scope]:
+def _follow(pointer: str, part: Any, rules: Rules, scope: ReferenceScope) -> tuple[Any, ReferenceScope]:
     steps: list[int | str] = []
     for word in unquote(pointer[1:]).split("/"):
         try:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from callboard.lib.json_schema import patterns
-from callboard.lib.json_schema.application import Violation
+from callboard.lib.json_schema.application import SchemaViolation
 
 VALUE_CHARS_MAX = 200
 """Maximum number of characters of a value in a message."""
@@ -13,7 +13,7 @@ NAMES_LISTED_MAX = 20
 """Maximum number of names in a message."""
 
 
-def violation_message(violation: Violation) -> str:
+def violation_message(violation: SchemaViolation) -> str:
     """Return the message of a violation."""
     value, wanted = violation.value, violation.wanted
     match violation.keyword:
@@ -52,7 +52,7 @@ _BOUNDS = {
 }
 
 
-def _describe_parts(violation: Violation) -> str:
+def _describe_parts(violation: SchemaViolation) -> str:
     value, wanted = violation.value, violation.wanted
     match violation.keyword:
         case "minLength" | "minItems" | "minProperties":

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from callboard.bus.conversation import Request
+from callboard.bus.conversation import TurnRequest
 from callboard.bus.events import Event, ModelCall
 from callboard.projections.comparison.json_differences import Difference, differences
 from callboard.projections.comparison.stand_in_defaults import compared_model
@@ -69,7 +69,7 @@ def _request(events: Sequence[Event], called: Event, defaults: frozenset[str]) -
     return msgspec.to_builtins({**_compared_members(call, request, defaults), "messages": request.messages})
 
 
-def _compared_members(call: ModelCall, request: Request | ModelCall, defaults: frozenset[str]) -> dict[str, Any]:
+def _compared_members(call: ModelCall, request: TurnRequest | ModelCall, defaults: frozenset[str]) -> dict[str, Any]:
     told = {name: getattr(call, name) for name in ("purpose", "choices", "max_output_tokens", "temperature")}
     told["model"] = compared_model(call, defaults)
     if call.parameters:

@@ -5,7 +5,14 @@ from typing import TypeVar
 
 from msgspec import Struct, field
 
-from callboard.bus.conversation import Left, Memory, Request, Spoken, news_of, request_of
+from callboard.bus.conversation import (
+    NodeResults,
+    QuotedResult,
+    RecordedTurns,
+    TurnRequest,
+    assemble_request,
+    new_messages,
+)
 from callboard.bus.effects import Message
 from callboard.bus.events import Event, ModelCall, ModelResult, NodeEnter, NodeExit, Payload, ToolResult
 from callboard.bus.paths import call_key
@@ -24,7 +31,7 @@ class Conversations:
     """Folds one run. `request_in` and `news` are about the call that was folded last."""
 
     def __init__(self) -> None:
-        self._memory = Memory()
+        self._memory = NodeResults()
         self._entered: dict[Place, NodeEnter] = {}
         self._spoken: dict[Place, _Spoken] = {}
 
@@ -45,18 +52,18 @@ class Conversations:
             case _:
                 pass
 
-    def request_in(self, event: Event) -> Request | None:
+    def request_in(self, event: Event) -> TurnRequest | None:
         """Return the whole request of a ``model.call``; None if it refers to messages that this log does not have."""
-        return self._resolve(request_of, event)
+        return self._resolve(assemble_request, event)
 
     def news(self, event: Event) -> list[Message] | None:
         """Return the messages that a ``model.call`` adds to the turn it continues, including that turn's answer.
 
         None in the same cases as `request_in`.
         """
-        return self._resolve(news_of, event)
+        return self._resolve(new_messages, event)
 
-    def _resolve(self, resolve: Callable[[Spoken, str, Memory], T], event: Event) -> T | None:
+    def _resolve(self, resolve: Callable[[RecordedTurns, str, NodeResults], T], event: Event) -> T | None:
         try:
             return resolve(self._of(Place(event.path, event.iteration)), event.key, self._memory)
         except (LookupError, TypeError, ValueError):
@@ -71,4 +78,4 @@ class Conversations:
         if entered is not None and entered.kind_ == "node":
             self._memory.keep(str(place), entered.node, exit)
         else:
-            self._memory.exits[str(place)] = Left(exit)
+            self._memory.exits[str(place)] = QuotedResult(exit)

@@ -10,7 +10,7 @@ from callboard.bus.commands import TOLD_HEADER, VERB_HEADER
 from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.log.port import whole
 from callboard.bus.log.successors import Stop
-from callboard.bus.nats.commit import Message
+from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
 from callboard.runtime.run.inbox import ENDING
@@ -25,7 +25,7 @@ async def mark_stopped(log: JetStreamLog, ref: RunRef, stop: Stop) -> None:
     first = await _first_of(log, ref)
     if await find_stop(log, first) != stop:
         headers = {VERB_HEADER: stop.verb, TOLD_HEADER: stop.told}
-        await log.publish(Message(log.subjects.stop_subject(first), stop.body, headers))
+        await log.publish(OutgoingMessage(log.subjects.stop_subject(first), stop.body, headers))
 
 
 async def find_stop(log: JetStreamLog, first: RunRef) -> Stop | None:

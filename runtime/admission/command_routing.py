@@ -13,11 +13,11 @@ import msgspec
 from msgspec import Struct
 
 from callboard.bus.commands import TOLD_HEADER, WORKER_HEADER
-from callboard.bus.log.port import Refused
-from callboard.bus.nats.commit import MESSAGE_ID, Message, guard_headers
+from callboard.bus.log.port import AppendRefused
+from callboard.bus.nats.commit import MESSAGE_ID, OutgoingMessage, guard_headers
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.queue import Delivery
-from callboard.bus.nats.stored_messages import Stored
+from callboard.bus.nats.stored_messages import StoredMessage
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
@@ -82,7 +82,7 @@ async def route(log: JetStreamLog, ref: RunRef, verb: str, body: bytes, message_
     :raises NoAnswer: if the log does not answer
     """
     subject = log.subjects.command(partition_of(ref, log.partitions), ref, verb)
-    return await log.publish_once(Message(subject, body, {WORKER_HEADER: worker} if worker else {}), message_id)
+    return await log.publish_once(OutgoingMessage(subject, body, {WORKER_HEADER: worker} if worker else {}), message_id)
 
 
 async def pass_on(log: JetStreamLog, ended: RunRef, to: RunRef, verb: str, body: bytes, told: str) -> None:
@@ -100,10 +100,10 @@ async def pass_on(log: JetStreamLog, ended: RunRef, to: RunRef, verb: str, body:
         return
     note = _note_message(log.subjects.told_subject(ended, verb, id), Note(sequence, run=to.run))
     subject = log.subjects.command(partition_of(to, log.partitions), to, verb)
-    command = Message(subject, body, {TOLD_HEADER: told})
+    command = OutgoingMessage(subject, body, {TOLD_HEADER: told})
     try:
         await log.publish_together([note, command])
-    except Refused:
+    except AppendRefused:
         if await find_command_of_id(log, ended, verb, id) is None:
             # The subject holds another message, not a note.
             await log.publish_once(command, tell_id(sequence))
@@ -123,7 +123,7 @@ async def pass_on_stop(log: JetStreamLog, to: RunRef, verb: str, body: bytes, to
         if before is not None:
             return before
     subject = log.subjects.command(partition_of(to, log.partitions), to, verb)
-    return await log.publish_once(Message(subject, body, {TOLD_HEADER: told}), tell_id(sequence))
+    return await log.publish_once(OutgoingMessage(subject, body, {TOLD_HEADER: told}), tell_id(sequence))
 
 
 def told_as(delivery: Delivery) -> str:
@@ -146,7 +146,7 @@ async def route_tell(
     """
     id = id_in(delivery.data)
     subject = log.subjects.command(partition_of(ref, log.partitions), ref, verb)
-    command = Message(subject, body, {TOLD_HEADER: f"{delivery.sequence} {delivery.time_ns}"})
+    command = OutgoingMessage(subject, body, {TOLD_HEADER: f"{delivery.sequence} {delivery.time_ns}"})
     if not id and named == ref:
         return Routed(ref.run, await log.publish_once(command, tell_id(delivery.sequence)), note)
     messages = [command]
@@ -158,7 +158,7 @@ async def route_tell(
         messages.append(_note_message(log.subjects.told_subject(ref, verb, id), note))
     try:
         last = await log.publish_together(messages)
-    except Refused:
+    except AppendRefused:
         before = await find_routed(log, named, verb, delivery) or await find_command_of_id(log, ref, verb, id)
         if before is None:
             # The subject holds another message, not a note: the sequence identifies the tell, as if it had no id.
@@ -167,8 +167,8 @@ async def route_tell(
     return Routed(ref.run, last - bool(id), note)
 
 
-def _note_message(subject: str, note: Note) -> Message:
-    return Message(subject, msgspec.json.encode(note), guard_headers(0, subject))
+def _note_message(subject: str, note: Note) -> OutgoingMessage:
+    return OutgoingMessage(subject, msgspec.json.encode(note), guard_headers(0, subject))
 
 
 async def find_routed(log: JetStreamLog, named: RunRef, verb: str, delivery: Delivery) -> Routed | None:
@@ -217,7 +217,7 @@ async def find_command(log: JetStreamLog, ref: RunRef, verb: str, sequence: int)
     return found.sequence if found is not None else None
 
 
-def _is_of(command: Stored, tell: int) -> bool:
+def _is_of(command: StoredMessage, tell: int) -> bool:
     """Whether a command belongs to the tell with a stream sequence."""
     told = command.headers.get(TOLD_HEADER, "").partition(" ")[0]
     return told == str(tell) or command.headers.get(MESSAGE_ID, "").partition("+")[0] == tell_id(tell)

@@ -15,7 +15,7 @@ from anyio import to_thread
 from msgspec import Struct, field
 
 from callboard.bus.events import Problem
-from callboard.bus.nats.blobs import TooLarge
+from callboard.bus.nats.blobs import BlobTooLarge
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef, token
 from callboard.lib.json_decoder import decode_json
@@ -112,7 +112,7 @@ async def insert_parts(log: JetStreamLog, tenant: str, document: dict[str, Any])
         except KeyError:
             problems.append(_problem(BLOB_MISSING, place, "this run has no such large value", digest))
             continue
-        except TooLarge:
+        except BlobTooLarge:
             return [too_large_problem(f"the detached parts have more than {START_BYTES_MAX} bytes in total", place)]
         left -= len(data)
         value = await to_thread.run_sync(_value, place, digest, data)

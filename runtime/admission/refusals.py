@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from callboard.bus.events import RunRejected
-from callboard.bus.nats.commit import Message
+from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.queue import Delivery
 from callboard.bus.subjects import RunRef, is_name
@@ -49,7 +49,7 @@ async def record_refusal(stream: JetStreamLog, tenant: str, verb: str, verdict: 
         subject = stream.subjects.reject(tenant, message_id)
     except ValueError:
         subject = stream.subjects.reject(tenant, str(delivery.sequence))
-    await stream.publish(Message(subject, msgspec.json.encode(rejected), {}))
+    await stream.publish(OutgoingMessage(subject, msgspec.json.encode(rejected), {}))
     if schedule:
         told = [f"{one.code}: {one.message}" for one in verdict.problems[:PROBLEMS_LOGGED_MAX]]
         log.warning("a scheduled start was rejected", schedule=schedule, tenant=tenant, run=message_id, problems=told)

@@ -15,7 +15,7 @@ from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.log.port import FirstCommand, Purged, Recorded, Shares, whole
 from callboard.bus.log.successors import Stop
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.purge import Gone, purge_again, purge_mark
+from callboard.bus.nats.purge import PurgeMark, purge_again, purge_mark
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.command_routing import pass_on_stop, route
 from callboard.runtime.admission.first_events import definition_token
@@ -142,7 +142,7 @@ class RunStorage:
             await self.route_start(ref, command)
         return verdict
 
-    async def refuse_purged(self, ref: RunRef, mark: Gone) -> Verdict:
+    async def refuse_purged(self, ref: RunRef, mark: PurgeMark) -> Verdict:
         """Refuse a start of a purged run and purge everything that was admitted for its id since."""
         await purge_again(self._log, ref, mark)
         message = f"the run {ref.run!r} has been purged, and its id cannot be used again"

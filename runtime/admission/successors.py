@@ -11,7 +11,7 @@ from callboard.bus import events as ev
 from callboard.bus.effects import ModelUsage, Tally, Usage
 from callboard.bus.events import Problem
 from callboard.bus.log.damage import UNREADABLE
-from callboard.bus.log.port import Reading, Recorded, whole
+from callboard.bus.log.port import LogReader, Recorded, whole
 from callboard.bus.subjects import RunRef, is_name
 from callboard.bus.tracecontext import TraceContext
 from callboard.runtime.admission.chains import first_named
@@ -25,7 +25,7 @@ T = TypeVar("T", ev.RunAccepted, ev.RunEnd)
 
 
 async def complete_successor(
-    log: Reading, tenant: str, document: dict[str, Any]
+    log: LogReader, tenant: str, document: dict[str, Any]
 ) -> tuple[dict[str, Any], Inherited] | list[Problem]:
     """Return the complete start message of a successor, and its inheritance; or why it is none.
 
@@ -63,7 +63,7 @@ async def complete_successor(
     return start_like(accepted, given), inherited
 
 
-async def parent_of(log: Reading, tenant: str, document: dict[str, Any]) -> ev.Parent | None:
+async def parent_of(log: LogReader, tenant: str, document: dict[str, Any]) -> ev.Parent | None:
     """Return the parent that waits for a successor; None if the start message is of another run, or it has no parent.
 
     :raises NoAnswer: if the log does not answer
@@ -81,7 +81,7 @@ def _usage_until(accepted: ev.RunAccepted, end: ev.RunEnd) -> tuple[Usage, list[
     return before.usage + end.usage, models.view()
 
 
-async def _payload(log: Reading, found: Recorded | None, kind: type[T]) -> T | None:
+async def _payload(log: LogReader, found: Recorded | None, kind: type[T]) -> T | None:
     """Return the payload of an event; None if it is of another type or cannot be read."""
     event = await whole(log, found) if found is not None and found.readable else None
     if event is None or event.type == UNREADABLE:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from callboard.bus.commands import Registration
 from callboard.bus.errors import CallboardError
-from callboard.bus.log.port import Refused
+from callboard.bus.log.port import AppendRefused
 from callboard.bus.nats.jetstream import JetStreamLog, registration
 from callboard.runtime.admission.registration import VERSION_SIGN, Registered, to_registered, without_labels
 
@@ -142,7 +142,7 @@ async def rollback(
     kept = msgspec.structs.replace(origin.kept, by=by, restores=origin.sequence)
     try:
         await log.register(tenant, kept, after=in_force.sequence)
-    except Refused:
+    except AppendRefused:
         raise RegisteredMeanwhile(name) from None
     return msgspec.structs.replace(to_registered(kept), source=None)
 
@@ -160,7 +160,7 @@ async def withdraw(log: JetStreamLog, tenant: str, name: str, by: str | None = N
         raise UnknownDefinition(name)
     try:
         await log.register(tenant, Registration(name=name, by=by), after=known[-1].sequence)
-    except Refused:
+    except AppendRefused:
         raise RegisteredMeanwhile(name) from None
 
 

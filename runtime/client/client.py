@@ -19,10 +19,10 @@ from callboard.bus.commands import REPLY_HEADER, ROUTING_BYTES, WORKER_HEADER, T
 from callboard.bus.errors import CallboardError, StoreFull
 from callboard.bus.events import Event, Problem
 from callboard.bus.log.port import Full, NoAnswer, Recorded
-from callboard.bus.nats.commit import MESSAGE_ID, Message
+from callboard.bus.nats.commit import MESSAGE_ID, OutgoingMessage
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import LOSS_PATIENCE_S, LOSS_PAUSE_S
-from callboard.bus.nats.purge import Gone, purge_mark
+from callboard.bus.nats.purge import PurgeMark, purge_mark
 from callboard.bus.run_ids import derived_run_id
 from callboard.bus.subjects import RunRef, is_name
 from callboard.lib.backoff import backoff_s
@@ -63,7 +63,7 @@ class UnknownRun(CallboardError):
     if it was purged.
     """
 
-    def __init__(self, ref: RunRef, rejected: Sequence[Problem] = (), gone: Gone | None = None) -> None:
+    def __init__(self, ref: RunRef, rejected: Sequence[Problem] = (), gone: PurgeMark | None = None) -> None:
         message = f"there is no run {ref.run!r}"
         remedy = "List the runs with `callboard runs`; another tenant's with --tenant NAME."
         if gone is not None:
@@ -142,7 +142,7 @@ class Client:
             return await verdict_of_start(self.log, self.ref(run_id), sequence) if is_name(run_id) else None
 
         headers = {**tracecontext.headers(), **({WORKER_HEADER: worker} if worker else {})}
-        said = Message(self.log.subjects.start(self.tenant), body, headers)
+        said = OutgoingMessage(self.log.subjects.start(self.tenant), body, headers)
         return await self._send(said, "start", message["run_id"], wait_s, look_up)
 
     async def store(self, message: dict[str, Any]) -> Problem | None:
@@ -159,7 +159,7 @@ class Client:
         if len(body) > self._bytes_max:
             return self._too_large("start", len(body))
         try:
-            await self._publish(Message(self.log.subjects.start(self.tenant), body, tracecontext.headers()))
+            await self._publish(OutgoingMessage(self.log.subjects.start(self.tenant), body, tracecontext.headers()))
         except Full as full:
             raise full.store_full_error("the start") from full
         return None
@@ -196,12 +196,14 @@ class Client:
         :raises NoAnswer: if the stream did not answer
         """
         ref = self.ref(run_id)
-        said = Message(self.log.subjects.tell(ref, verb), encode_json(tell), {})
+        said = OutgoingMessage(self.log.subjects.tell(ref, verb), encode_json(tell), {})
         return await self._send(
             said, verb, run_id, wait_s, lambda sequence: verdict_of_tell(self.log, ref, verb, sequence)
         )
 
-    async def _send(self, said: Message, what: str, run_id: str, wait_s: float, look_up: VerdictLookup) -> Verdict:
+    async def _send(
+        self, said: OutgoingMessage, what: str, run_id: str, wait_s: float, look_up: VerdictLookup
+    ) -> Verdict:
         """Publish a start or a command, and wait for its verdict. If the reply may have been lost, look in the log."""
         if len(said.data) > self._bytes_max:
             return Verdict("rejected", problems=[self._too_large(what, len(said.data))])
@@ -219,7 +221,9 @@ class Client:
         subscription = await self.log.nc.subscribe(inbox, cb=take)
         try:
             with self.log.nc.back(look):
-                sequence = await self._publish(Message(said.subject, said.data, {REPLY_HEADER: inbox, **said.headers}))
+                sequence = await self._publish(
+                    OutgoingMessage(said.subject, said.data, {REPLY_HEADER: inbox, **said.headers})
+                )
                 until = anyio.current_time() + wait_s + LOSS_PATIENCE_S
                 while not verdicts:
                     with anyio.move_on_after(wait_s):
@@ -238,13 +242,13 @@ class Client:
             raise _store_full(what, verdicts[0])
         return verdicts[0]
 
-    async def _publish(self, said: Message) -> int:
+    async def _publish(self, said: OutgoingMessage) -> int:
         """Publish a message exactly once, even if the connection or the server fails; return its stream sequence."""
         headers = {MESSAGE_ID: secrets.token_hex(), **said.headers}
         until = anyio.current_time() + LOSS_PATIENCE_S
         while True:
             try:
-                return await self.log.publish(Message(said.subject, said.data, headers))
+                return await self.log.publish(OutgoingMessage(said.subject, said.data, headers))
             except Full:
                 raise
             except NoAnswer:

@@ -8,7 +8,7 @@ from nats.aio.client import Client as NatsClient
 
 from callboard.bus.nats.cold_runs import ColdRuns
 from callboard.bus.nats.connection import ConnectionWatch, open_nats_connection
-from callboard.bus.nats.credentials import Credentials
+from callboard.bus.nats.credentials import ServerCredentials
 from callboard.bus.nats.jetstream import JetStreamLog, open_log
 from callboard.bus.nats.segment_bucket import SegmentBucket
 from callboard.bus.nats.segment_cache import SegmentCache
@@ -56,7 +56,7 @@ async def open_connection(
         if server is None and config.nats_url is None:
             server = await stack.enter_async_context(EmbeddedServer(config.data_dir, sync=config.sync))
         url = server.url if server is not None else config.nats_url or ""
-        credentials = config.credentials() if server is None else Credentials()
+        credentials = config.credentials() if server is None else ServerCredentials()
         watch = ConnectionWatch(name, refused_wait_s=refused_wait_s, gaps_expected=gaps_expected)
         nc = await stack.enter_async_context(
             open_nats_connection(

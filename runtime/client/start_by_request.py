@@ -14,7 +14,7 @@ from callboard.bus import tracecontext
 from callboard.bus.commands import ROUTING_BYTES
 from callboard.bus.errors import CallboardError, OperatorError, PermissionDenied
 from callboard.bus.events import Problem
-from callboard.bus.nats.client import Line
+from callboard.bus.nats.client import ReconnectingClient
 from callboard.bus.nats.connection import ConnectionWatch, connect, disconnect
 from callboard.bus.subjects import Subjects
 from callboard.lib.text import encode_json
@@ -67,7 +67,7 @@ async def start_by_request(message: dict[str, Any], config: Config, name: str) -
     return _verdict(answer)
 
 
-async def _request_start(client: Line, subject: str, message: dict[str, Any]) -> bytes:
+async def _request_start(client: ReconnectingClient, subject: str, message: dict[str, Any]) -> bytes:
     body = encode_json(message)
     most = client.max_payload - ROUTING_BYTES
     if len(body) > most:

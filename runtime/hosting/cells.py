@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from callboard.bus.errors import CallboardError
-from callboard.languages.hosting import CELLS, Entry
+from callboard.languages.hosting import CELLS, HostedObject
 
 
 class Cells(Struct, frozen=True):
@@ -20,7 +20,7 @@ class Cells(Struct, frozen=True):
     sources: dict[str, str]
 
 
-def read_cells(entry: Entry, module: ModuleType | None) -> Cells:
+def read_cells(entry: HostedObject, module: ModuleType | None) -> Cells:
     """Return the cells that define a workflow, and the other functions, steps and workflows of its module.
 
     :raises CallboardError: ``python.code_missing``, if Python does not have their lines

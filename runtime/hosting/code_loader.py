@@ -24,7 +24,7 @@ from anyio import to_thread
 from msgspec import Struct
 
 from callboard.bus.errors import CallboardError
-from callboard.languages.hosting import Code, Entry
+from callboard.languages.hosting import HostedObject, SourceBundle
 from callboard.languages.registry import hosting
 from callboard.lib.foreign_errors import is_foreign
 from callboard.runtime.hosting.cells import read_cells
@@ -56,9 +56,9 @@ class ImportFailed(CallboardError):
 class Bundle(Struct, frozen=True):
     """Code that was loaded, and by the name of each workflow the text of its definition."""
 
-    code: Code
+    code: SourceBundle
     root: Path
-    entries: list[Entry]
+    entries: list[HostedObject]
     definitions: Mapping[str, str]
 
     @property
@@ -433,11 +433,11 @@ def _hosted(
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(f"{name} cannot be read beside the code: {error}") from error
 
-    code = Code(digest, sources, root, read)
+    code = SourceBundle(digest, sources, root, read)
     return Bundle(code, found.root, entries, spoken.host(code, entries))
 
 
-def load_named(file: str, name: str) -> tuple[Bundle, list[Entry]]:
+def load_named(file: str, name: str) -> tuple[Bundle, list[HostedObject]]:
     """Load a file or a module, and return its workflow of this name, or all its workflows if the name is empty.
 
     :raises CallboardError: as `load`; ``python.no_workflow`` too if it has none of the name
@@ -451,7 +451,7 @@ def load_named(file: str, name: str) -> tuple[Bundle, list[Entry]]:
     return bundle, found
 
 
-def load_entry(file: str, name: str) -> tuple[Bundle, Entry]:
+def load_entry(file: str, name: str) -> tuple[Bundle, HostedObject]:
     """Load a file or a module, and return its workflow of this name; without a name, its only workflow.
 
     :raises CallboardError: as `load_named`; ``python.no_workflow`` too if no name is given and it has several

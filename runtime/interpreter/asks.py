@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from callboard.bus import events as ev
 from callboard.bus.answer_schemas import answer_schema
 from callboard.bus.child_ids import child_id
-from callboard.bus.conversation import Memory
+from callboard.bus.conversation import NodeResults
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, ForkedFrom, Payload
 from callboard.bus.log.successors import SUCCESSOR_KEY
@@ -56,7 +56,7 @@ class Asks:
         self.ledger = ledger
         self.waits = waits
         self.driver = driver
-        self.memory = Memory()
+        self.memory = NodeResults()
         self.entered: dict[tuple[str, int], Execution] = {}
         """Nodes that have been entered but not left, by path and iteration."""
         self.now: Instant

@@ -21,7 +21,16 @@ from callboard.bus.errors import LogUnavailable, RunLost, StoreFull, unexpected_
 from callboard.bus.events import Event, Problem
 from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.log.encryption import Key
-from callboard.bus.log.port import APPEND_PATIENCE_S, EventLog, NoAnswer, Patience, Recorded, RunMessage, Start, whole
+from callboard.bus.log.port import (
+    APPEND_PATIENCE_S,
+    EventLog,
+    NoAnswer,
+    Patience,
+    Recorded,
+    RunMessage,
+    SuccessorStart,
+    whole,
+)
 from callboard.bus.log.successors import find_newest, successor_of
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import STRICT
@@ -318,7 +327,7 @@ class ChildRuns:
         cancelled = ev.payload_of(event)
         return isinstance(cancelled, ev.EffectCancelled) and cancelled.of == ev.ChildStart.type
 
-    async def run_message(self, event: Event, *, killed: bool) -> RunMessage | Start | None:
+    async def run_message(self, event: Event, *, killed: bool) -> RunMessage | SuccessorStart | None:
         """Return the message that must be stored with an event of this run, if the event concerns another run.
 
         ``killed`` says whether this run is being killed.

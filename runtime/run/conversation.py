@@ -1,15 +1,15 @@
 """Conversations: convert an announced model call into the complete turn that a model adapter receives."""
 
 from callboard.actors.models.model import ModelTurn
-from callboard.bus.conversation import Memory, request_of
+from callboard.bus.conversation import NodeResults, assemble_request
 from callboard.runtime.interpreter.waits import OpenEffect
 
 
-def model_turn(effect: OpenEffect, memory: Memory, idempotency_key: str) -> ModelTurn:
+def model_turn(effect: OpenEffect, memory: NodeResults, idempotency_key: str) -> ModelTurn:
     """Resolve an announced model call into the complete request: earlier turns, recalled values, tool outputs."""
     key = effect.event.key
     call = effect.node.calls[key]
-    request = request_of(effect.node, key, memory)
+    request = assemble_request(effect.node, key, memory)
     return ModelTurn(
         model=call.model,
         path=effect.event.path,

@@ -25,7 +25,7 @@ from callboard.bus.log.port import (
     Entry,
     EventLog,
     FirstCommand,
-    Reading,
+    LogReader,
     Recorded,
     append,
     is_lost,
@@ -299,7 +299,7 @@ Address = tuple[str, int, int]
 _RUN: Address = ("", 0, 0)
 
 
-async def read_run(log: Reading, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
+async def read_run(log: LogReader, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
     """Read a run's events, at most ``limit``, with their large values inserted.
 
     A caller that acts on the events must first pass them through `callboard.bus.log.port.readable`.
@@ -311,7 +311,7 @@ async def read_run(log: Reading, ref: RunRef, after: int = 0, limit: int | None 
     return found
 
 
-async def read_for_view(log: Reading, ref: RunRef) -> list[Recorded]:
+async def read_for_view(log: LogReader, ref: RunRef) -> list[Recorded]:
     """Read a run's events like `read_run`, including a damaged last event, as an unreadable one."""
     found = await read_run(log, ref)
     if found and is_lost(await log.last(ref)):

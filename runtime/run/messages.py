@@ -11,7 +11,7 @@ from callboard.bus import events as ev
 from callboard.bus.commands import Cancel, Kill, Wake
 from callboard.bus.effects import Failure
 from callboard.bus.log.encryption import Key
-from callboard.bus.log.port import RunMessage, Start
+from callboard.bus.log.port import RunMessage, SuccessorStart
 from callboard.bus.subjects import RunRef
 
 RUN_MESSAGE_BYTES_MAX = 128 * 1024
@@ -27,9 +27,9 @@ def wake_of(parent: ev.Parent, child: RunRef) -> RunMessage:
     return RunMessage(RunRef(child.tenant, parent.run), "wake", msgspec.json.encode(Wake(parent.key, child.run)))
 
 
-def start_of(run: RunRef, successor: str) -> Start:
+def start_of(run: RunRef, successor: str) -> SuccessorStart:
     """Return the start of the run that continues a run; admission takes the rest from the run's end."""
-    return Start(run.tenant, msgspec.json.encode({"run_id": successor, "continues": run.run}))
+    return SuccessorStart(run.tenant, msgspec.json.encode({"run_id": successor, "continues": run.run}))
 
 
 def stop_of(child: RunRef, parent: RunRef, cause: Failure, *, kill: bool, key: Key | None) -> RunMessage:

@@ -27,7 +27,16 @@ from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.errors import CallboardError, ReplayDiverged, RunLost, unexpected_failure
 from callboard.bus.events import Event, Payload
-from callboard.bus.log.port import ROOM_PATIENCE_S, EventLog, NoAnswer, Purged, RunMessage, RunMessages, Start, readable
+from callboard.bus.log.port import (
+    ROOM_PATIENCE_S,
+    EventLog,
+    NoAnswer,
+    Purged,
+    RunMessage,
+    RunMessages,
+    SuccessorStart,
+    readable,
+)
 from callboard.bus.tracecontext import sent_as, within
 from callboard.languages.language import End, Ok
 from callboard.lib.foreign_errors import is_foreign
@@ -317,7 +326,7 @@ class RunLoop:
 
     async def _enclose(self, event: Event) -> None:
         """Add messages to the parent or to children that belong to an event to the event's batch."""
-        messages: list[RunMessage | Start] = [*self._child_budgets.run_messages(event)]
+        messages: list[RunMessage | SuccessorStart] = [*self._child_budgets.run_messages(event)]
         killed = self._active.stage.killed is not None
         if (message := await self._children.run_message(event, killed=killed)) is not None:
             messages.append(message)

@@ -21,7 +21,7 @@ from callboard.bus.effects import TOOL_TIMEOUT_MAX_S, TOOL_TIMEOUT_S
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Problem
 from callboard.bus.log.payloads import INLINE_BYTES_MAX
-from callboard.bus.nats.credentials import Credentials, without_secrets
+from callboard.bus.nats.credentials import ServerCredentials, without_secrets
 from callboard.bus.prices import Prices, list_prices, read_prices
 from callboard.lib.text_bytes import NotText, argument_text, read_text
 from callboard.runtime.budgets.allowances import Allowance, Allowances
@@ -270,9 +270,9 @@ class Config(BaseModel):
         """Return a copy for a running embedded server, which needs nothing but its URL."""
         return self.model_copy(update={**dict.fromkeys(_OF_A_SERVER), "nats_url": url, **_EMBEDDED})
 
-    def credentials(self) -> Credentials:
+    def credentials(self) -> ServerCredentials:
         """Return the credentials with which `callboard.bus.nats.connection.connect` signs in to the server."""
-        return Credentials(
+        return ServerCredentials(
             user=self.nats_user,
             password=_secret_value(self.nats_password),
             token=_secret_value(self.nats_token),

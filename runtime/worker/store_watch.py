@@ -9,7 +9,7 @@ from callboard.bus.errors import StreamBounded
 from callboard.bus.log.port import Full, NoAnswer
 from callboard.bus.nats.jetstream_api import api
 from callboard.bus.nats.server.disk_limit import running_usage
-from callboard.bus.nats.server.program import Usage
+from callboard.bus.nats.server.program import StoreUsage
 from callboard.bus.nats.stream import bounds_of, lost_bytes
 from callboard.runtime.client.connection import Connection
 
@@ -49,7 +49,7 @@ class StoreWatch:
         self._level = 0
         self.share: float | None = None
         """The used share of the store's capacity, 1 if it is full; None if no limit is known."""
-        self._said: Usage | None = None
+        self._said: StoreUsage | None = None
         self._bounded = False
         self._loss_checked = False
         self._clock_differs = False
@@ -99,7 +99,7 @@ class StoreWatch:
             share > from_ - (SLACK_SHARE if place < self._level else 0) for place, (from_, _) in enumerate(LEVELS)
         )
 
-    async def _of_server(self) -> Usage | None:
+    async def _of_server(self) -> StoreUsage | None:
         """The usage of the embedded server's disk, if this process or its parent runs it."""
         # A server that does not answer is as full as before.
         if self._connection.server is not None:
@@ -108,11 +108,11 @@ class StoreWatch:
             self._said = await running_usage(self._connection.config.data_dir) or self._said
         return self._said
 
-    async def _of_account(self) -> Usage | None:
+    async def _of_account(self) -> StoreUsage | None:
         """The usage of our account's quota, if it has one."""
         answer = await api(self._connection.log.requests, "INFO", {})
         most = answer.get("limits", {}).get("max_storage", -1)
-        return Usage(answer["storage"], most) if most > 0 else None
+        return StoreUsage(answer["storage"], most) if most > 0 else None
 
     async def _check_loss(self) -> None:
         """Log that the server has dropped messages, which it does when it starts with a damaged file."""

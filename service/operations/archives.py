@@ -28,7 +28,7 @@ from callboard.bus.log.port import (
 from callboard.bus.log.successors import successor_of
 from callboard.bus.nats.archive import Archive, ArchivedRun, ArchiveWriter
 from callboard.bus.nats.blobs import COUNT
-from callboard.bus.nats.commit import Message
+from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.cooling import copy_events, copy_values
 from callboard.bus.nats.feed import MARK
 from callboard.bus.nats.jetstream import JetStreamLog
@@ -325,7 +325,7 @@ async def _put(
         if not archive.is_event(piece):
             *_, digest, number = piece.subject.split(".")
             headers = {name: value for name, value in piece.headers.items() if name == COUNT}
-            await log.publish(Message(f"{log.subjects.blob(ref, digest)}.{number}", piece.data, headers))
+            await log.publish(OutgoingMessage(f"{log.subjects.blob(ref, digest)}.{number}", piece.data, headers))
     after = there[-1].sequence if there else 0
     entries = islice(_entries(archive, run, ref), len(there), None)
     # If the origin is purged at the same time, either the purge finds this note, or this append finds the purge's mark.

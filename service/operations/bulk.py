@@ -7,7 +7,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from callboard.bus.commands import TELLS
-from callboard.bus.nats.purge import Gone
+from callboard.bus.nats.purge import PurgeMark
 from callboard.lib.concurrency import side_by_side
 from callboard.projections.lists.where import Both, Either, Not, Term, Where
 from callboard.runtime.client.client import Client, UnknownRun
@@ -114,7 +114,7 @@ async def begin_all(
 
 
 async def purge_all(
-    client: Client, runs: Sequence[str], mark: Gone, progress: Callable[[int], None]
+    client: Client, runs: Sequence[str], mark: PurgeMark, progress: Callable[[int], None]
 ) -> list[BulkResult]:
     """Purge runs one after the other. A run that cannot be purged because of its forks is tried again after those.
 
@@ -132,7 +132,7 @@ async def purge_all(
     return [found[run] for run in runs]
 
 
-async def _purge(client: Client, run: str, mark: Gone) -> BulkResult:
+async def _purge(client: Client, run: str, mark: PurgeMark) -> BulkResult:
     try:
         await purge_run(client, run, mark)
     except (CannotPurge, UnknownRun) as error:

@@ -12,7 +12,7 @@ from anyio import to_thread
 from callboard.bus.events import Event
 from callboard.bus.log.port import NoAnswer, Recorded, whole
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.newest import LOOK_AGAIN_S, News
+from callboard.bus.nats.newest import LOOK_AGAIN_S, NewMessages
 from callboard.projections.projection import Projection, fold
 
 logger = structlog.get_logger(__name__)
@@ -41,7 +41,7 @@ class LiveProjection(Generic[P]):
         self._log = log
         self._filters = filters
         self._projection = projection
-        self._news = News(log, filters)
+        self._news = NewMessages(log, filters)
         self._sequence, self._awaited = 0, 0
         self._taken = 0
         self._grown = anyio.Event()

@@ -17,7 +17,7 @@ from callboard.bus.commands import Registration, StartRun
 from callboard.bus.errors import LogNewer, LogUnreadable
 from callboard.bus.events import Problem
 from callboard.bus.log.port import Recorded, whole
-from callboard.bus.nats.blobs import TooLarge
+from callboard.bus.nats.blobs import BlobTooLarge
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import find_newest_run, purge_mark
 from callboard.bus.subjects import RunRef
@@ -379,7 +379,7 @@ class Operations(Provider):
         """Return a part of a large value of a run. An event contains the value's sha256."""
         try:
             found = await part_of_value(self._log, RunRef(tenant, request.run_id), request)
-        except TooLarge:
+        except BlobTooLarge:
             message = f"the value is encrypted and has more than {ENCRYPTED_BYTES_MAX} bytes"
             raise ApiError(413, "api.too_large", message, run_id=request.run_id) from None
         if found is None:

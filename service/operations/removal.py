@@ -13,10 +13,19 @@ import msgspec
 from callboard.bus import events as ev
 from callboard.bus.child_ids import child_id
 from callboard.bus.errors import CallboardError
-from callboard.bus.log.port import Recorded, Refused, as_recorded
+from callboard.bus.log.port import AppendRefused, Recorded, as_recorded
 from callboard.bus.log.successors import successor_of
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.purge import Gone, find_next_run, finish, forks, last_fork, mark_again, mark_gone, purge_mark
+from callboard.bus.nats.purge import (
+    PurgeMark,
+    find_next_run,
+    finish,
+    forks,
+    last_fork,
+    mark_again,
+    mark_gone,
+    purge_mark,
+)
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.command_routing import ADMISSION
 from callboard.runtime.admission.start_message import CONTINUES
@@ -39,7 +48,7 @@ class _Planned(msgspec.Struct, frozen=True):
     ``forked`` is the last note of a fork; it is None if the run already has a mark."""
 
     ref: RunRef
-    mark: Gone | None = None
+    mark: PurgeMark | None = None
     forked: int | None = None
 
 
@@ -58,10 +67,10 @@ async def check_purge(client: Client, run: str, besides: Collection[str] = ()) -
     """
     if await client.log.last(client.ref(run)) is None:
         raise UnknownRun(client.ref(run))
-    await _plan_purge(client, run, Gone(), "", besides)
+    await _plan_purge(client, run, PurgeMark(), "", besides)
 
 
-async def purge_run(client: Client, run: str, mark: Gone) -> int:
+async def purge_run(client: Client, run: str, mark: PurgeMark) -> int:
     """Purge a run and its children. Return the number of removed messages, 0 if the run was already purged.
 
     :raises UnknownRun: if the run has never existed
@@ -77,7 +86,7 @@ async def purge_run(client: Client, run: str, mark: Gone) -> int:
 
 
 async def _plan_purge(
-    client: Client, run: str, mark: Gone, within: str, besides: Collection[str] = ()
+    client: Client, run: str, mark: PurgeMark, within: str, besides: Collection[str] = ()
 ) -> list[_Planned]:
     """Return a run and its descendants, to purge them. ``within`` is the parent with which the run is purged; see
     `check_purge` for ``besides``.
@@ -120,7 +129,7 @@ async def _mark(client: Client, one: _Planned) -> None:
         return
     try:
         await mark_gone(client.log, one.ref, one.mark, one.forked)
-    except Refused:
+    except AppendRefused:
         raise _forked_error(one.ref.run, "a new fork shares its events") from None
 
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event
-from callboard.bus.log.port import Reading, readable
+from callboard.bus.log.port import LogReader, readable
 from callboard.bus.nats.archive import Archive, ArchivedLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
@@ -130,7 +130,7 @@ async def _replay_runs(location: Location, runs: Sequence[str]) -> list[Replayin
         return [await _one(connection.log, RunRef(location.tenant, run), location.config) for run in runs]
 
 
-async def _one(log: Reading, ref: RunRef, config: Config) -> Replaying:
+async def _one(log: LogReader, ref: RunRef, config: Config) -> Replaying:
     """Replay one run. An error that prevents the replay becomes part of the result."""
     events: list[Event] = []
     try:

@@ -14,7 +14,7 @@ from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.hosting import CODE_UNKNOWN
-from callboard.languages.inspection import Awaited, InspectedTask, Inspection, Place
+from callboard.languages.inspection import CodeFrame, InspectedTask, Inspection, TaskWait
 from callboard.languages.registry import language
 from callboard.runtime.interpreter.code import NamedCode, code_of, hosted_digest
 from callboard.runtime.interpreter.replay import Admitted, read_admission
@@ -116,7 +116,7 @@ class Inspected(Struct, frozen=True):
 
     def _describe_task(self, task: InspectedTask, redact: Callable[[str], str], with_locals: bool) -> TaskStack:
         frames = [_describe_frame(place, redact if with_locals else None) for place in task.places]
-        awaits = task.awaits or Awaited()
+        awaits = task.awaits or TaskWait()
         effect = None if awaits.path is None else self._find_effect(awaits.path, awaits.iteration)
         error = "" if task.error is None else redact(_text_of_error(task.error))
         return TaskStack(task.path, frames, effect, list(awaits.tasks), awaits.text, error)
@@ -187,7 +187,7 @@ def no_event(ref: RunRef, events: Sequence[Event], at: int) -> CallboardError:
     return CallboardError("replay.no_event", f"the run has no event {at}; the last is {events[-1].n}", ref.run)
 
 
-def _describe_frame(place: Place, redact: Callable[[str], str] | None) -> StackFrame:
+def _describe_frame(place: CodeFrame, redact: Callable[[str], str] | None) -> StackFrame:
     code = place.frame.f_code
     source = linecache.getline(code.co_filename, place.line, place.frame.f_globals).strip()
     values = None

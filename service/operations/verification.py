@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Event, ForkedFrom, RunAccepted, RunEnd
-from callboard.bus.log.damage import MissingEvents, Unreadable, describe_missing
+from callboard.bus.log.damage import MissingEvents, UnreadableEvent, describe_missing
 from callboard.bus.log.port import as_recorded, decode_recorded, is_lost
 from callboard.bus.nats.feed import MARK
 from callboard.bus.nats.jetstream import JetStreamLog
@@ -77,7 +77,7 @@ def _take(runs: dict[str, _Seen], log: JetStreamLog, message: Copied) -> None:
     mark = message.headers.get(MARK, "")
     event = as_recorded(decode_recorded(message.subject, message.sequence, ref, mark, message.data))
     if not event.n:
-        reason = msgspec.json.decode(event.payload, type=Unreadable).reason
+        reason = msgspec.json.decode(event.payload, type=UnreadableEvent).reason
         seen.unreadable.append(f"message {message.sequence} is not a valid event: {reason}")
         return
     seen.definition = seen.definition or event.definition

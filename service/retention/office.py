@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.purge import Gone
+from callboard.bus.nats.purge import PurgeMark
 from callboard.bus.subjects import token
 from callboard.projections.lists.where import Both, Either, Term, Where
 from callboard.runtime.client.client import Client, UnknownRun
@@ -129,7 +129,7 @@ class Expiry:
             return
         if rule.archive_to is not None:
             await self._archive(run, rule.archive_to)
-        await purge_run(self._client, run, Gone(by=BY, reason=name))
+        await purge_run(self._client, run, PurgeMark(by=BY, reason=name))
 
     async def _archive(self, run: str, folder: Path) -> None:
         """Write a run with its children to a separate file, whose name is the same at every attempt."""

@@ -13,7 +13,7 @@ from callboard.surfaces.cli.output import problem_text, say, style, verdict_text
 if TYPE_CHECKING:
     from callboard.bus.errors import CallboardError
     from callboard.bus.events import Problem
-    from callboard.languages.hosting import Entry
+    from callboard.languages.hosting import HostedObject
 
 Part = Literal["input", "output"]
 """What a schema describes."""
@@ -97,12 +97,12 @@ def _problem_of(error: "CallboardError", file: str) -> "Problem":
     return Problem(error.code, error.message, os.path.relpath(error.file) if elsewhere else "", error.line)
 
 
-def _to_object(entry: "Entry") -> dict[str, Any]:
+def _to_object(entry: "HostedObject") -> dict[str, Any]:
     told = {"name": entry.name, "entry": entry.entry, "description": entry.description}
     return {**told, "input": entry.input_schema, "output": entry.output_schema}
 
 
-def _say_workflow(entry: "Entry") -> None:
+def _say_workflow(entry: "HostedObject") -> None:
     from callboard.service.operations.results import compact
 
     if title := entry.description.partition("\n")[0]:

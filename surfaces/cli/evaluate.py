@@ -10,7 +10,7 @@ from callboard.surfaces.cli.output import say
 from callboard.surfaces.cli.settings import json_option
 
 if TYPE_CHECKING:
-    from callboard.languages.cel.program import Program
+    from callboard.languages.cel.program import CelProgram
 
 
 @click.command("eval", epilog=exits.EXIT_CODES)
@@ -89,7 +89,7 @@ def evaluate_text(given: str, bindings_text: str | None, *, explain: bool, as_js
     say(compact(value))
 
 
-def _suggest_remedy(program: "Program", bindings: dict[str, Any], error: Exception) -> str:
+def _suggest_remedy(program: "CelProgram", bindings: dict[str, Any], error: Exception) -> str:
     """Return a remedy; empty if the message is enough."""
     from callboard.languages.cel.errors import Unrepresentable
 
@@ -105,7 +105,7 @@ def _suggest_remedy(program: "Program", bindings: dict[str, Any], error: Excepti
     return CONVERT_NUMBERS if NUMBER in said else ""
 
 
-def compile_expression(given: str) -> "Program":
+def compile_expression(given: str) -> "CelProgram":
     """Compile an expression, with or without the braces of a document around it.
 
     :raises RequestRefused: if the text is not an expression
@@ -138,7 +138,7 @@ def _parse_bindings(given: str | None) -> dict[str, Any]:
     return msgspec.json.decode(msgspec.json.encode(found))
 
 
-def _explain(program: "Program", bindings: dict[str, Any]) -> str:
+def _explain(program: "CelProgram", bindings: dict[str, Any]) -> str:
     reads = [f"{root}{'' if root in bindings else ' (not bound)'}" for root in sorted(program.roots)]
     lines = [f"reads: {', '.join(reads) or 'nothing'}"]
     if program.unknown_functions:

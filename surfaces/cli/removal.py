@@ -30,14 +30,14 @@ async def purge(
     A removed run cannot be restored, and its id is not used again. Runs in progress stay, and so do runs that share
     events with a fork. `--where 'ended>90d'` selects runs that ended more than 90 days ago.
     """
-    from callboard.bus.nats.purge import Gone
+    from callboard.bus.nats.purge import PurgeMark
     from callboard.service.operations.bulk import BulkResult, purge_all
     from callboard.service.operations.removal import purge_run
     from callboard.surfaces.cli.bulk import BulkRun, check_confirmation, do_many
 
     if sum((run is not None, question is not None, everything)) != 1:
         raise click.UsageError(NAME_ONE)
-    mark = Gone(by=by, reason=reason)
+    mark = PurgeMark(by=by, reason=reason)
     if run is None:
 
         async def purge_each(many: BulkRun) -> list[BulkResult]:

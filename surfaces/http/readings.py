@@ -34,7 +34,7 @@ from callboard.bus.events import (
 )
 from callboard.bus.log.damage import require_sound
 from callboard.bus.log.port import Recorded, whole
-from callboard.bus.nats.blobs import TooLarge
+from callboard.bus.nats.blobs import BlobTooLarge
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
 from callboard.lib.json_decoder import decode_json
@@ -300,7 +300,7 @@ class Readings(Provider):
         except KeyError:
             message = "the run has no large value with this sha256"
             raise ApiError(404, "http.unknown", message, run_id=asked.run_id) from None
-        except TooLarge:
+        except BlobTooLarge:
             message = f"the value has more than {BLOB_BYTES_MAX} bytes"
             raise ApiError(413, "api.too_large", message, run_id=asked.run_id) from None
         return Content(found)

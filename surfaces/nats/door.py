@@ -20,10 +20,10 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from callboard.bus.commands import REPLY_HEADER, ROUTING_BYTES, WORKER_HEADER
-from callboard.bus.log.port import Full, NoAnswer, Refused
+from callboard.bus.log.port import AppendRefused, Full, NoAnswer
 from callboard.bus.log.private_logging import content_guard
 from callboard.bus.nats.blobs import COUNT
-from callboard.bus.nats.commit import EXPECTED, MESSAGE_ID, Message
+from callboard.bus.nats.commit import EXPECTED, MESSAGE_ID, OutgoingMessage
 from callboard.bus.outgoing_subjects import OutgoingPolicy
 from callboard.bus.tracecontext import TRACEPARENT, TRACESTATE
 
@@ -109,7 +109,7 @@ class _Door:
             return {"stream": self._log.stream, "seq": await self._log.publish(entering)}
         except _Refusal as refusal:
             return refusal.answer
-        except Refused:
+        except AppendRefused:
             # Only pieces of large values are guarded. This piece is already stored, and the first one is kept.
             stored = await self._first_sequence(message)
             return {"stream": self._log.stream, "seq": stored, "duplicate": True}
@@ -127,7 +127,7 @@ class _Door:
             return 0
         return found.sequence if found is not None else 0
 
-    def _stored_message(self, message: Msg) -> Message:
+    def _stored_message(self, message: Msg) -> OutgoingMessage:
         """Return the message to store for a message of a tenant.
 
         :raises _Refusal: if tenants may not publish on its subject, or it is too large
@@ -150,7 +150,7 @@ class _Door:
             case _:
                 expected = "start.<tenant>, tell.<tenant>.<run>.<verb>, blob.<tenant>.<run>.<sha256>.<i>"
                 raise _Refusal(400, f"tenants cannot publish on this subject; expected {expected} below {prefix}")
-        return Message(".".join([prefix, family, tenant, *rest]), message.data, kept)
+        return OutgoingMessage(".".join([prefix, family, tenant, *rest]), message.data, kept)
 
     def _keep_headers(self, tenant: str, headers: Mapping[str, str]) -> dict[str, str]:
         kept = {name: headers[name] for name in _KEPT if 0 < len(headers.get(name, "")) <= HEADER_CHARS_MAX}

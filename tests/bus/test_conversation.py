@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callboard.bus.conversation import Memory, request_of
+from callboard.bus.conversation import NodeResults, assemble_request
 from callboard.bus.effects import Message, Text, ToolUse, user
 from callboard.bus.events import ModelCall, ModelResult, payload_of
 from tests.bus.test_events import event_of
@@ -22,7 +22,7 @@ def request(asked: str, reply: ModelResult = REPLY) -> list[Message]:
         "c": ModelCall(purpose="turn", model="m", digest="d", provider=asked, base="b", messages=[user("On.")]),
     }
     spoken: Any = SimpleNamespace(calls=calls, replies={"a": reply, "b": reply}, outputs={})
-    return request_of(spoken, "c", Memory()).messages
+    return assemble_request(spoken, "c", NodeResults()).messages
 
 
 @pytest.mark.parametrize("asked", ["one", ""])

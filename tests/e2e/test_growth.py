@@ -21,7 +21,7 @@ from callboard.bus import events as ev
 from callboard.languages.computation import AT_ONCE_STEPS
 from callboard.languages.flow.contracts.model import MODEL
 from callboard.languages.graph import budget, visit
-from callboard.languages.graph.budget import Budget
+from callboard.languages.graph.budget import WorkBudget
 from callboard.languages.nesting_depth import VALUE_DEPTH_MAX, nests_deeper
 from callboard.lib.json_decoder import decode_json, decoder
 from callboard.lib.step_limits import Steps, TakesLong, TooManySteps, at_once
@@ -255,13 +255,13 @@ def _asking(language: str, text: str) -> Case:
 
 
 def test_a_node_that_takes_too_many_steps_fails_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Budget.__init__, "__defaults__", (2_000, budget.CHARS_MAX))
+    monkeypatch.setattr(WorkBudget.__init__, "__defaults__", (2_000, budget.CHARS_MAX))
     end = ended(CASES["graph: map"](800))
     assert codes(end)[-1] == "graph.too_much"
 
 
 def test_a_node_that_writes_too_much_text_fails_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Budget.__init__, "__defaults__", (budget.STEPS_MAX, 1_000))
+    monkeypatch.setattr(WorkBudget.__init__, "__defaults__", (budget.STEPS_MAX, 1_000))
     end = ended(CASES["graph: templates"](800))
     assert codes(end)[-1] == "graph.too_much"
 

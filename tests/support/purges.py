@@ -9,18 +9,18 @@ import pytest
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats import erasure as erasing
 from callboard.bus.nats.jetstream_api import api
-from callboard.bus.nats.purge import Gone
+from callboard.bus.nats.purge import PurgeMark
 from callboard.runtime.client.client import Client
 from callboard.runtime.client.connection import Connection
 from callboard.service.operations.removal import purge_run
 
 TENANT = "acme"
-MARK = Gone(by="ada", reason="asked to")
+MARK = PurgeMark(by="ada", reason="asked to")
 CALLS_BEFORE_DEATH = 2
 """So many requests of a purge are carried out before it is broken off: the mark stands, and some of the run is left."""
 
 
-async def purged(connection: Connection, run: str, mark: Gone = MARK) -> int:
+async def purged(connection: Connection, run: str, mark: PurgeMark = MARK) -> int:
     """Purge a run."""
     return await purge_run(Client(connection.log, TENANT), run, mark)
 

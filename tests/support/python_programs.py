@@ -14,13 +14,13 @@ from callboard import ChildFailed, StepFailed, ask, signal, step, step_context
 from callboard.actors.kinds.step import Steps
 from callboard.bus import events as ev
 from callboard.bus.subjects import RunRef
-from callboard.languages.hosting import Code
+from callboard.languages.hosting import SourceBundle
 from callboard.languages.language import End, Stage
 from callboard.languages.python import guard
 from callboard.languages.python.hosted import Hosted
 from callboard.languages.python.language import perform
 from callboard.languages.python.loop import current_loop
-from callboard.languages.python.workflows import Workflow
+from callboard.languages.python.workflows import WorkflowFunction
 from callboard.lib.json_types import JSON
 from callboard.testing.checks import open_intents
 from callboard.testing.crashes import CrashingLog
@@ -293,7 +293,7 @@ def workflow_of(tree: Tree) -> Callable[[], Awaitable[Any]]:
 
 def play_of(function: Callable[[], Any]) -> Callable[[Stage], Awaitable[End]]:
     """Make the play that performs the function of a workflow."""
-    hosted = Hosted(Code("", {}, "", lambda name: name), Workflow(function))
+    hosted = Hosted(SourceBundle("", {}, "", lambda name: name), WorkflowFunction(function))
 
     async def play(stage: Stage) -> End:
         return await perform(hosted, None, stage)

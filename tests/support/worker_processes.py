@@ -21,7 +21,7 @@ import msgspec
 from callboard.bus import events as ev
 from callboard.bus.events import Event
 from callboard.bus.log.port import NoAnswer, Recorded
-from callboard.bus.nats.commit import Message, publish
+from callboard.bus.nats.commit import OutgoingMessage, publish
 from callboard.bus.nats.server.embedded import EmbeddedServer, Restarted
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.languages import registry
@@ -270,7 +270,7 @@ async def say(client: Client, run_id: str, verb: str, body: Any) -> None:
 
 async def _publish(client: Client, subject: str, body: bytes) -> None:
     """Publish once, even if the server dies meanwhile."""
-    message = Message(subject, body, {"Nats-Msg-Id": uuid4().hex})
+    message = OutgoingMessage(subject, body, {"Nats-Msg-Id": uuid4().hex})
     with anyio.fail_after(PATIENCE_S):
         while True:
             try:

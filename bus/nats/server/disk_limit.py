@@ -16,7 +16,7 @@ from anyio import to_thread
 
 from callboard.bus.errors import StoreFull, StoreUnusable
 from callboard.bus.nats.server.data_directory import ServerStore, running_ports
-from callboard.bus.nats.server.program import Usage, usage
+from callboard.bus.nats.server.program import StoreUsage, usage
 
 log = structlog.get_logger(__name__)
 
@@ -40,14 +40,14 @@ CANNOT_WRITE = "write error"
 """Part of the health message of a server that had a write error."""
 
 
-async def running_usage(data_dir: str | Path) -> Usage | None:
+async def running_usage(data_dir: str | Path) -> StoreUsage | None:
     """Return the size of the store of a data directory, whose server any process runs, and its maximum; None if no
     server reports them."""
     ports = running_ports(data_dir)
     return await usage(ports.monitoring_port) if ports is not None else None
 
 
-class ServerRoom:
+class ServerSpace:
     """Keeps a running server within the space that its disk has."""
 
     def __init__(self, store: ServerStore) -> None:
@@ -56,15 +56,15 @@ class ServerRoom:
         self._renewed_at: float | None = None
         self._free_then = 0
 
-    async def usage(self, monitoring_port: int) -> Usage | None:
+    async def usage(self, monitoring_port: int) -> StoreUsage | None:
         """Return the size of the store and the maximum that the disk currently allows; None if the server does not
         report its size."""
         told = await usage(monitoring_port)
         return await self._now(told) if told is not None else None
 
-    async def _now(self, told: Usage) -> Usage:
+    async def _now(self, told: StoreUsage) -> StoreUsage:
         self._store.used = told.used
-        return Usage(told.used, await to_thread.run_sync(self._store.bytes_max))
+        return StoreUsage(told.used, await to_thread.run_sync(self._store.bytes_max))
 
     async def fit(self, pid: int, monitoring_port: int, ill: str) -> str:
         """Compare a server's size limit with the free space of the disk, and raise the limit if necessary.

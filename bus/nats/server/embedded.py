@@ -23,9 +23,16 @@ from msgspec import Struct
 from callboard.bus.errors import CallboardError, ServerFailed, StoreFull, StoreUnusable
 from callboard.bus.nats.credentials import without_secrets
 from callboard.bus.nats.server.data_directory import ServerStore, diagnose, server_config
-from callboard.bus.nats.server.disk_limit import ServerRoom
+from callboard.bus.nats.server.disk_limit import ServerSpace
 from callboard.bus.nats.server.memory_staging import MemoryStaging
-from callboard.bus.nats.server.program import MEMORY_VARIABLE, Usage, find_server, health, memory_limit, tie_to_thread
+from callboard.bus.nats.server.program import (
+    MEMORY_VARIABLE,
+    StoreUsage,
+    find_server,
+    health,
+    memory_limit,
+    tie_to_thread,
+)
 from callboard.lib.control_group import memory_quota
 
 log = structlog.get_logger(__name__)
@@ -91,7 +98,7 @@ class EmbeddedServer:
         restart_pause_s: float = RESTART_PAUSE_S,
     ) -> None:
         self._store = ServerStore(Path(data_dir).absolute() / "nats")
-        self._room = ServerRoom(self._store)
+        self._room = ServerSpace(self._store)
         self._staging = MemoryStaging(self._store.home)
         self._renewing = False
         self._sync = sync
@@ -133,7 +140,7 @@ class EmbeddedServer:
             raise RuntimeError("the embedded server has not been started; use it in `async with`")
         return self._process
 
-    async def usage(self) -> Usage | None:
+    async def usage(self) -> StoreUsage | None:
         """Return the size of the store and its current maximum; None if the server does not report it."""
         return await self._room.usage(self._monitoring_port)
 

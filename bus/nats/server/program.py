@@ -73,7 +73,7 @@ def memory_limit(quota: int | None, env: Mapping[str, str]) -> str | None:
     return None if quota is None else f"{max(MEMORY_BYTES_MIN, quota // MEMORY_PART)}B"
 
 
-class Usage(NamedTuple):
+class StoreUsage(NamedTuple):
     """The size of a store and its maximum size, in bytes."""
 
     used: int
@@ -101,11 +101,11 @@ async def health(port: int) -> str:
         return body.decode(errors="replace") or "an empty answer"
 
 
-async def usage(port: int) -> Usage | None:
+async def usage(port: int) -> StoreUsage | None:
     """Request ``/jsz``; return the size of the store and its maximum, None if the server does not report it."""
     try:
         said = json.loads(await _get_monitoring(port, "/jsz"))
-        return Usage(int(said["storage"]), int(said["config"]["max_storage"]))
+        return StoreUsage(int(said["storage"]), int(said["config"]["max_storage"]))
     except (OSError, TimeoutError, anyio.BrokenResourceError, ValueError, KeyError, TypeError):
         return None
 

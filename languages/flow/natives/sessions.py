@@ -7,14 +7,13 @@ which closes everything when the effect has its outcome.
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from callboard.bus.effects import (
     Failure,
-    ModelReply,
     ModelRequest,
     PythonTools,
     ToolLimits,
@@ -25,14 +24,21 @@ from callboard.bus.effects import (
 )
 from callboard.bus.model_parameters import given_parameters
 from callboard.bus.paths import last_id
-from callboard.bus.work import TurnWork
-from callboard.languages.agent import Conversation, Offer, Policy, Refusal, converse, read_structured_answer
+from callboard.languages.agent import (
+    ConversationLimits,
+    ConversationResult,
+    Offer,
+    Refusal,
+    converse,
+    meter_node,
+    read_structured_answer,
+)
 from callboard.languages.approvals.desk import desk_of, make_consent
 from callboard.languages.approvals.member import MEMBER, read_terms
-from callboard.languages.approvals.question import Call
+from callboard.languages.approvals.question import ProposedCall
 from callboard.languages.computation import compute
 from callboard.languages.flow.approvals import find_fault, refuse_call
-from callboard.languages.flow.dispatches import Dispatch, Reply, translate_failure
+from callboard.languages.flow.dispatches import Dispatch, DispatchReply, translate_failure
 from callboard.languages.flow.frame import aspect, duration_of, outcome_of
 from callboard.languages.flow.result import as_failure, is_success, success
 from callboard.languages.flow.rules import LASTING_SETTINGS
@@ -41,10 +47,10 @@ from callboard.languages.language import Cancelled, Failed, Node, Ok, Toolbox
 from callboard.languages.tool_names import DistinctTools
 from callboard.lib.json_types import JSON
 
-Session = Callable[[Dispatch, Node], Awaitable[Reply]]
+Session = Callable[[Dispatch, Node], Awaitable[DispatchReply]]
 
 
-async def in_session(request: Dispatch, name: str, work: Session) -> Reply:
+async def in_session(request: Dispatch, name: str, work: Session) -> DispatchReply:
     """Do a provider's work in its own node, ``<path of the call>.<name>``, and always leave the node."""
     node = request.stage.enter(aspect(request.node.path, name), "call", name=name)
     try:
@@ -80,34 +86,17 @@ _MODEL_CODES: Mapping[str, tuple[str, str]] = {
 }
 
 
-class Metered:
-    """A node that adds up the usage of its turns; all other operations are those of the wrapped node."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self.usage = Usage()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._node, name)
-
-    async def turn(self, slot: str, request: ModelRequest, *, work: TurnWork | None = None) -> Ok[ModelReply] | Failed:
-        outcome = await self._node.turn(slot, request, work=work)
-        if isinstance(outcome, Ok):
-            self.usage += outcome.value.usage
-        return outcome
-
-
-async def ask_model(request: Dispatch) -> Reply:
+async def ask_model(request: Dispatch) -> DispatchReply:
     """Have a model answer."""
     return await in_session(request, "model", _converse)
 
 
-async def _converse(request: Dispatch, node: Node) -> Reply:
+async def _converse(request: Dispatch, node: Node) -> DispatchReply:
     schema = request.arguments.get("schema")
     if schema is not None and (fault := schema_fault(schema)):
-        return Reply(request.make_failure("InvalidOutput", f"the schema is none: {fault}", retryable=False))
+        return DispatchReply(request.make_failure("InvalidOutput", f"the schema is none: {fault}", retryable=False))
     if (wrong := find_fault(request)) is not None:
-        return Reply(wrong)
+        return DispatchReply(wrong)
     sources = tool_sources(request.arguments.get("tools", []))
     async with AsyncExitStack() as stack:
         toolbox: Toolbox | None = None
@@ -115,7 +104,7 @@ async def _converse(request: Dispatch, node: Node) -> Reply:
             toolbox = node.toolbox(sources)
             opened = await stack.enter_async_context(toolbox)
             if isinstance(opened, Failed):
-                return Reply(translate_failure(request, opened.error, {}, "ToolsUnavailable"))
+                return DispatchReply(translate_failure(request, opened.error, {}, "ToolsUnavailable"))
         names = DistinctTools(node)
 
         def tools_now() -> list[ToolSpec]:
@@ -123,20 +112,20 @@ async def _converse(request: Dispatch, node: Node) -> Reply:
 
         tools = tools_now()
         turns_max: int = request.arguments.get("max_turns", TURNS_WITH_TOOLS if tools else 1)
-        metered = Metered(node)
+        spent = list[Usage]()
         asked = _to_request(request.arguments, request.input, tools)
         consent = make_consent(
             request.stage, read_terms(request.arguments.get(MEMBER)), f"step {last_id(request.node.path)}"
         )
-        policy = Policy(turns_max, lasting=request.stage.info.rules >= LASTING_SETTINGS, consent=consent)
+        policy = ConversationLimits(turns_max, lasting=request.stage.info.rules >= LASTING_SETTINGS, consent=consent)
         said = await converse(
             request.stage,
-            cast(Node, metered),
+            meter_node(node, spent.append),
             asked,
             policy,
             lambda: Offer(tools_now(), policy),
         )
-    return await compute(request.stage, lambda: _conversation_to_reply(request, said, metered.usage))
+    return await compute(request.stage, lambda: _conversation_to_reply(request, said, sum(spent, Usage())))
 
 
 def _to_request(arguments: dict[str, Any], input: JSON, tools: list[ToolSpec]) -> ModelRequest:
@@ -154,21 +143,21 @@ def _to_request(arguments: dict[str, Any], input: JSON, tools: list[ToolSpec]) -
     )
 
 
-def _conversation_to_reply(request: Dispatch, said: Conversation, usage: Usage) -> Reply:
+def _conversation_to_reply(request: Dispatch, said: ConversationResult, usage: Usage) -> DispatchReply:
     metadata = _metadata(said, usage)
     if said.error is not None:
-        return Reply(translate_failure(request, _failure(said.error), _MODEL_CODES), metadata)
+        return DispatchReply(translate_failure(request, _failure(said.error), _MODEL_CODES), metadata)
     assert said.reply is not None, "a conversation without an error has a reply"
     schema = request.arguments.get("schema")
     if schema is None:
-        return Reply(success(said.reply.text), metadata)
+        return DispatchReply(success(said.reply.text), metadata)
     data = read_structured_answer(said.reply, asked=True)
     problems = violations(schema, data)
     if not problems:
-        return Reply(success(data), metadata)
+        return DispatchReply(success(data), metadata)
     details = {"problems": problems, "text": said.reply.text[:TEXT_SHOWN_CHARS_MAX]}
     message = f"the answer does not fit the schema: {'; '.join(problems)}"
-    return Reply(request.make_failure("InvalidOutput", message, details=details, retryable=True), metadata)
+    return DispatchReply(request.make_failure("InvalidOutput", message, details=details, retryable=True), metadata)
 
 
 def _failure(error: Failure) -> Failure:
@@ -180,7 +169,7 @@ def _failure(error: Failure) -> Failure:
             return error
 
 
-def _metadata(said: Conversation, usage: Usage) -> dict[str, JSON]:
+def _metadata(said: ConversationResult, usage: Usage) -> dict[str, JSON]:
     metadata: dict[str, JSON] = {
         "turns": said.turns,
         "usage": msgspec.to_builtins(usage),
@@ -208,33 +197,33 @@ _TOOL_CODES: Mapping[str, tuple[str, str]] = {
 }
 
 
-async def call_tool(request: Dispatch) -> Reply:
+async def call_tool(request: Dispatch) -> DispatchReply:
     """Call a tool."""
     return await in_session(request, "tool", _call)
 
 
-async def _call(request: Dispatch, node: Node) -> Reply:
+async def _call(request: Dispatch, node: Node) -> DispatchReply:
     if (fault := find_fault(request)) is not None:
-        return Reply(fault)
+        return DispatchReply(fault)
     source, tool = _tool_source(request.arguments)
     metadata: dict[str, Any] = {"tool": tool}
     async with node.toolbox([source]) as opened:
         if isinstance(opened, Failed):
-            return Reply(translate_failure(request, opened.error, _TOOL_CODES, "Unavailable"), metadata)
+            return DispatchReply(translate_failure(request, opened.error, _TOOL_CODES, "Unavailable"), metadata)
         metadata |= next(({"server": spec.server} for spec in opened.value if spec.name == tool), {})
         input = request.arguments.get("arguments", request.input)
         if terms := read_terms(request.arguments.get(MEMBER), tool):
             spec = next((spec for spec in opened.value if spec.name == tool), ToolSpec(tool))
-            call = Call(spec, input, f"step {last_id(request.node.path)}", node.path)
+            call = ProposedCall(spec, input, f"step {last_id(request.node.path)}", node.path)
             match await desk_of(request.stage).decide(node, "tool.0.0", call, terms):
                 case Refusal() as refusal:
-                    return Reply(refuse_call(request, refusal), metadata)
+                    return DispatchReply(refuse_call(request, refusal), metadata)
                 case Ok(input):
                     pass
         outcome = await node.tool("tool.0.0", tool, input)
     if isinstance(outcome, Failed):
-        return Reply(translate_failure(request, outcome.error, _TOOL_CODES), metadata)
-    return Reply(success(outcome.value), metadata)
+        return DispatchReply(translate_failure(request, outcome.error, _TOOL_CODES), metadata)
+    return DispatchReply(success(outcome.value), metadata)
 
 
 def _tool_source(arguments: dict[str, Any]) -> tuple[ToolSource, str]:

@@ -7,7 +7,7 @@ signal whose data matches. ``definition`` runs another definition as a child run
 from typing import Any
 
 from callboard.bus.answer_schemas import answer_schema
-from callboard.languages.flow.dispatches import Dispatch, Reply
+from callboard.languages.flow.dispatches import Dispatch, DispatchReply
 from callboard.languages.flow.frame import duration_of
 from callboard.languages.flow.result import UNSET, Result, as_envelope, success
 from callboard.languages.language import Answered, Ask, End, Instant, Ok, Question, SignalArrived
@@ -17,7 +17,7 @@ _YES = frozenset({"yes", "y", "true", "ok", "1"})
 _NO = frozenset({"no", "n", "false", "0"})
 
 
-async def ask_human(request: Dispatch) -> Reply:
+async def ask_human(request: Dispatch) -> DispatchReply:
     """Ask, and wait for an answer that fits the question."""
     arguments, stage, node = request.arguments, request.stage, request.node
     timeout = arguments.get("timeout")
@@ -31,7 +31,7 @@ async def ask_human(request: Dispatch) -> Reply:
             return raced.value
         question.close("timeout", None, None)
     message = f"nobody answered within {timeout}: {arguments['question']}"
-    return Reply(request.make_failure("Timeout", message, type="timeout"))
+    return DispatchReply(request.make_failure("Timeout", message, type="timeout"))
 
 
 def _ask(arguments: dict[str, Any], input: JSON, due: Instant | None) -> Ask:
@@ -53,14 +53,14 @@ def _options(arguments: dict[str, Any]) -> list[Any]:
     return arguments.get("options", [])
 
 
-async def _answer(question: Question, arguments: dict[str, Any]) -> Reply:
+async def _answer(question: Question, arguments: dict[str, Any]) -> DispatchReply:
     kind: str = arguments.get("type", "input")
     while True:
         answered = await question.answer()
         value = read_answer(kind, _options(arguments), answered.user_response)
         if value is not UNSET:
             question.close("answered", answered.k, None)
-            return Reply(success(value), _metadata(answered))
+            return DispatchReply(success(value), _metadata(answered))
         reason = f"answer {answered.k} is none to this question of type {kind}: {answered.user_response!r:.200}"
         question.not_understood(reason)
 
@@ -121,7 +121,7 @@ def _metadata(answered: Answered) -> dict[str, JSON]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-async def await_signal(request: Dispatch) -> Reply:
+async def await_signal(request: Dispatch) -> DispatchReply:
     """Wait for a signal."""
     stage, node = request.stage, request.node
     timeout = request.arguments.get("timeout")
@@ -132,32 +132,34 @@ async def await_signal(request: Dispatch) -> Reply:
     if isinstance(raced, Ok):
         return _signal_to_reply(raced.value)
     message = f"no signal {request.arguments['name']!r} within {timeout}"
-    return Reply(request.make_failure("Timeout", message, type="timeout"))
+    return DispatchReply(request.make_failure("Timeout", message, type="timeout"))
 
 
 async def _signal(request: Dispatch, due: Instant | None) -> SignalArrived:
     return await request.node.signal("signal", request.arguments["name"], request.arguments.get("match"), due)
 
 
-def _signal_to_reply(signal: SignalArrived) -> Reply:
+def _signal_to_reply(signal: SignalArrived) -> DispatchReply:
     metadata: dict[str, JSON] = {"name": signal.name}
     if signal.by is not None:
         metadata["by"] = signal.by
-    return Reply(success(signal.data), metadata)
+    return DispatchReply(success(signal.data), metadata)
 
 
 _NAMES = ("name", "hash", "file", "source", "language")
 _START = ("arguments", "options", "model")
 
 
-async def run_definition(request: Dispatch) -> Reply:
+async def run_definition(request: Dispatch) -> DispatchReply:
     """Run another definition and wait for its end."""
     given = request.arguments
     definition = {name: given[name] for name in _NAMES if name in given}
     start: dict[str, Any] = {name: given[name] for name in _START if name in given}
     end = await request.node.child("child", definition, request.input, **start)
     metadata = {"status": end.status, "results": end.results}
-    return Reply(success(end.output) if end.status == "completed" else _failure_of_child(request, end), metadata)
+    return DispatchReply(
+        success(end.output) if end.status == "completed" else _failure_of_child(request, end), metadata
+    )
 
 
 def _failure_of_child(request: Dispatch, end: End) -> Result:

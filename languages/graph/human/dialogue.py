@@ -34,10 +34,10 @@ from callboard.languages.graph.human.relevance import (
     read_score,
     relevance,
 )
-from callboard.languages.graph.human.review import Tally
+from callboard.languages.graph.human.review import VoteTally
 from callboard.languages.graph.rules import EXACT_ANSWERS, INTERACTION_IDS
 from callboard.languages.graph.times import after, iso, ms, seconds_between
-from callboard.languages.graph.work import NodeFailed, Outcome, Outputs, Suspend, Work
+from callboard.languages.graph.work import NodeAttempt, NodeFailed, Outcome, Outputs, Suspend
 from callboard.languages.language import Answered, Ask, Failed, Instant, Ok, Question
 from callboard.lib.json_types import JSON
 
@@ -63,7 +63,7 @@ _SCHEMA = {
 }
 
 
-async def classify(work: Work, interaction: Interaction, answered: Answered, asked_at: Instant) -> Reading:
+async def classify(work: NodeAttempt, interaction: Interaction, answered: Answered, asked_at: Instant) -> Reading:
     """Have a model judge free text; return what it decides, or why it decides nothing."""
     request = ModelRequest(
         purpose="classify",
@@ -139,7 +139,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
 Purpose = Literal["request", "warning", "confirmation"]
 
 
-async def ask(work: Work, interaction: Interaction) -> Outputs:
+async def ask(work: NodeAttempt, interaction: Interaction) -> Outputs:
     """Ask, and wait for the first answer that counts or the timeout; return the outputs of either.
 
     :raises NodeFailed: if no answer counted in time and the ``timeout_action`` is ``fail``
@@ -150,7 +150,7 @@ async def ask(work: Work, interaction: Interaction) -> Outputs:
     key = node.key("ask")
     async with node.question("ask", _question(interaction, due)) as question:
         beside = [stage.spawn(one) for one in _open_activities(work, interaction, asked_at, key)]
-        tally = Tally(interaction.review)
+        tally = VoteTally(interaction.review)
         answers = _answer(work, interaction, question, asked_at, tally)
         raced = await stage.within(due, answers, node=node, slot="expiry")
         answered, label = raced.value if isinstance(raced, Ok) else (None, TIMEOUT)
@@ -187,7 +187,7 @@ def _question(interaction: Interaction, due: Instant) -> Ask:
 
 
 async def _answer(
-    work: Work, interaction: Interaction, question: Question, asked_at: Instant, tally: Tally
+    work: NodeAttempt, interaction: Interaction, question: Question, asked_at: Instant, tally: VoteTally
 ) -> tuple[Answered, str]:
     """Wait for the answer that decides, and return it with its label.
 
@@ -208,7 +208,7 @@ async def _answer(
         question.not_understood(f"answer {answered.k} does not count: {'; '.join(reasons)}")
 
 
-async def _read_answer(work: Work, interaction: Interaction, answered: Answered, asked_at: Instant) -> Reading:
+async def _read_answer(work: NodeAttempt, interaction: Interaction, answered: Answered, asked_at: Instant) -> Reading:
     """Read an answer; a model classifies free text, but only of a person whose answer can count."""
     response = _all_members(answered)
     if faults := interaction.review.find_faults(answered, response):
@@ -219,7 +219,9 @@ async def _read_answer(work: Work, interaction: Interaction, answered: Answered,
     return Decided(interaction.review.label_by_score(response, found.label)) if isinstance(found, Decided) else found
 
 
-async def _relevant_answer(work: Work, interaction: Interaction, question: Question, asked_at: Instant) -> Answered:
+async def _relevant_answer(
+    work: NodeAttempt, interaction: Interaction, question: Question, asked_at: Instant
+) -> Answered:
     """Wait for a relevant answer, in runs that were admitted before `EXACT_ANSWERS`."""
     while True:
         answered = await question.answer()
@@ -246,7 +248,7 @@ def _all_members(answered: Answered) -> JSON:
 
 
 def _open_activities(
-    work: Work, interaction: Interaction, asked_at: Instant, key: str
+    work: NodeAttempt, interaction: Interaction, asked_at: Instant, key: str
 ) -> Iterator[Coroutine[Any, Any, None]]:
     """Yield the activities that run while the question is open: the message and the warning."""
     due = after(asked_at, interaction.timeout_s)
@@ -255,14 +257,14 @@ def _open_activities(
         yield _warn(work, interaction, asked_at, due, key)
 
 
-async def _warn(work: Work, interaction: Interaction, asked_at: Instant, due: Instant, key: str) -> None:
+async def _warn(work: NodeAttempt, interaction: Interaction, asked_at: Instant, due: Instant, key: str) -> None:
     await work.node.sleep("warning", after(asked_at, interaction.timeout_s - WARNING_S), "warning")
     text = interaction.responses.get("warning", _TEXTS["warning"])
     await _send(work, interaction, "warning.message", "warning", text, due, key)
 
 
 async def _send(
-    work: Work, interaction: Interaction, slot: str, purpose: Purpose, text: str, due: Instant, key: str
+    work: NodeAttempt, interaction: Interaction, slot: str, purpose: Purpose, text: str, due: Instant, key: str
 ) -> None:
     """Send a message through the question's channel; the channel ``app`` needs none, since apps show the question."""
     if interaction.channel == "app":
@@ -300,7 +302,7 @@ def _confirmation(interaction: Interaction, label: str) -> str:
 
 
 def _outputs(
-    work: Work, interaction: Interaction, label: str, raw: JSON, response: JSON, id: str, asked_at: Instant
+    work: NodeAttempt, interaction: Interaction, label: str, raw: JSON, response: JSON, id: str, asked_at: Instant
 ) -> Outputs:
     payload: dict[str, JSON] = {
         **(response if isinstance(response, dict) else {}),
@@ -312,7 +314,7 @@ def _outputs(
     return Outputs({RESULT: payload, label: payload}, _details(interaction, raw, asked_at))
 
 
-def _handle_expiry(work: Work, interaction: Interaction, id: str, asked_at: Instant) -> Outputs:
+def _handle_expiry(work: NodeAttempt, interaction: Interaction, id: str, asked_at: Instant) -> Outputs:
     """Carry out the node's ``timeout_action``."""
     match interaction.timeout_action:
         case "continue":
@@ -334,6 +336,6 @@ def _details(interaction: Interaction, response: JSON, asked_at: Instant) -> dic
     return {"user_prompt": interaction.message, "user_response": response, "waiting_since": ms(asked_at)}
 
 
-async def human(work: Work) -> Outcome:
+async def human(work: NodeAttempt) -> Outcome:
     """HUMAN_IN_THE_LOOP: check the configuration like any work, then ask while the execution waits."""
     return Suspend(partial(ask, work, await work.compute(interaction_of)))

@@ -9,7 +9,7 @@ from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.human.review import CONTROLS, Review, review_of
 from callboard.languages.graph.rules import CONTENT_MEMBERS, OWN_TOKENS, REVIEW_CONTROLS
 from callboard.languages.graph.templates import is_placeholder
-from callboard.languages.graph.work import NodeFailed, Work, number
+from callboard.languages.graph.work import NodeAttempt, NodeFailed, number
 from callboard.lib.json_types import JSON
 
 INTERACTION_TYPES = ("approval", "input", "selection", "review")
@@ -67,7 +67,7 @@ class Interaction(Struct, frozen=True):
     review: Review
 
 
-def interaction_of(work: Work) -> Interaction:
+def interaction_of(work: NodeAttempt) -> Interaction:
     """Read a node's question.
 
     :raises NodeFailed: ``graph.invalid_configuration`` with all errors, ``graph.missing_user_id``
@@ -113,7 +113,7 @@ def interaction_of(work: Work) -> Interaction:
     )
 
 
-def _review(work: Work, errors: list[str]) -> Review:
+def _review(work: NodeAttempt, errors: list[str]) -> Review:
     """Return the conditions of the node's review; none in runs that were admitted before `REVIEW_CONTROLS`."""
     if work.rules < REVIEW_CONTROLS:
         return Review()
@@ -124,11 +124,11 @@ def _review(work: Work, errors: list[str]) -> Review:
     return review
 
 
-def _own_type(work: Work) -> str:
+def _own_type(work: NodeAttempt) -> str:
     return "review" if work.spec.subtype == "MANUAL_REVIEW" else "approval"
 
 
-def _one_of(work: Work, errors: list[str], name: str, default: str, allowed: tuple[str, ...]) -> str:
+def _one_of(work: NodeAttempt, errors: list[str], name: str, default: str, allowed: tuple[str, ...]) -> str:
     value = work.setting(name)
     if value is None:
         return default
@@ -138,7 +138,7 @@ def _one_of(work: Work, errors: list[str], name: str, default: str, allowed: tup
     return str(value)
 
 
-def _channel(work: Work, errors: list[str]) -> str:
+def _channel(work: NodeAttempt, errors: list[str]) -> str:
     named = work.spec.configurations.get("channel_type")
     if named is None:
         return OWN_CHANNELS.get(work.spec.subtype, "slack")
@@ -149,7 +149,7 @@ def _channel(work: Work, errors: list[str]) -> str:
     return channel
 
 
-def _timeout(work: Work, errors: list[str]) -> float:
+def _timeout(work: NodeAttempt, errors: list[str]) -> float:
     given = work.spec.configurations
     if (seconds := given.get("timeout_seconds")) is not None:
         found = number(seconds, -1)
@@ -165,7 +165,7 @@ def _timeout(work: Work, errors: list[str]) -> float:
     return TIMEOUT_S
 
 
-def _list(work: Work, errors: list[str], name: str) -> list[JSON]:
+def _list(work: NodeAttempt, errors: list[str], name: str) -> list[JSON]:
     value = work.setting(name)
     if value is None:
         return ["approve", "reject"] if name == "approval_options" else []
@@ -175,7 +175,7 @@ def _list(work: Work, errors: list[str], name: str) -> list[JSON]:
     return value
 
 
-def _message(work: Work) -> str:
+def _message(work: NodeAttempt) -> str:
     """Return the text of the question. ``{{content}}`` in it represents the content that the question is about."""
     given = next((name for name in _MESSAGES if work.spec.configurations.get(name)), None)
     written = work.setting(given) if given else work.setting(*_MESSAGES)
@@ -185,7 +185,7 @@ def _message(work: Work) -> str:
     return text or work.text("title", "review_title", "email_subject") or "Please respond."
 
 
-def _content(work: Work) -> dict[str, JSON]:
+def _content(work: NodeAttempt) -> dict[str, JSON]:
     """Return the names by which a text refers to its content: ``content``, and the members of that."""
     data = work.data
     if work.rules < CONTENT_MEMBERS or not isinstance(data, dict) or "content" not in data:
@@ -196,7 +196,7 @@ def _content(work: Work) -> dict[str, JSON]:
 
 
 def _request_data(
-    work: Work, type: str, message: str, listed: dict[str, list[JSON]], timeout_s: float, review: Review
+    work: NodeAttempt, type: str, message: str, listed: dict[str, list[JSON]], timeout_s: float, review: Review
 ) -> dict[str, JSON]:
     fields = [one for one in listed["input_fields"] if isinstance(one, dict)]
     data: dict[str, JSON] = {
@@ -228,7 +228,7 @@ def _request_data(
     return data
 
 
-def _channel_config(work: Work) -> dict[str, JSON]:
+def _channel_config(work: NodeAttempt) -> dict[str, JSON]:
     """Return the destination of a message: the subtype's own configurations, overridden by ``channel_config``."""
     names = work.spec.spec.configurations if work.spec.spec is not None else {}
     own = {name: value for name, value in work.spec.configurations.items() if name in names}
@@ -245,7 +245,7 @@ def _channel_config(work: Work) -> dict[str, JSON]:
     return found
 
 
-def _responses(work: Work) -> dict[str, str]:
+def _responses(work: NodeAttempt) -> dict[str, str]:
     """Return the texts that confirm an answer, by its label."""
     found: dict[str, str] = {}
     for name in ("confirmation_messages", "response_messages"):

@@ -15,7 +15,7 @@ from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.human.interaction import Interaction
 from callboard.languages.graph.human.labels import read_explicit, read_words, words_of
 from callboard.languages.graph.times import seconds_between
-from callboard.languages.graph.work import Work, number
+from callboard.languages.graph.work import NodeAttempt, number
 from callboard.languages.language import Answered, Failed, Instant
 from callboard.languages.patience import patient_turn
 from callboard.lib.json_types import JSON
@@ -58,7 +58,7 @@ _SCHEMA = {
 }
 
 
-async def relevance(work: Work, interaction: Interaction, answered: Answered, asked_at: Instant) -> float:
+async def relevance(work: NodeAttempt, interaction: Interaction, answered: Answered, asked_at: Instant) -> float:
     """Return the relevance of an answer to a question, from 0 to 1."""
     if answered.channel == API or (answered.channel is None and _is_clear(interaction, answered.user_response)):
         return 1.0
@@ -85,7 +85,7 @@ def _is_clear(interaction: Interaction, response: JSON) -> bool:
     return (read_explicit(response) or read_words(words_of(response), interaction.options)) is not None
 
 
-def model_of(work: Work, interaction: Interaction) -> str | None:
+def model_of(work: NodeAttempt, interaction: Interaction) -> str | None:
     """Return the model that classifies answers: that of the document, else None for the run's, else a small one."""
     named = interaction.analysis_model
     if named is None:
@@ -110,7 +110,7 @@ def classifier_prompt(interaction: Interaction, answered: Answered, age_s: float
 
 
 def _score_without_model(
-    work: Work, interaction: Interaction, answered: Answered, asked_at: Instant, error: Failure
+    work: NodeAttempt, interaction: Interaction, answered: Answered, asked_at: Instant, error: Failure
 ) -> float:
     """Return the score of an answer that no model has judged."""
     if answered.channel is None:

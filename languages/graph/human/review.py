@@ -123,7 +123,7 @@ def score_of(response: JSON) -> float | None:
     return float(made) if made is not UNFIT and isinstance(made, int | float) and not isinstance(made, bool) else None
 
 
-class Tally(Struct):
+class VoteTally(Struct):
     """The votes of a review so far, the latest of each person."""
 
     review: Review

@@ -9,17 +9,17 @@ from msgspec.structs import replace
 
 from callboard.bus.effects import ModelRequest, ToolSpec, Usage, user
 from callboard.bus.tool_names import names_of
-from callboard.languages.agent import Called, Conversation, Offer, Policy, converse
+from callboard.languages.agent import Called, ConversationLimits, ConversationResult, Offer, converse
 from callboard.languages.approvals.desk import make_consent
 from callboard.languages.approvals.member import MEMBER, read_terms
 from callboard.languages.approvals.terms import ANY, Terms
 from callboard.languages.graph.expressions import text_of
-from callboard.languages.graph.memory import Remembered, model_of, recall, remember
+from callboard.languages.graph.memory import MemoryContents, model_of, recall, remember
 from callboard.languages.graph.no_effect import INEFFECTIVE
 from callboard.languages.graph.rules import LAST_CALLS, LASTING_SETTINGS, NAMED_KEYS, TURN_PARAMETERS
 from callboard.languages.graph.tools import Served, resolve_tools
 from callboard.languages.graph.turn_parameters import settings_of, turn_parameters
-from callboard.languages.graph.work import Meter, NodeFailed, Outputs, Work, failed_effect, number, result
+from callboard.languages.graph.work import Meter, NodeAttempt, NodeFailed, Outputs, failed_effect, number, result
 from callboard.languages.language import Failed, Toolbox
 from callboard.languages.tool_names import DistinctTools
 from callboard.lib.json_decoder import decode_json
@@ -48,7 +48,7 @@ OUT_OF_TURNS, CUT_SHORT = "graph.max_iterations", "graph.cut_short"
 """The codes of the warnings that an agent ended before its model was done."""
 
 
-async def agent(work: Work) -> Outputs:
+async def agent(work: NodeAttempt) -> Outputs:
     """AI_AGENT: a model answers the user's message with the tools and memories that are attached to the node."""
     said = await work.compute(user_message)
     if work.rules >= NAMED_KEYS and work.input_member(PICTURES):
@@ -77,7 +77,7 @@ async def agent(work: Work) -> Outputs:
 # -- the request -------------------------------------------------------------------------------------------------------
 
 
-def user_message(work: Work) -> str:
+def user_message(work: NodeAttempt) -> str:
     """Find the user's message: in the input, else in the node's configuration, else in the trigger's data.
 
     :raises NodeFailed: if none of these has a message
@@ -99,7 +99,7 @@ def _first(data: JSON, names: tuple[str, ...]) -> str:
     return next((text for name in names if (text := text_of(data.get(name))).strip()), "")
 
 
-def _request(work: Work, said: str, remembered: Remembered, tools: list[ToolSpec]) -> ModelRequest:
+def _request(work: NodeAttempt, said: str, remembered: MemoryContents, tools: list[ToolSpec]) -> ModelRequest:
     given = settings_of(work.spec)
     most = next((given[name] for name in ("max_tokens", "max_output_tokens") if given.get(name) is not None), None)
     temperature = given.get("temperature")
@@ -115,7 +115,7 @@ def _request(work: Work, said: str, remembered: Remembered, tools: list[ToolSpec
     )
 
 
-def _system(work: Work, remembered: Remembered, tools: list[ToolSpec]) -> str:
+def _system(work: NodeAttempt, remembered: MemoryContents, tools: list[ToolSpec]) -> str:
     parts = [work.text("system_prompt", "prompt")]
     if remembered.context:
         parts.append("What you remember:\n" + "\n".join(remembered.context))
@@ -126,13 +126,13 @@ def _system(work: Work, remembered: Remembered, tools: list[ToolSpec]) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _schema(work: Work) -> dict[str, Any] | None:
+def _schema(work: NodeAttempt) -> dict[str, Any] | None:
     processing = work.spec.configurations.get("output_processing")
     schema = processing.get("output_schema") if isinstance(processing, dict) else None
     return schema if isinstance(schema, dict) and schema else None
 
 
-def _turns_max(work: Work) -> int:
+def _turns_max(work: NodeAttempt) -> int:
     return max(1, int(work.number("max_tool_iterations", otherwise=TURNS_MAX)))
 
 
@@ -146,7 +146,7 @@ def _terms(tools: list[tuple[Served, list[ToolSpec]]], own: list[Terms]) -> list
     return [*found, *own]
 
 
-async def _open_tools(work: Work, stack: AsyncExitStack, tools: list[Served]) -> list[tuple[Served, Toolbox]]:
+async def _open_tools(work: NodeAttempt, stack: AsyncExitStack, tools: list[Served]) -> list[tuple[Served, Toolbox]]:
     """Open the sources of the tools; return those that could be opened."""
     found: list[tuple[Served, Toolbox]] = []
     for one in tools:
@@ -164,12 +164,12 @@ async def _open_tools(work: Work, stack: AsyncExitStack, tools: list[Served]) ->
 class _Tools:
     """The tools of an agent, as its toolboxes have them at the moment."""
 
-    def __init__(self, work: Work, opened: list[tuple[Served, Toolbox]]) -> None:
+    def __init__(self, work: NodeAttempt, opened: list[tuple[Served, Toolbox]]) -> None:
         self._work = work
         self._opened = opened
         self._names = DistinctTools(work.node)
         self._listed: list[list[ToolSpec]] | None = None
-        self._offer = Offer([], Policy(1))
+        self._offer = Offer([], ConversationLimits(1))
 
     def offer(self) -> Offer:
         """Return what the model may call now. Of tools with one name, that of the node listed first counts, unless they
@@ -201,7 +201,9 @@ class _Tools:
             selected.append(tools)
         return selected
 
-    def _policy(self, owned: list[tuple[Served, list[ToolSpec]]], offered: list[ToolSpec], *, warns: bool) -> Policy:
+    def _policy(
+        self, owned: list[tuple[Served, list[ToolSpec]]], offered: list[ToolSpec], *, warns: bool
+    ) -> ConversationLimits:
         work, since = self._work, self._work.rules
         own = read_terms(work.spec.given.get(MEMBER))
         known = {name for tool in offered for name in names_of(tool)}
@@ -210,7 +212,7 @@ class _Tools:
             named = ", ".join(sorted(unknown))
             work.node.warn(UNAPPROVED, f"`approve` names tools that the agent does not have: {named}")
         consent = make_consent(work.stage, _terms(owned, own), f"agent {work.spec.name or work.spec.id}")
-        return Policy(
+        return ConversationLimits(
             _turns_max(work), lasting=since >= LASTING_SETTINGS, last_calls=since >= LAST_CALLS, consent=consent
         )
 
@@ -218,7 +220,7 @@ class _Tools:
 # -- the outputs -------------------------------------------------------------------------------------------------------
 
 
-def _warn_of_early_end(work: Work, talk: Conversation) -> None:
+def _warn_of_early_end(work: NodeAttempt, talk: ConversationResult) -> None:
     """Warn of an agent that ended before its model was done; the node continues with the reply so far."""
     if talk.error is None or talk.reply is None:
         return
@@ -234,7 +236,7 @@ def _warn_of_early_end(work: Work, talk: Conversation) -> None:
         work.node.warn(CUT_SHORT, f"{talk.error.message}; the node goes on with {left}", ["content"])
 
 
-def _outputs(work: Work, talk: Conversation, usage: Usage) -> tuple[dict[str, JSON], dict[str, JSON]]:
+def _outputs(work: NodeAttempt, talk: ConversationResult, usage: Usage) -> tuple[dict[str, JSON], dict[str, JSON]]:
     """Return the node's payload, and the details of the conversation for its record.
 
     :raises NodeFailed: if the model's provider failed

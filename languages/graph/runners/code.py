@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.topology import Wire
-from callboard.languages.graph.work import NodeFailed, Outputs, Work, result
+from callboard.languages.graph.work import NodeAttempt, NodeFailed, Outputs, result
 from callboard.languages.language import Failed, Node
 from callboard.lib.json_types import JSON
 
@@ -42,7 +42,7 @@ _LAMBDA = re.compile(r"\s*\(?\s*lambda\b")
 _RETURN = re.compile(r"^return\b", re.MULTILINE)
 
 
-class Returned(Struct, frozen=True):
+class CodeResult(Struct, frozen=True):
     """The result for one input: a value, or an error text and its code."""
 
     value: JSON = None
@@ -57,7 +57,7 @@ class Returned(Struct, frozen=True):
 
 async def run_code(
     node: Node, slot: str, source: str, inputs: Sequence[JSON], *, language: str = PYTHON, wrap: bool = False
-) -> list[Returned]:
+) -> list[CodeResult]:
     """Have the sandbox run code once per input. If the sandbox itself fails, every input has that error."""
     request: dict[str, Any] = {
         "language": language,
@@ -68,23 +68,23 @@ async def run_code(
     }
     outcome = await node.call(slot, "code", request)
     if isinstance(outcome, Failed):
-        return [Returned(error=outcome.error.message or outcome.error.code, code=outcome.error.code)] * len(inputs)
+        return [CodeResult(error=outcome.error.message or outcome.error.code, code=outcome.error.code)] * len(inputs)
     results: Any = outcome.value.get("results") if isinstance(outcome.value, dict) else None
     if not isinstance(results, list) or len(results) != len(inputs):
-        return [Returned(error="the sandbox did not answer for each input")] * len(inputs)
+        return [CodeResult(error="the sandbox did not answer for each input")] * len(inputs)
     return [_to_returned(one) for one in results]
 
 
-def _to_returned(result: Any) -> Returned:
+def _to_returned(result: Any) -> CodeResult:
     match result:
         case {"error": str(reason), "code": str(code)}:
-            return Returned(error=reason, code=code)
+            return CodeResult(error=reason, code=code)
         case {"error": str(reason)}:
-            return Returned(error=reason)
+            return CodeResult(error=reason)
         case {"value": value}:
-            return Returned(value)
+            return CodeResult(value)
         case _:
-            return Returned(error="the sandbox gave no result")
+            return CodeResult(error="the sandbox gave no result")
 
 
 def prepare_source(source: str, language: str = PYTHON) -> dict[str, JSON]:
@@ -129,7 +129,7 @@ def _conversion_argument(value: JSON) -> JSON:
     return {"value": value, "output": value, "data": {"result": value}, **value}
 
 
-def _conversion_result(value: JSON, returned: Returned) -> JSON:
+def _conversion_result(value: JSON, returned: CodeResult) -> JSON:
     if returned.error is not None:
         return value
     return returned.value if isinstance(returned.value, dict) else {"converted_data": returned.value}
@@ -141,7 +141,7 @@ SOURCES = ("code", "source", "script", "script_content")
 """The configurations that may hold the source."""
 
 
-async def code(work: Work) -> Outputs:
+async def code(work: NodeAttempt) -> Outputs:
     """Call the source's function with the input; the result is its return value."""
     source = work.setting(*SOURCES)
     if not isinstance(source, str) or not source.strip():

@@ -6,7 +6,7 @@ first of them runs. DELAY and TIMEOUT wait.
 
 from msgspec.structs import replace
 
-from callboard.languages.graph.budget import Budget
+from callboard.languages.graph.budget import WorkBudget
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.expressions import step_into
 from callboard.languages.graph.output_shape import Ports
@@ -14,22 +14,22 @@ from callboard.languages.graph.rules import INCLUSIVE_RANGES
 from callboard.languages.graph.runners.passthrough import passthrough
 from callboard.languages.graph.times import iso, seconds_between
 from callboard.languages.graph.topology import ITERATION
-from callboard.languages.graph.work import Delay, NodeFailed, Outcome, Outputs, Work, number, result
+from callboard.languages.graph.work import Delay, NodeAttempt, NodeFailed, Outcome, Outputs, number, result
 from callboard.languages.language import Instant
 from callboard.lib.canonical_json import canonical
 from callboard.lib.json_types import JSON
 
 
-async def condition(work: Work) -> Outputs:
+async def condition(work: NodeAttempt) -> Outputs:
     """IF: pass the data on at the port ``true`` or ``false``; an empty condition is false."""
     written = work.setting("condition_expression", "expression")
-    holds = await work.compute(Work.holds, written if isinstance(written, str) else "")
+    holds = await work.compute(NodeAttempt.holds, written if isinstance(written, str) else "")
     payload = {"data": work.inputs.get(RESULT), "condition_result": holds}
     ports: Ports = {"true": payload if holds else None, "false": None if holds else payload}
     return Outputs(ports, {"condition_result": holds, "branch_taken": "true" if holds else "false"})
 
 
-async def split(work: Work) -> Outputs:
+async def split(work: NodeAttempt) -> Outputs:
     """SPLIT: pass the data on at every port whose path is truthy; else its members at the ports of their names.
 
     If no port is taken that way, the data leaves at ``result``.
@@ -37,7 +37,7 @@ async def split(work: Work) -> Outputs:
     return await work.compute(_split)
 
 
-def _split(work: Work) -> Outputs:
+def _split(work: NodeAttempt) -> Outputs:
     data = work.inputs.get(RESULT)
     work.budget.take(1)
     paths = work.setting("predicate_paths")
@@ -51,12 +51,12 @@ def _split(work: Work) -> Outputs:
     return Outputs(ports) if ports else result(data)
 
 
-async def merge(work: Work) -> Outputs:
+async def merge(work: NodeAttempt) -> Outputs:
     """MERGE: concatenate all values that arrived, lists item by item; a union may drop items with equal keys."""
     return await work.compute(_run_merge)
 
 
-def _run_merge(work: Work) -> Outputs:
+def _run_merge(work: NodeAttempt) -> Outputs:
     merged: list[JSON] = []
     for value in work.arrivals:
         merged += value if isinstance(value, list) else [value]
@@ -75,7 +75,7 @@ def _run_merge(work: Work) -> Outputs:
     return result({"merged_data": kept, "merge_stats": stats, "source_mapping": mapping})
 
 
-def _distinct(items: list[JSON], handling: str, key: str, budget: Budget) -> list[JSON]:
+def _distinct(items: list[JSON], handling: str, key: str, budget: WorkBudget) -> list[JSON]:
     """Keep the first or the last of equal items, if ``handling`` asks for that, in the order of the kept items."""
     if handling not in ("remove_duplicates", "keep_first", "keep_last"):
         return items
@@ -85,7 +85,7 @@ def _distinct(items: list[JSON], handling: str, key: str, budget: Budget) -> lis
     return list(reversed(kept.values())) if handling == "keep_last" else list(kept.values())
 
 
-def _identity(item: JSON, key: str, budget: Budget) -> bytes:
+def _identity(item: JSON, key: str, budget: WorkBudget) -> bytes:
     named = step_into(item, key, budget) if key and isinstance(item, dict) else None
     made = canonical(["item", item] if named is None else ["key", named])
     budget.take_text(len(made))
@@ -96,12 +96,12 @@ ROUNDS_MAX = 100_000
 """The greatest number of rounds, whatever the node's configuration allows."""
 
 
-async def loop(work: Work) -> Outputs:
+async def loop(work: NodeAttempt) -> Outputs:
     """LOOP: put an item for each round out at ``iteration``, and a summary at ``completed`` and ``result``."""
     return await work.compute(_run_loop)
 
 
-def _run_loop(work: Work) -> Outputs:
+def _run_loop(work: NodeAttempt) -> Outputs:
     match work.setting("loop_type"):
         case "for_each":
             rounds = _each(work)
@@ -112,14 +112,14 @@ def _run_loop(work: Work) -> Outputs:
     return _outputs(work, rounds)
 
 
-async def while_loop(work: Work) -> Outputs:
+async def while_loop(work: NodeAttempt) -> Outputs:
     """WHILE: a LOOP of the type ``while``; without a condition pass through."""
     if not work.setting("loop_condition", "condition_expression"):
         return await passthrough(work)
     return await work.compute(lambda counted: _outputs(counted, _while(counted)))
 
 
-async def for_each(work: Work) -> Outputs:
+async def for_each(work: NodeAttempt) -> Outputs:
     """FOR_EACH: put the items of the input out at ``iteration`` and ``result``."""
     match work.data:
         case list() as items:
@@ -131,7 +131,7 @@ async def for_each(work: Work) -> Outputs:
     return Outputs({ITERATION: items, RESULT: items})
 
 
-def _outputs(work: Work, rounds: list[JSON]) -> Outputs:
+def _outputs(work: NodeAttempt, rounds: list[JSON]) -> Outputs:
     variable = work.text("iteration_variable") or "index"
     work.budget.take(len(rounds))
     items: list[JSON] = [{variable: value} for value in rounds]
@@ -144,11 +144,11 @@ def _outputs(work: Work, rounds: list[JSON]) -> Outputs:
     return Outputs({ITERATION: items, "completed": summary, RESULT: summary})
 
 
-def _most(work: Work) -> int:
+def _most(work: NodeAttempt) -> int:
     return max(0, min(int(work.number("max_iterations", otherwise=100)), ROUNDS_MAX))
 
 
-def _range(work: Work) -> list[JSON]:
+def _range(work: NodeAttempt) -> list[JSON]:
     """Count from start to end, the end included."""
     start, end = int(work.number("start_value")), int(work.number("end_value"))
     step = int(work.number("step_value", otherwise=1))
@@ -157,13 +157,13 @@ def _range(work: Work) -> list[JSON]:
     return list(range(start, end + (1 if step > 0 else -1), step)[: _most(work)])
 
 
-def _each(work: Work) -> list[JSON]:
+def _each(work: NodeAttempt) -> list[JSON]:
     path = work.setting("array_path")
     found = work.value_in(work.data, path) if isinstance(path, str) and path.strip() else work.data
     return found[: _most(work)] if isinstance(found, list) else []
 
 
-def _while(work: Work) -> list[JSON]:
+def _while(work: NodeAttempt) -> list[JSON]:
     condition = work.setting("loop_condition", "condition_expression")
     written = condition if isinstance(condition, str) else ""
     rounds: list[JSON] = []
@@ -173,7 +173,7 @@ def _while(work: Work) -> list[JSON]:
     return rounds
 
 
-async def delay(work: Work) -> Outcome:
+async def delay(work: NodeAttempt) -> Outcome:
     """DELAY: pass the data on after a pause; ``delay_config`` of the input overrides its length."""
     override = work.input_member("delay_config")
     seconds = _seconds(override if isinstance(override, dict) else {})
@@ -202,11 +202,11 @@ def _seconds(given: dict[str, JSON]) -> float | None:
     return None
 
 
-async def timeout(work: Work) -> Outcome:
+async def timeout(work: NodeAttempt) -> Outcome:
     """TIMEOUT: pass the data on at ``completed`` if the condition holds at once, else at ``timeout`` after the time."""
     data = work.inputs.get(RESULT)
     condition = work.setting("condition_expression", "expression")
-    if isinstance(condition, str) and await work.compute(Work.holds, condition):
+    if isinstance(condition, str) and await work.compute(NodeAttempt.holds, condition):
         port = "timeout" if work.setting("immediate_timeout") is True else "completed"
         return Outputs({port: data, RESULT: data})
     seconds = number(work.setting("timeout_seconds")) or number(work.setting("timeout_ms")) / 1000

@@ -17,7 +17,7 @@ from callboard.bus.effects import ToolSpec
 from callboard.languages.agent import Refusal
 from callboard.languages.approvals.desk import desk_of
 from callboard.languages.approvals.member import MEMBER, read_terms
-from callboard.languages.approvals.question import Call
+from callboard.languages.approvals.question import ProposedCall
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.memory import request
@@ -27,7 +27,7 @@ from callboard.languages.graph.runners.passthrough import passthrough
 from callboard.languages.graph.templates import is_placeholder
 from callboard.languages.graph.times import seconds_between
 from callboard.languages.graph.tools import resolve_tools
-from callboard.languages.graph.work import NodeFailed, Outputs, Work, failed_effect, result
+from callboard.languages.graph.work import NodeAttempt, NodeFailed, Outputs, failed_effect, result
 from callboard.languages.language import Failed, Ok
 from callboard.lib.json_types import JSON
 
@@ -44,7 +44,7 @@ SERVICES = {
 """The service of each subtype that has one."""
 
 
-async def external(work: Work) -> Outputs:
+async def external(work: NodeAttempt) -> Outputs:
     """EXTERNAL_ACTION: perform one operation of a service; the payload is its answer."""
     service = SERVICES.get(work.spec.subtype)
     if service is None or (service == "email" and await work.compute(_url)):
@@ -56,7 +56,7 @@ async def external(work: Work) -> Outputs:
     return result(outcome.value, service=service, action=request["action"])
 
 
-def _request(work: Work, service: str) -> dict[str, JSON]:
+def _request(work: NodeAttempt, service: str) -> dict[str, JSON]:
     """Make the request to the service."""
     declared = work.spec.spec.configurations if work.spec.spec is not None else {}
     configured = {**{name: field.default for name, field in declared.items()}, **work.spec.configurations}
@@ -75,7 +75,7 @@ def _request(work: Work, service: str) -> dict[str, JSON]:
     }
 
 
-async def _call_url(work: Work) -> Outputs:
+async def _call_url(work: NodeAttempt) -> Outputs:
     """Send the message (EMAIL) or the input to the node's URL; without a URL pass the input on."""
     arguments = await work.compute(_arguments)
     if not arguments["url"]:
@@ -84,7 +84,7 @@ async def _call_url(work: Work) -> Outputs:
     return Outputs(result(payload).ports, details)
 
 
-def _arguments(work: Work) -> dict[str, JSON]:
+def _arguments(work: NodeAttempt) -> dict[str, JSON]:
     """Make the arguments of the ``http`` provider."""
     headers = work.render(work.setting("headers"))
     arguments: dict[str, JSON] = {
@@ -99,23 +99,23 @@ def _arguments(work: Work) -> dict[str, JSON]:
     return arguments
 
 
-def _url(work: Work) -> str:
+def _url(work: NodeAttempt) -> str:
     return work.text("url", "webhook_url", "endpoint").strip()
 
 
-def _message(work: Work) -> dict[str, JSON]:
+def _message(work: NodeAttempt) -> dict[str, JSON]:
     """Return the parts of the mail, each from the input, else from the configuration."""
     parts = {name: work.input_member(name) for name in ("to", "subject", "text", "html")}
     found = {name: work.render(work.setting(name)) if value is None else value for name, value in parts.items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _body(work: Work) -> JSON:
+def _body(work: NodeAttempt) -> JSON:
     body = work.render(work.setting("body", "payload"))
     return work.inputs.get(RESULT) if body is None else body
 
 
-async def tool(work: Work) -> Outputs:
+async def tool(work: NodeAttempt) -> Outputs:
     """TOOL: call one tool; the payload has its result, or ``success: false`` if the call failed.
 
     :raises NodeFailed: if the call needs approval and is rejected
@@ -127,7 +127,7 @@ async def tool(work: Work) -> Outputs:
             raise failed_effect(opened.error)
         if terms := read_terms(work.spec.given.get(MEMBER)):
             spec = next((spec for spec in opened.value if spec.name == name), ToolSpec(name))
-            call = Call(spec, arguments, f"node {work.spec.name or work.spec.id}", work.node.path)
+            call = ProposedCall(spec, arguments, f"node {work.spec.name or work.spec.id}", work.node.path)
             match await desk_of(work.stage).decide(work.node, "tool.0.0", call, terms):
                 case Refusal(error):
                     # The node's retries would ask the same person again.
@@ -146,7 +146,7 @@ async def tool(work: Work) -> Outputs:
     return result(payload, tool_name=name, tool_parameters=arguments, tool_result=payload["result"])
 
 
-def _tool_call(work: Work) -> tuple[str, JSON]:
+def _tool_call(work: NodeAttempt) -> tuple[str, JSON]:
     """Return the tool's name and its arguments.
 
     :raises NodeFailed: if no tool is named
@@ -170,7 +170,7 @@ OPERATIONS = {
 """The default operation of each subtype; that of all others is ``retrieve``."""
 
 
-async def memory(work: Work) -> Outputs:
+async def memory(work: NodeAttempt) -> Outputs:
     """MEMORY: perform one operation; the payload is the memory's answer."""
     given = text_of(work.setting("operation")) or text_of(work.input_member("operation"))
     operation = given or OPERATIONS.get(work.spec.subtype, "retrieve")
@@ -181,7 +181,7 @@ async def memory(work: Work) -> Outputs:
     return result(outcome.value)
 
 
-def _memory_request(work: Work, operation: str) -> dict[str, JSON]:
+def _memory_request(work: NodeAttempt, operation: str) -> dict[str, JSON]:
     """Make the request to the memory, with the templates in the node's configurations filled in."""
     spec = work.spec
     if work.rules >= MEMORY_TEMPLATES:

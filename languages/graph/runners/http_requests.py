@@ -7,10 +7,10 @@ from urllib.parse import urlencode
 import msgspec
 
 from callboard.bus.effects import Failure
-from callboard.languages.graph.budget import Budget
+from callboard.languages.graph.budget import WorkBudget
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.rules import METHOD_BODIES
-from callboard.languages.graph.work import NodeFailed, Outputs, Work, failed_effect, result
+from callboard.languages.graph.work import NodeAttempt, NodeFailed, Outputs, failed_effect, result
 from callboard.languages.language import Failed
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
@@ -32,7 +32,7 @@ _OF_WEBHOOK = frozenset({"headers", "body", "query_params", "method"})
 """The members of the output of a WEBHOOK trigger, whose body is not meant for the node's request."""
 
 
-async def http_request(work: Work) -> Outputs:
+async def http_request(work: NodeAttempt) -> Outputs:
     """HTTP_REQUEST: send one request. A status other than 2xx is ``success: false``; no answer fails the node."""
     arguments = await work.compute(_arguments)
     method = str(arguments["method"])
@@ -43,13 +43,13 @@ async def http_request(work: Work) -> Outputs:
     return Outputs(result(payload).ports, details)
 
 
-def _meant_for_request(work: Work) -> bool:
+def _meant_for_request(work: NodeAttempt) -> bool:
     """Whether the input has a body that comes from another node than a WEBHOOK trigger."""
     data = work.data
     return isinstance(data, dict) and data.get("body") is not None and not data.keys() >= _OF_WEBHOOK
 
 
-def _arguments(work: Work) -> dict[str, JSON]:
+def _arguments(work: NodeAttempt) -> dict[str, JSON]:
     """Make the arguments of the provider, with all templates filled in.
 
     :raises NodeFailed: if no URL is given
@@ -71,7 +71,7 @@ def _arguments(work: Work) -> dict[str, JSON]:
     return arguments
 
 
-async def send_request(work: Work, arguments: dict[str, JSON]) -> tuple[dict[str, JSON], dict[str, JSON]]:
+async def send_request(work: NodeAttempt, arguments: dict[str, JSON]) -> tuple[dict[str, JSON], dict[str, JSON]]:
     """Send a request; return the payload that describes its answer, and the details for the node's record.
 
     :raises NodeFailed: if the request gets no answer
@@ -90,7 +90,7 @@ async def send_request(work: Work, arguments: dict[str, JSON]) -> tuple[dict[str
 
 
 def _account(
-    work: Work, answer: dict[str, Any], metadata: dict[str, Any], arguments: dict[str, Any]
+    work: NodeAttempt, answer: dict[str, Any], metadata: dict[str, Any], arguments: dict[str, Any]
 ) -> tuple[dict[str, JSON], dict[str, JSON]]:
     status, headers = answer["status"], answer.get("headers", {})
     text, parsed = _body(answer, headers, work.budget)
@@ -116,7 +116,7 @@ def _account(
     return account, details
 
 
-def _body(answer: dict[str, Any], headers: dict[str, Any], budget: Budget) -> tuple[str, JSON]:
+def _body(answer: dict[str, Any], headers: dict[str, Any], budget: WorkBudget) -> tuple[str, JSON]:
     """Return a body as text, and as a JSON value, null if it is not JSON."""
     body = answer.get("body")
     kind = str(headers.get("content-type", "")).partition(";")[0].strip().lower()
@@ -133,7 +133,7 @@ def _body(answer: dict[str, Any], headers: dict[str, Any], budget: Budget) -> tu
         return body, None
 
 
-def _headers(work: Work) -> dict[str, str]:
+def _headers(work: NodeAttempt) -> dict[str, str]:
     headers: dict[str, str] = {}
     for given in (work.render(work.setting("headers")), work.input_member("dynamic_headers")):
         if isinstance(given, dict):
@@ -151,7 +151,7 @@ def _headers(work: Work) -> dict[str, str]:
     return headers
 
 
-def _query(work: Work) -> dict[str, JSON]:
+def _query(work: NodeAttempt) -> dict[str, JSON]:
     query: dict[str, JSON] = {}
     for given in (work.render(work.setting("query_params")), work.input_member("dynamic_query_params")):
         if isinstance(given, dict):
@@ -159,7 +159,7 @@ def _query(work: Work) -> dict[str, JSON]:
     return query
 
 
-def _add_body(arguments: dict[str, JSON], work: Work, method: str) -> None:
+def _add_body(arguments: dict[str, JSON], work: NodeAttempt, method: str) -> None:
     """Add the body. If requests of the method have one, the input's takes precedence over the configuration's."""
     body = work.input_member("body") if method in _WITH_BODY or work.rules < METHOD_BODIES else None
     if body is None:

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from callboard.languages.graph.budget import Budget
+from callboard.languages.graph.budget import WorkBudget
 from callboard.languages.graph.expressions import (
     ExpressionInvalid,
     among,
@@ -20,22 +20,22 @@ from callboard.languages.graph.expressions import (
 )
 from callboard.languages.graph.output_shape import Ports
 from callboard.languages.graph.rules import INCLUSIVE_RANGES, NO_CRITERION
-from callboard.languages.graph.runners.code import Returned, run_code
+from callboard.languages.graph.runners.code import CodeResult, run_code
 from callboard.languages.graph.runners.sort_order import sort_positions
-from callboard.languages.graph.work import NodeFailed, Outputs, Work
+from callboard.languages.graph.work import NodeAttempt, NodeFailed, Outputs
 from callboard.lib.json_types import JSON
 
 Test = Callable[[JSON], bool]
 """Whether an item passes; raises `ExpressionInvalid` if the item cannot be tested."""
 
 
-async def filter_items(work: Work) -> Outputs:
+async def filter_items(work: NodeAttempt) -> Outputs:
     """FILTER: pass items on at ``passed``, the others at ``filtered``; both ports have the whole payload."""
     items = work.items()
     return await work.compute(_filter_items, items, await _verdicts(work, items))
 
 
-def _filter_items(work: Work, items: list[JSON], verdicts: list[bool | str]) -> Outputs:
+def _filter_items(work: NodeAttempt, items: list[JSON], verdicts: list[bool | str]) -> Outputs:
     work.budget.take(len(items))
     errors: list[JSON] = []
     passed: list[JSON] = []
@@ -51,7 +51,7 @@ def _filter_items(work: Work, items: list[JSON], verdicts: list[bool | str]) -> 
     return _outputs(work, _limit_items(work, _sort_items(work, passed)), excluded, errors, len(items))
 
 
-def _outputs(work: Work, passed: list[JSON], excluded: list[JSON], errors: list[JSON], total: int) -> Outputs:
+def _outputs(work: NodeAttempt, passed: list[JSON], excluded: list[JSON], errors: list[JSON], total: int) -> Outputs:
     account = {
         "filtered_data": passed,
         "excluded_data": excluded,
@@ -67,14 +67,14 @@ def _outputs(work: Work, passed: list[JSON], excluded: list[JSON], errors: list[
     return Outputs({**ports, "filtered": account} if excluded else ports)
 
 
-def _has_criterion(work: Work) -> bool:
+def _has_criterion(work: NodeAttempt) -> bool:
     """Whether the node has a criterion; without one, the mode ``exclude`` excludes nothing."""
     written = (work.setting(name) for name in ("predicate_expression", "expression", "custom_filter_function"))
     texts = any(isinstance(text, str) and text.strip() for text in written)
     return texts or bool(conditions_of(work, work.setting("conditions"))) or work.rules < NO_CRITERION
 
 
-async def _verdicts(work: Work, items: list[JSON]) -> list[bool | str]:
+async def _verdicts(work: NodeAttempt, items: list[JSON]) -> list[bool | str]:
     """Return for each item whether it passes, or a text why it cannot be tested."""
     function = work.setting("custom_filter_function")
     if work.setting("filter_type") == "custom_function" and isinstance(function, str) and function.strip():
@@ -83,7 +83,7 @@ async def _verdicts(work: Work, items: list[JSON]) -> list[bool | str]:
     return await work.compute(_test_items, items)
 
 
-def _test_items(work: Work, items: list[JSON]) -> list[bool | str]:
+def _test_items(work: NodeAttempt, items: list[JSON]) -> list[bool | str]:
     test = _test(work)
     verdicts: list[bool | str] = []
     for item in items:
@@ -94,17 +94,17 @@ def _test_items(work: Work, items: list[JSON]) -> list[bool | str]:
     return verdicts
 
 
-def _check_verdict(work: Work, returned: Returned) -> bool | str:
+def _check_verdict(work: NodeAttempt, returned: CodeResult) -> bool | str:
     return bool(returned.value) if returned.error is None else _invalid(work, returned.error)
 
 
-def _invalid(work: Work, reason: str) -> str:
+def _invalid(work: NodeAttempt, reason: str) -> str:
     if work.setting("error_handling") == "fail_on_error":
         raise NodeFailed("graph.filter", f"an item cannot be judged: {reason}")
     return reason
 
 
-def _test(work: Work) -> Test:
+def _test(work: NodeAttempt) -> Test:
     """Make the test. An expression takes precedence over conditions; without either all items pass."""
     written = work.setting("predicate_expression", "expression")
     if isinstance(written, str) and written.strip():
@@ -119,12 +119,12 @@ def _test(work: Work) -> Test:
     return lambda item: passes_conditions(work, conditions, item)
 
 
-def conditions_of(work: Work, listed: JSON) -> list["Condition"]:
+def conditions_of(work: NodeAttempt, listed: JSON) -> list["FieldCondition"]:
     """Read conditions ``{field, operator, value}``."""
     return [_condition(work, one) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
 
 
-def passes_conditions(work: Work, conditions: Sequence["Condition"], item: JSON) -> bool:
+def passes_conditions(work: NodeAttempt, conditions: Sequence["FieldCondition"], item: JSON) -> bool:
     """Whether an item passes conditions that the node's ``logical_operator`` joins; without conditions it does."""
     work.budget.take(1)
     held = (one.holds(work, item) for one in conditions)
@@ -137,7 +137,7 @@ def passes_conditions(work: Work, conditions: Sequence["Condition"], item: JSON)
             return all(held)
 
 
-class Condition(Struct, frozen=True):
+class FieldCondition(Struct, frozen=True):
     """A condition on a field, which is a path into the item; an empty path is the item itself.
 
     If it is ``folded``, it ignores case, and ``wanted`` is case-folded already.
@@ -150,7 +150,7 @@ class Condition(Struct, frozen=True):
     folded: bool
     range: "Range | None" = None
 
-    def holds(self, work: Work, item: JSON) -> bool:
+    def holds(self, work: NodeAttempt, item: JSON) -> bool:
         value = work.find_in(item, self.field) if self.field else item
         if self.operator in ("exists", "not_exists"):
             wanted = self.wanted is not False
@@ -174,7 +174,7 @@ class Range(Struct, frozen=True):
     high: JSON
     inclusive: bool
 
-    def holds(self, value: JSON, budget: Budget) -> bool:
+    def holds(self, value: JSON, budget: WorkBudget) -> bool:
         ends = [(self.low, value)] if self.low is not None else []
         ends += [(value, self.high)] if self.high is not None else []
         return all(
@@ -183,7 +183,7 @@ class Range(Struct, frozen=True):
         )
 
 
-def _range(work: Work, written: dict[str, Any]) -> Range | None:
+def _range(work: NodeAttempt, written: dict[str, Any]) -> Range | None:
     """Return the range of a condition without an operator."""
     if work.rules < INCLUSIVE_RANGES or written.get("operator"):
         return None
@@ -191,10 +191,10 @@ def _range(work: Work, written: dict[str, Any]) -> Range | None:
     return None if low is None and high is None else Range(low, high, written.get("inclusive") is not False)
 
 
-def _condition(work: Work, written: dict[str, Any]) -> Condition:
+def _condition(work: NodeAttempt, written: dict[str, Any]) -> FieldCondition:
     folded = work.setting("case_sensitive") is False
     wanted = work.render(written.get("value"))
-    return Condition(
+    return FieldCondition(
         field=text_of(written.get("field")),
         operator=text_of(written.get("operator") or "equals").lower(),
         wanted=_fold_case(wanted, work.budget) if folded else wanted,
@@ -204,7 +204,7 @@ def _condition(work: Work, written: dict[str, Any]) -> Condition:
     )
 
 
-def _fold_case(value: JSON, budget: Budget) -> JSON:
+def _fold_case(value: JSON, budget: WorkBudget) -> JSON:
     budget.take(1)
     match value:
         case str():
@@ -216,11 +216,11 @@ def _fold_case(value: JSON, budget: Budget) -> JSON:
             return value
 
 
-def _within(budget: Budget, value: JSON, wanted: JSON) -> bool:
+def _within(budget: WorkBudget, value: JSON, wanted: JSON) -> bool:
     return among(value, wanted, budget) if isinstance(wanted, list) else equal(value, wanted, budget)
 
 
-Operator = Callable[[Budget, JSON, JSON], bool]
+Operator = Callable[[WorkBudget, JSON, JSON], bool]
 
 _NAMED: dict[tuple[str, ...], Operator] = {
     ("equals", "==", "===", "eq"): lambda budget, value, wanted: equal(value, wanted, budget),
@@ -239,7 +239,7 @@ _NAMED: dict[tuple[str, ...], Operator] = {
 _OPERATORS = {name: operator for names, operator in _NAMED.items() for name in names}
 
 
-def _sort_items(work: Work, items: list[JSON]) -> list[JSON]:
+def _sort_items(work: NodeAttempt, items: list[JSON]) -> list[JSON]:
     field = work.setting("sort_field")
     if work.setting("sort_filtered_results") is not True or not isinstance(field, str):
         return items
@@ -248,6 +248,6 @@ def _sort_items(work: Work, items: list[JSON]) -> list[JSON]:
     return items if indices is None else [items[i] for i in indices]
 
 
-def _limit_items(work: Work, items: list[JSON]) -> list[JSON]:
+def _limit_items(work: NodeAttempt, items: list[JSON]) -> list[JSON]:
     most = int(work.number("max_results", otherwise=-1))
     return items[:most] if most >= 0 else items

@@ -3,17 +3,17 @@
 from functools import cmp_to_key
 
 from callboard.languages.graph.rules import NULLS_LAST
-from callboard.languages.graph.work import Outputs, Work, result
+from callboard.languages.graph.work import NodeAttempt, Outputs, result
 from callboard.lib.json_types import JSON
 from callboard.lib.step_limits import CHARS_PER_STEP
 
 
-async def sort(work: Work) -> Outputs:
+async def sort(work: NodeAttempt) -> Outputs:
     """SORT: sort items by a field, stably; items without a common order keep their places."""
     return await work.compute(_run_sort)
 
 
-def _run_sort(work: Work) -> Outputs:
+def _run_sort(work: NodeAttempt) -> Outputs:
     items = work.items()
     override = work.input_member("sort_override")
     wanted = override if isinstance(override, dict) else {}
@@ -33,7 +33,7 @@ def _run_sort(work: Work) -> Outputs:
     return result({"sorted_data": [items[i] for i in indices], "sort_stats": stats, "original_indices": indices})
 
 
-def sort_positions(work: Work, keys: list[JSON], *, descending: bool) -> tuple[list[int] | None, int]:
+def sort_positions(work: NodeAttempt, keys: list[JSON], *, descending: bool) -> tuple[list[int] | None, int]:
     """Return the positions of keys in sorted order (None if the keys have no common order), and how many comparisons
     that took.
 

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from callboard.languages.graph.budget import Budget
+from callboard.languages.graph.budget import WorkBudget
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.expressions import text_of, write_value
 from callboard.languages.graph.runners.code import run_code
 from callboard.languages.graph.runners.item_filter import conditions_of, passes_conditions
 from callboard.languages.graph.runners.sort_order import sort_positions
 from callboard.languages.graph.templates import render
-from callboard.languages.graph.work import NodeFailed, Outputs, Work, number, result
+from callboard.languages.graph.work import NodeAttempt, NodeFailed, Outputs, number, result
 from callboard.lib.canonical_json import canonical
 from callboard.lib.json_types import JSON
 
@@ -19,7 +19,7 @@ _MAPPINGS = ("mapping_rules", "field_mappings", "field_mapping")
 _PATHS = ("transform_script", "jsonpath", "path", "transformation_script")
 
 
-async def transform(work: Work) -> Outputs:
+async def transform(work: NodeAttempt) -> Outputs:
     """DATA_TRANSFORMATION: transform the items of the input. ``transform_type`` takes precedence over ``operation``."""
     type = work.setting("transform_type")
     operation = text_of(type or work.setting("operation"))
@@ -47,17 +47,17 @@ async def transform(work: Work) -> Outputs:
 # -- by transform_type -------------------------------------------------------------------------------------------------
 
 
-def _mapping(work: Work) -> dict[str, JSON]:
+def _mapping(work: NodeAttempt) -> dict[str, JSON]:
     found = next((given for name in _MAPPINGS if isinstance(given := work.setting(name), dict) and given), {})
     return dict(found)
 
 
-def _script(work: Work) -> str:
+def _script(work: NodeAttempt) -> str:
     script = work.setting("transformation_script")
     return script if isinstance(script, str) else ""
 
 
-def _map_item(work: Work, item: JSON) -> JSON:
+def _map_item(work: NodeAttempt, item: JSON) -> JSON:
     """Return an object with the value of each target's path; without mapping rules the item."""
     rules = _mapping(work)
     made = {
@@ -67,25 +67,25 @@ def _map_item(work: Work, item: JSON) -> JSON:
     return made if rules else item
 
 
-def _pick_members(work: Work, item: JSON) -> JSON:
+def _pick_members(work: NodeAttempt, item: JSON) -> JSON:
     path = text_of(work.setting(*_PATHS))
     return work.value_in(item, path, item=item) if path.strip() else item
 
 
-def _fill_template(work: Work, item: JSON) -> JSON:
+def _fill_template(work: NodeAttempt, item: JSON) -> JSON:
     return render(work.setting("template_map") or {}, work.scope(item, item=item))
 
 
-def _leave_unchanged(_work: Work, item: JSON) -> JSON:
+def _leave_unchanged(_work: NodeAttempt, item: JSON) -> JSON:
     return item
 
 
-def _each(work: Work, one: Callable[[Work, JSON], JSON], items: Sequence[JSON]) -> list[JSON]:
+def _each(work: NodeAttempt, one: Callable[[NodeAttempt, JSON], JSON], items: Sequence[JSON]) -> list[JSON]:
     work.budget.take(len(items))
     return [one(work, item) for item in items]
 
 
-_TYPES: dict[str, Callable[[Work, JSON], JSON]] = {
+_TYPES: dict[str, Callable[[NodeAttempt, JSON], JSON]] = {
     "mapping": _map_item,
     "jsonpath": _pick_members,
     "path": _pick_members,
@@ -96,20 +96,20 @@ _TYPES: dict[str, Callable[[Work, JSON], JSON]] = {
 # -- by operation ------------------------------------------------------------------------------------------------------
 
 
-def _copy_items(_work: Work, items: Sequence[JSON]) -> list[JSON]:
+def _copy_items(_work: NodeAttempt, items: Sequence[JSON]) -> list[JSON]:
     return list(items)
 
 
-def _map(work: Work, items: Sequence[JSON]) -> list[JSON]:
+def _map(work: NodeAttempt, items: Sequence[JSON]) -> list[JSON]:
     return _each(work, _map_item, items)
 
 
-def _filter(work: Work, items: Sequence[JSON]) -> list[JSON]:
+def _filter(work: NodeAttempt, items: Sequence[JSON]) -> list[JSON]:
     conditions = conditions_of(work, work.setting("filter_conditions"))
     return [item for item in items if passes_conditions(work, conditions, item)]
 
 
-def _sort(work: Work, items: Sequence[JSON]) -> list[JSON]:
+def _sort(work: NodeAttempt, items: Sequence[JSON]) -> list[JSON]:
     config = work.setting("sort_config")
     wanted: dict[str, Any] = config if isinstance(config, dict) else {}
     keys = [_at(work, item, text_of(wanted.get("field"))) for item in items]
@@ -117,11 +117,11 @@ def _sort(work: Work, items: Sequence[JSON]) -> list[JSON]:
     return list(items) if indices is None else [items[i] for i in indices]
 
 
-def _at(work: Work, item: JSON, path: str) -> JSON:
+def _at(work: NodeAttempt, item: JSON, path: str) -> JSON:
     return work.value_in(item, path, item=item) if path else item
 
 
-def _groups(work: Work, items: Sequence[JSON]) -> list[tuple[dict[str, JSON], list[JSON]]]:
+def _groups(work: NodeAttempt, items: Sequence[JSON]) -> list[tuple[dict[str, JSON], list[JSON]]]:
     """Group items by the listed fields, in the order of first appearance; without fields all items are one group."""
     listed = work.setting("group_by_fields")
     fields = [text_of(field) for field in listed] if isinstance(listed, list) else []
@@ -132,18 +132,18 @@ def _groups(work: Work, items: Sequence[JSON]) -> list[tuple[dict[str, JSON], li
     return list(groups.values())
 
 
-def _key(work: Work, value: JSON) -> bytes:
+def _key(work: NodeAttempt, value: JSON) -> bytes:
     """Return a key that is the same for equal values."""
     made = canonical(value)
     work.budget.take_text(len(made))
     return made
 
 
-def _group(work: Work, items: Sequence[JSON]) -> list[JSON]:
+def _group(work: NodeAttempt, items: Sequence[JSON]) -> list[JSON]:
     return [{**key, "items": members, "count": len(members)} for key, members in _groups(work, items)]
 
 
-def _aggregate(work: Work, items: Sequence[JSON]) -> list[JSON]:
+def _aggregate(work: NodeAttempt, items: Sequence[JSON]) -> list[JSON]:
     given = work.setting("aggregation_functions")
     wanted: dict[str, Any] = given if isinstance(given, dict) else {}
     return [
@@ -152,7 +152,7 @@ def _aggregate(work: Work, items: Sequence[JSON]) -> list[JSON]:
     ]
 
 
-def _apply_aggregation(work: Work, members: list[JSON], target: str, how: Any) -> JSON:
+def _apply_aggregation(work: NodeAttempt, members: list[JSON], target: str, how: Any) -> JSON:
     """Apply an aggregation, ``sum`` or ``{function, field}``; the field defaults to the name of the target."""
     named: dict[str, Any] = how if isinstance(how, dict) else {"function": how}
     values = [_at(work, item, text_of(named.get("field") or target)) for item in members]
@@ -179,12 +179,12 @@ _AGGREGATES: dict[str, Callable[[list[Any]], JSON]] = {
 }
 
 
-def _flatten(work: Work, items: Sequence[JSON]) -> list[JSON]:
+def _flatten(work: NodeAttempt, items: Sequence[JSON]) -> list[JSON]:
     """Spread inner lists; members of nested objects become members with dotted names."""
     return [_flat(item, work.budget) if isinstance(item, dict) else item for item in _spread(work, items)]
 
 
-def _spread(work: Work, items: Sequence[JSON]) -> Iterator[JSON]:
+def _spread(work: NodeAttempt, items: Sequence[JSON]) -> Iterator[JSON]:
     """Yield items, and the items of an inner list in its place."""
     for item in items:
         inside: Iterable[JSON] = item if isinstance(item, list) else [item]
@@ -192,7 +192,7 @@ def _spread(work: Work, items: Sequence[JSON]) -> Iterator[JSON]:
         yield from inside
 
 
-def _flat(item: dict[str, JSON], budget: Budget) -> dict[str, JSON]:
+def _flat(item: dict[str, JSON], budget: WorkBudget) -> dict[str, JSON]:
     made: dict[str, JSON] = {}
     open_ways: list[tuple[str, Iterator[tuple[str, JSON]]]] = [("", iter(item.items()))]
     while open_ways:
@@ -209,7 +209,7 @@ def _flat(item: dict[str, JSON], budget: Budget) -> dict[str, JSON]:
     return made
 
 
-def _join(work: Work, items: Sequence[JSON]) -> list[JSON]:
+def _join(work: NodeAttempt, items: Sequence[JSON]) -> list[JSON]:
     """Merge objects with the same value of the join key, or else of the first field to group by."""
     listed = work.setting("group_by_fields")
     field = text_of(work.setting("join_key", "merge_key") or (listed[0] if isinstance(listed, list) and listed else ""))
@@ -222,7 +222,7 @@ def _join(work: Work, items: Sequence[JSON]) -> list[JSON]:
 class _Joined:
     """The result of a join so far: its items, and the position of the first item with each key."""
 
-    def __init__(self, work: Work, field: str) -> None:
+    def __init__(self, work: NodeAttempt, field: str) -> None:
         self.items: list[JSON] = []
         self._work = work
         self._field = field
@@ -268,7 +268,7 @@ MEMBERS_PER_STEP = 8
 """How many members of objects are copied in one step."""
 
 
-def _pivot(work: Work, items: Sequence[JSON]) -> list[JSON]:
+def _pivot(work: NodeAttempt, items: Sequence[JSON]) -> list[JSON]:
     """Make a row for each value of ``index``, with a member for each value of ``columns``."""
     config = work.setting("pivot_config", "field_mapping")
     wanted: dict[str, Any] = config if isinstance(config, dict) else {}
@@ -281,7 +281,7 @@ def _pivot(work: Work, items: Sequence[JSON]) -> list[JSON]:
     return list(rows.values())
 
 
-_OPERATIONS: dict[str, Callable[[Work, Sequence[JSON]], list[JSON]]] = {
+_OPERATIONS: dict[str, Callable[[NodeAttempt, Sequence[JSON]], list[JSON]]] = {
     "map": _map,
     "filter": _filter,
     "sort": _sort,
@@ -296,7 +296,7 @@ _GATHERING = frozenset({"filter", "aggregate", "group_by", "flatten", "join", "p
 """Operations whose result is a list even for a single item."""
 
 
-async def _custom(work: Work, items: Sequence[JSON]) -> list[JSON]:
+async def _custom(work: NodeAttempt, items: Sequence[JSON]) -> list[JSON]:
     """Have the author's script transform each item."""
     script = _script(work)
     if not script.strip():

@@ -8,10 +8,10 @@ from msgspec import Struct
 
 from callboard.bus.effects import Failure
 from callboard.languages.graph.document import RESULT
-from callboard.languages.graph.expression_syntax import Call, ExpressionInvalid, Path, parse
+from callboard.languages.graph.expression_syntax import ExpressionInvalid, FunctionCall, Path, parse
 from callboard.languages.graph.rules import REPEATED_LOOKS
 from callboard.languages.graph.times import SECONDS_MAX, after, iso, seconds_between
-from callboard.languages.graph.work import Await, NodeFailed, Outcome, Outputs, Suspend, Work, number
+from callboard.languages.graph.work import Await, NodeAttempt, NodeFailed, Outcome, Outputs, Suspend, number
 from callboard.languages.language import Instant, Ok, SignalArrived
 from callboard.lib.json_types import JSON
 
@@ -25,7 +25,7 @@ _FIXED = frozenset({"$json", "$input", "input", "data", "$config", "$trigger"})
 """The roots of expressions whose values do not change while a node waits."""
 
 
-async def wait(work: Work) -> Outcome:
+async def wait(work: NodeAttempt) -> Outcome:
     """WAIT: continue if the condition holds; else wait for a signal whose name is the node's id."""
     condition = work.setting("wait_condition")
     attempts = 1 if condition else 0
@@ -48,7 +48,7 @@ async def wait(work: Work) -> Outcome:
     )
 
 
-def _is_met(work: Work, condition: str) -> bool:
+def _is_met(work: NodeAttempt, condition: str) -> bool:
     """Whether a condition holds; one that is not an expression does not."""
     try:
         return work.holds(condition)
@@ -95,14 +95,14 @@ class _Watched(Struct):
     expired: bool = False
 
 
-def _looks_of(work: Work) -> _Looks:
+def _looks_of(work: NodeAttempt) -> _Looks:
     growing = work.setting("exponential_backoff") is True
     factor = max(FACTOR_MIN, number(work.setting("backoff_multiplier"), 1.5)) if growing else 1.0
     interval_s = max(INTERVAL_MIN_S, number(work.setting("check_interval_seconds"), 5.0))
     return _Looks(interval_s, factor, max(0, int(number(work.setting("max_attempts"), -1))))
 
 
-async def _watch(work: Work, condition: str, timeout_s: float) -> Outputs:
+async def _watch(work: NodeAttempt, condition: str, timeout_s: float) -> Outputs:
     """Wait for the signal, the condition, or the end of the time or of the looks."""
     stage, start = work.stage, work.stage.now()
     due = after(start, timeout_s) if timeout_s else None
@@ -129,11 +129,11 @@ async def _watch(work: Work, condition: str, timeout_s: float) -> Outputs:
     return _end(work, [port, RESULT], start, end, watched.looks, met=watched.met, expired=watched.expired)
 
 
-async def _signal(work: Work, due: Instant | None) -> SignalArrived:
+async def _signal(work: NodeAttempt, due: Instant | None) -> SignalArrived:
     return await work.node.signal("wait", work.spec.id, due=due)
 
 
-async def _look(work: Work, condition: str, looks: _Looks, due: Instant | None, watched: _Watched) -> None:
+async def _look(work: NodeAttempt, condition: str, looks: _Looks, due: Instant | None, watched: _Watched) -> None:
     """Look at a condition at intervals; return if it is met, or the time or the looks have run out."""
     while (pause_s := looks.pause_after(watched.looks)) is not None:
         at = after(work.stage.now(), pause_s)
@@ -148,7 +148,7 @@ async def _look(work: Work, condition: str, looks: _Looks, due: Instant | None, 
             return
 
 
-async def _sleep(work: Work, looks: _Looks | None, timeout_s: float, watched: _Watched) -> None:
+async def _sleep(work: NodeAttempt, looks: _Looks | None, timeout_s: float, watched: _Watched) -> None:
     """Sleep until the time or the looks have run out; further looks at this condition would show the same."""
     bound_s = timeout_s or SECONDS_MAX
     if looks is not None:
@@ -170,7 +170,7 @@ def _can_change(condition: str) -> bool:
 
 def _varies(expression: Any) -> bool:
     match expression:
-        case Call(name=name, arguments=arguments):
+        case FunctionCall(name=name, arguments=arguments):
             return name.lower() == "now" or any(map(_varies, arguments))
         case Path(root=root, steps=steps):
             return root not in _FIXED or any(map(_varies, steps))
@@ -179,7 +179,7 @@ def _varies(expression: Any) -> bool:
 
 
 def _end(
-    work: Work,
+    work: NodeAttempt,
     ports: list[str],
     start: Instant,
     end: Instant,

@@ -31,7 +31,7 @@ from callboard.bus.effects import (
     ToolSource,
     ToolSpec,
 )
-from callboard.languages.playbook.options import Options
+from callboard.languages.playbook.options import PlaybookOptions
 from callboard.languages.skills.skill import McpServer, Skill
 from callboard.languages.workflow.visit import tool_sources
 from callboard.lib.durations import seconds_of
@@ -315,11 +315,11 @@ def test_limits_that_are_none_are_refused(fields: dict[str, Any], where: str) ->
 def test_a_playbooks_connection_says_it_like_any_source() -> None:
     shop = {"type": "nats", "subject": "shop", "tools": [{"name": "price"}]}
     limits = {"price": {"timeout": "10m", "concurrency": 2}}
-    source = Options.model_validate({"connections": {"s": {**shop, "limits": limits}}}).source("s")
+    source = PlaybookOptions.model_validate({"connections": {"s": {**shop, "limits": limits}}}).source("s")
     assert isinstance(source, NatsTools)
     assert source.limits == {"price": ToolLimits(timeout="10m", concurrency=2)}
     with pytest.raises(ValidationError, match="timeout"):
-        Options.model_validate({"connections": {"s": {**shop, "limits": {"price": {"timeout": "soon"}}}}})
+        PlaybookOptions.model_validate({"connections": {"s": {**shop, "limits": {"price": {"timeout": "soon"}}}}})
 
 
 async def test_a_flow_says_it_of_each_tool_of_a_source() -> None:

@@ -9,7 +9,7 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.errors import LogUnavailable, RunLost
 from callboard.bus.log.memory import Fault, MemoryLog
-from callboard.bus.log.port import Alarm, Entry, NoAnswer, Recorded, Refused, RunMessage, append
+from callboard.bus.log.port import Alarm, AppendRefused, Entry, NoAnswer, Recorded, RunMessage, append
 from callboard.bus.subjects import RunRef, Subjects
 from callboard.testing.virtual_time import BEGINNING, VIRTUAL
 
@@ -51,7 +51,7 @@ async def test_the_guard_lets_only_the_next_event_in() -> None:
     log = MemoryLog()
     first = await log.put(REF, [entry(1)], 0)
     for after in (0, first + 1):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(AppendRefused) as refused:
             await log.put(REF, [entry(2)], after)
         assert refused.value.actual == first
     second = await log.put(REF, [entry(2)], first)
@@ -82,7 +82,7 @@ async def test_an_alarm_is_set_with_its_event_and_not_without() -> None:
     alarm = Alarm(BEGINNING + dt.timedelta(hours=1), 3)
     with pytest.raises(NoAnswer):
         await log.put(REF, [entry(1)], 0, alarm)
-    with pytest.raises(Refused):
+    with pytest.raises(AppendRefused):
         await log.put(REF, [entry(1)], 0, alarm)
     assert log.alarms == {}
     await log.put(REF, [entry(1)], 0, alarm)
@@ -94,7 +94,7 @@ async def test_a_letter_is_stored_once_with_its_event_and_not_without() -> None:
     run_message = RunMessage(RunRef("acme", "other"), "wake", b"{}")
     with pytest.raises(NoAnswer):
         await log.put(REF, [entry(1)], 0, run_message)
-    with pytest.raises(Refused):
+    with pytest.raises(AppendRefused):
         await log.put(REF, [entry(1)], 0, run_message)
     assert log.run_messages == []
     await append(log, REF, [entry(1)], 0, run_message)

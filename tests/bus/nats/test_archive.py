@@ -17,7 +17,7 @@ from callboard.bus.log.payloads import INLINE_BYTES_MAX
 from callboard.bus.log.port import Recorded
 from callboard.bus.nats.archive import Archive, ArchivedLog, ArchiveInvalid, ArchiveLacks
 from callboard.bus.nats.cold_runs import ColdRuns
-from callboard.bus.nats.commit import Message
+from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.cooling import cool_runs
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.segments import SegmentFolder
@@ -134,7 +134,7 @@ async def test_a_run_that_goes_on_is_archived_and_not_imported(tmp_path: Path) -
 async def test_messages_are_as_the_stream_has_them(tmp_path: Path) -> None:
     async with standing(tmp_path) as here:
         subject = here.log.subjects.blob(RunRef("default", "r"), "0" * 64) + ".0"
-        sequence = await here.log.publish(Message(subject, b"\xff\n{}", {"Cb-Chunks": "1"}))
+        sequence = await here.log.publish(OutgoingMessage(subject, b"\xff\n{}", {"Cb-Chunks": "1"}))
         [found] = [one async for one in here.log.copy_messages(subject)]
         assert (found.sequence, found.subject, found.data) == (sequence, subject, b"\xff\n{}")
         assert found.headers == {"Cb-Chunks": "1"}

@@ -12,18 +12,18 @@ from nats.aio.msg import Msg
 from nats.errors import BadSubjectError, ConnectionClosedError, MaxPayloadError
 from nats.js.api import Header
 
-from callboard.bus.nats.client import Line
+from callboard.bus.nats.client import ReconnectingClient
 from callboard.bus.nats.connection import open_nats_connection
 from tests.support.lane_server import AccountServer
 
 
 @asynccontextmanager
-async def line(tmp_path: Path) -> AsyncGenerator[Line]:
+async def line(tmp_path: Path) -> AsyncGenerator[ReconnectingClient]:
     async with AccountServer(tmp_path) as server, open_nats_connection(server.url, name="test") as nc:
         yield nc
 
 
-Publish = Callable[[Line, str, bytes, str, dict[str, str] | None], Awaitable[None]]
+Publish = Callable[[ReconnectingClient, str, bytes, str, dict[str, str] | None], Awaitable[None]]
 
 CASES: list[tuple[bytes, str, dict[str, str] | None]] = [
     (b"", "", None),
@@ -38,7 +38,7 @@ CASES: list[tuple[bytes, str, dict[str, str] | None]] = [
 
 
 async def test_it_says_what_the_library_says(tmp_path: Path) -> None:
-    ways: list[Publish] = [Line.publish, Client.publish]
+    ways: list[Publish] = [ReconnectingClient.publish, Client.publish]
     async with line(tmp_path) as nc:
         subscription = await nc.subscribe("a.>")
         before = nc.stats["out_msgs"], nc.stats["out_bytes"]
@@ -76,5 +76,5 @@ BLOCKS = st.lists(st.tuples(NAMES, st.sampled_from([":", ": ", " ", ":\t"]), VAL
 async def test_it_reads_headers_as_the_library_does(status: str | None, block: list[tuple[str, str, str]]) -> None:
     lines = [f"NATS/1.0{status}", *("".join(parts) for parts in block), "", ""]
     headers = "\r\n".join(lines).encode() if status is not None else None
-    read = [await nc._process_headers(headers) for nc in (Line(), Client())]  # pyright: ignore[reportPrivateUsage]
+    read = [await nc._process_headers(headers) for nc in (ReconnectingClient(), Client())]  # pyright: ignore[reportPrivateUsage]
     assert read[0] == read[1]

@@ -12,11 +12,11 @@ from pathlib import Path
 import anyio
 
 from callboard.bus.errors import RunLost
-from callboard.bus.log.port import Entry, NoAnswer, Purged, Recorded, Refused, Shares, append
-from callboard.bus.nats.commit import Message, guard_headers, publish_batch
+from callboard.bus.log.port import AppendRefused, Entry, NoAnswer, Purged, Recorded, Shares, append
+from callboard.bus.nats.commit import OutgoingMessage, guard_headers, publish_batch
 from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.jetstream import MARK, JetStreamLog, open_log
-from callboard.bus.nats.purge import Gone, mark_gone, purge_mark
+from callboard.bus.nats.purge import PurgeMark, mark_gone, purge_mark
 from callboard.bus.subjects import RunRef, Subjects
 from tests.bus.nats.test_jetstream import TYPES, entry
 from tests.support.cluster import SERVERS, Cluster, cluster
@@ -68,7 +68,7 @@ class Writer:
                 return await publish_batch(self.log.requests, messages)
             except NoAnswer:
                 pass
-            except Refused:
+            except AppendRefused:
                 last = await self._last()
                 if last is not None and last.id == entries[-1].id:
                     return last.sequence
@@ -83,10 +83,10 @@ class Writer:
             except NoAnswer:
                 await anyio.sleep(RETRY_PAUSE_S)
 
-    def _message(self, entry: Entry, after: int) -> Message:
+    def _message(self, entry: Entry, after: int) -> OutgoingMessage:
         subjects = self.log.subjects
         headers = {**guard_headers(after, subjects.run(RUN)), MARK: entry.id}
-        return Message(subjects.event(RUN, entry.definition, entry.type), entry.data, headers)
+        return OutgoingMessage(subjects.event(RUN, entry.definition, entry.type), entry.data, headers)
 
 
 @asynccontextmanager
@@ -175,8 +175,8 @@ async def note_or_mark(writers: list[Writer], n: int, head_start: int = 0) -> st
             let_in.append("note")
 
     async def mark() -> None:
-        with suppress(Refused):
-            await mark_gone(purging, origin, Gone(), forked=0)
+        with suppress(AppendRefused):
+            await mark_gone(purging, origin, PurgeMark(), forked=0)
             let_in.append("mark")
 
     async def behind(second: Callable[[], Awaitable[None]]) -> None:

@@ -23,7 +23,7 @@ from callboard.bus.errors import (
     ServerUnreachable,
 )
 from callboard.bus.nats import connection
-from callboard.bus.nats.client import Line
+from callboard.bus.nats.client import ReconnectingClient
 from callboard.bus.nats.connection import (
     SERVER_VERSION_MIN,
     ConnectionWatch,
@@ -32,14 +32,14 @@ from callboard.bus.nats.connection import (
     disconnect,
     open_nats_connection,
 )
-from callboard.bus.nats.credentials import Credentials, with_placeholders, without_secrets
+from callboard.bus.nats.credentials import ServerCredentials, with_placeholders, without_secrets
 from callboard.bus.nats.nkeys import JWT_BEGIN, SEED_BEGIN
 from callboard.bus.nats.server.program import find_server
 from tests.support.cluster import tied
 from tests.support.ports import free_ports
 
 PATIENCE_S = 20.0
-ADA = Credentials(user="ada", password="pw")
+ADA = ServerCredentials(user="ada", password="pw")
 
 
 @asynccontextmanager
@@ -174,8 +174,8 @@ async def test_a_jetstream_that_hangs_is_not_called_disabled(
 
     for wait in ("PROBE_WAIT_S", "LEADER_WAIT_S"):
         monkeypatch.setattr(connection, wait, 0.05)
-    monkeypatch.setattr(Line, "in_cluster", property(lambda _: in_cluster))
-    monkeypatch.setattr(Line, "request", hang)
+    monkeypatch.setattr(ReconnectingClient, "in_cluster", property(lambda _: in_cluster))
+    monkeypatch.setattr(ReconnectingClient, "request", hang)
     async with nats_server(tmp_path) as url:
         with pytest.raises(JetStreamSilent, match="has not answered") as caught:
             await connect(url, name="t")
@@ -195,10 +195,10 @@ async def test_wrong_password_is_told_at_once(tmp_path: Path) -> None:
     ("config", "credentials"),
     [
         ("authorization { user: ada, password: pw }", ADA),
-        ("authorization { token: t0ken }", Credentials(token="t0ken")),
+        ("authorization { token: t0ken }", ServerCredentials(token="t0ken")),
     ],
 )
-async def test_right_credentials(tmp_path: Path, config: str, credentials: Credentials) -> None:
+async def test_right_credentials(tmp_path: Path, config: str, credentials: ServerCredentials) -> None:
     async with (
         nats_server(tmp_path, config) as url,
         open_nats_connection(url, name="t", credentials=credentials) as client,
@@ -241,7 +241,7 @@ async def test_credentials_that_cannot_be_used_are_named(
     (tmp_path / "creds").write_text(f"{JWT_BEGIN}\nx\n{SEED_BEGIN}\n")
     named = {"CERT": pair[0], "KEY": pair[1], "NONE": "/no/such", "FOLDER": "/"}
     named |= {name: str(tmp_path / name.lower()) for name in ("BROKEN", "CREDS")}
-    credentials = Credentials(**{setting: named.get(value, value) for setting, value in given.items()})
+    credentials = ServerCredentials(**{setting: named.get(value, value) for setting, value in given.items()})
     with pytest.raises(CredentialsRefused, match="cannot be used") as caught:
         await connect("nats://127.0.0.1:1", name="t", credentials=credentials)
     for name, file in named.items():
@@ -254,11 +254,11 @@ async def test_tls_with_the_authority_of_the_server(tmp_path: Path, caplog: pyte
     cert, key = certificate(tmp_path)
     tls = f"tls {{ cert_file: {json.dumps(str(cert))}, key_file: {json.dumps(str(key))} }}"
     async with nats_server(tmp_path, tls) as url:
-        async with open_nats_connection(url, name="t", credentials=Credentials(ca_file=str(cert))) as client:
+        async with open_nats_connection(url, name="t", credentials=ServerCredentials(ca_file=str(cert))) as client:
             assert client.is_connected
         with pytest.raises(CredentialsRefused, match=r"certificate verify failed.*in nats_ca \(CALLBOARD_NATS_CA\)"):
             await connect(url, name="t", connect_wait_s=PATIENCE_S)
-        local, ours = url.replace("127.0.0.1", "localhost"), Credentials(ca_file=str(cert))
+        local, ours = url.replace("127.0.0.1", "localhost"), ServerCredentials(ca_file=str(cert))
         with pytest.raises(CredentialsRefused, match=r"not valid for 'localhost'.*Have nats_url name the server"):
             await connect(local, name="t", credentials=ours, connect_wait_s=PATIENCE_S)
     # asyncio would log what the library has done to its protocol.
@@ -270,10 +270,10 @@ async def test_a_server_that_wants_our_certificate(tmp_path: Path) -> None:
     files = {"cert_file": cert, "key_file": key, "ca_file": cert}
     tls = ", ".join(f"{name}: {json.dumps(file)}" for name, file in files.items())
     async with nats_server(tmp_path, f"tls {{ {tls}, verify: true }}") as url:
-        async with open_nats_connection(url, name="t", credentials=Credentials(**files)) as client:
+        async with open_nats_connection(url, name="t", credentials=ServerCredentials(**files)) as client:
             assert client.is_connected
         with pytest.raises(CredentialsRefused, match=r"certificate required.*Set nats_cert \(not set\)"):
-            await connect(url, name="t", credentials=Credentials(ca_file=cert), connect_wait_s=PATIENCE_S)
+            await connect(url, name="t", credentials=ServerCredentials(ca_file=cert), connect_wait_s=PATIENCE_S)
 
 
 async def test_a_url_that_asks_for_tls_gets_nothing_else(tmp_path: Path) -> None:

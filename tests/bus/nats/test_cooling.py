@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import ForkedFrom, RunEnd
 from callboard.bus.log.payloads import INLINE_BYTES_MAX
-from callboard.bus.log.port import Entry, NoAnswer, Refused, readable, whole
+from callboard.bus.log.port import AppendRefused, Entry, NoAnswer, readable, whole
 from callboard.bus.nats import cold_runs as cold_runs_module
 from callboard.bus.nats import cooling, jetstream, purge, stored_messages
 from callboard.bus.nats.cold_runs import (
@@ -28,13 +28,20 @@ from callboard.bus.nats.cold_runs import (
     decode_segment_mark,
     mark_segment,
 )
-from callboard.bus.nats.commit import Message
+from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.cooling import NotCold, cold_runs, compact, cool_runs, count_cold_runs, merge, warm_run
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.purge import Gone
+from callboard.bus.nats.purge import PurgeMark
 from callboard.bus.nats.segment_bucket import SegmentBucket
 from callboard.bus.nats.segment_cache import SegmentCache
-from callboard.bus.nats.segments import Listed, Place, SegmentBuilder, SegmentDamaged, SegmentFolder, SegmentStore
+from callboard.bus.nats.segments import (
+    ManifestEntry,
+    RunLocation,
+    SegmentBuilder,
+    SegmentDamaged,
+    SegmentFolder,
+    SegmentStore,
+)
 from callboard.bus.nats.stored_messages import Copied
 from callboard.bus.subjects import RunRef
 from callboard.projections.lists.where import Both
@@ -138,7 +145,7 @@ async def test_readers_see_cold_runs_like_any_other(tmp_path: Path, segments: Se
         archived = await archive_runs(log, TENANT, ["a", "b"], tmp_path / "x", children=True, progress=lambda _n: None)
         assert [one.events for one in archived] == [len(before["a"]), len(before["b"])]
         # The id stays in use, and no run can begin with it.
-        with pytest.raises(Refused):
+        with pytest.raises(AppendRefused):
             await log.put(ref("a"), [Entry(1, 1, "run.accepted", "x", "i", b"{}")], 0)
 
 
@@ -236,7 +243,7 @@ async def test_a_restoring_process_is_killed_after_a_purge_has_begun(
                 await warm_run(log, ref("b"))
 
         pause_before(monkeypatch, purge, "erase_all", restore)
-        await purge_run(Client(log, TENANT), "b", Gone())
+        await purge_run(Client(log, TENANT), "b", PurgeMark())
         assert await log.read(ref("b")) == []
         assert await log.next_message(log.subjects.blob(ref("b"), "*") + ".*", 1) is None
 
@@ -250,7 +257,7 @@ async def test_a_run_is_purged_while_it_is_restored(
         log = connection.log
         await cool_runs(log, folder, [ref("b")])
         owner = JetStreamLog if name == "publish" else cooling
-        pause_before(monkeypatch, owner, name, lambda: purge_run(Client(log, TENANT), "b", Gone()), call)
+        pause_before(monkeypatch, owner, name, lambda: purge_run(Client(log, TENANT), "b", PurgeMark()), call)
         with pytest.raises(NotCold):
             await warm_run(log, ref("b"))
         assert await log.read(ref("b")) == []
@@ -280,7 +287,7 @@ async def test_purged_runs_vanish_and_are_removed_from_segments(tmp_path: Path, 
         log = connection.log
         before = await read(log, "b")
         await cool_runs(log, folder, [ref("a"), ref("b")])
-        await purge_run(Client(log, TENANT), "a", Gone())
+        await purge_run(Client(log, TENANT), "a", PurgeMark())
         assert await log.read(ref("a")) == []
         assert await log.cold.run_messages(ref("a")) is None
         [old] = await folder.names()
@@ -288,7 +295,7 @@ async def test_purged_runs_vanish_and_are_removed_from_segments(tmp_path: Path, 
         [new] = await folder.names()
         assert new != old
         assert await read(log, "b") == before
-        await purge_run(Client(log, TENANT), "b", Gone())
+        await purge_run(Client(log, TENANT), "b", PurgeMark())
         assert await compact(log, folder) == 1
         assert await folder.names() == []
 
@@ -356,7 +363,7 @@ async def test_an_index_that_is_built_during_a_compaction_has_all_runs(
     async with stage(tmp_path, *[run_log(name) for name in "abc"]) as (connection, folder):
         log = connection.log
         await cool_runs(log, folder, [ref("a"), ref("b")])
-        await purge_run(Client(log, TENANT), "a", Gone())
+        await purge_run(Client(log, TENANT), "a", PurgeMark())
         reader = log.cold
 
         async def replace() -> None:
@@ -434,7 +441,7 @@ async def test_a_damaged_segment_does_not_keep_others_from_being_compacted(tmp_p
         for names in ("ab", "cd"):
             await cool_runs(log, folder, [ref(name) for name in names])
         for name in "ac":
-            await purge_run(Client(log, TENANT), name, Gone())
+            await purge_run(Client(log, TENANT), name, PurgeMark())
         first, _second = await folder.names()
         await folder.put(first, b"damaged")
         with pytest.raises(SegmentDamaged):
@@ -519,7 +526,7 @@ async def test_a_run_is_removed_from_its_segment_while_it_is_read(
         await cool_runs(log, folder, [ref("a")])
 
         async def remove() -> None:
-            await (purge_run(Client(log, TENANT), "a", Gone()) if purged else warm_run(log, ref("a")))
+            await (purge_run(Client(log, TENANT), "a", PurgeMark()) if purged else warm_run(log, ref("a")))
             assert await compact(log, folder) == 1
             log.cold = ColdRuns(log, folder)
 
@@ -556,7 +563,7 @@ async def test_many_tasks_read_after_compactions(tmp_path: Path) -> None:
         await read(log, "b")
         reader, log.cold = log.cold, ColdRuns(log, folder)
         for name in "ac":
-            await purge_run(Client(log, TENANT), name, Gone())
+            await purge_run(Client(log, TENANT), name, PurgeMark())
         await cool_runs(log, folder, [ref(name) for name in "ef"])
         assert await compact(log, folder) == 2
         log.cold = reader
@@ -616,7 +623,7 @@ async def test_a_reader_finds_the_segment_that_replaced_one(tmp_path: Path, segm
         await cool_runs(log, folder, [ref("a"), ref("b")])
         assert await read(log, "b") == before
         reader, log.cold = log.cold, ColdRuns(log, folder)
-        await purge_run(Client(log, TENANT), "a", Gone())
+        await purge_run(Client(log, TENANT), "a", PurgeMark())
         assert await compact(log, folder) == 1
         log.cold = reader
         assert await read(log, "b") == before
@@ -640,7 +647,7 @@ async def test_a_segment_that_is_not_marked_in_time_is_removed_and_never_marked(
         before = await read(log, "a")
         publish = JetStreamLog.publish
 
-        async def publish_late(self: JetStreamLog, message: Message, **more: Any) -> int:
+        async def publish_late(self: JetStreamLog, message: OutgoingMessage, **more: Any) -> int:
             if b"spans" in message.data:
                 monkeypatch.setattr(JetStreamLog, "publish", publish)
                 assert await compact(log, folder) == 0
@@ -683,15 +690,15 @@ async def test_small_segments_are_merged_with_those_of_their_magnitude(
         assert await merge(log, folder) == 0
         assert {name: await read(log, name) for name in names} == before
         assert await count_cold_runs(log, TENANT) == len(names)
-        await purge_run(Client(log, TENANT), "r3", Gone())
+        await purge_run(Client(log, TENANT), "r3", PurgeMark())
         assert await compact(log, folder) == 1
         assert await read(log, "r4") == before["r4"]
 
 
 def test_a_mark_names_the_parts_of_the_stream_that_have_the_ends() -> None:
     def mark_of(ends: Sequence[int]) -> SegmentMark:
-        place = Place("s", 0, 1, 0, 1, "")
-        return mark_segment("s", [Listed(TENANT, str(end), end, place) for end in ends])
+        place = RunLocation("s", 0, 1, 0, 1, "")
+        return mark_segment("s", [ManifestEntry(TENANT, str(end), end, place) for end in ends])
 
     assert mark_of([7]).spans == [(7, 7)]
     assert mark_of([12, 7, 8]).spans == [(7, 8), (12, 12)]
@@ -703,7 +710,7 @@ def test_a_mark_names_the_parts_of_the_stream_that_have_the_ends() -> None:
 
 @given(st.sets(st.integers(1, 10_000), min_size=1, max_size=60))
 def test_every_run_of_a_segment_is_found_by_its_mark(ends: set[int]) -> None:
-    mark = mark_segment("s", [Listed(TENANT, str(end), end, Place("s", 0, 1, 0, 1, "")) for end in ends])
+    mark = mark_segment("s", [ManifestEntry(TENANT, str(end), end, RunLocation("s", 0, 1, 0, 1, "")) for end in ends])
     assert all(mark.may_have(end) for end in ends)
     assert len(mark.spans) <= SPANS_MAX
     assert decode_segment_mark(msgspec.json.encode(mark)) == mark
@@ -843,7 +850,7 @@ async def test_a_move_may_be_killed_at_every_step(
             elif way != "cool":
                 await cool_runs(log, folder, [ref(run) for run in runs])
             if way == "compact":
-                await purge_run(Client(log, TENANT), runs[1], Gone())
+                await purge_run(Client(log, TENANT), runs[1], PurgeMark())
 
             steps.count, steps.kill_at = 0, kill_at
             try:

@@ -25,17 +25,17 @@ from callboard.bus.commands import REPLY_HEADER
 from callboard.bus.errors import RunLost, StoreFull
 from callboard.bus.log.memory import MemoryLog
 from callboard.bus.log.port import EventLog, Full, append, store_blob
-from callboard.bus.nats.capacity import FRESH_S, TOLD_PAUSE_S, Room
-from callboard.bus.nats.commit import Message
+from callboard.bus.nats.capacity import FRESH_S, TOLD_PAUSE_S, StreamSpace
+from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.cooling import cool_runs
-from callboard.bus.nats.credentials import Credentials
+from callboard.bus.nats.credentials import ServerCredentials
 from callboard.bus.nats.jetstream import JetStreamLog, open_log
-from callboard.bus.nats.purge import Gone
+from callboard.bus.nats.purge import PurgeMark
 from callboard.bus.nats.requests import REQUEST_TIMEOUT_S, Requests, Silent
 from callboard.bus.nats.server.data_directory import ServerStore
 from callboard.bus.nats.server.embedded import EmbeddedServer
-from callboard.bus.nats.server.program import Usage
+from callboard.bus.nats.server.program import StoreUsage
 from callboard.bus.subjects import RunRef, Subjects
 from callboard.languages.language import End
 from callboard.runtime.admission.verdicts import Verdict
@@ -191,7 +191,7 @@ async def test_pieces_that_others_put_there_are_nobody_s_value(log: JetStreamLog
     subject = log.subjects.blob(REF, "d")
     await log.put_blob(REF, "d", b"true")
     for piece, count in (("0", "1"), ("1", "2"), ("x", "1"), ("9" * 30, "9" * 5_000), ("7", "many")):
-        await log.publish(Message(f"{subject}.{piece}", b"forged", {"Cb-Chunks": count}))
+        await log.publish(OutgoingMessage(f"{subject}.{piece}", b"forged", {"Cb-Chunks": count}))
     assert await log.get_blob(REF, "d") == b"true"
 
 
@@ -199,13 +199,13 @@ async def test_the_quota_of_an_account_is_a_full_store(tmp_path: Path) -> None:
     users = '{jetstream: {max_file: 300000, max_mem: 1M}, users: [{user: "u", password: "p"}]}'
     async with (
         nats_server(tmp_path, f"accounts {{A: {users}}}") as url,
-        open_nats_connection(url, name="test", credentials=Credentials(user="u", password="p")) as nc,
+        open_nats_connection(url, name="test", credentials=ServerCredentials(user="u", password="p")) as nc,
     ):
         log = await open_log(nc, Subjects(), partitions=1)
         for _ in range(2):
-            await log.publish(Message("cb.start.acme", b"x" * 100_000, {}))
+            await log.publish(OutgoingMessage("cb.start.acme", b"x" * 100_000, {}))
         with pytest.raises(Full, match="resource limits exceeded for account"):
-            await log.publish(Message("cb.start.acme", b"x" * 100_000, {}))
+            await log.publish(OutgoingMessage("cb.start.acme", b"x" * 100_000, {}))
 
 
 # -- before it is full ------------------------------------------------------------------------------------------------
@@ -252,11 +252,11 @@ async def test_it_is_said_long_before_and_shortly_before_and_again_once_there_wa
 
 async def test_a_server_that_does_not_say_how_full_it_is_has_not_been_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_watch, "LOOK_S", 0.0)
-    said = [Usage(80, 100), None, Usage(80, 100), None, Usage(80, 100)]
+    said = [StoreUsage(80, 100), None, StoreUsage(80, 100), None, StoreUsage(80, 100)]
     shares: list[float | None] = []
 
     class Server:
-        async def usage(self) -> Usage | None:
+        async def usage(self) -> StoreUsage | None:
             shares.append(watch.share)
             if not said:
                 tasks.cancel_scope.cancel()
@@ -271,7 +271,7 @@ async def test_a_server_that_does_not_say_how_full_it_is_has_not_been_emptied(mo
     monkeypatch.setattr(store_watch, "api", nothing)
     monkeypatch.setattr(store_watch, "lost_bytes", no_loss)
     clock = SimpleNamespace(measure=nothing, ahead_s=0.0)
-    log = SimpleNamespace(room=Room(), requests=None, stream="s", clock=clock)
+    log = SimpleNamespace(room=StreamSpace(), requests=None, stream="s", clock=clock)
     connection: Any = SimpleNamespace(server=Server(), log=log)
     watch = store_watch.StoreWatch(connection)
     with capture_logs() as logs:
@@ -318,18 +318,18 @@ async def test_who_may_not_publish_is_not_told_that_the_store_fails(tmp_path: Pa
     users = 'users: [{user: "u", password: "p", permissions: {publish: {deny: "cb.start.acme"}}}]'
     async with (
         nats_server(tmp_path, f"authorization {{{users}}}") as url,
-        open_nats_connection(url, name="test", credentials=Credentials(user="u", password="p")) as nc,
+        open_nats_connection(url, name="test", credentials=ServerCredentials(user="u", password="p")) as nc,
     ):
         log = await open_log(nc, Subjects(), partitions=1)
         with pytest.raises(Silent):
-            await log.publish(Message("cb.start.acme", b"{}", {}))
+            await log.publish(OutgoingMessage("cb.start.acme", b"{}", {}))
 
 
 def test_whoever_listens_hears_of_a_full_store_once_and_of_room_once() -> None:
     heard: list[str | None] = []
 
     async def near_the_end_of_a_quota() -> None:
-        room = Room()
+        room = StreamSpace()
         room.listen(lambda full: heard.append(full.reason if full else None))
         for _ in range(3):
             # Large messages are refused, small ones are not.
@@ -503,7 +503,7 @@ async def test_a_full_store_can_be_emptied_by_purging(tmp_path: Path) -> None:
         with pytest.raises(StoreFull):
             await hall.client.start(start("four"))
         for run in runs:
-            assert await purge_run(hall.client, run, Gone(by="ada")) > 0
+            assert await purge_run(hall.client, run, PurgeMark(by="ada")) > 0
             with pytest.raises(UnknownRun):
                 await hall.client.events(run)
         assert (await hall.client.start(start("four"))).status == "accepted"

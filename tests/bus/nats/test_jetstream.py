@@ -22,13 +22,13 @@ from callboard.bus.log.encryption import KeyRing, NoKeys
 from callboard.bus.log.memory import Fault, MemoryLog
 from callboard.bus.log.port import (
     Alarm,
+    AppendRefused,
     Beside,
     Entry,
     EventLog,
+    LogReader,
     NoAnswer,
-    Reading,
     Recorded,
-    Refused,
     RunMessage,
     append,
 )
@@ -38,7 +38,7 @@ from callboard.bus.nats import jetstream as jetstream_module
 from callboard.bus.nats import jetstream_api
 from callboard.bus.nats import requests as requests_module
 from callboard.bus.nats.blobs import CHUNK_BYTES, CHUNKS_AT_ONCE
-from callboard.bus.nats.commit import BATCH_MESSAGES_MAX, MESSAGE_ID, Message, publish
+from callboard.bus.nats.commit import BATCH_MESSAGES_MAX, MESSAGE_ID, OutgoingMessage, publish
 from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.feed import Feed
 from callboard.bus.nats.jetstream import JetStreamLog, open_log
@@ -164,7 +164,7 @@ class Faulty:
     def now(self) -> dt.datetime:
         return self._log.now()
 
-    def without_keys(self) -> Reading:
+    def without_keys(self) -> LogReader:
         return self._log.without_keys()
 
     async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
@@ -172,7 +172,7 @@ class Faulty:
         if fault == "lost":
             raise NoAnswer
         if fault == "refused":
-            raise Refused
+            raise AppendRefused
         if fault == "half_stored":
             await self._log.put(ref, entries[: len(entries) // 2], after)
             raise NoAnswer
@@ -221,7 +221,7 @@ async def test_several_entries_go_in_at_once_in_their_order(committing: EventLog
     assert [each.event.n for each in found] == list(range(1, 7))
     assert found[-1].sequence == last
     assert [each.event.n for each in await committing.read(OTHER, other - 1)] == [2]
-    with pytest.raises(Refused):
+    with pytest.raises(AppendRefused):
         await committing.put(RUN, [entry(7), entry(8)], first)
     assert len(await committing.read(RUN)) == 6
 
@@ -230,9 +230,9 @@ async def test_the_guard_refuses_whatever_does_not_follow_the_last_entry(committ
     first = await committing.put(RUN, [entry(1)], 0)
     last = await committing.put(RUN, [entry(2)], first)
     for wrong in (0, first, last + 1, 1 << 40):
-        with pytest.raises(Refused):
+        with pytest.raises(AppendRefused):
             await committing.put(RUN, [entry(3, "late", type="run.end")], wrong)
-    with pytest.raises(Refused):
+    with pytest.raises(AppendRefused):
         await committing.put(OTHER, [entry(2)], last)
     assert [each.event.n for each in await committing.read(RUN)] == [1, 2]
     assert await committing.read(OTHER) == []
@@ -241,9 +241,9 @@ async def test_the_guard_refuses_whatever_does_not_follow_the_last_entry(committ
 
 async def test_the_guard_holds_across_event_types_and_definitions(committing: EventLog) -> None:
     first = await committing.put(RUN, [entry(1, type="run.accepted", definition="one")], 0)
-    with pytest.raises(Refused):
+    with pytest.raises(AppendRefused):
         await committing.put(RUN, [entry(1, type="run.accepted", definition="two")], 0)
-    with pytest.raises(Refused):
+    with pytest.raises(AppendRefused):
         await committing.put(RUN, [entry(1, type="node.enter", definition="one")], 0)
     assert await committing.put(RUN, [entry(2, type="run.claimed", definition="one")], first) > first
 
@@ -515,7 +515,7 @@ async def race(writers: Sequence[EventLog], n: int, after: int) -> dict[str, int
     winners: dict[str, int] = {}
 
     async def compete(writer: EventLog, type: str) -> None:
-        with suppress(Refused):
+        with suppress(AppendRefused):
             winners[type] = await writer.put(RUN, [entry(n, type, type=type)], after)
 
     async with anyio.create_task_group() as tasks:
@@ -551,7 +551,7 @@ async def test_one_bad_guard_among_many_harms_nobody_else(committing: EventLog) 
     async def put(ref: RunRef) -> None:
         try:
             acknowledged[ref] = await committing.put(ref, [entry(1, ref.run)], 0)
-        except Refused:
+        except AppendRefused:
             refused.append(ref)
 
     async with anyio.create_task_group() as tasks:
@@ -575,7 +575,7 @@ async def test_many_runs_append_several_each_and_one_bad_guard_harms_nobody_else
         try:
             for turn in range(3):
                 after = await committing.put(ref, [entry(n, ref.run) for n in range(4 * turn + 1, 4 * turn + 5)], after)
-        except Refused:
+        except AppendRefused:
             refused.append(ref)
 
     async with anyio.create_task_group() as tasks:
@@ -595,7 +595,7 @@ async def test_of_two_first_events_that_are_put_at_once_one_is_refused(committin
     async def put(ref: RunRef, writer: str) -> None:
         try:
             await committing.put(ref, [entry(n, writer) for n in range(1, 5)], 0)
-        except Refused:
+        except AppendRefused:
             refused.append(ref)
 
     async with anyio.create_task_group() as tasks:
@@ -668,7 +668,7 @@ async def test_an_alarm_goes_off_and_names_its_run(nats_url: str, group_commit: 
 async def test_a_refused_event_sets_no_alarm(nats_url: str, group_commit: bool) -> None:
     async with jetstream(nats_url, group_commit=group_commit) as (log,):
         await log.put(RUN, [entry(1)], 0)
-        with pytest.raises(Refused):
+        with pytest.raises(AppendRefused):
             await log.put(RUN, [entry(2, type="run.parked")], 0, Alarm(in_s(3600), 3))
         assert await stored(log, log.subjects.timer(RUN)) == 0
         assert [each.event.n for each in await log.read(RUN)] == [1]
@@ -694,7 +694,7 @@ async def test_a_letter_is_stored_with_its_event_and_not_with_a_refused_one(nats
     async with jetstream(nats_url, group_commit=group_commit) as (log,):
         run_message = RunMessage(RunRef(RUN.tenant, "other"), "wake", b"{}")
         first = await log.put(RUN, [entry(1)], 0)
-        with pytest.raises(Refused):
+        with pytest.raises(AppendRefused):
             await log.put(RUN, [entry(2)], 0, run_message)
         told = log.subjects.command(partition_of(run_message.to, log.partitions), run_message.to, run_message.verb)
         assert await stored(log, told) == 0
@@ -718,14 +718,14 @@ async def test_the_headers_of_a_message_are_not_taken_for_words_of_the_server(na
     strange = {"Status": "204", "Description": "EOB", "Nats-Last-Consumer": "x", "Nats-Consumer-Stalled": "cb.x"}
     async with jetstream(nats_url, group_commit=False) as (log,):
         for type in ("node.progress", "node.exit", "node.progress"):
-            await log.publish(Message(log.subjects.event(RUN, "d", type), entry(1, type=type).data, strange))
+            await log.publish(OutgoingMessage(log.subjects.event(RUN, "d", type), entry(1, type=type).data, strange))
         assert len(await log.read(RUN)) == 3
         async with log.follow(log.subjects.run(RUN), 0) as feed:
             with anyio.fail_after(PATIENCE_S):
                 assert [(await anext(feed)).sequence for _ in range(3)] == [1, 2, 3]
         async with consumption(log, "mine", log.subjects.run(RUN)) as consumer:
             await log.publish(
-                Message(log.subjects.event(RUN, "d", "node.exit"), entry(2, type="node.exit").data, strange)
+                OutgoingMessage(log.subjects.event(RUN, "d", "node.exit"), entry(2, type="node.exit").data, strange)
             )
             with anyio.fail_after(PATIENCE_S):
                 assert [taken.recorded.sequence for taken in await consumer.batch()] == [4]
@@ -754,7 +754,7 @@ async def test_a_follower_that_lags_holds_few_bytes_and_misses_nothing(
         large = entry(1, "x" * 20_000)
         subject = log.subjects.event(RUN, "d", large.type)
         for _ in range(40):
-            await log.publish(Message(subject, large.data, {}))
+            await log.publish(OutgoingMessage(subject, large.data, {}))
         feed = Feed(log.requests, log.subjects, log.stream, [log.subjects.run(RUN)], 0, NoKeys())
         await feed.begin()
         await until(lambda: feed.held_bytes >= 50_000)
@@ -774,9 +774,11 @@ async def test_a_follower_that_lags_holds_few_bytes_and_misses_nothing(
 
 async def test_an_id_that_somebody_else_took_is_gone_past(nats_url: str) -> None:
     async with jetstream(nats_url, group_commit=False) as (log,):
-        theirs = [await log.publish(Message("cb.start.acme", b"", {MESSAGE_ID: id})) for id in ("tell-7", "tell-7+1")]
+        theirs = [
+            await log.publish(OutgoingMessage("cb.start.acme", b"", {MESSAGE_ID: id})) for id in ("tell-7", "tell-7+1")
+        ]
         assert theirs == [1, 2]
-        ours = Message(log.subjects.command(0, RUN, "signal"), b"{}", {})
+        ours = OutgoingMessage(log.subjects.command(0, RUN, "signal"), b"{}", {})
         sequence = await log.publish_once(ours, "tell-7")
         assert await log.publish_once(ours, "tell-7") == sequence == 3
         assert await stored(log, ours.subject) == 1
@@ -788,7 +790,9 @@ async def test_a_value_whose_writer_died_half_way_is_not_there(nats_url: str) ->
         digest = sha256(data).hexdigest()
         for i in (0, 1):
             chunk = data[i * CHUNK_BYTES : (i + 1) * CHUNK_BYTES]
-            await publish(log.requests, Message(f"{log.subjects.blob(RUN, digest)}.{i}", chunk, {"Cb-Chunks": "3"}))
+            await publish(
+                log.requests, OutgoingMessage(f"{log.subjects.blob(RUN, digest)}.{i}", chunk, {"Cb-Chunks": "3"})
+            )
         with pytest.raises(KeyError):
             await log.get_blob(RUN, digest)
         await log.put_blob(RUN, digest, data)

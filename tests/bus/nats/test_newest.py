@@ -6,7 +6,7 @@ import pytest
 
 from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.jetstream import JetStreamLog, open_log
-from callboard.bus.nats.newest import News
+from callboard.bus.nats.newest import NewMessages
 from callboard.bus.subjects import RunRef, Subjects
 from tests.bus.nats.test_jetstream import entry
 from tests.support.lane_server import AccountServer
@@ -46,7 +46,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Acco
 async def test_what_was_looked_through_is_not_looked_through_again(server: AccountServer) -> None:
     async with open_nats_connection(server.url, name="test") as nc:
         noted = Noted(await open_log(nc, Subjects(), partitions=1))
-        news = News(noted, [ENDS, ASKS])  # type: ignore[arg-type]
+        news = NewMessages(noted, [ENDS, ASKS])  # type: ignore[arg-type]
         assert not await news.behind(0)
         nodes = await noted.add("node.enter", "node.exit")
         assert not await news.behind(0)

@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from nats.errors import Error as NatsError
 
-from callboard.bus.nats.client import Line
+from callboard.bus.nats.client import ReconnectingClient
 from callboard.bus.nats.nkeys import JWT_BEGIN, SEED_BEGIN, new_user, public_key, read_seed
 from tests.bus.nats.test_connection import nats_server
 
@@ -64,7 +64,7 @@ async def test_a_credentials_file_admits_its_user_and_no_other(tmp_path: Path) -
             file.write_text(
                 "".join(f"-----{words}-----\n{part}\n------END------\n\n" for words, part in blocks.items())
             )
-            client = Line()
+            client = ReconnectingClient()
             with pytest.raises(NatsError, match="Authorization") if given is other else nullcontext():
                 await client.connect(url, user_credentials=str(file), allow_reconnect=False)
                 assert client.is_connected

@@ -13,10 +13,10 @@ from callboard.bus.effects import Failure
 from callboard.bus.events import ChildStart, EffectCancelled, Outline, OutlineNode, Parent, RunEnd
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.archive import Archive, ArchiveWriter
-from callboard.bus.nats.commit import Message
+from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.newest import News
-from callboard.bus.nats.purge import Gone, finish, purge_mark
+from callboard.bus.nats.newest import NewMessages
+from callboard.bus.nats.purge import PurgeMark, finish, purge_mark
 from callboard.bus.nats.queue import pending_acks
 from callboard.bus.paths import effect_key
 from callboard.bus.subjects import RunRef
@@ -66,7 +66,7 @@ async def test_a_run_goes_with_all_that_belongs_to_it(connection: Connection, ca
     while starts is not None:
         assert b"s3cr3t" not in starts.data
         starts = await connection.log.next_message(connection.log.subjects.start(TENANT), starts.sequence + 1)
-    assert await purge_mark(connection.log, RunRef(TENANT, run)) == Gone(run, "ada", "asked to")
+    assert await purge_mark(connection.log, RunRef(TENANT, run)) == PurgeMark(run, "ada", "asked to")
     with pytest.raises(UnknownRun):
         await purged(connection, "nobody")
     assert (await caller.ask("show", {"run_id": other}))["status"] == "completed"
@@ -80,9 +80,9 @@ async def test_what_was_broken_off_is_finished(connection: Connection, caller: C
     assert len(await left(connection, run)) > 1
     error = await caller.refused("fork", {"run_id": run, "at": 3})
     assert [problem["code"] for problem in error["problems"]] == ["run.unknown"]
-    assert await purged(connection, run, Gone(by="bob"))
+    assert await purged(connection, run, PurgeMark(by="bob"))
     assert await left(connection, run) == [f"cb.gone.acme.{run}"]
-    assert await purge_mark(connection.log, RunRef(TENANT, run)) == Gone(run, "ada", "asked to")
+    assert await purge_mark(connection.log, RunRef(TENANT, run)) == PurgeMark(run, "ada", "asked to")
 
 
 async def test_the_workers_finish_what_was_broken_off_whoever_began_it(
@@ -100,7 +100,9 @@ async def test_the_workers_finish_what_was_broken_off_whoever_began_it(
     with broken_off(), pytest.raises(NoAnswer, match="killed"):
         await purged(connection, parent)
     # What goes on stays, whoever has marked it, and keeps nothing else.
-    await connection.log.publish(Message(connection.log.subjects.gone_subject(RunRef(TENANT, going)), b"{}", {}))
+    await connection.log.publish(
+        OutgoingMessage(connection.log.subjects.gone_subject(RunRef(TENANT, going)), b"{}", {})
+    )
     run = await caller.finished(run_id="half", input={"who": "x" * 300_000})
     with broken_off(), pytest.raises(NoAnswer, match="killed"):
         await purged(connection, run)
@@ -191,7 +193,7 @@ async def test_an_id_that_is_purged_while_it_is_started_again_stays_purged(
     run = await caller.finished(run_id="mine")
     looked = 0
 
-    async def slow(*given: Any) -> Gone | None:
+    async def slow(*given: Any) -> PurgeMark | None:
         """The door has seen no mark, and is not done when the run is purged; and may die when it has admitted it."""
         nonlocal looked
         looked += 1
@@ -209,7 +211,7 @@ async def test_an_id_that_is_purged_while_it_is_started_again_stays_purged(
     assert [problem["code"] for problem in error["problems"]] == ["run.purged"]
     assert looked == (3 if dies else 2)
     assert sorted(await left(connection, run)) == [f"cb.gone.acme.{run}", f"cb.reject.acme.{run}"]
-    assert await purge_mark(connection.log, RunRef(TENANT, run)) == Gone(run, "ada", "asked to")
+    assert await purge_mark(connection.log, RunRef(TENANT, run)) == PurgeMark(run, "ada", "asked to")
     assert (await caller.ask("runs", {}))["runs"] == []
 
 
@@ -309,7 +311,7 @@ async def test_no_import_takes_the_place_of_a_run_that_goes_on(
 ) -> None:
     log, run = connection.log, await caller.finished()
     archive, going = await archive_of(connection, run, tmp_path), await caller.start(script=WAITS)
-    await log.publish(Message(log.subjects.gone_subject(RunRef(TENANT, going)), b"{}", {}))
+    await log.publish(OutgoingMessage(log.subjects.gone_subject(RunRef(TENANT, going)), b"{}", {}))
     with pytest.raises(IdTaken):
         await import_as(log, TENANT, archive, archive.run(run), going)
     assert await log.last(RunRef(TENANT, going)) is not None
@@ -325,9 +327,9 @@ async def test_an_imported_fork_keeps_what_it_shares(connection: Connection, cal
         await purge_run(Client(log, "other"), origin, MARK)
     # A stranger's note keeps nothing.
     await log.publish(
-        Message(log.subjects.forked_subject(RunRef("other", fork)), b'{"fork": "' + origin.encode() + b'"}', {})
+        OutgoingMessage(log.subjects.forked_subject(RunRef("other", fork)), b'{"fork": "' + origin.encode() + b'"}', {})
     )
-    await log.publish(Message(log.subjects.forked_subject(RunRef("other", fork)), b'{"fork": "\\ud800"}', {}))
+    await log.publish(OutgoingMessage(log.subjects.forked_subject(RunRef("other", fork)), b'{"fork": "\\ud800"}', {}))
     assert await purge_run(Client(log, "other"), fork, MARK) > 0
     assert await purge_run(Client(log, "other"), origin, MARK) > 0
     # Alone it is not taken in: it would lack what it shares.
@@ -373,13 +375,13 @@ async def test_who_waits_for_what_is_purged_meanwhile_waits_no_longer(
     following, kept = Following(log, TENANT, None), LiveProjection(log, [ends], Questions())
     looked = 0
 
-    async def last(news: News, of: Callable[[News], Awaitable[int]] = News.last) -> int:
+    async def last(news: NewMessages, of: Callable[[NewMessages], Awaitable[int]] = NewMessages.last) -> int:
         nonlocal looked
         found = await of(news)
         looked += 1
         return found
 
-    monkeypatch.setattr(News, "last", last)
+    monkeypatch.setattr(NewMessages, "last", last)
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             async with anyio.create_task_group() as waiting:
@@ -410,14 +412,16 @@ async def test_a_mark_that_says_nothing_is_a_mark_all_the_same(connection: Conne
     run, other = await caller.finished(), await caller.finished()
     strange = [run, "a/b", "r1"]
     for one, body in zip(strange, (b"\xff{", b'{"run": 7}', b"[" * 100_000), strict=True):
-        await connection.log.publish(Message(connection.log.subjects.gone_subject(RunRef(TENANT, one)), body, {}))
+        await connection.log.publish(
+            OutgoingMessage(connection.log.subjects.gone_subject(RunRef(TENANT, one)), body, {})
+        )
     for no_run in ("=FF", "=x"):
-        await connection.log.publish(Message(f"cb.gone.{TENANT}.{no_run}", b"{}", {}))
+        await connection.log.publish(OutgoingMessage(f"cb.gone.{TENANT}.{no_run}", b"{}", {}))
     assert [row["run"] for row in (await caller.ask("runs", {}))["runs"]] == [other]
     for one in strange:
         error = await caller.refused("start", {**_start(), "run_id": one})
         assert [problem["code"] for problem in error["problems"]] == ["run.purged"]
-        assert await purge_mark(connection.log, RunRef(TENANT, one)) == Gone(one)
+        assert await purge_mark(connection.log, RunRef(TENANT, one)) == PurgeMark(one)
 
 
 async def test_others_run_on_while_runs_are_purged(connection: Connection, caller: Caller) -> None:

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from callboard.bus.nats import queue
-from callboard.bus.nats.commit import Message
+from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.jetstream import open_log
 from callboard.bus.nats.queue import Delivery, Outbox, Puller, ensure_consumer
@@ -33,7 +33,7 @@ async def test_large_messages_are_pulled_a_few_at_a_time(tmp_path: Path, monkeyp
     monkeypatch.setattr(Puller, "_pull", counted)
     async with AccountServer(tmp_path) as server, open_nats_connection(server.url, name="test") as nc:
         log = await open_log(nc, Subjects(), partitions=1)
-        stored = [await log.publish(Message("cb.start.acme", b"x" * 900_000, {})) for _ in range(11)]
+        stored = [await log.publish(OutgoingMessage("cb.start.acme", b"x" * 900_000, {})) for _ in range(11)]
         await ensure_consumer(log.requests, log.stream, "c", ["cb.start.*"], PATIENCE_S)
         found: list[int] = []
         complete = anyio.Event()
@@ -70,7 +70,7 @@ async def test_a_request_that_is_used_up_is_followed_by_the_next_at_once(
             tasks.start_soon(Puller(nc, log.stream, "c", take, Outbox(nc).send).run)
             for _ in range(9):
                 came = anyio.Event()
-                await log.publish(Message("cb.start.acme", b"x", {}))
+                await log.publish(OutgoingMessage("cb.start.acme", b"x", {}))
                 with anyio.fail_after(PATIENCE_S):
                     await came.wait()
             tasks.cancel_scope.cancel()
@@ -80,7 +80,7 @@ async def test_no_more_is_pulled_than_there_is_room_for(tmp_path: Path, monkeypa
     monkeypatch.setattr(queue, "PULL_MESSAGES", 2)
     async with AccountServer(tmp_path) as server, open_nats_connection(server.url, name="test") as nc:
         log = await open_log(nc, Subjects(), partitions=1)
-        stored = [await log.publish(Message("cb.start.acme", b"x", {})) for _ in range(5)]
+        stored = [await log.publish(OutgoingMessage("cb.start.acme", b"x", {})) for _ in range(5)]
         await ensure_consumer(log.requests, log.stream, "c", ["cb.start.*"], PATIENCE_S)
         found: list[int] = []
         seen: list[int] = []
@@ -126,7 +126,7 @@ async def test_whoever_stops_reading_leaves_nothing_on_its_way(tmp_path: Path) -
         for _ in range(HANDED_OVER):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(Puller(nc, log.stream, "c", take, Outbox(nc).send).run)
-                stored.add(await log.publish(Message("cb.start.acme", b"x", {})))
+                stored.add(await log.publish(OutgoingMessage("cb.start.acme", b"x", {})))
                 tasks.cancel_scope.cancel()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(Puller(nc, log.stream, "c", take, Outbox(nc).send).run)

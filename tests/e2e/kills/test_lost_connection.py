@@ -19,8 +19,8 @@ from callboard.bus.commands import Cancel, Signal
 from callboard.bus.log.port import append
 from callboard.bus.nats import connection as bus_connection
 from callboard.bus.nats import requests
-from callboard.bus.nats.client import Line
-from callboard.bus.nats.commit import Message
+from callboard.bus.nats.client import ReconnectingClient
+from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.connection import connect, disconnect, open_nats_connection
 from callboard.bus.nats.jetstream import JetStreamLog, open_log
 from callboard.bus.nats.queue import Delivery, Outbox
@@ -59,7 +59,7 @@ def start(run: str, turn: dict[str, Any]) -> dict[str, Any]:
 
 # -- requests ----------------------------------------------------------------------------------------------------------
 
-START = Message("cb.start.acme", b"{}", {})
+START = OutgoingMessage("cb.start.acme", b"{}", {})
 
 ASKED: dict[str, Callable[[JetStreamLog], Coroutine[Any, Any, Any]]] = {
     "the-api": lambda log: log.last(RUN),
@@ -120,16 +120,16 @@ async def test_a_server_that_takes_its_time_is_asked_again(tmp_path: Path, monke
 async def test_a_server_that_goes_while_it_is_looked_at_is_looked_at_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request, asked = Line.request, 0
+    request, asked = ReconnectingClient.request, 0
 
-    async def lossy(self: Line, *args: Any, **more: Any) -> Any:
+    async def lossy(self: ReconnectingClient, *args: Any, **more: Any) -> Any:
         nonlocal asked
         asked += 1
         if asked == 1:
             raise NatsTimeoutError
         return await request(self, *args, **more)
 
-    monkeypatch.setattr(Line, "request", lossy)
+    monkeypatch.setattr(ReconnectingClient, "request", lossy)
     async with EmbeddedServer(tmp_path, sync="100ms") as server, open_nats_connection(server.url, name="test") as nc:
         assert nc.is_connected
     assert asked == 2
@@ -155,7 +155,7 @@ async def test_whoever_leaves_does_not_wait_for_a_server_that_has_gone(
 async def test_who_is_closed_connects_to_no_server_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trying, tries = anyio.Event(), 0
 
-    async def refused(self: Line, s: Any) -> None:
+    async def refused(self: ReconnectingClient, s: Any) -> None:
         nonlocal tries
         tries += 1
         trying.set()
@@ -221,8 +221,8 @@ class Reader:
             tasks.cancel_scope.cancel()
 
 
-def command(log: JetStreamLog, partition: int) -> Message:
-    return Message(log.subjects.command(partition, RUN, "signal"), b"{}", {})
+def command(log: JetStreamLog, partition: int) -> OutgoingMessage:
+    return OutgoingMessage(log.subjects.command(partition, RUN, "signal"), b"{}", {})
 
 
 @pytest.mark.usefixtures("own_servers")
@@ -341,7 +341,7 @@ async def test_a_second_start_is_known_to_be_answered_though_the_consumer_does_n
     monkeypatch.setattr(decided, "ack_floor", reset)
     async with performing(tmp_path) as connection:
         client, log = connection.client, connection.log
-        said = Message(log.subjects.start(client.tenant), json.dumps(start("r", {"text": "x"})).encode(), {})
+        said = OutgoingMessage(log.subjects.start(client.tenant), json.dumps(start("r", {"text": "x"})).encode(), {})
         for duplicate in (False, True):
             sequence = await log.publish(said)
             told: list[Verdict] = []

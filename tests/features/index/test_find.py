@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from callboard.bus.effects import Failure, ModelUsage, Usage
 from callboard.bus.events import ForkedFrom, Parent, RunEnd, RunFailed, RunParked, RunStart
 from callboard.bus.log.payloads import INLINE_BYTES_MAX
-from callboard.bus.nats.commit import Message
+from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.jetstream_api import api
-from callboard.bus.nats.purge import Gone
+from callboard.bus.nats.purge import PurgeMark
 from callboard.bus.prices import Cost, list_prices
 from callboard.bus.subjects import RunRef
 from callboard.features.index import index_follower as following_module
@@ -537,7 +537,7 @@ async def test_processes_share_an_index_and_one_takes_over(tmp_path: Path) -> No
                 keeper, reader = reader, keeper
             await put(connection, LOGS[4])
             assert await runs_of(reader) == ["Run-4", "Run-2", "Run-1", "Run-0"]
-            await purge_run(Client(connection.log, "acme"), "Run-1", Gone())
+            await purge_run(Client(connection.log, "acme"), "Run-1", PurgeMark())
             assert await runs_of(reader) == ["Run-4", "Run-2", "Run-0"]
             assert reader.taken == 0
             keeper.give_up()
@@ -583,7 +583,9 @@ async def test_a_page_does_not_wait_for_an_index_that_is_far_behind(
         second = await lists.page("acme", Both(()), 6, before="Run-6")
         assert [row.run for row in second.runs] == [f"Run-{number}" for number in range(5, -1, -1)]
         assert not second.more
-        await connection.log.publish(Message(connection.log.subjects.gone_subject(RunRef("acme", "Run-9")), b"{}", {}))
+        await connection.log.publish(
+            OutgoingMessage(connection.log.subjects.gone_subject(RunRef("acme", "Run-9")), b"{}", {})
+        )
         assert [row.run for row in (await lists.page("acme", Both(()), 2)).runs] == ["Run-8", "Run-7"]
         tasks.cancel_scope.cancel()
 

@@ -13,7 +13,7 @@ import pytest
 
 from callboard.bus.commands import Answer
 from callboard.bus.errors import ConfigInvalid
-from callboard.bus.nats.commit import Message
+from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.cooling import cool_runs
 from callboard.bus.nats.segments import SegmentFolder
 from callboard.bus.subjects import RunRef
@@ -112,7 +112,9 @@ async def test_a_question_says_which_runs_are_meant(tmp_path: Path, inbox: Recei
         "elsewhere": {"on": "completed", "tenant": "globex", "webhook": f"{inbox.url}/elsewhere"},
     }
     async with deployment(tmp_path, rules) as connection:
-        await connection.log.publish(Message("cb.run.default.=FF.w.run.end", b"of no run that there could be", {}))
+        await connection.log.publish(
+            OutgoingMessage("cb.run.default.=FF.w.run.end", b"of no run that there could be", {})
+        )
         await started(connection, {**FINE, "tags": {"customer": "acme"}}, "theirs")
         await started(connection, FINE, "plain")
         await until(lambda: len(inbox.posted) == 2)

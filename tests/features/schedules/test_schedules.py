@@ -14,11 +14,11 @@ from structlog.testing import capture_logs
 
 from callboard.bus import events as ev
 from callboard.bus.log.port import Entry, NoAnswer
-from callboard.bus.nats.commit import Message
+from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.jetstream import JetStreamLog, open_log
 from callboard.bus.nats.jetstream_api import api
-from callboard.bus.nats.purge import Gone, mark_gone
+from callboard.bus.nats.purge import PurgeMark, mark_gone
 from callboard.bus.nats.queue import Outbox, ack_floor, ensure_consumer
 from callboard.bus.nats.requests import Requests
 from callboard.bus.nats.stream import ensure_stream, stream_of
@@ -84,7 +84,7 @@ class Bench:
         await self.say(tick)
 
     async def say(self, tick: Tick) -> None:
-        said = Message(self.log.subjects.tick("acme", "hourly"), msgspec.json.encode(tick), {})
+        said = OutgoingMessage(self.log.subjects.tick("acme", "hourly"), msgspec.json.encode(tick), {})
         self.said_last = await self.log.publish(said)
 
     async def clock(self) -> Tick:
@@ -409,7 +409,7 @@ async def test_a_keeper_that_fails_half_way_starts_nothing_twice(
 async def test_what_is_no_tick_is_passed_over_and_does_not_come_again(log: JetStreamLog, body: bytes) -> None:
     async with keeping(log, hour(12)) as bench:
         await bench.add(hourly())
-        await log.publish(Message(log.subjects.tick("acme", "hourly"), body, {}))
+        await log.publish(OutgoingMessage(log.subjects.tick("acme", "hourly"), body, {}))
         await bench.tick(hour(12))
         assert (await bench.clock()).due == hour(13)
         assert await bench.started() == ["12"]
@@ -417,7 +417,7 @@ async def test_what_is_no_tick_is_passed_over_and_does_not_come_again(log: JetSt
 
 async def test_what_is_no_schedule_is_not_listed_and_may_be_replaced(log: JetStreamLog) -> None:
     bench = Bench(log)
-    await log.publish(Message(log.subjects.schedule("acme", "hourly"), b"junk", {}))
+    await log.publish(OutgoingMessage(log.subjects.schedule("acme", "hourly"), b"junk", {}))
     assert await bench.schedules.rows() == []
     with pytest.raises(ScheduleUnknown):
         await bench.schedules.pause("hourly")
@@ -549,7 +549,7 @@ async def test_a_schedule_tells_why_the_start_of_its_last_run_was_rejected(tmp_p
         # The refusal of a tell to that run is not taken for it.
         refused = ev.RunRejected([ev.Problem("run.unknown", "there is no such run")], "cancel", start["run_id"])
         subject = connection.log.subjects.reject("default", start["run_id"])
-        await connection.log.publish(Message(subject, msgspec.json.encode(refused), {}))
+        await connection.log.publish(OutgoingMessage(subject, msgspec.json.encode(refused), {}))
         assert [one.code for one in (await schedules.row("hourly")).last_problems] == ["model.none"]
         with pytest.raises(UnknownRun, match=r"its start was rejected: model\.none: no model is named"):
             await connection.client.events(start["run_id"])
@@ -567,7 +567,7 @@ async def test_a_start_that_no_worker_has_looked_at_is_not_told_as_rejected(log:
         await bench.clock()
         row = await bench.schedules.row("hourly")
         assert (row.last, row.last_status, row.last_problems) == ("hourly-20990101T120000Z", "pending", [])
-        await mark_gone(log, RunRef("acme", row.last), Gone(), 0)
+        await mark_gone(log, RunRef("acme", row.last), PurgeMark(), 0)
         assert (await bench.schedules.row("hourly")).last_status == "purged"
 
 

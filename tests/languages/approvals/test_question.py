@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from callboard.bus.effects import ToolSpec, Usage
-from callboard.languages.approvals.question import Answer, Call, Misfit, answer_schema, make_question, read_answer
+from callboard.languages.approvals.question import (
+    ApprovalAnswer,
+    Misfit,
+    ProposedCall,
+    answer_schema,
+    make_question,
+    read_answer,
+)
 from callboard.languages.json_schema import schema_fault, violations
 
 REFUND = ToolSpec(
@@ -19,24 +26,27 @@ REFUND = ToolSpec(
         "$defs": {"Money": {"type": "integer", "minimum": 1}},
     },
 )
-CALL = Call(REFUND, {"cents": 5}, "agent clerk", "clerk")
+CALL = ProposedCall(REFUND, {"cents": 5}, "agent clerk", "clerk")
 
 
 @pytest.mark.parametrize(
     ("response", "answer"),
     [
-        ("approve", Answer("approve")),
-        (" Approve-Always ", Answer("approve_always")),
-        (True, Answer("approve")),
-        ("false", Answer("reject")),
-        ('{"decision": "stop", "reason": " no "}', Answer("stop", reason="no")),
-        ({"decision": "approve", "arguments": None, "reason": None}, Answer("approve")),
-        ({"decision": "approve", "arguments": {"cents": 7}}, Answer("approve", True, {"cents": 7})),
-        ({"decision": "approve_always", "arguments": '{"cents": 7}'}, Answer("approve_always", True, {"cents": 7})),
-        ({"decision": "reject", "arguments": {"cents": 5}, "reason": "why"}, Answer("reject", reason="why")),
+        ("approve", ApprovalAnswer("approve")),
+        (" Approve-Always ", ApprovalAnswer("approve_always")),
+        (True, ApprovalAnswer("approve")),
+        ("false", ApprovalAnswer("reject")),
+        ('{"decision": "stop", "reason": " no "}', ApprovalAnswer("stop", reason="no")),
+        ({"decision": "approve", "arguments": None, "reason": None}, ApprovalAnswer("approve")),
+        ({"decision": "approve", "arguments": {"cents": 7}}, ApprovalAnswer("approve", True, {"cents": 7})),
+        (
+            {"decision": "approve_always", "arguments": '{"cents": 7}'},
+            ApprovalAnswer("approve_always", True, {"cents": 7}),
+        ),
+        ({"decision": "reject", "arguments": {"cents": 5}, "reason": "why"}, ApprovalAnswer("reject", reason="why")),
     ],
 )
-def test_a_decision_is_a_word_or_an_object(response: Any, answer: Answer) -> None:
+def test_a_decision_is_a_word_or_an_object(response: Any, answer: ApprovalAnswer) -> None:
     assert read_answer(REFUND, response) == answer
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.languages.cel.budget import Budget
+from callboard.languages.cel.budget import EvaluationBudget
 from callboard.languages.cel.comparison import Members, contains, equal, key_of
 from callboard.languages.cel.members import BoolKey
 from callboard.languages.cel.values import (
@@ -47,14 +47,14 @@ VALUES = st.recursive(st.sampled_from(ATOMS), _containers, max_leaves=6)
 
 @given(VALUES, VALUES)
 def test_two_values_have_one_key_exactly_if_they_are_equal(left: Any, right: Any) -> None:
-    budget = Budget()
+    budget = EvaluationBudget()
     key = key_of(left, budget)
     assert (key is not None and key == key_of(right, budget)) == equal(left, right, budget)
 
 
 @given(st.lists(VALUES, max_size=8), VALUES)
 def test_what_is_in_a_list_is_found_however_it_is_looked_for(items: list[Any], value: Any) -> None:
-    budget = Budget()
+    budget = EvaluationBudget()
     one_by_one = any(equal(item, value, budget) for item in CelList(items))
     assert (value in Members(budget, CelList(items))) == one_by_one
     assert contains(CelList(items), value, budget) == one_by_one

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callboard.languages.cel import budget
-from callboard.languages.cel.budget import STEPS_MAX, Budget
+from callboard.languages.cel.budget import STEPS_MAX, EvaluationBudget
 from callboard.languages.cel.errors import EvaluationError
 from callboard.languages.cel.program import compile
 from callboard.languages.cel.values import ITEMS_MAX, SIZE_MAX
@@ -19,7 +19,7 @@ TOO_MANY = f"the expression takes more than {STEPS_MAX} steps"
 
 def steps(source: str, bindings: dict[str, Any]) -> int:
     """Return how many steps an evaluation takes, be it to a value or to a fault."""
-    spent = Budget()
+    spent = EvaluationBudget()
     with suppress(EvaluationError):
         compile(source).evaluate(bindings, CountingClock(), spent)
     return STEPS_MAX - spent.left
@@ -64,7 +64,7 @@ def test_the_budget_is_that_of_one_evaluation() -> None:
 
 
 def test_expressions_evaluated_in_one_go_share_a_budget() -> None:
-    program, clock, shared = compile("vars.l.filter(i, true).size()"), CountingClock(), Budget()
+    program, clock, shared = compile("vars.l.filter(i, true).size()"), CountingClock(), EvaluationBudget()
     bindings = {"vars": {"l": [None] * (STEPS_MAX // 4)}}
     assert program.evaluate(bindings, clock, shared) == STEPS_MAX // 4
     with pytest.raises(EvaluationError, match=TOO_MANY):

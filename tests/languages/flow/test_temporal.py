@@ -10,7 +10,7 @@ from callboard.languages.flow.temporal import (
     EARLIEST,
     LATEST,
     TEMPORAL_CHARS_MAX,
-    Duration,
+    CalendarDuration,
     format_instant,
     parse_duration,
     parse_instant,
@@ -18,7 +18,7 @@ from callboard.languages.flow.temporal import (
 
 ALMOST_DURATIONS = st.text("PYMWDTHS0123456789.,+- ", max_size=14)
 ALMOST_INSTANTS = st.text("0123456789-:.TtZz+ ", max_size=30)
-DURATIONS = st.builds(Duration, st.integers(-(10**7), 10**7), st.timedeltas())
+DURATIONS = st.builds(CalendarDuration, st.integers(-(10**7), 10**7), st.timedeltas())
 INSTANTS = st.datetimes(timezones=st.just(UTC))
 
 
@@ -46,7 +46,7 @@ INSTANTS = st.datetimes(timezones=st.just(UTC))
     ],
 )
 def test_a_duration_is_read(text: str, months: int, seconds: float) -> None:
-    assert parse_duration(text) == Duration(months, timedelta(seconds=seconds))
+    assert parse_duration(text) == CalendarDuration(months, timedelta(seconds=seconds))
 
 
 @pytest.mark.parametrize(
@@ -91,14 +91,14 @@ def test_an_instant_beyond_the_bounds_of_time_is_clamped(text: str, end: datetim
 
 
 @given(DURATIONS, INSTANTS)
-def test_any_duration_after_any_instant_is_an_instant(duration: Duration, instant: datetime) -> None:
+def test_any_duration_after_any_instant_is_an_instant(duration: CalendarDuration, instant: datetime) -> None:
     assert EARLIEST <= duration.after(instant) <= LATEST
 
 
 def test_instants_of_other_zones_are_clamped_too() -> None:
     east, west = timezone(timedelta(hours=14)), timezone(timedelta(hours=-12))
-    assert Duration().after(datetime.min.replace(tzinfo=east)) == EARLIEST
-    assert Duration().after(datetime.max.replace(tzinfo=west)) == LATEST
+    assert CalendarDuration().after(datetime.min.replace(tzinfo=east)) == EARLIEST
+    assert CalendarDuration().after(datetime.max.replace(tzinfo=west)) == LATEST
     assert format_instant(datetime.max.replace(tzinfo=west)) == "9999-12-31T23:59:59.999999Z"
 
 
@@ -162,5 +162,5 @@ def test_a_written_instant_is_read_as_the_same(instant: datetime) -> None:
 
 @given(ALMOST_DURATIONS, ALMOST_INSTANTS)
 def test_no_text_makes_the_readers_raise(duration: str, instant: str) -> None:
-    assert isinstance(parse_duration(duration), Duration | None)
+    assert isinstance(parse_duration(duration), CalendarDuration | None)
     assert isinstance(parse_instant(instant), datetime | None)

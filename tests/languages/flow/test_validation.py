@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from callboard.languages.flow.specified_providers import FINALLY, LOOP, MOCK, RETRY, SPECIFIED, TIMEOUT
-from callboard.languages.flow.validation import VIOLATIONS_LISTED_MAX, Schema, Violation, find_schema_faults
+from callboard.languages.flow.validation import VIOLATIONS_LISTED_MAX, FlowViolation, Schema, find_schema_faults
 from callboard.languages.provider_contracts import Contract, PhaseContract, contract_of
 from callboard.lib.json_schema.check import ENDLESS
 from tests.support.conformance import FLOW_SCHEMAS, WITH_DATA
@@ -21,7 +21,7 @@ def one(properties: dict[str, Any], **more: Any) -> Schema:
     return Schema({"type": "object", "properties": properties, **more})
 
 
-def violation_of(schema: Schema, value: Any) -> Violation:
+def violation_of(schema: Schema, value: Any) -> FlowViolation:
     violation = schema.find_violation(value)
     assert violation is not None
     return violation

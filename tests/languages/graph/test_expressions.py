@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.languages.graph.expression_syntax import CHARS_MAX, DEPTH_MAX, ExpressionInvalid, parse
-from callboard.languages.graph.expressions import Scope, evaluate, holds
+from callboard.languages.graph.expressions import ExpressionNames, evaluate, holds
 from callboard.languages.graph.templates import PLACEHOLDER, is_placeholder, render
 
-SCOPE = Scope(
+SCOPE = ExpressionNames(
     data={"body": {"n": 2, "Name": "Ann", "tags": ["a", "b"], "none": None, "content-type": "x"}, "flag": False},
     inputs={"result": {"body": {"n": 2}}},
     config={"limit": "3"},
@@ -22,7 +22,7 @@ SCOPE = Scope(
 )
 
 
-def compute(text: str, scope: Scope = SCOPE) -> Any:
+def compute(text: str, scope: ExpressionNames = SCOPE) -> Any:
     return evaluate(parse(text), scope)
 
 
@@ -125,9 +125,9 @@ def test_an_empty_condition_does_not_hold() -> None:
 
 
 def test_data_is_the_member_of_that_name_if_there_is_one() -> None:
-    assert compute("data.x", Scope(data={"data": {"x": 1}})) == 1
-    assert compute("data.x", Scope(data={"x": 2})) == 2
-    assert compute("data[0]", Scope(data=[3])) == 3
+    assert compute("data.x", ExpressionNames(data={"data": {"x": 1}})) == 1
+    assert compute("data.x", ExpressionNames(data={"x": 2})) == 2
+    assert compute("data[0]", ExpressionNames(data=[3])) == 3
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_expressions_are_bounded() -> None:
     assert compute("!" * 9_999 + "1") is False
     assert compute("mul(" * 20 + "99999999999" + ", 99999999999)" * 20) is not None
     with pytest.raises(ExpressionInvalid, match="items"):
-        compute("$json[*][*]", Scope(data=[list(range(1000))] * 101))
+        compute("$json[*][*]", ExpressionNames(data=[list(range(1000))] * 101))
     with pytest.raises(ExpressionInvalid, match="pattern"):
         compute("regex('a', '(')")
 

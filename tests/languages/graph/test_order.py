@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.languages.graph.agenda import Agenda, Delivery, Items, Task, Value
+from callboard.languages.graph.agenda import Agenda, Delivery, Items, NodeTask, Value
 from callboard.languages.graph.topology import Graph, GraphNode, Wire
 
 NODES_MAX = 9
@@ -22,7 +22,7 @@ class World:
     starts: list[str]
     seed: int
 
-    def delivery(self, task: Task, wire: Wire) -> Delivery:
+    def delivery(self, task: NodeTask, wire: Wire) -> Delivery:
         chance = random.Random(f"{self.seed} {task.path} {wire.index}").random()
         if chance < 0.3:
             return None
@@ -30,7 +30,7 @@ class World:
             return Value(f"{task.path}>{wire.index}")
         return Items([f"{task.path}>{wire.index}.{i}" for i in range(int(chance * 4))])
 
-    def deliveries(self, task: Task) -> dict[int, Delivery]:
+    def deliveries(self, task: NodeTask) -> dict[int, Delivery]:
         return {wire.index: self.delivery(task, wire) for wire in self.graph.outgoing[task.node]}
 
 
@@ -86,7 +86,7 @@ class Model:
             self.ran.append((path, inputs))
             if item is None:
                 self.executed.add(name)
-            task = Task(name, path, None)  # pyright: ignore[reportArgumentType] - the model knows no ranks
+            task = NodeTask(name, path, None)  # pyright: ignore[reportArgumentType] - the model knows no ranks
             new: list[tuple[tuple[int, int], str, Any]] = []
             for wire in graph.outgoing[name]:
                 match self.world.delivery(task, wire):
@@ -122,10 +122,10 @@ class Model:
         return not any(wire.index in still for wire in self.world.graph.incoming[name])
 
 
-def run_agenda(world: World, rng: random.Random | None = None) -> list[tuple[Task, list[Any]]]:
+def run_agenda(world: World, rng: random.Random | None = None) -> list[tuple[NodeTask, list[Any]]]:
     """Run an agenda's tasks in its order, or in any that ``rng`` makes."""
     agenda = Agenda(world.graph, world.starts)
-    ran: list[tuple[Task, list[Any]]] = []
+    ran: list[tuple[NodeTask, list[Any]]] = []
     while agenda.ready:
         if rng is not None:
             agenda.ready.rotate(rng.randrange(len(agenda.ready)))

@@ -13,7 +13,7 @@ from callboard.bus.child_ids import child_id
 from callboard.bus.errors import CallboardError
 from callboard.bus.log.successors import find_newest
 from callboard.bus.nats.archive import Archive
-from callboard.bus.nats.purge import Gone, find_next_run
+from callboard.bus.nats.purge import PurgeMark, find_next_run
 from callboard.bus.subjects import RunRef
 from callboard.features.access.subject import OPERATOR
 from callboard.runtime.admission.command_routing import route
@@ -175,12 +175,12 @@ async def test_commands_and_callers_pass_over_a_run_that_was_purged(connection: 
     first = connection.client.ref(run)
     second = await following(connection, first)
     last = await following(connection, second)
-    await purge_run(connection.client, second.run, Gone())
+    await purge_run(connection.client, second.run, PurgeMark())
     told = await service.ask("tell", {"run_id": run, "verb": "cancel", "body": {}})
     assert told["status"] == "accepted"
     result = await service.ask("result", {"run_id": run, "wait_s": PATIENCE_S})
     assert (result["status"], result["run_id"]) == ("cancelled", last.run)
-    await purge_run(connection.client, last.run, Gone())
+    await purge_run(connection.client, last.run, PurgeMark())
     refused = await service.refused("tell", {"run_id": run, "verb": "cancel", "body": {}})
     assert refused["problems"][0]["code"] == "run.unknown"
     assert (await service.refused("result", {"run_id": run, "wait_s": 0.1}))["code"] == "run.unknown"
@@ -257,8 +257,8 @@ async def test_a_parent_is_purged_with_all_runs_of_its_child(connection: Connect
     child = connection.client.ref(child_id(run, begun.key))
     last, _ = await find_newest(connection.log, child)
     assert last != child
-    await purge_run(connection.client, child.run, Gone())
-    await purge_run(connection.client, run, Gone())
+    await purge_run(connection.client, child.run, PurgeMark())
+    await purge_run(connection.client, run, PurgeMark())
     assert await connection.log.last(last) is None
 
 
@@ -277,11 +277,11 @@ async def test_an_archive_has_all_runs_of_a_child(connection: Connection, servic
     with pytest.raises(CallboardError, match="is continued by"):
         await import_as(log, service.tenant, archive, archive.run(chain[0].run), "another")
     # The archive has the runs after one that is missing.
-    await purge_run(connection.client, chain[1].run, Gone())
+    await purge_run(connection.client, chain[1].run, PurgeMark())
     rest = tmp_path / "rest.callboard"
     left = await archive_runs(log, service.tenant, [run], rest, children=True, progress=lambda _: None)
     assert [one.run for one in left] == [run, chain[0].run, chain[2].run, chain[3].run]
-    await purge_run(connection.client, run, Gone())
+    await purge_run(connection.client, run, PurgeMark())
     assert [await log.last(one) for one in chain] == [None] * 4
     imported = await import_runs(log, service.tenant, archive, archive.runs, lambda _: None)
     assert [one.verdict for one in imported] == ["imported"] * 5

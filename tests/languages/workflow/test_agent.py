@@ -7,7 +7,14 @@ import pytest
 
 from callboard.bus import events as ev
 from callboard.bus.effects import ModelReply, ModelRequest, ScriptedTools, ToolOutput, ToolSpec, user
-from callboard.languages.agent import Conversation, Policy, converse, find_json, is_json, read_structured_answer
+from callboard.languages.agent import (
+    ConversationLimits,
+    ConversationResult,
+    converse,
+    find_json,
+    is_json,
+    read_structured_answer,
+)
 from callboard.languages.kit import kits
 from callboard.languages.language import End, Stage
 from callboard.languages.questions import find_choice, read_verdict
@@ -18,18 +25,18 @@ from tests.support.workflows import Ran, document, run, scripted_skill
 TOOLS = [ToolSpec("look", input_schema={"type": "object", "required": ["q"]}), ToolSpec("find")]
 
 
-def talk(turns: list[Any], *, turns_max: int = 5, checked: tuple[str, ...] = ()) -> tuple[Conversation, Ran]:
+def talk(turns: list[Any], *, turns_max: int = 5, checked: tuple[str, ...] = ()) -> tuple[ConversationResult, Ran]:
     script = {
         "turns": {"n": turns},
         "tools": {"look": [{"output": i} for i in range(9)], "find": [{"error": "no"}] * 9},
     }
-    found: list[Conversation] = []
+    found: list[ConversationResult] = []
 
     async def play(stage: Stage) -> End:
         node = stage.enter("n")
         async with node.toolbox([ScriptedTools(TOOLS)]):
             request = ModelRequest(system="Be brief.", messages=[user("Go.")], tools=TOOLS, schema={"type": "object"})
-            found.append(await converse(stage, node, request, Policy(turns_max, checked)))
+            found.append(await converse(stage, node, request, ConversationLimits(turns_max, checked)))
         node.exit("ok")
         return End("completed")
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.languages.json_text import DEPTH_MAX, read_json
-from callboard.languages.problems import Place, Tree, format_location
+from callboard.languages.problems import TextPosition, Tree, format_location
 from callboard.languages.source_text import read_document
 from callboard.languages.yaml12 import NODES_MAX, read_yaml
 
@@ -64,18 +64,18 @@ def test_unquoted_texts_in_brackets_are_read(text: str, value: Any) -> None:
 def test_members_and_items_of_yaml_have_places() -> None:
     tree = read_document("a: 1\nb:\n  - x\n  - {c: 2, d: [3]}\n")
     assert isinstance(tree, Tree)
-    assert tree.places["a",] == Place(1, 1)
-    assert tree.places["b", 1] == Place(4, 5)
-    assert tree.places["b", 1, "d"] == Place(4, 12)
-    assert tree.place(("b", 1, "missing", 5)) == Place(4, 5)
+    assert tree.places["a",] == TextPosition(1, 1)
+    assert tree.places["b", 1] == TextPosition(4, 5)
+    assert tree.places["b", 1, "d"] == TextPosition(4, 12)
+    assert tree.place(("b", 1, "missing", 5)) == TextPosition(4, 5)
 
 
 def test_members_and_items_of_json_have_places() -> None:
     tree = read_document('{"a": 1,\n "b": ["x",\n  {"c": 2}]}')
     assert isinstance(tree, Tree)
-    assert tree.places["a",] == Place(1, 2)
-    assert tree.places["b", 1] == Place(3, 3)
-    assert tree.places["b", 1, "c"] == Place(3, 4)
+    assert tree.places["a",] == TextPosition(1, 2)
+    assert tree.places["b", 1] == TextPosition(3, 3)
+    assert tree.places["b", 1, "c"] == TextPosition(3, 4)
 
 
 def test_an_alias_has_the_value_of_its_anchor() -> None:

@@ -14,7 +14,7 @@ from referencing.jsonschema import lookup_recursive_ref, specification_with
 
 from callboard.lib.json_schema.check import published
 from callboard.lib.json_schema.dialects import DIALECTS, schema_of_schemas
-from callboard.lib.json_schema.references import RULES, Scope, Unresolvable, open_scope
+from callboard.lib.json_schema.references import RULES, ReferenceScope, Unresolvable, open_scope
 
 IDS = ("https://a.test/x", "https://a.test/y.json", "y.json", "sub/", "#here", "https://a.test/x#", "")
 REFERENCES = (
@@ -56,7 +56,7 @@ def _theirs(resolver: Any, reference: str) -> Any:
     return lookup_recursive_ref(resolver) if reference == "recursive" else resolver.lookup(reference)
 
 
-def _ours(scope: Scope, reference: str) -> tuple[Any, Scope]:
+def _ours(scope: ReferenceScope, reference: str) -> tuple[Any, ReferenceScope]:
     return scope.lookup_recursive() if reference == "recursive" else scope.lookup(reference)
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from callboard.bus.events import decode_event, encode_event
-from callboard.bus.log.port import Reading, Recorded
+from callboard.bus.log.port import LogReader, Recorded
 from callboard.bus.nats.archive import Archive, ArchivedLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.graph import admit as graph_admission
@@ -49,7 +49,7 @@ async def events_of(connection: Connection, run: str) -> list[Any]:
     return [item.event for item in await read_run(connection.log, RunRef(TENANT, run))]
 
 
-async def paged(log: Reading, run: str, *, bytes_max: int) -> list[Recorded]:
+async def paged(log: LogReader, run: str, *, bytes_max: int) -> list[Recorded]:
     """Read a run in pages."""
     found, after = list[Recorded](), 0
     while page := await log.read(RunRef(TENANT, run), after, bytes_max=bytes_max):

@@ -13,7 +13,7 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.events import Problem
 from callboard.bus.nats.blobs import CHUNK_BYTES
-from callboard.bus.nats.commit import Message
+from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission import large_starts
 from callboard.runtime.admission.large_starts import MEMBERS, START_BYTES_MAX, VALUES_MAX, detach_parts
@@ -167,7 +167,9 @@ async def stocked(connection: Connection) -> Connection:
     for digest, count, pieces in (("1", 2, 1), ("2", 1, 1), ("3", 99, 40)):
         subject = connection.log.subjects.blob(ref, digest * 64)
         for i in range(pieces):
-            await connection.log.publish(Message(f"{subject}.{i}", b"x" * CHUNK_BYTES, {"Cb-Chunks": str(count)}))
+            await connection.log.publish(
+                OutgoingMessage(f"{subject}.{i}", b"x" * CHUNK_BYTES, {"Cb-Chunks": str(count)})
+            )
     return connection
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from callboard.bus.log.port import Beside, Entry, Recorded
-from callboard.bus.nats.purge import Gone
+from callboard.bus.nats.purge import PurgeMark
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.runtime.admission import starts
 from callboard.runtime.client.connection import Connection, open_connection
@@ -94,7 +94,7 @@ async def test_a_purged_run_is_refused(connection: Connection) -> None:
     await connection.client.start(start("r1"))
     await say(connection.client, "r1", "cancel", {})
     await until_end(connection.client, "r1")
-    await purge_run(connection.client, "r1", Gone())
+    await purge_run(connection.client, "r1", PurgeMark())
     verdict = await connection.client.start(start("r1"))
     assert [problem.code for problem in verdict.problems] == ["run.purged"]
     assert await connection.log.read(RunRef("acme", "r1")) == []

@@ -11,8 +11,8 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.commands import REPLY_HEADER
 from callboard.bus.events import Event
-from callboard.bus.nats.commit import Message
-from callboard.bus.nats.purge import Gone, finish, last_fork, mark_gone
+from callboard.bus.nats.commit import OutgoingMessage
+from callboard.bus.nats.purge import PurgeMark, finish, last_fork, mark_gone
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.command_routing import find_command_of_id
 from callboard.runtime.client.connection import Connection
@@ -163,7 +163,7 @@ async def test_bare_messages_are_deduplicated_for_good_and_by_every_worker(deplo
     body = json.dumps({"name": "paid", "data": 1, "id": "n-1"}).encode()
 
     async def say(reply: str) -> None:
-        await log.publish(Message(log.subjects.tell(ref, "signal"), body, {REPLY_HEADER: reply}))
+        await log.publish(OutgoingMessage(log.subjects.tell(ref, "signal"), body, {REPLY_HEADER: reply}))
 
     inbox = log.nc.new_inbox()
     subscription = await log.nc.subscribe(inbox)
@@ -190,7 +190,7 @@ async def test_somebody_elses_message_in_the_place_of_a_note_does_not_swallow_a_
     _, connection = deployment
     run = await begun(deployment, "forged")
     log, ref = connection.log, RunRef("acme", run)
-    await log.publish(Message(log.subjects.told_subject(ref, "signal", "f-1"), b"{}", {}))
+    await log.publish(OutgoingMessage(log.subjects.told_subject(ref, "signal", "f-1"), b"{}", {}))
     told = await post(deployment, run, "signal", {"name": "paid", "data": 1}, "f-1")
     assert told["status"] == "accepted"
     await until(deployment, run, ev.HumanAsked.type)
@@ -201,7 +201,7 @@ async def test_a_purge_takes_the_notes_along(deployment: Deployment) -> None:
     log, ref = connection.log, RunRef("acme", "bare")
     await post(deployment, "bare", "kill", {}, "end")
     await until(deployment, "bare", ev.RunEnd.type)
-    await mark_gone(log, ref, Gone(), await last_fork(log, ref))
+    await mark_gone(log, ref, PurgeMark(), await last_fork(log, ref))
     await finish(log, ref)
     assert await log.last_message(f"{log.subjects.tell(ref, 'signal')}.>") is None
     assert await log.last_message(log.subjects.told_subject(ref, "kill", "end")) is None

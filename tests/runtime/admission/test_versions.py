@@ -12,7 +12,7 @@ import pytest
 from callboard.bus.commands import Registration
 from callboard.bus.events import Traced
 from callboard.bus.log.port import NoAnswer
-from callboard.bus.nats.commit import Message
+from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
 from callboard.projections.run.span_ids import SpanIds
@@ -60,7 +60,7 @@ async def listed(caller: Caller, name: str) -> list[tuple[int, str, int | None]]
 
 async def test_what_cannot_be_read_withdraws_a_name_and_harms_nothing(connection: Connection, caller: Caller) -> None:
     [kept] = await pushed(caller, "spoiled", "Spoilt, first.")
-    await connection.log.publish(Message(connection.log.subjects.definition(TENANT, "spoiled"), b"\xff{", {}))
+    await connection.log.publish(OutgoingMessage(connection.log.subjects.definition(TENANT, "spoiled"), b"\xff{", {}))
     error = await caller.refused("start", {"definition": {"name": "spoiled"}, "model": "scripted", "script": SCRIPT})
     assert [problem["code"] for problem in error["problems"]] == ["definition.unknown"]
     assert (await caller.ask("versions", {"name": "spoiled"}))["versions"][1]["hash"] == kept

@@ -12,7 +12,7 @@ import pytest
 
 from callboard.bus import events as ev
 from callboard.bus.events import Event
-from callboard.bus.nats.commit import Message
+from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Ask, End, Expired, Stage
 from callboard.runtime.client.connection import Connection, open_connection
@@ -262,7 +262,7 @@ async def waiting(connection: Connection, run: str) -> dt.datetime:
 async def say(connection: Connection, run: str, verb: str, body: dict[str, Any]) -> None:
     """Publish a tell without waiting for its verdict."""
     subject = connection.log.subjects.tell(RunRef("acme", run), verb)
-    await connection.log.publish(Message(subject, msgspec.json.encode(body), {}))
+    await connection.log.publish(OutgoingMessage(subject, msgspec.json.encode(body), {}))
 
 
 async def begun(connection: Connection, kinds: list[str], suffix: str) -> dict[str, dt.datetime]:

@@ -12,7 +12,7 @@ from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Event, encode_event
 from callboard.bus.log.memory import MemoryLog
 from callboard.bus.log.port import Entry, Recorded, append, readable
-from callboard.bus.nats.commit import Message, publish
+from callboard.bus.nats.commit import OutgoingMessage, publish
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.projections.projection import fold
 from callboard.projections.run.run_result import Results
@@ -57,7 +57,7 @@ POISONS: dict[str, tuple[str, Callable[[Event], bytes], str]] = {
 
 async def poison(client: Client, run_id: str, event_type: str, data: bytes) -> None:
     subject = client.log.subjects.event(client.ref(run_id), "stranger", event_type)
-    await publish(client.log.requests, Message(subject, data, {}))
+    await publish(client.log.requests, OutgoingMessage(subject, data, {}))
 
 
 async def quarantined(client: Client, run_id: str) -> ev.RunQuarantined:
@@ -146,7 +146,7 @@ async def test_what_is_published_past_admission_harms_nobody(tmp_path: Path) -> 
             ("cb.cmd.none.a.b.cancel", b"{}"),
             ("cb.due.0.a", b"{}"),
         ):
-            await publish(client.log.requests, Message(subject, data, {}))
+            await publish(client.log.requests, OutgoingMessage(subject, data, {}))
         await connection.nc.publish("cb.worker.a.tell", b"{}")
         await until(client, "there", refused_as("tell.verb"), "refused")
         await until(client, "there", refused_as("tell.malformed"), "refused")

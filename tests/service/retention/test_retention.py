@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.archive import Archive
-from callboard.bus.nats.purge import Gone, purge_mark
+from callboard.bus.nats.purge import PurgeMark, purge_mark
 from callboard.bus.subjects import RunRef
 from callboard.runtime.client.client import Client
 from callboard.runtime.client.connection import Connection
@@ -72,7 +72,7 @@ async def test_what_is_over_for_so_long_goes_and_nothing_else(connection: Connec
     assert await listed(caller) == {mine, other, going}
     assert await expired(connection, tagged) == Expired("mine", TENANT, [mine], [])
     assert await listed(caller) == {other, going}
-    assert await purge_mark(connection.log, RunRef(TENANT, mine)) == Gone(mine, "retention", "mine")
+    assert await purge_mark(connection.log, RunRef(TENANT, mine)) == PurgeMark(mine, "retention", "mine")
     assert (await expired(connection, rule())).runs == [other]
     assert await listed(caller) == {going}
 

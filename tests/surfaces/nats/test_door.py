@@ -13,7 +13,7 @@ from nats.aio.msg import Msg
 from nats.errors import NoRespondersError
 
 from callboard.bus.nats.accounts import ASKED, HEARD, SAID
-from callboard.bus.nats.client import Line
+from callboard.bus.nats.client import ReconnectingClient
 from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import load
 from callboard.service.worker.bootstrap import open_worker
@@ -45,7 +45,7 @@ async def deployment(place: Place) -> AsyncGenerator[str]:
 @asynccontextmanager
 async def user(place: Place, url: str, tenant: str) -> AsyncGenerator[Client]:
     """Any NATS client, with the key of a tenant's user."""
-    nc = Line()
+    nc = ReconnectingClient()
     seed = (place.folder / f"{tenant}.nk").read_text().strip()
     try:
         await nc.connect(url, nkeys_seed_str=seed, allow_reconnect=False)

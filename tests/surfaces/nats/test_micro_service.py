@@ -12,7 +12,7 @@ from anyio import to_thread
 from nats.errors import NoRespondersError
 
 from callboard.bus.commands import REPLY_HEADER
-from callboard.bus.nats.commit import Message
+from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.feed import MARK
 from callboard.bus.subjects import RunRef
 from callboard.runtime.client.connection import Connection, open_connection
@@ -548,7 +548,7 @@ async def test_the_result_of_a_run_whose_end_only_a_newer_version_knows(connecti
     for item in await log.read(RunRef("acme", run)):
         data = item.data.replace(run.encode(), b"newer").replace(b'"status":"completed"', b'"status":"suspended"')
         subject = log.subjects.event(RunRef("acme", "newer"), item.event.definition, item.event.type)
-        await log.publish(Message(subject, data, {MARK: f"newer.{item.event.n}"}))
+        await log.publish(OutgoingMessage(subject, data, {MARK: f"newer.{item.event.n}"}))
     error = await caller.refused("result", {"run_id": "newer"})
     assert error["code"] == "log.newer"
     assert "suspended" in error["message"]

@@ -17,17 +17,17 @@ import structlog
 
 from callboard.bus.errors import StoreFull, StreamBounded
 from callboard.bus.log.port import Full, NoAnswer
-from callboard.bus.nats.commit import Message
+from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.jetstream import JetStreamLog, open_log
-from callboard.bus.nats.purge import Gone
+from callboard.bus.nats.purge import PurgeMark
 from callboard.bus.nats.server import data_directory as serverstore
 from callboard.bus.nats.server import disk_limit as serverroom
 from callboard.bus.nats.server import embedded as server
 from callboard.bus.nats.server.data_directory import ServerStore
-from callboard.bus.nats.server.disk_limit import ServerRoom
+from callboard.bus.nats.server.disk_limit import ServerSpace
 from callboard.bus.nats.server.embedded import EmbeddedServer
-from callboard.bus.nats.server.program import Usage
+from callboard.bus.nats.server.program import StoreUsage
 from callboard.bus.subjects import Subjects
 from callboard.runtime.client.connection import open_connection
 from callboard.runtime.worker import store_watch
@@ -85,7 +85,7 @@ async def refused(log: JetStreamLog) -> list[int]:
     with anyio.fail_after(PATIENCE_S):
         while True:
             try:
-                stored.append(await log.publish(Message("cb.start.acme", b"x" * 100_000, {})))
+                stored.append(await log.publish(OutgoingMessage("cb.start.acme", b"x" * 100_000, {})))
             except Full:
                 return stored
 
@@ -95,7 +95,7 @@ async def taken(log: JetStreamLog) -> int:
     with anyio.fail_after(PATIENCE_S):
         while True:
             try:
-                return await log.publish(Message("cb.start.acme", b"at last", {}))
+                return await log.publish(OutgoingMessage("cb.start.acme", b"at last", {}))
             except (Full, NoAnswer):
                 await anyio.sleep(0.05)
 
@@ -128,7 +128,7 @@ async def test_a_server_whose_disk_others_fill_stops_short_of_its_end_and_goes_o
         assert usage is not None
         assert usage.left < 200_000, "the bound, not the wall"
         with pytest.raises(Full) as full:
-            await log.publish(Message("cb.start.acme", b"{}", {}))
+            await log.publish(OutgoingMessage("cb.start.acme", b"{}", {}))
         assert not full.value.failing
         ballast.unlink()
         await taken(log)
@@ -145,7 +145,7 @@ async def test_a_server_that_could_not_write_is_started_anew_when_there_is_room(
         pid, ballast = embedded.pid, fill(disk, leaving=4_000_000)
         stored = await refused(log)
         with pytest.raises(Full) as full:
-            await log.publish(Message("cb.start.acme", b"{}", {}))
+            await log.publish(OutgoingMessage("cb.start.acme", b"{}", {}))
         assert full.value.failing
         assert embedded.pid == pid, "there is no room: another server would not do better"
         ballast.unlink()
@@ -159,7 +159,7 @@ async def test_a_server_that_was_started_on_a_full_disk_is_started_again_when_th
 ) -> None:
     """It cannot write which ports it has, so it is not known to be ready."""
     async with log_on(disk) as (embedded, log):
-        stored = [await log.publish(Message("cb.start.acme", b"x" * 100_000, {})) for _ in range(150)]
+        stored = [await log.publish(OutgoingMessage("cb.start.acme", b"x" * 100_000, {})) for _ in range(150)]
         monkeypatch.setattr(server, "HEALTH_INTERVAL_S", 0.1)
         # The configuration of another server fits, and little else.
         pid, ballast = embedded.pid, fill(disk, leaving=8_000)
@@ -207,7 +207,7 @@ async def test_up_warns_before_the_store_is_full(disk: Path) -> None:
     place = Place(disk)
     async with log_on(disk / ".callboard") as (_, log):
         for _ in range(40):
-            await log.publish(Message("cb.start.acme", b"x" * 100_000, {}))
+            await log.publish(OutgoingMessage("cb.start.acme", b"x" * 100_000, {}))
     fill(disk, leaving=400_000)
     with place.process("up") as process:
         assert process.stderr is not None
@@ -245,13 +245,13 @@ async def test_the_bound_of_a_server_follows_what_is_left(
     store.config.write_text("jetstream {\n  max_file_store: 1\n}\n")
     used = 1_000 * MB
 
-    async def usage(_port: int) -> Usage:
-        return Usage(used, used + told)
+    async def usage(_port: int) -> StoreUsage:
+        return StoreUsage(used, used + told)
 
     monkeypatch.setattr(serverroom, "usage", usage)
     monkeypatch.setattr(serverroom.os, "kill", lambda _pid, number: signals.append(number))
     monkeypatch.setattr(ServerStore, "bytes_max", lambda _store: used + now)
-    said = await ServerRoom(store).fit(7, 8, "")
+    said = await ServerSpace(store).fit(7, 8, "")
     assert (said == "") if not why else (why in said)
     assert bool(signals) is raised
     assert (f"max_file_store: {used + now}\n" in store.config.read_text()) is raised
@@ -271,7 +271,7 @@ def test_what_was_kept_free_stays_so_while_the_disk_fills_up(tmp_path: Path, mon
 async def test_a_server_that_cannot_write_is_started_anew_ever_less_often(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    room = ServerRoom(ServerStore(tmp_path))
+    room = ServerSpace(ServerStore(tmp_path))
     ill = "JetStream stream '$G > S' write error: input/output error"
     now = 0.0
     monkeypatch.setattr(serverroom.anyio, "current_time", lambda: now)
@@ -348,7 +348,7 @@ async def test_nothing_is_brought_in_where_the_stream_would_drop_something_for_i
             heard.set()
 
         log.room.listen(hear)
-        message = Message(log.subjects.reject("default", "x"), b"{}" * 500, {})
+        message = OutgoingMessage(log.subjects.reject("default", "x"), b"{}" * 500, {})
         for _ in range(20):
             await log.publish(message)
         held = (await log.nc.jetstream().stream_info(log.stream)).state
@@ -376,6 +376,6 @@ async def test_a_full_disk_can_be_emptied_by_purging(disk: Path) -> None:
             assert await hall.status(run) == "completed"
         await refused(hall.connection.log)
         for run in ("one", "two"):
-            assert await purge_run(hall.client, run, Gone()) > 0
+            assert await purge_run(hall.client, run, PurgeMark()) > 0
         assert (await hall.client.start(by_text("three"))).status == "accepted"
         assert await hall.status("three") == "completed"

@@ -10,7 +10,7 @@ from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.effects import McpTools, ScriptedTools
 from callboard.languages.graph.language import LANGUAGE
 from callboard.languages.graph.tools import resolve_tools
-from callboard.languages.graph.work import Context
+from callboard.languages.graph.work import ExecutionState
 from callboard.languages.language import Needs
 from tests.support.graphs import (
     Answering,
@@ -256,7 +256,7 @@ def test_an_agent_continues_without_unavailable_tools() -> None:
 
 def find_sources(own: dict[str, Any], *scripted: str) -> list[Any]:
     found = parsed(graph([webhook(), agent(attached=["tools"]), own])).document
-    context = Context(found, {}, "", {}, frozenset(scripted))
+    context = ExecutionState(found, {}, "", {}, frozenset(scripted))
     return resolve_tools(found.attached["tools"], context).sources
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callboard.bus.events import RunEnd
-from callboard.bus.nats.commit import Message
+from callboard.bus.nats.commit import OutgoingMessage
 from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
 from callboard.service.files.event_files import store
@@ -43,7 +43,7 @@ async def test_an_embedded_server_is_sound(tmp_path: Path) -> None:
 async def test_tenants_that_share_a_server_are_found(tmp_path: Path) -> None:
     settings = {"shared": "off", "sync": "1s", "http_listen": "0.0.0.0:8723"}
     async with deployed(tmp_path, **settings) as connection:
-        await connection.log.publish(Message("cb.start.globex", b"{}", {}))
+        await connection.log.publish(OutgoingMessage("cb.start.globex", b"{}", {}))
         assert await tenants_of(connection) == ["acme", "globex"]
         (tmp_path / "data" / "nats").chmod(0o755)
         found = await levels(connection)
@@ -64,7 +64,7 @@ async def test_a_server_without_users_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shared", ["auto", "on"])
 async def test_a_shared_server_is_checked_for_what_its_tenants_may_bring(tmp_path: Path, shared: str) -> None:
     async with deployed(tmp_path, shared=shared, code="bounded") as connection:
-        await connection.log.publish(Message("cb.start.globex", b"{}", {}))
+        await connection.log.publish(OutgoingMessage("cb.start.globex", b"{}", {}))
         found = await levels(connection)
     assert found["tenants-shared"] == "ok"
     assert found["tools-scripts"] == "warning"
