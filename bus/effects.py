@@ -223,7 +223,7 @@ def user(text: str) -> Message:
 class ToolSpec(Struct, frozen=True, omit_defaults=True):
     """A tool as a model sees it, with the transport that serves it (``server``, empty if not the worker).
 
-    ``own_name`` is the name by which an MCP server knows the tool; it is empty for all other tools, and in older logs.
+    ``own_name`` is the name by which an MCP server knows the tool; it is empty for all other tools.
     """
 
     name: str

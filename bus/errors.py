@@ -22,7 +22,7 @@
     │   └── ConfigInvalid        config.invalid        the configuration, with every problem at once
     ├── LogUnavailable           log.unavailable       the log gave no answer for too long; try again
     ├── LogUnreadable            log.unreadable        a run's log contains a message that is not an event of the run
-    ├── LogNewer                 log.newer             a run's log has an event that only a newer version knows
+    ├── LogNewer                 log.newer             only a newer version knows an event or the rules of a run
     ├── KeyMissing               key.missing           the key of an encrypted run is currently not available
     ├── RunLost                  run.lost              another writer has appended to the run; this one stops
     └── ReplayDiverged           replay.diverged       the run's log contains another request than the replay makes
@@ -319,8 +319,8 @@ class LogUnreadable(CallboardError):
 
 
 class LogNewer(CallboardError):
-    """A run's log contains an event that this version does not know: its type, or a value in it. ``version`` is that of
-    the worker that recorded it, empty if that is unknown."""
+    """A run's log contains an event that this version does not know: its type, or a value in it, or the number of the
+    rules that the run follows. ``version`` is that of the worker that recorded it, empty if that is unknown."""
 
     CODE = "log.newer"
 

@@ -21,8 +21,8 @@ from callboard.lib.text import encode_json
 SCHEMA_VERSION = 1
 
 FORMAT = 1
-"""The number of this vocabulary. It is raised with each new event type, effect kind and value of a member, since older
-versions cannot perform runs that have them."""
+"""The number of this vocabulary. It is raised with each new event type, effect kind, value of a member, and rule of a
+language, since older versions cannot perform runs that have them."""
 
 Kind = Literal["fact", "intent", "outcome"]
 
@@ -191,7 +191,7 @@ class RunAccepted(Fact, frozen=True):
 
     ``parent`` is set for child runs. ``warnings`` are the warnings of the verdict. ``tags`` and ``encryption_key``, the
     name of the key that the run is encrypted with, are those of the start. ``continues`` is set if the run is the
-    successor of another one. Logs of older versions have no ``trace``.
+    successor of another one.
     """
 
     type = "run.accepted"
@@ -238,8 +238,7 @@ class RunParked(Fact, frozen=True):
     """The run leaves its worker's memory until an awaited effect has its outcome, or the deadline passes.
 
     ``awaits`` are the keys of these effects. ``status`` is the status of the parked run, for readers that see only this
-    event. It is empty in logs of older versions. ``waits_for`` says which models the run waits for, and why, if their
-    providers have postponed turns.
+    event. ``waits_for`` says which models the run waits for, and why, if their providers have postponed turns.
     """
 
     type = "run.parked"
@@ -333,7 +332,7 @@ class Environment(Struct, frozen=True, omit_defaults=True):
     that answers instead of all of them. ``skills`` says for each requirement of skills whether it is available.
     ``lacking`` lists the environment variables that are not set, by the name of what needs them. ``providers`` contains
     the contracts of providers that are not built in, by URI. ``runtime`` contains versions. ``prefixes`` are the
-    beginnings of names of models that identify their provider; in older logs there are none, and names are as given.
+    beginnings of names of models that identify their provider.
     """
 
     runtime: dict[str, str] = {}
@@ -348,10 +347,8 @@ class Environment(Struct, frozen=True, omit_defaults=True):
 
 
 class RunStart(Fact, frozen=True):
-    """Execution begins. ``environment`` records what the worker offers, so that a replay on another worker sees it too.
-
-    With ``tallies`` the run's end reports the usage of each model. Logs of older versions do not have it.
-    """
+    """Execution begins. ``environment`` records what the worker offers, so that a replay on another worker sees it
+    too."""
 
     type = "run.start"
     workflow: str
@@ -360,7 +357,6 @@ class RunStart(Fact, frozen=True):
     options: dict[str, Any] = {}
     execution_id: str = ""
     environment: Environment = Environment()
-    tallies: bool = False
 
 
 class SourcesResolved(Fact, frozen=True):
@@ -540,7 +536,7 @@ class ModelCall(Intent, frozen=True):
 
 
 class ModelResult(ModelReply, frozen=True, kw_only=True):
-    """The result of a turn. ``model`` is the model or stand-in that answered; it is empty in older logs.
+    """The result of a turn. ``model`` is the model or stand-in that answered.
 
     With an ``error``, ``text`` is what the model had said by then, in its last try that said something. ``usage`` is
     that of all requests, and ``requests`` has that of each where several used anything. ``unmetered``: the provider
@@ -652,7 +648,7 @@ class CodeMarked(Fact, frozen=True):
 
 
 class HumanAsked(Intent, frozen=True):
-    """A question to a person. ``schema`` is the JSON Schema of the answer; logs of older versions have none."""
+    """A question to a person. ``schema`` is the JSON Schema of the answer."""
 
     type = "human.asked"
     question: str

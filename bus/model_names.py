@@ -1,7 +1,7 @@
 """Names of models: ``<provider>:<model>`` is the exact name, under which a model is recorded, priced and shown. Pure.
 
 A name may lack its provider if its beginning identifies it. A run records these beginnings with its environment, so
-that a replay of an older log reads its names in the old way.
+that a replay by a version with others reads its names in the same way.
 """
 
 from collections.abc import Mapping

@@ -75,15 +75,13 @@ class ConversationLimits(Struct, frozen=True):
     """The bounds of one conversation.
 
     ``turns_max`` counts model turns, with and without tool calls. The input of the tools named in ``check_inputs`` is
-    validated here against the offered schema; all other tools validate their input themselves. With ``lasting``, the
-    settings of the request (output length, temperature, parameters) hold for every turn; in older logs they hold for
-    the first turn only. With ``last_calls``, the tool calls of the last turn are made although no turn reads their
-    answers. ``consent`` decides about each call before it is made.
+    validated here against the offered schema; all other tools validate their input themselves. With ``last_calls``, the
+    tool calls of the last turn are made although no turn reads their answers. ``consent`` decides about each call
+    before it is made.
     """
 
     turns_max: int
     check_inputs: Collection[str] = ()
-    lasting: bool = True
     last_calls: bool = False
     consent: Consent | None = None
 
@@ -173,9 +171,9 @@ async def converse(
             model=request.model,
             base=node.key(slot),
             messages=[told],
-            max_output_tokens=request.max_output_tokens if policy.lasting else None,
-            temperature=request.temperature if policy.lasting else None,
-            parameters=request.parameters if policy.lasting else {},
+            max_output_tokens=request.max_output_tokens,
+            temperature=request.temperature,
+            parameters=request.parameters,
             tools=tools if retooled else [],
             retooled=retooled,
         )
@@ -224,11 +222,10 @@ async def _call(
 
     ``requested`` is the key of the turn that requested it.
     """
-    spec, tells = offered.get(use.tool), stage.info.tells
+    spec = offered.get(use.tool)
     if spec is None:
         known = ", ".join(offered) or "none"
-        if tells:
-            node.warn("UNKNOWN_TOOL", f"the model wants {use.tool!r}, which the node does not have; it has: {known}")
+        node.warn("UNKNOWN_TOOL", f"the model wants {use.tool!r}, which the node does not have; it has: {known}")
         return Called(use, error=Failure("tool.unknown", f"there is no tool {use.tool!r} here; there are: {known}"))
     if use.fault:
         node.warn(
@@ -239,8 +236,7 @@ async def _call(
     faults = await compute(stage, lambda: violations(spec.input_schema, use.input)) if checked else []
     if faults:
         told = "; ".join(faults)
-        if tells:
-            node.warn("INVALID_TOOL_INPUT", f"what the model gives {use.tool!r} does not fit; it is not called: {told}")
+        node.warn("INVALID_TOOL_INPUT", f"what the model gives {use.tool!r} does not fit; it is not called: {told}")
         return Called(use, error=Failure("tool.invalid_input", told))
     if policy.consent is not None:
         match await policy.consent(node, slot, use, spec, requested):

@@ -129,15 +129,13 @@ STRICT = "strict"
 
 
 RULES = "rules"
-"""The option of a plan that has the generation of its run's rules, for interpreters whose decisions have changed. A
-fork keeps the generation of its origin."""
+"""The option of a plan that has the number of its run's rules (`Language.rules`). A fork keeps that of its origin."""
 
 
 class RunInfo(Struct, frozen=True):
     """The facts of a run that its interpreter may read.
 
-    ``environment`` is the one recorded in ``run.start``, whichever worker continues the run. With ``tallies``, the end
-    of the run has the usage of each model.
+    ``environment`` is the one recorded in ``run.start``, whichever worker continues the run.
     """
 
     input: JSON
@@ -147,18 +145,11 @@ class RunInfo(Struct, frozen=True):
     environment: Environment
     files: dict[str, str]
     state: dict[str, Any] | None = None
-    tallies: bool = False
-
-    @property
-    def tells(self) -> bool:
-        """Whether the run warns of what its nodes lack. Logs without the option `STRICT` are older and have no such
-        warnings."""
-        return STRICT in self.options
 
     @property
     def rules(self) -> int:
-        """The generation of the language's rules for this run; logs without it are of generation 0."""
-        return self.options.get(RULES, 0)
+        """The number of the language's rules that this run follows: the newest when it began."""
+        return self.options[RULES]
 
 
 class Ask(Struct, frozen=True):
@@ -473,12 +464,11 @@ class Stage(Protocol):
         """Wait until one has settled; the log decides which."""
         ...
 
-    def collecting(self, *, held: bool = False) -> AbstractAsyncContextManager["Collection"]:
+    def collecting(self) -> AbstractAsyncContextManager["Collection"]:
         """Collect tasks as they settle. A cancellation does not interrupt the block; `Collection.next` returns it.
 
-        With ``held`` a paused run does not continue until it is resumed or cancelled: no effect begins, and
-        `Collection.next` does not return. Effects that have begun are completed. Languages that have gates leave it
-        out.
+        A paused run does not continue until it is resumed or cancelled: no effect begins, and `Collection.next` does
+        not return. Effects that have begun are completed. Languages that have gates do not use it.
         """
         ...
 
@@ -589,6 +579,12 @@ class Language(Protocol[D]):
     """A workflow language. Pure: no I/O, no clock, no randomness."""
 
     name: str
+
+    @property
+    def rules(self) -> int:
+        """The number of the newest rules of its interpreter, 0 if its decisions have never changed. New runs follow
+        these. Each change has a number, in a module ``rules`` of the language."""
+        ...
 
     def parse(self, source: str) -> Definition[D] | list[Problem]:
         """Parse a definition's text; return all problems if any of them is an error."""

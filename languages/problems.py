@@ -46,7 +46,7 @@ _PLAIN_MEMBER = re.compile(r"[^\s.\[\]\"]+")
 
 
 class Complaint(ValueError):
-    """What a validator of a model raises: the code, the message and the expectation of the problem."""
+    """The error that a validator of a model raises: the code, the message and the expectation of the problem."""
 
     def __init__(self, code: str, message: str, expected: str | None = None) -> None:
         super().__init__(message)

@@ -17,31 +17,26 @@ _REASONING = re.compile(r"REASONING\s*:\s*(.*)\Z", re.IGNORECASE | re.DOTALL)
 _WORD = re.compile(r"[\"'*`<]*([^\s\"'*`]+?)[\"'*`.,;!>]*\Z")
 
 
-async def choose(
-    node: Node, slot: str, request: ModelRequest, choices: list[Choice], *, apart: bool = True
-) -> Ok[str | None] | Failed:
-    """Put choices to a model; return the chosen id, or None if the answer names none. `find_choice` has ``apart``."""
+async def choose(node: Node, slot: str, request: ModelRequest, choices: list[Choice]) -> Ok[str | None] | Failed:
+    """Put choices to a model; return the chosen id, or None if the answer names none."""
     _slot, outcome = await patient_turn(node, slot, replace(request, purpose="route", choices=choices))
     if isinstance(outcome, Failed):
         return outcome
-    return Ok(find_choice(outcome.value, [choice.id for choice in choices], apart=apart))
+    return Ok(find_choice(outcome.value, [choice.id for choice in choices]))
 
 
-def find_choice(reply: ModelReply, ids: list[str], *, apart: bool = True) -> str | None:
+def find_choice(reply: ModelReply, ids: list[str]) -> str | None:
     """Return the choice that a reply names: the id that is the whole reply, or the only id that occurs as a word.
 
-    With ``apart``, an id inside another one that occurs does not count, such as ``order`` in ``new order``; and if no
-    id occurs exactly, upper and lower case are ignored, so ``Ship`` matches ``ship``.
+    An id inside another one that occurs does not count, such as ``order`` in ``new order``. If no id occurs exactly,
+    upper and lower case are ignored, so ``Ship`` matches ``ship``.
     """
     answer = _answer(reply).strip()
     bare = answer.strip("\"'`*.")
     for candidate in (answer, bare):
         if candidate in ids:
             return candidate
-    named = _find_ids(answer, ids)
-    if apart:
-        named = _outermost(named)
-        named = named or _outermost(_find_ids(answer, ids, re.IGNORECASE))
+    named = _outermost(_find_ids(answer, ids)) or _outermost(_find_ids(answer, ids, re.IGNORECASE))
     return next(iter(named)) if len(named) == 1 else None
 
 

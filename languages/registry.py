@@ -18,7 +18,7 @@ from callboard.bus.subjects import token
 from callboard.languages.authoring import About, Authoring
 from callboard.languages.hosting import Hosting
 from callboard.languages.kit import kits
-from callboard.languages.language import STRICT, Definition, Language, Plan
+from callboard.languages.language import RULES, STRICT, Definition, Language, Plan
 from callboard.languages.problems import FIELDS_LISTED_MAX, Tree, find_misspelled, kind_of
 from callboard.languages.provider_contracts import ProviderContracts
 from callboard.languages.source_text import read_document
@@ -118,8 +118,8 @@ def parse_definition(source: str, file: str = "", named: str | None = None) -> D
 
 
 def plan_start(spoken: Language[Any], definition: Definition[Any], start: StartRun) -> Plan[Any] | list[Problem]:
-    """Admit a start in its language. The option `STRICT` is handled here; languages do not see it, and plans have
-    it."""
+    """Admit a start in its language. The options `STRICT` and `RULES` are handled here; languages do not see them, and
+    plans have them."""
     strict: object = start.options.get(STRICT, False)
     others = {name: value for name, value in start.options.items() if name != STRICT}
     plan = spoken.admit(definition, replace(start, options=others))
@@ -129,7 +129,7 @@ def plan_start(spoken: Language[Any], definition: Definition[Any], start: StartR
         problems = [Problem("start.strict", f"is {kind_of(strict)}", where, expected="true or false")]
     if isinstance(plan, list) or problems:
         return [*problems, *(plan if isinstance(plan, list) else [])]
-    return replace(plan, options={**plan.options, STRICT: strict})
+    return replace(plan, options={**plan.options, RULES: spoken.rules, STRICT: strict})
 
 
 def detect(source: str, file: str = "") -> str | list[Problem]:

@@ -22,18 +22,16 @@ _STATIC = 1 << 9
 
 class Noted:
     """What is recorded of an exception: its class, its arguments and attributes, and the names of attributes that have
-    no form in JSON or are too long. Records of earlier versions have no attributes: they call the constructor."""
+    no form in JSON or are too long."""
 
     def __init__(self, noted: Any, decode: Callable[[JSON], Any]) -> None:
         self.type: str = str(noted["type"])
         self.args: list[Any] = decode(noted["args"])
-        self.attributes: dict[str, Any] | None = decode(noted["attributes"]) if "attributes" in noted else None
+        self.attributes: dict[str, Any] = decode(noted["attributes"])
         self.missing = tuple[str, ...](noted.get("missing", ()))
 
     def make(self, kind: type[Exception]) -> Exception:
         """Make an exception of a class. Raises anything if that is not possible."""
-        if self.attributes is None:
-            return kind(*self.args)
         base: Any = next(one for one in kind.__mro__ if not one.__flags__ & _STATIC)
         made: Exception = base.__new__(kind, *self.args)
         base.__init__(made, *self.args)

@@ -103,15 +103,7 @@ def seal_blocks(blocks: Sequence[Block | Said], call: Mapping[str, JSON] | None 
 
 def parts_of(thought: str) -> list[Any]:
     """Return the parts of a recorded text."""
-    return unseal(API, thought, is_known=_is_thinking)
-
-
-def _is_thinking(part: Any) -> bool:
-    match part:
-        case {"type": "thinking", "thinking": str(), "signature": str()} | {"type": "redacted_thinking", "data": str()}:
-            return True
-        case _:
-            return False
+    return unseal(API, thought)
 
 
 def with_blocks(placed: Iterator[Placed]) -> Iterator[tuple[Placed, dict[str, Any]]]:

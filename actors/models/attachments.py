@@ -3,7 +3,7 @@
 Examples are signed or encrypted thinking, the phase of a message, and results of the provider's own tools. They are
 recorded with the turn as one text (``thought``), a JSON object with the API and a list of parts in the order of the
 answer. A number counts characters of the answer's text, which the log has anyway; so does the member ``chars`` of a
-part. Older logs have the list alone.
+part.
 """
 
 from collections import deque
@@ -29,11 +29,8 @@ def seal(api: str, parts: Sequence[JSON]) -> str:
     return canonical({"api": api, "parts": parts}).decode()
 
 
-def unseal(api: str, thought: str, *, is_known: Callable[[Any], bool] = lambda _part: False) -> list[Any]:
-    """Return the parts of a recorded text; none if it is that of another API.
-
-    ``is_known`` says which parts of an older log, which does not name the API, are of this one.
-    """
+def unseal(api: str, thought: str) -> list[Any]:
+    """Return the parts of a recorded text; none if it is that of another API."""
     try:
         value = decode_json(thought) if thought else None
     except (msgspec.DecodeError, RecursionError):
@@ -41,8 +38,6 @@ def unseal(api: str, thought: str, *, is_known: Callable[[Any], bool] = lambda _
     match value:
         case {"api": str(name), "parts": list() as parts} if name == api:
             return [part for part in parts if _is_part(part)]
-        case list():
-            return [part for part in value if _is_part(part) and (isinstance(part, int) or is_known(part))]
         case _:
             return []
 

@@ -66,7 +66,7 @@ def _is_thinking(item: object) -> bool:
 
 def parts_of(thought: str) -> list[Any]:
     """Return the parts of a recorded text."""
-    return unseal(API, thought, is_known=_is_thinking)
+    return unseal(API, thought)
 
 
 def more_of_call(item: Mapping[str, JSON]) -> dict[str, Any]:

@@ -37,7 +37,6 @@ from callboard.languages.python.approvals import Approving, approvals_of
 from callboard.languages.python.errors import NotInWorkflow
 from callboard.languages.python.in_steps import refuse_in_step
 from callboard.languages.python.loop import NumberedFuture, WorkflowLoop, current_loop
-from callboard.languages.python.rules import ALL_APPROVALS
 
 _log = logging.getLogger("callboard.langgraph")
 
@@ -211,8 +210,7 @@ def _make_durable(graph: Any, settings: Settings, earlier: Settings | None) -> A
 
 async def _start(graph: _Durable, loop: WorkflowLoop, call: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
     """Perform a call of the graph in a separate task, below which all tasks of LangGraph are."""
-    rules = loop.stage.info.rules
-    settings = graph.all_settings() if rules >= ALL_APPROVALS else graph.callboard_settings
+    settings = graph.all_settings()
     twin = _twin(loop, graph.callboard_graph)
     name = "" if settings.graph == _UNNAMED else settings.graph
     with graph_at(loop, settings, name) as place:

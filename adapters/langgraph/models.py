@@ -98,7 +98,7 @@ async def _perform_turn(
     place: Place, model: Any, messages: Any, stop: Any, run_manager: Any, given: dict[str, Any]
 ) -> ChatResult:
     settings = place.settings
-    check_hosted_tools(place.loop, settings.approve, f"graph {settings.graph}", hosted_tools(given))
+    check_hosted_tools(settings.approve, f"graph {settings.graph}", hosted_tools(given))
     request = request_of(model, messages, stop, given)
     provider = (request.model or "").partition(":")[0]
 

@@ -41,7 +41,7 @@ _Anything = Annotated[Any, AfterValidator(_refuse_null)]
 
 async def put_question(place: Place, value: Any, schema: Any = None) -> Any:
     """Put the question of an interrupt, and return the answer; one that does not fit ``schema`` is refused."""
-    reviews = reviews_in(place, value, schema)
+    reviews = reviews_in(value, schema)
     if reviews is not None:
         if all(one.is_approval for one in reviews.calls):
             return await reviews.decide(place)

@@ -18,7 +18,6 @@ from callboard.bus.paths import child, encode_id
 from callboard.languages.approvals.question import ProposedCall
 from callboard.languages.language import Ok
 from callboard.languages.python.approvals import Approve, decide
-from callboard.languages.python.rules import ALL_APPROVALS
 
 APPROVE, EDIT, REJECT, RESPOND = "approve", "edit", "reject", "respond"
 """LangChain's decisions."""
@@ -79,10 +78,8 @@ class Reviews(Struct, frozen=True):
         return Annotated[Any, AfterValidator(self.check)]
 
 
-def reviews_in(place: Place, value: Any, schema: Any) -> Reviews | None:
+def reviews_in(value: Any, schema: Any) -> Reviews | None:
     """Return the reviews that an interrupt asks for; None if it asks for something else."""
-    if place.loop.stage.info.rules < ALL_APPROVALS:
-        return None
     match value:
         case {"action_requests": [_, *_] as requests, "review_configs": list(configs)}:
             allowed = {one["action_name"]: one["allowed_decisions"] for one in configs}

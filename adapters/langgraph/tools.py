@@ -25,7 +25,6 @@ from callboard.languages.language import Ok
 from callboard.languages.python.approvals import decide
 from callboard.languages.python.errors import StepFailed
 from callboard.languages.python.in_steps import is_demanded, refuse_in_step
-from callboard.languages.python.rules import ALL_APPROVALS
 
 _arun: Any = BaseTool.arun
 _run: Any = BaseTool.run
@@ -47,7 +46,7 @@ async def _call(self: Any, tool_input: Any, *args: Any, **given: Any) -> Any:
         return await _arun(self, tool_input, *args, **given)
     call_id: str | None = given.get("tool_call_id")
     allowed: Ok[Any] | Refusal = Ok(tool_input)
-    if place.settings.approve and (isinstance(tool_input, dict) or place.loop.stage.info.rules >= ALL_APPROVALS):
+    if place.settings.approve:
         named = _named(self, tool_input)
         allowed = await _decide(place, self, named, place.call.requested.get(call_id or "", ""))
         if isinstance(allowed, Ok) and allowed.value is named:

@@ -12,7 +12,6 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.store.base import GetOp, Item, ListNamespacesOp, MatchCondition, PutOp, SearchItem, SearchOp
 
 from callboard.languages.python import raised
-from callboard.languages.python.serializers import orders_sets
 from callboard.languages.python.values import plain_json
 from callboard.lib.json_types import JSON
 from callboard.lib.set_order import sort_json
@@ -40,7 +39,7 @@ def encode(value: Any) -> JSON:
         return [encode(one) for one in value]
     if kind is tuple:
         return {TAG: "tuple", "value": [encode(one) for one in value]}
-    if kind in (set, frozenset) and orders_sets():
+    if kind in (set, frozenset):
         elements: list[Any] = [encode(one) for one in value]
         return {TAG: kind.__name__, "value": sort_json(elements)}
     if kind is dict and TAG not in value and all(type(key) is str for key in value):

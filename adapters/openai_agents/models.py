@@ -169,8 +169,8 @@ class DurableModel(Model):
         assert loop is not None, "the configuration has this model in workflows only"
         agent = AGENT.get()
         name = agent.name if agent is not None else "agent"
-        approvals = approvals_here(loop, self._approvals)
-        check_hosted_tools(loop, approvals, f"agent {name}", hosted_tools(tools, approvals))
+        approvals = approvals_here(self._approvals)
+        check_hosted_tools(approvals, f"agent {name}", hosted_tools(tools, approvals))
         model = self._resolve(agent)
         settings = self._settings(agent, model, settings)
         structured = output_schema is not None and not output_schema.is_plain_text()

@@ -47,7 +47,6 @@ from callboard.languages.python.approvals import Approve, decide, demands_of, na
 from callboard.languages.python.errors import StepFailed
 from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.raised import encode_error, raised_in
-from callboard.languages.python.rules import ALL_APPROVALS
 from callboard.languages.python.values import NoJsonForm, codec, plain_json
 from callboard.lib.canonical_json import canonical
 from callboard.lib.json_decoder import decode_json
@@ -65,10 +64,8 @@ OUTER: ContextVar[Sequence[Approve]] = ContextVar("outer", default=())
 """The approvals that the agents demand in whose tools the caller is."""
 
 
-def approvals_here(loop: WorkflowLoop, own: Sequence[Approve]) -> Sequence[Approve]:
+def approvals_here(own: Sequence[Approve]) -> Sequence[Approve]:
     """Return the approvals of a configuration, with those of the agents in whose tools the caller is."""
-    if loop.stage.info.rules < ALL_APPROVALS:
-        return own
     return [*own, *(one for one in OUTER.get() if one not in own)]
 
 
@@ -177,9 +174,7 @@ class _Durable(Struct, frozen=True):
         terms = list(calls.approvals)
         if await needs_approval(tool, context, given):
             terms.append(Approve(tools=[tool.name]))
-        is_new = loop.stage.info.rules >= ALL_APPROVALS
-        spec = spec_of(tool) if is_new else ToolSpec(tool.name, tool.description, tool.params_json_schema)
-        call = ProposedCall(spec, given, f"agent {calls.agent}", calls.above, calls.turn)
+        call = ProposedCall(spec_of(tool), given, f"agent {calls.agent}", calls.above, calls.turn)
         return await decide(loop, node, "tool.1.0", call, terms)
 
     async def _refused(self, context: ToolContext[Any], refusal: Refusal) -> str:
@@ -257,8 +252,6 @@ class _Hosted(Struct, frozen=True):
         loop = current_loop()
         assert loop is not None, "durable tools are made for one workflow"
         asked, calls = request.data, self.calls
-        if self.own is not None and loop.stage.info.rules < ALL_APPROVALS:
-            return await _await(self.own(request))
         node = loop.place(asked.name, calls.source, above=calls.above)
         call = ProposedCall(
             ToolSpec(asked.name), parse(asked.arguments), f"agent {calls.agent}", calls.above, calls.turn

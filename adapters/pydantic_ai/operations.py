@@ -244,7 +244,7 @@ class Operation(BoundDurableOperation[Any, Any, Any]):
         """
         run = self._engine.run_of(params.run_context)
         hosted = [one.kind for one in parameters.native_tools if one.kind != TOOL_SEARCH]
-        check_hosted_tools(run.loop, self._engine.approve, f"agent {run.agent}", hosted)
+        check_hosted_tools(self._engine.approve, f"agent {run.agent}", hosted)
         model = self._engine.model_of(params.model_id, params.run_context)
         wanted = request_of(name_of(model), messages, settings, parameters)
         run.tools = wanted.tools

@@ -129,19 +129,13 @@ async def _first_event_alone(log: LogReader, ref: RunRef, first: Recorded, forke
 
 
 def _before(first: Recorded, shared: Sequence[Recorded]) -> Recorded:
-    """Return a fork's first event, with a time that is not later than that of the first shared event."""
-    event = begun_before([first.event, *(item.event for item in shared[:1])])
-    return first if event is first.event else replace(first, event=event, moved=True)
+    """Return a fork's first event, with a time that is not later than that of the first shared event.
 
-
-def begun_before(events: Sequence[Event]) -> Event:
-    """Return the first event of a run, with a time that is not later than that of the second event.
-
-    A fork's first event is more recent than the events that it shares with its origin.
+    It was recorded later than the events that the fork shares with its origin.
     """
-    first, *second = events[:2]
-    time = min([first.time, *(event.time for event in second)])
-    return first if time == first.time else replace(first, time=time)
+    if not shared or first.event.time <= shared[0].event.time:
+        return first
+    return replace(first, event=replace(first.event, time=shared[0].event.time), moved=True)
 
 
 def _share(ref: RunRef, item: Recorded, forked: ForkedFrom) -> Recorded:

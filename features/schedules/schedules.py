@@ -326,8 +326,7 @@ def warnings_of(heard: Iterable[Beat], *, needs_model: bool) -> list[Problem]:
         message = "no worker is running: no run starts until one is"
         expected = "a running worker (`callboard up` or `callboard worker`)"
         return [Problem("schedule.no_worker", message, expected=expected, severity="warning")]
-    # A worker of an older version does not say whether it has a model.
-    if needs_model and all(load.has_model is False for load in loads):
+    if needs_model and not any(load.has_model for load in loads):
         message = "the start names no model, and no running worker has a default: each start will be rejected"
         expected = "--model with the schedule, or CALLBOARD_MODEL or ANTHROPIC_API_KEY in the workers' environment"
         return [Problem("schedule.no_model", message, "model", expected=expected, severity="warning")]

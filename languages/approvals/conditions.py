@@ -10,7 +10,7 @@ from callboard.languages.cel.errors import CelSyntaxError, EvaluationError, Expr
 from callboard.lib.json_types import JSON
 
 ROOTS = ("input", "tool")
-"""What a condition can read."""
+"""The names that a condition can read."""
 
 EXPECTED = f"a condition in CEL about {' and '.join(ROOTS)}"
 

@@ -23,10 +23,9 @@ from callboard.languages.flow.contracts.tool import TOOL
 from callboard.languages.flow.document import CallObject, CallStep, Flow, GatherStep, MiddlewareEntry
 from callboard.languages.flow.interpret import ROOT
 from callboard.languages.flow.outline import outline
-from callboard.languages.flow.rules import LATEST
 from callboard.languages.flow.shipped_providers import CONTRACTS, NEED_A_MODEL
 from callboard.languages.flow.template import extract_literals
-from callboard.languages.language import RULES, Definition, Needs, Plan, TurnParameters
+from callboard.languages.language import Definition, Needs, Plan, TurnParameters
 from callboard.languages.problems import Location, format_location
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_types import JSON
@@ -49,7 +48,7 @@ def admit(definition: Definition[Flow], start: StartRun) -> Plan[Flow] | list[Pr
         definition=definition,
         input=start.input,
         arguments=start.arguments,
-        options={RULES: LATEST},
+        options={},
         outline=drawn,
         needs=needs_of(definition.document, document),
         warnings=definition.warnings,

@@ -53,7 +53,6 @@ from callboard.languages.flow.result import (
     success,
     supersede,
 )
-from callboard.languages.flow.rules import TOLERATED_FAILURES
 from callboard.languages.flow.template import ExpressionScope
 from callboard.languages.flow.temporal import format_instant, parse_duration, parse_instant
 from callboard.languages.language import Cancelled, Instant, Stage
@@ -232,7 +231,7 @@ class StepRun:
         self._settle(results=results)
         if (failed := check_policy(results, successes)) is not None:
             raise Fault(failed)
-        if frame.stage.info.rules >= TOLERATED_FAILURES and (told := describe_tolerated(results)):
+        if told := describe_tolerated(results):
             self._node.warn(TOLERATED, told)
         scope = self._scope()
         values = [result["value"] for result in results if is_success(result)]

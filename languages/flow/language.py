@@ -19,6 +19,7 @@ class FlowLanguage:
     """Metolia Workflow Language v0.1: `structure` checks documents, `interpret` executes them."""
 
     name = "flow"
+    rules = 0
 
     def parse(self, source: str) -> Definition[Flow] | list[Problem]:
         tree = read_document(source)

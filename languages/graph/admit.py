@@ -8,12 +8,11 @@ from callboard.bus.commands import Scheduled, StartRun
 from callboard.bus.events import Outline, OutlineEdge, OutlineNode, Problem
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.no_effect import NO_EFFECT
-from callboard.languages.graph.rules import LATEST
 from callboard.languages.graph.runners.agent import OF_TRIGGER, PICTURES
 from callboard.languages.graph.tools import referenced_variables
 from callboard.languages.graph.topology import Graph
 from callboard.languages.graph.turn_parameters import wanted_parameters
-from callboard.languages.language import RULES, Definition, Needs, Plan
+from callboard.languages.language import Definition, Needs, Plan
 from callboard.languages.problems import FIELDS_LISTED_MAX, Tree, from_pydantic, hint_at
 from callboard.lib.json_types import JSON
 
@@ -47,9 +46,9 @@ def admit(definition: Definition[Graph], start: StartRun) -> Plan[Graph] | list[
     """Make a plan of a definition and a start, or return all problems of the start.
 
     ``Plan.input`` is the trigger data. ``Plan.options`` has ``start_from_node``, ``parallel``, ``trigger`` (type, user
-    and the rest of the TriggerInfo, as far as the start gives them), ``scripted_tools`` (the tools that the run's
-    script answers for) and ``rules`` (the generation of the run). ``Plan.needs`` has ``environment``, the variables
-    whose values the tools may get. It asks for no default model, since every agent names its own.
+    and the rest of the TriggerInfo, as far as the start gives them) and ``scripted_tools`` (the tools that the run's
+    script answers for). ``Plan.needs`` has ``environment``, the variables whose values the tools may get. It asks for
+    no default model, since every agent names its own.
     """
     graph = definition.document
     problems = [*_surplus(start), *_breakpoints(graph, start)]
@@ -78,7 +77,6 @@ def admit(definition: Definition[Graph], start: StartRun) -> Plan[Graph] | list[
             "workflow_version": graph.version,
             "trigger": trigger_info,
             "scripted_tools": _scripted_tools(start),
-            RULES: LATEST,
         },
         outline=outline(graph),
         needs=Needs(

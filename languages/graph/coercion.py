@@ -49,7 +49,15 @@ def unwrap(value: JSON, type: ValueType | None = None) -> JSON:
     """
     if not isinstance(value, dict) or not value.keys() <= _SCHEMA_MEMBERS:
         return value
-    return value if type == "object" and value.get("type") not in _OBJECT_NAMES else unwrap_by_type(value)
+    if type == "object" and value.get("type") not in _OBJECT_NAMES:
+        return value
+    match value:
+        case {"type": str(name), "value": given} if name in _TYPE_NAMES:
+            return given
+        case {"type": str(name), "default": given} if name in _TYPE_NAMES:
+            return given
+        case _:
+            return value
 
 
 def unwrap_or_empty(value: JSON) -> JSON:
@@ -59,17 +67,6 @@ def unwrap_or_empty(value: JSON) -> JSON:
             return next((make() for names, make in _EMPTY if name in names), value)
         case _:
             return unwrap(value)
-
-
-def unwrap_by_type(value: JSON) -> JSON:
-    """Unwrap every object that has a type and a value, whatever other members it has."""
-    match value:
-        case {"type": str(name), "value": given} if name in _TYPE_NAMES:
-            return given
-        case {"type": str(name), "default": given} if name in _TYPE_NAMES:
-            return given
-        case _:
-            return value
 
 
 def coerce(value: JSON, type: ValueType) -> JSON:

@@ -11,10 +11,8 @@ from callboard.languages.computation import compute
 from callboard.languages.graph.agenda import Agenda, NodeTask
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.records import EXECUTION_FAILED, ExecutionRecord
-from callboard.languages.graph.rules import PLAIN_OBJECTS
 from callboard.languages.graph.times import after, ms
 from callboard.languages.graph.topology import Graph
-from callboard.languages.graph.validate import apply_earlier_coercion
 from callboard.languages.graph.visit import Visitor
 from callboard.languages.graph.work import ExecutionState
 from callboard.languages.language import Cancelled, End, Instant, Ok, Plan, Stage
@@ -61,8 +59,6 @@ class _Walk:
 
     def __init__(self, plan: Plan[Graph], stage: Stage) -> None:
         graph, options = plan.definition.document, plan.options
-        if stage.info.rules < PLAIN_OBJECTS:
-            graph = apply_earlier_coercion(graph)
         trigger = _trigger_info(plan, stage.now())
         named: str | None = options["start_from_node"]
         starts = graph.starts() if named is None else [named]

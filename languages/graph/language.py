@@ -3,6 +3,7 @@
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Problem
 from callboard.languages.graph import admit, parse
+from callboard.languages.graph.rules import LATEST
 from callboard.languages.graph.topology import Graph
 from callboard.languages.language import Definition, End, Plan, Stage
 
@@ -11,6 +12,7 @@ class GraphLanguage:
     """Workflows of the Workflow Engine V2; the modules `parse`, `admit` and `interpret` do the work."""
 
     name = "graph"
+    rules = LATEST
 
     def parse(self, source: str) -> Definition[Graph] | list[Problem]:
         return parse.parse(source)

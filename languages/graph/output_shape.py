@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from callboard.languages.graph.coercion import UNFIT, coerce, unwrap_by_type, unwrap_or_empty
+from callboard.languages.graph.coercion import UNFIT, coerce, unwrap_or_empty
 from callboard.languages.graph.document import RESULT
-from callboard.languages.graph.rules import OWN_ERROR_CODES, PLAIN_OBJECTS, WHOLE_INPUT, WHOLE_TRIGGERS
 from callboard.languages.graph.topology import GraphNode, Wire
 from callboard.lib.json_types import JSON
 from callboard.lib.step_limits import CHARS_PER_STEP, Steps
@@ -17,7 +16,7 @@ UNTRIMMED = frozenset({"HUMAN_IN_THE_LOOP"})
 """Types whose output keeps undeclared members, since they come from outside."""
 
 
-def shape_ports(node: GraphNode, ports: Ports, rules: int, steps: Steps) -> Ports:
+def shape_ports(node: GraphNode, ports: Ports, steps: Steps) -> Ports:
     """Shape each port's payload; names that begin with an underscore are not ports.
 
     :raises TooManySteps: if the shaping takes more steps than ``steps`` has left
@@ -26,10 +25,10 @@ def shape_ports(node: GraphNode, ports: Ports, rules: int, steps: Steps) -> Port
         members = payload.values() if isinstance(payload, dict) else ()
         # A text may have to be parsed as JSON, if another type is declared.
         steps.take(sum([1 + len(one) // CHARS_PER_STEP if isinstance(one, str) else 1 for one in members]))
-    return {port: shape_payload(node, payload, rules) for port, payload in ports.items() if not port.startswith("_")}
+    return {port: shape_payload(node, payload) for port, payload in ports.items() if not port.startswith("_")}
 
 
-def shape_payload(node: GraphNode, payload: JSON, rules: int) -> JSON:
+def shape_payload(node: GraphNode, payload: JSON) -> JSON:
     """Drop undeclared members, except those that a start brings, and fill in missing ones. Lists, scalars and null stay
     as they are."""
     if not isinstance(payload, dict) or node.type in UNTRIMMED:
@@ -39,25 +38,18 @@ def shape_payload(node: GraphNode, payload: JSON, rules: int) -> JSON:
             name: _fit_value(payload[name], field.type) if name in payload else field.default
             for name, field in node.spec.output_params.items()
         }
-        whole_since = WHOLE_INPUT if node.subtype == "MANUAL" else WHOLE_TRIGGERS
-        is_whole = node.type == "TRIGGER" and rules >= whole_since
-        return {**payload, **declared} if is_whole else {**declared, **_error(payload, rules)}
+        return {**payload, **declared} if node.type == "TRIGGER" else {**declared, **_error(payload)}
     if node.output_params:
         own = node.output_params
-        return {name: payload[name] if name in payload else _default(own[name], rules) for name in own}
+        return {name: payload[name] if name in payload else unwrap_or_empty(own[name]) for name in own}
     return payload
 
 
-def _error(payload: Mapping[str, JSON], rules: int) -> dict[str, JSON]:
+def _error(payload: Mapping[str, JSON]) -> dict[str, JSON]:
     """Return the undeclared members that a payload with ``success: false`` keeps."""
-    if payload.get("success") is not False or rules < OWN_ERROR_CODES:
+    if payload.get("success") is not False:
         return {}
     return {name: payload[name] for name in ("error_code", "error_details") if payload.get(name)}
-
-
-def _default(declared: JSON, rules: int) -> JSON:
-    """Return the value of a missing member: its declared value, or the empty value of its type."""
-    return unwrap_by_type(declared) if rules < PLAIN_OBJECTS else unwrap_or_empty(declared)
 
 
 def _fit_value(value: JSON, type: Any) -> JSON:

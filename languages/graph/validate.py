@@ -3,14 +3,12 @@
 They work on the plain value of the document, so their problems are reported together with those of its shape.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
-
-from msgspec.structs import replace
 
 from callboard.bus.events import Problem
 from callboard.languages.approvals.member import MEMBER, find_faults
-from callboard.languages.graph.coercion import UNFIT, coerce, unwrap, unwrap_by_type
+from callboard.languages.graph.coercion import UNFIT, coerce, unwrap
 from callboard.languages.graph.expression_syntax import ExpressionInvalid
 from callboard.languages.graph.expression_syntax import parse as parse_expression
 from callboard.languages.graph.human.review import CONTROLS, review_of
@@ -26,7 +24,6 @@ from callboard.languages.graph.node_specs import (
 )
 from callboard.languages.graph.templates import is_placeholder
 from callboard.languages.graph.topology import Graph, GraphNode, cycle_of
-from callboard.languages.node_types import ValueType
 from callboard.languages.problems import Location, Tree, hint_at, kind_of
 from callboard.lib.canonical_json import canonical
 from callboard.lib.json_types import JSON
@@ -182,30 +179,13 @@ def find_field(spec: NodeSpec | None, key: str) -> Field | None:
     return own or ENGINE_FIELDS.get(key)
 
 
-def coerce_configurations(
-    spec: NodeSpec | None, configurations: dict[str, JSON], plain: Callable[[JSON, ValueType | None], JSON] = unwrap
-) -> dict[str, JSON]:
+def coerce_configurations(spec: NodeSpec | None, configurations: dict[str, JSON]) -> dict[str, JSON]:
     """Return a node's configurations, which were checked before, with coerced values."""
     found: dict[str, JSON] = {}
     for key, value in configurations.items():
         field = find_field(spec, key)
-        found[key] = coerce(plain(value, field.type), field.type) if field is not None else plain(value, None)
+        found[key] = coerce(unwrap(value, field.type), field.type) if field is not None else unwrap(value)
     return found
-
-
-def apply_earlier_coercion(graph: Graph) -> Graph:
-    """Return a graph with configurations coerced as they were before `PLAIN_OBJECTS`."""
-    return replace(
-        graph,
-        nodes={name: _coerce_as_before(node) for name, node in graph.nodes.items()},
-        attached={name: _coerce_as_before(node) for name, node in graph.attached.items()},
-    )
-
-
-def _coerce_as_before(node: GraphNode) -> GraphNode:
-    return replace(
-        node, configurations=coerce_configurations(node.spec, node.given, lambda value, _type: unwrap_by_type(value))
-    )
 
 
 # -- references --------------------------------------------------------------------------------------------------------

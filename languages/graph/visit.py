@@ -13,13 +13,11 @@ from callboard.languages.graph.agenda import Agenda, Delivery, Items, NodeTask, 
 from callboard.languages.graph.no_effect import INEFFECTIVE, describe, find_ineffective
 from callboard.languages.graph.output_shape import Ports, find_refusal, payload_along, shape_ports
 from callboard.languages.graph.records import CANCELED, EXCEPTION, REFUSAL, ExecutionRecord, NodeRun
-from callboard.languages.graph.rules import BOUNDED_WORK, NAMED_KEYS, OWN_ERROR_CODES
 from callboard.languages.graph.runners.catalog import runner_of
 from callboard.languages.graph.runners.code import convert
 from callboard.languages.graph.times import after
 from callboard.languages.graph.topology import Graph, GraphNode
 from callboard.languages.graph.work import (
-    Await,
     Delay,
     ExecutionState,
     NodeAttempt,
@@ -29,7 +27,7 @@ from callboard.languages.graph.work import (
     Suspend,
     number,
 )
-from callboard.languages.language import Cancelled, Expired, Instant, Node, Ok, SignalArrived, Stage
+from callboard.languages.language import Cancelled, Expired, Node, Stage
 from callboard.languages.nesting_depth import VALUE_DEPTH_MAX, nests_deeper
 from callboard.lib.json_types import JSON
 from callboard.lib.step_limits import Steps
@@ -100,7 +98,7 @@ class Visitor(Struct, frozen=True):
 
     def _warn_of_ineffective(self, spec: GraphNode, node: Node) -> None:
         """Warn, at the first visit, of configurations of the node and of the nodes attached to it."""
-        if self.stage.info.rules < NAMED_KEYS or spec.id in self.warned:
+        if spec.id in self.warned:
             return
         self.warned.add(spec.id)
         attached = (self.graph.attached[name] for name in spec.attached if name in self.graph.attached)
@@ -172,12 +170,11 @@ class _Run(Struct):
 
         :raises NodeFailed: if they nest too deep
         """
-        rules = self.visitor.stage.info.rules
         steps = Steps(sys.maxsize)
-        if rules >= BOUNDED_WORK and nests_deeper(made, VALUE_DEPTH_MAX + 1, steps):
+        if nests_deeper(made, VALUE_DEPTH_MAX + 1, steps):
             message = f"the node's output nests deeper than {VALUE_DEPTH_MAX} levels; pass on less of what it got"
             raise NodeFailed(TOO_DEEP, message, final=True)
-        return shape_ports(self.spec, made, rules, steps)
+        return shape_ports(self.spec, made, steps)
 
     async def _attempts(self) -> Outcome | Failure:
         for attempt in range(self.record.retries_max + 1):
@@ -231,7 +228,7 @@ class _Run(Struct):
             await self.node.sleep("backoff", after(self.visitor.stage.now(), delay), "retry")
         self.record.status = "RUNNING"
 
-    async def _wait_as_asked(self, outcome: Delay | Await | Suspend) -> Outputs | Failure:
+    async def _wait_as_asked(self, outcome: Delay | Suspend) -> Outputs | Failure:
         """Wait as the runner asked; the node's timeout does not bound the wait."""
         self.record.status = "WAITING_INPUT"
         stage, start = self.visitor.stage, self.visitor.stage.now()
@@ -239,26 +236,11 @@ class _Run(Struct):
             case Delay(seconds, then):
                 await self.node.sleep("delay", after(start, seconds), "delay")
                 return then(start, stage.now())
-            case Await():
-                return await self._wait_for_signal(outcome, start)
             case Suspend(wait):
                 try:
                     return await wait()
                 except NodeFailed as failed:
                     return self._exception(failed)
-
-    async def _wait_for_signal(self, outcome: Await, start: Instant) -> Outputs:
-        stage = self.visitor.stage
-        if outcome.timeout_s is None:
-            arrived = await self.node.signal("wait", outcome.signal)
-            return outcome.arrived(arrived.data, start, stage.now())
-        due = after(start, outcome.timeout_s)
-        raced: Ok[SignalArrived] | Expired[SignalArrived] = await stage.within(
-            due, _signal(self.node, outcome.signal, due), node=self.node, slot="wait.bound"
-        )
-        if isinstance(raced, Ok):
-            return outcome.arrived(raced.value.data, start, stage.now())
-        return outcome.expired(start, stage.now())
 
     def _exception(self, failed: NodeFailed) -> Failure:
         """Make the failure of a node whose runner raised."""
@@ -270,7 +252,7 @@ class _Run(Struct):
             previous=failed.failure,
         )
         match failure.details:
-            case {"error_code": str() as code, **details} if self._keeps_own_codes:
+            case {"error_code": str() as code, **details}:
                 return replace(failure, code=code, details=details or None)
             case _:
                 return failure
@@ -280,7 +262,7 @@ class _Run(Struct):
         text = payload.get("error_message") or payload.get("error")
         message = text if isinstance(text, str) and text else "the node's output says success: false"
         code, extra = payload.get("error_code"), payload.get("error_details")
-        if self._keeps_own_codes and isinstance(code, str) and code:
+        if isinstance(code, str) and code:
             details = (
                 extra if isinstance(extra, dict) else {"port": port, **({"error_details": extra} if extra else {})}
             )
@@ -290,10 +272,6 @@ class _Run(Struct):
             **{name: one for name in ("error_code", "error_details") if (one := payload.get(name))},
         }
         return Failure(REFUSAL, message, details=details, retryable=False)
-
-    @property
-    def _keeps_own_codes(self) -> bool:
-        return self.visitor.stage.info.rules >= OWN_ERROR_CODES
 
     async def _deliver_ports(self, ports: Ports) -> dict[int, Delivery]:
         deliveries: dict[int, Delivery] = {}
@@ -315,10 +293,6 @@ async def _catch_failure(working: Awaitable[Outcome]) -> Outcome | NodeFailed:
         return await working
     except NodeFailed as failed:
         return failed
-
-
-async def _signal(node: Node, name: str, due: Instant) -> SignalArrived:
-    return await node.signal("wait", name, due=due)
 
 
 def _bound(spec: GraphNode) -> float:

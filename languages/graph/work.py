@@ -1,7 +1,6 @@
 """The work of a runner: inputs, configurations and effects of one attempt of a node, and the outcomes of runners."""
 
 import re
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -24,7 +23,6 @@ from callboard.languages.graph.expressions import (
     text_of,
 )
 from callboard.languages.graph.output_shape import Ports
-from callboard.languages.graph.rules import BOUNDED_WORK, MEMBER_PATHS
 from callboard.languages.graph.templates import render
 from callboard.languages.graph.times import ms
 from callboard.languages.graph.topology import Graph, GraphNode
@@ -37,13 +35,13 @@ _WHOLE = ("data", "input", "item")
 """Names for the value itself at the beginning of a path, unless it has a member of that name."""
 
 
-def member_at(path: str, value: JSON, scope: Callable[[], ExpressionNames], rules: int, budget: WorkBudget) -> JSON:
+def member_at(path: str, value: JSON, scope: Callable[[], ExpressionNames], budget: WorkBudget) -> JSON:
     """Return the member of a value at a path, or the value of an expression in ``scope``.
 
     :raises ExpressionInvalid: if the text is neither a path nor an expression
     """
     budget.take_text(len(path))
-    if rules < MEMBER_PATHS or _NAMES.fullmatch(path.strip()) is None:
+    if _NAMES.fullmatch(path.strip()) is None:
         budget.take_parsed(path)
         return evaluate(parse(path), scope())
     first, *others = names = path.strip().split(".")
@@ -95,18 +93,6 @@ class Delay(Struct, frozen=True):
     after: Callable[[Instant, Instant], Outputs]
 
 
-class Await(Struct, frozen=True):
-    """Wait for a signal, for ``timeout_s`` at most, or without a limit if it is None.
-
-    ``arrived`` makes the outputs if the signal arrives, ``expired`` if it does not.
-    """
-
-    signal: str
-    timeout_s: float | None
-    arrived: Callable[[JSON, Instant, Instant], Outputs]
-    expired: Callable[[Instant, Instant], Outputs]
-
-
 class Suspend(Struct, frozen=True):
     """Wait for a person, or as ``wait`` does it; it returns the outputs.
 
@@ -116,7 +102,7 @@ class Suspend(Struct, frozen=True):
     wait: Callable[[], Awaitable[Outputs]]
 
 
-Outcome = Outputs | Delay | Await | Suspend
+Outcome = Outputs | Delay | Suspend
 
 
 _OWN: Any = object()
@@ -184,18 +170,13 @@ class NodeAttempt(Struct, frozen=True):
     spend: Callable[[Usage], None] = lambda _usage: None
     budget: WorkBudget = field(default_factory=WorkBudget)
 
-    @property
-    def rules(self) -> int:
-        """The generation of rules that the execution follows."""
-        return self.stage.info.rules
-
     async def compute(self, work: Callable[Concatenate["NodeAttempt", P], R], *args: P.args, **names: P.kwargs) -> R:
         """Call a pure function with this work and a new budget; a long computation moves to another thread.
 
         :raises NodeFailed: if the function raises it, or exceeds the budget
         """
         try:
-            return await compute(self.stage, lambda: work(replace(self, budget=self._new_budget()), *args, **names))
+            return await compute(self.stage, lambda: work(replace(self, budget=WorkBudget()), *args, **names))
         except TooManySteps as error:
             raise NodeFailed(TOO_MUCH, f"the node's work {error}; give it less data", final=True) from None
         except WorkTooLong:
@@ -203,9 +184,6 @@ class NodeAttempt(Struct, frozen=True):
             raise NodeFailed(TOO_MUCH, message, final=True) from None
         except RecursionError:
             raise NodeFailed(TOO_MUCH, "the node's data nests too deep to work on; flatten it", final=True) from None
-
-    def _new_budget(self) -> WorkBudget:
-        return WorkBudget() if self.rules >= BOUNDED_WORK else WorkBudget(sys.maxsize, sys.maxsize)
 
     @property
     def metered_node(self) -> Node:
@@ -294,7 +272,7 @@ class NodeAttempt(Struct, frozen=True):
 
         :raises ExpressionInvalid: if the text is neither a path nor an expression
         """
-        return member_at(path, item, lambda: self.scope(item, **local), self.rules, self.budget)
+        return member_at(path, item, lambda: self.scope(item, **local), self.budget)
 
 
 Runner = Callable[[NodeAttempt], Awaitable[Outcome]]

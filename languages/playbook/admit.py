@@ -15,7 +15,7 @@ from callboard.bus.commands import StartRun
 from callboard.bus.effects import NatsTools
 from callboard.bus.events import Problem
 from callboard.bus.outgoing_subjects import Addressed
-from callboard.languages.language import RULES, Definition, Needs, Plan, TurnParameters
+from callboard.languages.language import Definition, Needs, Plan, TurnParameters
 from callboard.languages.playbook.document import Playbook, Step
 from callboard.languages.playbook.elicitation import questions, refusal
 from callboard.languages.playbook.findings import ELICITED
@@ -24,7 +24,6 @@ from callboard.languages.playbook.near_misses import near_connections, near_miss
 from callboard.languages.playbook.options import PlaybookOptions, borrowed_variables
 from callboard.languages.playbook.outline import outline
 from callboard.languages.playbook.patterns import PLACEHOLDER
-from callboard.languages.playbook.rules import LATEST
 from callboard.languages.playbook.state import SavedState
 from callboard.languages.problems import Tree, from_pydantic
 from callboard.lib.json_types import JSON
@@ -62,7 +61,6 @@ def admit(definition: Definition[Playbook], start: StartRun) -> Plan[Playbook] |
             **options.model_dump(mode="json"),
             "system_prompt": system,
             "first_step": state.place(playbook),
-            RULES: LATEST,
         },
         outline=outline(playbook),
         needs=Needs(

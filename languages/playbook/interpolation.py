@@ -9,7 +9,6 @@ from re import Match
 from msgspec import Struct
 
 from callboard.languages.playbook.patterns import PLACEHOLDER
-from callboard.languages.playbook.rules import BOUNDED_TEXTS, LATEST
 from callboard.lib.step_limits import Steps
 
 Find = Callable[[str], str | None]
@@ -28,9 +27,9 @@ class TextTooLong(Exception):
 class _RenderingLimits:
     """The limits of one rendering."""
 
-    def __init__(self, rules: int) -> None:
+    def __init__(self) -> None:
         self._steps = Steps(sys.maxsize)
-        self._chars_left = CHARS_MAX if rules >= BOUNDED_TEXTS else sys.maxsize
+        self._chars_left = CHARS_MAX
 
     def take(self, text: str) -> str:
         """Count a piece of the text, and return it.
@@ -51,13 +50,13 @@ class Rendered(Struct, frozen=True):
     missing: tuple[str, ...] = ()
 
 
-def render(text: str, find: Find, rules: int = LATEST) -> Rendered:
+def render(text: str, find: Find) -> Rendered:
     """Replace the placeholders of a text.
 
     :raises TextTooLong: if the text becomes too long
     """
     missing: dict[str, None] = {}
-    room = _RenderingLimits(rules)
+    room = _RenderingLimits()
     room.take(text)
 
     def value(match: Match[str]) -> str:
@@ -70,7 +69,7 @@ def render(text: str, find: Find, rules: int = LATEST) -> Rendered:
     return Rendered(PLACEHOLDER.sub(value, text), tuple(missing))
 
 
-def render_json(text: str, find: Find, rules: int = LATEST) -> Rendered:
+def render_json(text: str, find: Find) -> Rendered:
     """Replace the placeholders in the text of a JSON value.
 
     Inside a string a value is escaped. Elsewhere it is inserted as it is if it is JSON, and as a string if not.
@@ -78,7 +77,7 @@ def render_json(text: str, find: Find, rules: int = LATEST) -> Rendered:
     :raises TextTooLong: if the text becomes too long
     """
     missing: dict[str, None] = {}
-    room = _RenderingLimits(rules)
+    room = _RenderingLimits()
     room.take(text)
     pieces: list[str] = []
     quoted, at = False, 0

@@ -168,7 +168,7 @@ class _Run:
         """Return the artifact type with its values; warn if the result is not a known type."""
         declared = self._playbook.artifact_type
         try:
-            kind = render(declared, self._names.find, self._stage.info.rules).text
+            kind = render(declared, self._names.find).text
         except TextTooLong as error:
             self._stage.root.warn("ARTIFACT_TYPE", f"{declared}: {error}")
             return declared

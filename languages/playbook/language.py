@@ -18,6 +18,7 @@ class PlaybookLanguage:
     """
 
     name = "playbook"
+    rules = 0
 
     def parse(self, source: str) -> Definition[Playbook] | list[Problem]:
         parsed = parse(source)

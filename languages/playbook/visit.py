@@ -151,7 +151,7 @@ class Visit(Struct):
             return texts
         text, stage, find = "\n\n".join([*self.above, *texts]), self.setting.stage, self.setting.names.find
         try:
-            made = await compute(stage, lambda: render(text, find, stage.info.rules))
+            made = await compute(stage, lambda: render(text, find))
         except TextTooLong as error:
             return Broken(Failure(TOO_MUCH_TEXT, str(error)))
         self.warn_unresolved(made.missing)
@@ -206,7 +206,7 @@ class Visit(Struct):
         value = output
         if step.extract_field:
             field, stage = step.extract_field, self.setting.stage
-            found = await compute(stage, lambda: extract_field(output, field, stage.info.rules))
+            found = await compute(stage, lambda: extract_field(output, field))
             if found.value is None:
                 reason = f"the output holds no JSON object with {step.extract_field!r}; all of it is stored"
                 if found.takes_long:
@@ -251,7 +251,7 @@ async def call_tool(
     ``terms`` says whether the call needs approval. The step fails if a person rejects it.
     """
     try:
-        made, arguments = await compute(stage, lambda: _render_arguments(call, names, stage.info.rules))
+        made, arguments = await compute(stage, lambda: _render_arguments(call, names))
     except TextTooLong as error:
         return Broken(Failure("playbook.too_much_text", str(error)))
     warn_unresolved(made.missing)
@@ -285,9 +285,9 @@ async def _approve(
     return await desk_of(stage).decide(node, SLOT, call, terms)
 
 
-def _render_arguments(call: ToolCall, names: Names, rules: int) -> tuple[Rendered, JSON | Failure]:
+def _render_arguments(call: ToolCall, names: Names) -> tuple[Rendered, JSON | Failure]:
     """Return the text of a call's arguments, and its value, or why it has none."""
-    made = render_json(call.arguments, names.find, rules)
+    made = render_json(call.arguments, names.find)
     return made, _arguments(made.text)
 
 

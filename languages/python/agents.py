@@ -185,9 +185,6 @@ class Agent(Generic[T]):
         """Let the model work with the steps and the tools of the toolbox, which servers have."""
         names = DistinctTools(node, self.tools.keys())
         served = _served(names, toolbox)
-        if twice := ", ".join(sorted(served.keys() & self.tools.keys())):
-            # In older logs, whose lists do not say by which name a server knows a tool.
-            raise ValueError(f"agent {self.name} has a step and a server with a tool of the name {twice}")
         self._check_approved({*self.tools, *(name for one in served.values() for name in names_of(one))})
         steps = {name: _spec(tool) for name, tool in self.tools.items()}
         request = ModelRequest(

@@ -15,7 +15,6 @@ from callboard.languages.approvals.question import ProposedCall
 from callboard.languages.approvals.terms import ANY, Messenger, Terms
 from callboard.languages.language import Node, Ok
 from callboard.languages.python.loop import WorkflowLoop
-from callboard.languages.python.rules import ALL_APPROVALS
 from callboard.languages.python.steps import seconds
 from callboard.languages.python.values import plain_json
 from callboard.lib.json_types import JSON
@@ -70,7 +69,7 @@ class Approve(Struct, frozen=True, kw_only=True):
 
 
 Approving = str | Collection[str] | When | Approve | Sequence[Approve]
-"""What an agent takes as ``approve``: names of tools or ``"*"``, a condition, or terms."""
+"""The forms of ``approve`` of an agent: names of tools or ``"*"``, a condition, or terms."""
 
 
 def approvals_of(approve: Approving) -> list[Approve]:
@@ -102,13 +101,11 @@ def needs_decision(approvals: Sequence[Approve], tool: str, arguments: Mapping[s
     return any(_covers(one, ToolSpec(tool), arguments) for one in approvals)
 
 
-def check_hosted_tools(loop: WorkflowLoop, approvals: Sequence[Approve], agent: str, tools: Iterable[str]) -> None:
+def check_hosted_tools(approvals: Sequence[Approve], agent: str, tools: Iterable[str]) -> None:
     """Check that no tool needs approval that the provider of a model calls itself, within its turn.
 
     :raises TypeError: if one does
     """
-    if loop.stage.info.rules < ALL_APPROVALS:
-        return
     for tool in tools:
         if any(one.terms().cover(tool) and one.when is None for one in approvals):
             raise TypeError(

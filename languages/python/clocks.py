@@ -11,7 +11,6 @@ from typing import Any
 
 from callboard.languages.python.loop import WorkflowLoop
 from callboard.languages.python.replacing import replace, replace_method, replace_values
-from callboard.languages.python.rules import MACHINE_IS_HIDDEN
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -29,26 +28,23 @@ def replace_clocks() -> None:
         replace(time, name, lambda loop: loop.time())
         replace(time, f"{name}_ns", lambda loop: nanoseconds(loop.stage.now()) - nanoseconds(loop.began))
     if hasattr(time, "clock_gettime"):
-        replace(time, "clock_gettime", lambda loop, clock: _read_clock(loop, clock) / 1e9, MACHINE_IS_HIDDEN)
-        replace(time, "clock_gettime_ns", _read_clock, MACHINE_IS_HIDDEN)
-    # Before there was the rule, the time was the run's and the zone the machine's.
-    for name in ("localtime", "ctime"):
-        replace(time, name, _make_clock_default(getattr(time, name)))
+        replace(time, "clock_gettime", lambda loop, clock: _read_clock(loop, clock) / 1e9)
+        replace(time, "clock_gettime_ns", _read_clock)
     replace(time, "gmtime", _gm)
-    replace(time, "localtime", _local, MACHINE_IS_HIDDEN)
-    replace(time, "ctime", lambda loop, seconds=None: _asctime(_gm(loop, seconds)), MACHINE_IS_HIDDEN)
-    replace(time, "asctime", lambda loop, t=None: _asctime(_gm(loop) if t is None else t), MACHINE_IS_HIDDEN)
-    replace(time, "strftime", _format, MACHINE_IS_HIDDEN)
-    replace(time, "mktime", lambda _loop, t: float(calendar.timegm(t)), MACHINE_IS_HIDDEN)
+    replace(time, "localtime", _local)
+    replace(time, "ctime", lambda loop, seconds=None: _asctime(_gm(loop, seconds)))
+    replace(time, "asctime", lambda loop, t=None: _asctime(_gm(loop) if t is None else t))
+    replace(time, "strftime", _format)
+    replace(time, "mktime", lambda _loop, t: float(calendar.timegm(t)))
     utc = {"tzname": ("UTC", "UTC"), "timezone": 0, "altzone": 0, "daylight": 0}
-    replace_values(time, {name: _make_constant(value) for name, value in utc.items()}, MACHINE_IS_HIDDEN)
+    replace_values(time, {name: _make_constant(value) for name, value in utc.items()})
     for name in ("now", "utcnow", "today"):
         replace_method(dt.datetime, name, _now)
     replace_method(dt.date, "today", lambda loop, cls: cls(*loop.stage.now().timetuple()[:3]))
-    replace_method(dt.datetime, "astimezone", _convert, MACHINE_IS_HIDDEN)
-    replace_method(dt.datetime, "timestamp", _count, MACHINE_IS_HIDDEN)
-    replace_method(dt.datetime, "fromtimestamp", _from_count, MACHINE_IS_HIDDEN)
-    replace_method(dt.date, "fromtimestamp", lambda _loop, cls, t: cls(*_gmtime(t)[:3]), MACHINE_IS_HIDDEN)
+    replace_method(dt.datetime, "astimezone", _convert)
+    replace_method(dt.datetime, "timestamp", _count)
+    replace_method(dt.datetime, "fromtimestamp", _from_count)
+    replace_method(dt.date, "fromtimestamp", lambda _loop, cls, t: cls(*_gmtime(t)[:3]))
 
 
 def nanoseconds(at: dt.datetime) -> int:
@@ -59,13 +55,6 @@ def nanoseconds(at: dt.datetime) -> int:
 def _read_clock(loop: WorkflowLoop, clock: int) -> int:
     now = nanoseconds(loop.stage.now())
     return now if clock == time.CLOCK_REALTIME else now - nanoseconds(loop.began)
-
-
-def _make_clock_default(original: Callable[..., Any]) -> Callable[..., Any]:
-    def call(loop: WorkflowLoop, seconds: float | None = None) -> Any:
-        return original(_timestamp(loop.stage.now()) if seconds is None else seconds)
-
-    return call
 
 
 def _make_constant(value: Any) -> Callable[[WorkflowLoop], Any]:

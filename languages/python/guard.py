@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 import zoneinfo
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Set
 from importlib import import_module
 from typing import Any
 
@@ -30,7 +30,6 @@ from callboard.languages.python.replacing import (
     replace,
     unsafe,
 )
-from callboard.languages.python.rules import MACHINE_IS_HIDDEN, SAME_IN_ALL_PYTHONS
 
 __all__ = ["adopt_modules", "install", "unsafe"]
 
@@ -60,7 +59,7 @@ HARMLESS = frozenset(
     )
 )
 """The first words of the names of events that are permitted: they concern the interpreter. All others are forbidden,
-also those of later versions, except in runs that began before this rule."""
+also those of later versions."""
 
 PERMITTED = frozenset({"builtins.id", "builtins.breakpoint", "builtins.input/result"})
 
@@ -95,8 +94,8 @@ def install() -> None:
     replace(time, "sleep", lambda loop, _seconds: refuse(loop, MORE["time.sleep"]))
     replace_clocks()
     _replace_chance()
-    replace(asyncio, "as_completed", _make_as_completed(asyncio.as_completed))
-    replace(asyncio, "wait_for", _make_wait_for(asyncio.wait_for))
+    replace(asyncio, "as_completed", lambda _loop, *args, **named: waiting.as_completed(*args, **named))
+    replace(asyncio, "wait_for", lambda _loop, *args, **named: waiting.wait_for(*args, **named))
     # It would set the loop of the worker's thread to one that ends with the run.
     replace(asyncio, "set_event_loop", lambda _loop, _given: None)
     # ``gather`` makes its future itself, without its loop.
@@ -170,26 +169,6 @@ def _hash_gathering(future: Any) -> int:
     return number
 
 
-def _make_as_completed(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a form of ``asyncio.as_completed`` that starts coroutines in their order; the original starts a set."""
-
-    def start_in_order(loop: WorkflowLoop, fs: Iterable[Any], **more: Any) -> Any:
-        if loop.rules >= SAME_IN_ALL_PYTHONS:
-            return waiting.as_completed(fs, **more)
-        if not asyncio.isfuture(fs) and not asyncio.iscoroutine(fs):
-            fs = [asyncio.ensure_future(one, loop=loop) for one in dict.fromkeys(fs)]
-        return original(fs, **more)
-
-    return start_in_order
-
-
-def _make_wait_for(original: Callable[..., Any]) -> Callable[..., Any]:
-    def wait(loop: WorkflowLoop, *args: Any, **named: Any) -> Any:
-        return (waiting.wait_for if loop.rules >= SAME_IN_ALL_PYTHONS else original)(*args, **named)
-
-    return wait
-
-
 class _Drawn(random.Random):
     """A random number generator that is seeded by the run."""
 
@@ -221,7 +200,7 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
     family = event.partition(".")[0]
     if family in HARMLESS or event in PERMITTED:
         return
-    loop = guarded_loop(0 if event in REFUSED else MACHINE_IS_HIDDEN)
+    loop = guarded_loop()
     if loop is None or is_allowed() or (event == "open" and _is_time_zone(args)):
         return
     if (family in OF_LIBRARIES or event in OF_LIBRARIES) and not called_by_workflow(loop):

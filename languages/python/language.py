@@ -9,7 +9,7 @@ from callboard.bus.commands import StartRun
 from callboard.bus.effects import Failure
 from callboard.bus.events import Outline, OutlineNode, Problem
 from callboard.languages.hosting import CODE_UNKNOWN
-from callboard.languages.language import RULES, Continuation, Definition, End, Needs, Plan, Stage
+from callboard.languages.language import Continuation, Definition, End, Needs, Plan, Stage
 from callboard.languages.problems import Tree, kind_of
 from callboard.languages.python.errors import ContinueAsNew, WorkflowFault
 from callboard.languages.python.failures import failure_of
@@ -18,7 +18,6 @@ from callboard.languages.python.hosted import HOSTING, Hosted, Named, find_hoste
 from callboard.languages.python.inspection import WorkflowInspection
 from callboard.languages.python.likeness import alike_in_type
 from callboard.languages.python.loop import WorkflowLoop
-from callboard.languages.python.rules import HELD_BY_PAUSES, LATEST
 from callboard.languages.python.workflows import InputMisfit, WorkflowFunction
 from callboard.languages.source_text import read_document
 from callboard.lib.json_types import JSON
@@ -33,6 +32,7 @@ class PythonLanguage:
     """Workflows as ordinary Python; the module `loop` performs them."""
 
     name = "python"
+    rules = 0
 
     def parse(self, source: str) -> Definition[Named] | list[Problem]:
         tree = read_document(source)
@@ -83,7 +83,7 @@ class PythonLanguage:
             definition,
             start.input,
             {},
-            {RULES: LATEST},
+            {},
             outline,
             needs=Needs(model=False),
             diverged=NONDETERMINISTIC if same else "",
@@ -124,12 +124,12 @@ def _misfits(found: Hosted, start: StartRun) -> list[Problem]:
 async def perform(found: Hosted, given: Any, stage: Stage) -> End:
     """Perform a workflow on a stage, and return how it ended."""
     root = found.code.root
-    loop = WorkflowLoop(stage, lambda frame: where(root, frame), stage.info.rules)
+    loop = WorkflowLoop(stage, lambda frame: where(root, frame))
     loop.root = root
     loop.locals["hosted"] = found
     stage.inspection = WorkflowInspection(loop, root)
     try:
-        performed = await loop.perform(_call(found.workflow, given), held=loop.rules >= HELD_BY_PAUSES)
+        performed = await loop.perform(_call(found.workflow, given))
     except WorkflowFault as fault:
         return End("failed", error=fault.failure)
     if performed.task.cancelled():

@@ -32,7 +32,6 @@ from callboard.languages.python.errors import NotInWorkflow, WorkflowFault
 from callboard.languages.python.frames import is_own
 from callboard.languages.python.output import printing
 from callboard.languages.python.remedies import remedy
-from callboard.languages.python.rules import LATEST, SAME_IN_ALL_PYTHONS
 from callboard.lib.foreign_errors import is_foreign
 
 T = TypeVar("T")
@@ -119,14 +118,10 @@ class NumberedFuture(asyncio.Future[Any]):
 class WorkflowLoop(asyncio.AbstractEventLoop):
     """The event loop of one run. ``where`` returns the place of the caller in the code."""
 
-    def __init__(
-        self, stage: Stage, where: Callable[[FrameType | None], str] = lambda _frame: "", rules: int = LATEST
-    ) -> None:
+    def __init__(self, stage: Stage, where: Callable[[FrameType | None], str] = lambda _frame: "") -> None:
         self._stage = stage
         self._where = where
         self.id = next(_LOOPS)
-        self.rules = rules
-        """The generation of the rules that the run follows; see the module `rules`."""
         self.addresses = TaskPaths()
         self.fault: BaseException | None = None
         """An exception that ends the run at once, even if the workflow catches it."""
@@ -173,16 +168,16 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     # -- the stage's side ----------------------------------------------------------------------------------------------
 
-    async def perform(self, coro: Coroutine[Any, Any, T], *, held: bool = False) -> "Performed[T]":
+    async def perform(self, coro: Coroutine[Any, Any, T]) -> "Performed[T]":
         """Run a coroutine to its end; then cancel its remaining tasks, and wait for them.
 
-        With ``held`` a pause of the run holds it: no callback is executed until the run is resumed or cancelled.
+        A pause of the run holds it: no callback is executed until the run is resumed or cancelled.
 
         :raises WorkflowFault: if it waits for an event that cannot occur, or never waits at all
         """
         cancelled: Cancelled | None = None
         try:
-            async with self.stage.collecting(held=held) as self._collection:
+            async with self.stage.collecting() as self._collection:
                 main = self.main = self.create_task(coro)
                 await self._run()
                 while not main.done():
@@ -437,8 +432,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._generators.discard(generator)
         if not self._dead:
             # When it happens may depend on the garbage collector.
-            path = CLOSING if self.rules >= SAME_IN_ALL_PYTHONS else None
-            self.create_task(generator.aclose(), path=path)
+            self.create_task(generator.aclose(), path=CLOSING)
 
     # -- the interface for asyncio and anyio ---------------------------------------------------------------------------
 

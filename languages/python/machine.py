@@ -27,7 +27,6 @@ from callboard.languages.python.replacing import (
     replace,
     replace_values,
 )
-from callboard.languages.python.rules import MACHINE_IS_HIDDEN
 
 PURE: dict[str, tuple[str, ...]] = {
     "os": (
@@ -83,7 +82,7 @@ def hide(audited: frozenset[str]) -> None:
                 _refuse(module, name)
     for name in ("__getitem__", "__iter__", "__len__", "__repr__"):
         _refuse(type(os.environ), name, "reads the environment")
-    replace_values(sys, {"stdin": _make_refusal("stdin"), "argv": _make_refusal("argv")}, MACHINE_IS_HIDDEN)
+    replace_values(sys, {"stdin": _make_refusal("stdin"), "argv": _make_refusal("argv")})
     _refuse_pools()
 
 
@@ -106,7 +105,7 @@ def _refuse(module: Any, name: str, what: str = "") -> None:
 
     @wraps(original)
     def call(*args: Any, **named: Any) -> Any:
-        loop = guarded_loop(MACHINE_IS_HIDDEN)
+        loop = guarded_loop()
         if loop is not None and called_by_workflow(loop):
             refuse(loop, told)
         return original(*args, **named)
@@ -132,12 +131,12 @@ def _refuse_pools() -> None:
     from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
     told = "hands work to a pool"
-    replace(ProcessPoolExecutor, "submit", lambda loop, *_args, **_named: refuse(loop, told), MACHINE_IS_HIDDEN)
+    replace(ProcessPoolExecutor, "submit", lambda loop, *_args, **_named: refuse(loop, told))
     original = ThreadPoolExecutor.submit
 
     @wraps(original)
     def submit(*args: Any, **named: Any) -> Any:
-        loop = guarded_loop(MACHINE_IS_HIDDEN)
+        loop = guarded_loop()
         # In the scope of a library its adapter, which may have been imported before, performs the work in the workflow.
         if loop is not None and loop.scope is None:
             refuse(loop, told)
@@ -150,11 +149,11 @@ class SharedRandom(random.Random):
     """A random number generator of a module: in a workflow it draws from the run's seed, since runs share its state."""
 
     def random(self) -> float:
-        loop = guarded_loop(MACHINE_IS_HIDDEN)
+        loop = guarded_loop()
         return super().random() if loop is None else loop.draw()
 
     def getrandbits(self, k: int, /) -> int:
-        loop = guarded_loop(MACHINE_IS_HIDDEN)
+        loop = guarded_loop()
         return super().getrandbits(k) if loop is None else loop.bits(k)
 
 

@@ -18,7 +18,6 @@ from typing import Any
 
 from callboard.bus.work import WORK
 from callboard.languages.python.loop import WorkflowLoop, current_loop
-from callboard.languages.python.rules import OWN_PRIMITIVES
 
 PRIMITIVES: tuple[type, ...] = (
     *(asyncio.Lock, asyncio.Event, asyncio.Condition, asyncio.Semaphore, asyncio.BoundedSemaphore, asyncio.Barrier),
@@ -56,14 +55,14 @@ def separate_adapters(module: Any) -> None:
 
 def _of_run(kept: Any, name: str) -> property:
     def read(self: Any) -> Any:
-        loop = _separating_loop()
+        loop = current_loop()
         if loop is None:
             return kept.__get__(self)
         first = kept.__get__(self) if name == "_is_set" else None
         return loop.locals.get((_MADE, name, id(self)), (self, first))[1]
 
     def write(self: Any, value: Any) -> None:
-        loop = _separating_loop()
+        loop = current_loop()
         if loop is None:
             kept.__set__(self, value)
         else:
@@ -71,11 +70,6 @@ def _of_run(kept: Any, name: str) -> property:
             loop.locals[_MADE, name, id(self)] = self, value
 
     return property(read, write)
-
-
-def _separating_loop() -> WorkflowLoop | None:
-    loop = current_loop()
-    return loop if loop is not None and loop.rules >= OWN_PRIMITIVES else None
 
 
 def _note_arguments(original: Callable[..., None]) -> Callable[..., None]:
@@ -93,7 +87,7 @@ def _note_arguments(original: Callable[..., None]) -> Callable[..., None]:
 def _on_own(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def call(self: Any, *args: Any, **named: Any) -> Any:
-        if (loop := _separating_loop()) is not None:
+        if (loop := current_loop()) is not None:
             self = _own(loop, self)
         elif WORK.get() is not None and _LEFT not in vars(self):
             vars(self)[_LEFT] = _state_of(self)

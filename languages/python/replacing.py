@@ -57,20 +57,18 @@ def unsafe() -> Generator[None]:
         _UNSAFE.reset(token)
 
 
-def guarded_loop(since: int = 0) -> WorkflowLoop | None:
-    """Return the loop of the calling workflow; None outside of workflows, in a block of `unsafe`, and in runs that
-    follow older rules than those of the generation ``since``."""
-    loop = current_loop()
-    return None if loop is None or loop.rules < since or _UNSAFE.get() else loop
+def guarded_loop() -> WorkflowLoop | None:
+    """Return the loop of the calling workflow; None outside of workflows, and in a block of `unsafe`."""
+    return None if _UNSAFE.get() else current_loop()
 
 
-def replace(module: Any, name: str, inside: Callable[..., Any], since: int = 0) -> None:
+def replace(module: Any, name: str, inside: Callable[..., Any]) -> None:
     """Replace a function; ``inside`` takes the loop and the arguments."""
     original: Callable[..., Any] = getattr(module, name)
 
     @wraps(original)
     def call(*args: Any, **named: Any) -> Any:
-        loop = guarded_loop(since)
+        loop = guarded_loop()
         return original(*args, **named) if loop is None else inside(loop, *args, **named)
 
     put(module, name, original, call)
@@ -83,7 +81,7 @@ def put(module: Any, name: str, original: Any, call: Callable[..., Any]) -> None
     _KEPT.append(original)
 
 
-def replace_method(cls: type, name: str, inside: Callable[..., Any], since: int = 0) -> None:
+def replace_method(cls: type, name: str, inside: Callable[..., Any]) -> None:
     """Replace a method or a class method of an immutable type; ``inside`` takes the loop, the object or the class, and
     the arguments.
 
@@ -94,7 +92,7 @@ def replace_method(cls: type, name: str, inside: Callable[..., Any], since: int 
     of_class = not callable(found) or type(found).__name__ == "classmethod_descriptor"
 
     def call(of: Any, *args: Any, **named: Any) -> Any:
-        loop = guarded_loop(since)
+        loop = guarded_loop()
         if loop is not None:
             return inside(loop, of, *args, **named)
         return found.__get__(None, of)(*args, **named) if of_class else found(of, *args, **named)
@@ -106,12 +104,12 @@ def replace_method(cls: type, name: str, inside: Callable[..., Any], since: int 
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(cls))
 
 
-def replace_values(module: ModuleType, inside: dict[str, Callable[[WorkflowLoop], Any]], since: int) -> None:
+def replace_values(module: ModuleType, inside: dict[str, Callable[[WorkflowLoop], Any]]) -> None:
     """Replace attributes of a module other than functions; ``inside`` makes the value for a loop."""
 
     def value(name: str, make: Callable[[WorkflowLoop], Any]) -> Any:
         def read(of: ModuleType) -> Any:
-            loop = guarded_loop(since)
+            loop = guarded_loop()
             if loop is not None:
                 return make(loop)
             try:

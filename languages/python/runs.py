@@ -22,7 +22,6 @@ from callboard.languages.python.hosted import Hosted, definition_of, find_hosted
 from callboard.languages.python.in_steps import refuse_in_step
 from callboard.languages.python.likeness import alike_in_input, alike_in_value
 from callboard.languages.python.loop import WorkflowLoop, current_loop
-from callboard.languages.python.rules import ONLY_ARGUMENTS
 from callboard.languages.python.steps import seconds
 from callboard.languages.python.values import Codec, codec, order_sets, plain_json
 from callboard.languages.python.workflows import WorkflowFunction, problems_of
@@ -364,13 +363,12 @@ async def child(definition: "str | WorkflowFunction[..., Any]", input: Any = Non
             return ChildRun(definition.parameters.result.encode(found))
         raise RunOnly("child starts a run, which needs a worker: callboard run FILE.py:NAME")
     node = loop.place("child", loop.where())
+    given = plain_json(input)
     if isinstance(definition, WorkflowFunction):
         node.compares_by(alike_in_input(definition.parameters))
+        given = definition.input_for(given)
     else:
         node.compares_by(alike_in_value(input, "input"))
-    given = plain_json(input)
-    if isinstance(definition, WorkflowFunction) and loop.stage.info.rules >= ONLY_ARGUMENTS:
-        given = definition.input_for(given)
     asked = node.child("child", _resolve_definition(loop, definition), given, **start)
     end: End = await loop.effect(node, asked)
     if end.status != "completed":

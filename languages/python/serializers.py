@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from callboard.languages.python.loop import current_loop
-from callboard.languages.python.rules import BYTES_HAVE_A_FORM, SETS_HAVE_AN_ORDER
 from callboard.lib.json_types import JSON
 from callboard.lib.set_order import contains, copy_with, fields_of, sort_json, write_sets_in_order
 
@@ -22,12 +20,6 @@ BYTES = "data:;base64,"
 """The beginning of the JSON of bytes, which their base64 follows. Any other text is that of the bytes in UTF-8."""
 
 
-def orders_sets() -> bool:
-    """Return whether sets are written in their order: in all runs except those that began before there was one."""
-    loop = current_loop()
-    return loop is None or loop.rules >= SETS_HAVE_AN_ORDER
-
-
 def has_bytes(schema: Any) -> bool:
     """Return whether values of a core schema may contain bytes."""
     if isinstance(schema, list | tuple):
@@ -40,15 +32,9 @@ def has_bytes(schema: Any) -> bool:
     return any(has_bytes(one) for name, one in members.items() if name not in _WITHOUT_SCHEMAS)
 
 
-def writes_bytes() -> bool:
-    """Return whether bytes are written in base64: in all runs except those that began before they were."""
-    loop = current_loop()
-    return loop is None or loop.rules >= BYTES_HAVE_A_FORM
-
-
 def mark_bytes(value: Any) -> Any:
     """Return a value of any type with texts of `BYTES` in place of bytes, at any depth outside of pydantic models."""
-    return _mark(value) if writes_bytes() and contains(value, (bytes,)) else value
+    return _mark(value) if contains(value, (bytes,)) else value
 
 
 def _mark(value: Any) -> Any:
@@ -114,7 +100,7 @@ class _Rewriting:
 
     def __init__(self, dump: Callable[[Any], Any]) -> None:
         def write_any(value: Any) -> Any:
-            return write_sets_in_order(value, dump) if orders_sets() else value
+            return write_sets_in_order(value, dump)
 
         self._any = {"type": "function-plain", "function": write_any}
         self._anything = {"type": "any", "serialization": self._any}
@@ -167,14 +153,14 @@ def _same(some: Any, others: Any) -> bool:
 def _sort(value: Any, write: Callable[[Any], Any]) -> Any:
     found = write(value)
     is_set = isinstance(value, set | frozenset) and isinstance(found, list)
-    return sort_json(found) if is_set and orders_sets() else found
+    return sort_json(found) if is_set else found
 
 
 _SORTED = {"type": "function-wrap", "function": _sort}
 
 
 def _write_bytes(value: Any, write: Callable[[Any], Any]) -> Any:
-    return _mark(value) if isinstance(value, bytes) and writes_bytes() else write(value)
+    return _mark(value) if isinstance(value, bytes) else write(value)
 
 
 _IN_BASE64 = {"type": "function-wrap", "function": _write_bytes, "when_used": "json"}

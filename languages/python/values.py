@@ -18,7 +18,6 @@ from callboard.languages.python.serializers import (
     find_serializer,
     has_bytes,
     mark_bytes,
-    orders_sets,
     read_bytes,
     serializer_of,
     texts_of_bytes,
@@ -66,7 +65,7 @@ def order_sets(value: Any, fallback: Callable[[Any], Any] | None = None) -> Any:
                 raise
             return fallback(one)
 
-    return write_sets_in_order(value, dump) if orders_sets() else value
+    return write_sets_in_order(value, dump)
 
 
 def _to_json(value: Any) -> JSON:

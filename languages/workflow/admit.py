@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Environment, Outline, OutlineEdge, OutlineNode, Problem
-from callboard.languages.language import RULES, Definition, Plan
+from callboard.languages.language import Definition, Plan
 from callboard.languages.parts import Part, Whole
 from callboard.languages.problems import Complaint, Location, Tree, format_location, from_pydantic, hint_at
 from callboard.languages.skills.near_misses import UNFILLED, server_near_misses
@@ -28,7 +28,6 @@ from callboard.languages.source_text import read_document
 from callboard.languages.workflow.document import Workflow
 from callboard.languages.workflow.inputs import resolve_input, unknown_inputs
 from callboard.languages.workflow.provision import Lacks, anywhere, lacks, needs, shipped_for
-from callboard.languages.workflow.rules import LATEST
 from callboard.languages.workflow.usage import declared_sources
 
 MAX_STEPS = 200
@@ -198,7 +197,6 @@ def _recorded_options(options: WorkflowOptions, skills: dict[str, Skill], shippe
         "config": {key: key if value else "" for key, value in options.config.items()},
         "skills": _dump_skills(skills),
         **({"shipped": _dump_skills(shipped)} if shipped else {}),
-        RULES: LATEST,
     }
 
 

@@ -10,7 +10,6 @@ from callboard.languages.parts import Maybe, Part, Text
 from callboard.languages.problems import Complaint
 from callboard.languages.workflow.comparison import as_text, same
 from callboard.languages.workflow.lookup import Unresolved, resolve_path
-from callboard.languages.workflow.rules import BOUNDED_CHECKS, LATEST, UTF16_UNITS
 from callboard.lib.javascript import regex
 from callboard.lib.json_types import JSON
 from callboard.lib.step_limits import Steps, TooManySteps
@@ -51,9 +50,9 @@ def unmet_required(data: JSON, paths: list[str]) -> list[str]:
     return [f"'{path}' {fault}" for path in paths if (fault := _required_fault(data, path))]
 
 
-def unmet_matches(data: JSON, matches: list[OutputMatch], rules: int = LATEST) -> list[str]:
+def unmet_matches(data: JSON, matches: list[OutputMatch]) -> list[str]:
     """Return one line for each comparison that does not hold."""
-    return [f"'{match.path}' {fault}" for match in matches if (fault := _match_fault(data, match, rules))]
+    return [f"'{match.path}' {fault}" for match in matches if (fault := _match_fault(data, match))]
 
 
 def _required_fault(data: JSON, path: str) -> str | None:
@@ -67,15 +66,15 @@ def _required_fault(data: JSON, path: str) -> str | None:
     return None if any(value is not None for value in found.values) else "resolved to null values only"
 
 
-def _match_fault(data: JSON, match: OutputMatch, rules: int) -> str | None:
-    steps = Steps(STEPS_MAX if rules >= BOUNDED_CHECKS else sys.maxsize)
+def _match_fault(data: JSON, match: OutputMatch) -> str | None:
+    steps = Steps(STEPS_MAX)
     found = resolve_path(data, match.path, steps)
     if isinstance(found, Unresolved):
         return found.reason
     if found.mode == "any" and not found.values:
         return "resolved to no elements"
     try:
-        passing = _evaluate_values(match, found.values, rules, steps)
+        passing = _evaluate_values(match, found.values, steps)
     except (regex.InvalidRegex, TooManySteps) as error:
         return (
             f"{_describe_wanted(match)}: {'the pattern' if match.operator == 'matches' else 'the comparison'} {error}"
@@ -86,7 +85,7 @@ def _match_fault(data: JSON, match: OutputMatch, rules: int) -> str | None:
     return f"{_describe_wanted(match)}, got {_show_value(failing)}"
 
 
-def _evaluate_values(match: OutputMatch, values: list[JSON], rules: int, steps: Steps) -> list[bool]:
+def _evaluate_values(match: OutputMatch, values: list[JSON], steps: Steps) -> list[bool]:
     """Return for each value whether the comparison holds."""
     match match.operator:
         case "equals":
@@ -94,9 +93,8 @@ def _evaluate_values(match: OutputMatch, values: list[JSON], rules: int, steps: 
         case "in":
             return [any(same(value, allowed, steps) for allowed in match.in_ or []) for value in values]
         case _:
-            read = regex.units if rules >= UTF16_UNITS else str
-            pattern = regex.Search(read(match.matches or ""))
-            return [pattern.found(read(as_text(value))) for value in values]
+            pattern = regex.Search(regex.units(match.matches or ""))
+            return [pattern.found(regex.units(as_text(value))) for value in values]
 
 
 def _describe_wanted(match: OutputMatch) -> str:

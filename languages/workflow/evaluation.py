@@ -21,7 +21,6 @@ from callboard.languages.workflow.evaluators import (
 )
 from callboard.languages.workflow.prompt import json_text
 from callboard.languages.workflow.result import AttemptResult
-from callboard.languages.workflow.rules import VERDICTS_IN_WORDS
 
 PREVIEW_CHARS_MAX = 200
 """How many characters of a tool call's input and output a judge sees."""
@@ -95,11 +94,9 @@ async def evaluate(
     """Run every evaluator of a node on its result, judges concurrently; return evaluations in the declared order."""
     used = [ToolUsed(call.use.tool, call.error is None) for call in result.calls]
     evaluators = spec.eval or []
-    names, rules = [evaluator.name for evaluator in evaluators], stage.info.rules
+    names = [evaluator.name for evaluator in evaluators]
     asked = {
-        index: stage.spawn(
-            _ask_judge(node, evaluator, spec, workflow, result, names[:index].count(evaluator.name), stage.info.rules)
-        )
+        index: stage.spawn(_ask_judge(node, evaluator, spec, workflow, result, names[:index].count(evaluator.name)))
         for index, evaluator in enumerate(evaluators)
         if isinstance(evaluator, JudgeEvaluator)
     }
@@ -108,8 +105,7 @@ async def evaluate(
     for index, evaluator in enumerate(evaluators):
         match evaluator:
             case ValueEvaluator():
-                check = partial(evaluate_value, evaluator, result.data, rules)
-                evaluations.append(await compute(stage, check))
+                evaluations.append(await compute(stage, partial(evaluate_value, evaluator, result.data)))
             case FunctionEvaluator():
                 evaluations.append(evaluate_function(evaluator, used, aliases))
             case JudgeEvaluator():
@@ -122,13 +118,7 @@ async def evaluate(
 
 
 async def _ask_judge(
-    node: Node,
-    evaluator: JudgeEvaluator,
-    spec: doc.Node,
-    workflow: doc.Workflow,
-    result: AttemptResult,
-    earlier: int,
-    rules: int,
+    node: Node, evaluator: JudgeEvaluator, spec: doc.Node, workflow: doc.Workflow, result: AttemptResult, earlier: int
 ) -> Evaluation:
     """Ask one judge. ``earlier`` is the number of earlier evaluators with the same name, which have used its slots."""
     passing = evaluator.pass_when
@@ -142,8 +132,8 @@ async def _ask_judge(
     model = evaluator.model or spec.judge_model or workflow.judge_model or doc.JUDGE_MODEL
     request = ModelRequest(model=model, messages=[user(text)])
     first = 1 + earlier * JUDGE_TRIES_MAX
-    slot, known = f"judge.{encode_id(evaluator.name)}", passing if rules >= VERDICTS_IN_WORDS else None
-    return _read(evaluator, await judge(node, slot, request, evaluator.name, first, passing=known))
+    slot = f"judge.{encode_id(evaluator.name)}"
+    return _read(evaluator, await judge(node, slot, request, evaluator.name, first, passing=passing))
 
 
 def _read(evaluator: JudgeEvaluator, answer: Judgement) -> Evaluation:

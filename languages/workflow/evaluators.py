@@ -13,7 +13,6 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from callboard.languages.parts import Maybe, Part, Text, one_of, variant_by
 from callboard.languages.problems import VARIANT, Complaint
 from callboard.languages.workflow.checks import OutputMatch, unmet_matches, unmet_required
-from callboard.languages.workflow.rules import LATEST
 from callboard.lib.json_types import JSON
 
 REASONING_CHARS_MAX = 500
@@ -101,11 +100,11 @@ class ToolUsed(Struct, frozen=True):
     succeeded: bool
 
 
-def evaluate_value(evaluator: ValueEvaluator, data: JSON, rules: int = LATEST) -> Evaluation:
+def evaluate_value(evaluator: ValueEvaluator, data: JSON) -> Evaluation:
     """Check a node's data against a rule."""
     rule = evaluator.rule
     faults = [f"output_required {fault}" for fault in unmet_required(data, rule.output_required or [])]
-    faults += [f"output_matches {fault}" for fault in unmet_matches(data, rule.output_matches or [], rules)]
+    faults += [f"output_matches {fault}" for fault in unmet_matches(data, rule.output_matches or [])]
     return verdict(evaluator.name, "value", faults)
 
 

@@ -21,7 +21,6 @@ from callboard.languages.workflow.document import Edge, Workflow
 from callboard.languages.workflow.prompt import NewestResult, join_texts, routing_context
 from callboard.languages.workflow.provision import Lacks, lacks, resolve_skills
 from callboard.languages.workflow.result import AttemptResult
-from callboard.languages.workflow.rules import EDGES_APART, LATEST, WAYS_APART
 from callboard.languages.workflow.sources import resolve
 from callboard.languages.workflow.usage import declared_sources, group_layers
 from callboard.languages.workflow.visit import LatestResults, RunSetup, visit
@@ -62,7 +61,7 @@ def _setting(plan: Plan[Workflow], stage: Stage, contents: dict[str, str]) -> Ru
         layers=group_layers(contents),
         skills=skills,
         missing=missing,
-        lacks=_lacks(plan, stage) if stage.info.tells else {},
+        lacks=_lacks(plan, stage),
         config=config,
         aliases=aliases(list(skills.values()))[0],
     )
@@ -93,7 +92,7 @@ class _Walk:
         self._stage = stage
         self._document = plan.definition.document
         self._setting = _setting(plan, stage, contents)
-        self._router = EdgeRouter(self._document, stage.info.rules)
+        self._router = EdgeRouter(self._document)
         self._context = LatestResults()
         self._results: dict[str, AttemptResult] = {}
         self._last: str | None = None
@@ -184,10 +183,8 @@ class PathEnd(Struct, frozen=True):
 class EdgeRouter:
     """Chooses edges, and counts for each pair of nodes how often an edge between them was taken."""
 
-    def __init__(self, document: Workflow, rules: int = LATEST) -> None:
+    def __init__(self, document: Workflow) -> None:
         self._document = document
-        self._apart = rules >= WAYS_APART
-        self._edges_apart = rules >= EDGES_APART
         self._taken: Counter[tuple[str, str]] = Counter()
         self._ways: dict[str, list[OpenEdge]] = {}
         for index, edge in enumerate(document.edges):
@@ -220,12 +217,12 @@ class EdgeRouter:
         conditional = [way for way in ways if way.edge.condition]
         default = next((way for way in ways if not way.edge.condition), None)
         offered = [*conditional, *([default] if default else [])]
-        by_id = _by_id(offered) if self._edges_apart else {way.edge.target: way for way in reversed(offered)}
-        choices = _choices_of(by_id) if self._edges_apart else _choices(conditional, default)
+        by_id = _by_id(offered)
+        choices = [Choice(id, way.edge.condition or DEFAULT_PATH) for id, way in by_id.items()]
         question = Text(QUESTION.format(node=node_id))
         message = Message("user", join_texts([question, *routing_context(given, former)]))
         request = ModelRequest(model=self._document.model, system=SYSTEM, messages=[message])
-        outcome = await choose(node, "route", request, choices, apart=self._apart)
+        outcome = await choose(node, "route", request, choices)
         if isinstance(outcome, Ok) and outcome.value is not None:
             way = by_id[outcome.value]
             return self._follow(node, way, way.edge.condition or DEFAULT_PATH)
@@ -260,22 +257,6 @@ def _by_id(ways: list[OpenEdge]) -> dict[str, OpenEdge]:
             id = f"{way.edge.target}/{number}"
         by_id[id] = way
     return by_id
-
-
-def _choices_of(ways: dict[str, OpenEdge]) -> list[Choice]:
-    return [Choice(id, way.edge.condition or DEFAULT_PATH) for id, way in ways.items()]
-
-
-def _choices(conditional: list[OpenEdge], default: OpenEdge | None) -> list[Choice]:
-    """Make one choice for each target, as runs before `EDGES_APART` did; the ids are the targets."""
-    described: dict[str, str] = {}
-    for way in conditional:
-        target, condition = way.edge.target, way.edge.condition or ""
-        described[target] = f"{described[target]} — or: {condition}" if target in described else condition
-    if default:
-        target = default.edge.target
-        described[target] = f"{described[target]} — or: {DEFAULT_PATH}" if target in described else DEFAULT_PATH
-    return [Choice(target, description) for target, description in described.items()]
 
 
 def _warn_of_missing_keys(node: Node, last: NewestResult) -> None:

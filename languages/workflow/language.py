@@ -11,6 +11,7 @@ class WorkflowLanguage:
     """SWEny workflows, specification v1; the modules `parse`, `admit` and `interpret` do the work."""
 
     name = "workflow"
+    rules = 0
 
     def parse(self, source: str) -> Definition[Workflow] | list[Problem]:
         return parse.parse(source)

@@ -1,7 +1,4 @@
-"""The needs of a run's skills in the worker's environment, and the choice of definitions once its contents are known.
-
-A shipped skill counts only if the log records that the worker had it; an older log replays without it.
-"""
+"""The needs of a run's skills in the worker's environment, and the choice of definitions once that is known."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -69,9 +66,8 @@ def resolve_skills(
     missing = {name for name, skill in own.items() if missing_config(skill, config)}
     missing |= {name for name, there in offered.items() if not there and not name.startswith(PREFIX)}
     for name, skill in shipped.items():
-        there = offered.get(f"{PREFIX}{name}")
-        usable = bool(there) and not missing_config(skill, config)
-        if there is None or (name in own and not usable):
+        usable = offered.get(f"{PREFIX}{name}", False) and not missing_config(skill, config)
+        if name in own and not usable:
             continue
         skills[name] = skill
         keys = {f"{name}.{key}": offered.get(f"{PREFIX}{name}.{key}", True) for key in skill.config}

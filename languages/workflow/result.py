@@ -55,12 +55,12 @@ def make_failed(data: dict[str, Any], error: Failure, **more: Any) -> AttemptRes
 # -- before the model -------------------------------------------------------------------------------------------------
 
 
-def unmet(requires: Requires, context: dict[str, Any], rules: int) -> AttemptResult | None:
+def unmet(requires: Requires, context: dict[str, Any]) -> AttemptResult | None:
     """Check a node's preconditions against the context; return the node's result if they do not hold, else None."""
     lines: list[str] = []
     if faults := unmet_required(context, requires.output_required or []):
         lines.append(f"  - output_required: {'; '.join(faults)}")
-    if faults := unmet_matches(context, requires.output_matches or [], rules):
+    if faults := unmet_matches(context, requires.output_matches or []):
         lines.append(f"  - output_matches: {'; '.join(faults)}")
     if not lines:
         return None

@@ -15,7 +15,6 @@ from callboard.bus.effects import Failure
 from callboard.languages.language import Failed, Ok, Stage, Unwound
 from callboard.languages.parts import Part
 from callboard.languages.problems import Complaint, kind_of
-from callboard.languages.workflow.rules import INLINE_AS_IT_IS
 from callboard.lib.json_types import JSON
 
 HASH_CHARS = 16
@@ -116,13 +115,13 @@ def record(source: Source, content: str, **where: str) -> Resolved:
     }
 
 
-def resolve_here(source: Source, files: dict[str, str], rules: int) -> Resolved | None:
+def resolve_here(source: Source, files: dict[str, str]) -> Resolved | None:
     """Resolve a source that needs no effect: inline text, or the relative path of a file of the start message.
 
     The ``sourcePath`` of such a file is absolute within those files: ``/prompts/x.md``.
     """
     if source.kind == "inline":
-        return record(source, source.text if rules >= INLINE_AS_IT_IS else source.value)
+        return record(source, source.text)
     if source.kind == "file" and not source.value.startswith("/"):
         path = normpath(source.value)
         for name, text in files.items():
@@ -140,7 +139,7 @@ async def resolve(stage: Stage, sources: dict[str, Source], *, offline: bool) ->
     resolved: dict[str, Resolved | Failure] = {}
     wanted: dict[tuple[str, str], list[str]] = {}
     for field, source in sources.items():
-        if here := resolve_here(source, stage.info.files, stage.info.rules):
+        if here := resolve_here(source, stage.info.files):
             resolved[field] = here
         elif source.kind == "url" and offline:
             resolved[field] = Failure("SOURCE_OFFLINE_REQUIRES_FETCH", f"offline, but {source.value} must be fetched")

@@ -48,10 +48,8 @@ def instruction_field(node_id: str) -> str:
 
 
 def _input_sources(given: JSON, field: str) -> Iterator[tuple[str, JSON]]:
-    """Yield the sources of rules or context in a run's input, a single one or a list. Other values are ordinary input.
-
-    The input of a run in an old log may be missing.
-    """
+    """Yield the sources of rules or context in a run's input, a single one or a list. Other values are ordinary
+    input."""
     value = given.get(field) if isinstance(given, dict) else None
     items = value if isinstance(value, list) else [value]
     for index, item in enumerate(items):

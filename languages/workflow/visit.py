@@ -254,8 +254,8 @@ class _Visit(Struct, frozen=True):
                 "input": self.setting.given,
                 **{name: one.to_context() for name, one in self.context.former.items()},
             }
-            requires, rules = self.spec.requires, self.stage.info.rules
-            if refused := await compute(self.stage, lambda: unmet(requires, context, rules)):
+            requires = self.spec.requires
+            if refused := await compute(self.stage, lambda: unmet(requires, context)):
                 return refused
         skills = self._skills()
         instruction = instruction_of(self.node_id, self.spec, skills, self.setting.layers, base)
@@ -277,9 +277,6 @@ class _Visit(Struct, frozen=True):
                 skills.append(skill)
             elif name in self.setting.lacks:
                 self.node.warn(*self.setting.lacks[name])
-            elif skill:
-                # Older logs have this text instead of one that names what is lacking.
-                self.node.warn("SKILL_UNAVAILABLE", f"the skill {name!r} lacks configuration; the node runs without it")
         return skills
 
     def _environments(self, skills: list[Skill]) -> dict[str, dict[str, str]]:

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import msgspec
 from msgspec import Struct
 
-from callboard.bus.effects import ModelUsage, Tally, parts
+from callboard.bus.effects import ModelUsage
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import (
     CancelRequested,
@@ -32,7 +32,6 @@ from callboard.bus.events import (
     RunStart,
 )
 from callboard.bus.log.damage import UNREADABLE
-from callboard.bus.model_names import exact_name
 from callboard.bus.prices import Cost, Prices, list_prices
 from callboard.lib.json_decoder import decoder
 from callboard.projections.lists.where import Where, terms
@@ -307,24 +306,12 @@ def _change(run: RunFold, event: Event, payload: Payload) -> None:
                 deadline=None,
                 duration_s=_seconds(run.row.started_at, event.time),
                 tokens=_tokens(payload, shares=bool(run.row.origin)),
-                models=models_of(payload, shares=bool(run.row.origin)),
+                models=payload.models,
                 attributes={**run.row.attributes, **attributes(run.paths, {"output": payload.output})},
             )
         case _:
             pass
     run.change(status=run.status())
-
-
-def models_of(end: RunEnd, *, shares: bool) -> list[ModelUsage]:
-    """Return a run's usage by model from its end.
-
-    In old logs, usage that no model accounts for belongs to an unknown model. In a fork, such usage was paid for by its
-    origin, and is left out.
-    """
-    tally = Tally()
-    for one in end.models if shares else parts(end.usage, end.models):
-        tally.add(msgspec.structs.replace(one, model=exact_name(one.model)))
-    return tally.view()
 
 
 def _tokens(end: RunEnd, *, shares: bool) -> int:

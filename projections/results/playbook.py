@@ -90,8 +90,7 @@ class PlaybookStream:
         turn = self._turns.pop(n, None) or _Turn(last_id(event.path))
         if result.error is not None and (turn.text or result.text):
             self._failed.add((event.path, event.iteration))
-        # Older logs have no text of a failed turn: the pieces that were received remain.
-        if result.text == turn.text or (result.error is not None and not result.text):
+        if result.text == turn.text:
             return []
         rest = result.text.removeprefix(turn.text)
         reset = bool(turn.text) and not result.text.startswith(turn.text)

@@ -40,6 +40,10 @@ class Remembering:
         self._spoken = spoken
         self._parsed: OrderedDict[str, Definition[Any] | list[Problem]] = OrderedDict()
 
+    @property
+    def rules(self) -> int:
+        return self._spoken.rules
+
     def parse(self, source: str) -> Definition[Any] | list[Problem]:
         parsed = self._parsed.pop(source, None)
         if parsed is None:

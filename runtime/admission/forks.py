@@ -286,8 +286,7 @@ def _with_origin_rules(options: dict[str, JSON], begun: Event) -> dict[str, JSON
     """Return a fork's options with the rules of its origin: the shared events were produced under these rules."""
     recorded = ev.payload_of(begun)
     assert isinstance(recorded, ev.RunStart)
-    kept = {name: recorded.options[name] for name in (RULES,) if name in recorded.options}
-    return {name: value for name, value in options.items() if name != RULES} | kept
+    return {**options, RULES: recorded.options[RULES]}
 
 
 def _differs(given: dict[str, Any], accepted: ev.RunAccepted, plan: Plan[Any]) -> bool:

@@ -57,7 +57,7 @@ class Load(msgspec.Struct, frozen=True):
     effects_max: int
     partitions: list[int] = []
     store: float | None = None
-    has_model: bool | None = None
+    has_model: bool = False
 
 
 class Beat(msgspec.Struct, frozen=True):
@@ -70,13 +70,13 @@ class Beat(msgspec.Struct, frozen=True):
     """Set by workers that perform runs."""
 
     store: str = ""
-    """Identifies the stream that the worker works on; empty for older versions."""
+    """Identifies the stream that the worker works on."""
 
     code: dict[str, list[str]] = {}
     """The entry points of the code that it was given, with their `short_code` digests."""
 
     format: int = 0
-    """The number of the vocabulary that it knows; 0 for older versions."""
+    """The number of the vocabulary that it knows (`callboard.bus.events.FORMAT`)."""
 
 
 def _nothing() -> None:

@@ -129,8 +129,6 @@ class Asks:
         elif self._forked is not None and self._forked.default_model:
             default, stand_in = self._forked.default_model, self._forked.stand_in
         model = named or default
-        if not environment.prefixes:  # an older log, which records the name as it is given
-            return environment.models.get(model, model), stand_in
         return environment.models.get(model.strip()) or exact_name(model, environment.prefixes), stand_in
 
     def _as_recorded(self, key: str, intent: Payload) -> Payload:

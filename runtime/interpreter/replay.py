@@ -13,12 +13,13 @@ from msgspec.structs import replace
 
 from callboard.bus import events as ev
 from callboard.bus.commands import StartRun
-from callboard.bus.errors import CallboardError
+from callboard.bus.errors import CallboardError, LogNewer
 from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.kit import has_variables
-from callboard.languages.language import Language, Plan, RunInfo
+from callboard.languages.language import RULES, Language, Plan, RunInfo
 from callboard.languages.registry import hosting, plan_start
+from callboard.lib.installed import own_version
 from callboard.runtime.interpreter.asks import Parting
 from callboard.runtime.interpreter.computation import Computation
 from callboard.runtime.interpreter.journal import Journal
@@ -74,6 +75,27 @@ def _not_admitted(first: Event, why: object) -> CallboardError:
     return CallboardError("replay.not_admitted", f"the run's start is no longer accepted: {why}", where=first.run)
 
 
+class _Options(Struct):
+    """The member of ``run.start`` that `check_rules` decodes."""
+
+    options: dict[str, Any]
+
+
+def check_rules(ref: RunRef, events: Sequence[Event], spoken: Language[Any]) -> None:
+    """Check that this version has the rules of its language that a run follows. A run that has not begun follows none.
+
+    :raises LogNewer: if only a newer version has them
+    """
+    started = next((event for event in events if event.type == ev.RunStart.type), None)
+    followed = 0 if started is None else msgspec.json.decode(started.payload, type=_Options).options[RULES]
+    if started is None or followed <= spoken.rules:
+        return
+    claims = [payload for event in events if isinstance(payload := ev.payload_of(event), ev.RunClaimed)]
+    version = next((claim.version for claim in claims if claim.epoch == started.epoch), "")
+    reason = f"the run follows the rules {followed} of the language {spoken.name}, whose newest here are {spoken.rules}"
+    raise LogNewer(ref, started.n, started.type, reason, version=version, own=own_version())
+
+
 def start_of(events: Sequence[Event]) -> ev.RunStart:
     """Read a run's ``run.start``. This takes long for a large input and may be done on any thread."""
     payload = ev.payload_of(_find_start(events))
@@ -97,7 +119,10 @@ def build_stage(
 
     ``pressed`` returns whether the interpreter should draw breath; without it, the interpreter never does. ``start`` is
     the payload of ``run.start``, if the caller has read it already.
+
+    :raises LogNewer: if the run follows rules that only a newer version has
     """
+    check_rules(ref, events, admission.language)
     started = _find_start(events)
     payload = start or start_of(events)
     info = RunInfo(
@@ -108,7 +133,6 @@ def build_stage(
         environment=payload.environment,
         files=admission.start.files,
         state=admission.start.state,
-        tallies=payload.tallies,
     )
     forked = _shared_part(admission.accepted.forked_from, events[-1].n)
     stage = Stage(

@@ -109,8 +109,8 @@ def _state(stage: Stage, end: End) -> None:
         error = end.error or Failure(code="failed", message="the run failed")
         stage.state_of_run(ev.RunFailed(error=error))
     usage = stage.ledger.usage
-    models = usage.models.view() if stage.info.tallies else []
-    warnings = stage.ledger.warned.view() if stage.info.tells else []
+    models = usage.models.view()
+    warnings = stage.ledger.warned.view()
     successor = None if end.continuation is None else stage.asks.successor(end.continuation.input)
     stage.state_of_run(
         ev.RunEnd(end.status, end.output, end.results, end.error, usage.total, warnings, models, successor)

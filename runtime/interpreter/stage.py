@@ -309,8 +309,8 @@ class Stage:
     async def first(self, *tasks: Any) -> Any:
         return await self.driver.first(*tasks)
 
-    def collecting(self, *, held: bool = False) -> Collection:
-        self.waits.holds_effects = held
+    def collecting(self) -> Collection:
+        self.waits.holds_effects = True
         return Collection(self.driver, self.waits)
 
     def cancel(self, task: Any, cause: Failure, owner: object = None) -> None:

@@ -7,7 +7,7 @@ worker.
 import datetime as dt
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 import anyio
 from msgspec import Struct
@@ -18,6 +18,7 @@ from callboard.bus import events as ev
 from callboard.bus.events import Environment, Event, Problem
 from callboard.bus.prices import Prices
 from callboard.bus.subjects import RunRef
+from callboard.languages.language import Language
 from callboard.runtime.budgets.allowances import Allowances
 from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.interpreter.stage import Stage
@@ -135,6 +136,13 @@ class Services(Protocol):
     @property
     def children(self) -> Children:
         """Admits child runs."""
+        ...
+
+    def language(self, name: str) -> Language[Any]:
+        """Return a language by its name.
+
+        :raises KeyError: if it is not installed here
+        """
         ...
 
     async def read_admission(self, first: Event, code: str = "") -> Admitted:

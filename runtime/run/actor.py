@@ -293,7 +293,6 @@ class RunActor:
             options=plan.options,
             execution_id=forked.execution_id if (forked := admission.accepted.forked_from) else self.ref.run,
             environment=self._services.environment(admission),
-            tallies=True,
         )
         return self._runlog.state(start)
 

@@ -2,11 +2,13 @@
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from callboard.bus import events as ev
 from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.runtime.interpreter.code import adopted_digest, named_code
+from callboard.runtime.interpreter.replay import check_rules
 from callboard.runtime.run.activation import Services
 from callboard.runtime.run.crashes import (
     FRUITLESS_MAX,
@@ -43,9 +45,14 @@ class ClaimCheck:
 
         :raises ReplayDiverged: if this version does not follow the log of a run that has diverged before, or whose
             definition is code of which this worker has other sources
+        :raises LogNewer: if the run follows rules of its language that only a newer version has
         :raises NotYet: if workers have crashed while they performed the run and it has to wait
         :raises KeepsCrashing: if every worker that claimed the run has crashed
         """
+        accepted = ev.payload_of(events[0])
+        assert isinstance(accepted, ev.RunAccepted)
+        with suppress(KeyError):  # `read_admission` reports a language that is not installed
+            check_rules(self._ref, events, self._services.language(accepted.definition.language))
         if events[-1].type == ev.RunDiverged.type or await self._is_other_code(events):
             await verify(self._services, self._ref, events)
         if self._probation is None:

@@ -22,7 +22,6 @@ from callboard.bus.log.encryption import Key, is_encrypted
 from callboard.bus.log.port import EventLog, Recorded, RunMessage, guard_of, whole
 from callboard.bus.log.successors import find_newest, successor_of
 from callboard.bus.subjects import RunRef
-from callboard.languages.language import STRICT
 from callboard.lib.installed import own_version
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
@@ -68,13 +67,6 @@ class _Admitted(msgspec.Struct):
     """The warnings of ``run.accepted``."""
 
     warnings: list[ev.Problem] = []
-
-
-class _Begun(msgspec.Struct):
-    """The members of ``run.start`` that are decoded here."""
-
-    options: dict[str, JSON] = {}
-    tallies: bool = False
 
 
 class _Child(msgspec.Struct):
@@ -187,10 +179,8 @@ def _end(runlog: RunLog, events: Sequence[Event], cause: Failure) -> None:
     usage = UsageFold(_shared_n(events[0]))
     for event in events:
         usage.count(event)
-    begun = [event for event in events if event.type == ev.RunStart.type]
-    tallies = any(_members(event, _Begun).tallies for event in begun)
-    models = usage.models.view() if tallies else []
-    runlog.state(ev.RunEnd("cancelled", error=cause, usage=usage.total, warnings=_warnings(events), models=models))
+    warnings, models = _warnings(events), usage.models.view()
+    runlog.state(ev.RunEnd("cancelled", error=cause, usage=usage.total, warnings=warnings, models=models))
 
 
 async def _run_messages(
@@ -245,17 +235,14 @@ def _open_nodes(events: Sequence[Event]) -> list[tuple[str, int, int]]:
 
 
 def _warnings(events: Sequence[Event]) -> list[ev.Warned]:
-    """The warnings of the run, if it is a run that lists them in its end."""
+    """The warnings of the run."""
     found = WarnedFold()
     shared = _shared_n(events[0])
     children: dict[str, str] = {}
-    tells = False
     for event in events:
         match event.type:
             case ev.RunAccepted.type:
                 found.add_admission(_members(event, _Admitted).warnings)
-            case ev.RunStart.type:
-                tells = STRICT in _members(event, _Begun).options
             case ev.NodeWarning.type:
                 warning = _members(event, _Warning)
                 found.add_warning(event.path, warning.code, str(warning.reason))
@@ -267,7 +254,7 @@ def _warnings(events: Sequence[Event]) -> list[ev.Warned]:
                 found.add_child_warnings(event.path, child, ended.warnings)
             case _:
                 pass
-    return found.view() if tells else []
+    return found.view()
 
 
 async def _secrets(log: EventLog, services: Services, first: Recorded) -> dict[str, str]:

@@ -100,7 +100,7 @@ class Worker:
         runs_active_max: int,
         guest: bool = False,
         fullness: Callable[[], float | None] = _return_none,
-        has_model: bool | None = None,
+        has_model: bool = False,
         all_back_at: float = inf,
     ) -> None:
         self._nc = nc

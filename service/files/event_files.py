@@ -9,7 +9,6 @@ import msgspec
 from callboard.bus.errors import OperatorError
 from callboard.bus.events import Event, RunAccepted, decode_event, encode_event
 from callboard.bus.log import payloads
-from callboard.bus.log.forks import begun_before
 from callboard.bus.log.port import Entry, EventLog, append, store_blob
 from callboard.bus.subjects import RunRef
 from callboard.lib.json_errors import JSON_ERRORS
@@ -50,8 +49,7 @@ def read_runs(path: Path) -> Mapping[str, Sequence[Event]]:
         run.append(event)
     if not runs:
         raise NoEventFile(str(path), "the file has no events")
-    # In files of earlier versions, a fork's first event has a later time than the events it shares with its origin.
-    return {run: [begun_before(events), *events[1:]] for run, events in runs.items()}
+    return runs
 
 
 async def store(log: EventLog, tenant: str, runs: Mapping[str, Sequence[Event]]) -> None:

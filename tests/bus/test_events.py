@@ -130,7 +130,6 @@ ADDED: dict[str, dict[str, Any]] = {
     },
     "run.claimed": {"version": "0.1.0"},
     "run.parked": {"waits_for": "anthropic:claude-1 (model.rate_limited)"},
-    "run.start": {"tallies": True},
     "model.result": {
         "model": "anthropic:claude-1",
         "requests": [USAGE],

@@ -30,6 +30,7 @@ def outline(document):
 
 class Recipes:
     name = "recipe"
+    rules = 0
 
     def parse(self, source):
         first, *lines = [line for line in source.splitlines() if line.strip()]

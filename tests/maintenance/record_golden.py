@@ -1,9 +1,10 @@
 """Records golden logs: `python -m tests.maintenance.record_golden NAME [--as OTHER]` performs a run and keeps its log.
 
 ``golden/NAME.jsonl`` has the events as the log stored them, one per line. ``golden/NAME.views.json`` has what the
-projections made of them. `tests.runtime.interpreter.test_golden` folds and replays every log. A log is never written
-again, because people have such logs: a version that reads one differently is a breaking change. When the vocabulary or
-a language has grown, record the scenario once more beside the old log, under another name (``--as bake-2``).
+projections made of them. `tests.runtime.interpreter.test_golden` folds and replays every log. A log that a release has
+had is never written again, because people have such logs: a version that reads one differently is a breaking change.
+When the vocabulary or a language has grown, record the scenario once more beside the old log, under another name
+(``--as bake-2``).
 
 ``python -m tests.maintenance.record_golden --views`` writes the views of all logs again, for a projection that was
 changed on purpose. The changelog has to mention the difference.

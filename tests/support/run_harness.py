@@ -43,6 +43,7 @@ class PlayLanguage:
     """A language whose definitions are names of Python coroutine functions."""
 
     name = "play"
+    rules = 0
 
     def __init__(self, plays: Mapping[str, Interpreter]) -> None:
         self._plays = plays

@@ -16,7 +16,7 @@ from callboard.bus.effects import Failure, Text, ToolOutput
 from callboard.bus.events import Environment, Event, Problem
 from callboard.bus.log.memory import MemoryLog
 from callboard.bus.subjects import RunRef
-from callboard.languages.language import STRICT, Definition, Plan
+from callboard.languages.language import Definition, Plan
 from callboard.languages.registry import language
 from callboard.languages.workflow.document import Workflow
 from callboard.lib.canonical_json import digest
@@ -212,13 +212,6 @@ def run(
 def run_elsewhere(ran: Ran, environment: Environment, effects: Mapping[str, Answers] | None = None) -> Ran:
     """Run a workflow again as it was admitted, by a worker that records another environment."""
     return _run_from(ran, replace(ran.of(ev.RunStart)[0], environment=environment), effects or {})
-
-
-def run_as_of_old(ran: Ran, environment: Environment) -> Ran:
-    """Run a workflow again as one that began when runs knew nothing of strictness, in that environment."""
-    start = ran.of(ev.RunStart)[0]
-    options = {name: value for name, value in start.options.items() if name != STRICT}
-    return _run_from(ran, replace(start, options=options, environment=environment), {})
 
 
 def _run_from(ran: Ran, start: ev.RunStart, effects: Mapping[str, Answers]) -> Ran:

@@ -41,7 +41,6 @@ from callboard.languages.flow.approvals import find_fault, refuse_call
 from callboard.languages.flow.dispatches import Dispatch, DispatchReply, translate_failure
 from callboard.languages.flow.frame import aspect, duration_of, outcome_of
 from callboard.languages.flow.result import as_failure, is_success, success
-from callboard.languages.flow.rules import LASTING_SETTINGS
 from callboard.languages.json_schema import schema_fault, violations
 from callboard.languages.language import Cancelled, Failed, Node, Ok, Toolbox
 from callboard.languages.tool_names import DistinctTools
@@ -117,7 +116,7 @@ async def _converse(request: Dispatch, node: Node) -> DispatchReply:
         consent = make_consent(
             request.stage, read_terms(request.arguments.get(MEMBER)), f"step {last_id(request.node.path)}"
         )
-        policy = ConversationLimits(turns_max, lasting=request.stage.info.rules >= LASTING_SETTINGS, consent=consent)
+        policy = ConversationLimits(turns_max, consent=consent)
         said = await converse(
             request.stage,
             meter_node(node, spent.append),

@@ -12,7 +12,6 @@ from callboard.languages.graph.coercion import coerce
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.human.forms import schema_of
 from callboard.languages.graph.human.interaction import Interaction
-from callboard.languages.graph.human.labels import TEXTS
 from callboard.languages.graph.human.ports import CONFIRMED, REJECTED, UNRELATED
 from callboard.languages.json_schema import violations
 from callboard.lib.json_types import JSON
@@ -20,6 +19,12 @@ from callboard.lib.json_types import JSON
 _CONFIRMS = frozenset({"approve", "approved", "yes", "y", "confirm", "confirmed", "accept", "accepted"})
 _REJECTS = frozenset({"reject", "rejected", "no", "n", "decline", "declined", "deny", "denied"})
 """Synonyms: an answer that is one of these words, and nothing else, selects the option that is another of them."""
+
+TEXTS = (
+    *("response", "text", "message", "answer", "decision", "selection", "choice", "value", "comment", "content"),
+    "body",
+)
+"""The members of an answer that may hold its words; the first that does counts."""
 
 _SELECTED = ("selection", "selected", "option", *TEXTS, "action")
 """The members of an answer that may hold the selected option; the first that is present counts."""

@@ -1,111 +1,29 @@
 """The dialogue of HUMAN_IN_THE_LOOP: the message, the answers until one counts, the warning, and the timeout."""
 
-import re
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator
 from functools import partial
 from typing import Any, Literal
 
-from callboard.bus.effects import Failure, ModelReply, ModelRequest, user
+from callboard.bus.effects import Failure
 from callboard.bus.paths import interaction_id
-from callboard.languages.agent import find_json
 from callboard.languages.graph.document import RESULT
-from callboard.languages.graph.expressions import text_of
+from callboard.languages.graph.human.classification import classify
 from callboard.languages.graph.human.decisions import (
     Decided,
     FreeText,
     Reading,
     Unfit,
     label_of_default,
-    label_of_option,
-    options_text,
     read,
 )
 from callboard.languages.graph.human.forms import schema_of
 from callboard.languages.graph.human.interaction import Interaction, interaction_of
-from callboard.languages.graph.human.labels import label_of
-from callboard.languages.graph.human.ports import CONFIRMED, REJECTED, TIMEOUT
-from callboard.languages.graph.human.relevance import (
-    FACTORS,
-    FILTERED,
-    NO_MODEL,
-    RELEVANT,
-    classifier_prompt,
-    model_of,
-    read_score,
-    relevance,
-)
+from callboard.languages.graph.human.ports import TIMEOUT
 from callboard.languages.graph.human.review import VoteTally
-from callboard.languages.graph.rules import EXACT_ANSWERS, INTERACTION_IDS
-from callboard.languages.graph.times import after, iso, ms, seconds_between
+from callboard.languages.graph.times import after, iso, ms
 from callboard.languages.graph.work import NodeAttempt, NodeFailed, Outcome, Outputs, Suspend
 from callboard.languages.language import Answered, Ask, Failed, Instant, Ok, Question
 from callboard.lib.json_types import JSON
-
-_DECISION = ("decision", "classification", "label", "verdict", "option")
-"""The members of a reply that may hold the decision; the first that does counts."""
-
-_SYSTEM = (
-    "You decide whether a message is an answer to a question that was put to a person, and what it decides. Judge by "
-    f"eight factors, each from 0 to 1: {', '.join(FACTORS)}. Answer with a JSON object that has relevance, a number "
-    "from 0 (spam, or about something else) to 1 (clearly an answer); decision, which is confirmed, rejected, one of "
-    "the options, or unclear where the message does not plainly say one of these; factors; and reasoning."
-)
-
-_SCHEMA = {
-    "type": "object",
-    "properties": {
-        "relevance": {"type": "number"},
-        "decision": {"type": "string"},
-        "factors": {"type": "object", "properties": {name: {"type": "number"} for name in FACTORS}},
-        "reasoning": {"type": "string"},
-    },
-    "required": ["relevance", "decision"],
-}
-
-
-async def classify(work: NodeAttempt, interaction: Interaction, answered: Answered, asked_at: Instant) -> Reading:
-    """Have a model judge free text; return what it decides, or why it decides nothing."""
-    request = ModelRequest(
-        purpose="classify",
-        model=model_of(work, interaction),
-        system="\n\n".join(text for text in (_SYSTEM, interaction.analysis_prompt) if text),
-        messages=[user(classifier_prompt(interaction, answered, seconds_between(asked_at, work.stage.now())))],
-        schema=_SCHEMA,
-    )
-    expected = f"answer with {options_text(interaction.options)}"
-    outcome = await work.metered_node.turn(f"classify.{answered.k}", request)
-    if isinstance(outcome, Failed):
-        if outcome.error.code in NO_MODEL:
-            return Unfit((f"it is free text, and there is no model to classify it; {expected}",))
-        return Unfit((f"it is free text and uncertain, since classifying it failed: {outcome.error}; {expected}",))
-    score = read_score(outcome.value)
-    if score is None:
-        return Unfit((f"it is free text and uncertain, since the model gave no relevance; {expected}",))
-    if score <= FILTERED:
-        return Unfit((f"it is filtered: it does not belong to the question ({score:.2f})",))
-    if score < RELEVANT:
-        return Unfit((f"it is uncertain and left for review ({score:.2f}); {expected}",))
-    label = read_decision(outcome.value, interaction.options)
-    if label is None:
-        return Unfit((f"it is free text that does not plainly decide ({score:.2f}); {expected}",))
-    return Decided(label)
-
-
-def read_decision(reply: ModelReply, options: list[JSON]) -> str | None:
-    """Read the label that a classifier's reply states explicitly; None if it states none."""
-    data = reply.data if reply.data is not None else find_json(reply.text)
-    if not isinstance(data, Mapping):
-        return None
-    for name in _DECISION:
-        said = text_of(data.get(name)).strip()
-        word = re.sub(r"[^a-z]", "", said.casefold())
-        if word in (CONFIRMED, REJECTED):
-            return word
-        label = label_of_option(options, said) or label_of_option(["approve", "reject"], said)
-        if label is not None:
-            return label
-    return None
-
 
 WARNING_S = 15 * 60.0
 """How long before the timeout the node warns the person, once."""
@@ -163,7 +81,7 @@ async def ask(work: NodeAttempt, interaction: Interaction) -> Outputs:
         await stage.join(*beside)
     if interaction.confirms:
         await _send(work, interaction, "confirmation", "confirmation", _confirmation(interaction, label), due, key)
-    id = interaction_id(stage.info.execution_id, key) if work.rules >= INTERACTION_IDS else key
+    id = interaction_id(stage.info.execution_id, key)
     if answered is None:
         return _handle_expiry(work, interaction, id, asked_at)
     response = _all_members(answered)
@@ -193,9 +111,6 @@ async def _answer(
 
     Record of every other that it counts, or why it does not.
     """
-    if work.rules < EXACT_ANSWERS:
-        answered = await _relevant_answer(work, interaction, question, asked_at)
-        return answered, label_of(interaction, _all_members(answered))
     while True:
         answered = await question.answer()
         found = await _read_answer(work, interaction, answered, asked_at)
@@ -217,23 +132,6 @@ async def _read_answer(work: NodeAttempt, interaction: Interaction, answered: An
     if isinstance(found, FreeText):
         found = await classify(work, interaction, answered, asked_at)
     return Decided(interaction.review.label_by_score(response, found.label)) if isinstance(found, Decided) else found
-
-
-async def _relevant_answer(
-    work: NodeAttempt, interaction: Interaction, question: Question, asked_at: Instant
-) -> Answered:
-    """Wait for a relevant answer, in runs that were admitted before `EXACT_ANSWERS`."""
-    while True:
-        answered = await question.answer()
-        score = await relevance(work, interaction, answered, asked_at)
-        if score >= RELEVANT:
-            return answered
-        if score <= FILTERED:
-            question.not_understood(
-                f"answer {answered.k} is filtered: it does not belong to the question ({score:.2f})"
-            )
-        else:
-            question.not_understood(f"answer {answered.k} is uncertain and left for review ({score:.2f})")
 
 
 def _all_members(answered: Answered) -> JSON:
@@ -322,8 +220,7 @@ def _handle_expiry(work: NodeAttempt, interaction: Interaction, id: str, asked_a
             made = _outputs(work, interaction, TIMEOUT, None, more, id, asked_at)
         case "default_response":
             response = interaction.default_response
-            exact = work.rules >= EXACT_ANSWERS
-            label = label_of_default(interaction, response) if exact else label_of(interaction, response)
+            label = label_of_default(interaction, response)
             made = _outputs(work, interaction, label, response, response, id, asked_at)
         case _:
             message = f"no response within {interaction.timeout_s:g} seconds"

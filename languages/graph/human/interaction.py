@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.human.review import CONTROLS, Review, review_of
-from callboard.languages.graph.rules import CONTENT_MEMBERS, OWN_TOKENS, REVIEW_CONTROLS
 from callboard.languages.graph.templates import is_placeholder
 from callboard.languages.graph.work import NodeAttempt, NodeFailed, number
 from callboard.lib.json_types import JSON
@@ -114,9 +113,7 @@ def interaction_of(work: NodeAttempt) -> Interaction:
 
 
 def _review(work: NodeAttempt, errors: list[str]) -> Review:
-    """Return the conditions of the node's review; none in runs that were admitted before `REVIEW_CONTROLS`."""
-    if work.rules < REVIEW_CONTROLS:
-        return Review()
+    """Return the conditions of the node's review."""
     given = work.spec.configurations
     rendered = {name: work.render(given[name]) for name in CONTROLS if name in given}
     review, faults = review_of(replace(work.spec, configurations={**given, **rendered}))
@@ -188,7 +185,7 @@ def _message(work: NodeAttempt) -> str:
 def _content(work: NodeAttempt) -> dict[str, JSON]:
     """Return the names by which a text refers to its content: ``content``, and the members of that."""
     data = work.data
-    if work.rules < CONTENT_MEMBERS or not isinstance(data, dict) or "content" not in data:
+    if not isinstance(data, dict) or "content" not in data:
         return {"content": data}
     content = data["content"]
     members = content if isinstance(content, dict) else {}
@@ -207,7 +204,7 @@ def _request_data(
         "timeout_seconds": timeout_s,
         "required_fields": [one["name"] for one in fields if one.get("required") and one.get("name")],
     }
-    if work.rules >= REVIEW_CONTROLS and (kind := work.spec.configurations.get("review_type")):
+    if kind := work.spec.configurations.get("review_type"):
         data["review_type"] = kind
     if review.names_people:
         data |= {"reviewers": list(review.reviewers), "reviewer_roles": list(review.roles)}
@@ -232,17 +229,14 @@ def _channel_config(work: NodeAttempt) -> dict[str, JSON]:
     """Return the destination of a message: the subtype's own configurations, overridden by ``channel_config``."""
     names = work.spec.spec.configurations if work.spec.spec is not None else {}
     own = {name: value for name, value in work.spec.configurations.items() if name in names}
-    if work.rules >= OWN_TOKENS:
-        # A token counts also if the subtype's table does not declare it.
-        own |= {name: work.spec.configurations[name] for name in TOKENS if name in work.spec.configurations}
+    # A token counts also if the subtype's table does not declare it.
+    own |= {name: work.spec.configurations[name] for name in TOKENS if name in work.spec.configurations}
     given = work.setting("channel_config")
     found = work.render({**own, **(given if isinstance(given, dict) else {})})
     for name in _MESSAGES:
         found.pop(name, None)
-    if work.rules >= OWN_TOKENS:
-        unset = [name for name in TOKENS if name in found and is_placeholder(found[name])]
-        found = {name: value for name, value in found.items() if name not in unset}
-    return found
+    unset = [name for name in TOKENS if name in found and is_placeholder(found[name])]
+    return {name: value for name, value in found.items() if name not in unset}
 
 
 def _responses(work: NodeAttempt) -> dict[str, str]:

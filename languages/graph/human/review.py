@@ -145,7 +145,7 @@ class VoteTally(Struct):
 
 
 _PROVEN_BY = ("user:", "key:", "slack:")
-"""What a recorded name begins with if it was authenticated."""
+"""The beginning of a recorded name that was authenticated."""
 
 
 def _person(by: str) -> str:

@@ -16,7 +16,6 @@ from callboard.languages.approvals.terms import ANY, Terms
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.memory import MemoryContents, model_of, recall, remember
 from callboard.languages.graph.no_effect import INEFFECTIVE
-from callboard.languages.graph.rules import LAST_CALLS, LASTING_SETTINGS, NAMED_KEYS, TURN_PARAMETERS
 from callboard.languages.graph.tools import Served, resolve_tools
 from callboard.languages.graph.turn_parameters import settings_of, turn_parameters
 from callboard.languages.graph.work import Meter, NodeAttempt, NodeFailed, Outputs, failed_effect, number, result
@@ -51,7 +50,7 @@ OUT_OF_TURNS, CUT_SHORT = "graph.max_iterations", "graph.cut_short"
 async def agent(work: NodeAttempt) -> Outputs:
     """AI_AGENT: a model answers the user's message with the tools and memories that are attached to the node."""
     said = await work.compute(user_message)
-    if work.rules >= NAMED_KEYS and work.input_member(PICTURES):
+    if work.input_member(PICTURES):
         work.node.warn(INEFFECTIVE, f"`{PICTURES}` of the input is not sent to the model", [PICTURES])
     meter = Meter()
     work = replace(work, spend=meter.wrap(work.spend))
@@ -65,8 +64,7 @@ async def agent(work: NodeAttempt) -> Outputs:
         offered = offer().tools
         request = await work.compute(_request, said, remembered, offered)
         talk = await converse(work.stage, work.metered_node, request, offer().policy, offer)
-    if work.rules >= LAST_CALLS:
-        _warn_of_early_end(work, talk)
+    _warn_of_early_end(work, talk)
     made, details = _outputs(work, talk, meter.usage)
     if attached:
         details["attached"] = {"memory": [one.id for one in memories], "tools": [tool.name for tool in offered]}
@@ -111,7 +109,7 @@ def _request(work: NodeAttempt, said: str, remembered: MemoryContents, tools: li
         schema=_schema(work),
         max_output_tokens=int(number(most)) or None if most is not None else None,
         temperature=number(temperature) if temperature is not None else None,
-        parameters=turn_parameters(given) if work.rules >= TURN_PARAMETERS else {},
+        parameters=turn_parameters(given),
     )
 
 
@@ -204,7 +202,7 @@ class _Tools:
     def _policy(
         self, owned: list[tuple[Served, list[ToolSpec]]], offered: list[ToolSpec], *, warns: bool
     ) -> ConversationLimits:
-        work, since = self._work, self._work.rules
+        work = self._work
         own = read_terms(work.spec.given.get(MEMBER))
         known = {name for tool in offered for name in names_of(tool)}
         unknown = {name for terms in own for name in terms.tools} - {ANY} - known
@@ -212,9 +210,7 @@ class _Tools:
             named = ", ".join(sorted(unknown))
             work.node.warn(UNAPPROVED, f"`approve` names tools that the agent does not have: {named}")
         consent = make_consent(work.stage, _terms(owned, own), f"agent {work.spec.name or work.spec.id}")
-        return ConversationLimits(
-            _turns_max(work), lasting=since >= LASTING_SETTINGS, last_calls=since >= LAST_CALLS, consent=consent
-        )
+        return ConversationLimits(_turns_max(work), last_calls=True, consent=consent)
 
 
 # -- the outputs -------------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from callboard.languages.graph.budget import WorkBudget
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.expressions import step_into
 from callboard.languages.graph.output_shape import Ports
-from callboard.languages.graph.rules import INCLUSIVE_RANGES
 from callboard.languages.graph.runners.passthrough import passthrough
 from callboard.languages.graph.times import iso, seconds_between
 from callboard.languages.graph.topology import ITERATION
@@ -64,8 +63,6 @@ def _run_merge(work: NodeAttempt) -> Outputs:
     if work.setting("merge_strategy") == "union":
         kept = _distinct(merged, str(work.setting("handle_duplicates")), work.text("merge_key"), work.budget)
     mapping = [{"source": RESULT, "range": [0, len(kept) - 1]}] if kept else []
-    if work.rules < INCLUSIVE_RANGES and merged:
-        mapping = [{"source": RESULT, "range": [0, len(merged)]}]
     stats = {
         "total_inputs": len(work.arrivals),
         "items_merged": len(kept),

@@ -21,7 +21,6 @@ from callboard.languages.approvals.question import ProposedCall
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.memory import request
-from callboard.languages.graph.rules import MEMORY_TEMPLATES
 from callboard.languages.graph.runners.http_requests import ANY_STATUS, TIMEOUT_S, send_request
 from callboard.languages.graph.runners.passthrough import passthrough
 from callboard.languages.graph.templates import is_placeholder
@@ -183,8 +182,5 @@ async def memory(work: NodeAttempt) -> Outputs:
 
 def _memory_request(work: NodeAttempt, operation: str) -> dict[str, JSON]:
     """Make the request to the memory, with the templates in the node's configurations filled in."""
-    spec = work.spec
-    if work.rules >= MEMORY_TEMPLATES:
-        configured = {name: work.render(value) for name, value in spec.configurations.items()}
-        spec = replace(spec, configurations=configured)
-    return request(work, spec, operation, input=work.inputs.get(RESULT))
+    configured = {name: work.render(value) for name, value in work.spec.configurations.items()}
+    return request(work, replace(work.spec, configurations=configured), operation, input=work.inputs.get(RESULT))

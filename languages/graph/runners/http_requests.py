@@ -9,7 +9,6 @@ import msgspec
 from callboard.bus.effects import Failure
 from callboard.languages.graph.budget import WorkBudget
 from callboard.languages.graph.expressions import text_of
-from callboard.languages.graph.rules import METHOD_BODIES
 from callboard.languages.graph.work import NodeAttempt, NodeFailed, Outputs, failed_effect, result
 from callboard.languages.language import Failed
 from callboard.lib.json_decoder import decode_json
@@ -36,7 +35,7 @@ async def http_request(work: NodeAttempt) -> Outputs:
     """HTTP_REQUEST: send one request. A status other than 2xx is ``success: false``; no answer fails the node."""
     arguments = await work.compute(_arguments)
     method = str(arguments["method"])
-    if work.rules >= METHOD_BODIES and method not in _WITH_BODY and _meant_for_request(work):
+    if method not in _WITH_BODY and _meant_for_request(work):
         reason = f"the `body` of the input is not sent: {method} takes a body only from the configurations"
         work.node.warn(UNSENT, reason, ["body"])
     payload, details = await send_request(work, arguments)
@@ -161,7 +160,7 @@ def _query(work: NodeAttempt) -> dict[str, JSON]:
 
 def _add_body(arguments: dict[str, JSON], work: NodeAttempt, method: str) -> None:
     """Add the body. If requests of the method have one, the input's takes precedence over the configuration's."""
-    body = work.input_member("body") if method in _WITH_BODY or work.rules < METHOD_BODIES else None
+    body = work.input_member("body") if method in _WITH_BODY else None
     if body is None:
         body = work.render(work.spec.configurations.get("body"))
     kind = work.setting("body_type")

@@ -19,7 +19,6 @@ from callboard.languages.graph.expressions import (
     text_of,
 )
 from callboard.languages.graph.output_shape import Ports
-from callboard.languages.graph.rules import INCLUSIVE_RANGES, NO_CRITERION
 from callboard.languages.graph.runners.code import CodeResult, run_code
 from callboard.languages.graph.runners.sort_order import sort_positions
 from callboard.languages.graph.work import NodeAttempt, NodeFailed, Outputs
@@ -71,7 +70,7 @@ def _has_criterion(work: NodeAttempt) -> bool:
     """Whether the node has a criterion; without one, the mode ``exclude`` excludes nothing."""
     written = (work.setting(name) for name in ("predicate_expression", "expression", "custom_filter_function"))
     texts = any(isinstance(text, str) and text.strip() for text in written)
-    return texts or bool(conditions_of(work, work.setting("conditions"))) or work.rules < NO_CRITERION
+    return texts or bool(conditions_of(work, work.setting("conditions")))
 
 
 async def _verdicts(work: NodeAttempt, items: list[JSON]) -> list[bool | str]:
@@ -185,7 +184,7 @@ class Range(Struct, frozen=True):
 
 def _range(work: NodeAttempt, written: dict[str, Any]) -> Range | None:
     """Return the range of a condition without an operator."""
-    if work.rules < INCLUSIVE_RANGES or written.get("operator"):
+    if written.get("operator"):
         return None
     low, high = (work.render(written.get(name)) for name in ("min_value", "max_value"))
     return None if low is None and high is None else Range(low, high, written.get("inclusive") is not False)

@@ -39,7 +39,7 @@ def sort_positions(work: NodeAttempt, keys: list[JSON], *, descending: bool) -> 
 
     Null keys come last in both directions.
     """
-    last = [i for i, key in enumerate(keys) if key is None] if work.rules >= NULLS_LAST else []
+    last = [i for i, key in enumerate(keys) if key is None] if work.stage.info.rules >= NULLS_LAST else []
     present = [i for i, key in enumerate(keys) if key is not None] if last else list(range(len(keys)))
     numbers = all(isinstance(keys[i], int | float) for i in present)
     if not numbers and not all(isinstance(keys[i], str) for i in present):

@@ -9,9 +9,8 @@ from msgspec import Struct
 from callboard.bus.effects import Failure
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.expression_syntax import ExpressionInvalid, FunctionCall, Path, parse
-from callboard.languages.graph.rules import REPEATED_LOOKS
 from callboard.languages.graph.times import SECONDS_MAX, after, iso, seconds_between
-from callboard.languages.graph.work import Await, NodeAttempt, NodeFailed, Outcome, Outputs, Suspend, number
+from callboard.languages.graph.work import NodeAttempt, NodeFailed, Outcome, Outputs, Suspend, number
 from callboard.languages.language import Instant, Ok, SignalArrived
 from callboard.lib.json_types import JSON
 
@@ -34,18 +33,11 @@ async def wait(work: NodeAttempt) -> Outcome:
         return _end(work, ["completed"], now, now, attempts, met=True)
     if (event := work.input_member("trigger_event")) is not None:
         return _end(work, ["completed"], now, now, attempts, met=True, data=event)
-    cancellable = work.rules < REPEATED_LOOKS or work.setting("cancellable") is not False
+    cancellable = work.setting("cancellable") is not False
     if cancellable and work.input_member("cancel_signal"):
         return _end(work, ["cancelled"], now, now, attempts, cancelled=True)
     timeout_s = max(0.0, number(work.setting("timeout_seconds")))
-    if work.rules >= REPEATED_LOOKS:
-        return Suspend(partial(_watch, work, condition if isinstance(condition, str) else "", timeout_s))
-    return Await(
-        work.spec.id,
-        timeout_s or None,
-        lambda data, start, end: _end(work, ["completed", RESULT], start, end, attempts, met=True, data=data),
-        lambda start, end: _end(work, ["timeout", RESULT], start, end, attempts, expired=True),
-    )
+    return Suspend(partial(_watch, work, condition if isinstance(condition, str) else "", timeout_s))
 
 
 def _is_met(work: NodeAttempt, condition: str) -> bool:
@@ -67,7 +59,7 @@ class _Looks(Struct, frozen=True):
     most: int
 
     def pause_after(self, looks: int) -> float | None:
-        """Return how long after so many looks the next one is due; None if there is none."""
+        """Return how long after this number of looks the next one is due; None if no other follows."""
         if self.most and looks >= self.most:
             return None
         try:
@@ -76,7 +68,7 @@ class _Looks(Struct, frozen=True):
             return SECONDS_MAX
 
     def count_within(self, seconds: float) -> tuple[int, float]:
-        """Return how many looks are made before so many seconds have passed, and when the last one is."""
+        """Return how many looks are made within this time, and when the last one is."""
         if self.factor == 1:
             count = max(1, math.ceil(seconds / self.interval_s))
             count = min(count, self.most) if self.most else count
@@ -199,7 +191,6 @@ def _end(
         "timeout_occurred": expired,
         "was_cancelled": cancelled,
     }
-    passes = work.rules < REPEATED_LOOKS or work.setting("pass_through_data") is not False
-    input = work.inputs.get(RESULT) if passes else {}
+    input = work.inputs.get(RESULT) if work.setting("pass_through_data") is not False else {}
     payload = {"data": input, "wait_result": account, "trigger_data": {} if data is None else data}
     return Outputs(dict.fromkeys(ports, payload))

@@ -572,12 +572,12 @@ async def test_a_start_that_no_worker_has_looked_at_is_not_told_as_rejected(log:
 
 
 def test_whoever_adds_a_schedule_is_warned_of_workers_without_a_model() -> None:
-    """A guest performs no schedules, and a worker of an older version does not say whether it has a model."""
+    """A guest performs no schedules."""
 
     def warned(*beats: Beat, needs_model: bool = True) -> list[str]:
         return [one.code for one in warnings_of(beats, needs_model=needs_model)]
 
-    def load(*, has_model: bool | None) -> Load:
+    def load(*, has_model: bool) -> Load:
         return Load(0, 1, 0, 1, has_model=has_model)
 
     without, guest = Beat("a", "here", load=load(has_model=False)), Beat("b", "here", True, load(has_model=True))
@@ -585,4 +585,3 @@ def test_whoever_adds_a_schedule_is_warned_of_workers_without_a_model() -> None:
     assert warned(guest, Beat("d", "leaving", load=load(has_model=True))) == ["schedule.no_worker"]
     assert warned(without, needs_model=False) == []
     assert warned(without, Beat("c", "here", load=load(has_model=True))) == []
-    assert warned(Beat("old", "here", load=load(has_model=None))) == []

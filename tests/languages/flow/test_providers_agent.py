@@ -5,8 +5,6 @@ from typing import Any
 import pytest
 
 from callboard.bus import events as ev
-from callboard.languages.flow import admit
-from callboard.languages.flow.rules import LATEST
 from callboard.testing.crashes import CrashingLog
 from tests.support.flow_providers import flow_of, ours, payloads_of, played, simulate_crashes, simulate_flow
 from tests.support.flows import FlowTheatre
@@ -79,16 +77,11 @@ CONVERSATION = turns(
 )
 
 
-@pytest.mark.parametrize(("rules", "then"), [(LATEST, (50, 0.5)), (0, (None, None))])
-def test_parameters_of_the_answer_apply_to_every_turn(rules: int, then: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In older logs they applied to the first turn only."""
-    monkeypatch.setattr(admit, "LATEST", rules)
-
+def test_parameters_of_the_answer_apply_to_every_turn() -> None:
     flow = flow_of(ours("model"), prompt="Look.", tools=[SEARCH], max_output_tokens=50, temperature=0.5)
     _, events = simulate_flow(harness(CONVERSATION), flow)
-    first, *others = payloads_of(events, ev.ModelCall)
-    assert (first.max_output_tokens, first.temperature) == (50, 0.5)
-    assert {(call.max_output_tokens, call.temperature) for call in others} == {then}
+    calls = payloads_of(events, ev.ModelCall)
+    assert [(call.max_output_tokens, call.temperature) for call in calls] == [(50, 0.5)] * 2
 
 
 def test_sampling_parameters_are_passed_on_in_every_turn() -> None:

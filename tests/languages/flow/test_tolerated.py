@@ -2,12 +2,8 @@
 
 from typing import Any
 
-import pytest
-
 from callboard.bus import events as ev
-from callboard.languages.flow import admit
 from callboard.languages.flow.gather import CODES_TOLD_MAX, INDICES_TOLD_MAX, describe_tolerated
-from callboard.languages.flow.rules import TOLERATED_FAILURES
 from callboard.projections.lists.runs import Runs
 from callboard.projections.projection import fold
 from callboard.projections.run.run_result import Results
@@ -50,8 +46,3 @@ def test_many_failures_are_summarised_in_one_line() -> None:
     first = ", ".join(map(str, range(INDICES_TOLD_MAX)))
     assert summary.startswith(f"{len(failed)} of {len(failed)} dispatches failed: [{first}, …] Code0, [20, ")
     assert summary.endswith("Code4, and more")
-
-
-def test_in_what_was_recorded_they_were_not_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admit, "LATEST", TOLERATED_FAILURES - 1)
-    assert warnings(run_gather(ODD_FAIL, successes=2)) == []

@@ -14,13 +14,11 @@ import pytest
 
 import callboard
 from callboard.bus.commands import DefinitionSource, StartRun
-from callboard.languages.graph import admit
 from callboard.languages.graph.language import LANGUAGE
 from callboard.languages.graph.node_specs import NODE_TYPES, Field, NodeSpec, node_type
-from callboard.languages.graph.rules import NAMED_KEYS
 from callboard.languages.language import Plan
 from callboard.runtime.admission.definitions import Definitions
-from tests.support.graphs import flow, graph, node, parsed, perform, step, webhook
+from tests.support.graphs import flow, graph, node, parsed, perform, webhook
 
 ROOT = Path(callboard.__file__).parent
 
@@ -240,13 +238,6 @@ def test_images_that_are_not_sent_are_warned_of_at_the_start_and_in_the_run() ->
     assert [(one.code, one.where) for one in plan.warnings] == [("NO_EFFECT", "input.images")]
     done = perform(written, given, script={"turns": {"a": [{"text": "nothing"}]}})
     assert [one.fields for one in done.of_type("node.warning")] == [["images"]]
-
-
-def test_runs_from_before_the_rule_have_no_such_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admit, "LATEST", NAMED_KEYS - 1)
-    own = flow("l", "LOOP", loop_type="for_range", break_on_error=False, end_value=0)
-    done = perform(graph([own, step("s")], "l.completed -> s", triggers=[]), {}, start_from_node="l")
-    assert done.of_type("node.warning") == []
 
 
 def test_the_documentation_lists_the_configurations_without_effect() -> None:

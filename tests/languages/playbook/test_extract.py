@@ -4,7 +4,6 @@ import pytest
 
 from callboard.languages.playbook import extraction
 from callboard.languages.playbook.extraction import Extracted, extract_field, outermost_objects
-from callboard.languages.playbook.rules import BOUNDED_TEXTS
 from callboard.lib.step_limits import Steps
 
 NESTED = '{"severity":"critical","findings":[{"severity":"low"},{"severity":"low"}]}'
@@ -58,8 +57,3 @@ def test_the_work_grows_with_the_length_of_the_answer(unit: str) -> None:
 def test_a_search_that_takes_too_long_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extraction, "STEPS_MAX", 1_000)
     assert extract_field(NESTED + "{" * 5_000, "severity") == Extracted(takes_long=True)
-
-
-def test_runs_from_before_go_by_their_rules() -> None:
-    assert extract_field(NESTED, "severity", BOUNDED_TEXTS) == Extracted("low")
-    assert extract_field(NESTED + "{" * 5_000, "severity", BOUNDED_TEXTS) == Extracted(None)

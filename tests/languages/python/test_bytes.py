@@ -125,19 +125,3 @@ def test_bytes_cross_the_log(scenario: Scenario) -> None:
     state = find_payload(scenario, ev.NodeProgress)
     assert state.data == {"name": "state", "data": "data:;base64,/wAC", "parts": []}
     scenario.crash_everywhere()
-
-
-def test_a_run_that_began_before_bytes_had_a_form_replays_with_their_texts(
-    monkeypatch: pytest.MonkeyPatch, scenario: Scenario
-) -> None:
-    monkeypatch.setattr("callboard.languages.python.language.LATEST", 5)
-    scenario.start(measuring, input={"data": "text"})
-    call = find_payload(scenario, ev.EffectCall)
-    assert call.request["arguments"] == {"data": "text"}
-    monkeypatch.undo()
-    scenario.crash_everywhere()
-
-
-@workflow
-async def measuring(data: bytes) -> int:
-    return await size(data)

@@ -72,7 +72,7 @@ class VirtualStage:
     def cancel(self, task: Task[Any], cause: Any, owner: object = None) -> None:
         self.driver.cancel(task, cause, owner)
 
-    def collecting(self, *, held: bool = False) -> AbstractAsyncContextManager[Collection]:
+    def collecting(self) -> AbstractAsyncContextManager[Collection]:
         return Collection(self.driver)
 
     async def breathe(self) -> None: ...

@@ -146,15 +146,6 @@ def test_steps_may_read_the_machine(name: str, scenario: Scenario) -> None:
     READS[name]()
 
 
-@pytest.mark.parametrize("name", ["os.environ[]", "os.getpid", "Path.exists"])
-def test_a_run_that_began_before_may_still_read_it(
-    name: str, monkeypatch: pytest.MonkeyPatch, scenario: Scenario
-) -> None:
-    monkeypatch.setattr("callboard.languages.python.language.LATEST", 6)
-    scenario.start(reading, input={"name": name})
-    assert scenario.result.status == "completed", scenario.result.error
-
-
 @workflow
 async def permitted() -> dict[str, Any]:
     with unsafe():

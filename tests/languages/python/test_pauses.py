@@ -11,7 +11,6 @@ import pytest
 
 from callboard import NotTaken, Runtime, ask, child, continue_as_new, generate, signal, step, workflow
 from callboard.bus import events as ev
-from callboard.languages.python import language
 from callboard.testing import Scenario
 from tests.support.scenarios import find_payload
 
@@ -94,12 +93,6 @@ async def busy() -> list[Any]:
     """A step and a child run beside each other, and a step afterwards."""
     found = await asyncio.gather(held("a"), child(dozing, {"seconds": 0}))
     return [found[0], found[1].output, await work("b")]
-
-
-@pytest.fixture
-def before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs are admitted by the rules of versions in which pauses did not hold workflows."""
-    monkeypatch.setattr(language, "LATEST", 0)
 
 
 def types_after(scenario: Scenario, event_type: str) -> list[str]:
@@ -195,15 +188,6 @@ def test_a_turn_that_its_provider_postpones_is_not_repeated_in_a_pause(scenario:
     scenario.resume()
     assert scenario.result.output == "hello"
     scenario.crash_everywhere()
-
-
-@pytest.mark.usefixtures("before")
-def test_runs_of_earlier_versions_replay_as_they_went(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
-    scenario.start(napping).pause().advance(seconds=15)
-    assert types_after(scenario, "run.paused") == ["timer.fired", "effect.call", "effect.result"]
-    monkeypatch.undo()
-    scenario.advance(minutes=1)
-    assert scenario.result.output == ["a", "b"]
 
 
 @pytest.fixture(scope="module")

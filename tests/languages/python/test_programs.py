@@ -11,8 +11,6 @@ from callboard.bus import events as ev
 from callboard.bus.events import Event
 from callboard.bus.log.port import Beside, Entry
 from callboard.bus.subjects import RunRef
-from callboard.languages.language import RULES
-from callboard.languages.python.rules import LATEST
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import CrashingLog, CrashPoint
 from callboard.testing.virtual_time import simulate
@@ -67,7 +65,7 @@ async def perform(
 
     log.on_append = pause
     harness = hands.harness
-    end = end_of(await hands.finish(await harness.accept("p", options={RULES: LATEST})))
+    end = end_of(await hands.finish(await harness.accept("p")))
     assert death is None or hands.crashes == 1
     assert not OUTSIDE
     carried = Counter(harness.carried)

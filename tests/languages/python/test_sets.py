@@ -193,19 +193,6 @@ def test_the_input_of_a_child_has_its_sets_in_order(scenario: Scenario) -> None:
     assert started.input == {"tags": SORTED}
 
 
-def test_a_run_that_began_before_sets_had_an_order_replays_in_that_of_its_process(
-    monkeypatch: pytest.MonkeyPatch, scenario: Scenario
-) -> None:
-    monkeypatch.setattr("callboard.languages.python.language.LATEST", 1)
-    scenario.start(tagging, input={"tags": ["b", "a"]})
-    scenario.answer(SORTED[0])
-    events = scenario.events
-    second = [one.request for one in scenario.payloads("effect.call")][1]  # type: ignore[attr-defined]  # pyright: ignore
-    monkeypatch.undo()
-    assert second["arguments"]["order"]["tags"] != sorted({*WORDS, "a", "b"})
-    replay_events(RunRef("default", "run-1"), events, read_admission(events[0], language), {})
-
-
 class Plain:
     def __init__(self, name: str) -> None:
         self.name = name

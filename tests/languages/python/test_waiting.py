@@ -1,7 +1,6 @@
 """Functions of asyncio whose versions differ: the addresses of effects are the same with every version of Python."""
 
 import asyncio
-import sys
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -104,11 +103,3 @@ def test_as_completed_may_be_iterated_asynchronously(scenario: Scenario) -> None
 def test_a_task_that_closes_a_generator_is_not_counted(scenario: Scenario) -> None:
     scenario.start(leaving_a_generator)
     assert sorted(find_effects(scenario)) == ["closing/note#1.1!step", "task[1]/note#1.1!step", "task[2]/note#1.1!step"]
-
-
-def test_a_run_of_before_has_the_addresses_of_its_version(monkeypatch: pytest.MonkeyPatch, scenario: Scenario) -> None:
-    monkeypatch.setattr("callboard.languages.python.language.LATEST", 4)
-    scenario.start(bounded, input={"seconds": 5})
-    scenario.crash_everywhere()
-    assert scenario.result.output == [1, 2]
-    assert (find_effects(scenario)[1] == "task[1]/note#1.1!step") == (sys.version_info < (3, 12))

@@ -24,7 +24,7 @@ from callboard.runtime.settings.config import load
 from callboard.service.worker.bootstrap import open_worker
 from tests.support.service_api import TOKEN, Reply, ServiceApi, service_api
 from tests.support.worker_processes import TENANT, say_start, until_end
-from tests.support.workflows import admitted, document, run, run_as_of_old, run_elsewhere, scripted_skill
+from tests.support.workflows import admitted, document, run, run_elsewhere, scripted_skill
 
 CATALOG = {
     "github": ("git", ["GITHUB_TOKEN"], ["GITHUB_API_URL"]),
@@ -236,11 +236,6 @@ def test_without_its_configuration_the_run_goes_on_without_it() -> None:
     assert (lacking.end.status, lacking.tools(), lacking.warnings()) == ("completed", [], ["SKILL_UNAVAILABLE"])
     emptied = run(LISTS_GITHUB, options={"config": {"GITHUB_TOKEN": ""}}, env=HAS)
     assert (emptied.end.status, emptied.tools(), emptied.warnings()) == ("completed", [], ["SKILL_UNAVAILABLE"])
-
-
-def test_a_log_that_knows_nothing_of_a_skill_replays_without_it() -> None:
-    before = run_as_of_old(run(LISTS_GITHUB), Environment())
-    assert (before.end.status, before.tools(), before.warnings()) == ("completed", [], [])
 
 
 def test_the_start_messages_own_definition_holds_whole() -> None:

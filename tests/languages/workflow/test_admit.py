@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from callboard.languages.workflow.admit import MAX_STEPS
-from callboard.languages.workflow.rules import LATEST
 from tests.support.workflows import admitted, codes_of, document, refused, run, scripted_skill
 
 DECLARED: dict[str, Any] = {
@@ -92,7 +91,7 @@ def test_10_and_20_the_workflow_type_changes_nothing_in_a_run() -> None:
 
 def test_options_have_defaults() -> None:
     options = admitted(document({"a": {}})).options
-    assert options == {"max_steps": MAX_STEPS, "offline": False, "config": {}, "skills": [], "rules": LATEST}
+    assert options == {"max_steps": MAX_STEPS, "offline": False, "config": {}, "skills": []}
 
 
 def test_all_problems_of_a_start_are_reported_together() -> None:

@@ -19,7 +19,6 @@ from callboard.languages.workflow.evaluators import (
     evaluate_value,
 )
 from callboard.languages.workflow.lookup import Unresolved, Values, resolve_path
-from callboard.languages.workflow.rules import UTF16_UNITS
 from callboard.lib.javascript.parser import SOURCE_CHARS_MAX
 from callboard.lib.javascript.regex import STEPS_MAX, BadPattern, Search, TooManySteps, check
 from callboard.lib.step_limits import Steps
@@ -269,11 +268,6 @@ def test_plain_patterns_match_as_in_python(pattern: str, text: str) -> None:
 def test_a_pattern_matches_utf16_units(pattern: str, text: str, holds: bool) -> None:
     match = OutputMatch.model_validate({"path": "x", "matches": pattern})
     assert (unmet_matches({"x": text}, [match]) == []) is holds
-
-
-def test_in_logs_from_before_it_goes_by_code_points() -> None:
-    match = OutputMatch.model_validate({"path": "x", "matches": "^.$"})
-    assert unmet_matches({"x": "😀"}, [match], UTF16_UNITS - 1) == []
 
 
 def value_rule(**rule: Any) -> ValueEvaluator:

@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 
 from callboard.bus import events as ev
-from callboard.languages.workflow import admit
 from callboard.languages.workflow.evaluation import DEFAULT_ADVICE, PREVIEW_CHARS_MAX
-from callboard.languages.workflow.rules import VERDICTS_IN_WORDS
 from tests.support.workflows import Ran, document, run, scripted_skill
 
 NEEDS_URL = {"name": "url_there", "kind": "value", "rule": {"output_required": ["url"]}}
@@ -107,12 +105,6 @@ def test_60_a_judge_is_asked_once_more_after_an_unreadable_answer(unreadable: di
 def test_60_a_symbol_is_a_verdict_if_it_is_the_passing_one() -> None:
     ran = run_node({**make_turns({"text": "x"}), "judges": {"a/good": ["👍"]}}, eval=[{**JUDGE, "pass_when": "👍"}])
     assert ran.status("a") == "success"
-
-
-def test_60_a_sign_was_a_verdict_in_runs_that_were_admitted_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admit, "LATEST", VERDICTS_IN_WORDS - 1)
-    ran = run_node({**make_turns({"text": "x"}), "judges": {"a/good": ["???", "VERDICT: yes"]}}, eval=[JUDGE])
-    assert [key for key in ran.calls if "judge" in key] == ["a#1.1!judge.good.1"]
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,6 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.effects import Text
 from callboard.bus.events import Environment
-from callboard.languages.workflow import admit
-from callboard.languages.workflow.rules import LATEST
 from callboard.languages.workflow.sources import Source
 from callboard.testing import fails
 from tests.support.workflows import Ran, by_value, document, run, run_elsewhere
@@ -81,11 +79,9 @@ def test_27_the_record_of_an_inline_source_has_its_content_and_hash() -> None:
     }
 
 
-@pytest.mark.parametrize(("rules", "content"), [(LATEST, "  Be.\n"), (0, "Be.")])
-def test_27_an_inline_source_is_used_as_it_is(rules: int, content: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In logs from before, without the blank around it."""
-    monkeypatch.setattr(admit, "LATEST", rules)
-    ran = run(document({"a": {"instruction": "  Be.\n"}}))
+def test_27_an_inline_source_is_used_as_it_is() -> None:
+    content = "  Be.\n"
+    ran = run(document({"a": {"instruction": content}}))
     assert find_sources(ran)["nodes.a.instruction"]["content"] == content
     opening = ran.of(ev.ModelCall)[0].messages[0].parts[0]
     assert isinstance(opening, Text)

@@ -10,11 +10,10 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from callboard.bus import events as ev
-from callboard.bus.effects import ModelUsage, Usage
+from callboard.bus.effects import Usage
 from callboard.bus.prices import Cost, Prices, add_costs, dollars, list_prices, read_prices
 from callboard.bus.stand_ins import model_name
 from callboard.features.telemetry.prometheus import families_of
-from callboard.projections.lists.runs import models_of
 from callboard.projections.projection import fold
 from callboard.projections.run.charges import Charges, model_of
 from callboard.projections.run.effects import provider_model, provider_of
@@ -147,11 +146,8 @@ def test_what_a_child_has_used_is_priced_by_its_models_and_the_rest_is_unknown()
     assert effect.cost == Cost(1.202, 500)
 
 
-def test_a_name_without_its_provider_in_an_older_log_is_the_same_model() -> None:
+def test_a_name_without_its_provider_is_the_same_model() -> None:
     exact = "anthropic:claude-haiku-4-5"
     call = ev.ModelCall(purpose="turn", model="claude-haiku-4-5", digest="d")
     assert [model_name(call), provider_of(call), provider_model(call)] == [exact, "anthropic", "claude-haiku-4-5"]
     assert model_of(ev.ModelResult(model="claude-haiku-4-5"), None) == exact
-    used = [ModelUsage("claude-haiku-4-5", Usage(1)), ModelUsage(exact, Usage(2))]
-    end = ev.RunEnd(status="completed", usage=Usage(3), models=used)
-    assert models_of(end, shares=False) == [ModelUsage(exact, Usage(3))]

@@ -30,7 +30,7 @@ from callboard.surfaces.mcp.run_reports import run_of
 from tests.support.cli_stage import Place, plain
 from tests.support.event_logs import known_payload
 from tests.support.flows import call, caught, flow, returned
-from tests.support.workflows import LOOK, document, run, run_as_of_old, run_elsewhere, scripted_skill
+from tests.support.workflows import LOOK, document, run, run_elsewhere, scripted_skill
 
 CHILD = "mwl:provider.call/callboard/definition/v1"
 NEEDY = scripted_skill("needy", "look", config={"KEY": {"description": "d", "required": True, "env": "NEEDY_KEY"}})
@@ -236,15 +236,6 @@ def test_input_that_does_not_fit_is_told_too() -> None:
     script = {"turns": {"a": [{"tool_calls": [{"tool": "look", "input": {}}]}, {"text": "well"}]}}
     ran = run(document({"a": {"skills": ["s"]}}), script, options={"skills": [scripted_skill("s", tools=[tool])]})
     assert ran.warnings() == ["INVALID_TOOL_INPUT"]
-
-
-def test_a_log_that_knows_nothing_of_strictness_replays_as_it_is() -> None:
-    now = run(LACKING, WISHES, options=OPTIONS, env={})
-    assert "UNKNOWN_TOOL" in now.warnings()
-    before = run_as_of_old(now, Environment(skills={"needy": False}))
-    assert before.warnings() == ["SKILL_UNAVAILABLE", "SKILL_UNAVAILABLE"]
-    [first, _] = before.of(ev.NodeWarning)
-    assert first.reason == "the skill 'needy' lacks configuration; the node runs without it"
 
 
 # -- telling -----------------------------------------------------------------------------------------------------------

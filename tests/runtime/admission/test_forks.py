@@ -6,20 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import msgspec
 import pytest
 
 from callboard.bus.events import decode_event, encode_event
 from callboard.bus.log.port import LogReader, Recorded
 from callboard.bus.nats.archive import Archive, ArchivedLog
 from callboard.bus.subjects import RunRef
-from callboard.languages.graph import admit as graph_admission
+from callboard.languages.graph.language import LANGUAGE as GRAPHS
 from callboard.languages.registry import language
 from callboard.projections.comparison.diff import Pair, compare_logs
 from callboard.projections.comparison.json_differences import Difference
 from callboard.runtime.client.connection import Connection
 from callboard.runtime.run.log import read_run
-from callboard.service.files.event_files import read_runs
 from callboard.service.operations.archives import archive_runs, import_as, import_runs
 from callboard.testing.checks import check_replay
 from tests.support.graphs import flow, graph, step, webhook
@@ -134,7 +132,7 @@ async def test_a_fork_goes_by_the_rules_of_its_origin(
 ) -> None:
     sorting = {"definition": {"source": json.dumps(SORTING)}, "script": None, "model": None}
     with monkeypatch.context() as earlier:
-        earlier.setattr(graph_admission, "LATEST", 0)
+        earlier.setattr(GRAPHS, "rules", 0)
         origin = await caller.finished(input={"body": [{"k": 2}, {"k": 1}]}, **sorting)
     fork, result = await forked(caller, origin, **{"from": "s"}, start={"options": {"user_id": "ada"}})
     assert result["status"] == "completed"
@@ -321,9 +319,7 @@ async def test_a_fork_is_read_whole_in_pages_of_any_length(connection: Connectio
             assert found == numbers, limit
 
 
-async def test_a_fork_begins_before_what_it_has_of_its_origin(
-    connection: Connection, caller: Caller, tmp_path: Path
-) -> None:
+async def test_a_fork_begins_before_what_it_has_of_its_origin(connection: Connection, caller: Caller) -> None:
     origin = await caller.finished(**start())
     fork, _ = await forked(caller, origin, **{"from": "b"})
     ref = RunRef(TENANT, fork)
@@ -335,10 +331,6 @@ async def test_a_fork_begins_before_what_it_has_of_its_origin(
     assert alone.event == whole[0].event
     told = (await caller.ask("events", {"run_id": fork}))["events"]
     assert [event["time"] for event in (one["event"] for one in told)] == sorted(one["event"]["time"] for one in told)
-    # As files were written once: its own first event, as it was stored, before its origin's.
-    file, late = tmp_path / "fork.jsonl", msgspec.structs.replace(whole[0].event, time=times[-1])
-    file.write_bytes(b"\n".join(encode_event(event) for event in [late, *(item.event for item in whole[1:])]))
-    assert read_runs(file)[fork] == [item.event for item in whole]
 
 
 async def test_what_is_no_fork_keeps_no_list_from_being_told(connection: Connection, caller: Caller) -> None:

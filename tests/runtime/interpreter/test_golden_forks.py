@@ -19,7 +19,7 @@ from callboard.bus.events import Environment, Event, ForkedFrom, Payload
 from callboard.bus.log.memory import MemoryLog
 from callboard.bus.log.port import Entry
 from callboard.bus.subjects import RunRef
-from callboard.languages.language import RULES
+from callboard.languages.language import Language
 from callboard.languages.registry import language
 from callboard.runtime.interpreter.replay import Admitted, read_admission
 from callboard.runtime.run.activation import Command
@@ -67,6 +67,9 @@ class Revival(RunHarness):
     recorded: Sequence[Event] = field(default_factory=list[Event])
     admission: Admitted | None = None
     """Of the recorded run: that of a fork of it differs in its first event alone."""
+
+    def language(self, name: str) -> Language[Any]:
+        return language(name)
 
     async def read_admission(self, first: Event, code: str = "") -> Admitted:
         accepted = ev.payload_of(first)
@@ -132,8 +135,7 @@ def _as_then(events: Sequence[Event]) -> Admitted:
     """The recorded run as it was admitted, by the rules of then: a fork that shares no ``run.start`` states its own."""
     found = read_admission(events[0], language)
     started = next(payload for event in events if isinstance(payload := ev.payload_of(event), ev.RunStart))
-    options = {name: value for name, value in found.plan.options.items() if name != RULES}
-    plan = msgspec.structs.replace(found.plan, options={**options, **started.options})
+    plan = msgspec.structs.replace(found.plan, options={**found.plan.options, **started.options})
     return Admitted(found.accepted, found.start, found.language, plan)
 
 
@@ -153,6 +155,6 @@ async def test_forked_behind_every_event_a_recorded_run_ends_as_it_did(name: str
 
 
 def _told(end: ev.RunEnd) -> Any:
-    """What a run came to. A graph's end has the times of its nodes in it; which models were used, old logs do not say,
-    and a fork from before the beginning does."""
+    """What a run came to, without the times of a graph's nodes. A fork leaves the usage of its origin out of its
+    models."""
     return timeless(msgspec.to_builtins(msgspec.structs.replace(end, models=[])))

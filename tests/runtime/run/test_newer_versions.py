@@ -26,9 +26,9 @@ from callboard.projections.run.run_result import Results
 from callboard.runtime.interpreter.stage import Stage as PerformedStage
 from callboard.runtime.run.log import read_run
 from callboard.runtime.worker.active_runs import ActiveRuns
-from tests.support.run_harness import RunHarness, types
+from tests.support.run_harness import PlayLanguage, RunHarness, types
 
-Difference = Literal["kind", "type", "member"]
+Difference = Literal["kind", "type", "rules", "member"]
 
 
 class NodeDreamt(ev.Fact, frozen=True):
@@ -53,10 +53,13 @@ NEWER: dict[Difference, type[ev.Payload]] = {"kind": NewerEffectCall, "type": No
 @contextmanager
 def newer_version(harness: RunHarness, difference: Difference) -> Generator[None]:
     """Know what the newer version knows."""
-    payload, decoders = NEWER[difference], ev._payload_decoders  # pyright: ignore[reportPrivateUsage]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(ev.TYPES, payload.type, payload)
-        patch.setitem(decoders, payload.type, msgspec.json.Decoder(payload))
+        if difference == "rules":
+            patch.setattr(PlayLanguage, "rules", 1)
+        else:
+            payload, decoders = NEWER[difference], ev._payload_decoders  # pyright: ignore[reportPrivateUsage]
+            patch.setitem(ev.TYPES, payload.type, payload)
+            patch.setitem(decoders, payload.type, msgspec.json.Decoder(payload))
         decode_again(harness)
         yield
     decode_again(harness)
@@ -148,12 +151,13 @@ async def open_run(difference: Difference) -> tuple[RunHarness, RunRef]:
 ANSWER = msgspec.json.encode({"interaction": "a#1.1!ask", "user_response": "yes"})
 
 
-@pytest.mark.parametrize("difference", ["kind", "type"])
-async def test_a_run_with_an_unknown_event_waits_for_a_newer_worker(difference: Difference) -> None:
+@pytest.mark.parametrize("difference", ["kind", "type", "rules"])
+async def test_a_run_that_only_a_newer_version_knows_waits_for_its_worker(difference: Difference) -> None:
     harness, ref = await open_run(difference)
     others = OtherWorkers()
     events = await perform(harness, others, ref, others.delivery(5000, ANSWER), "answer")
     assert types(events)[-1] == "run.diverged"
+    assert types(events).count("run.claimed") == 1, "this worker has not claimed it"
     diverged = ev.payload_of(events[-1])
     assert isinstance(diverged, ev.RunDiverged)
     assert diverged.code == LogNewer.CODE
@@ -175,7 +179,7 @@ async def test_a_run_with_an_unknown_event_waits_for_a_newer_worker(difference: 
     assert sum(event.cause == 5000 for event in events) == 1
 
 
-@pytest.mark.parametrize("difference", ["kind", "type"])
+@pytest.mark.parametrize("difference", ["kind", "type", "rules"])
 async def test_a_newer_worker_gets_the_command_at_once(difference: Difference) -> None:
     harness, ref = await open_run(difference)
     others = OtherWorkers(newer=True)

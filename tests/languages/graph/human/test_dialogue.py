@@ -8,12 +8,8 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.effects import ModelReply
 from callboard.bus.paths import interaction_id
-from callboard.languages.graph import admit
+from callboard.languages.graph.human.classification import read_decision, read_score
 from callboard.languages.graph.human.decisions import label_of_option
-from callboard.languages.graph.human.dialogue import read_decision
-from callboard.languages.graph.human.labels import read_explicit, read_words
-from callboard.languages.graph.human.relevance import read_score
-from callboard.languages.graph.rules import EXACT_ANSWERS
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.virtual_time import simulate
 from tests.support.graphs import (
@@ -73,12 +69,6 @@ def classify_answer(response: Any, **names: Any) -> str:
     found = done.out("h")["ai_classification"]
     assert done.sequence == ["t", "h", found, "on"]
     return found
-
-
-@pytest.fixture
-def words_decide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs are admitted by the rules before `EXACT_ANSWERS`."""
-    monkeypatch.setattr(admit, "LATEST", EXACT_ANSWERS - 1)
 
 
 # -- question and messages ---------------------------------------------------------------------------------------------
@@ -294,31 +284,6 @@ def test_the_label_of_an_exact_option(options: list[Any], said: str, expected: s
     assert label_of_option(options, said) == expected
 
 
-OLD_LABELS = [
-    ({"action": "later", "text": "sounds good"}, "confirmed"),
-    ({"comment": "what is this?"}, "unrelated"),
-    ("looks good to me", "confirmed"),
-    ("not approved", "rejected"),
-    ("I decline", "rejected"),
-    ("yesterday", "unrelated"),
-    ("note to self", "unrelated"),
-    ("", "unrelated"),
-]
-
-
-@pytest.mark.usefixtures("words_decide")
-@pytest.mark.parametrize(("response", "expected"), OLD_LABELS)
-def test_words_decided_in_runs_that_were_recorded_before(response: Any, expected: str) -> None:
-    assert classify_answer(response) == expected
-
-
-def test_whole_words_count_and_a_negative_word_decides() -> None:
-    assert read_words("disapproved", []) is None
-    assert read_words("yes, no", []) == "rejected"
-    assert read_words("OKAY", []) is None
-    assert read_explicit({"approved": None, "action": None}) is None
-
-
 INPUT = person(
     "FORM_SUBMISSION",
     interaction_type="input",
@@ -382,21 +347,6 @@ def test_a_score_or_approval_confirms_a_review(score: Any) -> None:
     assert reply(score, own=own).out("h")["ai_classification"] == "confirmed"
 
 
-@pytest.mark.usefixtures("words_decide")
-@pytest.mark.parametrize(
-    "own",
-    [
-        person("FORM_SUBMISSION", interaction_type="input", input_fields=[{"name": "city"}]),
-        person("FORM_SUBMISSION", interaction_type="selection", selection_options=["red", "green", "blue"]),
-        person("MANUAL_REVIEW", interaction_type="review"),
-    ],
-)
-def test_what_is_no_approval_was_confirmed_by_any_answer_that_does_not_reject(own: dict[str, Any]) -> None:
-    assert classify_answer("Paris", own=own) == "confirmed"
-    assert classify_answer({"city": "Paris"}, own=own) == "confirmed"
-    assert classify_answer("no", own=own) == "rejected"
-
-
 def test_the_first_of_two_custom_options_confirms() -> None:
     own = person(approval_options=["ship it", "hold"])
     assert classify_answer("Ship it", own=own) == "confirmed"
@@ -429,61 +379,6 @@ def test_a_question_has_the_schema_of_its_answer(own: dict[str, Any], expected: 
 def answer_with_scores(*scores: Any, given: list[Any], channel: str | None = "slack") -> Performance:
     script = {"turns": {"h": [one if isinstance(one, dict) else {"data": {"relevance": one}} for one in scores]}}
     return reply(*given, channel=channel, script=script)
-
-
-@pytest.mark.usefixtures("words_decide")
-def test_the_first_relevant_answer_wins() -> None:
-    done = answer_with_scores(0.1, 0.5, 0.7, given=["buy now", "hm", "yes", "no"])
-    assert done.of_type("human.closed")[0].k == 3
-    assert done.out("h")["user_response"] == "yes"
-    warnings = [one.reason for one in done.of_type("node.warning")]
-    assert "filtered" in warnings[0]
-    assert "uncertain" in warnings[1]
-    assert [call.purpose for call in done.of_type("model.call")] == ["classify"] * 3
-
-
-@pytest.mark.usefixtures("words_decide")
-@pytest.mark.parametrize(("score", "counts"), [(0.7, True), (0.69, False), (0.3, False), (1, True)])
-def test_thresholds(score: float, counts: bool) -> None:
-    done = answer_with_scores(score, 0.9, given=["yes", "no"])
-    assert done.of_type("human.closed")[0].k == (1 if counts else 2)
-
-
-@pytest.mark.usefixtures("words_decide")
-def test_an_error_of_the_classifier_leaves_an_answer_uncertain() -> None:
-    done = answer_with_scores({"error": "overloaded"}, 0.9, given=["yes", "no"])
-    assert done.of_type("human.closed")[0].k == 2
-    assert "uncertain" in done.of_type("node.warning")[0].reason
-
-
-@pytest.mark.usefixtures("words_decide")
-def test_where_there_is_no_classifier_a_rule_of_thumb_decides() -> None:
-    """By the channel, the person, the time and the words: 0.3 + 0.2 + 0.2 + 0.3 × 0.8 and more."""
-    done = reply("yes", channel="slack")
-    assert done.of_type("human.closed")[0].k == 1
-
-
-@pytest.mark.usefixtures("words_decide")
-def test_the_rule_of_thumb_leaves_what_comes_from_elsewhere_uncertain() -> None:
-    commands = [
-        ("answer", {"interaction": ASK, "user_response": "yes", "channel": "email", "by": "eve"}),
-        ("answer", {"interaction": ASK, "user_response": "no", "channel": "slack", "by": "u"}),
-    ]
-    done = perform(ask_graph(), {"body": 1}, commands=commands, kinds=CHANNEL)
-    assert done.of_type("human.closed")[0].k == 2
-
-
-@pytest.mark.usefixtures("words_decide")
-def test_an_answer_through_the_interface_for_resuming_is_past_the_filter() -> None:
-    assert reply("whatever").of_type("model.call") == []
-
-
-@pytest.mark.usefixtures("words_decide")
-def test_without_a_channel_what_leaves_no_doubt_is_not_classified() -> None:
-    done = answer_with_scores(0.1, given=["hm", "yes"], channel=None)
-    assert done.of_type("human.closed")[0].k == 2
-    assert len(done.of_type("model.call")) == 1
-    assert reply("hm", channel=None).out("h")["ai_classification"] == "unrelated"
 
 
 @pytest.mark.parametrize(

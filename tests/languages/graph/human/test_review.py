@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 
-from callboard.languages.graph import admit
-from callboard.languages.graph.rules import REVIEW_CONTROLS
 from tests.support.graphs import Performance, graph, node, parsed, perform, perform_node, step, webhook
 
 ASK = "h#1.1!ask"
@@ -207,9 +205,3 @@ def test_a_review_type_requires_evidence_by_default() -> None:
     ]
     done = perform(graph([webhook(), own], "t -> h"), {"body": {}}, commands=commands)
     assert find_decision(done) == (2, "confirmed")
-
-
-def test_runs_from_before_the_rule_are_decided_by_the_first_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admit, "LATEST", REVIEW_CONTROLS - 1)
-    done = review(by(None), reviewers=["ada"], consensus_required=True, require_evidence=True, reviewer_roles=["cfo"])
-    assert find_decision(done) == (1, "confirmed")

@@ -1,23 +1,20 @@
-"""The relevance of an answer to its question: a score from 0 to 1, by a model that weighs eight factors, or by a rule.
-
-Runs that were admitted before `EXACT_ANSWERS` decide by the score alone. They accept every answer of the channel
-``api``, and every unambiguous answer without a channel. Later runs need a model's decision as well
-(`callboard.languages.graph.human.dialogue`).
+"""Classification: a model judges an answer in free text. It gives a score of relevance from 0 to 1, by eight factors,
+and says what the answer decides.
 """
 
 import re
 from collections.abc import Mapping
 
-from callboard.bus.effects import Failure, ModelReply, ModelRequest, user
+from callboard.bus.effects import ModelReply, ModelRequest, user
 from callboard.bus.model_names import exact_name
 from callboard.languages.agent import find_json
 from callboard.languages.graph.expressions import text_of
+from callboard.languages.graph.human.decisions import Decided, Reading, Unfit, label_of_option, options_text
 from callboard.languages.graph.human.interaction import Interaction
-from callboard.languages.graph.human.labels import read_explicit, read_words, words_of
+from callboard.languages.graph.human.ports import CONFIRMED, REJECTED
 from callboard.languages.graph.times import seconds_between
 from callboard.languages.graph.work import NodeAttempt, number
 from callboard.languages.language import Answered, Failed, Instant
-from callboard.languages.patience import patient_turn
 from callboard.lib.json_types import JSON
 
 RELEVANT = 0.7
@@ -26,42 +23,39 @@ RELEVANT = 0.7
 FILTERED = 0.3
 """The greatest score of an answer that is ignored; scores in between are left for people to review."""
 
-UNCERTAIN = 0.5
-"""The score if neither a model nor a rule gives one."""
-
-API = "api"
-
 FACTORS = ("content", "expected_pattern", "channel", "user", "timing", "quality", "thread", "keywords")
 
 NO_MODEL = frozenset({"model.unknown", "model.auth", "model.unscripted"})
 """Codes of failures of a turn that mean that no model can be asked."""
 
-_WORDS = {"relevant": 1.0, "filtered": 0.0, "irrelevant": 0.0, "unrelated": 0.0, "spam": 0.0, "uncertain": UNCERTAIN}
-_AGES = ((60, 1.0), (300, 0.8), (1800, 0.6), (3600, 0.4), (21_600, 0.2))
+_WORDS = {"relevant": 1.0, "filtered": 0.0, "irrelevant": 0.0, "unrelated": 0.0, "spam": 0.0, "uncertain": 0.5}
 _SCORE = ("relevance", "relevance_score", "score")
 _LABEL = ("classification", "label", "verdict")
 
+_DECISION = ("decision", "classification", "label", "verdict", "option")
+"""The members of a reply that may hold the decision; the first that does counts."""
+
 _SYSTEM = (
-    "You decide whether a message is an answer to a question that was put to a person. Judge by eight factors, each "
-    f"from 0 to 1: {', '.join(FACTORS)}. Answer with a JSON object that has relevance, a number from 0 (spam, or about "
-    "something else) to 1 (clearly an answer), factors and reasoning."
+    "You decide whether a message is an answer to a question that was put to a person, and what it decides. Judge by "
+    f"eight factors, each from 0 to 1: {', '.join(FACTORS)}. Answer with a JSON object that has relevance, a number "
+    "from 0 (spam, or about something else) to 1 (clearly an answer); decision, which is confirmed, rejected, one of "
+    "the options, or unclear where the message does not plainly say one of these; factors; and reasoning."
 )
 
 _SCHEMA = {
     "type": "object",
     "properties": {
         "relevance": {"type": "number"},
+        "decision": {"type": "string"},
         "factors": {"type": "object", "properties": {name: {"type": "number"} for name in FACTORS}},
         "reasoning": {"type": "string"},
     },
-    "required": ["relevance"],
+    "required": ["relevance", "decision"],
 }
 
 
-async def relevance(work: NodeAttempt, interaction: Interaction, answered: Answered, asked_at: Instant) -> float:
-    """Return the relevance of an answer to a question, from 0 to 1."""
-    if answered.channel == API or (answered.channel is None and _is_clear(interaction, answered.user_response)):
-        return 1.0
+async def classify(work: NodeAttempt, interaction: Interaction, answered: Answered, asked_at: Instant) -> Reading:
+    """Have a model judge free text; return what it decides, or why it decides nothing."""
     request = ModelRequest(
         purpose="classify",
         model=model_of(work, interaction),
@@ -69,20 +63,39 @@ async def relevance(work: NodeAttempt, interaction: Interaction, answered: Answe
         messages=[user(classifier_prompt(interaction, answered, seconds_between(asked_at, work.stage.now())))],
         schema=_SCHEMA,
     )
-    _slot, outcome = await patient_turn(work.metered_node, f"classify.{answered.k}", request)
+    expected = f"answer with {options_text(interaction.options)}"
+    outcome = await work.metered_node.turn(f"classify.{answered.k}", request)
     if isinstance(outcome, Failed):
-        return _score_without_model(work, interaction, answered, asked_at, outcome.error)
+        if outcome.error.code in NO_MODEL:
+            return Unfit((f"it is free text, and there is no model to classify it; {expected}",))
+        return Unfit((f"it is free text and uncertain, since classifying it failed: {outcome.error}; {expected}",))
     score = read_score(outcome.value)
     if score is None:
-        return UNCERTAIN if answered.channel is not None else 1.0
-    return score
+        return Unfit((f"it is free text and uncertain, since the model gave no relevance; {expected}",))
+    if score <= FILTERED:
+        return Unfit((f"it is filtered: it does not belong to the question ({score:.2f})",))
+    if score < RELEVANT:
+        return Unfit((f"it is uncertain and left for review ({score:.2f}); {expected}",))
+    label = read_decision(outcome.value, interaction.options)
+    if label is None:
+        return Unfit((f"it is free text that does not plainly decide ({score:.2f}); {expected}",))
+    return Decided(label)
 
 
-def _is_clear(interaction: Interaction, response: JSON) -> bool:
-    """Whether an answer is unambiguous: it has members, or words that decide."""
-    if interaction.type != "approval" or not isinstance(response, str):
-        return True
-    return (read_explicit(response) or read_words(words_of(response), interaction.options)) is not None
+def read_decision(reply: ModelReply, options: list[JSON]) -> str | None:
+    """Read the label that a classifier's reply states explicitly; None if it states none."""
+    data = reply.data if reply.data is not None else find_json(reply.text)
+    if not isinstance(data, Mapping):
+        return None
+    for name in _DECISION:
+        said = text_of(data.get(name)).strip()
+        word = re.sub(r"[^a-z]", "", said.casefold())
+        if word in (CONFIRMED, REJECTED):
+            return word
+        label = label_of_option(options, said) or label_of_option(["approve", "reject"], said)
+        if label is not None:
+            return label
+    return None
 
 
 def model_of(work: NodeAttempt, interaction: Interaction) -> str | None:
@@ -91,8 +104,7 @@ def model_of(work: NodeAttempt, interaction: Interaction) -> str | None:
     if named is None:
         return None if work.stage.info.environment.default_model else "openai:gpt-5-mini"
     environment = work.stage.info.environment
-    if environment.prefixes:  # runs of older versions took every name without a provider for one of OpenAI
-        named = exact_name(environment.models.get(named, named), environment.prefixes)
+    named = exact_name(environment.models.get(named, named), environment.prefixes)
     return named if ":" in named else f"openai:{named}"
 
 
@@ -107,17 +119,6 @@ def classifier_prompt(interaction: Interaction, answered: Answered, age_s: float
             text_of(answered.user_response),
         ]
     )
-
-
-def _score_without_model(
-    work: NodeAttempt, interaction: Interaction, answered: Answered, asked_at: Instant, error: Failure
-) -> float:
-    """Return the score of an answer that no model has judged."""
-    if answered.channel is None:
-        return 1.0
-    if error.code not in NO_MODEL:
-        return UNCERTAIN
-    return rule_of_thumb(interaction, answered, seconds_between(asked_at, work.stage.now()))
 
 
 def read_score(reply: ModelReply) -> float | None:
@@ -149,28 +150,3 @@ def _score_in(data: Mapping[str, JSON]) -> float | None:
 
 def _bound_score(score: float) -> float:
     return max(0.0, min(float(score), 1.0))
-
-
-def rule_of_thumb(interaction: Interaction, answered: Answered, age_s: float) -> float:
-    """Score an answer by its channel, its sender, its age and its words."""
-    timing = next((score for age, score in _AGES if age_s < age), 0.1)
-    return (
-        0.3 * (answered.channel == interaction.channel)
-        + 0.2 * (answered.by == interaction.user_id)
-        + 0.2 * timing
-        + 0.3 * _content(interaction, words_of(answered.user_response))
-    )
-
-
-def _content(interaction: Interaction, text: str) -> float:
-    said = _words(text)
-    known = _words(interaction.message)
-    expected = [str(option).lower() for option in interaction.options if isinstance(option, str)]
-    decided = read_words(text, interaction.options) is not None
-    matches = any(option in text.lower() for option in expected) or (decided and interaction.type == "approval")
-    overlap = len(said & known) / len(said) if said else 0.0
-    return 0.4 * decided + 0.4 * matches + 0.2 * overlap
-
-
-def _words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", text.lower()))
