@@ -14,8 +14,7 @@ from callboard.actors.tools.tool import ToolEnvironment, ToolFailed
 from callboard.bus.effects import McpTools
 from callboard.runtime.settings.config import load
 from tests.support.forks import python
-from tests.support.http_server import http_server
-from tests.support.mcp_sessions import Forgetful
+from tests.support.mcp_sessions import forgetful_server
 from tests.support.places import TESTS
 
 SERVER = str(TESTS / "fixtures" / "tools" / "mcp_server.py")
@@ -95,10 +94,6 @@ async def test_a_folder_that_is_not_there_is_told_from_a_prompt_that_is_not_ther
 
 @pytest.mark.parametrize("method", ["notifications/initialized", "prompts/get"])
 async def test_a_prompt_is_asked_for_again_if_the_server_has_forgotten_the_session(method: str) -> None:
-    class Server(Forgetful):
-        pass
-
-    Server.forgets = method
-    with http_server(Server) as url:
+    with forgetful_server(forgets=method) as (_server, url):
         source = McpTools("desk", url=url)
         assert await read_prompt(source, ToolEnvironment(env={}), "greet") == "session 2"

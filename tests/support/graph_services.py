@@ -1,24 +1,70 @@
-"""The services that only graphs act upon, as stand-ins for `tests.support.service_api`: they check what the real ones
-check."""
+"""The services that only graphs act upon, as servers for `tests.support.service_api`, and the actions of nodes on them.
+
+The servers check what the real services check.
+"""
 
 import json
 import re
+import threading
+from collections.abc import Callable, Mapping
 from email import message_from_bytes, policy
 from email.message import MIMEPart
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from urllib.parse import parse_qs, unquote
 
-from tests.support.service_api import TOKEN, Answering, Asked, Reply, ServiceApi
+import pytest
+
+from callboard.actors.carrier import Job
+from callboard.actors.kinds.service import Services
+from callboard.bus.subjects import RunRef
+from tests.support.service_api import TOKEN, Answering, Asked, Reply, ServiceApi, answer_slack
 
 RENEWED = "a-newer-t0ken-of-the-test"
 """The access token that a refresh token gets at Google."""
 
 UPLOAD = "/slack-files/upload/v1/t1cket-of-the-test"
-"""Where Slack takes a file: whoever knows it may put one there, and nobody may ever read it."""
+"""Where Slack takes a file. A caller who knows it may put a file there, so no value may contain it."""
+
+KEY = "5e" * 32
+JOB = cast(Job, SimpleNamespace(ref=RunRef("acme", "r1"), idempotency_key=KEY))
+
+
+def service_env(api: ServiceApi) -> dict[str, str]:
+    """The variables of a worker for all services, with the addresses of the server."""
+    return {**api.config, **variables(api), "NOTION_TOKEN": TOKEN, "NOTION_API_URL": f"{api.url}/notion"}
+
+
+async def carry(env: dict[str, str], service: str, action: str, input: Any = None, **configurations: Any) -> Any:
+    """Perform an action of a node; its value must hold no credential."""
+    request = {"service": service, "action": action, "configurations": configurations, "input": input}
+    value, metadata = await Services(env).carry(JOB, request)
+    assert metadata is None
+    for secret in (TOKEN, RENEWED, UPLOAD.rpartition("/")[2]):
+        assert secret not in str(value)
+    return value
+
+
+async def act(api: ServiceApi, service: str, action: str, input: Any = None, **configurations: Any) -> Any:
+    return await carry(service_env(api), service, action, input, **configurations)
+
+
+def watch_end(monkeypatch: pytest.MonkeyPatch, actions: Mapping[str, Callable[..., Any]], name: str) -> threading.Event:
+    """Return an event that is set when a thread has left an action."""
+    action, ended = actions[name], threading.Event()
+
+    def watch(*given: Any) -> Any:
+        try:
+            return action(*given)
+        finally:
+            ended.set()
+
+    monkeypatch.setitem(cast(dict[str, Any], actions), name, watch)
+    return ended
 
 
 def variables(api: ServiceApi) -> dict[str, str]:
-    """The worker's variables for these services, pointed at the server, which is told of them."""
+    """The variables of a worker for these services, with the addresses of the server, which then serves them."""
     api.services |= SERVICES
     return {
         "GOOGLE_ACCESS_TOKEN": TOKEN,
@@ -221,7 +267,7 @@ def _slack(api: ServiceApi, asked: Asked) -> Reply:
                 return Reply(body={"ok": False, "error": "channel_not_found"})
             return Reply(body={"ok": True, "files": asked.body["files"]})
         case _:
-            return Reply(404, b"")
+            return answer_slack(api, asked)
 
 
 def _slack_files(api: ServiceApi, asked: Asked) -> Reply:

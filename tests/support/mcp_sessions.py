@@ -1,15 +1,18 @@
-"""An MCP server over HTTP that has sessions, as in protocol 2025-06-18, and forgets one when it is told to."""
+"""An MCP server over HTTP that has sessions, as in protocol 2025-06-18, and can forget its session."""
 
 import json
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.support.http_server import http_server
 
 TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("session", "forget", "endless")]
 
 
 class Forgetful(BaseHTTPRequestHandler):
-    """Tool ``session`` tells which session it is asked in; ``forget`` ends it, before it has answered; the answer of
+    """Tool ``session`` returns the session of the call; ``forget`` ends it before it has answered; the answer of
     ``endless`` has no end."""
 
     protocol_version = "HTTP/1.1"
@@ -68,7 +71,7 @@ class Forgetful(BaseHTTPRequestHandler):
         self._answer(200, b"")
 
     def _talk(self) -> None:
-        """Answer without end, until nobody listens."""
+        """Answer without end, until the client disconnects."""
         self.close_connection = True
         self.send_response(200)
         self.send_header("content-type", "application/json")
@@ -90,3 +93,11 @@ class Forgetful(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
+
+
+@contextmanager
+def forgetful_server(**attributes: Any) -> Generator[tuple[type[Forgetful], str]]:
+    """Serve a new subclass, so that no test sees the state of another; yields it and the URL."""
+    server = type("Server", (Forgetful,), attributes)
+    with http_server(server) as url:
+        yield server, url

@@ -245,7 +245,7 @@ def _linear(api: ServiceApi, asked: Asked) -> Reply:
     return Reply(body={"data": {name: data}})
 
 
-def _slack(_api: ServiceApi, asked: Asked) -> Reply:
+def answer_slack(_api: ServiceApi, asked: Asked) -> Reply:
     method = asked.path.removeprefix("/slack/")
     if asked.method == "GET":
         # What only reads takes no JSON.
@@ -300,7 +300,7 @@ _SERVICES: dict[str, Answering] = {
     "github": _github,
     "linear": _linear,
     "notion": _notion,
-    "slack": _slack,
+    "slack": answer_slack,
     "sentry": _sentry,
     "datadog": _datadog,
     "hook": _hook,

@@ -1,77 +1,41 @@
-"""Discord, Telegram and Slack's files as services of nodes, each against a server that speaks its API."""
+"""Discord, Telegram and the files of Slack as services of nodes, each against a server of its API."""
 
 import base64
-from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from callboard.actors.carrier import EffectFailed, Job
+from callboard.actors.carrier import EffectFailed
 from callboard.actors.kinds.channel import Channels
-from callboard.actors.kinds.service import Services
 from callboard.actors.services import upload
-from callboard.actors.skills import service as skill_service
-from callboard.bus.subjects import RunRef
-from tests.support.graph_services import UPLOAD, form_of, variables
-from tests.support.service_api import TOKEN, Reply, ServiceApi, service_api
+from tests.support.graph_services import JOB, KEY, UPLOAD, act, form_of, service_env
+from tests.support.service_api import TOKEN, Reply, ServiceApi
 
-KEY = "5e" * 32
-JOB = cast(Job, SimpleNamespace(ref=RunRef("acme", "r1"), idempotency_key=KEY))
-NOTED = {"nonce": KEY[:25], "enforce_nonce": True}
+ONCE = {"nonce": KEY[:25], "enforce_nonce": True}
 
 
-@pytest.fixture
-def api() -> Iterator[ServiceApi]:
-    with service_api() as served:
-        yield served
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skill_service, "PAUSE_S", 0.001)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-
-
-def env(api: ServiceApi) -> dict[str, str]:
-    return {**api.config, **variables(api)}
-
-
-async def carry(env: dict[str, str], service: str, action: str, input: Any, configurations: Any) -> Any:
-    request = {"service": service, "action": action, "configurations": configurations, "input": input}
-    value, _ = await Services(env).carry(JOB, request)
-    assert TOKEN not in str(value)
-    assert UPLOAD.rpartition("/")[2] not in str(value)
-    return value
-
-
-async def act(api: ServiceApi, service: str, action: str, input: Any = None, **configurations: Any) -> Any:
-    return await carry(env(api), service, action, input, configurations)
-
-
-def asked(api: ServiceApi) -> list[str]:
-    """What was asked, without where the service is."""
+def discord_requests(api: ServiceApi) -> list[str]:
+    """The requests to Discord, without the address of the service."""
     return [f"{one.method} {one.raw.partition('/api/v10/')[2]}" for one in api.asked]
 
 
-# -- discord -----------------------------------------------------------------------------------------------------------
-
-NEWS = {"name": "news", "type": "voice", "category_id": "k1", "permissions": {"r1": {"deny": "8"}}}
+CHANNEL = {"name": "news", "type": "voice", "category_id": "k1", "permissions": {"r1": {"deny": "8"}}}
+REMOVAL = {"role_id": "r1", "action": "remove"}
 SERVER = {"server_id": "g1", "channel_id": "c1"}
 
 
-async def test_discord_gets_a_message_once(api: ServiceApi) -> None:
+async def test_discord_gets_a_retried_message_once(api: ServiceApi) -> None:
     api.loses = 1
     done = await act(api, "discord", "send_message", {"data": {"message_content": "Hello"}}, **SERVER)
-    assert asked(api) == ["POST channels/c1/messages"] * 2
-    assert api.last.body == {"content": "Hello", **NOTED}
+    assert discord_requests(api) == ["POST channels/c1/messages"] * 2
+    assert api.last.body == {"content": "Hello", **ONCE}
     assert len(api.created) == 1
     assert (done["success"], done["message_id"], done["channel_id"]) == (True, "m0", "c1")
     assert done["rate_limit_info"] == {"limit": 5, "remaining": 4}
     await act(api, "discord", "send_message", {"content": "a page"}, message_content="Look", **SERVER)
     assert api.last.body["content"] == "Look"
     await act(api, "discord", "send_message", "Just this", embed_config={"title": "T"}, **SERVER)
-    assert api.last.body == {"content": "Just this", "embeds": [{"title": "T"}], **NOTED}
+    assert api.last.body == {"content": "Just this", "embeds": [{"title": "T"}], **ONCE}
 
 
 async def test_discord_gets_a_file(api: ServiceApi) -> None:
@@ -84,9 +48,9 @@ async def test_discord_gets_a_file(api: ServiceApi) -> None:
     assert done["discord_response"]["attachments"] == [{"id": 0, "filename": "a.csv", "description": "all"}]
 
 
-async def test_discord_tells_a_person(api: ServiceApi) -> None:
+async def test_discord_sends_a_direct_message(api: ServiceApi) -> None:
     done = await act(api, "discord", "send_dm", {"message": "Hello"}, target_user_id="u1", **SERVER)
-    assert asked(api) == ["POST users/@me/channels", "POST channels/dmu1/messages"]
+    assert discord_requests(api) == ["POST users/@me/channels", "POST channels/dmu1/messages"]
     assert done["channel_id"] == "dmu1"
 
 
@@ -98,12 +62,7 @@ async def test_discord_tells_a_person(api: ServiceApi) -> None:
         ("react_to_message", {"message_id": "m1"}, "PUT channels/c1/messages/m1/reactions/%F0%9F%91%8D/@me", None),
         ("pin_message", {"message_id": "m1"}, "PUT channels/c1/messages/pins/m1", None),
         ("manage_roles", {"role_config": {"role_id": "r1"}}, "PUT guilds/g1/members/u1/roles/r1", None),
-        (
-            "manage_roles",
-            {"action": "x", "role_config": {"role_id": "r1", "action": "remove"}},
-            "DELETE guilds/g1/members/u1/roles/r1",
-            None,
-        ),
+        ("manage_roles", {"action": "x", "role_config": REMOVAL}, "DELETE guilds/g1/members/u1/roles/r1", None),
         ("kick_member", {}, "DELETE guilds/g1/members/u1", None),
         ("ban_member", {}, "PUT guilds/g1/bans/u1", {}),
         (
@@ -114,48 +73,42 @@ async def test_discord_tells_a_person(api: ServiceApi) -> None:
         ),
         (
             "create_channel",
-            {
-                "channel_config": {
-                    "name": "news",
-                    "type": "voice",
-                    "category_id": "k1",
-                    "permissions": {"r1": {"deny": "8"}},
-                }
-            },
+            {"channel_config": CHANNEL},
             "POST guilds/g1/channels",
             {"name": "news", "type": 2, "parent_id": "k1", "permission_overwrites": [{"id": "r1", "deny": "8"}]},
         ),
     ],
 )
-async def test_discord_changes(api: ServiceApi, action: str, input: Any, request_: str, body: Any) -> None:
+async def test_discord_actions_call_the_endpoint_of_the_api(
+    api: ServiceApi, action: str, input: Any, request_: str, body: Any
+) -> None:
     done = await act(api, "discord", action, input, target_user_id="u1", reaction_emoji="👍", **SERVER)
     assert done["success"] is True
-    assert asked(api) == [request_]
+    assert discord_requests(api) == [request_]
     assert api.last.body == body
 
 
-async def test_discord_says_why_a_member_goes(api: ServiceApi) -> None:
-    why = {"reason": "spam, again: ä", "dm_message": "Farewell", "send_dm": True}
-    await act(api, "discord", "ban_member", {}, target_user_id="u1", moderation_config=why, **SERVER)
-    assert asked(api) == ["POST users/@me/channels", "POST channels/dmu1/messages", "PUT guilds/g1/bans/u1"]
+async def test_a_removed_discord_member_gets_the_reason_as_direct_message(api: ServiceApi) -> None:
+    config = {"reason": "spam, again: ä", "dm_message": "Farewell", "send_dm": True}
+    await act(api, "discord", "ban_member", {}, target_user_id="u1", moderation_config=config, **SERVER)
+    assert discord_requests(api) == ["POST users/@me/channels", "POST channels/dmu1/messages", "PUT guilds/g1/bans/u1"]
     assert api.last.headers["x-audit-log-reason"] == "spam%2C again%3A %C3%A4"
     api.asked.clear()
-    done = await act(api, "discord", "kick_member", {}, target_user_id="closed", moderation_config=why, **SERVER)
-    assert (done["success"], asked(api)[-1]) == (True, "DELETE guilds/g1/members/closed")
+    done = await act(api, "discord", "kick_member", {}, target_user_id="closed", moderation_config=config, **SERVER)
+    assert (done["success"], discord_requests(api)[-1]) == (True, "DELETE guilds/g1/members/closed")
     api.asked.clear()
     api.instead = [Reply(500, {})]
-    failed = await act(api, "discord", "kick_member", {}, target_user_id="u1", moderation_config=why, **SERVER)
+    failed = await act(api, "discord", "kick_member", {}, target_user_id="u1", moderation_config=config, **SERVER)
     assert (failed["error_code"], len(api.asked)) == ("api_error", 1)
 
 
-async def test_what_a_header_says_of_limits_is_a_number_or_nothing(api: ServiceApi) -> None:
-    api.instead = [
-        Reply(200, {}, {"x-ratelimit-limit": "²", "x-ratelimit-reset": "9" * 99, "x-ratelimit-remaining": "1"})
-    ]
+async def test_an_unreadable_number_in_a_rate_limit_header_is_omitted(api: ServiceApi) -> None:
+    limits = {"x-ratelimit-limit": "²", "x-ratelimit-reset": "9" * 99, "x-ratelimit-remaining": "1"}
+    api.instead = [Reply(200, {}, limits)]
     assert (await act(api, "discord", "send_message", "x", **SERVER))["rate_limit_info"] == {"remaining": 1}
 
 
-async def test_discord_tells_in_json_how_long_to_wait(api: ServiceApi) -> None:
+async def test_the_pause_in_a_discord_answer_is_observed(api: ServiceApi) -> None:
     api.instead = [Reply(429, {"message": "You are being rate limited.", "retry_after": 0.001, "global": False})]
     assert (await act(api, "discord", "send_message", "x", **SERVER))["success"] is True
     for long in (3600, 10**400):
@@ -165,16 +118,15 @@ async def test_discord_tells_in_json_how_long_to_wait(api: ServiceApi) -> None:
         assert (refused["error_code"], len(api.asked)) == ("rate_limit_exceeded", 1)
 
 
-# -- telegram ----------------------------------------------------------------------------------------------------------
-
 CHAT = {"chat_id": "-100", "parse_mode": "Markdown"}
+POLL = {"question": "Tea?", "is_anonymous": False, "type": "regular"}
 
 
-async def test_telegram_gets_a_message(api: ServiceApi) -> None:
+async def test_telegram_gets_a_message_with_its_keyboard_and_options(api: ServiceApi) -> None:
     keys = {"type": "inline", "buttons": ["Yes", [{"text": "Docs", "url": "https://example.com"}]]}
     options = {"disable_notification": True, "reply_to_message_id": "7", "allow_sending_without_reply": True}
-    given = {"message_text": "Hello", "keyboard_config": keys, "message_options": options}
-    done = await act(api, "telegram", "send_message", {"data": given}, **CHAT)
+    message = {"message_text": "Hello", "keyboard_config": keys, "message_options": options}
+    done = await act(api, "telegram", "send_message", {"data": message}, **CHAT)
     assert api.last.path == f"/telegram/bot{TOKEN}/sendMessage"
     assert api.last.body == {
         "chat_id": "-100",
@@ -231,14 +183,9 @@ async def test_telegram_gets_a_message(api: ServiceApi) -> None:
         ),
         (
             "send_poll",
-            {"poll_config": {"question": "Tea?", "options": ["yes", "no"], "is_anonymous": False, "type": "regular"}},
+            {"poll_config": {**POLL, "options": ["yes", "no"]}},
             "sendPoll",
-            {
-                "question": "Tea?",
-                "options": [{"text": "yes"}, {"text": "no"}],
-                "is_anonymous": False,
-                "type": "regular",
-            },
+            {**POLL, "options": [{"text": "yes"}, {"text": "no"}]},
         ),
         (
             "edit_message",
@@ -248,16 +195,18 @@ async def test_telegram_gets_a_message(api: ServiceApi) -> None:
         ),
     ],
 )
-async def test_telegram_gets(api: ServiceApi, action: str, input: Any, method: str, body: Any) -> None:
+async def test_telegram_actions_call_the_method_of_the_api(
+    api: ServiceApi, action: str, input: Any, method: str, body: Any
+) -> None:
     assert (await act(api, "telegram", action, input, **CHAT))["success"] is True
     assert api.last.path == f"/telegram/bot{TOKEN}/{method}"
     assert api.last.body == {"chat_id": "-100", **body}
 
 
 async def test_telegram_gets_a_file(api: ServiceApi) -> None:
-    given = {"file_base64": base64.b64encode(b"\x00\x01").decode(), "keyboard_config": {"buttons": ["A"]}}
+    message = {"file_base64": base64.b64encode(b"\x00\x01").decode(), "keyboard_config": {"buttons": ["A"]}}
     config = {"file_path": "C:\\reports\\a.pdf", "caption": "all"}
-    await act(api, "telegram", "send_document", given, media_config=config, **CHAT)
+    await act(api, "telegram", "send_document", message, media_config=config, **CHAT)
     parts = form_of(api.last)
     assert parts["document"].get_payload(decode=True) == b"\x00\x01"
     assert (parts["document"].get_filename(), parts["document"].get_content_type()) == ("a.pdf", "application/pdf")
@@ -265,7 +214,7 @@ async def test_telegram_gets_a_file(api: ServiceApi) -> None:
     assert parts["reply_markup"].get_content() == '{"inline_keyboard":[[{"text":"A","callback_data":"A"}]]}'
 
 
-async def test_telegram_is_told_twice_only_what_is_the_same_twice(api: ServiceApi) -> None:
+async def test_telegram_gets_an_edit_again_after_a_fault_but_not_a_message(api: ServiceApi) -> None:
     api.loses = 1
     lost = await act(api, "telegram", "send_message", "Hello", **CHAT)
     assert (lost["error_code"], len(api.asked)) == ("api_error", 1)
@@ -274,7 +223,7 @@ async def test_telegram_is_told_twice_only_what_is_the_same_twice(api: ServiceAp
     assert (edited["success"], edited["chat_id"], len(api.asked)) == (True, "-100", 3)
 
 
-async def test_what_telegram_refuses(api: ServiceApi) -> None:
+async def test_a_refusal_of_telegram_has_an_error_code(api: ServiceApi) -> None:
     nowhere = await act(api, "telegram", "send_message", "Hello", chat_id="nowhere")
     assert nowhere["error_code"] == "resource_not_found"
     assert "chat not found" in nowhere["error_message"]
@@ -286,12 +235,9 @@ async def test_what_telegram_refuses(api: ServiceApi) -> None:
     assert (await act(api, "telegram", "send_message", "Hello", **CHAT))["error_code"] == "authentication_error"
 
 
-# -- files at slack ----------------------------------------------------------------------------------------------------
-
-
 async def test_slack_gets_a_file(api: ServiceApi) -> None:
-    given = {"file_content": {"a": 1}, "filename": "a.json", "message": "Look", "thread_ts": "1.1"}
-    done = await act(api, "slack", "send_file", given, channel="C1")
+    message = {"file_content": {"a": 1}, "filename": "a.json", "message": "Look", "thread_ts": "1.1"}
+    done = await act(api, "slack", "send_file", message, channel="C1")
     paths = ["/slack/files.getUploadURLExternal", UPLOAD, "/slack/files.completeUploadExternal"]
     assert [one.path for one in api.asked] == paths
     assert api.asked[0].query == {"filename": "a.json", "length": "7"}
@@ -302,7 +248,7 @@ async def test_slack_gets_a_file(api: ServiceApi) -> None:
     assert done["api_response"]["files"] == shown["files"]
 
 
-async def test_slack_shows_a_file_once(api: ServiceApi) -> None:
+async def test_slack_gets_an_upload_again_after_a_fault_and_shows_it_once(api: ServiceApi) -> None:
     api.loses = 1
     assert (await act(api, "slack", "send_file", {"file_content": "x"}, channel="C1"))["success"] is True
     assert len(api.asked) == 4
@@ -333,90 +279,18 @@ async def test_slack_shows_a_file_once(api: ServiceApi) -> None:
         "",
     ],
 )
-async def test_a_file_goes_only_to_slack(api: ServiceApi, url: str) -> None:
+async def test_a_file_is_uploaded_only_to_the_host_of_slack(api: ServiceApi, url: str) -> None:
     api.instead = [Reply(200, {"ok": True, "upload_url": url.format(host=api.host), "file_id": "F1"})]
     refused = await act(api, "slack", "send_file", {"file_content": "x"}, channel="C1")
     assert (refused["error_code"], len(api.asked)) == ("api_error", 1)
     assert "names no valid address for the file" in refused["error_message"]
 
 
-# -- refusals ----------------------------------------------------------------------------------------------------------
-
-WORKING: dict[str, tuple[str, dict[str, Any]]] = {
-    "discord": ("send_message", {"message_content": "x", "channel_id": "c1"}),
-    "telegram": ("edit_message", {"message_text": "x", "chat_id": "1", "message_id": "1"}),
-    "slack": ("send_file", {"file_content": "x", "channel": "C1"}),
-}
-
-
-@pytest.mark.parametrize("service", WORKING)
-async def test_a_service_that_refuses_or_fails(api: ServiceApi, service: str) -> None:
-    action, input = WORKING[service]
-    wrong = {name: "wr0ng-t0ken" if name.endswith("BOT_TOKEN") else value for name, value in env(api).items()}
-    refused = await carry(wrong, service, action, input, {})
-    assert (refused["success"], refused["error_code"]) == (False, "authentication_error")
-    assert "wr0ng" not in str(refused)
-    none = {name: value for name, value in wrong.items() if not name.endswith("BOT_TOKEN")}
-    assert (await carry(none, service, action, input, {}))["error_code"] == "missing_oauth_token"
-    assert (await act(api, service, "dance", input))["error_code"] == "unsupported_operation"
-    api.asked.clear()
-    api.instead = [Reply(429, {}, {"retry-after": "0"}), Reply(503, {"message": f"because of {TOKEN}"})]
-    assert (await act(api, service, action, input))["success"] is True
-    api.instead = [Reply(503, {"message": f"because of {TOKEN}"})] * skill_service.TRIES_MAX
-    assert (await act(api, service, action, input))["error_code"] == "api_error"
-    for hostile in (b"<html>", b"[1]", b"null", b"\xff\xfe", b"[" * 100_000):
-        api.instead = [Reply(200, hostile)]
-        assert (await act(api, service, action, input))["error_code"] == "api_error"
-    api.instead = [Reply(307, b"", {"location": "https://elsewhere.example.com/"})]
-    assert (await act(api, service, action, input))["error_code"] == "api_error"
-
-
-@pytest.mark.parametrize(
-    ("service", "action", "input", "told"),
-    [
-        ("discord", "send_message", {"channel_id": "c1"}, "needs message_content"),
-        ("discord", "send_message", {"message_content": "x"}, "needs channel_id"),
-        (
-            "discord",
-            "send_file",
-            {"channel_id": "c1", "file_config": {"file_path": "/etc/passwd"}},
-            "needs file_content",
-        ),
-        ("discord", "create_channel", {"server_id": "g1"}, "needs name"),
-        ("discord", "create_channel", {"channel_config": {"name": "x", "type": "hall"}}, "unknown channel type 'hall'"),
-        ("discord", "manage_roles", {"role_config": {"action": "swap"}}, "cannot 'swap'"),
-        ("telegram", "send_message", {"chat_id": "1"}, "needs message_text"),
-        ("telegram", "send_message", {"message_text": "x"}, "needs chat_id"),
-        ("telegram", "send_photo", {"chat_id": "1"}, "needs file_path"),
-        ("telegram", "send_document", {"chat_id": "1", "file_base64": "?"}, "cannot read its file_base64"),
-        (
-            "telegram",
-            "send_location",
-            {"location_config": {"latitude": 0.0, "longitude": 0.0}, "chat_id": "1"},
-            "latitude",
-        ),
-        ("telegram", "send_poll", {"poll_config": {"question": "x", "options": "y"}}, "a list"),
-        ("slack", "send_file", {"channel": "C1", "file_path": "/etc/passwd"}, "needs file_content"),
-        ("slack", "send_file", {"file_content": "x"}, "needs channel"),
-    ],
-)
-async def test_what_is_missing_is_asked_of_nobody(
-    api: ServiceApi, service: str, action: str, input: Any, told: str
-) -> None:
-    refused = await act(api, service, action, input)
-    assert (refused["success"], refused["error_code"]) == (False, "missing_parameters")
-    assert told in refused["error_message"]
-    assert api.asked == []
-
-
-async def test_a_file_has_a_bound(api: ServiceApi, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_over_the_size_limit_is_refused(api: ServiceApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload, "FILE_BYTES_MAX", 3)
     assert (await act(api, "slack", "send_file", {"file_content": "abc"}, channel="C1"))["success"] is True
     refused = await act(api, "slack", "send_file", {"file_content": "abcd"}, channel="C1")
     assert "files of 3 bytes at most" in refused["error_message"]
-
-
-# -- channels ----------------------------------------------------------------------------------------------------------
 
 
 async def send(env: dict[str, str], by: str, /, **config: Any) -> Any:
@@ -425,29 +299,29 @@ async def send(env: dict[str, str], by: str, /, **config: Any) -> Any:
     return value
 
 
-async def test_a_question_goes_to_telegram_and_as_a_bot_to_discord(api: ServiceApi) -> None:
-    assert await send(env(api), "telegram", chat_id=-100) == {"ok": True, "message_id": 1}
+async def test_a_question_is_sent_to_telegram_and_by_a_bot_to_discord(api: ServiceApi) -> None:
+    assert await send(service_env(api), "telegram", chat_id=-100) == {"ok": True, "message_id": 1}
     assert api.last.body == {"chat_id": "-100", "text": "Ship it?"}
     api.loses = 1
-    assert (await send(env(api), "discord", channel_id="c1"))["ok"] is True
-    assert api.last.body == {"content": "Ship it?", **NOTED}
-    await send(env(api), "discord")
+    assert (await send(service_env(api), "discord", channel_id="c1"))["ok"] is True
+    assert api.last.body == {"content": "Ship it?", **ONCE}
+    await send(service_env(api), "discord")
     assert api.last.path == f"/discord/{TOKEN}"
 
 
-async def test_a_node_has_a_bot_of_its_own(api: ServiceApi) -> None:
-    others = {**env(api), "TELEGRAM_BOT_TOKEN": "not-this-one", "DISCORD_BOT_TOKEN": "not-this-one"}
-    assert (await send(others, "telegram", chat_id=1, telegram_bot_token=TOKEN))["ok"] is True
-    assert (await send(others, "discord", channel_id="c1", bot_token=TOKEN))["ok"] is True
+async def test_the_bot_token_of_a_node_replaces_that_of_the_worker(api: ServiceApi) -> None:
+    other_env = {**service_env(api), "TELEGRAM_BOT_TOKEN": "not-this-one", "DISCORD_BOT_TOKEN": "not-this-one"}
+    assert (await send(other_env, "telegram", chat_id=1, telegram_bot_token=TOKEN))["ok"] is True
+    assert (await send(other_env, "discord", channel_id="c1", bot_token=TOKEN))["ok"] is True
 
 
-async def test_a_question_that_telegram_does_not_get(api: ServiceApi) -> None:
-    for variables_, config, told in (
-        (env(api), {}, "name `chat_id`"),
+async def test_a_question_to_telegram_fails_with_the_reason(api: ServiceApi) -> None:
+    for env, config, reason in (
+        (service_env(api), {}, "name `chat_id`"),
         ({}, {"chat_id": "1"}, "TELEGRAM_BOT_TOKEN"),
-        ({**env(api), "TELEGRAM_BOT_TOKEN": "wr0ng-t0ken"}, {"chat_id": "1"}, "HTTP 401"),
+        ({**service_env(api), "TELEGRAM_BOT_TOKEN": "wr0ng-t0ken"}, {"chat_id": "1"}, "HTTP 401"),
     ):
         with pytest.raises(EffectFailed, match=r"channel\.failed") as caught:
-            await send(variables_, "telegram", **config)
-        assert told in str(caught.value)
+            await send(env, "telegram", **config)
+        assert reason in str(caught.value)
         assert "wr0ng" not in str(caught.value)

@@ -1,6 +1,5 @@
-"""A graph that acts upon services, performed by a worker: what it makes, and that its log holds no credential."""
+"""A worker runs a graph that acts upon services; the log holds no credential."""
 
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import load
 from callboard.service.worker.bootstrap import open_worker
 from tests.support.graph_services import RENEWED, variables
-from tests.support.mail_server import MailServer, mail_server
-from tests.support.service_api import TOKEN, Reply, ServiceApi, service_api
+from tests.support.mail_server import MailServer
+from tests.support.service_api import TOKEN, Reply, ServiceApi
 
 PARTY = {"data": {"summary": "Party", "start_datetime": "2026-11-20T20:00:00Z", "end_datetime": "2026-11-20T23:00:00Z"}}
 
@@ -38,20 +37,8 @@ ACTIONS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.fixture
-def api() -> Iterator[ServiceApi]:
-    with service_api() as served:
-        yield served
-
-
-@pytest.fixture
-def post() -> Iterator[MailServer]:
-    with mail_server() as served:
-        yield served
-
-
 def graph(*names: str) -> dict[str, Any]:
-    """One action after the other; a run of it begins at the first."""
+    """A graph of these actions, one after the other."""
     actions = [
         {"id": name, "name": name, "type": _type(subtype), "subtype": subtype, "configurations": configurations}
         for name, (subtype, configurations) in ACTIONS.items()
@@ -70,10 +57,10 @@ def _type(subtype: str) -> str:
     return "HUMAN_IN_THE_LOOP" if subtype.endswith("_INTERACTION") else "EXTERNAL_ACTION"
 
 
-async def performed(
+async def run_actions(
     tmp_path: Path, env: dict[str, str], *names: str, until: str = ev.RunEnd.type
 ) -> tuple[list[Any], bytes]:
-    """Perform these actions; return the payloads of the log, and all of it as it is stored."""
+    """Run a graph of these actions; return the payloads of its log, and the stored bytes of the log."""
     config = load({"data_dir": tmp_path, "sync": "100ms", "always_replay": True}, env=env, cwd=tmp_path)
     definition = {"language": "graph", "source": msgspec.json.encode(graph(*names)).decode()}
     options = {"user_id": "u", "start_from_node": names[0]}
@@ -87,14 +74,13 @@ async def performed(
     return [ev.payload_of(event) for event in events], b"".join(bytes(event.payload) for event in events)
 
 
-async def test_a_graph_acts_upon_services_and_keeps_what_it_acts_with(
-    api: ServiceApi, post: MailServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_graph_acts_upon_services_and_records_no_credential(
+    api: ServiceApi, post: MailServer, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     mail = {"SMTP_HOST": "127.0.0.1", "SMTP_PORT": str(post.port), "SMTP_FROM": "cb@example.com"}
     renewing = {"GOOGLE_REFRESH_TOKEN": f"{TOKEN}-r", "GOOGLE_CLIENT_ID": "c", "GOOGLE_CLIENT_SECRET": TOKEN}
     env = {**variables(api), **mail, **renewing, "GOOGLE_ACCESS_TOKEN": "expired-t0ken", "SMTP_PASSWORD": TOKEN}
-    payloads, stored = await performed(tmp_path, env, *ACTIONS)
+    payloads, stored = await run_actions(tmp_path, env, *ACTIONS)
     end = payloads[-1]
     assert (end.status, end.error) == ("completed", None)
     [event] = [made for made in api.created.values() if made.get("kind") == "calendar#event"]
@@ -106,12 +92,9 @@ async def test_a_graph_acts_upon_services_and_keeps_what_it_acts_with(
         assert secret.encode() not in stored
 
 
-async def test_a_service_that_refuses_fails_the_run(
-    api: ServiceApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+async def test_a_service_that_refuses_fails_the_run(api: ServiceApi, tmp_path: Path) -> None:
     api.instead = [Reply(403, {"ok": False, "description": f"Forbidden: {TOKEN} was kicked"})]
-    payloads, stored = await performed(tmp_path, variables(api), "chat")
+    payloads, stored = await run_actions(tmp_path, variables(api), "chat")
     assert payloads[-1].status == "failed"
     assert "was kicked" in str(payloads[-1])
     assert TOKEN.encode() not in stored
@@ -128,24 +111,21 @@ async def test_a_service_that_refuses_fails_the_run(
         ("DISCORD_INTERACTION", {"server_id": "g1", "channel_id": "c1", "message_template": "Shall we?"}),
     ],
 )
-async def test_a_person_is_asked(
+async def test_a_question_with_an_answer_link_is_sent_through_the_channel(
     api: ServiceApi, post: MailServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtype: str, config: Any
 ) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     mail = {"SMTP_HOST": "127.0.0.1", "SMTP_PORT": str(post.port), "SMTP_FROM": "cb@example.com"}
     monkeypatch.setitem(ACTIONS, "ask", (subtype, {**config, "message": "Shall we?"}))
     env = {**variables(api), **mail, "CALLBOARD_HTTP_URL": "https://example.com/desk/"}
-    payloads, stored = await performed(tmp_path, env, "ask", until=ev.EffectResult.type)
+    payloads, stored = await run_actions(tmp_path, env, "ask", until=ev.EffectResult.type)
     assert [payload for payload in payloads if isinstance(payload, ev.NodeWarning)] == []
     [sent] = [payload.value for payload in payloads if isinstance(payload, ev.EffectResult)]
     assert isinstance(sent, dict)
     assert sent["message_id"]
-    told = [mail.get_content() for mail in post.mails] + [
-        made.get("text", made.get("content")) for made in api.created.values()
-    ]
-    assert len(told) == 1
-    assert "Shall we?" in told[0]
-    # Who has the link can answer, so that it is nowhere else.
-    assert "Answer here: https://example.com/desk/answer/" in told[0]
+    created = [made.get("text", made.get("content")) for made in api.created.values()]
+    [text] = [mail.get_content() for mail in post.mails] + created
+    assert "Shall we?" in text
+    # Anyone who has the link can answer, so it is only in the message.
+    assert "Answer here: https://example.com/desk/answer/" in text
     assert b"/answer/" not in stored
     assert TOKEN.encode() not in stored

@@ -1,16 +1,15 @@
-"""Services and channels of nodes, each against a server that speaks its API: what is asked, and what comes of it."""
+"""Slack, GitHub and Notion as services of nodes, and the channels of questions, each against a server of its API."""
 
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from types import SimpleNamespace
-from typing import Any, cast
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 import anyio
 import anyio.to_thread
 import msgspec
 import pytest
 
-from callboard.actors.carrier import EffectFailed, Job
+from callboard.actors.carrier import EffectFailed
 from callboard.actors.kinds import channel, service
 from callboard.actors.kinds.channel import CHANNELS, Channels
 from callboard.actors.kinds.service import SERVICES, Services
@@ -18,41 +17,13 @@ from callboard.actors.services import discord, firecrawl, google, mail, slack, t
 from callboard.actors.services.github import CALLS
 from callboard.actors.services.notion import ACTIONS
 from callboard.actors.skills import service as skill_service
-from callboard.bus.subjects import RunRef
 from callboard.languages.graph.node_specs import spec_of
-from tests.support.graph_services import variables
-from tests.support.mail_server import MailServer, mail_server
-from tests.support.service_api import FILE, TOKEN, Asked, Reply, ServiceApi, service_api
+from tests.support.graph_services import JOB, KEY, act, carry, service_env, watch_end
+from tests.support.mail_server import MailServer
+from tests.support.places import ROOT
+from tests.support.service_api import FILE, TOKEN, Asked, Reply, ServiceApi
 
-JOB = cast(Job, SimpleNamespace(ref=RunRef("acme", "r1"), idempotency_key="k" * 64))
-
-
-@pytest.fixture
-def api() -> Iterator[ServiceApi]:
-    with service_api() as served:
-        yield served
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skill_service, "PAUSE_S", 0.001)
-    # Whatever proxy this machine has, the server is here.
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-
-
-def env(api: ServiceApi) -> dict[str, str]:
-    return {**api.config, "NOTION_TOKEN": TOKEN, "NOTION_API_URL": f"{api.url}/notion"}
-
-
-async def act(api: ServiceApi, service: str, action: str, input: Any = None, **configurations: Any) -> Any:
-    request = {"service": service, "action": action, "configurations": configurations, "input": input}
-    value, metadata = await Services(env(api)).carry(JOB, request)
-    assert metadata is None
-    assert TOKEN not in str(value)
-    return value
-
-
-# -- slack -------------------------------------------------------------------------------------------------------------
+WORKFLOW = {"workflow_file": "ci.yml", "inputs": {"a": 1}}
 
 
 async def test_slack_sends_a_message(api: ServiceApi) -> None:
@@ -75,12 +46,7 @@ async def test_slack_sends_a_message(api: ServiceApi) -> None:
 @pytest.mark.parametrize(
     ("action", "input", "method", "body"),
     [
-        (
-            "update_message",
-            {"message": "New", "ts": "1.2"},
-            "chat.update",
-            {"channel": "C1", "ts": "1.2", "text": "New"},
-        ),
+        ("update_message", {"message": "N", "ts": "1.2"}, "chat.update", {"channel": "C1", "ts": "1.2", "text": "N"}),
         ("delete_message", {"message_ts": "1.2"}, "chat.delete", {"channel": "C1", "ts": "1.2"}),
         ("create_channel", {"name": "news"}, "conversations.create", {"name": "news"}),
         ("invite_users", {"users": ["U1", "U2"]}, "conversations.invite", {"channel": "C1", "users": "U1,U2"}),
@@ -88,21 +54,24 @@ async def test_slack_sends_a_message(api: ServiceApi) -> None:
         ("archive_channel", {}, "conversations.archive", {"channel": "C1"}),
     ],
 )
-async def test_slack_changes(api: ServiceApi, action: str, input: Any, method: str, body: Any) -> None:
+async def test_slack_actions_call_the_method_of_the_api(
+    api: ServiceApi, action: str, input: Any, method: str, body: Any
+) -> None:
     assert (await act(api, "slack", action, input, channel="C1"))["success"] is True
     assert (api.last.path, api.last.body) == (f"/slack/{method}", body)
 
 
-async def test_slack_reads(api: ServiceApi) -> None:
+async def test_slack_reads_channels_and_users(api: ServiceApi) -> None:
     done = await act(api, "slack", "get_channel_info", channel="C1")
     assert (api.last.method, api.last.query, done["channel_id"]) == ("GET", {"channel": "C1"}, "C1")
     assert (await act(api, "slack", "get_user_info", {"user_id": "U1"}))["api_response"]["user"] == {"id": "U1"}
     assert (await act(api, "slack", "create_channel", {"name": "n"}))["channel_id"] == "C9"
 
 
-# -- github ------------------------------------------------------------------------------------------------------------
-
 REPO = {"repository_config": {"owner": "acme", "repo": "shop"}}
+REVIEWERS = {"reviewers": ["a"]}
+FILE_INPUT = {"path": "a/b.txt", "content": "ä", "commit_message": "m"}
+FILE_BODY = {"message": "m", "content": "w6Q="}
 
 
 async def test_github_opens_an_issue(api: ServiceApi) -> None:
@@ -116,7 +85,7 @@ async def test_github_opens_an_issue(api: ServiceApi) -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "input", "asked", "body"),
+    ("action", "input", "endpoint", "body"),
     [
         ("update_issue", {"issue_number": 7, "title": "T"}, "PATCH issues/7", {"title": "T"}),
         ("close_issue", {"issue_number": 7}, "PATCH issues/7", {"state": "closed"}),
@@ -128,50 +97,32 @@ async def test_github_opens_an_issue(api: ServiceApi) -> None:
         ("update_pull_request", {"pr_number": 8, "title": "T"}, "PATCH pulls/8", {"title": "T"}),
         ("update_pull_request", {"pr_number": 8, "base": "next"}, "PATCH pulls/8", {"base": "next"}),
         ("merge_pull_request", {"pr_number": 8}, "PUT pulls/8/merge", {}),
+        ("request_pr_review", {"pr_number": 8, **REVIEWERS}, "POST pulls/8/requested_reviewers", REVIEWERS),
+        ("create_file", {**FILE_INPUT, "branch": "b"}, "PUT contents/a/b.txt", {**FILE_BODY, "branch": "b"}),
         (
-            "request_pr_review",
-            {"pr_number": 8, "reviewers": ["a"]},
-            "POST pulls/8/requested_reviewers",
-            {"reviewers": ["a"]},
-        ),
-        (
-            "create_file",
-            {"path": "a/b.txt", "content": "ä", "commit_message": "m", "branch": "b"},
+            "update_file",
+            {**FILE_INPUT, "branch": "b"},
             "PUT contents/a/b.txt",
-            {"message": "m", "content": "w6Q=", "branch": "b"},
+            {**FILE_BODY, "branch": "b", "sha": "b10b"},
         ),
-        (
-            "update_file",
-            {"path": "a.txt", "content": "ä", "commit_message": "m", "branch": "b"},
-            "PUT contents/a.txt",
-            {"message": "m", "content": "w6Q=", "branch": "b", "sha": "b10b"},
-        ),
-        (
-            "update_file",
-            {"path": "a.txt", "content": "ä", "commit_message": "m", "sha": "0"},
-            "PUT contents/a.txt",
-            {"message": "m", "content": "w6Q=", "sha": "0"},
-        ),
+        ("update_file", {**FILE_INPUT, "sha": "0"}, "PUT contents/a/b.txt", {**FILE_BODY, "sha": "0"}),
         ("create_release", {"tag_name": "v1", "title": "One"}, "POST releases", {"tag_name": "v1", "name": "One"}),
-        (
-            "trigger_workflow",
-            {"workflow_file": "ci.yml", "inputs": {"a": 1}},
-            "POST actions/workflows/ci.yml/dispatches",
-            {"ref": "main", "inputs": {"a": 1}},
-        ),
+        ("trigger_workflow", WORKFLOW, "POST actions/workflows/ci.yml/dispatches", {"ref": "main", "inputs": {"a": 1}}),
         ("fork_repository", {"organization": "o"}, "POST forks", {"organization": "o"}),
         ("create_branch", {"branch": "b"}, "POST git/refs", {"ref": "refs/heads/b", "sha": "c0ffee"}),
         ("delete_branch", {"branch": "a/b"}, "DELETE git/refs/heads/a/b", {}),
     ],
 )
-async def test_github_changes(api: ServiceApi, action: str, input: Any, asked: str, body: Any) -> None:
+async def test_github_actions_call_the_endpoint_of_the_api(
+    api: ServiceApi, action: str, input: Any, endpoint: str, body: Any
+) -> None:
     done = await act(api, "github", action, input, **REPO)
     assert done["success"] is True
-    assert f"{api.last.method} {api.last.path}" == asked.replace(" ", " /github/repos/acme/shop/")
+    assert f"{api.last.method} {api.last.path}" == endpoint.replace(" ", " /github/repos/acme/shop/")
     assert api.last.body == body
 
 
-async def test_github_keeps_repositories(api: ServiceApi) -> None:
+async def test_github_creates_updates_and_deletes_repositories(api: ServiceApi) -> None:
     for input, path in (({}, "/github/user/repos"), ({"organization": "o"}, "/github/orgs/o/repos")):
         done = await act(api, "github", "create_repository", {"private": True, **input}, **REPO)
         assert (api.last.method, api.last.path) == ("POST", path)
@@ -184,7 +135,7 @@ async def test_github_keeps_repositories(api: ServiceApi) -> None:
     assert (api.last.method, api.last.path) == ("DELETE", "/github/repos/acme/shop")
 
 
-async def test_github_reads(api: ServiceApi) -> None:
+async def test_github_reads_lists_and_files(api: ServiceApi) -> None:
     done = await act(api, "github", "list_repositories")
     assert done["github_response"] == {"items": [{"name": "shop"}], "total_count": 1}
     assert done["rate_limit_info"] == {"remaining": 59}
@@ -197,7 +148,7 @@ async def test_github_reads(api: ServiceApi) -> None:
     assert found["github_response"]["decoded_content"] == FILE
 
 
-async def test_github_has_a_pull_request_opened_once(api: ServiceApi) -> None:
+async def test_github_opens_a_pull_request_once(api: ServiceApi) -> None:
     opened = await act(api, "github", "create_pr", {"title": "T", "head": "fix"}, **REPO)
     assert api.last.body == {"title": "T", "head": "fix", "base": "main"}
     again = await act(api, "github", "create_pull_request", {"title": "T", "head": "fix"}, **REPO)
@@ -217,7 +168,9 @@ async def test_github_has_a_pull_request_opened_once(api: ServiceApi) -> None:
         ("slack", "set_channel_topic", {"topic": "tea", "channel": "C1"}),
     ],
 )
-async def test_what_may_be_done_twice_is_tried_again(api: ServiceApi, service: str, action: str, input: Any) -> None:
+async def test_a_repeatable_action_is_retried_after_a_fault(
+    api: ServiceApi, service: str, action: str, input: Any
+) -> None:
     api.loses = 1
     assert (await act(api, service, action, input, **REPO))["success"] is True
     assert api.asked[0].body == api.asked[1].body
@@ -233,23 +186,22 @@ async def test_what_may_be_done_twice_is_tried_again(api: ServiceApi, service: s
         ("notion", "create_page", {"title": "T", "database_id": "d1"}),
     ],
 )
-async def test_what_may_not_is_not(api: ServiceApi, service: str, action: str, input: Any) -> None:
+async def test_an_action_that_must_not_repeat_fails_after_a_fault(
+    api: ServiceApi, service: str, action: str, input: Any
+) -> None:
     api.loses = 1
     assert (await act(api, service, action, input, **REPO))["error_code"] == "api_error"
     assert len(api.asked) == 1
 
 
-# -- notion ------------------------------------------------------------------------------------------------------------
-
-
-async def test_notion_searches_for_what_it_is_told(api: ServiceApi) -> None:
+async def test_notion_searches_for_the_instruction(api: ServiceApi) -> None:
     done = await act(api, "notion", "", {"instruction": "the plan"}, operation_type="database")
     assert (api.last.path, api.last.body) == ("/notion/search", {"query": "the plan"})
     assert done["discovered_resources"]["results"][0]["id"] == "p1"
 
 
 @pytest.mark.parametrize(
-    ("action", "input", "asked", "body"),
+    ("action", "input", "endpoint", "body"),
     [
         ("query_database", {"filter": {"x": 1}}, "POST databases/d1/query", {"filter": {"x": 1}}),
         ("retrieve_database", {}, "GET databases/d1", None),
@@ -262,25 +214,19 @@ async def test_notion_searches_for_what_it_is_told(api: ServiceApi) -> None:
             {"parent": {"database_id": "d1"}, "properties": {"title": {"title": [{"text": {"content": "T"}}]}}},
         ),
         ("update_page", {"page_id": "p1", "archived": True}, "PATCH pages/p1", {"archived": True}),
-        (
-            "update_database",
-            {"title": "T"},
-            "PATCH databases/d1",
-            {"title": [{"text": {"content": "T"}}]},
-        ),
+        ("update_database", {"title": "T"}, "PATCH databases/d1", {"title": [{"text": {"content": "T"}}]}),
         ("update_block", {"block_id": "b1", "block": {"archived": False}}, "PATCH blocks/b1", {"archived": False}),
         ("delete_block", {"block_id": "b1"}, "DELETE blocks/b1", None),
         ("batch_delete_blocks", {"block_ids": ["b1", "b2"]}, "DELETE blocks/b2", None),
         ("append_blocks", {"block_id": "b1", "children": [{}]}, "PATCH blocks/b1/children", {"children": [{}]}),
     ],
 )
-async def test_notion_acts(api: ServiceApi, action: str, input: Any, asked: str, body: Any) -> None:
+async def test_notion_actions_call_the_endpoint_of_the_api(
+    api: ServiceApi, action: str, input: Any, endpoint: str, body: Any
+) -> None:
     assert (await act(api, "notion", action, input, database_id="d1"))["success"] is True
-    assert f"{api.last.method} {api.last.path}" == asked.replace(" ", " /notion/")
+    assert f"{api.last.method} {api.last.path}" == endpoint.replace(" ", " /notion/")
     assert api.last.body == body
-
-
-# -- refusals ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -299,7 +245,7 @@ async def test_notion_acts(api: ServiceApi, action: str, input: Any, asked: str,
         ("notion", "dance", {}, "unsupported_operation"),
     ],
 )
-async def test_what_comes_to_nothing_says_why(
+async def test_a_failed_action_has_a_code_and_a_solution(
     api: ServiceApi, service: str, action: str, input: Any, code: str
 ) -> None:
     if "404" in str(input):
@@ -311,37 +257,24 @@ async def test_what_comes_to_nothing_says_why(
     assert done["error_details"]["solution"]
 
 
-async def test_a_service_that_refuses_or_fails(api: ServiceApi) -> None:
-    for status, code in ((401, "authentication_error"), (500, "api_error")):
-        api.instead = [Reply(status, {"message": f"because of {TOKEN}"})] * skill_service.TRIES_MAX
-        done = await act(api, "github", "create_issue", {"title": "x", "owner": "a", "repo": "b"})
-        assert (done["success"], done["error_code"]) == (False, code)
-        api.instead = []
-    api.instead = [Reply(429, {"message": "slow down"}, {"retry-after": "3600"})]
-    assert (await act(api, "notion", "search", {"query": "x"}))["error_code"] == "rate_limit_exceeded"
-
-
-async def test_a_token_is_the_node_s_or_the_worker_s(api: ServiceApi) -> None:
-    bare = {name: value for name, value in env(api).items() if not name.endswith("TOKEN")}
-    request = {"service": "slack", "action": "send_message", "input": {"message": "x", "channel": "C1"}}
-    value, _ = await Services(bare).carry(JOB, request)
+async def test_the_token_is_that_of_the_node_or_of_the_worker(api: ServiceApi) -> None:
+    bare = {name: value for name, value in service_env(api).items() if not name.endswith("TOKEN")}
+    message = {"message": "x", "channel": "C1"}
+    value = await carry(bare, "slack", "send_message", message)
     assert value["error_code"] == "missing_oauth_token"
     assert "SLACK_BOT_TOKEN" in value["error_details"]["solution"]
     assert value["error_details"]["oauth_flow_url"] == "/integrations/connect/slack"
-    value, _ = await Services(bare).carry(JOB, {**request, "configurations": {"bot_token": TOKEN}})
-    assert value["success"] is True
+    assert (await carry(bare, "slack", "send_message", message, bot_token=TOKEN))["success"] is True
 
 
-async def test_what_is_no_service(api: ServiceApi) -> None:
+async def test_an_invalid_request_or_unknown_service_fails_the_effect(api: ServiceApi) -> None:
     for request, code in (({"action": "x"}, "service.malformed"), ({"service": "fax"}, "service.unknown")):
         with pytest.raises(EffectFailed) as caught:
-            await Services(env(api)).carry(JOB, request)
+            await Services(service_env(api)).carry(JOB, request)
         assert caught.value.failure.code == code
 
 
-def test_the_documentation_lists_the_actions() -> None:
-    from tests.support.places import ROOT
-
+def test_the_documentation_lists_all_actions_and_credentials() -> None:
     page = (ROOT / "docs" / "languages" / "graph.md").read_text(encoding="utf-8")
     known = {name for actions in (*KNOWN.values(), ACTIONS) for name in actions} | {mail.SEND}
     assert [name for name in known if f"`{name}`" not in page] == []
@@ -359,19 +292,10 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("subtype", KNOWN)
-def test_the_actions_of_the_tables_are_those_that_there_are(subtype: str) -> None:
+def test_the_node_spec_offers_exactly_the_actions_of_the_service(subtype: str) -> None:
     table = spec_of("EXTERNAL_ACTION", subtype)
     assert table is not None
     assert set(table.configurations["action_type"].options) == set(KNOWN[subtype])
-
-
-# -- channels ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def post() -> Iterator[MailServer]:
-    with mail_server() as served:
-        yield served
 
 
 async def send(env: dict[str, str], by: str, purpose: str = "request", /, **config: Any) -> Any:
@@ -390,21 +314,23 @@ async def send(env: dict[str, str], by: str, purpose: str = "request", /, **conf
     return msgspec.json.decode(msgspec.json.encode(value))  # as it is recorded
 
 
-WHOLE = "Ship it?\nAnswers: approve, reject\nQuestion approve#1.1!ask of run r1\nOpen until 2026-11-20T12:00:00Z"
+QUESTION_TEXT = (
+    "Ship it?\nAnswers: approve, reject\nQuestion approve#1.1!ask of run r1\nOpen until 2026-11-20T12:00:00Z"
+)
 
 
-async def test_a_question_goes_to_slack_discord_and_teams(api: ServiceApi) -> None:
-    await send(env(api), "slack", channel="#approvals")
-    assert api.last.body == {"channel": "#approvals", "text": WHOLE}
-    await send(env(api), "slack", "confirmation")
+async def test_a_question_is_sent_to_slack_discord_and_teams(api: ServiceApi) -> None:
+    await send(service_env(api), "slack", channel="#approvals")
+    assert api.last.body == {"channel": "#approvals", "text": QUESTION_TEXT}
+    await send(service_env(api), "slack", "confirmation")
     assert (api.last.path, api.last.body) == (f"/hook/{TOKEN}", {"text": "Ship it?"})
-    await send(env(api), "discord")
-    assert api.last.body == {"content": WHOLE}
-    await send(env(api), "teams")
-    assert api.last.body["text"] == WHOLE
+    await send(service_env(api), "discord")
+    assert api.last.body == {"content": QUESTION_TEXT}
+    await send(service_env(api), "teams")
+    assert api.last.body["text"] == QUESTION_TEXT
 
 
-async def test_a_question_has_a_link_which_is_not_recorded(api: ServiceApi) -> None:
+async def test_a_question_has_an_answer_link_that_is_not_recorded(api: ServiceApi) -> None:
     asked: list[tuple[str, str, str | None]] = []
 
     async def link(question: str, by: str, until: str | None) -> str:
@@ -420,72 +346,69 @@ async def test_a_question_has_a_link_which_is_not_recorded(api: ServiceApi) -> N
             "message": "Ship it?",
         }
         api.instead = [Reply(200, {"id": "1", "content": "https://example.com/answer/l1nk-of-the-test"})]
-        value, _ = await Channels(env(api)).carry(JOB, request, link=link)
+        value, _ = await Channels(service_env(api)).carry(JOB, request, link=link)
         assert "l1nk-of-the-test" not in str(value)
         assert ("l1nk-of-the-test" in api.last.body["content"]) == (purpose != "confirmation")
     assert asked == [("approve#1.1!ask", "u", None)] * 2
 
 
-async def test_a_question_without_a_link_says_so(api: ServiceApi) -> None:
-    assert (await send(env(api), "slack", channel="#approvals"))["answer_link"] is False
-    assert (await send(env(api), "webhook"))["answer_link"] is False
-    assert "answer_link" not in await send(env(api), "slack", "confirmation")
+async def test_a_question_without_an_answer_link_is_marked(api: ServiceApi) -> None:
+    assert (await send(service_env(api), "slack", channel="#approvals"))["answer_link"] is False
+    assert (await send(service_env(api), "webhook"))["answer_link"] is False
+    assert "answer_link" not in await send(service_env(api), "slack", "confirmation")
 
 
-async def test_the_token_of_a_node_takes_the_place_of_the_worker_s(api: ServiceApi) -> None:
-    others = {**env(api), "SLACK_BOT_TOKEN": "not-this-one"}
-    sent = await send(others, "slack", channel="#approvals", bot_token=TOKEN)
+async def test_the_token_of_a_node_replaces_that_of_the_worker(api: ServiceApi) -> None:
+    other_env = {**service_env(api), "SLACK_BOT_TOKEN": "not-this-one"}
+    sent = await send(other_env, "slack", channel="#approvals", bot_token=TOKEN)
     assert (api.last.body["channel"], TOKEN in str(sent)) == ("#approvals", False)
     with pytest.raises(EffectFailed, match=r"channel\.failed") as caught:
-        await send(env(api), "slack", channel="#approvals", bot_token="n0-t0ken-of-theirs")
+        await send(service_env(api), "slack", channel="#approvals", bot_token="n0-t0ken-of-theirs")
     assert "n0-t0ken" not in str(caught.value)
-    # The worker's webhook is not of the same account.
+    # The webhook of the worker belongs to another account.
     with pytest.raises(EffectFailed, match="needs a channel"):
-        await send(env(api), "slack", bot_token=TOKEN)
-    await send(env(api), "slack", channel="#approvals", bot_token="{{$placeholder}}")
+        await send(service_env(api), "slack", bot_token=TOKEN)
+    await send(service_env(api), "slack", channel="#approvals", bot_token="{{$placeholder}}")
     assert api.last.body["channel"] == "#approvals"
 
 
-async def test_a_question_has_buttons_in_slack_where_that_is_wanted(api: ServiceApi) -> None:
+async def test_a_slack_question_has_buttons_if_configured(api: ServiceApi) -> None:
     async def link(_question: str, _by: str, _until: str | None) -> str:
         return "https://example.com/answer/l1nk-of-the-test"
 
     request = {"channel_type": "slack", "interaction": "approve#1.1!ask", "message": "Ship it?", "options": ["a", "b"]}
-    for wanted in (True, False):
-        config = {"channel": "#approvals", "buttons": wanted}
-        value, _ = await Channels(env(api)).carry(JOB, {**request, "channel_config": config}, link=link)
+    for buttons in (True, False):
+        config = {"channel": "#approvals", "buttons": buttons}
+        value, _ = await Channels(service_env(api)).carry(JOB, {**request, "channel_config": config}, link=link)
         assert "l1nk-of-the-test" not in str(value)
-        assert ("blocks" in api.last.body) is wanted
-        if wanted:
+        assert ("blocks" in api.last.body) is buttons
+        if buttons:
             section, actions = api.last.body["blocks"]
             assert section["text"]["text"].startswith("Ship it?")
-            told = [(one["text"]["text"], one["value"]) for one in actions["elements"]]
-            assert told == [("a", "l1nk-of-the-test#0"), ("b", "l1nk-of-the-test#1")]
+            values = [(one["text"]["text"], one["value"]) for one in actions["elements"]]
+            assert values == [("a", "l1nk-of-the-test#0"), ("b", "l1nk-of-the-test#1")]
 
 
-async def test_a_question_goes_to_a_webhook(api: ServiceApi) -> None:
-    await send(env(api), "webhook")
+async def test_a_question_is_sent_to_a_webhook(api: ServiceApi) -> None:
+    await send(service_env(api), "webhook")
     assert api.last.headers["idempotency-key"] == JOB.idempotency_key
     assert api.last.body["run"] == "r1"
     assert api.last.body["interaction"] == "approve#1.1!ask"
     assert "channel_config" not in api.last.body
-    await send(env(api), "webhook", url=f"{api.url}/hook/other")
+    await send(service_env(api), "webhook", url=f"{api.url}/hook/other")
     assert api.last.path == "/hook/other"
     with pytest.raises(EffectFailed, match=r"channel\.failed: Nothing may be sent to example\.com"):
-        await send(env(api), "webhook", url="https://example.com/x")
+        await send(service_env(api), "webhook", url="https://example.com/x")
 
 
-async def test_a_question_goes_by_mail(post: MailServer) -> None:
+async def test_a_question_is_sent_by_mail(post: MailServer) -> None:
     variables = {"SMTP_HOST": "127.0.0.1", "SMTP_PORT": str(post.port), "SMTP_FROM": "Callboard <cb@example.com>"}
     sent = await send(variables, "email", to="ada@example.com", subject="Please\ndecide")
     [mail] = post.mails
-    assert (mail["To"], mail["From"], mail["Subject"]) == (
-        "ada@example.com",
-        "Callboard <cb@example.com>",
-        "Please decide",
-    )
-    assert mail["Message-ID"] == sent["message_id"] == f"<{'k' * 32}@example.com>"
-    assert mail.get_content().strip().splitlines() == WHOLE.splitlines()
+    assert (mail["To"], mail["Subject"]) == ("ada@example.com", "Please decide")
+    assert mail["From"] == "Callboard <cb@example.com>"
+    assert mail["Message-ID"] == sent["message_id"] == f"<{KEY[:32]}@example.com>"
+    assert mail.get_content().strip().splitlines() == QUESTION_TEXT.splitlines()
     assert post.logins == []
     await send(variables, "email", recipient_emails=["ada@example.com", "bob@example.com"])
     assert post.mails[-1]["To"] == "ada@example.com, bob@example.com"
@@ -493,10 +416,10 @@ async def test_a_question_goes_by_mail(post: MailServer) -> None:
     assert len(post.logins) == 1
 
 
-async def test_mail_that_is_not_taken(post: MailServer) -> None:
+async def test_a_question_by_mail_fails_with_the_reason(post: MailServer) -> None:
     variables = {"SMTP_HOST": "127.0.0.1", "SMTP_PORT": str(post.port), "SMTP_FROM": "cb@example.com"}
     post.refuses = {"nobody"}
-    for env, config, told in (
+    for env, config, reason in (
         (variables, {"to": "nobody@example.com"}, "does not take the mail: SMTPRecipientsRefused"),
         (variables, {"to": "a@b\nBcc: c@d"}, "does not fit into a mail"),
         (variables, {}, "name `to`"),
@@ -505,34 +428,18 @@ async def test_mail_that_is_not_taken(post: MailServer) -> None:
     ):
         with pytest.raises(EffectFailed, match=r"channel\.failed") as caught:
             await send(env, "email", **config)
-        assert told in str(caught.value)
+        assert reason in str(caught.value)
     assert post.mails == []
 
 
-async def test_what_is_no_channel(api: ServiceApi) -> None:
+async def test_an_invalid_request_or_unknown_channel_fails_the_effect(api: ServiceApi) -> None:
     with pytest.raises(EffectFailed, match=r"channel\.unknown"):
-        await send(env(api), "pigeon")
+        await send(service_env(api), "pigeon")
     with pytest.raises(EffectFailed, match=r"channel\.malformed"):
         await Channels({}).carry(JOB, {"channel_type": "slack"})
 
 
-# -- cancellation ------------------------------------------------------------------------------------------------------
-
 LATER = Reply(429, {}, {"retry-after": str(int(skill_service.RETRY_AFTER_MAX_S))})
-
-
-def watched(monkeypatch: pytest.MonkeyPatch, what: Mapping[str, Callable[[Any], Any]], name: str) -> threading.Event:
-    """Say when a thread has come to the end of it."""
-    carried_out, ended = what[name], threading.Event()
-
-    def watch(given: Any) -> Any:
-        try:
-            return carried_out(given)
-        finally:
-            ended.set()
-
-    monkeypatch.setitem(cast(dict[str, Any], what), name, watch)
-    return ended
 
 
 @pytest.mark.parametrize(
@@ -547,43 +454,42 @@ def watched(monkeypatch: pytest.MonkeyPatch, what: Mapping[str, Callable[[Any], 
         ("telegram", "send_message", {"message": "x", "chat_id": "1"}),
     ],
 )
-async def test_no_service_is_asked_again_once_an_action_is_cancelled(
+async def test_a_cancelled_action_sends_no_further_request(
     api: ServiceApi, monkeypatch: pytest.MonkeyPatch, service: str, action: str, input: Any
 ) -> None:
     request = {"service": service, "action": action, "input": input}
-    services = Services({**env(api), **variables(api)})
-    await _asked_once(api, monkeypatch, SERVICES, service, lambda: services.carry(JOB, request))
+    services = Services(service_env(api))
+    await _cancel_while_waiting(api, monkeypatch, SERVICES, service, lambda: services.carry(JOB, request))
 
 
 @pytest.mark.parametrize("by", ["slack", "discord", "telegram"])
-async def test_no_message_is_sent_again_once_it_is_cancelled(
+async def test_a_cancelled_message_sends_no_further_request(
     api: ServiceApi, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     config = {"channel": "C1", "channel_id": "c1", "chat_id": "1"}
-    variables_ = {**env(api), **variables(api)}
-    await _asked_once(api, monkeypatch, CHANNELS, by, lambda: send(variables_, by, **config))
+    await _cancel_while_waiting(api, monkeypatch, CHANNELS, by, lambda: send(service_env(api), by, **config))
 
 
-async def _asked_once(
+async def _cancel_while_waiting(
     api: ServiceApi,
     monkeypatch: pytest.MonkeyPatch,
-    what: Mapping[str, Callable[[Any], Any]],
+    actions: Mapping[str, Callable[[Any], Any]],
     name: str,
     begin: Callable[[], Coroutine[Any, Any, Any]],
 ) -> None:
-    """Cancel what has been told to wait, and see that it asks for nothing more."""
-    heard = threading.Event()
+    """Cancel an action whose request was answered with a pause; it must send no further request."""
+    received = threading.Event()
 
     def answer(asked: Asked) -> Reply:
         api.asked.append(asked)
-        heard.set()
+        received.set()
         return LATER
 
     monkeypatch.setattr(api, "answer", answer)
-    ended = watched(monkeypatch, what, name)
+    ended = watch_end(monkeypatch, actions, name)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(begin)
-        assert await anyio.to_thread.run_sync(heard.wait, 60)
+        assert await anyio.to_thread.run_sync(received.wait, 60)
         tasks.cancel_scope.cancel()
     assert await anyio.to_thread.run_sync(ended.wait, 60)
     assert len(api.asked) == 1

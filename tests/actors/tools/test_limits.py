@@ -1,11 +1,9 @@
-"""Limits of single tools: their time, their tries, their turns; in every language that declares tools."""
+"""A tool may limit its time, its retries and its concurrent calls, in every language that declares tools."""
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import msgspec
 import pytest
 from nats.errors import NoRespondersError
@@ -36,15 +34,15 @@ from callboard.languages.skills.skill import McpServer, Skill
 from callboard.languages.workflow.visit import tool_sources
 from callboard.lib.durations import seconds_of
 from callboard.lib.json_types import JSON
+from tests.support.failures import tool_failure
 from tests.support.flow_providers import flow_of, ours, played
 from tests.support.flows import FlowTheatre
+from tests.support.patience import until
 from tests.support.workflows import document, refused, scripted_skill
-
-PATIENCE_S = 20.0
 
 
 class Shop:
-    """Answers requests for tools as it is told, and takes note of what was asked."""
+    """Answers requests for tools with given answers, and records the requests."""
 
     def __init__(self, *answers: JSON | Exception) -> None:
         self.answers = list(answers)
@@ -65,9 +63,7 @@ class Shop:
             return await toolbox.call(tool, {}, context)
 
     async def failure(self, source: ToolSource, tool: str, context: ToolCallContext) -> Failure:
-        with pytest.raises(ToolFailed) as caught:
-            await self.call(source, tool, context)
-        return caught.value.failure
+        return await tool_failure(self.call(source, tool, context))
 
 
 def shop(**limits: ToolLimits) -> NatsTools:
@@ -79,8 +75,8 @@ def context(**more: Any) -> ToolCallContext:
 
 
 @pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Another try follows at once; the waits that there would have been."""
+def skipped_waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Skip the waits between tries; return how long they would have been."""
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -90,25 +86,21 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return waits
 
 
-# -- time -------------------------------------------------------------------------------------------------------------
-
-
-async def test_a_tool_has_its_own_time_or_its_sources_or_the_workers() -> None:
-    there = Shop()
+async def test_the_timeout_is_that_of_the_tool_or_its_source_or_the_worker() -> None:
+    services = Shop()
     source = shop(price=ToolLimits(timeout="10m"))
-    await there.call(source, "price", context())
-    await there.call(source, "stock", context())
-    await there.call(source, "stock", context(), timeout_s=7.0)
-    await there.call(msgspec.structs.replace(source, timeout_s=5.0), "stock", context(), timeout_s=7.0)
-    assert there.asked == [("price", 600.0), ("stock", 60.0), ("stock", 7.0), ("stock", 5.0)]
+    await services.call(source, "price", context())
+    await services.call(source, "stock", context())
+    await services.call(source, "stock", context(), timeout_s=7.0)
+    await services.call(msgspec.structs.replace(source, timeout_s=5.0), "stock", context(), timeout_s=7.0)
+    assert services.asked == [("price", 600.0), ("stock", 60.0), ("stock", 7.0), ("stock", 5.0)]
 
 
-async def test_a_python_function_is_killed_when_its_own_time_has_passed() -> None:
+async def test_a_python_function_is_killed_at_its_own_timeout() -> None:
     source = PythonTools({"sleep": "anyio:sleep"}, limits={"sleep": ToolLimits(timeout="PT0.2S")})
     async with open_toolbox([source], ToolEnvironment(env={})) as toolbox:
-        with pytest.raises(ToolFailed) as caught:
-            await toolbox.call("sleep", {"delay": 60}, context())
-    assert (caught.value.failure.code, caught.value.failure.details) == ("tool.timeout", {"timeout_s": 0.2})
+        found = await tool_failure(toolbox.call("sleep", {"delay": 60}, context()))
+    assert (found.code, found.details) == ("tool.timeout", {"timeout_s": 0.2})
 
 
 @pytest.mark.parametrize(
@@ -123,61 +115,58 @@ async def test_a_python_function_is_killed_when_its_own_time_has_passed() -> Non
         ("P1DT2H", 93600),
     ],
 )
-def test_durations(text: str, seconds: float) -> None:
+def test_a_timeout_is_read_as_seconds(text: str, seconds: float) -> None:
     assert msgspec.convert({"timeout": text}, ToolLimits).timeout == text
     assert seconds_of(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["", "10", "m", "10 m", "-5s", "P", "PT", "P1M", "1y", "10m!", "ten"])
-def test_no_durations(text: str) -> None:
+def test_an_invalid_timeout_is_refused(text: str) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"timeout": text}, ToolLimits)
 
 
-# -- tries ------------------------------------------------------------------------------------------------------------
-
-
-async def test_a_call_that_fails_is_tried_again_with_the_same_key(at_once: list[float]) -> None:
-    there = Shop(NoRespondersError(), {"error": {"message": "busy"}}, {"output": {"eur": 3}})
-    said: list[str] = []
+async def test_a_failed_call_is_repeated_with_the_same_idempotency_key(skipped_waits: list[float]) -> None:
+    services = Shop(NoRespondersError(), {"error": {"message": "busy"}}, {"output": {"eur": 3}})
+    progress: list[str] = []
     tries: list[int] = []
-    output = await there.call(
+    output = await services.call(
         shop(price=ToolLimits(retries=3)),
         "price",
-        context(on_failed_try=lambda _n, line: said.append(line), on_try=tries.append),
+        context(on_failed_try=lambda _n, line: progress.append(line), on_try=tries.append),
     )
-    assert (output, tries, there.keys, at_once) == ({"eur": 3}, [1, 2, 3], ["key-1"] * 3, [0.5, 1.0])
-    assert said[1] == "try 2 failed (tool.failed: busy); 2 left, the next one in 1 s"
+    assert (output, tries, services.keys, skipped_waits) == ({"eur": 3}, [1, 2, 3], ["key-1"] * 3, [0.5, 1.0])
+    assert progress[1] == "try 2 failed (tool.failed: busy); 2 left, the next one in 1 s"
 
 
-async def test_the_last_failure_counts_when_the_tries_are_used_up(at_once: list[float]) -> None:
-    there = Shop(*({"error": {"message": f"no {n}"}} for n in range(11)))
-    found = await there.failure(shop(price=ToolLimits(retries=10)), "price", context())
-    assert (found.message, len(there.asked)) == ("no 10", 11)
-    assert at_once == [0.5, 1, 2, 4, 8, 16, *[RETRY_LONGEST_S] * 4]
+async def test_a_call_fails_with_the_last_failure_when_its_retries_are_used_up(skipped_waits: list[float]) -> None:
+    services = Shop(*({"error": {"message": f"no {n}"}} for n in range(11)))
+    found = await services.failure(shop(price=ToolLimits(retries=10)), "price", context())
+    assert (found.message, len(services.asked)) == ("no 10", 11)
+    assert skipped_waits == [0.5, 1, 2, 4, 8, 16, *[RETRY_LONGEST_S] * 4]
 
 
 @pytest.mark.parametrize(
     "answer", [{"no": "output"}, {"error": {"message": "never", "retryable": False}}], ids=["malformed", "final"]
 )
-@pytest.mark.usefixtures("at_once")
-async def test_what_comes_out_the_same_is_not_tried_again(answer: JSON) -> None:
-    there = Shop(answer)
-    await there.failure(shop(price=ToolLimits(retries=3)), "price", context())
-    assert len(there.asked) == 1
+@pytest.mark.usefixtures("skipped_waits")
+async def test_a_final_failure_is_not_retried(answer: JSON) -> None:
+    services = Shop(answer)
+    await services.failure(shop(price=ToolLimits(retries=3)), "price", context())
+    assert len(services.asked) == 1
 
 
-@pytest.mark.usefixtures("at_once")
-async def test_tries_before_a_takeover_count() -> None:
+@pytest.mark.usefixtures("skipped_waits")
+async def test_tries_before_a_takeover_count_as_retries() -> None:
     tries: list[int] = []
     failed: list[int] = []
 
     async def call() -> JSON:
         raise ToolFailed(Failure("tool.failed", "again"))
 
-    told = context(on_try=tries.append, on_failed_try=lambda number, _line: failed.append(number), tried=2)
+    outcome = context(on_try=tries.append, on_failed_try=lambda number, _line: failed.append(number), tried=2)
     with pytest.raises(ToolFailed):
-        await call_with_retries(shop(price=ToolLimits(retries=3)), "price", told, call)
+        await call_with_retries(shop(price=ToolLimits(retries=3)), "price", outcome, call)
     assert (tries, failed) == ([3, 4], [3])
 
 
@@ -185,47 +174,39 @@ async def test_tries_before_a_takeover_count() -> None:
     ("server", "calls"),
     [({"command": ["desk"]}, 1), ({"command": ["desk"], "scope": "run"}, 3), ({"url": "http://desk"}, 3)],
 )
-@pytest.mark.usefixtures("at_once")
-async def test_a_server_that_is_gone_for_the_node_is_not_asked_again(server: dict[str, Any], calls: int) -> None:
+@pytest.mark.usefixtures("skipped_waits")
+async def test_a_crashed_server_of_a_node_is_not_called_again(server: dict[str, Any], calls: int) -> None:
     source = McpTools("desk", **server, limits={"look": ToolLimits(retries=2)})
-    made = 0
+    calls_made = 0
 
     async def call() -> JSON:
-        nonlocal made
-        made += 1
+        nonlocal calls_made
+        calls_made += 1
         raise ToolFailed(Failure("tool.crashed", "gone"))
 
     with pytest.raises(ToolFailed):
         await call_with_retries(source, "look", context(), call)
-    assert made == calls
+    assert calls_made == calls
 
 
-# -- turns ------------------------------------------------------------------------------------------------------------
-
-
-class Stage:
-    """Carries tool calls out until they are let go, and takes note of which are under way."""
+class CallGate:
+    """Executes each tool call until the test lets it finish, and records the running calls."""
 
     def __init__(self) -> None:
         self.running: list[str] = []
         self.outcomes: list[str] = []
         self.most = 0
-        self.let_go: set[str] = set()
+        self.allowed: set[str] = set()
 
     async def carry(self, job: Any, _sessions: Any, _reporter: Any) -> ev.Payload:
         self.running.append(job.key)
         self.most = max(self.most, sum("price" in key for key in self.running))
-        await self.until(lambda: job.key in self.let_go)
+        await until(lambda: job.key in self.allowed)
         self.running.remove(job.key)
         return ev.ToolResult(node="A", tool="price")
 
     def outcome(self, key: str, _payload: ev.Payload) -> None:
         self.outcomes.append(key)
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        with anyio.fail_after(PATIENCE_S):
-            while not holds():
-                await anyio.lowlevel.checkpoint()
 
 
 def job(key: str, tool: str, *sources: ToolSource) -> Any:
@@ -233,40 +214,38 @@ def job(key: str, tool: str, *sources: ToolSource) -> Any:
     return SimpleNamespace(key=key, intent=ev.ToolCall(node="A", tool=tool), toolboxes=toolboxes)
 
 
-async def test_calls_of_a_bounded_tool_wait_for_their_turn_and_take_up_no_place() -> None:
-    """Two places among the worker's effects and one turn for the tool: who waits for the turn leaves the place free."""
-    stage: Any = Stage()
+async def test_a_call_that_waits_for_a_bounded_tool_occupies_no_place_of_the_worker() -> None:
+    """The worker has two places for effects and the tool may run once: a waiting call leaves its place free."""
+    gate: Any = CallGate()
     served = shop(price=ToolLimits(concurrency=1))
-    # Another node's source, with other tools beside it: still the same tool.
+    # The source of another node declares other tools beside it, and it is still the same tool.
     elsewhere = msgspec.structs.replace(served, tools=[ToolSpec("price")])
     async with Supervisor(lambda _name, error: pytest.fail(str(error))) as actors:
         shared = Shared(Standing(lambda body: actors.spawn("tools", body)))
         limiter = anyio.CapacityLimiter(2)
-        nodes = [NodeActor(name, stage, stage, limiter, actors.spawn, shared) for name in ("a#1", "b#1")]
+        nodes = [NodeActor(name, gate, gate, limiter, actors.spawn, shared) for name in ("a#1", "b#1")]
         for node in nodes:
             actors.spawn(node.name, node.run)
         nodes[0].take(job("price 1", "price", served))
-        await stage.until(lambda: stage.running == ["price 1"])
+        await until(lambda: gate.running == ["price 1"])
         nodes[1].take(job("price 2", "price", elsewhere))
         nodes[0].take(job("price 3", "price", served))
         nodes[0].take(job("stock", "stock", served))
-        await stage.until(lambda: "stock" in stage.running)
-        assert stage.running == ["price 1", "stock"]
+        await until(lambda: "stock" in gate.running)
+        assert gate.running == ["price 1", "stock"]
         for key in ("stock", "price 1", "price 2", "price 3"):
-            await stage.until(lambda key=key: key in stage.running)
-            stage.let_go.add(key)
-            await stage.until(lambda key=key: key in stage.outcomes)
+            await until(lambda key=key: key in gate.running)
+            gate.allowed.add(key)
+            await until(lambda key=key: key in gate.outcomes)
         actors.stop_all()
-    assert stage.outcomes == ["stock", "price 1", "price 2", "price 3"]
-    assert stage.most == 1
+    assert gate.outcomes == ["stock", "price 1", "price 2", "price 3"]
+    assert gate.most == 1
 
-
-# -- in the languages -------------------------------------------------------------------------------------------------
 
 TOOL = {"description": "d", "input_schema": {"type": "object"}}
 
 
-def test_a_workflows_skill_says_it_of_each_tool_and_of_its_server() -> None:
+def test_a_workflow_skill_limits_each_tool_and_its_server() -> None:
     tools = [
         {"name": "price", "nats": "shop", "timeout": "10m", "retries": 2, **TOOL},
         {"name": "stock", "nats": "shop", **TOOL},
@@ -285,7 +264,7 @@ def test_a_workflows_skill_says_it_of_each_tool_and_of_its_server() -> None:
     assert desk == McpTools("s", ["desk"], timeout_s=120.0, limits={"look": ToolLimits(timeout="PT1H")}, scope="run")
 
 
-def test_what_says_nothing_is_recorded_as_before() -> None:
+def test_sources_without_limits_are_recorded_without_them() -> None:
     plain = McpServer.model_validate({"command": "desk"})
     assert set(plain.model_dump(exclude_none=True)) == {"command", "args", "headers", "env"}
     recorded = msgspec.to_builtins([PythonTools({"f": "m:f"}), McpTools("desk", ["desk"]), ScriptedTools([])])
@@ -306,13 +285,13 @@ def test_what_says_nothing_is_recorded_as_before() -> None:
         ({"timeout": None}, "timeout"),
     ],
 )
-def test_limits_that_are_none_are_refused(fields: dict[str, Any], where: str) -> None:
+def test_invalid_limits_are_refused(fields: dict[str, Any], where: str) -> None:
     skill = scripted_skill("s", tools=[{"name": "price", **TOOL, **fields}])
     [problem] = refused(document({"a": {"skills": ["s"]}}), options={"skills": [skill]})
     assert problem.where == f"options.skills[0].tools[0].{where}"
 
 
-def test_a_playbooks_connection_says_it_like_any_source() -> None:
+def test_a_playbook_connection_limits_its_tools() -> None:
     shop = {"type": "nats", "subject": "shop", "tools": [{"name": "price"}]}
     limits = {"price": {"timeout": "10m", "concurrency": 2}}
     source = PlaybookOptions.model_validate({"connections": {"s": {**shop, "limits": limits}}}).source("s")
@@ -322,25 +301,25 @@ def test_a_playbooks_connection_says_it_like_any_source() -> None:
         PlaybookOptions.model_validate({"connections": {"s": {**shop, "limits": {"price": {"timeout": "soon"}}}}})
 
 
-async def test_a_flow_says_it_of_each_tool_of_a_source() -> None:
+async def test_a_flow_limits_each_tool_of_a_source() -> None:
     limits = {"sleep": {"timeout": "200ms", "retries": 1}}
     source = {"type": "python", "functions": {"sleep": "anyio:sleep"}, "limits": limits}
     flow = flow_of(ours("tool"), source=source, tool="sleep", arguments={"delay": 60})
-    told, events = await played(FlowTheatre(script={}), flow)
-    assert told["failure"]["code"] == "Provider.Call.Tool.Timeout"
-    assert "within 0.2 s" in told["failure"]["message"]
+    outcome, events = await played(FlowTheatre(script={}), flow)
+    assert outcome["failure"]["code"] == "Provider.Call.Tool.Timeout"
+    assert "within 0.2 s" in outcome["failure"]["message"]
     [result] = [event for event in events if event.type == "tool.result"]
     assert msgspec.json.decode(result.payload)["tries"] == 2
 
 
-async def test_the_time_of_a_flows_call_holds_for_any_source() -> None:
+async def test_the_timeout_of_a_flow_call_applies_to_any_source() -> None:
     source = {"type": "python", "functions": {"sleep": "anyio:sleep"}}
     flow = flow_of(ours("tool"), source=source, tool="sleep", arguments={"delay": 60}, timeout="PT0.2S")
-    told, _events = await played(FlowTheatre(script={}), flow)
-    assert "within 0.2 s" in told["failure"]["message"]
+    outcome, _events = await played(FlowTheatre(script={}), flow)
+    assert "within 0.2 s" in outcome["failure"]["message"]
 
 
-async def test_limits_of_a_flow_that_are_none_are_its_failure() -> None:
+async def test_invalid_limits_fail_the_call_of_a_flow() -> None:
     source = {"type": "python", "functions": {"f": "m:f"}, "limits": {"f": {"timeout": "soon"}}}
-    told, _events = await played(FlowTheatre(script={}), flow_of(ours("tool"), source=source, tool="f"))
-    assert told["failure"]["code"] == "System.ParameterValidationFailed"
+    outcome, _events = await played(FlowTheatre(script={}), flow_of(ours("tool"), source=source, tool="f"))
+    assert outcome["failure"]["code"] == "System.ParameterValidationFailed"

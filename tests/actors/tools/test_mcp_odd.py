@@ -1,10 +1,10 @@
-"""MCP servers whose answers, errors and lists are odd: what one of them costs is that call, or that tool."""
+"""MCP servers whose answers, errors and lists are invalid: each fault fails only its call, or removes only its tool."""
 
 import base64
 import hashlib
 import json
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from io import BytesIO
 from pathlib import Path
@@ -20,10 +20,11 @@ from structlog.testing import capture_logs
 from callboard.actors.models import anthropic_messages, openai_chat, openai_responses
 from callboard.actors.tools.mcp import McpTransport, open_mcp
 from callboard.actors.tools.mcp_lines import Unreadable, messages_of, repair_json
-from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
+from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment
 from callboard.actors.tools.toolbox import open_toolbox
 from callboard.bus import events as ev
-from callboard.bus.effects import Failure, McpTools, ToolLimits, ToolSpec
+from callboard.bus.effects import McpTools, ToolLimits, ToolSpec
+from tests.support.failures import opening_failure, tool_failure
 from tests.support.flow_providers import flow_of, ours, played
 from tests.support.flows import FlowTheatre
 from tests.support.forks import python
@@ -33,6 +34,7 @@ from tests.support.places import TESTS
 
 SERVER = TESTS / "fixtures" / "tools" / "mcp_raw_server.py"
 ENVIRONMENT = ToolEnvironment(env=dict(os.environ))
+CONTEXT = ToolCallContext("r1", "a", "key-1")
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8
 PICTURE = base64.b64encode(PNG).decode()
 KEPT = {"sha256": hashlib.sha256(PNG).hexdigest(), "bytes": len(PNG)}
@@ -48,7 +50,7 @@ Serve = Callable[..., McpTools]
 
 @pytest.fixture
 def raw(tmp_path: Path) -> Serve:
-    """A source whose server does as a script says."""
+    """Return a function that makes a source whose server answers by a script."""
 
     def serve(**script: Any) -> McpTools:
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.json"
@@ -59,16 +61,8 @@ def raw(tmp_path: Path) -> Serve:
 
 
 async def call(transport: McpTransport, tool: str) -> Any:
-    return await transport.call(tool, {}, ToolCallContext("r1", "a", "key-1"))
+    return await transport.call(tool, {}, CONTEXT)
 
-
-async def failure(call: Awaitable[Any]) -> Failure:
-    with pytest.raises(ToolFailed) as caught:
-        await call
-    return caught.value.failure
-
-
-# -- errors -----------------------------------------------------------------------------------------------------------
 
 ERRORS = {
     "refused": '"error":{"code":-32000,"message":"no such customer"}',
@@ -83,7 +77,7 @@ ERRORS = {
 }
 
 
-async def test_the_number_of_an_error_does_not_end_a_session(raw: Serve) -> None:
+async def test_an_error_code_does_not_end_the_session(raw: Serve) -> None:
     async with open_mcp(raw(answers=ERRORS), ENVIRONMENT) as transport:
         pid = await call(transport, "pid")
         waited: list[Any] = []
@@ -94,29 +88,26 @@ async def test_the_number_of_an_error_does_not_end_a_session(raw: Serve) -> None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait)
             await anyio.wait_all_tasks_blocked()
-            for tool, said in (
-                ("refused", "no such customer"),
-                ("closed", "Connection closed"),
-                ("lost", "SSE stream"),
-            ):
-                found = await failure(call(transport, tool))
+            texts = {"refused": "no such customer", "closed": "Connection closed", "lost": "SSE stream"}
+            for tool, text in texts.items():
+                found = await tool_failure(call(transport, tool))
                 assert (found.code, found.details) == ("tool.failed", {"code": -32000})
-                assert said in found.message
+                assert text in found.message
             await call(transport, "go")
         assert waited == ["done"]
         assert await call(transport, "pid") == pid
 
 
-async def test_an_error_of_a_server_that_lives_is_tried_again(raw: Serve) -> None:
+async def test_a_call_is_retried_after_an_error_of_a_running_server(raw: Serve) -> None:
     tries: list[int] = []
     source = replace(raw(answers=ERRORS), limits={"refused": ToolLimits(retries=1)})
     async with open_toolbox([source], ENVIRONMENT) as toolbox:
-        context = ToolCallContext("r1", "a", "key-1", on_try=tries.append)
-        assert (await failure(toolbox.call("refused", {}, context))).code == "tool.failed"
+        call = toolbox.call("refused", {}, replace(CONTEXT, on_try=tries.append))
+        assert (await tool_failure(call)).code == "tool.failed"
     assert tries == [1, 2]
 
 
-async def test_an_error_without_text_keeps_its_content(raw: Serve) -> None:
+async def test_a_failure_has_the_content_of_an_error_without_text(raw: Serve) -> None:
     kept: list[bytes] = []
 
     async def keep(data: bytes) -> str:
@@ -124,7 +115,9 @@ async def test_an_error_without_text_keeps_its_content(raw: Serve) -> None:
         return hashlib.sha256(data).hexdigest()
 
     async with open_mcp(raw(answers=ERRORS), replace(ENVIRONMENT, keep=keep)) as transport:
-        found = {tool: await failure(call(transport, tool)) for tool in ("silent", "picture", "structured", "mute")}
+        found = {
+            tool: await tool_failure(call(transport, tool)) for tool in ("silent", "picture", "structured", "mute")
+        }
     assert {one.code for one in found.values()} == {"tool.failed"}
     assert found["silent"].details == {"code": -32001, "data": {"reason": "quota", "left": 0}}
     assert '"reason":"quota"' in found["silent"].message
@@ -133,8 +126,6 @@ async def test_an_error_without_text_keeps_its_content(raw: Serve) -> None:
     assert "an error without any content" in found["mute"].message
     assert kept == [PNG]
 
-
-# -- answers that cannot be read --------------------------------------------------------------------------------------
 
 UNREADABLE = {
     "deep": '{"jsonrpc":"2.0","id":ID,"result":{"content":[],"structuredContent":DEEP}}'.replace("DEEP", nested(250)),
@@ -148,9 +139,9 @@ UNREADABLE = {
 }
 
 
-async def test_an_answer_that_cannot_be_read_fails_its_call_at_once(raw: Serve) -> None:
+async def test_an_unreadable_answer_fails_its_call_at_once(raw: Serve) -> None:
     async with open_mcp(raw(lines=UNREADABLE), ENVIRONMENT) as transport:
-        found = {tool: await failure(call(transport, tool)) for tool in UNREADABLE}
+        found = {tool: await tool_failure(call(transport, tool)) for tool in UNREADABLE}
         assert await call(transport, "pid")
     null_id = found.pop("null_id")
     assert (null_id.code, null_id.details) == ("tool.failed", {"code": -32700})
@@ -159,20 +150,21 @@ async def test_an_answer_that_cannot_be_read_fails_its_call_at_once(raw: Serve) 
     assert "not a JSON-RPC 2.0 message" in found["words"].message
 
 
-async def test_halves_of_characters_and_broken_bytes_are_replaced(raw: Serve) -> None:
+async def test_unpaired_surrogates_and_invalid_bytes_are_replaced(raw: Serve) -> None:
+    answer = '{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"TEXT"}]}}'
     lines = {
-        "half": '{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"cut \\ud83d"}]}}',
-        "pair": '{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"\\ud83d\\ude00"}]}}',
-        "escaped": '{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"\\\\ud83d"}]}}',
-        "bytes": '{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"a\udcffb"}]}}',
-        "mark": '\ufeff{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"x"}]}}',
-        "batch": '[{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"y"}]}}]',
+        "half": answer.replace("TEXT", r"cut \ud83d"),
+        "pair": answer.replace("TEXT", r"\ud83d\ude00"),
+        "escaped": answer.replace("TEXT", r"\\ud83d"),
+        "bytes": answer.replace("TEXT", "a\udcffb"),
+        "mark": "\ufeff" + answer.replace("TEXT", "x"),
+        "batch": f"[{answer.replace('TEXT', 'y')}]",
         "key": '{"jsonrpc":"2.0","id":ID,"result":{"content":[],"structuredContent":{"a\\udc00":["\\ud800"]}}}',
         "error": '{"jsonrpc":"2.0","id":ID,"error":{"code":1,"message":"no \\ud83d"}}',
     }
     async with open_mcp(raw(lines=lines), ENVIRONMENT) as transport:
         found = {tool: await call(transport, tool) for tool in lines if tool != "error"}
-        refused = await failure(call(transport, "error"))
+        refused = await tool_failure(call(transport, "error"))
     assert found.pop("key") == {"a�": ["�"]}
     assert found == {"half": "cut �", "pair": "😀", "escaped": "\\ud83d", "bytes": "a�b", "mark": "x", "batch": "y"}
     assert refused.message.endswith("no �")
@@ -181,18 +173,18 @@ async def test_halves_of_characters_and_broken_bytes_are_replaced(raw: Serve) ->
 @pytest.mark.parametrize(
     "line", [b"ready", b'{"level":"info"}', b'DEBUG {"jsonrpc":"2.0","id":3}', b'{"jsonrpc":"2.0","id":3,"method":[}']
 )
-def test_what_is_no_answer_fails_no_request(line: bytes) -> None:
+def test_an_unreadable_line_that_is_not_an_answer_fails_no_request(line: bytes) -> None:
     with pytest.raises(Unreadable) as caught:
         messages_of(line)
     assert not caught.value.is_answer
 
 
-def test_escapes_are_read_from_the_left() -> None:
+def test_escaped_backslashes_are_not_taken_for_surrogates() -> None:
     assert repair_json(rb'"\\\\ud83d\\\ud83d\ud83d\ude00"') == rb'"\\\\ud83d\\\ufffd\ud83d\ude00"'
 
 
-class Odd(Forgetful):
-    """Answers calls with the text that it has for the tool; ID is replaced by the id."""
+class TextServer(Forgetful):
+    """Answers a call with the text that is given for its tool, in which ID is replaced by the id of the request."""
 
     answers: ClassVar[dict[str, bytes]]
     kind = "application/json"
@@ -211,40 +203,33 @@ class Odd(Forgetful):
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
-async def test_over_http_it_is_the_same(kind: str) -> None:
+async def test_unreadable_answers_over_http_fail_their_calls(kind: str) -> None:
     start, end = (b"data: ", b"\n\n") if kind == "text/event-stream" else (b"", b"")
     text = b'{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"%s"}]}}'
 
-    class Server(Odd):
-        pass
-
-    Server.kind = kind
-    Server.answers = {
+    answers = {
         "half": start + text % b"cut \\ud83d" + end,
         "deep": start + UNREADABLE["deep"].encode() + end,
         "broken": start + b'{"jsonrpc":"2.0","id":ID,"result":' + end,
         "refused": start + b'{"jsonrpc":"2.0","id":ID,"error":{"code":-32000,"message":"no such customer"}}' + end,
     }
-    with http_server(Server) as url, capture_logs():
+    with http_server(type("Server", (TextServer,), {"kind": kind, "answers": answers})) as url:
         async with open_mcp(McpTools(name="raw", url=url, timeout_s=60.0), ENVIRONMENT) as transport:
             assert await call(transport, "half") == "cut �"
-            found = [await failure(call(transport, tool)) for tool in ("deep", "broken", "refused")]
+            found = [await tool_failure(call(transport, tool)) for tool in ("deep", "broken", "refused")]
             assert await call(transport, "session") == "1"
     assert [one.code for one in found] == ["tool.bad_output", "tool.bad_output", "tool.failed"]
     assert "recursion limit exceeded" in found[0].message
     assert found[2].message == "MCP server raw: no such customer"
 
 
-# -- lists of tools ---------------------------------------------------------------------------------------------------
-
-
 @asynccontextmanager
-async def listed(source: McpTools) -> AsyncGenerator[tuple[list[str], list[str]]]:
+async def open_names_and_warnings(source: McpTools) -> AsyncGenerator[tuple[list[str], list[str]]]:
     async with open_toolbox([source], ENVIRONMENT) as toolbox:
         yield [spec.name for spec in toolbox.specs], [f"{code} {reason}" for code, reason in toolbox.warnings]
 
 
-async def test_an_odd_entry_of_a_list_costs_that_tool_and_is_named(raw: Serve) -> None:
+async def test_an_invalid_entry_of_a_list_is_left_out_with_a_warning(raw: Serve) -> None:
     either = {**OBJECT, "anyOf": [{"required": ["id"]}, {"required": ["slug"]}]}
     entries: list[Any] = [
         {"name": "fine", "inputSchema": OBJECT},
@@ -262,7 +247,7 @@ async def test_an_odd_entry_of_a_list_costs_that_tool_and_is_named(raw: Serve) -
     text = json.dumps({"tools": entries})[:-2]
     deep = '{"name":"deep","inputSchema":{"type":"object","properties":DEEP}}'.replace("DEEP", nested(250))
     half = '{"name":"half","inputSchema":{"type":"object"},"description":"\\ud83d"}'
-    async with listed(raw(listing=f"{text}, {deep}, {half}]}}")) as (names, warnings):
+    async with open_names_and_warnings(raw(listing=f"{text}, {deep}, {half}]}}")) as (names, warnings):
         assert names == ["fine", "either", "output", "untyped", "bare", "titled", "half"]
     expected = [
         ("output", "outputSchema"),
@@ -278,33 +263,35 @@ async def test_an_odd_entry_of_a_list_costs_that_tool_and_is_named(raw: Serve) -
         ("fine", "listed twice"),
     ]
     assert len(warnings) == len(expected)
-    for who, what in expected:
-        assert any(f" {who} " in warning and what in warning for warning in warnings), (who, what)
+    for entry, reason in expected:
+        assert any(f" {entry} " in warning and reason in warning for warning in warnings), (entry, reason)
 
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected_text"),
     [
         ('"structuredContent":{"n":"many"},', "does not fit its output schema: "),
         ("", "has no structured content, although the tool has an output schema"),
     ],
 )
-async def test_a_result_that_does_not_fit_the_output_schema_keeps_its_text(raw: Serve, content: str, told: str) -> None:
+async def test_a_failure_has_the_text_of_a_result_that_does_not_fit_the_output_schema(
+    raw: Serve, content: str, expected_text: str
+) -> None:
     listing = json.dumps({"tools": [{"name": "count", "inputSchema": OBJECT, "outputSchema": NUMBER}]})
     answer = f'"result":{{{content}"content":[{{"type":"text","text":"There are many."}}]}}'
     async with open_mcp(raw(listing=listing, answers={"count": answer}), ENVIRONMENT) as transport:
-        found = await failure(call(transport, "count"))
+        found = await tool_failure(call(transport, "count"))
     assert found.code == "tool.bad_output"
-    assert told in found.message
+    assert expected_text in found.message
     assert found.message.endswith("; it says: There are many.")
     assert found.details == {"output": {"n": "many"} if content else "There are many."}
 
 
 @pytest.mark.parametrize("schema", [NUMBER, {**NUMBER, "$ref": "https://schemas.test/none"}])
-async def test_a_result_is_taken_that_fits_or_whose_schema_cannot_be_applied(raw: Serve, schema: Any) -> None:
+async def test_a_result_passes_if_it_fits_or_its_schema_is_unusable(raw: Serve, schema: Any) -> None:
     listing = json.dumps({"tools": [{"name": "count", "inputSchema": OBJECT, "outputSchema": schema}]})
     answer = '"result":{"structuredContent":{"n":3},"content":[]}'
     async with open_mcp(raw(listing=listing, answers={"count": answer}), ENVIRONMENT) as transport:
@@ -312,15 +299,13 @@ async def test_a_result_is_taken_that_fits_or_whose_schema_cannot_be_applied(raw
             assert await call(transport, "count") == {"n": 3}
 
 
-async def test_a_list_that_cannot_be_read_says_so_at_once(raw: Serve) -> None:
-    with pytest.raises(ToolFailed) as caught:
-        async with open_mcp(raw(listing='{"tools":[{"name":'), ENVIRONMENT):
-            pytest.fail("opened")
-    assert caught.value.failure.code == "tool.unavailable"
-    assert "its answer to tools/list cannot be read: Invalid JSON" in caught.value.failure.message
+async def test_an_unreadable_list_of_tools_fails_the_opening_at_once(raw: Serve) -> None:
+    found = await opening_failure(open_mcp(raw(listing='{"tools":[{"name":'), ENVIRONMENT))
+    assert found.code == "tool.unavailable"
+    assert "its answer to tools/list cannot be read: Invalid JSON" in found.message
 
 
-async def test_a_filter_works_before_the_schemas_of_tools_are_looked_at(raw: Serve) -> None:
+async def test_filtered_tools_are_removed_before_their_schemas_are_checked(raw: Serve) -> None:
     broken = {"name": "broken", "inputSchema": {"type": "object", "properties": {"a": {"type": "objekt"}}}}
     wrong = {"name": "wrong", "inputSchema": 7}
     fine = {"name": "fine", "inputSchema": OBJECT, "description": "Fine."}
@@ -334,11 +319,10 @@ async def test_a_filter_works_before_the_schemas_of_tools_are_looked_at(raw: Ser
             assert (box.specs[0].name, box.specs[0].description) == ("fine", "Fine.")
             assert {spec.name for spec in box.specs[1:]} == {"fine", "broken", "wrong"}
             assert all(spec.input_schema == {} for spec in box.specs[1:])
-            found = await failure(box.call("broken", {}, ToolCallContext("r1", "a", "key-1")))
-            assert found.code == "tool.unknown"
+            assert (await tool_failure(box.call("broken", {}, CONTEXT))).code == "tool.unknown"
 
 
-async def test_what_is_odd_is_a_warning_of_the_node_and_a_filter_is_not_recorded(raw: Serve) -> None:
+async def test_an_adapted_tool_is_a_warning_of_the_node_and_filters_are_not_recorded(raw: Serve) -> None:
     either = {**OBJECT, "anyOf": [{"required": ["id"]}, {"required": ["slug"]}]}
     tools = [{"name": "either", "inputSchema": either}, {"name": "wrong", "inputSchema": 7}]
     command = raw(listing=json.dumps({"tools": tools}), answers={"either": '"result":{"content":[]}'}).command
@@ -354,7 +338,7 @@ async def test_what_is_odd_is_a_warning_of_the_node_and_a_filter_is_not_recorded
 
 
 @pytest.mark.parametrize("api", [anthropic_messages, openai_chat, openai_responses])
-def test_models_that_take_no_combined_schema_get_its_properties_and_read_it(api: ModuleType) -> None:
+def test_apis_without_combined_schemas_get_the_properties_and_the_schema_as_text(api: ModuleType) -> None:
     branch = {"type": "object", "properties": {"slug": {"type": "string"}}, "required": ["slug"]}
     schema = {
         "$ref": "#/$defs/page",
@@ -370,10 +354,7 @@ def test_models_that_take_no_combined_schema_get_its_properties_and_read_it(api:
     assert '"oneOf"' in said["description"]
 
 
-# -- the handshake ----------------------------------------------------------------------------------------------------
-
-
-async def test_a_server_that_ignores_discover_is_asked_once_and_works_within_a_short_time(
+async def test_a_server_that_ignores_discover_is_asked_once_and_not_awaited(
     raw: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mcp.client.session.DISCOVER_TIMEOUT_SECONDS", 3600.0)
@@ -386,21 +367,18 @@ async def test_a_server_that_ignores_discover_is_asked_once_and_works_within_a_s
     assert (methods.count("server/discover"), methods.count("initialize")) == (1, 2)
 
 
-async def test_a_modern_server_that_is_slow_to_start_is_spoken_to_in_its_protocol(raw: Serve, tmp_path: Path) -> None:
+async def test_a_slow_server_of_the_new_protocol_is_asked_again_in_it(raw: Serve, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     source = raw(discover="late", seen=str(seen))
     for _ in range(2):
         async with open_mcp(source, ENVIRONMENT) as transport:
             assert await call(transport, "pid")
-    # It was not taken for one that does not answer.
+    # The late answer showed that the server knows the method, so the second session asks again.
     assert seen.read_text().split()[:3] == ["server/discover", "initialize", "server/discover"]
     assert seen.read_text().count("server/discover") == 4
 
 
-# -- binary parts -----------------------------------------------------------------------------------------------------
-
-
-async def test_binary_parts_are_kept_beside_the_event_wherever_they_are(raw: Serve) -> None:
+async def test_binary_parts_of_any_shape_are_stored_outside_the_event(raw: Serve) -> None:
     url = f"data:image/png;base64,{PICTURE}"
     structured = {
         "shots": [{"name": "a", "image": {"type": "image", "mimeType": "image/png", "data": PICTURE}}],

@@ -1,7 +1,7 @@
 """NATS tools, answered by a real subscriber on a real server."""
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import nats
@@ -12,8 +12,9 @@ from pydantic import BaseModel, ValidationError
 
 from callboard.actors.tools.failures import describe_error
 from callboard.actors.tools.nats import open_nats
-from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
+from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment
 from callboard.bus.effects import Failure, NatsTools, ToolSpec
+from tests.support.failures import opening_failure, tool_failure
 
 CONTEXT = ToolCallContext(run="r1", path="a/b", idempotency_key="key-1")
 
@@ -27,7 +28,7 @@ async def client(nats_url: str) -> AsyncGenerator[Client]:
     await client.close()
 
 
-def lent(client: Client) -> ToolEnvironment:
+def environment_with(client: Client) -> ToolEnvironment:
     async def request(subject: str, payload: bytes, timeout: float) -> bytes:
         return (await client.request(subject, payload, timeout=timeout)).data
 
@@ -48,16 +49,14 @@ def source(subject: str = "tools.desk", timeout_s: float = 30.0) -> NatsTools:
     return NatsTools(subject, [ToolSpec("ring")], timeout_s)
 
 
-async def failure(client: Client, asked: NatsTools, input: Any = None) -> Failure:
-    async with open_nats(asked, lent(client)) as transport:
-        with pytest.raises(ToolFailed) as caught:
-            await transport.call("ring", input or {}, CONTEXT)
-    return caught.value.failure
+async def failure(client: Client, source: NatsTools, input: Any = None) -> Failure:
+    async with open_nats(source, environment_with(client)) as transport:
+        return await tool_failure(transport.call("ring", input or {}, CONTEXT))
 
 
-async def test_a_service_is_told_the_call_and_its_output_comes_back(client: Client) -> None:
+async def test_a_service_gets_the_call_and_returns_the_output(client: Client) -> None:
     await serve(client, "tools.desk", lambda asked: json.dumps({"output": {"asked": asked}}).encode())
-    async with open_nats(source(), lent(client)) as transport:
+    async with open_nats(source(), environment_with(client)) as transport:
         assert [spec.name for spec in transport.specs] == ["ring"]
         output = await transport.call("ring", {"times": 2}, CONTEXT)
     assert output == {
@@ -75,13 +74,13 @@ async def test_a_service_is_told_the_call_and_its_output_comes_back(client: Clie
         (b'{"error": "no"}', Failure("tool.failed", "no")),
     ],
 )
-async def test_an_error_of_the_service_is_a_failure(client: Client, reply: bytes, expected: Failure) -> None:
+async def test_an_error_reply_of_a_service_fails_the_call(client: Client, reply: bytes, expected: Failure) -> None:
     await serve(client, "tools.desk", lambda _asked: reply)
     assert await failure(client, source()) == expected
 
 
 @pytest.mark.parametrize("reply", [b"", b"what?", b"\xff", b"[1]", b'{"result": 1}', b'{"error": {"code": "x"}}'])
-async def test_any_other_reply_is_bad_output_and_not_quoted(client: Client, reply: bytes) -> None:
+async def test_an_unreadable_reply_is_bad_output_and_is_not_quoted(client: Client, reply: bytes) -> None:
     await serve(client, "tools.desk", lambda _asked: reply)
     found = await failure(client, source())
     assert found.code == "tool.bad_output"
@@ -106,25 +105,21 @@ async def test_input_beyond_one_message_is_invalid(client: Client) -> None:
     assert found.code == "tool.invalid_input"
 
 
-async def test_a_worker_without_nats_says_so() -> None:
-    with pytest.raises(ToolFailed) as caught:
-        async with open_nats(source(), ToolEnvironment(env={})):
-            pytest.fail("opened")
-    assert caught.value.failure.code == "tool.unavailable"
+async def test_nats_tools_are_unavailable_without_a_nats_connection() -> None:
+    found = await opening_failure(open_nats(source(), ToolEnvironment(env={})))
+    assert found.code == "tool.unavailable"
 
 
-async def test_any_other_error_of_the_request_is_unavailable() -> None:
+async def test_a_connection_error_of_the_request_is_unavailable() -> None:
     async def request(_subject: str, _payload: bytes, _timeout: float) -> bytes:
         raise ConnectionResetError("gone")
 
-    asking: Callable[[str, bytes, float], Awaitable[bytes]] = request
-    async with open_nats(source(), ToolEnvironment(env={}, request=asking)) as transport:
-        with pytest.raises(ToolFailed) as caught:
-            await transport.call("ring", {}, CONTEXT)
-    assert "ConnectionResetError: gone" in caught.value.failure.message
+    async with open_nats(source(), ToolEnvironment(env={}, request=request)) as transport:
+        found = await tool_failure(transport.call("ring", {}, CONTEXT))
+    assert "ConnectionResetError: gone" in found.message
 
 
-def test_a_reply_that_a_model_refuses_is_not_quoted() -> None:
+def test_the_value_in_a_validation_error_is_not_quoted() -> None:
     class Reply(BaseModel):
         status: int
 

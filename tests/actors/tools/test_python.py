@@ -1,4 +1,4 @@
-"""Python tools in real processes: what models see of them, what they return, and everything they can do wrong."""
+"""Python tools in real processes: their specs, their outputs and their faults."""
 
 import os
 import re
@@ -17,12 +17,13 @@ from structlog.testing import capture_logs
 from callboard.actors.tools import python as python_tools
 from callboard.actors.tools.python import HOSTS_MAX, open_python
 from callboard.actors.tools.stderr import PRINTED_CHARS_MAX
-from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
+from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment
 from callboard.bus.effects import Failure, PythonTools, ToolSpec
 from callboard.bus.tracecontext import sent_as, within
 from callboard.bus.work import NEEDS_PERSON
 from callboard.lib.redaction import Redaction
 from tests.support import forks
+from tests.support.failures import opening_failure, tool_failure
 from tests.support.patience import is_gone, until
 from tests.support.places import TESTS
 
@@ -32,8 +33,8 @@ ENVIRONMENT = ToolEnvironment(env=dict(os.environ))
 
 
 @pytest.fixture(autouse=True)
-def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Functions are imported from the worker's own path."""
+def _import_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tools import their functions from the path of the worker."""
     monkeypatch.syspath_prepend(str(FIXTURES))
 
 
@@ -47,22 +48,18 @@ async def call(name: str, timeout_s: float = 60.0, **input: Any) -> Any:
 
 
 async def failure(name: str, timeout_s: float = 60.0, **input: Any) -> Failure:
-    with capture_logs(), pytest.raises(ToolFailed) as caught:
-        await call(name, timeout_s, **input)
-    return caught.value.failure
+    return await tool_failure(call(name, timeout_s, **input))
 
 
-async def opening_failure(dotted: str, timeout_s: float = 60.0) -> Failure:
-    with capture_logs(), pytest.raises(ToolFailed) as caught:
-        async with open_python(PythonTools({"it": dotted}, timeout_s=timeout_s), ENVIRONMENT):
-            pytest.fail("opened")
-    return caught.value.failure
+async def refuse_opening(dotted: str, timeout_s: float = 60.0) -> Failure:
+    return await opening_failure(open_python(PythonTools({"it": dotted}, timeout_s=timeout_s), ENVIRONMENT))
 
 
-# -- what models see ----------------------------------------------------------------------------------------------
+async def until_all_are_gone(pids: Path) -> None:
+    await until(lambda: all(is_gone(int(pid)) for pid in pids.read_text().split()))
 
 
-async def test_signature_and_docstring_become_the_spec() -> None:
+async def test_the_spec_has_the_signature_and_docstring_of_the_function() -> None:
     async with open_python(tools("add", "search", "config", "rest", "untyped"), ENVIRONMENT) as transport:
         specs = {spec.name: spec for spec in transport.specs}
     assert specs["add"] == ToolSpec(
@@ -88,7 +85,7 @@ async def test_signature_and_docstring_become_the_spec() -> None:
     assert specs["untyped"].input_schema["properties"] == {"a": {}, "b": {"default": None}}
 
 
-async def test_dotted_paths_may_use_a_dot_and_name_methods() -> None:
+async def test_a_dotted_path_may_use_a_dot_and_name_a_method() -> None:
     source = PythonTools({"dotted": "functions.add", "method": "functions:desk.ring", "both": "functions.desk.ring"})
     async with open_python(source, ENVIRONMENT) as transport:
         assert await transport.call("dotted", {"a": 1}, CONTEXT) == 3
@@ -97,7 +94,7 @@ async def test_dotted_paths_may_use_a_dot_and_name_methods() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dotted", "said"),
+    ("dotted", "expected_text"),
     [
         ("no_such_package.module:function", "No module named 'no_such_package'"),
         ("no_such_package.module.function", "no module of no_such_package.module.function can be found"),
@@ -109,21 +106,18 @@ async def test_dotted_paths_may_use_a_dot_and_name_methods() -> None:
         ("exits_at_import:tool", "ended with exit status 7"),
     ],
 )
-async def test_what_cannot_serve_as_a_tool_is_unavailable_and_says_why(dotted: str, said: str) -> None:
-    found = await opening_failure(dotted)
+async def test_a_path_that_is_not_a_usable_function_is_unavailable(dotted: str, expected_text: str) -> None:
+    found = await refuse_opening(dotted)
     assert found.code == "tool.unavailable"
-    assert said in found.message
+    assert expected_text in found.message
 
 
 async def test_an_import_that_hangs_is_unavailable() -> None:
-    found = await opening_failure("hangs_at_import:tool", timeout_s=0.5)
+    found = await refuse_opening("hangs_at_import:tool", timeout_s=0.5)
     assert (found.code, "may block at import" in found.message) == ("tool.unavailable", True)
 
 
-# -- what comes back ----------------------------------------------------------------------------------------------
-
-
-async def test_sync_and_async_functions_and_typed_parameters() -> None:
+async def test_sync_and_async_functions_get_typed_parameters() -> None:
     async with open_python(tools("add", "search", "shapes", "rest"), ENVIRONMENT) as transport:
         assert await transport.call("add", {"a": 1}, CONTEXT) == 3
         assert await transport.call("search", {"query": "q", "limit": 2}, CONTEXT) == ["q asc 0", "q asc 1"]
@@ -144,12 +138,12 @@ async def test_sync_and_async_functions_and_typed_parameters() -> None:
         ("surrogate", "\ufffd"),
     ],
 )
-async def test_whatever_has_a_json_form_is_an_output(kind: str, output: Any) -> None:
+async def test_an_output_is_converted_to_json(kind: str, output: Any) -> None:
     assert await call("what", kind=kind) == output
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "expected_text"),
     [
         ("object", "objects of type object"),
         ("generator", "objects of type generator"),
@@ -157,32 +151,34 @@ async def test_whatever_has_a_json_form_is_an_output(kind: str, output: Any) -> 
         ("recursion", "recursion"),
     ],
 )
-async def test_an_output_without_json_form_names_its_type(kind: str, said: str) -> None:
+async def test_the_failure_names_the_type_of_an_output_without_json_form(kind: str, expected_text: str) -> None:
     found = await failure("what", kind=kind)
-    assert (found.code, said in found.message) == ("tool.bad_output", True)
+    assert (found.code, expected_text in found.message) == ("tool.bad_output", True)
 
 
 @pytest.mark.parametrize(
-    ("kind", "said", "place"),
+    ("kind", "expected_text", "place"),
     [
         ("nan", "tool what returned nan at /, which is not a number of JSON", ""),
         ("infinite", "tool what returned -inf at /at/1, which is not a number of JSON", "/at/1"),
         ("model", "tool what returned nan at /x, which is not a number of JSON", "/x"),
     ],
 )
-async def test_a_number_that_json_has_not_is_told_with_its_place(kind: str, said: str, place: str) -> None:
+async def test_the_failure_has_the_place_of_nan_or_infinity_in_an_output(
+    kind: str, expected_text: str, place: str
+) -> None:
     found = await failure("what", kind=kind)
-    assert (found.code, found.message, found.details) == ("tool.bad_output", said, {"at": place})
+    assert (found.code, found.message, found.details) == ("tool.bad_output", expected_text, {"at": place})
 
 
-async def test_what_a_tool_asks_belongs_to_the_span_of_its_call() -> None:
+async def test_requests_of_a_tool_have_the_trace_context_of_its_call() -> None:
     async with open_python(tools("span"), ENVIRONMENT) as transport:
         with within(context := sent_as("ab" * 16, "cd" * 8)):
             assert await transport.call("span", {}, CONTEXT) == [context.traceparent] * 2
         assert await transport.call("span", {}, CONTEXT) == ["", ""]
 
 
-async def test_the_context_has_config_log_progress_and_the_key() -> None:
+async def test_the_context_of_a_tool_has_config_log_progress_and_key() -> None:
     lines: list[str] = []
     environment = ToolEnvironment(env={**os.environ, "DESK_TOKEN": "t0ken"})
     source = tools("config", config={"region": "eu", "auth": "Bearer ${DESK_TOKEN}"})
@@ -196,7 +192,7 @@ async def test_the_context_has_config_log_progress_and_the_key() -> None:
     assert logged == [("warning", "a loud warning", "config")]
 
 
-async def test_processes_get_the_variables_of_the_worker_and_none_that_a_start_brings() -> None:
+async def test_processes_get_the_variables_of_the_worker_but_not_those_of_a_start() -> None:
     source = tools("variable", "config", config={"auth": "${DESK_TOKEN}"})
     own = {**os.environ, "DESK": "the worker's"}
     environment = ToolEnvironment(env={**own, "DESK_TOKEN": "t0ken", "PYTHONWARNINGS": "error"}, inherited=own)
@@ -206,12 +202,10 @@ async def test_processes_get_the_variables_of_the_worker_and_none_that_a_start_b
     assert found == ["the worker's", os.environ.get("PYTHONWARNINGS")]
 
 
-async def test_a_variable_the_worker_does_not_have_makes_the_source_unavailable() -> None:
-    with pytest.raises(ToolFailed) as caught:
-        async with open_python(tools("add", config={"auth": "${NO_SUCH_VARIABLE}"}), ENVIRONMENT):
-            pytest.fail("opened")
-    assert caught.value.failure.code == "tool.unavailable"
-    assert "NO_SUCH_VARIABLE" in caught.value.failure.message
+async def test_a_missing_variable_makes_the_source_unavailable() -> None:
+    found = await opening_failure(open_python(tools("add", config={"auth": "${NO_SUCH_VARIABLE}"}), ENVIRONMENT))
+    assert found.code == "tool.unavailable"
+    assert "NO_SUCH_VARIABLE" in found.message
 
 
 async def test_an_output_of_50_mib_arrives_whole() -> None:
@@ -225,55 +219,45 @@ async def test_an_output_over_the_limit_is_refused_before_it_is_sent() -> None:
     environment = ToolEnvironment(env=dict(os.environ), output_bytes_max=1000)
     async with open_python(tools("big"), environment) as transport:
         assert len(await transport.call("big", {"size": 998}, CONTEXT)) == 998
-        with capture_logs(), pytest.raises(ToolFailed) as caught:
-            await transport.call("big", {"size": 3_000_000}, CONTEXT)
-    assert caught.value.failure.code == "tool.output_too_large"
-    assert "3000002 bytes, the limit is 1000" in caught.value.failure.message
+        found = await tool_failure(transport.call("big", {"size": 3_000_000}, CONTEXT))
+    assert found.code == "tool.output_too_large"
+    assert "3000002 bytes, the limit is 1000" in found.message
 
 
-async def test_input_that_does_not_fit_lists_every_problem() -> None:
+async def test_invalid_input_fails_with_every_problem() -> None:
     found = await failure("add", a="x", b=[], c=1)
     assert found.code == "tool.invalid_input"
     assert [problem["at"] for problem in found.details] == ["/a", "/b", "/c"]
 
 
-# -- what goes wrong ----------------------------------------------------------------------------------------------
-
-
-async def test_an_exception_is_a_failure_with_the_traceback_of_the_tool_and_the_log_has_all_of_it() -> None:
-    with capture_logs() as logs, pytest.raises(ToolFailed) as caught:
-        await call("fails")
-    failure = caught.value.failure
-    assert (failure.code, failure.message) == (
-        "tool.failed",
-        "tool fails raised ValueError: cannot do that with 6 letters",
-    )
-    first, place, *_, last = failure.details["traceback"].splitlines()
+async def test_a_failure_has_the_traceback_of_the_tool_and_the_log_has_the_whole_one() -> None:
+    with capture_logs() as logs:
+        found = await failure("fails")
+    assert found.code == "tool.failed"
+    assert found.message == "tool fails raised ValueError: cannot do that with 6 letters"
+    first, place, *_, last = found.details["traceback"].splitlines()
     assert first == "Traceback (most recent call last):"
     assert re.fullmatch(rf'  File "{FIXTURES}/functions.py", line \d+, in fails', place)
     assert last == "ValueError: cannot do that with 6 letters"
-    assert set(failure.details) == {"type", "traceback"}
-    assert failure.details["type"] == "ValueError"
+    assert set(found.details) == {"type", "traceback"}
+    assert found.details["type"] == "ValueError"
     logged = next(log["traceback"] for log in logs if log["event"] == "tool.failed")
     assert "python_host.py" in logged
 
 
-async def test_what_was_printed_and_what_led_to_a_failure_is_told_with_it() -> None:
+async def test_a_failure_has_the_output_of_its_call_and_the_chained_tracebacks() -> None:
     environment = replace(ENVIRONMENT, redact=Redaction({"TOKEN": "t0ken-of-the-test"}).text)
-    with capture_logs():
-        async with open_python(tools("explains"), environment) as transport:
-            with pytest.raises(ToolFailed):
-                await transport.call("explains", {"token": "of an earlier call"}, CONTEXT)
-            with pytest.raises(ToolFailed) as caught:
-                await transport.call("explains", {"token": "t0ken-of-the-test"}, CONTEXT)
-    told = caught.value.failure.details
-    assert told["printed"] == "line 0 of it\nline 1 of it\nusing [secret:TOKEN]\nno newline"
-    assert "KeyError: 'missing'\n\nThe above exception was the direct cause" in told["traceback"]
-    files = re.findall(r'File "([^"]+)"', told["traceback"])
+    async with open_python(tools("explains"), environment) as transport:
+        await tool_failure(transport.call("explains", {"token": "of an earlier call"}, CONTEXT))
+        found = await tool_failure(transport.call("explains", {"token": "t0ken-of-the-test"}, CONTEXT))
+    details = found.details
+    assert details["printed"] == "line 0 of it\nline 1 of it\nusing [secret:TOKEN]\nno newline"
+    assert "KeyError: 'missing'\n\nThe above exception was the direct cause" in details["traceback"]
+    files = re.findall(r'File "([^"]+)"', details["traceback"])
     assert files == [f"{FIXTURES}/functions.py"] * 3
 
 
-async def test_what_is_told_of_much_that_was_printed_is_its_end() -> None:
+async def test_a_failure_has_the_end_of_a_long_printed_text() -> None:
     found = await failure("explains", token="s", lines=20_000)
     printed = found.details["printed"].splitlines()
     assert printed[0] == "…"
@@ -281,25 +265,25 @@ async def test_what_is_told_of_much_that_was_printed_is_its_end() -> None:
     assert 0.9 * PRINTED_CHARS_MAX < len(found.details["printed"]) <= PRINTED_CHARS_MAX + 2
 
 
-async def test_a_coroutine_has_a_traceback_without_the_event_loop() -> None:
+async def test_the_traceback_of_a_coroutine_omits_the_event_loop() -> None:
     found = await failure("fails_later")
     assert re.findall(r"in (\w+)", found.details["traceback"]) == ["fails_later", "_inner"]
 
 
-async def test_sys_exit_is_a_failure_of_the_tool() -> None:
+async def test_sys_exit_fails_the_call() -> None:
     found = await failure("exits")
     assert (found.code, found.message) == ("tool.failed", "tool exits raised SystemExit: leaving")
 
 
-async def test_an_import_that_fails_shows_where() -> None:
-    found = await opening_failure("broken_import.tool")
+async def test_a_failed_import_has_its_traceback_and_its_output() -> None:
+    found = await refuse_opening("broken_import.tool")
     [place] = re.findall(r"File .*", found.details["traceback"])
     assert "broken_import.py" in place
-    loud = await opening_failure("exits_at_import:tool")
+    loud = await refuse_opening("exits_at_import:tool")
     assert "it printed last: leaving at the import" in loud.message
 
 
-async def test_the_last_words_of_a_process_are_told() -> None:
+async def test_a_crash_has_the_last_output_of_the_process() -> None:
     found = await failure("dies_loudly")
     assert found.message.endswith("ended with exit status 3; it printed last: the last words")
     assert found.details == {"printed": "the last words"}
@@ -308,17 +292,15 @@ async def test_the_last_words_of_a_process_are_told() -> None:
 
 
 @pytest.mark.parametrize(("name", "how"), [("dies", "ended with exit status 3"), ("segfaults", "killed by SIGSEGV")])
-async def test_a_dying_process_is_a_crash_and_the_next_call_gets_another(name: str, how: str) -> None:
-    with capture_logs():
-        async with open_python(tools(name, "add"), ENVIRONMENT) as transport:
-            with pytest.raises(ToolFailed) as caught:
-                await transport.call(name, {}, CONTEXT)
-            assert await transport.call("add", {"a": 1}, CONTEXT) == 3
-    assert caught.value.failure.code == "tool.crashed"
-    assert how in caught.value.failure.message
+async def test_a_dead_process_fails_its_call_and_the_next_call_gets_another_process(name: str, how: str) -> None:
+    async with open_python(tools(name, "add"), ENVIRONMENT) as transport:
+        found = await tool_failure(transport.call(name, {}, CONTEXT))
+        assert await transport.call("add", {"a": 1}, CONTEXT) == 3
+    assert found.code == "tool.crashed"
+    assert how in found.message
 
 
-async def test_prints_of_every_kind_go_to_the_log_and_hurt_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_output_of_every_kind_goes_to_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(python_tools, "HOST", forks.REAL_HOST)
     with capture_logs() as logs:
         async with open_python(tools("noisy", "reads", "forks"), ENVIRONMENT) as transport:
@@ -329,15 +311,14 @@ async def test_prints_of_every_kind_go_to_the_log_and_hurt_nothing(monkeypatch: 
             await until(lambda: expected <= {log.get("line") for log in logs})
 
 
-async def test_a_call_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> None:
+async def test_a_hanging_call_is_killed_with_its_child_processes(tmp_path: Path) -> None:
     started = tmp_path / "pids"
     found = await failure("hangs", timeout_s=10.0, started=str(started))
     assert (found.code, found.details) == ("tool.timeout", {"timeout_s": 10.0, "printed": "hanging now"})
-    for pid in map(int, started.read_text().split()):
-        await until(lambda pid=pid: is_gone(pid))
+    await until_all_are_gone(started)
 
 
-async def test_a_cancelled_call_is_killed_and_others_go_on(tmp_path: Path) -> None:
+async def test_a_cancelled_call_is_killed_and_other_calls_continue(tmp_path: Path) -> None:
     started = tmp_path / "pids"
     async with open_python(tools("hangs", "add"), ENVIRONMENT) as transport:
         async with anyio.create_task_group() as tasks:
@@ -345,8 +326,7 @@ async def test_a_cancelled_call_is_killed_and_others_go_on(tmp_path: Path) -> No
             await until(started.exists)
             assert await transport.call("add", {"a": 1}, CONTEXT) == 3
             tasks.cancel_scope.cancel()
-        for pid in map(int, started.read_text().split()):
-            await until(lambda pid=pid: is_gone(pid))
+        await until_all_are_gone(started)
         assert await transport.call("add", {"a": 2}, CONTEXT) == 4
 
 
@@ -369,14 +349,10 @@ anyio.run(main)
     async with await anyio.open_process([sys.executable, "-c", program], cwd=FIXTURES, stderr=None) as worker:
         await until(started.exists)
         worker.kill()
-    for pid in map(int, started.read_text().split()):
-        await until(lambda pid=pid: is_gone(pid))
+    await until_all_are_gone(started)
 
 
-# -- processes ----------------------------------------------------------------------------------------------------
-
-
-async def test_calls_overlap_in_processes_of_their_own(tmp_path: Path) -> None:
+async def test_concurrent_calls_have_separate_processes(tmp_path: Path) -> None:
     pids: list[int] = []
 
     async def one(name: str) -> None:
@@ -389,7 +365,7 @@ async def test_calls_overlap_in_processes_of_their_own(tmp_path: Path) -> None:
     assert len(set(pids)) == 3
 
 
-async def test_idle_processes_are_used_again_and_end_with_the_source() -> None:
+async def test_idle_processes_are_reused_and_end_with_the_source() -> None:
     async with open_python(tools("process"), ENVIRONMENT) as transport:
         pids = {await transport.call("process", {}, CONTEXT) for _ in range(5)}
         assert len(pids) == 1
@@ -401,17 +377,16 @@ async def test_an_idle_process_that_died_is_replaced() -> None:
         first = await transport.call("process", {}, CONTEXT)
         os.kill(first, signal.SIGKILL)
         await until(lambda: not Path(f"/proc/{first}").exists())
-        # Whoever waited for it in a thread, where that is how it is done, has left the news in the loop: what another
-        # thread leaves there comes behind it.
+        # Some event loops wait for a child process in a thread, which then schedules a callback in the loop. A callback
+        # that another thread schedules now runs after that one.
         await until(lambda: not any("waitpid" in thread.name for thread in threading.enumerate()))
         await anyio.to_thread.run_sync(threading.active_count)
         await anyio.wait_all_tasks_blocked()
-        with capture_logs():
-            second = await transport.call("process", {}, CONTEXT)
+        second = await transport.call("process", {}, CONTEXT)
     assert second != first
 
 
-async def test_no_more_processes_than_the_limit() -> None:
+async def test_the_number_of_processes_is_limited() -> None:
     pids: set[int] = set()
 
     async def one() -> None:
@@ -423,22 +398,18 @@ async def test_no_more_processes_than_the_limit() -> None:
     assert len(pids) <= HOSTS_MAX
 
 
-# -- text that UTF-8 cannot carry -------------------------------------------------------------------------------------
-
-
-async def test_halves_of_characters_are_joined_or_replaced_wherever_a_tool_says_them() -> None:
+async def test_surrogates_in_any_text_of_a_tool_are_joined_or_replaced() -> None:
     progress: list[str] = []
     context = replace(CONTEXT, on_progress=progress.append)
     with capture_logs() as logs:
         async with open_python(tools("halves"), ENVIRONMENT) as transport:
             assert await transport.call("halves", {"how": "returns"}, context) == {"a�": ["😀", "�"]}
             report: Any = await transport.call("halves", {"how": "object"}, context)
-            with pytest.raises(ToolFailed) as caught:
-                await transport.call("halves", {"how": "raises"}, context)
+            found = await tool_failure(transport.call("halves", {"how": "raises"}, context))
             assert await transport.call("halves", {"how": "returns"}, context)
     assert report["title"] == "�"
-    assert caught.value.failure.message == "tool halves raised ValueError: raised �"
-    assert caught.value.failure.details["traceback"].endswith("ValueError: raised �")
+    assert found.message == "tool halves raised ValueError: raised �"
+    assert found.details["traceback"].endswith("ValueError: raised �")
     assert progress == ["progress �"] * 4
     assert [log["message"] for log in logs if log["event"] == "tool.log"] == ["logged �"] * 4
 
