@@ -1,4 +1,4 @@
-"""Modules that a thread imports: nobody reads them before they are whole, and imports do not block each other."""
+"""Modules that a thread imports: they are not used before their import ends, and imports do not block each other."""
 
 import sys
 from collections.abc import Callable, Generator
@@ -40,7 +40,7 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Put]:
         del sys.modules[name]
 
 
-def test_a_module_is_not_found_before_it_is_whole(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_is_not_found_before_its_import_ends(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate()
     monkeypatch.setattr(background_imports, "gate_of_the_test", gate, raising=False)
     put(

@@ -1,4 +1,4 @@
-"""The code loop: coroutines of users on a thread of their own, which is freed if one of them holds it."""
+"""The code loop: coroutines of users run on a separate thread, which is freed if one of them holds it."""
 
 import asyncio
 import threading
@@ -17,7 +17,7 @@ LOOK_S = 0.01
 NAME: ContextVar[str] = ContextVar("name")
 
 OVER = threading.Event()
-"""Set after each test, so that code which nothing interrupts ends."""
+"""Set after each test, which ends code that cannot be interrupted."""
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ async def test_a_coroutine_has_the_context_of_its_caller(code: CodeLoop) -> None
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()])
-async def test_what_a_coroutine_raises_is_raised_and_the_loop_continues(code: CodeLoop, error: BaseException) -> None:
+async def test_an_error_of_a_coroutine_is_raised_and_the_loop_continues(code: CodeLoop, error: BaseException) -> None:
     async def fail() -> None:
         raise error
 
@@ -126,9 +126,7 @@ async def test_a_cancellation_reaches_the_coroutine_and_its_clean_up_is_awaited(
 
 
 @pytest.mark.parametrize("held", [spin, spin_in_a_task])
-async def test_a_coroutine_that_computes_without_end_is_interrupted_while_the_caller_continues(
-    code: CodeLoop, held: Any
-) -> None:
+async def test_an_endless_computation_is_interrupted_while_the_caller_continues(code: CodeLoop, held: Any) -> None:
     before, turns = await code.perform(current_loop), 0
 
     async def count() -> None:
@@ -146,7 +144,7 @@ async def test_a_coroutine_that_computes_without_end_is_interrupted_while_the_ca
     assert await code.perform(current_loop) == before
 
 
-async def test_a_coroutine_whose_time_is_up_is_interrupted_if_it_holds_the_loop(code: CodeLoop) -> None:
+async def test_a_timeout_interrupts_a_coroutine_that_holds_the_loop(code: CodeLoop) -> None:
     before = await code.perform(current_loop)
     with anyio.move_on_after(LOOK_S) as scope:
         await code.perform(spin)
@@ -155,7 +153,7 @@ async def test_a_coroutine_whose_time_is_up_is_interrupted_if_it_holds_the_loop(
 
 
 @pytest.mark.parametrize("held", [spin_stubbornly, block])
-async def test_a_thread_that_cannot_be_freed_is_given_up_and_the_others_begin_again(code: CodeLoop, held: Any) -> None:
+async def test_a_blocked_thread_is_abandoned_and_other_coroutines_start_again(code: CodeLoop, held: Any) -> None:
     begun: list[tuple[int, int]] = []
     release = threading.Event()
 
@@ -180,7 +178,7 @@ async def test_a_thread_that_cannot_be_freed_is_given_up_and_the_others_begin_ag
     assert begun[0] != begun[1]
 
 
-async def test_tasks_that_are_left_are_cancelled_at_the_end() -> None:
+async def test_remaining_tasks_are_cancelled_at_the_end() -> None:
     code, cleaned = CodeLoop(), threading.Event()
 
     async def stay() -> None:

@@ -1,4 +1,4 @@
-"""Something is done with each of many: in their order, a few at a time, and the first error ends it."""
+"""Calls side by side: in order, a bounded number at once, and the first error ends them."""
 
 import anyio
 import pytest
@@ -8,7 +8,7 @@ from callboard.lib.concurrency import side_by_side
 
 
 @pytest.mark.parametrize("at_once_max", [1, 3, 50])
-async def test_so_many_are_at_work_at_once_and_each_has_its_answer(at_once_max: int) -> None:
+async def test_the_number_of_calls_at_once_is_bounded(at_once_max: int) -> None:
     at_work = most = 0
 
     async def act(number: int) -> int:
@@ -25,7 +25,7 @@ async def test_so_many_are_at_work_at_once_and_each_has_its_answer(at_once_max: 
     assert await side_by_side([], act, at_once_max) == []
 
 
-async def test_the_first_error_is_raised_as_it_is_and_nothing_more_is_begun() -> None:
+async def test_the_first_error_is_raised_and_no_further_call_starts() -> None:
     begun: list[int] = []
 
     async def act(number: int) -> None:

@@ -1,4 +1,4 @@
-"""What installed packages declare is read once, and anew if other folders hold packages."""
+"""Declarations of installed packages are read once, and again if the path changes."""
 
 import sys
 from importlib import metadata

@@ -1,4 +1,4 @@
-"""Files for their owner alone: whole or not at all."""
+"""Files that only their owner can read, and that are written whole or not at all."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from callboard.lib.private_files import write_own
 
 
-def test_only_the_owner_can_read_it_whatever_was_there(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_a_written_file(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("for everybody")
     path.chmod(0o644)
@@ -17,7 +17,7 @@ def test_only_the_owner_can_read_it_whatever_was_there(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_what_is_not_to_be_replaced_stays(tmp_path: Path) -> None:
+def test_an_existing_file_can_be_protected(tmp_path: Path) -> None:
     path = tmp_path / "key"
     write_own(path, "first", replaces=False)
     with pytest.raises(FileExistsError):
@@ -26,7 +26,7 @@ def test_what_is_not_to_be_replaced_stays(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["key"]
 
 
-def test_what_cannot_be_written_leaves_the_old_one_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "key"
     write_own(path, "first")
 

@@ -1,4 +1,4 @@
-"""Temporary folders: those of processes that were killed are removed, and those in use are not."""
+"""Temporary folders: those of killed processes are removed, those in use are not."""
 
 import os
 import signal
@@ -10,8 +10,8 @@ from callboard.lib import temporary_folders
 from callboard.lib.temporary_folders import TemporaryFolder, temporary_folder
 
 
-def kill_owner(parent: Path) -> None:
-    """Have a process create a folder and be killed."""
+def create_in_killed_process(parent: Path) -> None:
+    """Create a folder in a process that is killed."""
     pid = os.fork()
     if pid == 0:
         TemporaryFolder(parent)
@@ -20,7 +20,7 @@ def kill_owner(parent: Path) -> None:
 
 
 def test_the_folder_of_a_killed_process_is_removed_by_the_next_one(tmp_path: Path) -> None:
-    kill_owner(tmp_path)
+    create_in_killed_process(tmp_path)
     [left] = tmp_path.iterdir()
     (left / "file").write_text("x")
     own = TemporaryFolder(tmp_path)
@@ -50,7 +50,9 @@ def test_folders_in_use_and_those_of_others_stay(tmp_path: Path) -> None:
         one.remove()
 
 
-def test_a_block_has_a_folder_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporary_folder_is_in_the_folder_of_the_system_and_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(temporary_folders.tempfile, "tempdir", str(tmp_path))
     with temporary_folder() as folder:
         assert folder.parent == tmp_path

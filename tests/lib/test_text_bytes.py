@@ -1,4 +1,4 @@
-"""Texts from outside are read in the same way at every door: files, standard input, arguments, settings, messages."""
+"""Texts from outside are read alike from files, standard input, arguments, settings and messages."""
 
 import codecs
 import io
@@ -23,8 +23,8 @@ from callboard.surfaces.cli.tell import _parse_value  # pyright: ignore[reportPr
 
 TEXT = "Grüße, Ada.\nEnd."
 
-Door = Callable[[bytes, Path, pytest.MonkeyPatch], str]
-"""Brings the bytes of a text in by one way, and returns the text that arrives."""
+Entry = Callable[[bytes, Path, pytest.MonkeyPatch], str]
+"""Passes the bytes of a text in by one way, and returns the text that arrives."""
 
 
 def by_definition(data: bytes, folder: Path, _patch: pytest.MonkeyPatch) -> str:
@@ -46,10 +46,10 @@ def by_argument(data: bytes, _folder: Path, _patch: pytest.MonkeyPatch) -> str:
     return argument_text(data.decode("utf-8", "surrogateescape"))
 
 
-DOORS: list[Door] = [by_definition, by_prompt, by_source, by_argument]
+ENTRIES: list[Entry] = [by_definition, by_prompt, by_source, by_argument]
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize(
     "data",
     [
@@ -60,13 +60,13 @@ DOORS: list[Door] = [by_definition, by_prompt, by_source, by_argument]
         TEXT.replace("\n", "\r").encode(),
     ],
 )
-def test_marks_and_line_ends_make_no_difference(
-    door: Door, data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_byte_order_marks_and_line_ends_are_normalised(
+    entry: Entry, data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert door(data, tmp_path, monkeypatch) == TEXT
+    assert entry(data, tmp_path, monkeypatch) == TEXT
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
@@ -75,11 +75,11 @@ def test_marks_and_line_ends_make_no_difference(
         (b"a\nb\xff", r"byte 0xff in line 2"),
     ],
 )
-def test_what_is_not_text_in_utf_8_is_refused_with_the_reason(
-    door: Door, data: bytes, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_text_that_is_not_utf_8_is_refused_with_the_reason(
+    entry: Entry, data: bytes, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(Exception, match=reason):
-        door(data, tmp_path, monkeypatch)
+        entry(data, tmp_path, monkeypatch)
 
 
 JSON = '{"who": "Grüße"}\n'
@@ -110,38 +110,38 @@ def message(data: bytes, _folder: Path, _patch: pytest.MonkeyPatch) -> object:
 VALUES = [input_file, standard_input, argument, answer, message]
 
 
-@pytest.mark.parametrize("door", VALUES)
+@pytest.mark.parametrize("entry", VALUES)
 @pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"])
 def test_values_are_read_with_and_without_a_mark(
-    door: Callable[[bytes, Path, pytest.MonkeyPatch], object],
+    entry: Callable[[bytes, Path, pytest.MonkeyPatch], object],
     mark: bytes,
     end: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert door(mark + JSON.strip().encode() + end.encode(), tmp_path, monkeypatch) == {"who": "Grüße"}
+    assert entry(mark + JSON.strip().encode() + end.encode(), tmp_path, monkeypatch) == {"who": "Grüße"}
 
 
-@pytest.mark.parametrize("door", VALUES)
+@pytest.mark.parametrize("entry", VALUES)
 @pytest.mark.parametrize("data", [b'{"who": "A\xff"}', JSON.encode("utf-16")])
 def test_values_that_are_not_utf_8_are_refused(
-    door: Callable[[bytes, Path, pytest.MonkeyPatch], object],
+    entry: Callable[[bytes, Path, pytest.MonkeyPatch], object],
     data: bytes,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(Exception, match=r"UTF-(8|16)|malformed|NUL"):
-        door(data, tmp_path, monkeypatch)
+        entry(data, tmp_path, monkeypatch)
 
 
-def test_a_message_in_utf_16_says_so() -> None:
+def test_a_message_in_utf_16_is_refused_with_the_reason() -> None:
     with pytest.raises(JSON_ERRORS, match="UTF-16, not UTF-8"):
         decode_json(JSON.encode("utf-16"))
 
 
 @pytest.mark.parametrize("data", [b"%s", codecs.BOM_UTF8 + b"%s", b"%s\r\n"])
-def test_settings_are_read_likewise(data: bytes, tmp_path: Path) -> None:
+def test_settings_are_read_with_marks_and_line_ends(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "callboard.toml").write_bytes(data % b'tenant = "acme"')
     assert load(env={}, cwd=tmp_path).tenant == "acme"
 
@@ -174,7 +174,7 @@ OWN_FILES = {
 """Modules that read files without `callboard.lib.text_bytes.read_text`, with the reason."""
 
 
-def test_files_of_users_are_read_in_one_way() -> None:
+def test_files_of_users_are_read_by_read_text() -> None:
     modules = {path.relative_to(ROOT).as_posix(): path for path in ROOT.glob("*/**/*.py")}
     found = {
         name
@@ -184,14 +184,14 @@ def test_files_of_users_are_read_in_one_way() -> None:
     assert found <= OWN_FILES.keys(), "read files of users by `callboard.lib.text_bytes.read_text`"
 
 
-@pytest.mark.parametrize("door", [by_prompt, by_source])
-def test_texts_for_models_contain_no_nul(door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("entry", [by_prompt, by_source])
+def test_texts_for_models_contain_no_nul(entry: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for data in (b"a\nb\0", "a\nb".encode("utf-16-le")):
         with pytest.raises(Exception, match="NUL in line"):
-            door(data, tmp_path, monkeypatch)
+            entry(data, tmp_path, monkeypatch)
     with pytest.raises(Exception, match="NUL in line 1"):
         anyio.run(resolve, {"file": "a.md"}, {"a.md": "a\0"}, None)
 
 
-def test_a_text_with_lone_carriage_returns_has_lines() -> None:
+def test_lone_carriage_returns_are_line_ends() -> None:
     assert decode_text(b"a\rb\r\nc\n") == "a\nb\nc\n"

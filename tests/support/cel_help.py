@@ -1,4 +1,4 @@
-"""Short ways to evaluate an expression in a test, with no oracle at hand."""
+"""Short ways to evaluate an expression in a test, without the oracle."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -13,7 +13,7 @@ ENTERED = datetime(2024, 1, 15, 9, 30, tzinfo=UTC)
 
 
 class CountingClock:
-    """A clock that is a second further each time somebody reads the wall; it counts who asks."""
+    """A clock that advances by a second with every reading of the wall time, and counts its readings."""
 
     def __init__(self) -> None:
         self.asked = 0

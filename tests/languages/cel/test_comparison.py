@@ -1,4 +1,4 @@
-"""Values are found by hash exactly where they are equal one by one."""
+"""A search by hash finds a value exactly if a comparison with each value does."""
 
 import math
 from typing import Any
@@ -9,14 +9,7 @@ from hypothesis import strategies as st
 from callboard.languages.cel.budget import EvaluationBudget
 from callboard.languages.cel.comparison import Members, contains, equal, key_of
 from callboard.languages.cel.members import BoolKey
-from callboard.languages.cel.values import (
-    TYPE_VALUES,
-    CelList,
-    CelMap,
-    Duration,
-    Timestamp,
-    UInt,
-)
+from callboard.languages.cel.values import TYPE_VALUES, CelList, CelMap, Duration, Timestamp, UInt
 from tests.support.cel_help import evaluate
 
 NUMBERS = [0, 1, -1, -2, 2**53, 2**53 + 1, 2**62]
@@ -29,7 +22,7 @@ ATOMS: list[Any] = [
     *(Timestamp(1), Timestamp(2), Duration(1), TYPE_VALUES["int"], TYPE_VALUES["uint"]),
 ]
 KEYS = [1, UInt(1), "1", "a", BoolKey.TRUE, BoolKey.FALSE]
-"""Few enough for many values to be equal."""
+"""Few, so that many values are equal."""
 
 
 def _containers(inside: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -46,23 +39,23 @@ VALUES = st.recursive(st.sampled_from(ATOMS), _containers, max_leaves=6)
 
 
 @given(VALUES, VALUES)
-def test_two_values_have_one_key_exactly_if_they_are_equal(left: Any, right: Any) -> None:
+def test_two_values_have_the_same_key_exactly_if_they_are_equal(left: Any, right: Any) -> None:
     budget = EvaluationBudget()
     key = key_of(left, budget)
     assert (key is not None and key == key_of(right, budget)) == equal(left, right, budget)
 
 
 @given(st.lists(VALUES, max_size=8), VALUES)
-def test_what_is_in_a_list_is_found_however_it_is_looked_for(items: list[Any], value: Any) -> None:
+def test_searches_by_hash_and_one_by_one_find_the_same(items: list[Any], value: Any) -> None:
     budget = EvaluationBudget()
     one_by_one = any(equal(item, value, budget) for item in CelList(items))
     assert (value in Members(budget, CelList(items))) == one_by_one
     assert contains(CelList(items), value, budget) == one_by_one
-    # A list so long that it is hashed.
+    # A list that is long enough to be hashed.
     assert contains(CelList([*items, *["filler"] * 20]), value, budget) == one_by_one
 
 
-def test_numbers_of_all_kinds_are_one_and_nan_is_none() -> None:
+def test_numbers_of_all_kinds_are_equal_and_nan_is_not() -> None:
     many = "lists.range(30).map(i, [i])"
     assert evaluate(f"[1.0] in {many} && [1u] in {many} && [1] in {many}") is True
     assert evaluate(f"[true] in {many} || ['1'] in {many} || [30] in {many}") is False
@@ -71,7 +64,7 @@ def test_numbers_of_all_kinds_are_one_and_nan_is_none() -> None:
     assert evaluate("sets.equivalent([[1], [2]], [[2u], [1.0], [1]])") is True
 
 
-def test_numbers_of_data_are_doubles_there_too() -> None:
+def test_numbers_of_data_are_compared_as_doubles() -> None:
     odd = {"vars": {"odd": [[2**53 + 1]]}}
     assert evaluate("[9007199254740992.0] in vars.odd && !([9007199254740993] in vars.odd)", odd) is True
     assert evaluate("(vars.odd + [[9007199254740992.0]]).distinct().size()", odd) == 1

@@ -1,4 +1,4 @@
-"""Core CEL: what the oracle cannot be asked, and what an author reads when something is wrong."""
+"""Core CEL: values that the oracle cannot check, and the messages of faults."""
 
 import pytest
 
@@ -44,7 +44,7 @@ from tests.support.cel_help import evaluate, fault
         ("type([]) == list && type({}) == map && type(type(1)) == type && type(b'') == bytes", True),
         ("type(timestamp(0)) == google.protobuf.Timestamp && type(int) == type(string)", True),
         ("[1, 'a', 2.0].map(v, type(v)) == [int, string, double]", True),
-        # Variables of comprehensions hide names; a dot before a name looks behind them.
+        # Variables of comprehensions hide names; a dot before a name reads the hidden one.
         ("[1, 2].map(vars, vars)", [1, 2]),
         ("[{'k': 'inner'}].map(vars, vars.k + .vars.k)", ["innerabc"]),
         ("[1, 2].map(i, [10, 20].map(j, i + j))", [[11, 21], [12, 22]]),
@@ -73,7 +73,7 @@ from tests.support.cel_help import evaluate, fault
         ("duration('-1.5s').getMilliseconds()", -500),
     ],
 )
-def test_values(source: str, value: object) -> None:
+def test_an_expression_has_its_value(source: str, value: object) -> None:
     found = evaluate(source, {"vars": {"k": "abc", "none": None}})
     assert found == value
     assert type(found) is type(value)
@@ -127,15 +127,15 @@ def test_values(source: str, value: object) -> None:
         ("math.tan(1.0)", "no such call: math.tan(a double)"),
     ],
 )
-def test_faults_say_what_is_wrong_and_what_to_do(source: str, said: str) -> None:
+def test_a_fault_has_its_cause_and_remedy(source: str, said: str) -> None:
     assert said in fault(source, {"vars": {"n": 1, "name": "x", "items": [1, 2]}})
 
 
-def test_messages_do_not_repeat_long_values() -> None:
+def test_messages_shorten_long_values() -> None:
     assert len(fault("int(vars.text)", {"vars": {"text": "x" * 10_000}})) < 200
     assert len(fault("vars.text", {"vars": {"k" * 1_000 + str(n): n for n in range(5_000)}})) < 1_000
 
 
-def test_an_unlucky_pattern_takes_no_longer_than_a_lucky_one() -> None:
+def test_a_catastrophic_pattern_takes_linear_time() -> None:
     # Backtracking would take 2^100 000 steps.
     assert evaluate("vars.text.matches('^(a+)+$')", {"vars": {"text": "a" * 100_000 + "!"}}) is False

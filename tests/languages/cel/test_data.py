@@ -1,4 +1,4 @@
-"""MWL's rules for data: numbers come in as doubles, what goes out is JSON, and MWL's own functions."""
+"""MWL's rules for data: numbers of the data are doubles, values are returned as JSON; and MWL's own functions."""
 
 import json
 import math
@@ -50,7 +50,7 @@ def test_every_number_of_the_data_is_a_double(source: str) -> None:
     assert evaluate(source, bindings) == 5
 
 
-def test_numbers_that_an_expression_makes_keep_their_kind() -> None:
+def test_numbers_of_the_expression_keep_their_kind() -> None:
     bindings = {"vars": {"l": [5]}}
     assert evaluate("[1, vars.l[0]].map(i, type(i) == int)", bindings) == [True, False]
     assert evaluate("type(size(vars.l)) == int && type({'a': 1}.a) == int && type([1][0]) == int", bindings) is True
@@ -64,13 +64,13 @@ def test_a_number_of_the_data_beyond_the_doubles_becomes_the_nearest_one() -> No
     assert evaluate("vars.huge > 1e308", bindings) is True
 
 
-def test_equality_of_data_knows_true_from_one() -> None:
+def test_true_does_not_equal_one_in_data() -> None:
     bindings = {"vars": {"a": [True, {"b": 0}], "b": [1, {"b": False}]}}
     assert evaluate("vars.a == vars.b || true in vars.b || vars.a[0] == 1 || vars.b[0] == true", bindings) is False
     assert evaluate("vars.a == [true, {'b': 0u}] && vars.b == [1.0, {'b': false}]", bindings) is True
 
 
-# -- the way out -------------------------------------------------------------------------------------------------------
+# -- values as JSON ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,11 @@ def test_equality_of_data_knows_true_from_one() -> None:
         ("{'l': vars.l}", '{"l": [1, 2.0, true]}'),
     ],
 )
-def test_what_goes_out_is_json(source: str, text: str) -> None:
+def test_values_are_returned_as_json(source: str, text: str) -> None:
     assert json.dumps(evaluate(source, {"vars": {"l": [1, 2.0, True]}})) == text
 
 
-def test_data_that_passes_through_is_not_copied() -> None:
+def test_unchanged_data_is_not_copied() -> None:
     bindings: dict[str, Any] = {"vars": {"l": [1, {"a": 2**60}]}}
     assert evaluate("vars", bindings) is bindings["vars"]
     assert evaluate("true ? vars.l : []", bindings) is bindings["vars"]["l"]
@@ -117,11 +117,11 @@ def test_data_that_passes_through_is_not_copied() -> None:
         ("{'a': {true: 1}}", "the key True of a map is a bool at a;"),
     ],
 )
-def test_what_has_no_form_as_data_is_refused_with_its_place(source: str, said: str) -> None:
+def test_a_value_that_is_not_data_is_refused_with_its_place(source: str, said: str) -> None:
     assert said in refusal(source)
 
 
-def test_a_double_of_any_size_goes_out() -> None:
+def test_a_double_of_any_size_is_returned() -> None:
     assert evaluate("double(9223372036854775807)") == 2.0**63
     assert evaluate("string(9223372036854775807)") == "9223372036854775807"
 
@@ -187,14 +187,12 @@ _SCALARS: st.SearchStrategy[Any] = st.one_of(
     st.none(), st.booleans(), st.text(), st.integers(-(2**53), 2**53), st.floats(allow_nan=False, allow_infinity=False)
 )
 JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
-    _SCALARS,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=12,
+    _SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=12
 )
 
 
 @given(JSON_VALUES)
-def test_to_json_and_from_json_are_each_others_way_back(value: Any) -> None:
+def test_to_json_and_from_json_are_inverse(value: Any) -> None:
     bindings = {"vars": {"value": value}}
     assert evaluate("fromJson(toJson(vars.value)) == vars.value", bindings) is True
     text = evaluate("toJson(vars.value)", bindings)
@@ -218,7 +216,7 @@ def test_to_json_and_from_json_are_each_others_way_back(value: Any) -> None:
         ("fromJson(1)", "no such call"),
     ],
 )
-def test_what_is_no_json_faults(source: str, said: str) -> None:
+def test_invalid_json_faults(source: str, said: str) -> None:
     assert said in fault(source, {"vars": {"deep": "[" * 101 + "]" * 101, "deeper": "[" * 100_000 + "]" * 100_000}})
 
 
@@ -236,7 +234,7 @@ def test_what_is_no_json_faults(source: str, said: str) -> None:
         ("3601s", "PT1H1S"),
     ],
 )
-def test_durations_as_iso_8601(seconds_form: str, iso: str) -> None:
+def test_durations_are_converted_to_and_from_iso_8601(seconds_form: str, iso: str) -> None:
     assert evaluate(f"durationToIso8601(duration('{seconds_form}'))") == iso
     assert evaluate(f"durationFromIso8601('{iso}') == duration('{seconds_form}')") is True
 
@@ -266,18 +264,18 @@ def test_other_forms_of_iso_8601_are_read(iso: str, seconds: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "P", "PT", "P1H", "PT1D", "1D", "PT1.5H1M", "P1W1D", "PT--5S", "pt5s", "PT5S ", "PT٣S"]
 )
-def test_what_is_no_iso_8601_faults(text: str) -> None:
+def test_an_invalid_iso_8601_duration_faults(text: str) -> None:
     assert "is no ISO 8601 duration" in fault("durationFromIso8601(vars.text)", {"vars": {"text": text}})
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
-def test_every_duration_has_its_way_through_text_and_back(ns: int) -> None:
+def test_every_duration_survives_the_conversion_to_text_and_back(ns: int) -> None:
     source = f"durationFromIso8601(durationToIso8601(duration('{ns}ns'))) == duration('{ns}ns')"
     assert evaluate(source) is True
     assert evaluate(f"duration(string(duration('{ns}ns'))) == duration('{ns}ns')") is True
 
 
-def test_now_is_pinned_and_wall_time_is_read_afresh() -> None:
+def test_now_is_constant_and_wall_time_advances() -> None:
     assert evaluate("string(now())") == "2024-01-15T09:30:00Z"
     assert evaluate("now() == now()") is True
     assert evaluate("wallTime() == wallTime()") is False
@@ -285,7 +283,7 @@ def test_now_is_pinned_and_wall_time_is_read_afresh() -> None:
     assert "no such call: now(an int)" in fault("now(1)")
 
 
-def test_the_clock_is_asked_only_when_it_is_read() -> None:
+def test_the_clock_is_read_only_when_an_expression_needs_it() -> None:
     clock = CountingClock()
     program = compile("vars.late ? string(wallTime()) : 'never'")
     assert program.evaluate({"vars": {"late": False}}, clock) == "never"
@@ -294,13 +292,13 @@ def test_the_clock_is_asked_only_when_it_is_read() -> None:
     assert clock.asked == 1
 
 
-def test_a_program_keeps_nothing_between_evaluations() -> None:
+def test_a_program_keeps_no_state_between_evaluations() -> None:
     program = compile("vars.l.map(i, vars.l.filter(j, j > i).size())")
     assert program.evaluate({"vars": {"l": [1, 2, 3]}}, CountingClock()) == [2, 1, 0]
     assert program.evaluate({"vars": {"l": []}}, CountingClock()) == []
     assert program.evaluate({"vars": {"l": [1, 2, 3]}}, CountingClock()) == [2, 1, 0]
 
 
-def test_not_a_number_is_never_found() -> None:
+def test_nan_is_never_found_in_a_list() -> None:
     assert math.isnan(compile("0.0 / 0.0").value({}, CountingClock()))
     assert evaluate("[0.0 / 0.0].map(n, n in [n] || [n].distinct() == [n] || sets.contains([n], [n]))") == [False]

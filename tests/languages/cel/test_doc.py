@@ -21,13 +21,13 @@ MACROS = {"sortBy"}
 
 
 def name(declaration: str) -> str:
-    """The name of a function as expressions write it, of a declaration such as ``string.split(string)``."""
+    """Return the name that expressions use for a declaration such as ``string.split(string)``."""
     path = declaration.partition("(")[0]
     receiver, _, rest = path.partition(".")
     return rest if receiver in RECEIVERS and rest else path
 
 
-def test_every_function_is_on_the_page_and_no_other() -> None:
+def test_the_page_lists_exactly_the_functions() -> None:
     tables = (CORE, CONVERSIONS, MWL, STRINGS, LISTS_PROFILE, SETS, ENCODERS, MATH)
     declared = {name(declaration) for table in tables for declaration in table} | set(CLOCK_FUNCTIONS)
     rows = [line for line in PAGE.splitlines() if line.startswith("| ") and "`" in line]

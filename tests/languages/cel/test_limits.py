@@ -1,4 +1,4 @@
-"""What an expression may cost: work and size are bounded, and the usual ones are linear."""
+"""The work and the values of an expression are bounded, and the work of usual expressions is linear."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ TOO_MANY = f"the expression takes more than {STEPS_MAX} steps"
 
 
 def steps(source: str, bindings: dict[str, Any]) -> int:
-    """Return how many steps an evaluation takes, be it to a value or to a fault."""
+    """Return how many steps an evaluation takes, whether it ends with a value or with a fault."""
     spent = EvaluationBudget()
     with suppress(EvaluationError):
         compile(source).evaluate(bindings, CountingClock(), spent)
@@ -34,36 +34,31 @@ def steps(source: str, bindings: dict[str, Any]) -> int:
         "bytes(vars.text) + bytes(vars.text)",
     ],
 )
-def test_no_value_grows_beyond_bounds(source: str) -> None:
+def test_the_size_of_values_is_bounded(source: str) -> None:
     text = "x" * (SIZE_MAX // 2 + 1)
     assert f"{SIZE_MAX} is the most" in fault(source, {"vars": {"text": text}})
 
 
 @pytest.mark.parametrize(
-    "source",
-    [
-        f"lists.range({ITEMS_MAX + 1})",
-        "vars.l + vars.l",
-        "lists.range(4611686018427387904)",
-    ],
+    "source", [f"lists.range({ITEMS_MAX + 1})", "vars.l + vars.l", "lists.range(4611686018427387904)"]
 )
-def test_no_list_grows_beyond_bounds(source: str) -> None:
+def test_the_length_of_lists_is_bounded(source: str) -> None:
     assert f"{ITEMS_MAX} are the most" in fault(source, {"vars": {"l": [None] * (ITEMS_MAX // 2 + 1)}})
 
 
 @pytest.mark.parametrize("absorbing", ["&& false", "|| true", ""])
-def test_nested_comprehensions_share_one_budget_and_nothing_absorbs_that_it_is_spent(absorbing: str) -> None:
+def test_nested_comprehensions_share_a_budget_and_no_operator_absorbs_its_end(absorbing: str) -> None:
     source = f"vars.l.exists(i, (vars.l.exists(j, true) && false) {absorbing} && false)"
     assert fault(source, {"vars": {"l": [None] * 300_000}}) == TOO_MANY
 
 
-def test_the_budget_is_that_of_one_evaluation() -> None:
+def test_every_evaluation_has_its_own_budget() -> None:
     bindings = {"vars": {"l": [None] * (STEPS_MAX // 4)}}
     for _ in range(4):
         assert evaluate("vars.l.filter(i, true).size() > 3", bindings) is True
 
 
-def test_expressions_evaluated_in_one_go_share_a_budget() -> None:
+def test_expressions_can_share_a_budget() -> None:
     program, clock, shared = compile("vars.l.filter(i, true).size()"), CountingClock(), EvaluationBudget()
     bindings = {"vars": {"l": [None] * (STEPS_MAX // 4)}}
     assert program.evaluate(bindings, clock, shared) == STEPS_MAX // 4
@@ -71,7 +66,7 @@ def test_expressions_evaluated_in_one_go_share_a_budget() -> None:
         program.evaluate(bindings, clock, shared)
 
 
-# -- hostile ones ------------------------------------------------------------------------------------------------------
+# -- expensive expressions ---------------------------------------------------------------------------------------------
 
 MANY = 90_000
 
@@ -90,7 +85,7 @@ HOSTILE: dict[str, Any] = {
     "duration": "1h" * 450,
 }
 
-GIVEN_UP = [
+EXPENSIVE = [
     # Elements, nested or not.
     "vars.numbers.all(i, vars.numbers.all(j, i != j || true))",
     "vars.numbers.map(i, vars.numbers.map(j, i * j)).size()",
@@ -141,14 +136,14 @@ GIVEN_UP = [
 ]
 
 
-@pytest.mark.parametrize("source", GIVEN_UP)
-def test_what_takes_too_long_is_given_up_by_name(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("source", EXPENSIVE)
+def test_an_expensive_expression_is_given_up(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "STEPS_MAX", STEPS_MAX // 4)
     assert fault(source, {"vars": HOSTILE}) == f"the expression takes more than {STEPS_MAX // 4} steps"
 
 
 QUADRATIC = {
-    # Each was one that Python's own search, or a regular expression of ours, took a time for that grew with the square.
+    # Python's search, or a regular expression of an earlier version, took quadratic time for each of these.
     "double": ("double(vars.text)", "1" * 500_000 + "x"),
     "base64": ("base64.decode(vars.text)", "\n" * 500_000 + "*"),
     "lastIndexOf": ("vars.text.lastIndexOf('b' + vars.text.substring(200000))", "a" * 500_000),
@@ -157,8 +152,8 @@ QUADRATIC = {
 
 
 @pytest.mark.parametrize("name", QUADRATIC)
-def test_a_long_text_is_gone_through_a_few_times_only(name: str) -> None:
-    """The bound is that the test ends: in the square these would take minutes."""
+def test_work_on_a_long_text_is_linear(name: str) -> None:
+    """In quadratic time these would take minutes."""
     source, text = QUADRATIC[name]
     assert steps(source, {"vars": {"text": text}}) < len(text)
 
@@ -187,14 +182,14 @@ def test_lists_and_maps_are_found_by_hash(source: str) -> None:
         return {"vars": {"lists": lists, "maps": maps, "colliding": colliding}}
 
     assert steps(source, bindings(2_000)) < 11 * steps(source, bindings(200))
-    assert _calls(source, bindings(2_000)) < 11 * _calls(source, bindings(200))
+    assert _count_calls(source, bindings(2_000)) < 11 * _count_calls(source, bindings(200))
 
 
 # -- linear ------------------------------------------------------------------------------------------------------------
 
 
-def _calls(source: str, bindings: dict[str, Any]) -> int:
-    """Count the Python functions that an evaluation calls: its work, whatever the machine does meanwhile."""
+def _count_calls(source: str, bindings: dict[str, Any]) -> int:
+    """Count the function calls of an evaluation, which do not depend on the load of the machine."""
     count = 0
 
     def counted(frame: object, event: str, argument: object) -> None:
@@ -223,12 +218,12 @@ LINEAR = [
 
 
 @pytest.mark.parametrize("source", LINEAR)
-def test_work_grows_in_proportion_to_the_list(source: str) -> None:
+def test_work_on_a_list_is_linear(source: str) -> None:
     small, large = ({"vars": {"l": [{"v": n} for n in range(count)]}} for count in (200, 2_000))
-    assert _calls(source, large) < 11 * _calls(source, small)
+    assert _count_calls(source, large) < 11 * _count_calls(source, small)
 
 
 @pytest.mark.parametrize("source", LINEAR)
-def test_a_list_of_ten_thousand_is_nothing_special(source: str) -> None:
+def test_a_list_of_ten_thousand_is_within_the_budget(source: str) -> None:
     items = json.loads(json.dumps([{"v": n, "name": f"item {n}"} for n in range(10_000)]))
     assert steps(source, {"vars": {"l": items}}) < STEPS_MAX

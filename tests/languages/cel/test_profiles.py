@@ -1,4 +1,4 @@
-"""The five extension profiles, by the examples of cel-go's and cel-spec's documentation and at their edges."""
+"""The five extension profiles: the examples in the documentation of cel-go and cel-spec, and edge cases."""
 
 import pytest
 
@@ -104,7 +104,7 @@ def _lines(*texts: str) -> list[str]:
 
 
 @pytest.mark.parametrize("source", _lines(TRUE_OF_STRINGS, TRUE_OF_LISTS, TRUE_OF_SETS, TRUE_OF_ENCODERS, TRUE_OF_MATH))
-def test_true_is(source: str) -> None:
+def test_an_example_is_true(source: str) -> None:
     assert evaluate(source) is True
 
 
@@ -150,5 +150,5 @@ def test_true_is(source: str) -> None:
         ("sets.contains([1], 1)", "no such call: sets.contains(a list, an int)"),
     ],
 )
-def test_faults(source: str, said: str) -> None:
+def test_a_fault_has_its_message(source: str, said: str) -> None:
     assert said in fault(source)

@@ -1,4 +1,4 @@
-"""What is an expression and what is none: literals, precedence, errors with their place, and the limits of size."""
+"""The syntax of expressions: literals, precedence, errors with their places, and the limits of size."""
 
 import inspect
 import sys
@@ -37,7 +37,7 @@ from tests.support.cel_help import evaluate, fault
         ("{'in': 1, 'if': 2}.if", 2),
     ],
 )
-def test_literals_stand_for_their_values(source: str, value: object) -> None:
+def test_literals_have_their_values(source: str, value: object) -> None:
     assert evaluate(source) == value
 
 
@@ -64,7 +64,7 @@ def test_literals_stand_for_their_values(source: str, value: object) -> None:
         ("[1, 2, 3].filter(i, i > 1).map(i, i * i)[0]", 4),
     ],
 )
-def test_operators_bind_as_the_grammar_says(source: str, value: object) -> None:
+def test_operators_have_their_precedence(source: str, value: object) -> None:
     assert evaluate(source) == value
 
 
@@ -105,9 +105,7 @@ def test_operators_bind_as_the_grammar_says(source: str, value: object) -> None:
         ("'\ud800'", 1, 2, "surrogate"),
     ],
 )
-def test_a_text_that_is_no_expression_is_refused_where_it_stops_being_one(
-    source: str, line: int, column: int, said: str
-) -> None:
+def test_a_syntax_error_has_its_place(source: str, line: int, column: int, said: str) -> None:
     with pytest.raises(CelSyntaxError) as raised:
         compile(source)
     assert said in raised.value.message
@@ -115,7 +113,7 @@ def test_a_text_that_is_no_expression_is_refused_where_it_stops_being_one(
     assert str(raised.value).endswith(f"(line {line}, column {column})")
 
 
-def test_the_roots_of_an_expression_are_the_names_that_must_be_bound() -> None:
+def test_the_roots_of_an_expression_are_its_free_names() -> None:
     program = compile(
         "vars.a + step.b[i] + [1].map(j, j + k) + size(int(x)) + [1].map(v, .v) + google.protobuf.Timestamp"
     )
@@ -123,7 +121,7 @@ def test_the_roots_of_an_expression_are_the_names_that_must_be_bound() -> None:
     assert compile("math.abs(1) + lists.range(2)[0] + base64.encode(b'')").roots == frozenset()
 
 
-def test_unknown_functions_are_listed_and_fault_when_they_are_called() -> None:
+def test_unknown_functions_are_listed_and_fault_when_called() -> None:
     program = compile("true || shout('a') || 'a'.whisper() || math.tan(1.0)")
     assert program.unknown_functions == {"shout", "whisper", "math.tan"}
     assert evaluate("true || shout('a')") is True
@@ -134,12 +132,12 @@ def test_unknown_functions_are_listed_and_fault_when_they_are_called() -> None:
 @pytest.mark.parametrize(
     ("before", "after"), [("(", ")"), ("[", "]"), ("-(", ")"), ("size([", "])"), ("[0].map(i, ", ")"), ("1 + (", ")")]
 )
-def test_nesting_is_bounded_by_a_clear_error(before: str, after: str) -> None:
+def test_nesting_beyond_the_bound_is_refused(before: str, after: str) -> None:
     with pytest.raises(CelSyntaxError, match=f"nested more than {DEPTH_MAX} deep"):
         compile(before * 5_000 + "1" + after * 5_000)
 
 
-def test_whatever_nests_as_deep_as_it_may_is_compiled_and_evaluated() -> None:
+def test_nesting_within_the_bound_is_evaluated() -> None:
     assert evaluate("[" * 90 + "]" * 90 + " != []") is True
     assert evaluate("false ? 0 : " * 90 + "1") == 1
     assert evaluate("(" * 95 + "1" + ")" * 95) == 1
@@ -172,6 +170,6 @@ def test_a_chain_of_one_operator_may_be_long(symbol: str) -> None:
     assert evaluate(f" {symbol} ".join([operand] * 5_000)) == expected
 
 
-def test_length_is_bounded() -> None:
+def test_an_expression_that_is_too_long_is_refused() -> None:
     with pytest.raises(CelSyntaxError, match=f"at most {SOURCE_MAX} characters"):
         compile("1" + " " * SOURCE_MAX)

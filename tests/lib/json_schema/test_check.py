@@ -1,4 +1,4 @@
-"""JSON Schema for what models and tools say: no pattern holds anybody up, and one that cannot be read is told."""
+"""JSON Schema for the output of models and tools: patterns take bounded time, and an invalid one is a fault."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 from callboard.languages.json_schema import schema_fault, violations
 
 CATASTROPHIC = "^(a+)+$"
-"""On a backtracking engine it takes twice as long with every character more."""
+"""A backtracking engine takes twice as long for every further character."""
 
 LONG = "a" * 40 + "b"
 
@@ -21,15 +21,15 @@ LONG = "a" * 40 + "b"
         {"$schema": "http://json-schema.org/draft-07/schema#"},
     ],
 )
-def test_no_pattern_holds_an_interpreter_up(version: dict[str, Any]) -> None:
-    told = violations({**version, "properties": {"a": {**version, "pattern": CATASTROPHIC}}}, {"a": LONG})
-    assert told == [f"a: {LONG!r} does not match {CATASTROPHIC!r}"]
+def test_a_catastrophic_pattern_is_matched_in_linear_time(version: dict[str, Any]) -> None:
+    messages = violations({**version, "properties": {"a": {**version, "pattern": CATASTROPHIC}}}, {"a": LONG})
+    assert messages == [f"a: {LONG!r} does not match {CATASTROPHIC!r}"]
     closed = {**version, "patternProperties": {CATASTROPHIC: {}}, "additionalProperties": False}
     assert violations(closed, {LONG: 1}) == [f"Additional properties are not allowed ({LONG!r} was unexpected)"]
 
 
 @pytest.mark.parametrize("version", ["2020-12", "2019-09"])
-def test_members_that_nothing_evaluates(version: str) -> None:
+def test_unevaluated_members_are_violations(version: str) -> None:
     schema: dict[str, Any] = {
         "$schema": f"https://json-schema.org/draft/{version}/schema",
         "allOf": [{"$ref": "#/$defs/known"}],
@@ -42,7 +42,7 @@ def test_members_that_nothing_evaluates(version: str) -> None:
     ]
 
 
-def test_what_re2_cannot_read_is_matched_as_javascript_does() -> None:
+def test_a_pattern_beyond_re2_is_matched_as_in_javascript() -> None:
     slug = {"type": "string", "pattern": "^(?!.*--)[a-z0-9-]+$"}
     assert schema_fault(slug) is None
     assert violations(slug, "a-b") == []
@@ -51,9 +51,9 @@ def test_what_re2_cannot_read_is_matched_as_javascript_does() -> None:
     assert len(violations(twice, {"aa": "x", "aaa": "y"})) == 1
 
 
-def test_such_a_pattern_does_not_hold_anybody_up() -> None:
-    [told] = violations({"pattern": "^(?=a)(a+)+$"}, "a" * 40 + "!")
-    assert told == "applying the schema takes more than 500000 steps"
+def test_a_catastrophic_pattern_beyond_re2_is_given_up() -> None:
+    [message] = violations({"pattern": "^(?=a)(a+)+$"}, "a" * 40 + "!")
+    assert message == "applying the schema takes more than 500000 steps"
 
 
 @pytest.mark.parametrize("schema", [{"pattern": "(?=a"}, {"patternProperties": {"(?=a": {}}}])
@@ -61,5 +61,5 @@ def test_a_pattern_that_cannot_be_read_is_a_fault(schema: dict[str, Any]) -> Non
     fault = schema_fault({"properties": {"a": schema}})
     assert fault is not None
     assert "'(?=a' is no regular expression: " in fault
-    [told] = violations(schema, {"a": 1} if "patternProperties" in schema else "a")
-    assert told.startswith("the schema has a pattern that cannot be matched: ")
+    [message] = violations(schema, {"a": 1} if "patternProperties" in schema else "a")
+    assert message.startswith("the schema has a pattern that cannot be matched: ")

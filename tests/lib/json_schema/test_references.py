@@ -1,4 +1,4 @@
-"""References lead where those of the library `referencing` lead, and meta-schemas are those that are published."""
+"""References resolve as in the library `referencing`, and meta-schemas equal the published ones."""
 
 import json
 from typing import Any
@@ -38,8 +38,8 @@ def _with(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 SCHEMAS = st.recursive(st.fixed_dictionaries({"title": st.integers()}), _with, max_leaves=8)
 
 
-def _has_a_name_twice(root: Resource[Any]) -> bool:
-    """Return whether two parts have one identifier, or one name in the same part: then either may be meant."""
+def _has_duplicate_names(root: Resource[Any]) -> bool:
+    """Return whether two parts have the same identifier, or the same name in one part, which makes it ambiguous."""
     names: list[tuple[str, str]] = []
     left = [("", root)]
     while left:
@@ -52,45 +52,45 @@ def _has_a_name_twice(root: Resource[Any]) -> bool:
     return len(names) > len(set(names))
 
 
-def _theirs(resolver: Any, reference: str) -> Any:
+def _look_up_in_library(resolver: Any, reference: str) -> Any:
     return lookup_recursive_ref(resolver) if reference == "recursive" else resolver.lookup(reference)
 
 
-def _ours(scope: ReferenceScope, reference: str) -> tuple[Any, ReferenceScope]:
+def _look_up(scope: ReferenceScope, reference: str) -> tuple[Any, ReferenceScope]:
     return scope.lookup_recursive() if reference == "recursive" else scope.lookup(reference)
 
 
 @pytest.mark.parametrize("uri", DIALECTS)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(data=st.data())
-def test_references_lead_where_those_of_the_library_lead(uri: str, data: st.DataObject) -> None:
+def test_references_resolve_as_in_the_library(uri: str, data: st.DataObject) -> None:
     schema: Any = data.draw(_with(SCHEMAS))
     if "2020" in uri and isinstance(schema.get("items"), list):
         del schema["items"]
     root = Resource(schema, specification_with(uri))
     try:
-        assume(not _has_a_name_twice(root))
+        assume(not _has_duplicate_names(root))
     except (AttributeError, TypeError):
-        return  # what they take for a schema is none
+        return  # the library takes a value for a schema that is not one
     resolver = Registry[Any]().resolver_with_root(root)
     scope = open_scope(schema, RULES[uri])
     for reference in data.draw(st.lists(st.sampled_from([*REFERENCES, "recursive"]), min_size=1, max_size=3)):
         try:
-            theirs = _theirs(resolver, reference)
+            theirs = _look_up_in_library(resolver, reference)
         except TheirUnresolvable:
             with pytest.raises(Unresolvable):
-                _ours(scope, reference)
+                _look_up(scope, reference)
             return
         except (AttributeError, TypeError, ValueError, KeyError):
             return
-        target, scope = _ours(scope, reference)
+        target, scope = _look_up(scope, reference)
         resolver = theirs.resolver
         assert target is theirs.contents
         assert (scope.base, list(scope.outer)) == (resolver._base_uri, list(resolver._previous))
 
 
-def _without_circle(schema: dict[str, Any]) -> str:
-    """The meta-schema with a word in place of itself."""
+def _without_recursion(schema: dict[str, Any]) -> str:
+    """Write a meta-schema with a word in place of its references to itself."""
 
     def plain(part: Any) -> Any:
         if part is schema:
@@ -103,13 +103,13 @@ def _without_circle(schema: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("uri", DIALECTS)
-def test_meta_schemas_are_those_that_are_published(uri: str) -> None:
+def test_meta_schemas_equal_the_published_ones(uri: str) -> None:
     root = REGISTRY.contents(uri)
     theirs = _Unrolled(root, REGISTRY.resolver_with_root(Resource(root, specification_with(uri)))).root
-    assert _without_circle(schema_of_schemas(DIALECTS[uri])) == _without_circle(theirs)
+    assert _without_recursion(schema_of_schemas(DIALECTS[uri])) == _without_recursion(theirs)
 
 
-def test_references_lead_to_published_meta_schemas_if_they_are_known() -> None:
+def test_references_to_published_meta_schemas_resolve() -> None:
     newest = "https://json-schema.org/draft/2020-12/"
     schema = {"$defs": {"schema": {"$id": f"{newest}meta/core", "title": "ours"}}}
     scope = open_scope(schema, RULES[f"{newest}schema"], published)
@@ -134,33 +134,33 @@ class _Unrolled:
 
     def __init__(self, root: Any, scope: Any) -> None:
         self.root: dict[str, Any] = {}
-        self._made: dict[int, Any] = {id(root): self.root}
+        self._parts: dict[int, Any] = {id(root): self.root}
         self._fill(self.root, root, scope)
         members = self.root.get("properties", {})
         for part in self.root.pop("allOf", ()):
             members |= part.get("properties", {})
         self.root["properties"] = members
 
-    def _of(self, schema: Any, scope: Any) -> Any:
+    def _unroll(self, schema: Any, scope: Any) -> Any:
         if not isinstance(schema, dict):
             return schema
         if "$dynamicRef" in schema or "$recursiveRef" in schema:
             return self.root
         if "$ref" in schema:
             found = scope.lookup(schema["$ref"])
-            return self._of(found.contents, found.resolver)
-        if id(schema) not in self._made:
-            made = self._made[id(schema)] = {}
-            self._fill(made, schema, scope)
-        return self._made[id(schema)]
+            return self._unroll(found.contents, found.resolver)
+        if id(schema) not in self._parts:
+            part = self._parts[id(schema)] = {}
+            self._fill(part, schema, scope)
+        return self._parts[id(schema)]
 
-    def _fill(self, made: dict[str, Any], schema: dict[str, Any], scope: Any) -> None:
+    def _fill(self, part: dict[str, Any], schema: dict[str, Any], scope: Any) -> None:
         for keyword, value in schema.items():
             if keyword in _INNER:
-                made[keyword] = self._of(value, scope)
+                part[keyword] = self._unroll(value, scope)
             elif keyword in _INNER_BY_NAME:
-                made[keyword] = {name: self._of(inner, scope) for name, inner in value.items()}
+                part[keyword] = {name: self._unroll(inner, scope) for name, inner in value.items()}
             elif keyword in ("allOf", "anyOf", "oneOf"):
-                made[keyword] = [self._of(inner, scope) for inner in value]
+                part[keyword] = [self._unroll(inner, scope) for inner in value]
             elif keyword not in _NOTHING:
-                made[keyword] = value
+                part[keyword] = value

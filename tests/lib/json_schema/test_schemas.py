@@ -1,4 +1,4 @@
-"""Our JSON Schema: its verdicts are those of the library, and whatever strangers ask of it, it ends."""
+"""Callboard's JSON Schema: its verdicts equal those of the library, and its work is bounded."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from callboard.lib.json_schema.dialects import DIALECTS, schema_of_schemas
 from callboard.lib.json_schema.violation_messages import VALUE_CHARS_MAX, show_value, violation_message
 from callboard.lib.step_limits import Steps
 
-THEIRS: dict[str, Any] = {
+LIBRARY: dict[str, Any] = {
     "http://json-schema.org/draft-04/schema": jsonschema.Draft4Validator,
     "http://json-schema.org/draft-06/schema": jsonschema.Draft6Validator,
     "http://json-schema.org/draft-07/schema": jsonschema.Draft7Validator,
@@ -57,7 +57,7 @@ COUNTS = st.integers(0, 3)
 
 @cache
 def _schemas(uri: str, *, referring: bool = True) -> st.SearchStrategy[Any]:
-    """Schemas of a version, with whatever keywords it has; without references they cannot refer to themselves."""
+    """Schemas of a version with its keywords; without references they cannot refer to themselves."""
     since_6, since_2019 = "draft-04" not in uri, "draft/" in uri
     plain: dict[str, Any] = {
         "type": TYPES | st.sampled_from([["string", "null"], ["integer", "object"]]),
@@ -90,10 +90,10 @@ def _schemas(uri: str, *, referring: bool = True) -> st.SearchStrategy[Any]:
     leaves = leaves | references if referring else leaves
     if since_6:
         leaves |= st.booleans()
-    return st.recursive(leaves, lambda inner: _above(inner, uri), max_leaves=6)
+    return st.recursive(leaves, lambda inner: _enclose(inner, uri), max_leaves=6)
 
 
-def _above(inner: st.SearchStrategy[Any], uri: str) -> st.SearchStrategy[Any]:
+def _enclose(inner: st.SearchStrategy[Any], uri: str) -> st.SearchStrategy[Any]:
     by_name = st.dictionaries(st.sampled_from("abc"), inner, max_size=2)
     some = st.lists(inner, min_size=1, max_size=2)
     keywords: dict[str, Any] = {
@@ -135,21 +135,21 @@ def test_verdicts_are_those_of_the_library(uri: str, data: st.DataObject) -> Non
         schema["$defs"] = schema.pop("definitions")
         schema = json.loads(json.dumps(schema).replace("#/definitions/", "#/$defs/"))
     value = data.draw(VALUES)
-    assert fits(schema, value) == _theirs(uri, schema, value)
+    assert fits(schema, value) == _verdict_of_library(uri, schema, value)
 
 
-def _theirs(uri: str, schema: Any, value: Any) -> bool:
-    """The library's verdict. It has none of ``additionalItems`` beside ``items: false``, over which it breaks."""
+def _verdict_of_library(uri: str, schema: Any, value: Any) -> bool:
+    """Return the library's verdict; it raises an error on ``additionalItems`` beside ``items: false``."""
     try:
-        return THEIRS[uri](schema, registry=REGISTRY).is_valid(value)
+        return LIBRARY[uri](schema, registry=REGISTRY).is_valid(value)
     except TypeError:
         reject()
 
 
 @pytest.mark.parametrize("uri", DIALECTS)
 @given(data=st.data())
-def test_what_is_a_schema_is_what_the_library_takes_for_one(uri: str, data: st.DataObject) -> None:
-    kind = THEIRS[uri]
+def test_schemas_are_valid_as_in_the_library(uri: str, data: st.DataObject) -> None:
+    kind = LIBRARY[uri]
     broken = st.sampled_from([{"type": "text"}, {"required": ["a", "a"]}, {"minItems": -1}, {"allOf": []}, {"not": 3}])
     broken |= st.sampled_from([{"properties": []}, {"enum": 1}, {"maxLength": 1.5}, {"uniqueItems": 1}, {"pattern": 1}])
     places = st.sampled_from([("properties", "a"), ("allOf", 0), ("not",), ("items",), ("additionalProperties",)])
@@ -162,19 +162,19 @@ def test_what_is_a_schema_is_what_the_library_takes_for_one(uri: str, data: st.D
 
 
 @pytest.mark.parametrize("uri", DIALECTS)
-def test_a_schema_of_schemas_is_one_itself(uri: str) -> None:
-    assert checking.faults(THEIRS[uri].META_SCHEMA) == []
+def test_a_meta_schema_is_a_valid_schema(uri: str) -> None:
+    assert checking.faults(LIBRARY[uri].META_SCHEMA) == []
     assert schema_of_schemas(DIALECTS[uri])["properties"]["properties"]
 
 
-def test_a_version_that_nobody_knows_is_taken_for_the_newest() -> None:
+def test_an_unknown_version_is_read_as_the_newest() -> None:
     for named in ("http://json-schema.org/draft-03/schema#", "urn:x", 3):
         assert fits({"$schema": named, "prefixItems": [{"type": "string"}]}, ["a"])
         assert not fits({"$schema": named, "prefixItems": [{"type": "string"}]}, [1])
 
 
 @given(VALUES, VALUES)
-def test_values_have_one_key_exactly_if_they_are_equal(one: Any, other: Any) -> None:
+def test_values_have_the_same_key_exactly_if_they_are_equal(one: Any, other: Any) -> None:
     steps = Steps(10_000)
     assert (key_of(one, steps) == key_of(other, steps)) == equal(one, other, steps)
 
@@ -184,18 +184,18 @@ def test_dynamic_references_are_followed() -> None:
     assert [violation.path for violation in checking.violations(schema, {"a": {"a": {"b": 1}}})] == [("a", "a", "b")]
 
 
-def test_nothing_outside_is_ever_looked_at() -> None:
+def test_a_reference_outside_the_schema_is_refused() -> None:
     for reference in ("https://example.com/x", "http://json-schema.org/draft-07/schema#", "#/nowhere", "other.json"):
         assert refusal({"$ref": reference}, 1) == f"the schema refers to {reference!r}, which is not part of it"
 
 
-def test_what_a_reference_leads_to_may_be_no_schema() -> None:
+def test_a_reference_to_an_invalid_schema_is_refused() -> None:
     for hidden in (5, "x", {"required": 5}, {"properties": []}, {"pattern": 3}):
-        told = refusal({"$ref": "#/hidden", "hidden": hidden}, {"a": 1} if hidden != {"pattern": 3} else "a")
-        assert told == "a part of the schema is none"
+        message = refusal({"$ref": "#/hidden", "hidden": hidden}, {"a": 1} if hidden != {"pattern": 3} else "a")
+        assert message == "a part of the schema is none"
 
 
-# -- words -------------------------------------------------------------------------------------------------------------
+# -- messages ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_what_a_reference_leads_to_may_be_no_schema() -> None:
         (False, 1),
     ],
 )
-def test_a_violation_is_told_as_people_know_it(schema: Any, value: Any) -> None:
+def test_a_violation_has_the_message_of_the_library(schema: Any, value: Any) -> None:
     [violation] = checking.violations(schema, value)
     [theirs] = list(jsonschema.Draft202012Validator(schema).iter_errors(value))
     assert violation_message(violation) == re.sub(
@@ -231,7 +231,7 @@ def test_a_violation_is_told_as_people_know_it(schema: Any, value: Any) -> None:
     )
 
 
-def test_a_large_value_is_shown_in_part() -> None:
+def test_a_large_value_is_shortened() -> None:
     for value in (["x" * 50] * 10_000, {"a": "x" * 10**6}, "x" * 10**6, {str(n): n for n in range(1_000)}):
         assert len(show_value(value)) == VALUE_CHARS_MAX
         assert repr(value).startswith(show_value(value)[:-1])
@@ -239,7 +239,7 @@ def test_a_large_value_is_shown_in_part() -> None:
         assert show_value(value) == repr(value)
 
 
-# -- without end -------------------------------------------------------------------------------------------------------
+# -- endless schemas ---------------------------------------------------------------------------------------------------
 
 ONE: dict[str, Any] = {"$ref": "#/$defs/one"}
 ENDLESS: dict[str, Any] = {
@@ -256,37 +256,37 @@ def nested(depth: int) -> dict[str, Any]:
     return schema
 
 
-def below(frames: int, check: Any) -> Any:
-    """Call something with so many frames more on the stack."""
-    return below(frames - 1, check) if frames else check()
+def call_at_depth(frames: int, check: Any) -> Any:
+    """Call a function with that many further frames on the stack."""
+    return call_at_depth(frames - 1, check) if frames else check()
 
 
 @pytest.mark.parametrize("uri", [uri for uri in DIALECTS if "04" not in uri and "06" not in uri])
-def test_a_reference_without_end_is_told_however_full_the_stack_is(uri: str) -> None:
+def test_an_endless_reference_is_refused_at_any_stack_depth(uri: str) -> None:
     schema = {**ENDLESS, "$schema": uri}
     for frames in range(0, 90, 3):
-        assert "without end" in below(frames, lambda: refusal(schema, {"a": 1}))
+        assert "without end" in call_at_depth(frames, lambda: refusal(schema, {"a": 1}))
 
 
-def test_a_schema_is_as_deep_as_its_bound_whatever_the_stack() -> None:
+def test_the_depth_of_schemas_is_bounded_at_any_stack_depth() -> None:
     value: Any = "x"
     for _ in range(DEPTH_MAX - 1):
         value = {"a": value}
     for frames in (0, 50):
-        assert below(frames, lambda: checking.violations(nested(DEPTH_MAX - 1), value)) == []
-        assert "without end" in below(frames, lambda: refusal(nested(DEPTH_MAX), {"a": value}))
+        assert call_at_depth(frames, lambda: checking.violations(nested(DEPTH_MAX - 1), value)) == []
+        assert "without end" in call_at_depth(frames, lambda: refusal(nested(DEPTH_MAX), {"a": value}))
         with pytest.raises(Inapplicable, match=checking.TOO_DEEP):
-            below(frames, lambda: checking.faults(nested(DEPTH_MAX)))
+            call_at_depth(frames, lambda: checking.faults(nested(DEPTH_MAX)))
     assert checking.faults(nested(100)) == []
 
 
-# -- hostile ones ------------------------------------------------------------------------------------------------------
+# -- expensive schemas -------------------------------------------------------------------------------------------------
 
 MANY = 20_000
 OBJECTS = [{"n": n, "text": f"item {n}"} for n in range(8_000)]
 WIDE = {f"p{n}": {"type": "string"} for n in range(MANY)}
 
-GIVEN_UP: dict[str, tuple[Any, Any]] = {
+EXPENSIVE: dict[str, tuple[Any, Any]] = {
     "required of each": ({"items": {"required": ["p"] * MANY}}, [{"p": 1}] * 2_000),
     "properties of each": ({"items": {"properties": WIDE}}, [{}] * 1_000),
     "enum of each": ({"items": {"enum": [[n] for n in range(MANY)]}}, [[n] for n in range(MANY)] * 5),
@@ -302,23 +302,23 @@ GIVEN_UP: dict[str, tuple[Any, Any]] = {
     "patterns of each": ({"patternProperties": {f"^x{n}$": {} for n in range(500)}}, {str(n): n for n in range(2_000)}),
     "a slow pattern": ({"pattern": ".*a.{999}b"}, "ab" * 100_000),
     "a pattern of JavaScript's": ({"pattern": "^(?=a)(a+)+$"}, "a" * 40 + "!"),
-    "one without an anchor": ({"pattern": "(?=a)b"}, "a" * 500_000),
+    "a pattern without an anchor": ({"pattern": "(?=a)b"}, "a" * 500_000),
     "contains of each": ({"contains": {"required": ["z"]}, "minContains": 2}, [{}] * 100_000),
     "every item": ({"items": {"type": "object", "properties": {"n": {"type": "integer"}}}}, OBJECTS * 10),
-    "words that mean nothing": ({"items": {f"x{n}": 1 for n in range(1_000)}}, [1] * 2_000),
+    "unknown keywords": ({"items": {f"x{n}": 1 for n in range(1_000)}}, [1] * 2_000),
     "a false for each": ({"items": {"anyOf": [False] * 500}}, [{}] * 5_000),
 }
 
 
-@pytest.mark.parametrize("name", GIVEN_UP)
-def test_what_takes_too_long_is_given_up_by_name(name: str) -> None:
-    schema, value = GIVEN_UP[name]
+@pytest.mark.parametrize("name", EXPENSIVE)
+def test_an_expensive_schema_is_given_up(name: str) -> None:
+    schema, value = EXPENSIVE[name]
     assert refusal(schema, value) == TOO_MANY
 
 
-FINE: dict[str, tuple[Any, Any, int]] = {
+AFFORDABLE: dict[str, tuple[Any, Any, int]] = {
     "unique objects": ({"uniqueItems": True}, OBJECTS, 0),
-    "objects that are not": ({"uniqueItems": True}, [*OBJECTS, OBJECTS[0]], 1),
+    "objects that are not unique": ({"uniqueItems": True}, [*OBJECTS, OBJECTS[0]], 1),
     "lists whose hashes are equal in Python": (
         {"uniqueItems": True},
         [[-1 if n >> bit & 1 else -2 for bit in range(14)] for n in range(8_000)],
@@ -335,13 +335,13 @@ FINE: dict[str, tuple[Any, Any, int]] = {
 }
 
 
-@pytest.mark.parametrize("name", FINE)
-def test_what_takes_long_elsewhere_is_done(name: str) -> None:
-    schema, value, violations = FINE[name]
+@pytest.mark.parametrize("name", AFFORDABLE)
+def test_a_large_value_is_checked(name: str) -> None:
+    schema, value, violations = AFFORDABLE[name]
     assert len(checking.violations(schema, value)) == violations
 
 
-def test_a_large_schema_is_looked_at_as_a_whole_and_a_huge_one_given_up() -> None:
+def test_a_large_schema_is_checked_and_a_huge_one_given_up() -> None:
     assert checking.faults({"properties": {f"p{n}": {"type": "string", "minLength": 1} for n in range(5_000)}}) == []
     with pytest.raises(Inapplicable, match="looking at it takes more than"):
         checking.faults({"properties": {f"p{n}": {"type": "string", "minLength": 1} for n in range(50_000)}})
