@@ -25,7 +25,7 @@ QUICK := $(addprefix tests/, $(addsuffix .py, structure/test_layers structure/te
 	languages/workflow/test_deaths languages/workflow/test_routes languages/workflow/test_text \
 	runtime/interpreter/test_golden))
 
-.PHONY: setup browser validators conformance demo test sweep quick test-mcp test-backends coverage matrix pythons lint format bench bench-page bench-peers lock clean
+.PHONY: setup browser validators conformance demo test sweep quick test-mcp test-backends coverage matrix pythons lint docs release format bench bench-page bench-peers lock clean
 
 # uv installs faster than pip, where it is installed.
 UV := $(shell command -v uv)
@@ -136,6 +136,14 @@ lint: setup
 	$(BIN)/python -m tests.support.page_types
 	$(BIN)/python -m tests.maintenance.wording
 	$(BIN)/python -m tests.maintenance.seconds
+
+# The reference of the public Python API, from its docstrings, as HTML in build/api.
+docs: setup
+	$(BIN)/python -m tests.maintenance.api_reference build/api
+
+# `make release VERSION=1.2.0`: checks, writes version and change log, builds into dist/, commits and tags.
+release: setup
+	$(BIN)/python -m tests.maintenance.release $(VERSION)
 
 format: setup
 	$(BIN)/ruff check --fix .
