@@ -20,7 +20,7 @@ from callboard.languages.workflow.evaluators import (
 )
 from callboard.languages.workflow.lookup import Unresolved, Values, resolve_path
 from callboard.lib.javascript.parser import SOURCE_CHARS_MAX
-from callboard.lib.javascript.regex import STEPS_MAX, BadPattern, Search, TooManySteps, check
+from callboard.lib.javascript.regex import STEPS_MAX, InvalidRegex, Search, TooManySteps, check
 from callboard.lib.step_limits import Steps
 
 DATA: dict[str, Any] = {
@@ -205,7 +205,7 @@ def test_55_a_pattern_matches_as_in_javascript(pattern: str, text: str, found: b
      "(" * 100 + ")" * 100, "((a{1000}){1000}){1000}", "a" * (SOURCE_CHARS_MAX + 1)],
 )  # fmt: skip
 def test_55_an_invalid_or_too_large_pattern_is_refused(pattern: str) -> None:
-    with pytest.raises(BadPattern):
+    with pytest.raises(InvalidRegex):
         check(pattern)
 
 
