@@ -55,15 +55,16 @@ async def show(
         raise click.UsageError("--locals and --code need --at")
     host_code(code)
     async with source(call.config, run, name=call.name) as runs:
-        ref, events = await runs.run(run)
-    if at is not None and at > events[-1].n:
+        # A damaged or encrypted event prevents only the state in the middle of a run, which needs a replay.
+        ref, events = (None, await runs.events(run)) if at is None else await runs.run(run)
+    if ref is not None and at is not None and at > events[-1].n:
         raise no_event(ref, events, at)
     until = events if at is None else [event for event in events if event.n <= at]
     if state:
         _say_state(call, until)
     else:
         result = result_of(until, call.config.price_table())
-        stacks, lines = ({}, []) if at is None else _stacks_at(call, ref, events, at, with_locals=with_locals)
+        stacks, lines = _stacks_at(call, ref, events, at, with_locals=with_locals)
         told = _standing(result, until, call.settings, full=full)
         call.answer({**_state_object(result, until), **stacks}, [told, *lines])
     if opens:
@@ -143,7 +144,7 @@ def _state_object(result: "RunResult", events: "Sequence[Event]") -> dict[str, A
 
 
 def _stacks_at(
-    call: Call, ref: "RunRef", events: "Sequence[Event]", at: int, *, with_locals: bool
+    call: Call, ref: "RunRef | None", events: "Sequence[Event]", at: int | None, *, with_locals: bool
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the stacks of a run's tasks after event ``at``, if its definition is code: for JSON, and as lines."""
     import msgspec
@@ -154,6 +155,8 @@ def _stacks_at(
     from callboard.surfaces.cli.errors import error_text
     from callboard.surfaces.cli.stacks import secrets_for, stack_lines
 
+    if ref is None or at is None:
+        return {}, []
     told: dict[str, Any] = {"at": at}
     if not names_code(events):
         return told, []
