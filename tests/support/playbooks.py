@@ -138,6 +138,12 @@ class Performance:
         return payload
 
     @property
+    def error(self) -> Failure:
+        """The error of a run that has failed."""
+        assert self.end.error is not None, self.end
+        return self.end.error
+
+    @property
     def results(self) -> dict[str, Any]:
         return cast("dict[str, Any]", self.end.results)
 

@@ -1,4 +1,4 @@
-"""Every rule of the execution chapter: straight, and with a death after every event."""
+"""Every rule of the execution chapter holds, also after a death at every event."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.support.playbooks import die_everywhere, live
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_case_undisturbed_and_after_a_death_at_each_boundary(name: str) -> None:
+def test_a_case_ends_as_expected_also_after_a_death_at_any_event(name: str) -> None:
     play, expected = CASES[name]
 
     async def body() -> None:

@@ -1,4 +1,4 @@
-"""Playbooks between markdown and JSON: what is written is read back as the same, and no text breaks the parser."""
+"""Conversion of playbooks between markdown and JSON: both forms mean the same, and any text is read or refused."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def meaning(playbook: Playbook) -> dict[str, Any]:
     return to_vector_form(playbook, lines=False)
 
 
-def check_round(source: str) -> None:
+def check_conversions(source: str) -> None:
     """Check a text: either it is refused with reasons, or both of its forms mean the same."""
     parsed = parse(source)
     assert report(source, parsed.problems)["valid"] == (parsed.playbook is not None)
@@ -42,13 +42,13 @@ def check_round(source: str) -> None:
 
 @WITH_DATA
 @pytest.mark.parametrize("path", vectors())
-def test_a_public_vector(path: Path) -> None:
-    check_round(path.read_text(encoding="utf-8"))
+def test_the_forms_of_a_public_vector_are_equal(path: Path) -> None:
+    check_conversions(path.read_text(encoding="utf-8"))
 
 
-def test_every_case() -> None:
+def test_the_forms_of_every_case_are_equal() -> None:
     for play, _expected in CASES.values():
-        check_round(play.source)
+        check_conversions(play.source)
 
 
 # -- any text ----------------------------------------------------------------------------------------------------------
@@ -90,14 +90,14 @@ DOCUMENTS = st.builds(
 
 
 @given(DOCUMENTS)
-def test_any_document_is_refused_or_read_back_as_it_was(source: str) -> None:
-    check_round(source)
+def test_any_document_is_refused_or_keeps_its_meaning(source: str) -> None:
+    check_conversions(source)
 
 
 @given(st.text())
-def test_any_text_is_refused_or_read_back_as_it_was(source: str) -> None:
-    check_round("# T\n## STEP 1: S\n" + source)
-    check_round(source)
+def test_any_text_is_refused_or_keeps_its_meaning(source: str) -> None:
+    check_conversions("# T\n## STEP 1: S\n" + source)
+    check_conversions(source)
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def test_a_parse_result_and_its_definition_are_the_same_playbook() -> None:
         (playbook(artifact_type="a b"), "artifact_type"),
     ],
 )
-def test_what_no_markdown_would_say_is_refused_with_its_place(source: str, where: str) -> None:
+def test_json_that_markdown_cannot_express_is_refused_with_its_place(source: str, where: str) -> None:
     problems = to_markdown(source)
     assert isinstance(problems, list)
     assert where in [problem.where for problem in problems], problems

@@ -1,4 +1,4 @@
-"""The example of a playbook, run as its README says: real tools, a branch, a question, and the job for GitHub."""
+"""The example of a playbook, run by the command of its README: real tools, a branch, a question, a job for GitHub."""
 
 import json
 import re
@@ -24,7 +24,7 @@ VALUES = {"title": "Faster pool", "focus": "correctness"}
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """A copy of the example, to run it in."""
+    """A copy of the example."""
     shutil.copytree(EXAMPLE, tmp_path / "review", ignore=shutil.ignore_patterns("__pycache__"))
     return Place(tmp_path / "review")
 
@@ -33,7 +33,7 @@ def options(place: Place) -> dict[str, Any]:
     return json.loads((place.folder / "options.json").read_text())
 
 
-def performed(place: Place, command: str, lines: str = "") -> subprocess.CompletedProcess[str]:
+def run_command(place: Place, command: str, lines: str = "") -> subprocess.CompletedProcess[str]:
     """Run a command line that begins with ``callboard``."""
     words = shlex.split(command)[1:]
     return subprocess.run(
@@ -48,39 +48,31 @@ def performed(place: Place, command: str, lines: str = "") -> subprocess.Complet
     )
 
 
-def test_the_playbook_is_right_without_a_warning(place: Place) -> None:
+def test_the_example_gives_no_warning(place: Place) -> None:
     assert definition_of(SOURCE).warnings == ()
     assert plan_of(SOURCE, input=VALUES, options=options(place)).warnings == ()
     assert place.here("validate", "review.md", "--strict").exit_code == 0
 
 
-def test_it_runs_as_the_readme_says(place: Place) -> None:
+def test_the_command_of_the_readme_performs_the_example(place: Place) -> None:
     [command] = re.findall(r"^    (callboard run .*)$", (EXAMPLE / "README.md").read_text(), re.MULTILINE)
-    done = performed(place, f"{command} --artifact out.md", "2\n")
+    done = run_command(place, f"{command} --artifact out.md", "2\n")
     assert done.returncode == 0, done.stderr
     assert "Path: 1 → 2 → 3 → 4 → 5 → 6" in done.stdout
     assert (place.folder / "out.md").read_text().startswith("**Please change before merging.**")
 
 
-def test_the_tools_read_the_change_and_the_prompt_is_the_teams(place: Place) -> None:
+def test_the_tools_read_the_change_and_the_prompt_is_that_of_the_folder(place: Place) -> None:
     command = (
         "callboard run review.md --options @options.json --value focus=security --value tone=terse --data-dir temp"
     )
-    done = performed(place, f"{command} --value title=Pool --script script.yaml --option autonomous=true --stream")
+    done = run_command(place, f"{command} --value title=Pool --script script.yaml --option autonomous=true --stream")
     events = [json.loads(line) for line in done.stdout.splitlines()]
     [measured, read] = [event["payload"]["output"] for event in events if event["type"] == "tool.result"]
     assert measured == {"files": ["checkout/pool.py", "checkout/settings.py"], "added": 4, "removed": 5}
     assert read.startswith("diff --git a/checkout/pool.py")
-    assert [event["path"] for event in events if event["type"] == "node.enter"] == [
-        "1",
-        "2",
-        "3",
-        "4",
-        "4/4a",
-        "4/4b",
-        "5",
-        "6",
-    ]
+    paths = [event["path"] for event in events if event["type"] == "node.enter"]
+    assert paths == ["1", "2", "3", "4", "4/4a", "4/4b", "5", "6"]
     last = [event["payload"] for event in events if event["type"] == "model.call"][-1]
     prompt = last["messages"][0]["parts"][-1]["text"]
     assert prompt.startswith('The reader has ten other reviews to read. One line per finding about "Pool"')
@@ -88,16 +80,16 @@ def test_the_tools_read_the_change_and_the_prompt_is_the_teams(place: Place) -> 
     assert events[-1]["payload"]["results"]["artifact_type"] == "markdown"
 
 
-def test_the_job_runs_commands_that_there_are(place: Place) -> None:
-    """The steps of the GitHub Actions job, with a script in place of the model."""
+def test_the_commands_of_the_github_job_succeed(place: Place) -> None:
+    """A script stands in for the model."""
     tree = read_yaml((EXAMPLE / "review.yml").read_text())
     assert isinstance(tree, Tree)
     steps: list[dict[str, Any]] = tree.value["jobs"]["review"]["steps"]
     [review] = [step["run"] for step in steps if "callboard run" in step.get("run", "")]
     for command in review.replace("\\\n", " ").splitlines():
-        said = command.replace('"$TITLE"', "Pool").replace('"$GITHUB_STEP_SUMMARY"', "summary.md")
-        script = " --script script.yaml" if "callboard run" in said else ""
-        done = performed(place, said + script)
+        line = command.replace('"$TITLE"', "Pool").replace('"$GITHUB_STEP_SUMMARY"', "summary.md")
+        script = " --script script.yaml" if "callboard run" in line else ""
+        done = run_command(place, line + script)
         assert done.returncode == 0, done.stderr
     assert (place.folder / "review-of-change.md").read_text().startswith("**Please change before merging.**")
     summary = (place.folder / "summary.md").read_text()

@@ -1,4 +1,4 @@
-"""Extraction of a field from an answer: which object is meant, in time that grows with the answer's length alone."""
+"""Extraction of a field from an answer: the object that counts, in time that is linear in the length of the answer."""
 
 import pytest
 
@@ -16,7 +16,7 @@ NESTED = '{"severity":"critical","findings":[{"severity":"low"},{"severity":"low
         (f"Found {{this}}:\n```json\n{NESTED}\n```\nDone }}.", "critical"),
         ('{"severity":"low"} and then {"all":[{"severity":"high"},{"severity":"critical"}]}', "critical"),
         ('{"all":{"severity":{"severity":"low"}}, "more":[{"more":{"severity":"high"}}]}', '{"severity":"low"}'),
-        # An object that never ends leaves those inside of it.
+        # In an object without an end the inner objects count.
         ('{"severity":"high","all":[{"severity":"low"},', "low"),
         ('{"severity":"high","note":"{\\"severity\\":1} and } {"}', "high"),
         ('Say "use {" and {"severity":"low"}', "low"),
@@ -26,7 +26,7 @@ NESTED = '{"severity":"critical","findings":[{"severity":"low"},{"severity":"low
         ("[" * 100_000, None),
     ],
 )
-def test_an_object_counts_before_those_inside_of_it(answer: str, value: str | None) -> None:
+def test_an_outer_object_counts_before_inner_ones(answer: str, value: str | None) -> None:
     assert extract_field(answer, "severity") == Extracted(value)
 
 
@@ -35,7 +35,7 @@ def test_the_whole_answer_is_searched() -> None:
     assert extract_field(NESTED + "{" * 5_000, "severity") == Extracted("critical")
 
 
-def test_objects_deeper_than_values_may_nest_are_none() -> None:
+def test_an_object_that_is_nested_too_deeply_is_ignored() -> None:
     deep = '{"a":' * 600 + '{"severity":"low"}' + "}" * 600
     assert extract_field(deep, "severity") == Extracted("low")
     assert extract_field('{"severity":"high","a":' + deep + "}", "severity") == Extracted("low")
@@ -45,7 +45,7 @@ def test_objects_deeper_than_values_may_nest_are_none() -> None:
     "unit",
     ['{"a":', "{", '{":', '{"', '{"a":1}', '{"a":[', '{"\\"', '{"{', '{"a": 1}, ', '{" ', '{"":"{"', '{"a":"\\u12'],
 )
-def test_the_work_grows_with_the_length_of_the_answer(unit: str) -> None:
+def test_the_steps_of_a_search_grow_linearly_with_the_answer(unit: str) -> None:
     def steps(count: int) -> int:
         counted = Steps(100_000_000)
         outermost_objects(unit * count, counted)
@@ -54,6 +54,6 @@ def test_the_work_grows_with_the_length_of_the_answer(unit: str) -> None:
     assert steps(8_000) < 8.5 * steps(1_000)
 
 
-def test_a_search_that_takes_too_long_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_takes_too_long_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extraction, "STEPS_MAX", 1_000)
     assert extract_field(NESTED + "{" * 5_000, "severity") == Extracted(takes_long=True)

@@ -1,4 +1,4 @@
-"""Near misses of playbooks, each with line, column and the form that is meant; and that nothing else is warned of."""
+"""Near misses of playbooks have line, column and the correct form. Other texts give no warning."""
 
 import json
 
@@ -21,15 +21,15 @@ INPUTS = """## INPUTS
 """
 
 
-def near(body: str) -> list[Problem]:
+def find_near_misses(body: str) -> list[Problem]:
     """Return the near misses of a playbook, whose body begins at line 1."""
     source = f"{body}\n\n{INPUTS}"
     return near_misses(source, parse(source).playbook)
 
 
-def of_step(body: str) -> list[Problem]:
+def find_in_step(body: str) -> list[Problem]:
     """Return the near misses of a step's text, which begins at line 5."""
-    return near(f"# T\n\n## STEP 1: One\n\n{body}")
+    return find_near_misses(f"# T\n\n## STEP 1: One\n\n{body}")
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def of_step(body: str) -> list[Problem]:
         ("## OUTPUTS", "## OUTPUT"),
     ],
 )
-def test_headings(heading: str, expected: str) -> None:
-    [one] = near(f"# T\n\n## STEP 1: One\n\nDo.\n\n{heading}\n")
+def test_a_misspelled_heading_is_a_near_miss(heading: str, expected: str) -> None:
+    [one] = find_near_misses(f"# T\n\n## STEP 1: One\n\nDo.\n\n{heading}\n")
     assert (one.code, one.line, one.column, one.expected) == ("NEAR_HEADING", 7, 1, expected)
 
 
-def test_a_playbook_without_any_proper_step_is_told_of_its_headings() -> None:
+def test_a_playbook_without_steps_is_refused_with_its_misspelled_headings() -> None:
     found = LANGUAGE.parse("# T\n\n## Step 1: Greet\n\nGreet.\n")
     assert isinstance(found, list)
     assert [(one.code, one.line, one.severity) for one in found] == [
@@ -80,20 +80,17 @@ def test_a_playbook_without_any_proper_step_is_told_of_its_headings() -> None:
         ("@Prompt(library:x)", "@prompt(library:x)"),
     ],
 )
-def test_directives(line: str, expected: str) -> None:
-    [one] = of_step(f"  {line}")
+def test_a_misspelled_directive_is_a_near_miss(line: str, expected: str) -> None:
+    [one] = find_in_step(f"  {line}")
     assert (one.code, one.line, one.column, one.expected) == ("NEAR_DIRECTIVE", 5, 3, expected)
-    assert of_step(str(one.expected)) == []
+    assert find_in_step(str(one.expected)) == []
 
 
 @pytest.mark.parametrize("line", ["Sum up. @output(x)", "- @output(x)"])
-def test_a_directive_behind_something(line: str) -> None:
-    [one] = of_step(line)
-    assert (one.code, one.column, one.expected) == (
-        "NEAR_DIRECTIVE",
-        line.index("@") + 1,
-        "@output(x) on a separate line",
-    )
+def test_a_directive_after_other_text_is_a_near_miss(line: str) -> None:
+    [one] = find_in_step(line)
+    assert (one.code, one.column) == ("NEAR_DIRECTIVE", line.index("@") + 1)
+    assert one.expected == "@output(x) on a separate line"
 
 
 @pytest.mark.parametrize(
@@ -109,8 +106,8 @@ def test_a_directive_behind_something(line: str) -> None:
         ("```if who```", '```if name == "value"```, one comparison of a name with a text'),
     ],
 )
-def test_markers(marker: str, expected: str) -> None:
-    [one] = of_step(marker)
+def test_a_misspelled_marker_is_a_near_miss(marker: str, expected: str) -> None:
+    [one] = find_in_step(marker)
     assert (one.code, one.line, one.expected) == ("NEAR_MARKER", 5, expected)
 
 
@@ -125,17 +122,17 @@ IF, ELSE, ENDIF = '```if who == "Ada"```', "```else```", "```endif```"
         ([ELSE, "a"], 5, "so ```else``` is dropped"),
     ],
 )
-def test_blocks(lines: list[str], line: int, message: str) -> None:
-    [one] = of_step("\n".join(lines))
+def test_a_block_that_does_not_count_is_warned_of(lines: list[str], line: int, message: str) -> None:
+    [one] = find_in_step("\n".join(lines))
     assert (one.code, one.line, message in one.message) == ("BRANCH_BLOCK", line, True)
 
 
-def test_what_is_lost_in_a_branch() -> None:
-    [lost] = of_step("\n".join([IF, "", "Lost.", "### STEP 1a: A", "a", ENDIF]))
+def test_text_that_is_lost_in_a_branch_is_warned_of() -> None:
+    [lost] = find_in_step("\n".join([IF, "", "Lost.", "### STEP 1a: A", "a", ENDIF]))
     assert (lost.code, lost.line, lost.expected) == ("LOST_TEXT", 7, "### STEP 1a: Title, in front of it")
-    [unlettered] = of_step("\n".join([IF, "### STEP 1: A", "a", ENDIF]))
+    [unlettered] = find_in_step("\n".join([IF, "### STEP 1: A", "a", ENDIF]))
     assert (unlettered.code, unlettered.line, unlettered.expected) == ("LOST_TEXT", 6, "### STEP 1a: Title")
-    [unread] = of_step("\n".join([IF, "a", ELSE, "@output(x)", ENDIF]))
+    [unread] = find_in_step("\n".join([IF, "a", ELSE, "@output(x)", ENDIF]))
     assert (unread.code, unread.line, unread.expected) == ("LOST_TEXT", 8, "### STEP 1b: Title, in front of it")
 
 
@@ -151,16 +148,18 @@ def test_what_is_lost_in_a_branch() -> None:
         ('who == "{{size}}"', "as it is written"),
     ],
 )
-def test_conditions_on_values_that_there_are_not(condition: str, hint: str) -> None:
+def test_a_condition_on_an_impossible_value_is_warned_of(condition: str, hint: str) -> None:
     asking = '# T\n\n## STEP 1: Ask\n\n@elicit(confirm, "Sure?")\n@output(answer)\n\n'
     typed = '## STEP 2: Judge\n\nJudge.\n@output(kind: enum, "low", "high")\n\n'
-    [one] = near(f"{asking}{typed}## STEP 3: Go\n\n```if {condition}```\na\n{ENDIF}\n")
+    [one] = find_near_misses(f"{asking}{typed}## STEP 3: Go\n\n```if {condition}```\na\n{ENDIF}\n")
     assert (one.code, one.line, hint in one.message) == ("CONDITION_VALUE", 15, True)
     assert one.column == f"```if {condition}```".index('"') + (2 if "{{" in condition else 1)
 
 
-def test_placeholders_where_none_is_filled_in() -> None:
-    found = near('# T\n\n## SYSTEM\n\nYou help {{who}}.\n\n## STEP 1: A\n\n@elicit(input, "How is {{ who }}?")\n')
+def test_a_placeholder_that_is_not_filled_in_is_warned_of() -> None:
+    found = find_near_misses(
+        '# T\n\n## SYSTEM\n\nYou help {{who}}.\n\n## STEP 1: A\n\n@elicit(input, "How is {{ who }}?")\n'
+    )
     assert [(one.code, one.line, one.column) for one in found] == [
         ("UNFILLED_PLACEHOLDER", 5, 10),
         ("UNFILLED_PLACEHOLDER", 9, 24),
@@ -168,13 +167,13 @@ def test_placeholders_where_none_is_filled_in() -> None:
 
 
 @pytest.mark.parametrize(("text", "expected"), [("{{ who }}", "{{who}}"), ("{{who.name}}", "{{who}}")])
-def test_braces_that_are_no_placeholder(text: str, expected: str) -> None:
-    [one] = of_step(f"Greet {text}.")
+def test_malformed_placeholders_are_warned_of(text: str, expected: str) -> None:
+    [one] = find_in_step(f"Greet {text}.")
     assert (one.code, one.line, one.column, one.expected) == ("UNFILLED_PLACEHOLDER", 5, 7, expected)
 
 
-def test_variables_of_an_environment() -> None:
-    [one] = of_step('@tool(desk, look, {"token": "${DESK_TOKEN}"})')
+def test_an_environment_variable_that_is_not_filled_in_is_warned_of() -> None:
+    [one] = find_in_step('@tool(desk, look, {"token": "${DESK_TOKEN}"})')
     assert (one.code, one.column) == ("UNFILLED_VARIABLE", 30)
     found = LANGUAGE.parse("# T\n\n## STEP 1: A\n\n@tool(desk, look)\n")
     assert isinstance(found, Definition)
@@ -200,11 +199,11 @@ def test_variables_of_an_environment() -> None:
         '```if ok == "yes"```\n### STEP 1a: A\na\n@output(x)\n```else```\nb\n```endif```\n\n@output(y)',
     ],
 )
-def test_what_is_meant_as_it_stands_is_not_warned_of(body: str) -> None:
-    assert of_step(body) == []
+def test_literal_text_is_not_warned_of(body: str) -> None:
+    assert find_in_step(body) == []
 
 
-def test_examples_have_no_near_miss() -> None:
+def test_examples_and_templates_have_no_near_misses() -> None:
     root = ROOT
     for path in [*(root / "examples").rglob("*.md"), *(root / "languages" / "playbook" / "templates").rglob("*.md")]:
         source = path.read_text(encoding="utf-8")
@@ -212,12 +211,12 @@ def test_examples_have_no_near_miss() -> None:
             assert near_misses(source, parse(source).playbook) == [], path
 
 
-def test_a_large_text_is_looked_through_within_bounds() -> None:
+def test_the_number_of_near_misses_is_limited() -> None:
     lines = ["@Output(x)"] * 5_000 + [" @output(" * 10_000]
-    assert len(of_step("\n".join(lines))) == PROBLEMS_MAX
+    assert len(find_in_step("\n".join(lines))) == PROBLEMS_MAX
 
 
-def test_editors_mark_placeholders_where_none_is_filled_in() -> None:
+def test_the_schema_refuses_placeholders_that_are_not_filled_in() -> None:
     step = {"number": 1, "label": "1", "title": "A", "elicitation": {"type": "input", "prompt": "How is {{who}}?"}}
     assert not validator("playbook").is_valid({"title": "T", "steps": [step]})
     plain = json.loads(json.dumps(step).replace("{{who}}", "Ada"))

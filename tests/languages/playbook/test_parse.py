@@ -1,4 +1,4 @@
-"""Playbooks as texts: the public vectors, and every rule of the parser that they leave out."""
+"""The text of playbooks: the public vectors, and the rules of the parser that no vector covers."""
 
 from pathlib import Path
 from typing import Any
@@ -14,34 +14,34 @@ from tests.support.playbooks import compared, expected_of, vectors
 HEAD = "# T\n\n"
 
 
-def good(source: str) -> Playbook:
+def parse_valid(source: str) -> Playbook:
     parsed = parse(source)
     assert parsed.playbook is not None, parsed.problems
     return parsed.playbook
 
 
-def clean(source: str) -> Playbook:
+def parse_clean(source: str) -> Playbook:
     parsed = parse(source)
     assert parsed.playbook is not None
     assert parsed.problems == []
     return parsed.playbook
 
 
-def one_step(body: str) -> Step:
-    return good(f"{HEAD}## STEP 1: One\n\n{body}\n").steps[0]
+def parse_step(body: str) -> Step:
+    return parse_valid(f"{HEAD}## STEP 1: One\n\n{body}\n").steps[0]
 
 
-def codes(parsed: Parsed) -> list[tuple[str, int | None]]:
+def find_problems(parsed: Parsed) -> list[tuple[str, int | None]]:
     return [(problem.code, problem.line) for problem in parsed.problems]
 
 
-def inputs(*lines: str) -> str:
+def with_inputs(*lines: str) -> str:
     return HEAD + "## INPUTS\n\n" + "\n".join(lines) + "\n\n## STEP 1: One\n\nDo.\n"
 
 
 @WITH_DATA
 @pytest.mark.parametrize("path", vectors())
-def test_a_public_vector(path: Path) -> None:
+def test_a_public_vector_is_parsed_as_expected(path: Path) -> None:
     expected = expected_of(path)
     parsed = parse(path.read_text(encoding="utf-8"))
     assert expected["valid"] == (parsed.playbook is not None)
@@ -59,22 +59,22 @@ def test_the_size_is_counted_in_bytes() -> None:
     room = BYTES_MAX - len(f"{HEAD}## STEP 1: One\n")
     full = f"{HEAD}## STEP 1: One\n" + "é" * (room // 2) + "x" * (room % 2)
     assert len(full.encode()) == BYTES_MAX
-    assert clean(full).steps[0].content.startswith("éé")
-    assert codes(parse(full + "x")) == [("TOO_LARGE", None)]
+    assert parse_clean(full).steps[0].content.startswith("éé")
+    assert find_problems(parse(full + "x")) == [("TOO_LARGE", None)]
 
 
 @pytest.mark.parametrize("source", ["", " \n\t\n", "\ufeff", "\r\n"])
-def test_nothing_is_an_empty_document(source: str) -> None:
-    assert codes(parse(source)) == [("EMPTY", None)]
+def test_an_empty_document_is_refused(source: str) -> None:
+    assert find_problems(parse(source)) == [("EMPTY", None)]
 
 
-def test_half_a_character_is_refused() -> None:
-    assert codes(parse("# T\ud800\n## STEP 1: One\n")) == [("NOT_UNICODE", None)]
+def test_half_of_a_surrogate_pair_is_refused() -> None:
+    assert find_problems(parse("# T\ud800\n## STEP 1: One\n")) == [("NOT_UNICODE", None)]
 
 
-def test_all_that_is_fatal_is_told_at_once() -> None:
+def test_all_errors_are_reported_together() -> None:
     source = "## INPUTS\n- `a` (string)\n- `a` (text)\n* b\n## Step 1: no\n"
-    assert codes(parse(source)) == [
+    assert find_problems(parse(source)) == [
         ("NO_TITLE", None),
         ("NO_STEPS", None),
         ("DUPLICATE_INPUT", 3),
@@ -82,38 +82,38 @@ def test_all_that_is_fatal_is_told_at_once() -> None:
     ]
 
 
-def test_line_ends_and_a_mark_at_the_beginning_do_not_matter() -> None:
+def test_line_ends_and_a_byte_order_mark_do_not_matter() -> None:
     plain = "# T\n\nAbout.\n\n## STEP 1: One\n\nDo\nit.\n\n@output(x)\n"
     for other in (plain.replace("\n", "\r\n"), plain.replace("\n", "\r"), "\ufeff" + plain):
-        assert to_vector_form(clean(other)) == to_vector_form(clean(plain))
+        assert to_vector_form(parse_clean(other)) == to_vector_form(parse_clean(plain))
 
 
 def test_only_line_feeds_end_lines() -> None:
-    assert one_step("a\u2028## b\x0b## c\x85d").content == "a\u2028## b\x0b## c\x85d"
+    assert parse_step("a\u2028## b\x0b## c\x85d").content == "a\u2028## b\x0b## c\x85d"
 
 
 # -- titles and sections -----------------------------------------------------------------------------------------------
 
 
-def test_headings_begin_in_column_one_and_have_a_blank() -> None:
-    playbook = clean("#No\n # Nor this\n#\t T \n##NO\n ## STEP 9: no\n##\tSTEP 1:\tOne \n###STEP\n")
+def test_a_heading_begins_in_column_one_and_has_a_blank() -> None:
+    playbook = parse_clean("#No\n # Nor this\n#\t T \n##NO\n ## STEP 9: no\n##\tSTEP 1:\tOne \n###STEP\n")
     assert (playbook.title, playbook.description) == ("T", "##NO\n ## STEP 9: no")
     assert (playbook.steps[0].title, playbook.steps[0].content, playbook.steps[0].line) == ("One", "###STEP", 6)
 
 
 def test_later_titles_are_text() -> None:
-    playbook = clean("drop\n# T\nA\n# B\n### C\n## STEP 1: One\n# D\n")
+    playbook = parse_clean("drop\n# T\nA\n# B\n### C\n## STEP 1: One\n# D\n")
     assert (playbook.title, playbook.description) == ("T", "A\n# B\n### C")
     assert playbook.steps[0].content == "# D"
 
 
-def test_a_late_title_leaves_its_section_whole() -> None:
-    playbook = clean("## STEP 1: One\nA\n# T\nB\n")
+def test_a_title_in_a_section_does_not_split_it() -> None:
+    playbook = parse_clean("## STEP 1: One\nA\n# T\nB\n")
     assert (playbook.title, playbook.description, playbook.steps[0].content) == ("T", "", "A\nB")
 
 
 def test_sections_are_known_in_any_case_and_order() -> None:
-    playbook = clean(
+    playbook = parse_clean(
         "# T\n## output\ntype: json\n## STEP 1: One\nDo {{a}}.\n## Notes\n@output(no)\n## System  Prompt\n"
         "first\n## inputs\n- `a` (string)\n## sYSTEM\n\n last \n"
     )
@@ -127,19 +127,19 @@ def test_sections_are_known_in_any_case_and_order() -> None:
     ["## Step 1: A", "## STEP 1 : A", "## STEP 1:A", "## STEP 1:", "## STEP 1: ", "## STEP 1a: A", "## STEP: A",
      "## STEP one: A", "## SYSTEMS", "## STEP ١: A"],
 )  # fmt: skip
-def test_what_is_no_section_is_passed_over(heading: str) -> None:
-    playbook = clean(f"# T\n## STEP 1: One\nDo.\n{heading}\n@output(x)\n- `a` (string)\n")
+def test_an_unknown_section_is_ignored(heading: str) -> None:
+    playbook = parse_clean(f"# T\n## STEP 1: One\nDo.\n{heading}\n@output(x)\n- `a` (string)\n")
     assert [step.title for step in playbook.steps] == ["One"]
     assert playbook.steps[0].content == "Do."
 
 
-def test_there_are_no_fences() -> None:
-    playbook = clean("# T\n## STEP 1: One\n```\n@output(x)\n## STEP 2: Two\n```\n")
+def test_code_fences_have_no_meaning() -> None:
+    playbook = parse_clean("# T\n## STEP 1: One\n```\n@output(x)\n## STEP 2: Two\n```\n")
     assert [(step.content, step.output_var) for step in playbook.steps] == [("```", "x"), ("```", "")]
 
 
-def test_a_title_may_hold_colons_and_a_number_zeros() -> None:
-    step = clean("# T\n## STEP 01: a: b: c\n").steps[0]
+def test_a_title_may_have_colons_and_a_number_leading_zeros() -> None:
+    step = parse_clean("# T\n## STEP 01: a: b: c\n").steps[0]
     assert (step.number, step.label, step.title) == (1, "1", "a: b: c")
 
 
@@ -177,8 +177,8 @@ def test_each_number_is_compared_with_the_one_before(numbers: tuple[int, ...], w
         ("- `a` (text):x", {"type": "text", "description": "x"}),
     ],
 )  # fmt: skip
-def test_an_input(line: str, expected: dict[str, Any]) -> None:
-    [found] = clean(inputs(line)).inputs
+def test_an_input_has_name_type_default_and_description(line: str, expected: dict[str, Any]) -> None:
+    [found] = parse_clean(with_inputs(line)).inputs
     assert {name: getattr(found, name) for name in expected} == expected
     assert found.line == 5
 
@@ -190,14 +190,14 @@ def test_an_input(line: str, expected: dict[str, Any]) -> None:
      "- `a` (f(x)): y", "---", "**bold**"],
 )  # fmt: skip
 def test_a_malformed_input_is_warned_about(line: str) -> None:
-    parsed = parse(inputs(line, "Some words.", "+ `b` (string)"))
-    assert codes(parsed) == [("MALFORMED_INPUT", 5)]
+    parsed = parse(with_inputs(line, "Some words.", "+ `b` (string)"))
+    assert find_problems(parsed) == [("MALFORMED_INPUT", 5)]
     assert parsed.playbook is not None
     assert parsed.playbook.inputs == []
 
 
-def test_names_differ_by_case_and_the_last_section_counts() -> None:
-    playbook = clean(inputs("- `a` (string)", "- `A` (string)") + "## INPUTS\n- `a` (text)\n")
+def test_names_are_case_sensitive_and_the_last_section_counts() -> None:
+    playbook = parse_clean(with_inputs("- `a` (string)", "- `A` (string)") + "## INPUTS\n- `a` (text)\n")
     assert [(one.name, one.type) for one in playbook.inputs] == [("a", "text")]
 
 
@@ -224,8 +224,8 @@ def test_names_differ_by_case_and_the_last_section_counts() -> None:
         ("@tool(only)", ""),
     ],
 )  # fmt: skip
-def test_what_is_left_of_a_text(body: str, content: str) -> None:
-    assert one_step(body).content == content
+def test_the_content_of_a_step_has_no_directives(body: str, content: str) -> None:
+    assert parse_step(body).content == content
 
 
 @pytest.mark.parametrize(
@@ -244,8 +244,8 @@ def test_what_is_left_of_a_text(body: str, content: str) -> None:
         ('@output(y, extract:"f")\n@output(x: json)', ("x", "json", [], "")),
     ],
 )  # fmt: skip
-def test_an_output(line: str, expected: tuple[Any, ...]) -> None:
-    step = one_step(line)
+def test_an_output_has_name_type_options_and_field(line: str, expected: tuple[Any, ...]) -> None:
+    step = parse_step(line)
     assert (step.output_var, step.output_type, step.output_options, step.extract_field) == expected
 
 
@@ -254,8 +254,8 @@ def test_an_output(line: str, expected: tuple[Any, ...]) -> None:
     ['@output(x, extract: "f")', '@output(x, extract:"f", "a")', "@output(x:)", "@output(x: number )",
      "@output(x: enum, 'a')", '@output(x, extract:"a-b")', "@output (x)"],
 )  # fmt: skip
-def test_an_output_that_is_none_is_text(line: str) -> None:
-    step = one_step(line)
+def test_a_malformed_output_is_text(line: str) -> None:
+    step = parse_step(line)
     assert (step.content, step.output_var) == (line, "")
 
 
@@ -270,15 +270,15 @@ def test_an_output_that_is_none_is_text(line: str) -> None:
         ('@elicit(input, "a")\n@elicit(select, "b", "c")', ("select", "b", ["c"])),
     ],
 )  # fmt: skip
-def test_a_question(line: str, expected: tuple[Any, ...]) -> None:
-    asked = one_step(line).elicitation
+def test_a_question_has_type_prompt_and_options(line: str, expected: tuple[Any, ...]) -> None:
+    asked = parse_step(line).elicitation
     assert asked is not None
     assert (asked.type, asked.prompt, asked.options) == expected
 
 
-def test_a_question_of_no_known_type_stays_in_the_text() -> None:
+def test_a_question_of_an_unknown_type_is_text_with_a_warning() -> None:
     parsed = parse(f'{HEAD}## STEP 1: One\n@elicit(dropdown, "?")\n')
-    assert codes(parsed) == [("ELICIT_TYPE", 4)]
+    assert find_problems(parsed) == [("ELICIT_TYPE", 4)]
     assert parsed.playbook is not None
     [step] = parsed.playbook.steps
     assert (step.content, step.elicitation) == ('@elicit(dropdown, "?")', None)
@@ -296,7 +296,7 @@ def test_a_question_of_no_known_type_stays_in_the_text() -> None:
         ("@prompt(a)\n@prompt(b)", "b", []),
     ],
 )
-def test_a_prompt_reference(line: str, reference: str, warned: list[str]) -> None:
+def test_a_prompt_reference_is_read(line: str, reference: str, warned: list[str]) -> None:
     parsed = parse(f"{HEAD}## STEP 1: One\n{line}\n")
     assert parsed.playbook is not None
     found = parsed.playbook.steps[0].prompt_ref
@@ -317,15 +317,15 @@ def test_a_prompt_reference(line: str, reference: str, warned: list[str]) -> Non
         ("@tool(a, b)\n@tool(c)", ("a", "b", "")),
     ],
 )  # fmt: skip
-def test_a_tool_call(line: str, expected: tuple[str, str, str]) -> None:
-    call = one_step(line).tool_call
+def test_a_tool_call_has_connection_tool_and_arguments(line: str, expected: tuple[str, str, str]) -> None:
+    call = parse_step(line).tool_call
     assert call is not None
     assert (call.connection_name, call.tool_name, call.arguments) == expected
 
 
 @pytest.mark.parametrize("line", ["@tool(a)", "@tool(a,)", "@tool(, b)", "@tool(,)"])
-def test_a_tool_call_without_two_names_is_dropped(line: str) -> None:
-    step = one_step(f"Do.\n{line}")
+def test_a_tool_call_without_two_names_is_removed(line: str) -> None:
+    step = parse_step(f"Do.\n{line}")
     assert (step.content, step.tool_call) == ("Do.", None)
 
 
@@ -360,12 +360,12 @@ Below.
 @output(whole)"""
 
 
-def branching(block: str, declared: str = "- `a` (string)") -> Parsed:
+def parse_branches(block: str, declared: str = "- `a` (string)") -> Parsed:
     return parse(f"# T\n## INPUTS\n{declared}\n## STEP 1: One\n{block}\n")
 
 
-def test_a_block() -> None:
-    parsed = branching(BLOCK)
+def test_a_block_has_branches_with_sub_steps() -> None:
+    parsed = parse_branches(BLOCK)
     assert parsed.problems == []
     assert parsed.playbook is not None
     [step] = parsed.playbook.steps
@@ -383,41 +383,41 @@ def test_a_block() -> None:
     ["``` if a == \"x\"```", "```if a = \"x\"```", "```if a == 'x'```", "```if a > \"1\"```", "```if a == x```",
      "```if a == \"x\" and b == \"y\"```", "```if a == \"x\"``", "```IF a == \"x\"```", "x ```if a == \"x\"```"],
 )  # fmt: skip
-def test_a_marker_that_is_none_is_text(marker: str) -> None:
-    step = one_step(marker)
+def test_a_malformed_marker_is_text(marker: str) -> None:
+    step = parse_step(marker)
     assert (step.content, step.is_branching) == (marker, False)
 
 
-def test_markers_without_a_beginning_are_dropped() -> None:
-    parsed = branching('A\n```elif a == "x"```\nB\n```else```\nC\n```endif```\nD')
+def test_markers_without_an_if_are_removed() -> None:
+    parsed = parse_branches('A\n```elif a == "x"```\nB\n```else```\nC\n```endif```\nD')
     assert parsed.playbook is not None
     assert (parsed.playbook.steps[0].content, parsed.playbook.steps[0].is_branching) == ("A\nB\nC\nD", False)
 
 
 def test_an_unclosed_block_loses_its_last_branch() -> None:
-    parsed = branching('```if a == "x"```\n### STEP 1a: A\n```else```\n### STEP 1b: B\nText.')
+    parsed = parse_branches('```if a == "x"```\n### STEP 1a: A\n```else```\n### STEP 1b: B\nText.')
     assert parsed.playbook is not None
     [step] = parsed.playbook.steps
     assert [[one.label for one in branch.steps] for branch in step.branches] == [["1a"]]
-    alone = branching('Text.\n```if b == "x"```\n### STEP 1a: A\n@output(y)')
-    assert codes(alone) == [("UNDECLARED_VARIABLE", 6)]
+    alone = parse_branches('Text.\n```if b == "x"```\n### STEP 1a: A\n@output(y)')
+    assert find_problems(alone) == [("UNDECLARED_VARIABLE", 6)]
     assert alone.playbook is not None
     step = alone.playbook.steps[0]
     assert (step.content, step.is_branching, step.branches, step.output_var) == ("Text.", True, [], "")
 
 
-def test_a_block_in_a_block_ends_it_and_two_blocks_are_one() -> None:
+def test_two_blocks_of_a_step_are_one_and_an_inner_block_ends_the_outer() -> None:
     one = '```if a == "{}"```\n### STEP 1{}: S\n'
     for between in ("", "```endif```\nMore.\n"):
-        parsed = branching(one.format("x", "a") + between + one.format("y", "b") + "```endif```")
+        parsed = parse_branches(one.format("x", "a") + between + one.format("y", "b") + "```endif```")
         assert parsed.problems == []
         assert parsed.playbook is not None
         branches = parsed.playbook.steps[0].branches
         assert [[one.label for one in branch.steps] for branch in branches] == [["1a"], ["1b"]]
 
 
-def test_a_branch_without_a_heading_is_one_sub_step_as_it_stands() -> None:
-    parsed = branching('```if a == "x"```\n\n Do  \n@output(x)\n```else```\n```endif```')
+def test_a_branch_without_a_heading_is_one_sub_step() -> None:
+    parsed = parse_branches('```if a == "x"```\n\n Do  \n@output(x)\n```else```\n```endif```')
     assert parsed.playbook is not None
     first, second = parsed.playbook.steps[0].branches
     [step] = first.steps
@@ -426,8 +426,8 @@ def test_a_branch_without_a_heading_is_one_sub_step_as_it_stands() -> None:
     assert second.steps == []
 
 
-def test_what_stands_before_the_first_sub_step_is_lost() -> None:
-    parsed = branching(
+def test_text_before_the_first_sub_step_is_lost() -> None:
+    parsed = parse_branches(
         '```if a == "x"```\nLost.\n@output(lost)\n### Note\n### STEP 1a: A\n### Kept\n ### STEP 1b: No\n```endif```'
     )
     assert parsed.playbook is not None
@@ -483,9 +483,9 @@ SOURCES = """# T
 """
 
 
-def test_where_the_variable_of_a_condition_comes_from() -> None:
+def test_the_variable_of_a_condition_has_a_source() -> None:
     parsed = parse(SOURCES)
-    assert codes(parsed) == [("UNDECLARED_VARIABLE", line) for line in (15, 28, 30)]
+    assert find_problems(parsed) == [("UNDECLARED_VARIABLE", line) for line in (15, 28, 30)]
     assert parsed.playbook is not None
     tests = [branch.condition for step in parsed.playbook.steps for branch in step.branches]
     assert [(test.variable, test.source) for test in tests if test] == [
@@ -516,7 +516,7 @@ def test_where_the_variable_of_a_condition_comes_from() -> None:
         ("type: {{Format}}", "{{Format}}", []),
     ],
 )
-def test_an_artifact_type(body: str, kind: str, warned: list[str]) -> None:
+def test_an_artifact_type_is_read(body: str, kind: str, warned: list[str]) -> None:
     parsed = parse(f"{HEAD}## STEP 1: One\nDo.\n## ARTIFACTS\n\n{body}\n")
     assert parsed.playbook is not None
     assert (parsed.playbook.artifact_type, [problem.code for problem in parsed.problems]) == (kind, warned)

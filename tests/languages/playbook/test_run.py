@@ -1,4 +1,4 @@
-"""Runs of playbooks: prompts of models, waits for people and their timeouts, refusals, cancellation."""
+"""Runs of playbooks: prompts, questions and their timeouts, refused commands, cancellation."""
 
 import datetime as dt
 from typing import Any
@@ -35,11 +35,11 @@ ASKS = doc(steps("a", '@elicit(select, "Which?", "x", "y")\n@output(way)', "{{wa
 ASK = "2#1.1!ask"
 
 
-def refusals(events: list[Event]) -> list[tuple[str, str | None]]:
+def find_refusals(events: list[Event]) -> list[tuple[str, str | None]]:
     return [(refused.code, refused.id) for refused in payloads(events, ev.CommandRefused)]
 
 
-# -- what a model sees -------------------------------------------------------------------------------------------------
+# -- context of a model ------------------------------------------------------------------------------------------------
 
 
 def test_each_step_sees_the_outputs_of_all_steps_before_it() -> None:
@@ -53,7 +53,7 @@ def test_each_step_sees_the_outputs_of_all_steps_before_it() -> None:
     done = perform(Play(source, {"a": "x"}, turns, {"t": [{"output": "T"}]}))
     assert {turn.system for turn in done.harness.turns} == {"Be {{brief}}."}
     assert done.contexts[0] == ""
-    shown = [
+    outputs = [
         '<step number="1" title="S1">\nA\n</step>',
         '<step number="2a" title="Sub 2a">\nB\n</step>',
         '<step number="2b" title="Sub 2b">\nC\n</step>',
@@ -62,10 +62,10 @@ def test_each_step_sees_the_outputs_of_all_steps_before_it() -> None:
     ]
     for turn, before in enumerate([1, 2, 4, 5], 1):
         assert done.contexts[turn].count("<step ") == before
-        assert "\n\n".join(shown[:before]) in done.contexts[turn]
+        assert "\n\n".join(outputs[:before]) in done.contexts[turn]
 
 
-def test_a_response_is_shown_to_its_step_and_its_sub_steps() -> None:
+def test_a_step_and_its_sub_steps_see_the_answer_to_its_question() -> None:
     asking = '@elicit(input, "How?")\n\n' + block(("else", "")).replace(
         "```else```\n\n", '```if __elicit_step_1 != ""```\n\n' + sub("1a", "a")
     )
@@ -74,7 +74,7 @@ def test_a_response_is_shown_to_its_step_and_its_sub_steps() -> None:
     assert "How?" not in done.contexts[1]
 
 
-def test_a_long_output_stands_in_the_log_once_for_all_steps_to_come() -> None:
+def test_a_long_output_is_in_the_log_once() -> None:
     long = "So it is.\n" * INLINE_CHARS_MAX
     done = perform(Play(doc(steps("a", "b", "c")), turns={"1": [long], "2": ["B"], "3": ["C"]}))
     calls = payloads(done.events, ev.ModelCall)
@@ -86,22 +86,22 @@ def test_a_long_output_stands_in_the_log_once_for_all_steps_to_come() -> None:
     assert f'title="S1">\n{long}\n</step>' in done.contexts[2]
 
 
-def test_the_limits_of_an_answer_are_those_of_the_start() -> None:
+def test_options_of_a_start_limit_the_answers_of_a_model() -> None:
     plain = perform(Play(doc(steps("a")), turns=says(s1="A")))
     assert (plain.harness.turns[0].max_output_tokens, plain.harness.turns[0].temperature) == (16_384, None)
     start = {"options": {"max_tokens": 99, "temperature": 0}}
-    told = perform(Play(doc(steps("a")), turns=says(s1="A"), start=start))
-    assert (told.harness.turns[0].max_output_tokens, told.harness.turns[0].temperature) == (99, 0)
-    assert (plain.harness.turns[0].parameters, told.harness.turns[0].parameters) == ({}, {})
+    limited = perform(Play(doc(steps("a")), turns=says(s1="A"), start=start))
+    assert (limited.harness.turns[0].max_output_tokens, limited.harness.turns[0].temperature) == (99, 0)
+    assert (plain.harness.turns[0].parameters, limited.harness.turns[0].parameters) == ({}, {})
 
 
-def test_the_parameters_of_its_turns_are_those_of_the_start() -> None:
+def test_parameters_of_a_start_reach_the_model() -> None:
     given = {"top_p": 0.9, "stop_sequences": ["END"], "safety_settings": {"harassment": "BLOCK_NONE"}}
-    told = perform(Play(doc(steps("a")), turns=says(s1="A"), start={"options": given}))
-    assert told.harness.turns[0].parameters == given
+    done = perform(Play(doc(steps("a")), turns=says(s1="A"), start={"options": given}))
+    assert done.harness.turns[0].parameters == given
 
 
-def test_unquoted_and_quoted_values_in_the_arguments_of_a_tool() -> None:
+def test_arguments_of_a_tool_may_have_quoted_and_unquoted_placeholders() -> None:
     arguments = '{"q": "say {{a}}", "n": {{n}}, "w": {{a}}, "o": {{o}}, "x": "{{x}}", "y": {{y}}, "d": {{z:number:7}}}'
     given = {"a": 'a "b"\n\\', "n": 5, "o": {"k": [1]}}
     done = perform(Play(doc(steps(f"@tool(My.Server, t-1, {arguments})")), given, tools={"t-1": [{"output": "T"}]}))
@@ -114,23 +114,23 @@ def test_unquoted_and_quoted_values_in_the_arguments_of_a_tool() -> None:
     assert payloads(done.events, ev.NodeWarning)[0].fields == ["x", "y"]
 
 
-# -- who is waited for -------------------------------------------------------------------------------------------------
+# -- questions and commands --------------------------------------------------------------------------------------------
 
 
-async def parked(play: Play, *, park: float = 0.0) -> tuple[PlaybookTheatre, Any]:
+async def park(play: Play) -> tuple[PlaybookTheatre, Any]:
     """Perform a playbook until it has to wait."""
     harness, ref = await play.begun()
     assert await harness.perform(ref) == "parked"
     return harness, ref
 
 
-def ask_play(**start: Any) -> Play:
+def question_playbook(**start: Any) -> Play:
     return Play(ASKS, turns=says(s1="A", s3="C"), start=start)
 
 
-def test_a_question_says_what_it_is_and_until_when() -> None:
+def test_a_question_has_its_type_options_and_deadline() -> None:
     async def body() -> None:
-        harness, ref = await parked(ask_play())
+        harness, ref = await park(question_playbook())
         events = await harness.events(ref)
         [asked] = payloads(events, ev.HumanAsked)
         assert (asked.question, asked.interaction_type, asked.options) == ("Which?", "select", ["x", "y"])
@@ -142,9 +142,9 @@ def test_a_question_says_what_it_is_and_until_when() -> None:
     live(body)
 
 
-def test_what_is_no_answer_is_refused_and_changes_nothing() -> None:
+def test_an_answer_that_does_not_fit_is_refused() -> None:
     async def body() -> None:
-        harness, ref = await parked(ask_play())
+        harness, ref = await park(question_playbook())
 
         def answer(**fields: Any) -> Any:
             body: dict[str, Any] = {"interaction": ASK, **fields}
@@ -160,7 +160,7 @@ def test_what_is_no_answer_is_refused_and_changes_nothing() -> None:
         ]
         await harness.perform(ref, *wrong)
         events = await harness.events(ref)
-        assert refusals(events) == [
+        assert find_refusals(events) == [
             *(("answer.not_understood", name) for name in ("outside", "case", "nothing", "list")),
             ("answer.no_question", "step"),
             ("resume.not_paused", "resume"),
@@ -173,7 +173,7 @@ def test_what_is_no_answer_is_refused_and_changes_nothing() -> None:
         right, second = answer(user_response="x", by="ada"), answer(user_response="y", id="second")
         await harness.perform(ref, right, second)
         done = Performance(harness, ref, await harness.events(ref))
-        assert refusals(done.events)[-1] == ("answer.late", "second")
+        assert find_refusals(done.events)[-1] == ("answer.late", "second")
         assert done.named == {"__elicit_step_2": "x", "way": "x"}
         assert [(answered.k, answered.by) for answered in payloads(done.events, ev.HumanAnswered)] == [(1, "ada")]
         check_log(done.events)
@@ -182,21 +182,21 @@ def test_what_is_no_answer_is_refused_and_changes_nothing() -> None:
     live(body)
 
 
-def test_an_answer_that_comes_when_the_next_question_is_open_is_late() -> None:
+def test_an_answer_to_the_previous_question_is_late() -> None:
     async def body() -> None:
-        harness, ref = await parked(Play(doc(steps('@elicit(input, "a")', '@elicit(input, "b")'))))
+        harness, ref = await park(Play(doc(steps('@elicit(input, "a")', '@elicit(input, "b")'))))
         for said in ("A", "B"):
             await harness.perform(ref, harness.command("answer", interaction="1#1.1!ask", user_response=said, id=said))
         events = await harness.events(ref)
-        assert refusals(events) == [("answer.late", "B")]
+        assert find_refusals(events) == [("answer.late", "B")]
         assert "2#1.1!ask" in payloads(events, ev.CommandRefused)[0].message
 
     live(body)
 
 
 EXPIRING = {
-    "at a question": (ask_play(options={"expires_after": 90}), "awaiting_input", 2),
-    "at a question with a duration": (ask_play(options={"expires_after": "PT1M30S"}), "awaiting_input", 2),
+    "at a question": (question_playbook(options={"expires_after": 90}), "awaiting_input", 2),
+    "at a question with a duration": (question_playbook(options={"expires_after": "PT1M30S"}), "awaiting_input", 2),
     "at a breakpoint": (
         Play(doc(steps("a", "b")), turns=says(s1="A"), start={"breakpoints": ["1"], "options": {"expires_after": 90}}),
         "paused",
@@ -224,11 +224,11 @@ EXPIRING = {
 
 
 @pytest.mark.parametrize("name", EXPIRING)
-def test_nobody_comes_and_the_run_expires(name: str) -> None:
+def test_a_run_that_waits_too_long_expires(name: str) -> None:
     play, status, number = EXPIRING[name]
 
     async def body() -> None:
-        harness, ref = await parked(play)
+        harness, ref = await park(play)
         clock = harness.clock
         assert isinstance(clock, VirtualClock)
         clock.set(BEGINNING + dt.timedelta(seconds=91))
@@ -237,8 +237,7 @@ def test_nobody_comes_and_the_run_expires(name: str) -> None:
         check_log(done.events)
         check_replay(harness.language, ref, done.events)
         assert (done.end.status, done.end.output) == ("expired", "A")
-        assert done.end.error is not None
-        assert done.end.error.code == "playbook.expired"
+        assert done.error.code == "playbook.expired"
         assert done.statuses[str(number)] == status
         assert done.results["step_outputs"] == {"1": "A"}
         [fired] = payloads(done.events, ev.TimerFired)
@@ -247,15 +246,15 @@ def test_nobody_comes_and_the_run_expires(name: str) -> None:
     live(body)
 
 
-def test_a_pause_by_command_holds_at_the_next_step_and_expires_too() -> None:
+def test_a_pause_by_command_begins_at_the_next_step_and_expires() -> None:
     async def body() -> None:
-        harness, ref = await parked(ask_play(options={"expires_after": 60}))
+        harness, ref = await park(question_playbook(options={"expires_after": 60}))
         await harness.perform(ref, harness.command("pause", by="ada"))
         answer = harness.command("answer", interaction=ASK, user_response="y")
         assert await harness.perform(ref, answer) == "parked"
         again = harness.command("pause", id="again")
         await harness.perform(ref, again)
-        assert refusals(await harness.events(ref)) == [("pause.already", "again")]
+        assert find_refusals(await harness.events(ref)) == [("pause.already", "again")]
         assert isinstance(harness.clock, VirtualClock)
         harness.clock.set(BEGINNING + dt.timedelta(seconds=61))
         assert await harness.perform(ref, harness.command("alarm")) == "ended"
@@ -266,55 +265,51 @@ def test_a_pause_by_command_holds_at_the_next_step_and_expires_too() -> None:
     live(body)
 
 
-def test_a_resume_gives_other_values_also_if_nothing_stood_still() -> None:
+def test_a_resume_sets_variables_also_while_a_question_is_open() -> None:
     async def body() -> None:
-        harness, ref = await parked(ask_play())
+        harness, ref = await park(question_playbook())
         await harness.perform(ref, harness.command("pause"))
         await harness.perform(ref, harness.command("resume", variables={"way": "no", "later": "L"}))
         await harness.perform(ref, harness.command("answer", interaction=ASK, user_response="y"))
         done = Performance(harness, ref, await harness.events(ref))
-        # A value that was overridden during a step is valid at the next step, even if the step has captured another.
+        # A value that a resume sets during a step holds from the next step on, even if the step sets another one.
         assert done.prompts[-1] == "no"
         assert done.named["later"] == "L"
 
     live(body)
 
 
-# -- how a run is stopped ----------------------------------------------------------------------------------------------
+# -- cancellation and failure ------------------------------------------------------------------------------------------
 
-CANCELLED = {
-    "at a question": (ask_play(), "awaiting_input"),
+WAITING = {
+    "at a question": (question_playbook(), "awaiting_input"),
     "at a breakpoint": (Play(doc(steps("a", "b")), turns=says(s1="A"), start={"breakpoints": ["1"]}), "paused"),
     "at a caller's tool": (
         Play(doc(steps("@tool(s, t)")), start={"options": {"connections": {"s": "caller"}}}),
         "running",
     ),
-    "in a branch": (
-        Play(doc(steps(block(('if o == ""', sub("1a", '@elicit(input, "?")')))))),
-        "awaiting_input",
-    ),
+    "in a branch": (Play(doc(steps(block(('if o == ""', sub("1a", '@elicit(input, "?")')))))), "awaiting_input"),
 }
 
 
-@pytest.mark.parametrize("name", CANCELLED)
+@pytest.mark.parametrize("name", WAITING)
 def test_a_run_that_waits_is_cancelled(name: str) -> None:
-    play, status = CANCELLED[name]
+    play, status = WAITING[name]
 
     async def body() -> None:
-        harness, ref = await parked(play)
+        harness, ref = await park(play)
         assert await harness.perform(ref, harness.command("cancel", message="enough")) == "ended"
         done = Performance(harness, ref, await harness.events(ref))
         check_log(done.events)
         check_replay(harness.language, ref, done.events)
         assert done.end.status == "cancelled"
-        assert done.end.error is not None
-        assert done.end.error.message == "enough"
+        assert done.error.message == "enough"
         assert status in done.statuses.values()
 
     live(body)
 
 
-def test_a_cancellation_reaches_a_model_that_is_thinking() -> None:
+def test_a_cancellation_ends_a_turn_of_a_model() -> None:
     async def body() -> None:
         play = Play(doc(steps("a", "b")), turns={"1": ["A"], "2": [{"text": "B", "delay_ms": 5000}]})
         harness, ref = await play.begun()
@@ -335,15 +330,14 @@ def test_a_cancellation_reaches_a_model_that_is_thinking() -> None:
     live(body)
 
 
-def test_what_a_caller_could_not_do_fails_the_step() -> None:
+def test_an_error_of_the_callers_tool_fails_the_step() -> None:
     async def body() -> None:
         play = Play(doc(steps("@tool(s, t)")), start={"options": {"connections": {"s": "caller"}}})
-        harness, ref = await parked(play)
+        harness, ref = await park(play)
         failing = harness.command("answer", interaction="1#1.1!tool.0.0", response_data={"error": "no such table"})
         await harness.perform(ref, failing)
         done = Performance(harness, ref, await harness.events(ref))
-        error = done.end.error
-        assert error is not None
+        error = done.error
         assert error.previous is not None
         assert (error.code, error.path, error.details) == ("playbook.step_failed", "1", {"step": "1"})
         assert (error.previous.code, error.previous.message) == ("tool.failed", "no such table")
@@ -355,15 +349,14 @@ def test_what_a_caller_could_not_do_fails_the_step() -> None:
 # -- the log -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_order_of_a_steps_events() -> None:
+def test_the_events_of_a_step_have_one_order() -> None:
     source = doc(
         steps('Text {{x}}.\n@elicit(confirm, "Go?")\n@prompt(library:p)\n@output(e: enum, "a")', "b"),
     )
     play = Play(source, turns=says(s1="z", s2="B"), answers={"1#1.1!ask": ["yes"]}, prompts={"library:p": "P"})
     play.start["breakpoints"] = ["1"]
     done = perform(play)
-    told = [event.type for event in done.events if event.path == "1"]
-    assert told == [
+    assert [event.type for event in done.events if event.path == "1"] == [
         "node.enter",
         "human.asked",
         "human.closed",
@@ -385,22 +378,22 @@ def test_the_order_of_a_steps_events() -> None:
     assert (paused.step, paused.timeout_at) == ("1", BEGINNING + DAY)
 
 
-def test_paths_iterations_and_ways() -> None:
+def test_repeated_numbers_are_iterations_and_sub_steps_have_paths() -> None:
     source = doc("## STEP 1: A\n\na", "## STEP 1: B\n\n" + block(('if x == "y"', ""), ("else", sub("1a", "b"))))
     done = perform(Play(source, turns={"1": ["A"], "1a": ["B"]}))
     entered = [(event.path, event.iteration) for event in done.events if event.type == "node.enter"]
     assert entered == [("1", 1), ("1", 2), ("1/1a", 1)]
-    [way] = payloads(done.events, ev.Route)
-    assert (way.source, way.target, way.reason, way.edge) == ("1", "1a", "else", "branch.1")
+    [route] = payloads(done.events, ev.Route)
+    assert (route.source, route.target, route.reason, route.edge) == ("1", "1a", "else", "branch.1")
 
 
-def test_answers_in_advance_are_told() -> None:
+def test_an_answer_in_advance_is_logged_as_progress() -> None:
     play = Play(doc(steps('@elicit(confirm, "Go?")')), start={"options": {"autonomous": True}})
-    [told] = payloads(perform(play).events, ev.NodeProgress)
-    assert told.data == {"question": "Go?", "response": "yes"}
+    [progress] = payloads(perform(play).events, ev.NodeProgress)
+    assert progress.data == {"question": "Go?", "response": "yes"}
 
 
-def test_a_finished_step_is_never_carried_out_again() -> None:
+def test_a_finished_step_is_not_performed_again() -> None:
     async def body() -> None:
         play = Play(doc(steps("a", "b")), turns=says(s1="A", s2="B"), start={"breakpoints": ["1", "2"]})
         harness, ref = await play.begun(always_replay=True)
@@ -410,26 +403,26 @@ def test_a_finished_step_is_never_carried_out_again() -> None:
     live(body)
 
 
-# -- what is brought from outside --------------------------------------------------------------------------------------
+# -- variables and states ----------------------------------------------------------------------------------------------
 
 TYPED = doc(
     declared("- `n` (number: 5)", "- `way` (enum: left, right)", "- `a` (string)"), steps("One {{n}}.", "Two {{n}}.")
 )
 
 
-def test_variables_of_a_resume_are_checked_as_inputs_of_a_start_are() -> None:
+def test_variables_of_a_resume_are_validated_like_inputs() -> None:
     async def body() -> None:
         start = {"breakpoints": ["1"]}
         given = {"way": "left", "a": "x"}
-        harness, ref = await parked(Play(TYPED, given, turns=says(s1="A", s2="B"), start=start))
+        harness, ref = await park(Play(TYPED, given, turns=says(s1="A", s2="B"), start=start))
         wrong = harness.command("resume", id="wrong", variables={"n": "many", "way": "up", "a": None, "other": 1})
         await harness.perform(ref, wrong)
         events = await harness.events(ref)
-        [told] = payloads(events, ev.CommandRefused)
-        assert (told.code, told.id) == ("resume.variables", "wrong")
-        assert "INPUT variables.n: 'many' does not fit; expected a number" in told.message
-        assert "INPUT variables.way: 'up' does not fit; expected one of left, right" in told.message
-        assert "INPUT variables.a: is null" in told.message
+        [refused] = payloads(events, ev.CommandRefused)
+        assert (refused.code, refused.id) == ("resume.variables", "wrong")
+        assert "INPUT variables.n: 'many' does not fit; expected a number" in refused.message
+        assert "INPUT variables.way: 'up' does not fit; expected one of left, right" in refused.message
+        assert "INPUT variables.a: is null" in refused.message
         assert payloads(events, ev.RunResumed) == []
         await harness.perform(ref, harness.command("resume", variables={"n": 7, "way": "right"}))
         done = Performance(harness, ref, await harness.events(ref))
@@ -439,7 +432,7 @@ def test_variables_of_a_resume_are_checked_as_inputs_of_a_start_are() -> None:
     live(body)
 
 
-def test_a_fork_sets_variables_that_fit() -> None:
+def test_a_variable_of_a_fork_that_does_not_fit_is_refused() -> None:
     plan = plan_of(TYPED, input={"way": "left", "a": "x"})
     assert [one.where for one in plan.check_variables({"way": "up", "n": 1})] == ["variables.way"]
 
@@ -447,14 +440,14 @@ def test_a_fork_sets_variables_that_fit() -> None:
 def test_a_saved_state_of_another_playbook_is_refused() -> None:
     mine, other = (definition_of(source).hash for source in (ASKS, TYPED))
 
-    def planned(**state: Any) -> Any:
+    def make_plan(**state: Any) -> Any:
         return Definitions().plan(DefinitionSource("playbook", ASKS), start_of(state=state))
 
-    assert not isinstance(planned(playbook_id=mine), list)
-    assert not isinstance(planned(playbook_id="a-name-of-another-implementation"), list)
-    [problem] = planned(playbook_id=other)
+    assert not isinstance(make_plan(playbook_id=mine), list)
+    assert not isinstance(make_plan(playbook_id="a-name-of-another-implementation"), list)
+    [problem] = make_plan(playbook_id=other)
     assert (problem.code, problem.where) == ("STATE", "state.playbook_id")
-    [problem] = planned(named_outputs={"__elicit_step_2": "banana"})
+    [problem] = make_plan(named_outputs={"__elicit_step_2": "banana"})
     assert (problem.code, problem.where) == ("ELICIT", "state.named_outputs.__elicit_step_2")
     # A run of an earlier version continues with such options.
     assert isinstance(LANGUAGE.admit(definition_of(ASKS), start_of(state={"playbook_id": other})), Plan)

@@ -1,4 +1,4 @@
-"""Playbooks for a bare NATS client: the acceptance example, questions and pauses from another connection, the state."""
+"""Playbooks by a plain NATS client: the acceptance example, questions, pauses, and the state."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -38,8 +38,8 @@ Tell {{found}}.
 
 
 @asynccontextmanager
-async def hosted(tmp_path: Path, **flags: Any) -> AsyncGenerator[Client]:
-    """A worker with the service, and a client that knows subjects and JSON only."""
+async def open_client(tmp_path: Path, **flags: Any) -> AsyncGenerator[Client]:
+    """Open a worker with the service, and a client that uses only subjects and JSON."""
     flags = {"data_dir": tmp_path / "data", "sync": "100ms", "park_linger_s": 0, **flags}
     config = load(flags, env={}, cwd=tmp_path)
     async with open_connection(config) as connection, open_worker(connection, env={}), open_service(connection):
@@ -62,7 +62,7 @@ async def start(client: Client, source: str, run_id: str, script: dict[str, Any]
     return await ask(client, "start", message)
 
 
-async def stands(client: Client, run_id: str, status: str) -> dict[str, Any]:
+async def await_status(client: Client, run_id: str, status: str) -> dict[str, Any]:
     """Ask for the state of a run until it has a status."""
     with anyio.fail_after(PATIENCE_S):
         while True:
@@ -73,7 +73,7 @@ async def stands(client: Client, run_id: str, status: str) -> dict[str, Any]:
 
 
 async def test_the_acceptance_example(tmp_path: Path) -> None:
-    async with hosted(tmp_path) as client:
+    async with open_client(tmp_path) as client:
         script = {"turns": {"1": [{"text": "Hello Ada"}]}}
         verdict = await start(client, HELLO, "hello", script, input={"who": "Ada"}, breakpoints=[])
         assert verdict["status"] == "accepted"
@@ -87,16 +87,16 @@ async def test_the_acceptance_example(tmp_path: Path) -> None:
     }
 
 
-async def test_a_run_is_answered_resumed_and_gone_on_from_by_messages_alone(tmp_path: Path) -> None:
+async def test_messages_answer_resume_and_continue_a_run(tmp_path: Path) -> None:
     prompts = tmp_path / "prompts"
     prompts.mkdir()
     (prompts / "tone.md").write_text("Be warm about {{found}}.\n")
-    async with hosted(tmp_path, prompt_folders=[prompts]) as client:
+    async with open_client(tmp_path, prompt_folders=[prompts]) as client:
         fields = {"breakpoints": [2], "options": {"connections": {"desk": "caller"}}}
         script = {"turns": {"3": [{"text": "Told."}]}}
         await start(client, LONG, "long", script, **fields)
 
-        asking = await stands(client, "long", "awaiting_input")
+        asking = await await_status(client, "long", "awaiting_input")
         [awaited] = asking["awaiting"]
         wrong = {"run_id": "long", "verb": "answer", "body": {"interaction": awaited["key"], "user_response": "z"}}
         refused = await ask(client, "tell", {**wrong, "wait_s": PATIENCE_S})
@@ -105,13 +105,13 @@ async def test_a_run_is_answered_resumed_and_gone_on_from_by_messages_alone(tmp_
         body = json.dumps({"interaction": awaited["key"], "user_response": "y"}).encode()
         await client.jetstream().publish("cb.tell.acme.long.answer", body)
 
-        calling = await stands(client, "long", "tool_call")
+        calling = await await_status(client, "long", "tool_call")
         [call] = calling["awaiting"]
         assert (call["tool"], call["input"]) == ("look", {"way": "y"})
         body = json.dumps({"interaction": call["key"], "user_response": {"at": 7}}).encode()
         await client.jetstream().publish("cb.tell.acme.long.answer", body)
 
-        paused = await stands(client, "long", "paused")
+        paused = await await_status(client, "long", "paused")
         assert (paused["paused_at_step"], paused["step_outputs"]) == (2, {"1": "y", "2": '{"at":7}'})
         # Another run continues from the saved state, while this one is paused.
         await start(client, LONG, "onward", script, state=paused, **{**fields, "breakpoints": []})
@@ -128,10 +128,10 @@ async def test_a_run_is_answered_resumed_and_gone_on_from_by_messages_alone(tmp_
     assert parts[-1]["text"] == "Be warm about nothing.\n\nTell nothing."
 
 
-async def test_a_bad_start_is_refused_with_every_problem(tmp_path: Path) -> None:
+async def test_a_start_is_refused_with_all_its_problems(tmp_path: Path) -> None:
     source = HELLO.replace("(string: you)", "(enum: ada, bob)") + '\n## STEP 2: Ask\n\n@elicit(confirm, "Go?")\n'
     options = {"elicit": {"2": "perhaps", "9": "yes"}, "expires_after": "soon", "max_tokens": 0, "more": 1}
-    async with hosted(tmp_path) as client:
+    async with open_client(tmp_path) as client:
         fields: dict[str, Any] = {
             "input": {"who": "eve"},
             "options": options,
@@ -140,7 +140,7 @@ async def test_a_bad_start_is_refused_with_every_problem(tmp_path: Path) -> None
             "state": {"paused_at_step": 5, "step_outputs": {"8": "x"}},
         }
         error = (await start(client, source, "bad", {}, **fields))["error"]
-        gone = await ask(client, "state", {"run_id": "bad"})
+        state = await ask(client, "state", {"run_id": "bad"})
     found = {(problem["code"], problem["where"]) for problem in error["problems"]}
     assert found >= {
         ("INPUT", "input.who"),
@@ -154,12 +154,12 @@ async def test_a_bad_start_is_refused_with_every_problem(tmp_path: Path) -> None
         ("STATE", "state.paused_at_step"),
         ("STATE", "state.step_outputs.8"),
     }
-    assert gone["error"]["code"] == "run.unknown"
+    assert state["error"]["code"] == "run.unknown"
 
 
 async def test_a_workflow_has_no_state(tmp_path: Path) -> None:
     workflow = {"id": "w", "name": "W", "entry": "a", "nodes": {"a": {"name": "A", "instruction": "Go."}}, "edges": []}
-    async with hosted(tmp_path) as client:
+    async with open_client(tmp_path) as client:
         await start(client, json.dumps(workflow), "w", {"default": {"text": "ok"}})
         error = (await ask(client, "state", {"run_id": "w"}))["error"]
     assert (error["code"], error["message"]) == ("state.none", "runs of the language workflow have no state document")
