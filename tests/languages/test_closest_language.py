@@ -1,4 +1,4 @@
-"""A text that no language recognises, since one thing in it is misspelled, is told what is wrong by the closest one."""
+"""A text with a misspelled member, which no language accepts, gets the problems of the closest language."""
 
 import json
 
@@ -41,7 +41,7 @@ def test_the_problems_are_those_of_the_closest_language(case: str) -> None:
     assert any(one.where == where and one.line == line and message in one.message for one in found), found
 
 
-def test_a_start_is_refused_with_them_too() -> None:
+def test_a_start_is_refused_with_the_problems_of_the_closest_language() -> None:
     source, _language, (where, line, _message) = MISSPELLED["entrypoint for entry"]
     start = StartRun(DefinitionSource(source=source))
     found = Definitions().plan(start.definition, start)
@@ -62,13 +62,13 @@ def test_a_start_is_refused_with_them_too() -> None:
         "",
     ],
 )
-def test_what_is_close_to_none_is_told_so(source: str) -> None:
+def test_a_text_that_is_close_to_no_language_is_refused_as_unknown(source: str) -> None:
     found = detect_nearly(source)
     assert isinstance(found, list)
     assert [one.code for one in found] == ["UNKNOWN_LANGUAGE"]
 
 
-def test_a_file_that_only_comes_close_is_none_of_the_mcp_server(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_mcp_server_does_not_list_a_misspelled_file(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("library")
     (folder / "near.yaml").write_text(MISSPELLED["entrypoint for entry"][0])
     assert library([folder]).workflows(None) == ([], False)

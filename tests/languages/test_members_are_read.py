@@ -1,4 +1,4 @@
-"""Members of documents: code reads each member that the models of a language accept, or the member is listed here."""
+"""Code reads each member of a document that the models of a language accept, or the member is listed here."""
 
 import importlib
 import pkgutil
@@ -33,8 +33,8 @@ UNREAD = {
 
 
 @cache
-def attributes() -> frozenset[str]:
-    """The names of all attributes that the code reads, also by patterns."""
+def list_attributes() -> frozenset[str]:
+    """Return the names of all attributes that the code reads, also by patterns."""
     found: set[str] = set()
     for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*.py"):
@@ -45,8 +45,8 @@ def attributes() -> frozenset[str]:
     return frozenset(found)
 
 
-def members(language: str) -> Iterator[str]:
-    """The members of the models of a language, as ``language.Model.member``."""
+def list_members(language: str) -> Iterator[str]:
+    """Yield the members of the models of a language, as ``language.Model.member``."""
     base = f"callboard.languages.{language}"
     for found in pkgutil.walk_packages(importlib.import_module(base).__path__, f"{base}."):
         for name, model in vars(importlib.import_module(found.name)).items():
@@ -56,5 +56,5 @@ def members(language: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("language", ["workflow", "flow", "playbook", "graph", "skills"])
 def test_every_member_is_read_or_listed(language: str) -> None:
-    unread = {one for one in members(language) if one.rpartition(".")[2] not in attributes()}
+    unread = {one for one in list_members(language) if one.rpartition(".")[2] not in list_attributes()}
     assert unread == {one for one in UNREAD if one.startswith(f"{language}.")}

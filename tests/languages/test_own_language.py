@@ -1,4 +1,4 @@
-"""A language of one's own: a package that is installed beside us, and nothing else, is run like those that ship."""
+"""A language of an installed package is used like those that ship with Callboard."""
 
 import json
 from pathlib import Path
@@ -73,7 +73,7 @@ RECIPE = "recipe tea\nask What is first?\nsay Serve.\n"
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """A place where the language is installed."""
+    """Install the language."""
     site = tmp_path / "site"
     about = site / "recipes-1.dist-info"
     about.mkdir(parents=True)
@@ -98,7 +98,7 @@ def test_an_installed_language_is_run_like_those_that_ship(place: Place) -> None
     assert "2-say" in drawn.stdout, drawn.stderr
 
 
-def test_its_texts_are_recognised_and_checked(place: Place) -> None:
+def test_texts_of_an_installed_language_are_detected_and_validated(place: Place) -> None:
     assert place.call("validate", "tea.recipe").returncode == exits.OK
     place.write("bad.recipe", RECIPE + "stir\n")
     checked = place.call("validate", "bad.recipe")

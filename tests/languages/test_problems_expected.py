@@ -1,4 +1,4 @@
-"""Problems of definitions and starts say what is expected in place of what is wrong."""
+"""Problems of definitions and starts name the expected value."""
 
 import json
 from typing import Any
@@ -29,21 +29,21 @@ BROKEN = [
 ]
 
 
-def told(problems: Any) -> list[Problem]:
+def require_problems(problems: Any) -> list[Problem]:
     assert isinstance(problems, list)
     return problems
 
 
 @pytest.mark.parametrize(("name", "source"), BROKEN)
-def test_of_a_definition(name: str, source: str) -> None:
-    problems = told(language(name).parse(source))
+def test_a_problem_of_a_definition_has_an_expected_value(name: str, source: str) -> None:
+    problems = require_problems(language(name).parse(source))
     assert [problem.message for problem in problems if not problem.expected] == []
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_of_a_state_that_no_such_run_takes(name: str) -> None:
+def test_a_language_without_states_refuses_a_state(name: str) -> None:
     definition = language(name).parse(SOUND[name])
     assert isinstance(definition, Definition)
     start = StartRun(DefinitionSource(name), state={})
-    [problem] = told(language(name).admit(definition, start))
+    [problem] = require_problems(language(name).admit(definition, start))
     assert (problem.where, problem.expected) == ("state", "none; a fork goes on")

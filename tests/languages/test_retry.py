@@ -1,4 +1,4 @@
-"""Trying again what ended badly: runs that were cancelled, killed or have expired go on from before that."""
+"""Retries of runs that were cancelled or killed or have expired continue from before that."""
 
 import json
 from typing import Any
@@ -34,8 +34,8 @@ WAITING: dict[str, dict[str, Any]] = {
 """A run of each language that waits for something; a workflow for its model."""
 
 
-async def stood(caller: Caller, run: str, *statuses: str, opened: str = "") -> None:
-    """Wait until a run stands so, with an effect open of that type."""
+async def await_status(caller: Caller, run: str, *statuses: str, opened: str = "") -> None:
+    """Wait until a run has a status, and an open effect of a type."""
     with anyio.fail_after(PATIENCE_S):
         while True:
             shown = await caller.ask("show", {"run_id": run})
@@ -44,8 +44,8 @@ async def stood(caller: Caller, run: str, *statuses: str, opened: str = "") -> N
             await anyio.sleep(0.02)
 
 
-async def came(connection: Connection, run: str, event_type: str, path: str) -> None:
-    """Wait until an event of a node has come."""
+async def await_event(connection: Connection, run: str, event_type: str, path: str) -> None:
+    """Wait for an event of a node."""
     async with connection.log.follow(connection.log.subjects.events(TENANT, run), 0) as feed:
         with anyio.fail_after(PATIENCE_S):
             async for item in feed:
@@ -54,57 +54,59 @@ async def came(connection: Connection, run: str, event_type: str, path: str) -> 
 
 
 async def tell(caller: Caller, run: str, verb: str, **body: Any) -> None:
-    told = await caller.ask("tell", {"run_id": run, "verb": verb, "body": body})
-    assert told.get("status") == "accepted", told
+    verdict = await caller.ask("tell", {"run_id": run, "verb": verb, "body": body})
+    assert verdict.get("status") == "accepted", verdict
 
 
-async def ended(caller: Caller, run: str) -> dict[str, Any]:
+async def await_end(caller: Caller, run: str) -> dict[str, Any]:
     with anyio.fail_after(2 * PATIENCE_S):
         return await caller.ask("result", {"run_id": run, "wait_s": PATIENCE_S})
 
 
-async def retried(caller: Caller, run: str, **given: Any) -> str:
+async def retry(caller: Caller, run: str, **given: Any) -> str:
     verdict = await caller.ask("fork", {"run_id": run, "failure": True, "start": given})
     assert verdict.get("status") == "accepted", verdict
     return verdict["run_id"]
 
 
 @pytest.mark.parametrize("verb", ["cancel", "kill"])
-@pytest.mark.parametrize("spoken", WAITING)
-async def test_what_was_stopped_goes_on_from_before(
-    connection: Connection, caller: Caller, spoken: str, verb: str
+@pytest.mark.parametrize("language_name", WAITING)
+async def test_the_retry_of_a_stopped_run_continues_from_before_the_stop(
+    connection: Connection, caller: Caller, language_name: str, verb: str
 ) -> None:
-    run = await caller.start(**WAITING[spoken])
-    waits_for = {"workflow": "model.call", "playbook": "human.asked"}.get(spoken, "signal.awaited")
-    await stood(caller, run, "running", "waiting:human", "waiting:signal", opened=waits_for)
+    run = await caller.start(**WAITING[language_name])
+    waits_for = {"workflow": "model.call", "playbook": "human.asked"}.get(language_name, "signal.awaited")
+    await await_status(caller, run, "running", "waiting:human", "waiting:signal", opened=waits_for)
     await tell(caller, run, verb)
-    assert (await ended(caller, run))["status"] == "cancelled"
-    fork = await retried(caller, run, **({"script": SCRIPT} if spoken == "workflow" else {}))
+    assert (await await_end(caller, run))["status"] == "cancelled"
+    fork = await retry(caller, run, **({"script": SCRIPT} if language_name == "workflow" else {}))
     shown = await caller.ask("show", {"run_id": fork})
     assert shown["origin"] == run
-    if spoken == "playbook":
-        await stood(caller, fork, "waiting:human")
+    if language_name == "playbook":
+        await await_status(caller, fork, "waiting:human")
         await tell(caller, fork, "answer", user_response="Ada")
-    elif spoken != "workflow":
-        await stood(caller, fork, "waiting:signal")
-        await tell(caller, fork, "signal", name={"flow": "paid", "graph": "w"}[spoken], data={"amount": 3})
-    assert (await ended(caller, fork))["status"] == "completed"
+    elif language_name != "workflow":
+        await await_status(caller, fork, "waiting:signal")
+        await tell(caller, fork, "signal", name={"flow": "paid", "graph": "w"}[language_name], data={"amount": 3})
+    assert (await await_end(caller, fork))["status"] == "completed"
     events = await events_of(connection, fork)
     assert "cancel.requested" not in [event.type for event in events]
     check_replay(language, RunRef(TENANT, fork), events)
 
 
 @pytest.mark.parametrize("verb", ["cancel", "kill"])
-async def test_what_was_paused_when_it_was_stopped_goes_on(connection: Connection, caller: Caller, verb: str) -> None:
+async def test_the_retry_of_a_run_that_was_stopped_in_a_pause_continues(
+    connection: Connection, caller: Caller, verb: str
+) -> None:
     slow = {"turns": {**SCRIPT["turns"], "a": [{"data": {"found": "a"}, "delay_ms": 300}]}}
     run = await caller.start(**start(slow))
-    await stood(caller, run, "running", opened="model.call")
+    await await_status(caller, run, "running", opened="model.call")
     await tell(caller, run, "pause")
-    await came(connection, run, "node.exit", "a")
+    await await_event(connection, run, "node.exit", "a")
     await tell(caller, run, verb)
-    assert (await ended(caller, run))["status"] == "cancelled"
-    fork = await retried(caller, run, by="ada")
-    assert (await ended(caller, fork))["status"] == "completed"
+    assert (await await_end(caller, run))["status"] == "cancelled"
+    fork = await retry(caller, run, by="ada")
+    assert (await await_end(caller, fork))["status"] == "completed"
     events = await events_of(connection, fork)
     asked = [event.path for event in events if event.type == "model.result"]
     assert sorted(set(asked)) == ["a", "b", "c"]
@@ -115,26 +117,26 @@ async def test_what_was_paused_when_it_was_stopped_goes_on(connection: Connectio
     check_replay(language, RunRef(TENANT, fork), events)
 
 
-async def test_what_stood_at_a_breakpoint_when_it_was_cancelled_goes_on(caller: Caller) -> None:
+async def test_the_retry_of_a_run_that_was_cancelled_at_a_breakpoint_continues(caller: Caller) -> None:
     run = await caller.start(**start(breakpoints=["b"]))
-    await stood(caller, run, "paused")
+    await await_status(caller, run, "paused")
     await tell(caller, run, "cancel")
-    assert (await ended(caller, run))["status"] == "cancelled"
-    fork = await retried(caller, run)
-    assert (await ended(caller, fork))["status"] == "completed"
-    # Forked there by hand it stands as the run did.
+    assert (await await_end(caller, run))["status"] == "cancelled"
+    fork = await retry(caller, run)
+    assert (await await_end(caller, fork))["status"] == "completed"
+    # A fork at that event pauses at the breakpoint as the run did.
     at = (await caller.ask("show", {"run_id": fork}))["parted_at"]
     verdict = await caller.ask("fork", {"run_id": run, "at": at})
-    await stood(caller, verdict["run_id"], "paused")
+    await await_status(caller, verdict["run_id"], "paused")
 
 
-async def test_a_call_that_was_under_way_is_asked_of_another_model(connection: Connection, caller: Caller) -> None:
+async def test_a_retry_repeats_an_open_call_by_another_model(connection: Connection, caller: Caller) -> None:
     other = await caller.finished(**start())
     run = await caller.start(**start(WAITS))
-    await stood(caller, run, "running", opened="model.call")
-    await came(connection, run, "model.call", "b")
+    await await_status(caller, run, "running", opened="model.call")
+    await await_event(connection, run, "model.call", "b")
     await tell(caller, run, "kill")
-    await ended(caller, run)
+    await await_end(caller, run)
     fork, result = await forked(caller, run, failure=True, start={"model": f"recorded:{other}"})
     assert result["status"] == "completed"
     calls = [json.loads(bytes(e.payload)) for e in await events_of(connection, fork) if e.type == "model.call"]
@@ -142,16 +144,16 @@ async def test_a_call_that_was_under_way_is_asked_of_another_model(connection: C
 
 
 @pytest.mark.parametrize("breakpoints", [[], ["1"]], ids=["a question", "a breakpoint"])
-async def test_what_has_expired_waits_once_more_or_goes_on(
+async def test_the_retry_of_an_expired_run_waits_again_or_continues(
     connection: Connection, caller: Caller, breakpoints: list[str]
 ) -> None:
     options = {"expires_after": 1} if not breakpoints else {"expires_after": 1, "elicit": {"1": "Ada"}}
     source = {"definition": {"source": ASK}, "script": SAYS, "model": "scripted"}
     run = await caller.start(**source, options=options, breakpoints=breakpoints)
-    assert (await ended(caller, run))["status"] == "expired"
-    fork = await retried(caller, run, **({} if breakpoints else {"options": {"expires_after": 600}}))
+    assert (await await_end(caller, run))["status"] == "expired"
+    fork = await retry(caller, run, **({} if breakpoints else {"options": {"expires_after": 600}}))
     if not breakpoints:
-        await stood(caller, fork, "waiting:human")
+        await await_status(caller, fork, "waiting:human")
         await tell(caller, fork, "answer", user_response="Ada")
-    assert (await ended(caller, fork))["status"] == "completed"
+    assert (await await_end(caller, fork))["status"] == "completed"
     check_replay(language, RunRef(TENANT, fork), await events_of(connection, fork))

@@ -15,7 +15,7 @@ async def one_turn(stage: Stage) -> End:
     return End("completed", reply.value.data)
 
 
-async def test_a_run_from_start_to_end() -> None:
+async def test_the_events_of_a_run_from_its_start_to_its_end() -> None:
     harness = RunHarness({"p": one_turn}, script={"turns": {"a": [{"data": {"found": 3}}]}})
     events = await harness.play("p")
     assert types(events) == [

@@ -1,4 +1,4 @@
-"""Cancelling and killing a run: what is open is closed once, what is shielded is finished."""
+"""Cancelling and killing a run: open effects are closed once, and shielded work is finished."""
 
 import gc
 from typing import Any
@@ -13,7 +13,7 @@ from callboard.languages.language import Ask, Cancelled, End, Ok, Stage, Unwound
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import CrashingLog
 from callboard.testing.virtual_time import VIRTUAL
-from tests.support import sample_interpreters as plays
+from tests.support import sample_interpreters as interpreters
 from tests.support.run_harness import end_of, types
 from tests.support.sample_interpreters import after, effect
 from tests.support.simulation import World, finish, harness_for
@@ -26,7 +26,7 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 
 @pytest.fixture
 def frozen() -> None:
-    """Have a collection of garbage look at the objects of the test alone."""
+    """Let a garbage collection look only at the objects of the test."""
     gc.freeze()
 
 
@@ -36,7 +36,7 @@ def plain_log(quiet_log: None) -> None:
 
 
 async def unwinding(stage: Stage) -> End:
-    """Hangs; cleans up with a shielded effect when it is cancelled."""
+    """Wait without end, and clean up by a shielded effect after a cancellation."""
     node = stage.enter("a")
     try:
         tasks = [stage.spawn(effect(node, f"hang.{i}", hang=True)) for i in range(2)]
@@ -63,8 +63,8 @@ async def test_a_cancelled_run_closes_its_effects_once_and_cleans_up() -> None:
     assert harness.executed[-1] == "a#1.1!tidy"
 
 
-async def test_a_second_cancel_is_refused_and_leaves_the_clean_up_alone() -> None:
-    harness = harness_for(plays.cancelled)
+async def test_a_second_cancellation_is_refused_during_the_clean_up() -> None:
+    harness = harness_for(interpreters.cancelled)
     ref = await harness.accept("p")
     assert await harness.perform(ref) == "parked"
     assert await harness.perform(ref, harness.command("cancel", id="again")) == "parked"
@@ -116,7 +116,7 @@ async def test_an_interpreter_may_decide_how_a_cancelled_run_ends() -> None:
 
 
 async def test_a_kill_skips_the_clean_up() -> None:
-    harness = harness_for(plays.killed)
+    harness = harness_for(interpreters.killed)
     events = await harness.play("p")
     check_log(events)
     assert "top#1.1!ask" in [event.key for event in events if event.type == ev.EffectCancelled.type]
@@ -143,7 +143,7 @@ async def test_a_kill_ends_a_run_whose_clean_up_hangs() -> None:
     assert end_of(events).status == "cancelled"
 
 
-async def test_work_with_a_bound_inside_a_shield_is_not_cancelled() -> None:
+async def test_work_with_a_timeout_inside_a_shield_is_not_cancelled() -> None:
     async def play(stage: Stage) -> End:
         node = stage.enter("a")
 
@@ -190,7 +190,7 @@ async def test_a_cancelled_task_starts_nothing_new_while_its_children_clean_up()
             await stage.first(task, stage.spawn(effect(node, "quick", hang=True)))
             await effect(node, "next")
 
-        async def standing() -> None:
+        async def waiting_parent() -> None:
             stage.spawn(slow_too())
             await effect(node, "outcome", 5)
             await effect(node, "after outcome")
@@ -202,7 +202,7 @@ async def test_a_cancelled_task_starts_nothing_new_while_its_children_clean_up()
                 async with stage.shield():
                     await effect(node, "tidy too", 10)
 
-        tasks = [stage.spawn(parent()), stage.spawn(standing())]
+        tasks = [stage.spawn(parent()), stage.spawn(waiting_parent())]
         await effect(node, "soon", 1)
         for task in tasks:
             stage.cancel(task, Failure("stop"))
@@ -220,7 +220,7 @@ async def test_a_cancelled_task_starts_nothing_new_while_its_children_clean_up()
 
 
 @pytest.mark.usefixtures("frozen")
-async def test_a_bound_is_not_set_by_who_is_cancelled() -> None:
+async def test_a_cancelled_task_does_not_begin_work_with_a_timeout() -> None:
     begun: list[int] = []
 
     async def play(stage: Stage) -> End:
@@ -247,9 +247,9 @@ async def test_a_bound_is_not_set_by_who_is_cancelled() -> None:
 
 
 @pytest.mark.usefixtures("frozen")
-@pytest.mark.parametrize("play", [plays.cancelled, plays.flow, plays.killed, plays.broken])
-async def test_a_run_that_is_given_up_says_nothing_more(play: Any) -> None:
-    """The worker parks, ends or dies with coroutines standing everywhere: none of them runs on, or complains."""
+@pytest.mark.parametrize("play", [interpreters.cancelled, interpreters.flow, interpreters.killed, interpreters.broken])
+async def test_coroutines_of_an_abandoned_run_do_not_continue(play: Any) -> None:
+    """The worker dies while coroutines wait."""
     log = CrashingLog()
     harness = harness_for(play, log)
     ref = await harness.accept("p")
@@ -264,7 +264,7 @@ async def test_a_run_that_is_given_up_says_nothing_more(play: Any) -> None:
     assert harness.executed == executed
 
 
-async def test_an_orphan_is_cancelled_with_its_parents_end() -> None:
+async def test_a_task_is_cancelled_at_the_end_of_its_parent() -> None:
     async def play(stage: Stage) -> End:
         stage.spawn(effect(stage.root, "forever", hang=True))
         await effect(stage.root, "short", 1)
@@ -282,7 +282,7 @@ async def test_an_orphan_is_cancelled_with_its_parents_end() -> None:
 
 
 async def test_an_outcome_that_comes_after_the_cancellation_is_dropped() -> None:
-    """An effect that does not heed its cancellation: what it brings comes too late (rule R2)."""
+    """The effect ignores its cancellation (rule R2)."""
 
     async def play(stage: Stage) -> End:
         task = stage.spawn(effect(stage.root, "stubborn"))
@@ -293,18 +293,18 @@ async def test_an_outcome_that_comes_after_the_cancellation_is_dropped() -> None
         return End("completed", settled == [Unwound(Failure("stop"), None)])
 
     durations_s = {"stubborn": 5, "soon": 1, "last": 20}
-    brought: list[str] = []
+    finished: list[str] = []
 
     async def calls(_job: object, request: Any) -> tuple[Any, None]:
         with anyio.CancelScope(shield=True):
             await anyio.sleep(durations_s[request["value"]])
-        brought.append(request["value"])
+        finished.append(request["value"])
         return request["value"], None
 
     harness = harness_for(play)
     harness.calls = calls
     events = await harness.play("p")
     check_log(events)
-    assert brought == ["soon", "stubborn", "last"]
+    assert finished == ["soon", "stubborn", "last"]
     assert end_of(events).output is True
     assert [event.type for event in events if event.key == "#1.1!stubborn"] == ["effect.call", "effect.cancelled"]

@@ -1,4 +1,4 @@
-"""What people and programs tell a run: answers, signals, pause and resume, and what becomes of the wrong ones."""
+"""Commands to a run: answers, signals, pause and resume, and the refusal of wrong ones."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,12 +28,12 @@ def payloads(events: Sequence[Event], kind: type[Any]) -> list[Any]:
     return [ev.payload_of(event) for event in events if ev.TYPES[event.type] is kind]
 
 
-def refusals(events: Sequence[Event]) -> list[str]:
+def find_refusals(events: Sequence[Event]) -> list[str]:
     return [refused.code for refused in payloads(events, ev.CommandRefused)]
 
 
-async def asks(stage: Stage) -> End:
-    """Takes the first answer that is a number."""
+async def ask_for_number(stage: Stage) -> End:
+    """Take the first answer that is a number."""
     node = stage.enter("a")
     async with node.question("ask", Ask("How many?")) as question:
         while True:
@@ -46,14 +46,14 @@ async def asks(stage: Stage) -> End:
     return End("completed", [answered.k, answered.user_response, answered.by])
 
 
-def noted(harness: RunHarness, done: list[int], verb: str, sequence: int, **body: Any) -> Command:
-    """A command that notes when it is acknowledged."""
+def noting_command(harness: RunHarness, done: list[int], verb: str, sequence: int, **body: Any) -> Command:
+    """Make a command that notes when it is acknowledged."""
     plain = harness.command(verb, sequence, **body)
     return Command(plain.sequence, verb, plain.body, lambda: done.append(sequence))
 
 
-async def test_a_question_is_parked_at_and_answered() -> None:
-    harness = harness_for(asks)
+async def test_a_run_is_parked_at_a_question_until_its_answer() -> None:
+    harness = harness_for(ask_for_number)
     ref = await harness.accept("p")
     assert await harness.perform(ref) == "parked"
     parked = payloads(await harness.events(ref), ev.RunParked)[-1]
@@ -68,8 +68,8 @@ async def test_a_question_is_parked_at_and_answered() -> None:
     check_replay(harness.language, ref, events)
 
 
-async def test_answers_that_come_late_or_to_nothing_are_refused() -> None:
-    harness = harness_for(asks)
+async def test_late_answers_and_answers_without_a_question_are_refused() -> None:
+    harness = harness_for(ask_for_number)
     ref = await harness.accept("p")
     right = harness.command("answer", interaction=ASK, user_response=3)
     wrong = harness.command("answer", interaction="b#1.1!ask", user_response=3)
@@ -77,7 +77,7 @@ async def test_answers_that_come_late_or_to_nothing_are_refused() -> None:
     nameless = harness.command("answer", user_response=5)
     await harness.perform(ref, wrong, right, late, nameless)
     events = await harness.events(ref)
-    assert refusals(events) == ["answer.no_question", "answer.late", "answer.no_question"]
+    assert find_refusals(events) == ["answer.no_question", "answer.late", "answer.no_question"]
     first, second, third = payloads(events, ev.CommandRefused)
     assert ASK in first.message
     assert (second.verb, second.id, second.message) == ("answer", "m7", f"{ASK} has been answered already")
@@ -85,7 +85,7 @@ async def test_answers_that_come_late_or_to_nothing_are_refused() -> None:
     assert len(payloads(events, ev.HumanAnswered)) == 1
 
 
-async def test_an_answer_needs_no_name_where_one_question_is_open() -> None:
+async def test_an_answer_without_a_question_id_needs_exactly_one_open_question() -> None:
     async def play(stage: Stage) -> End:
         async def asked(path: str) -> Any:
             node = stage.enter(path)
@@ -113,7 +113,7 @@ async def test_an_answer_needs_no_name_where_one_question_is_open() -> None:
     check_replay(harness.language, ref, events)
 
 
-async def test_answers_queue_until_the_interpreter_takes_them() -> None:
+async def test_answers_are_queued_until_the_interpreter_takes_them() -> None:
     async def play(stage: Stage) -> End:
         node = stage.enter("a")
         async with node.question("ask", Ask("?")) as question:
@@ -126,12 +126,12 @@ async def test_answers_queue_until_the_interpreter_takes_them() -> None:
 
     harness = harness_for(play)
     ref = await harness.accept("p")
-    told = [harness.command("answer", interaction=ASK, user_response=text) for text in "xy"]
-    assert await harness.perform(ref, *told) == "ended"
+    commands = [harness.command("answer", interaction=ASK, user_response=text) for text in "xy"]
+    assert await harness.perform(ref, *commands) == "ended"
     assert end_of(await harness.events(ref)).output == ["x", "y"]
 
 
-async def test_a_question_with_a_deadline() -> None:
+async def test_a_question_is_closed_at_its_deadline() -> None:
     async def play(stage: Stage) -> End:
         node = stage.enter("a")
 
@@ -158,10 +158,10 @@ async def test_a_question_with_a_deadline() -> None:
     assert "timer.fired" not in types(events)
 
 
-async def test_a_call_that_its_caller_answers() -> None:
+async def test_a_call_is_answered_by_its_caller() -> None:
     async def play(stage: Stage) -> End:
-        came = await stage.root.tool("tool", "lookup", {"x": 1}, via="caller")
-        return End("completed", came.value if isinstance(came, Ok) else None)
+        result = await stage.root.tool("tool", "lookup", {"x": 1}, via="caller")
+        return End("completed", result.value if isinstance(result, Ok) else None)
 
     harness = harness_for(play)
     ref = await harness.accept("p")
@@ -173,7 +173,7 @@ async def test_a_call_that_its_caller_answers() -> None:
     assert end_of(events).output == {"y": 1}
 
 
-async def signalled(stage: Stage) -> End:
+async def take_signals(stage: Stage) -> End:
     node = stage.enter("a")
     await effect(node, "before", 5)
     arrived = [await node.signal(f"signal.{k}", "go") for k in range(2)]
@@ -181,8 +181,8 @@ async def signalled(stage: Stage) -> End:
     return End("completed", [signal.data for signal in arrived])
 
 
-async def test_signals_are_kept_until_somebody_asks() -> None:
-    harness = harness_for(signalled)
+async def test_signals_are_kept_until_the_run_awaits_them() -> None:
+    harness = harness_for(take_signals)
     ref = await harness.accept("p")
     early = [harness.command("signal", name="go", data=1), harness.command("signal", name="other", data=9)]
     assert await harness.perform(ref, *early) == "parked"
@@ -190,16 +190,12 @@ async def test_signals_are_kept_until_somebody_asks() -> None:
     events = await harness.events(ref)
     check_log(events)
     assert end_of(events).output == [1, 2]
-    assert [event.key for event in events if event.type == "signal.received"] == [
-        "",
-        "",
-        "a#1.1!signal.0",
-        "a#1.1!signal.1",
-    ]
+    keys = [event.key for event in events if event.type == "signal.received"]
+    assert keys == ["", "", "a#1.1!signal.0", "a#1.1!signal.1"]
     check_replay(harness.language, ref, events)
 
 
-async def stepping(stage: Stage) -> End:
+async def pass_breakpoints(stage: Stage) -> End:
     seen: list[Any] = []
     for step in ("one", "two"):
         node = stage.enter(step)
@@ -210,14 +206,14 @@ async def stepping(stage: Stage) -> End:
     return End("completed", seen)
 
 
-async def test_pause_and_resume_by_command() -> None:
-    harness = harness_for(stepping)
+async def test_a_command_pauses_a_run_and_another_resumes_it() -> None:
+    harness = harness_for(pass_breakpoints)
     ref = await harness.accept("p")
     pause, again = harness.command("pause", by="Ada"), harness.command("pause", by="Bob")
     assert await harness.perform(ref, pause, again) == "parked"
     events = await harness.events(ref)
     assert payloads(events, ev.RunParked)[-1].awaits == ["pause"]
-    assert refusals(events) == ["pause.already"]
+    assert find_refusals(events) == ["pause.already"]
     assert len([event for event in events if event.type == "node.enter"]) == 2
     assert await harness.perform(ref, harness.command("resume", variables={"x": 1}, by="Bob")) == "ended"
     events = await harness.events(ref)
@@ -226,15 +222,15 @@ async def test_pause_and_resume_by_command() -> None:
     check_replay(harness.language, ref, events)
 
 
-async def test_resuming_what_is_not_paused_is_refused() -> None:
-    harness = harness_for(stepping)
+async def test_a_resume_of_a_run_that_is_not_paused_is_refused() -> None:
+    harness = harness_for(pass_breakpoints)
     ref = await harness.accept("p")
     await harness.perform(ref, harness.command("resume"))
-    assert refusals(await harness.events(ref)) == ["resume.not_paused"]
+    assert find_refusals(await harness.events(ref)) == ["resume.not_paused"]
 
 
-async def test_breakpoints_hold_the_run_and_take_variables() -> None:
-    harness = harness_for(stepping)
+async def test_a_breakpoint_pauses_the_run_and_a_resume_sets_variables() -> None:
+    harness = harness_for(pass_breakpoints)
     ref = await harness.accept("p", breakpoints=["two"])
     assert await harness.perform(ref) == "parked"
     paused = payloads(await harness.events(ref), ev.RunPaused)
@@ -246,39 +242,39 @@ async def test_breakpoints_hold_the_run_and_take_variables() -> None:
     check_replay(harness.language, ref, events)
 
 
-async def test_a_command_acts_once_however_often_it_comes() -> None:
-    harness = harness_for(asks)
+async def test_a_repeated_command_has_one_effect() -> None:
+    harness = harness_for(ask_for_number)
     ref = await harness.accept("p")
     done: list[int] = []
-    first = [noted(harness, done, "answer", 7, interaction=ASK, user_response="many") for _ in range(2)]
+    first = [noting_command(harness, done, "answer", 7, interaction=ASK, user_response="many") for _ in range(2)]
     await harness.perform(ref, *first)
     assert done == [7, 7]
-    await harness.perform(ref, noted(harness, done, "answer", 7, interaction=ASK, user_response="many"))
+    await harness.perform(ref, noting_command(harness, done, "answer", 7, interaction=ASK, user_response="many"))
     assert done == [7, 7, 7]
     events = await harness.events(ref)
     assert [event.cause for event in events if event.type == "human.answered"] == [7]
-    assert refusals(events) == []
+    assert find_refusals(events) == []
 
 
-async def test_a_command_is_not_acknowledged_while_its_event_is_not_in_the_log() -> None:
-    harness = harness_for(asks)
+async def test_a_command_is_acknowledged_after_its_event_is_in_the_log() -> None:
+    harness = harness_for(ask_for_number)
     ref = await harness.accept("p")
     assert isinstance(harness.log, CrashingLog)
     harness.log.crash = lambda entry: "before" if entry.type == ev.HumanAnswered.type else None
     done: list[int] = []
     with pytest.raises(BaseExceptionGroup):
-        await harness.perform(ref, noted(harness, done, "answer", 7, interaction=ASK, user_response=1))
+        await harness.perform(ref, noting_command(harness, done, "answer", 7, interaction=ASK, user_response=1))
     assert done == []
     harness.log.crash = never
-    await harness.perform(ref, noted(harness, done, "answer", 7, interaction=ASK, user_response=1))
+    await harness.perform(ref, noting_command(harness, done, "answer", 7, interaction=ASK, user_response=1))
     assert done == [7]
     assert len(payloads(await harness.events(ref), ev.HumanAnswered)) == 1
 
 
-async def test_waking_by_a_start_or_an_alarm_records_nothing_of_the_command() -> None:
-    harness = harness_for(asks)
+async def test_a_start_or_an_alarm_leaves_no_event() -> None:
+    harness = harness_for(ask_for_number)
     ref = await harness.accept("p")
     done: list[int] = []
-    await harness.perform(ref, noted(harness, done, "start", 1), noted(harness, done, "alarm", 2))
+    await harness.perform(ref, noting_command(harness, done, "start", 1), noting_command(harness, done, "alarm", 2))
     assert done == [1, 2]
     assert {event.cause for event in await harness.events(ref)} == {0}

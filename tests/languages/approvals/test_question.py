@@ -1,4 +1,4 @@
-"""The question whether a tool may be called: its schema, and what counts as an answer."""
+"""The question whether a tool may be called, its schema, and its answers."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ def test_a_decision_is_a_word_or_an_object(response: Any, answer: ApprovalAnswer
         ({"decision": "approve", "arguments": "{"}, ["arguments."]),
     ],
 )
-def test_every_problem_of_a_response_is_told_with_its_place(response: Any, problems: list[str]) -> None:
+def test_a_wrong_answer_is_refused_with_all_problems_and_places(response: Any, problems: list[str]) -> None:
     with pytest.raises(Misfit) as found:
         read_answer(REFUND, response)
     assert all(one in str(found.value) for one in problems), found.value
@@ -78,7 +78,7 @@ def test_the_schema_of_answers_has_that_of_the_tool() -> None:
     assert schema["properties"]["arguments"]["default"] == {"cents": 5}
 
 
-def test_a_question_has_its_call_and_its_decisions_can_be_chosen() -> None:
+def test_a_question_has_its_call_and_options() -> None:
     asked = make_question(CALL, Usage(3, 4), to="ada", channel="slack", due=None, expiry="reject")
     assert (asked.type, asked.channel_type, asked.timeout_action) == ("tool_approval", "slack", None)
     assert asked.request_data == {
@@ -90,9 +90,5 @@ def test_a_question_has_its_call_and_its_decisions_can_be_chosen() -> None:
         "usage": {"input_tokens": 3, "output_tokens": 4},
         "to": "ada",
     }
-    assert [one["label"] for one in asked.options] == [
-        "Approve",
-        "Reject",
-        "Approve refund for the rest of the run",
-        "Stop the run",
-    ]
+    labels = [one["label"] for one in asked.options]
+    assert labels == ["Approve", "Reject", "Approve refund for the rest of the run", "Stop the run"]

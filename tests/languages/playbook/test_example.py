@@ -81,7 +81,7 @@ def test_the_tools_read_the_change_and_the_prompt_is_that_of_the_folder(place: P
 
 
 def test_the_commands_of_the_github_job_succeed(place: Place) -> None:
-    """A script stands in for the model."""
+    """A script answers instead of the model."""
     tree = read_yaml((EXAMPLE / "review.yml").read_text())
     assert isinstance(tree, Tree)
     steps: list[dict[str, Any]] = tree.value["jobs"]["review"]["steps"]

@@ -1,4 +1,4 @@
-"""MCP servers in the forms of other programs: in skills, and in their files."""
+"""MCP servers in the formats of other programs: in skills, and in their files."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ def server(**given: Any) -> McpServer:
 
 
 @pytest.mark.parametrize("kind", ["http", "streamable-http", "streamableHttp", None])
-def test_a_url_is_reached_over_http_whatever_the_type_is_called(kind: str | None) -> None:
+def test_a_url_is_reached_over_http_by_any_name_of_the_type(kind: str | None) -> None:
     raw = document(
         {"a": {"skills": ["desk"]}}, skills={"desk": {"mcp": {"url": URL, **({"type": kind} if kind else {})}}}
     )
@@ -30,7 +30,7 @@ def test_a_url_is_reached_over_http_whatever_the_type_is_called(kind: str | None
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"type": "sse", "url": URL}, "'sse' is the transport of protocol 2024-11-05, which is not supported"),
         ({"type": "websocket", "url": URL}, "'websocket' is not allowed"),
@@ -41,11 +41,11 @@ def test_a_url_is_reached_over_http_whatever_the_type_is_called(kind: str | None
         ({"mcpServers": {"a": {"url": URL}}, "url": URL}, "has mcpServers with a"),
     ],
 )
-def test_a_server_that_cannot_be_used_is_refused_with_the_reason(given: Any, told: str) -> None:
+def test_a_server_that_cannot_be_used_is_refused_with_the_reason(given: Any, message: str) -> None:
     found = WORKFLOW.parse(json.dumps(document({"a": {"skills": ["desk"]}}, skills={"desk": {"mcp": given}})))
     assert isinstance(found, list)
     [problem] = found
-    assert told in problem.message
+    assert message in problem.message
     assert problem.where.startswith("skills.desk.mcp")
 
 
@@ -56,7 +56,7 @@ def test_a_map_of_one_server_is_that_server(name: str) -> None:
         server(**{name: ["desk"]})
 
 
-def test_the_first_file_that_has_a_server_counts_and_only_wanted_servers_do() -> None:
+def test_the_first_file_with_a_server_counts_and_unused_servers_are_ignored() -> None:
     files = {
         path: json.dumps({"servers" if "vscode" in path else "mcpServers": {"desk": {"url": f"https://{index}.test"}}})
         for index, path in enumerate(SERVER_FILES)
@@ -71,7 +71,7 @@ def test_the_first_file_that_has_a_server_counts_and_only_wanted_servers_do() ->
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "told"),
+    ("text", "code", "message"),
     [
         ("{", "INVALID_SERVER_FILE", ""),
         ("[]", "INVALID_SERVER_FILE", "has no servers"),
@@ -81,13 +81,13 @@ def test_the_first_file_that_has_a_server_counts_and_only_wanted_servers_do() ->
         ('{"servers": {"desk": {"command": "x", "env": {"A": "${input:b}"}}}}', "UNFILLED_VARIABLE", "env.A"),
     ],
 )
-def test_what_cannot_be_used_of_a_file_is_a_warning_with_its_place(text: str, code: str, told: str) -> None:
+def test_an_unusable_entry_of_a_server_file_is_warned_of_with_its_place(text: str, code: str, message: str) -> None:
     _found, [warning] = discover_servers({"./.mcp.json": text}, {"desk"})
     assert (warning.code, warning.severity, warning.where.partition(":")[0]) == (code, "warning", ".mcp.json")
-    assert told in warning.message
+    assert message in warning.message
 
 
-def test_a_run_uses_the_server_of_its_files_for_a_skill_that_nobody_else_defines() -> None:
+def test_a_run_uses_a_server_file_for_an_undefined_skill() -> None:
     raw = document({"a": {"skills": ["desk", "till"]}}, skills={"till": {"mcp": {"url": "https://mine.test"}}})
     written = {"mcpServers": {name: {"type": "http", "url": URL} for name in ("desk", "till", "other")}}
     with Scenario(servers={"desk": [], "till": []}) as scenario:

@@ -1,4 +1,4 @@
-"""The shipped skills: what they are, where they hold, and how a run with them goes, its secrets kept."""
+"""The shipped skills: their schemas and tools, their use by nodes, and that a run keeps their secrets."""
 
 import json
 import os
@@ -35,18 +35,13 @@ CATALOG = {
     "notification": (
         "notification",
         [],
-        [
-            "NOTIFICATION_WEBHOOK_URL",
-            "NOTIFICATION_WEBHOOK_ALLOWED_HOSTS",
-            "DISCORD_WEBHOOK_URL",
-            "TEAMS_WEBHOOK_URL",
-        ],
+        ["NOTIFICATION_WEBHOOK_URL", "NOTIFICATION_WEBHOOK_ALLOWED_HOSTS", "DISCORD_WEBHOOK_URL", "TEAMS_WEBHOOK_URL"],
     ),
 }
 """Category, required and optional configuration; each value has the variable of the same name."""
 
 REPO = "acme/shop"
-WHOLE: dict[str, dict[str, dict[str, Any]]] = {
+INPUTS: dict[str, dict[str, dict[str, Any]]] = {
     "github": {
         "github_search_code": {"query": "q", "repo": REPO},
         "github_get_issue": {"repo": REPO, "number": 1},
@@ -88,7 +83,7 @@ WHOLE: dict[str, dict[str, dict[str, Any]]] = {
         "notify_teams": {"title": "T", "text": "T", "themeColor": "000000"},
     },
 }
-"""Of every tool an input with all that its schema names (of `notify_webhook` without the address)."""
+"""For every tool an input with all members of its schema, for `notify_webhook` without the address."""
 
 REQUIRED = {
     "github_search_code": ["query", "repo"],
@@ -124,10 +119,10 @@ def api() -> Iterator[ServiceApi]:
         yield served
 
 
-# -- what they are -----------------------------------------------------------------------------------------------------
+# -- catalog -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_catalog() -> None:
+def test_the_catalog_has_six_skills_with_their_configuration_and_tools() -> None:
     assert shipped_ids() == tuple(sorted(CATALOG))
     for name, (category, required, optional) in CATALOG.items():
         skill = shipped_skill(name)
@@ -135,21 +130,21 @@ def test_the_catalog() -> None:
         assert [key for key, field in skill.config.items() if field.required] == required
         assert [key for key, field in skill.config.items() if not field.required] == optional
         assert all(field.env == key for key, field in skill.config.items())
-        assert [tool.name for tool in skill.tools] == list(WHOLE[name])
+        assert [tool.name for tool in skill.tools] == list(INPUTS[name])
     with pytest.raises(KeyError):
         shipped_skill("../github")
 
 
-def test_what_is_no_secret_is_an_address_or_a_name() -> None:
+def test_only_addresses_and_names_are_not_secret() -> None:
     fields = {key: field for name in shipped_ids() for key, field in shipped_skill(name).config.items()}
-    told = {key for key, field in fields.items() if field.secret is False}
+    public = {key for key, field in fields.items() if field.secret is False}
     addresses = {"GITHUB_API_URL", "LINEAR_API_URL", "SLACK_API_URL", "SENTRY_BASE_URL", "DD_API_URL"}
-    assert told == {*addresses, "SENTRY_ORG", "DD_SITE", "NOTIFICATION_WEBHOOK_ALLOWED_HOSTS"}
+    assert public == {*addresses, "SENTRY_ORG", "DD_SITE", "NOTIFICATION_WEBHOOK_ALLOWED_HOSTS"}
 
 
-def test_the_schemas_take_what_they_name_and_no_less() -> None:
+def test_each_schema_accepts_its_members_and_requires_the_documented_ones() -> None:
     tools = {tool.name: tool.input_schema for name in shipped_ids() for tool in shipped_skill(name).tools}
-    inputs = {name: given for of_skill in WHOLE.values() for name, given in of_skill.items()}
+    inputs = {name: given for of_skill in INPUTS.values() for name, given in of_skill.items()}
     assert len(inputs) == sum(len(shipped_skill(name).tools) for name in shipped_ids())
     for name, schema in tools.items():
         assert {*schema["properties"]} - {"url"} == {*inputs[name]}, name
@@ -159,7 +154,7 @@ def test_the_schemas_take_what_they_name_and_no_less() -> None:
             assert set(member) <= {"type", "description", "items"}
 
 
-def test_tools_of_mcp_servers_count_as_the_same_where_that_is_certain() -> None:
+def test_tools_of_mcp_servers_are_aliases_of_shipped_tools() -> None:
     groups, contested = aliases([shipped_skill(name) for name in shipped_ids()])
     assert contested == []
     assert groups["create_pull_request"] == {"create_pull_request", "github_create_pr"}
@@ -167,30 +162,30 @@ def test_tools_of_mcp_servers_count_as_the_same_where_that_is_certain() -> None:
     assert "get_issue" not in groups
 
 
-def test_each_file_is_a_skill_of_its_name() -> None:
+def test_each_file_is_the_skill_of_its_name() -> None:
     folder = files("callboard.languages.skills") / "shipped_skills"
     assert sorted(entry.name for entry in folder.iterdir()) == [f"{name}.yaml" for name in shipped_ids()]
     assert all(shipped_skill(name).id == name for name in shipped_ids())
 
 
-# -- their tools, as a node opens them ---------------------------------------------------------------------------------
+# -- tools -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", CATALOG)
-async def test_every_tool_answers_in_a_process_of_its_own(api: ServiceApi, name: str) -> None:
+async def test_every_tool_answers_and_its_failure_has_no_secret(api: ServiceApi, name: str) -> None:
     skill = shipped_skill(name)
     functions = {tool.name: tool.python for tool in skill.tools if tool.python}
     config = {key: f"${{{key}}}" for key in skill.config if key in api.config}
     environment = ToolEnvironment(env={**os.environ, **api.config, "NO_PROXY": "127.0.0.1"})
     async with open_toolbox([PythonTools(functions, config)], environment) as toolbox:
-        assert [spec.name for spec in toolbox.specs] == list(WHOLE[name])
-        for number, (tool, given) in enumerate(WHOLE[name].items()):
+        assert [spec.name for spec in toolbox.specs] == list(INPUTS[name])
+        for number, (tool, given) in enumerate(INPUTS[name].items()):
             before = len(api.asked)
             context = ToolCallContext("r1", "a", f"key-{number}")
             # Arguments that a schema does not name are passed on, since services accept more of them.
             assert await toolbox.call(tool, {**given, "more": None}, context), tool
             assert len(api.asked) > before
-        tool, given = next(iter(WHOLE[name].items()))
+        tool, given = next(iter(INPUTS[name].items()))
         api.instead = [Reply(404, {"message": f"no {TOKEN}"})]
         with capture_logs() as logged, pytest.raises(ToolFailed) as refused:
             await toolbox.call(tool, given, ToolCallContext("r1", "a", "key"))
@@ -199,13 +194,13 @@ async def test_every_tool_answers_in_a_process_of_its_own(api: ServiceApi, name:
         assert TOKEN not in str(logged)
 
 
-# -- where they hold ---------------------------------------------------------------------------------------------------
+# -- use by nodes ------------------------------------------------------------------------------------------------------
 
-LISTS_GITHUB = document({"a": {"skills": ["github"]}})
-HAS = {"GITHUB_TOKEN": "t"}
+USES_GITHUB = document({"a": {"skills": ["github"]}})
+TOKEN_ENV = {"GITHUB_TOKEN": "t"}
 
 
-def test_a_skill_that_no_node_lists_is_not_asked_for() -> None:
+def test_a_plan_has_only_the_listed_skills() -> None:
     plan = admitted(document({"a": {"skills": ["slack"]}}))
     assert [skill["id"] for skill in plan.options["shipped"]] == ["slack"]
     assert plan.needs.skills["shipped:slack"] == []
@@ -214,57 +209,57 @@ def test_a_skill_that_no_node_lists_is_not_asked_for() -> None:
     assert "shipped" not in admitted(document({"a": {}})).options
 
 
-def test_needs_name_what_is_required_and_what_is_secret() -> None:
-    plan = admitted(LISTS_GITHUB)
+def test_the_needs_of_a_plan_are_required_and_secret_values() -> None:
+    plan = admitted(USES_GITHUB)
     assert plan.needs == Needs(
         skills={"shipped:github": ["GITHUB_TOKEN"], "shipped:github.GITHUB_API_URL": ["GITHUB_API_URL"]},
         environment=["GITHUB_TOKEN"],
     )
 
 
-def test_a_shipped_skill_offers_its_tools_where_the_worker_has_what_it_needs() -> None:
-    ran = run(LISTS_GITHUB, env=HAS)
-    assert ran.tools() == list(WHOLE["github"])
+def test_a_shipped_skill_offers_its_tools_if_the_worker_has_its_configuration() -> None:
+    ran = run(USES_GITHUB, env=TOKEN_ENV)
+    assert ran.tools() == list(INPUTS["github"])
     [[source]] = ran.toolboxes()
     assert source["config"] == {"GITHUB_TOKEN": "${GITHUB_TOKEN}"}
     assert source["functions"]["github_get_issue"] == "callboard.actors.skills.github:get_issue"
     assert ran.warnings() == []
 
 
-def test_without_its_configuration_the_run_goes_on_without_it() -> None:
-    lacking = run(LISTS_GITHUB, env={})
+def test_a_run_continues_without_a_skill_whose_configuration_is_missing() -> None:
+    lacking = run(USES_GITHUB, env={})
     assert (lacking.end.status, lacking.tools(), lacking.warnings()) == ("completed", [], ["SKILL_UNAVAILABLE"])
-    emptied = run(LISTS_GITHUB, options={"config": {"GITHUB_TOKEN": ""}}, env=HAS)
+    emptied = run(USES_GITHUB, options={"config": {"GITHUB_TOKEN": ""}}, env=TOKEN_ENV)
     assert (emptied.end.status, emptied.tools(), emptied.warnings()) == ("completed", [], ["SKILL_UNAVAILABLE"])
 
 
-def test_the_start_messages_own_definition_holds_whole() -> None:
-    own = run(LISTS_GITHUB, options={"skills": [scripted_skill("github", "look")]}, env=HAS)
+def test_a_definition_in_the_start_replaces_a_shipped_skill() -> None:
+    own = run(USES_GITHUB, options={"skills": [scripted_skill("github", "look")]}, env=TOKEN_ENV)
     assert own.tools() == ["look"]
 
 
-def test_a_workflows_own_skill_fills_the_gap_of_one_that_lacks_something() -> None:
+def test_an_inline_skill_is_used_if_the_shipped_one_is_unavailable() -> None:
     raw = document({"a": {"skills": ["github"]}}, skills={"github": {"instruction": "Use the gh program."}})
-    there = run(raw, env=HAS)
-    assert there.tools() == list(WHOLE["github"])
+    there = run(raw, env=TOKEN_ENV)
+    assert there.tools() == list(INPUTS["github"])
     assert "gh program" not in there.text("a#1.1!turn.1")
     lacking = run(raw, env={})
     assert (lacking.tools(), lacking.warnings()) == ([], [])
     assert "gh program" in lacking.text("a#1.1!turn.1")
 
 
-def test_38_a_skill_file_gives_expertise_to_a_shipped_skill_whose_tools_stay() -> None:
+def test_38_a_skill_file_adds_an_instruction_to_a_shipped_skill() -> None:
     text = "---\nname: github\nconfig: {GH_HOST: {description: d}}\n---\nLabel every issue.\n"
     files = {".claude/skills/github/SKILL.md": text}
     there = {"shipped:github": True, "shipped:github.GITHUB_API_URL": False, "shipped:github.GH_HOST": True}
     environment = Environment(skills={**there, "github.GH_HOST": False})
-    recorded = run(LISTS_GITHUB, files=files, env={**HAS, "GH_HOST": "github.example"})
+    recorded = run(USES_GITHUB, files=files, env={**TOKEN_ENV, "GH_HOST": "github.example"})
     ran = run_elsewhere(recorded, environment)
-    assert ran.tools() == list(WHOLE["github"])
+    assert ran.tools() == list(INPUTS["github"])
     assert "Label every issue." in ran.text("a#1.1!turn.1")
     [[source]] = ran.toolboxes()
     assert source["config"] == {"GITHUB_TOKEN": "${GITHUB_TOKEN}", "GH_HOST": "${GH_HOST}"}
-    lacking = run(LISTS_GITHUB, files=files, env={})
+    lacking = run(USES_GITHUB, files=files, env={})
     assert lacking.tools() == []
     assert "Label every issue." in lacking.text("a#1.1!turn.1")
 
@@ -280,22 +275,22 @@ WORKFLOW = document(
 )
 
 
-def wish(**calls: dict[str, Any]) -> dict[str, Any]:
+def call_tool(**calls: dict[str, Any]) -> dict[str, Any]:
     return {"tool_calls": [{"tool": tool, "input": given} for tool, given in calls.items()]}
 
 
 SCRIPT: dict[str, Any] = {
     "turns": {
         "look": [
-            wish(github_get_issue={"repo": REPO, "number": 42}),
-            wish(github_create_issue={"repo": REPO, "title": "T"}),
-            wish(github_get_issue={"repo": "nobody", "number": 1}),
+            call_tool(github_get_issue={"repo": REPO, "number": 42}),
+            call_tool(github_create_issue={"repo": REPO, "title": "T"}),
+            call_tool(github_get_issue={"repo": "nobody", "number": 1}),
             {"text": "looked"},
         ],
         "tell": [
-            wish(slack_send_message={"text": "Hi.", "channel": "#ops"}),
-            wish(notify_webhook={"payload": {"a": 1}, "url": "http://evil.example/"}),
-            wish(notify_webhook={"payload": {"a": 1}}),
+            call_tool(slack_send_message={"text": "Hi.", "channel": "#ops"}),
+            call_tool(notify_webhook={"payload": {"a": 1}, "url": "http://evil.example/"}),
+            call_tool(notify_webhook={"payload": {"a": 1}}),
             {"text": "told"},
         ],
     }
@@ -351,6 +346,6 @@ async def test_a_run_with_shipped_skills_keeps_every_secret(api: ServiceApi, tmp
     assert all(len(key) > 20 for key in keys)
 
 
-def test_the_functions_of_the_skills_are_those_of_their_tools() -> None:
+def test_the_shipped_functions_are_those_of_the_tools() -> None:
     tools = [tool for skill_id in shipped_ids() for tool in shipped_skill(skill_id).tools]
     assert shipped_functions() == tuple(tool.python for tool in tools if tool.python)
