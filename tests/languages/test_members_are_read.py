@@ -20,14 +20,14 @@ UNREAD = {
     "workflow.Workflow.workflow_type": "a hint for pages; execution must not depend on it",
     "workflow.Node.disallowed_tools": "tools that an agent runtime has built in; Callboard offers none",
     "workflow.AutoFeedback.auto": "its only value is true, and the class says that it was given",
-    "graph.Options.skip_trigger_validation": "accepted without effect, as the language's page says",
+    "graph.GraphOptions.skip_trigger_validation": "accepted without effect, as the language's page says",
     "graph.Metadata.created_time": "for people",
-    "playbook.Options.top_p": "read by its name, as all parameters of a model",
-    "playbook.Options.top_k": "likewise",
-    "playbook.Options.frequency_penalty": "likewise",
-    "playbook.Options.presence_penalty": "likewise",
-    "playbook.Options.stop_sequences": "likewise",
-    "playbook.Options.safety_settings": "likewise",
+    "playbook.PlaybookOptions.top_p": "read by its name, as all parameters of a model",
+    "playbook.PlaybookOptions.top_k": "likewise",
+    "playbook.PlaybookOptions.frequency_penalty": "likewise",
+    "playbook.PlaybookOptions.presence_penalty": "likewise",
+    "playbook.PlaybookOptions.stop_sequences": "likewise",
+    "playbook.PlaybookOptions.safety_settings": "likewise",
 }
 """Members that no code reads by their names, with the reason."""
 
