@@ -12,7 +12,7 @@ from callboard.languages.graph.language import LANGUAGE
 from callboard.languages.language import Cancelled, End, Expired, Stage
 from callboard.testing.checks import check_log, check_replay, open_intents
 from callboard.testing.virtual_time import VIRTUAL, VirtualClock
-from tests.languages.graph.test_deaths import KINDS, WAYS, items
+from tests.languages.graph.test_deaths import BRANCHES, KINDS, convert_to_items
 from tests.support import flows, graphs
 from tests.support.graphs import check_deaths, condition, flow, graph, step, webhook
 from tests.support.playbook_cases import doc
@@ -200,7 +200,7 @@ async def test_a_step_of_what_is_not_paused_is_refused() -> None:
 
 def test_a_stepped_graph_survives_a_death_after_every_event() -> None:
     world = World(signals={"wait": {"x": 1}}, step=True)
-    done = check_deaths(WAYS, BODY, world=world, kinds=KINDS, breakpoints=["i"], parallel=True)
+    done = check_deaths(BRANCHES, BODY, world=world, kinds=KINDS, breakpoints=["i"], parallel=True)
     assert done.results["status"] == "SUCCESS"
     found = stops(done.events)
     assert found[0] == ("breakpoint", "i")
@@ -210,7 +210,7 @@ def test_a_stepped_graph_survives_a_death_after_every_event() -> None:
 def test_each_item_of_a_fan_out_is_stopped_at() -> None:
     nodes = [webhook(), flow("each", "FOR_EACH"), step("body")]
     written = graph(nodes, "t -> each | lambda value: value", "each.iteration -> body")
-    done = graphs.perform(written, {"body": ["a", "b"]}, kinds={"code": items}, breakpoints=["body"])
+    done = graphs.perform(written, {"body": ["a", "b"]}, kinds={"code": convert_to_items}, breakpoints=["body"])
     assert [event.path for event in done.events if event.type == ev.RunPaused.type] == ["each[0]/body", "each[1]/body"]
 
 
