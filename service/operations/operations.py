@@ -21,7 +21,7 @@ from callboard.bus.nats.blobs import BlobTooLarge
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import find_newest_run, purge_mark
 from callboard.bus.subjects import RunRef
-from callboard.features.index.store import Column, Order
+from callboard.features.index.queries import Column, Order
 from callboard.features.schedules.schedule import Schedule
 from callboard.features.schedules.schedules import ScheduleChanged, ScheduleRow, Schedules, ScheduleUnknown
 from callboard.lib.text import encode_json

@@ -14,7 +14,7 @@ from msgspec import Meta, Raw, Struct
 from callboard.bus.commands import TELLS
 from callboard.bus.effects import Failure, Usage
 from callboard.bus.events import Problem
-from callboard.features.index.store import By, Property, Spending, ValueCount
+from callboard.features.index.queries import By, Property, Spending, ValueCount
 from callboard.features.schedules.schedule import Overlap
 from callboard.features.schedules.timetable import Timetable
 from callboard.lib.json_types import JSON

@@ -19,7 +19,8 @@ from callboard.bus.prices import Prices, list_prices
 from callboard.bus.subjects import RunRef
 from callboard.features.index.index_follower import Following
 from callboard.features.index.newest_runs import NewestRuns, until_enough
-from callboard.features.index.store import By, Order, Property, RunIndex, Spending, ValueCount
+from callboard.features.index.queries import By, Order, Property, Spending, ValueCount
+from callboard.features.index.store import RunIndex
 from callboard.projections.lists.questions import TYPES, ClosedQuestion, Question, Questions
 from callboard.projections.lists.runs import RowStatus, RunRow, tests_events
 from callboard.projections.lists.where import Both, Where

@@ -12,7 +12,7 @@ from callboard.surfaces.cli.options import LISTED_MAX
 from callboard.surfaces.cli.output import say, table
 
 if TYPE_CHECKING:
-    from callboard.features.index.store import By, Spending
+    from callboard.features.index.queries import By, Spending
     from callboard.projections.lists.runs import RunRow
     from callboard.projections.lists.where import Where
     from callboard.runtime.client.connection import Connection
@@ -80,7 +80,7 @@ async def cost(call: Call, by: "By", question: str | None) -> None:
     """
     from callboard.bus.effects import Usage
     from callboard.bus.prices import add_costs
-    from callboard.features.index.store import Spending
+    from callboard.features.index.queries import Spending
     from callboard.service.operations.run_listing import listings
 
     where = parse_question(question)

@@ -30,8 +30,9 @@ from callboard.features.index import store as index_store
 from callboard.features.index.files import Slot, is_kept, slot
 from callboard.features.index.index_follower import Following
 from callboard.features.index.newest_runs import NewestRuns, until_enough
+from callboard.features.index.queries import Column, Order
 from callboard.features.index.sql import condition
-from callboard.features.index.store import Column, Order, RunIndex, Taken
+from callboard.features.index.store import RunIndex, Taken
 from callboard.projections.lists.runs import STATUSES, RunFold, RunRow, Runs
 from callboard.projections.lists.where import Both, Either, Not, Term, Where, where
 from callboard.projections.projection import fold
