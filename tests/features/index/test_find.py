@@ -25,7 +25,7 @@ from callboard.bus.nats.purge import PurgeMark
 from callboard.bus.prices import Cost, list_prices
 from callboard.bus.subjects import RunRef
 from callboard.features.index import index_follower as following_module
-from callboard.features.index import newest_runs
+from callboard.features.index import newest_runs, queries
 from callboard.features.index import store as index_store
 from callboard.features.index.files import Slot, is_kept, slot
 from callboard.features.index.index_follower import Following
@@ -247,9 +247,9 @@ def test_runs_are_sorted_by_a_column_page_by_page(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Of long lists, parts are searched one after the other.
-    monkeypatch.setattr(index_store, "WIDTHS", (width, 3 * width))
-    monkeypatch.setattr(index_store, "REST_MAX", 2 * width)
-    monkeypatch.setattr(index_store, "FEW_MAX", few)
+    monkeypatch.setattr(queries, "WIDTHS", (width, 3 * width))
+    monkeypatch.setattr(queries, "REST_MAX", 2 * width)
+    monkeypatch.setattr(queries, "FEW_MAX", few)
     tree = where(question, STATUSES, NOW)
     rows = [row for row in ROWS if not question or row.status != "failed"]
     # `reverse` keeps equal rows in their order, which is newest first.
@@ -262,8 +262,8 @@ def test_runs_are_sorted_by_a_column_page_by_page(
 
 def test_the_oldest_runs_are_first_if_asked(index: RunIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     for width, few in ((1, 0), (1, 100), (1_000, 0)):
-        monkeypatch.setattr(index_store, "WIDTHS", (width, 3 * width))
-        monkeypatch.setattr(index_store, "FEW_MAX", few)
+        monkeypatch.setattr(queries, "WIDTHS", (width, 3 * width))
+        monkeypatch.setattr(queries, "FEW_MAX", few)
         oldest = index.select(Both(()), 3, "Run-1", Order(None, descending=False))
         assert [row.run for row in oldest] == ["Run-2", "Run-3", "Run-4"]
 
