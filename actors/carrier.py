@@ -13,9 +13,9 @@ from msgspec import Struct, field
 
 from callboard.actors.lending.variables import Lent
 from callboard.actors.models.handed_over import HandedOver, HandedReply
-from callboard.actors.models.model import Model, ModelFailed, ModelTurn, ProviderReply, Retrying, SpokenReply
-from callboard.actors.models.turn_limits import Lanes
-from callboard.actors.models.waits import Waits
+from callboard.actors.models.model import Model, ModelTurn, ModelTurnFailed, ProviderReply, Retrying, SpokenReply
+from callboard.actors.models.turn_limits import ProviderLimits
+from callboard.actors.models.waits import WaitPolicy
 from callboard.actors.partial_answers import AnswerText, PartialAnswers
 from callboard.actors.permits import EVERYTHING, Permits
 from callboard.actors.tools import lent
@@ -107,7 +107,7 @@ class OpenToolbox(Protocol):
     ) -> JSON: ...
 
 
-class Sessions(Protocol):
+class OpenToolboxes(Protocol):
     """The open toolboxes of the node that an effect belongs to."""
 
     async def listing(self, key: str, sources: list[ToolSource]) -> OpenToolbox:
@@ -196,8 +196,8 @@ class Carrier:
         model_timeout_s: float,
         permits: Permits = EVERYTHING,
         propagates: bool = True,
-        waits: Waits | None = None,
-        lanes: Lanes | None = None,
+        waits: WaitPolicy | None = None,
+        lanes: ProviderLimits | None = None,
         answers: PartialAnswers | None = None,
         code: CodeLoop | None = None,
     ) -> None:
@@ -208,17 +208,17 @@ class Carrier:
         self._kinds = kinds
         self._on_delta = on_delta
         self._model_timeout_s = model_timeout_s
-        self._waits = waits or Waits()
-        self._lanes = lanes or Lanes()
+        self._waits = waits or WaitPolicy()
+        self._lanes = lanes or ProviderLimits()
         self._answers = answers or PartialAnswers()
         self._code = code
 
-    async def carry(self, job: Job, sessions: Sessions, reporter: Reporter) -> Payload:
+    async def carry(self, job: Job, sessions: OpenToolboxes, reporter: Reporter) -> Payload:
         """Carry an effect out and return its outcome; failures that have a code become part of it."""
         with within(job.span if job.span is None or self._propagates else job.span._replace(told=False)):
             return await self._carried_out(job, sessions, reporter)
 
-    async def _carried_out(self, job: Job, sessions: Sessions, reporter: Reporter) -> Payload:
+    async def _carried_out(self, job: Job, sessions: OpenToolboxes, reporter: Reporter) -> Payload:
         match job.intent:
             case ev.ModelCall():
                 return await self._model(job, job.intent, reporter)
@@ -248,7 +248,7 @@ class Carrier:
             model, name = await self._model_of(job, call)
             with anyio.fail_after(self._model_timeout_s):
                 reply = await model.turn(msgspec.structs.replace(job.turn, model=name), on_text, on_retry)
-        except ModelFailed as error:
+        except ModelTurnFailed as error:
             _say(reporter, job, call, error.progress)
             return ev.ModelResult(
                 text=answer.text,
@@ -279,7 +279,7 @@ class Carrier:
             return HandedOver(job.work, job.ref.run, self._lanes, code=self._code), call.model
         return await self._models(call.model)
 
-    async def _tool(self, job: Job, call: ev.ToolCall, sessions: Sessions, reporter: Reporter) -> ev.ToolResult:
+    async def _tool(self, job: Job, call: ev.ToolCall, sessions: OpenToolboxes, reporter: Reporter) -> ev.ToolResult:
         tries = job.tried + 1
 
         def on_try(number: int) -> None:
@@ -314,7 +314,9 @@ class Carrier:
         listings = {key: list(one.specs) for key, one in changed.items()}
         return ev.ToolResult(node=call.node, tool=call.tool, tries=tries, listings=listings, **found)
 
-    async def _effect(self, job: Job, call: ev.EffectCall, sessions: Sessions, reporter: Reporter) -> ev.EffectResult:
+    async def _effect(
+        self, job: Job, call: ev.EffectCall, sessions: OpenToolboxes, reporter: Reporter
+    ) -> ev.EffectResult:
         try:
             sources = _sources(call)
             if sources:

@@ -15,7 +15,7 @@ import structlog
 from callboard.actors.actor import Mailbox, MailboxClosed, Spawn
 from callboard.actors.carrier import Carrier, Job, Reporter
 from callboard.actors.toolboxes import Toolboxes
-from callboard.actors.tools.shared import Shared
+from callboard.actors.tools.shared import SharedObjects
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.errors import unexpected_failure
@@ -47,7 +47,7 @@ class NodeActor:
         publisher: Publisher,
         limiter: anyio.CapacityLimiter,
         spawn: Spawn,
-        shared: Shared,
+        shared: SharedObjects,
     ) -> None:
         self.name = name
         self._mailbox: Mailbox[Job] = Mailbox()

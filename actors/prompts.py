@@ -33,7 +33,7 @@ SUFFIXES = (".md", ".txt", "")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
-class Prompts(Struct, frozen=True):
+class PromptLibraries(Struct, frozen=True):
     """The prompts of one worker: the folders of its libraries, what it lends to MCP servers, and which it may start."""
 
     folders: Sequence[Path] = ()

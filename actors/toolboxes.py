@@ -12,9 +12,9 @@ import msgspec
 import structlog
 
 from callboard.actors.carrier import Carrier
-from callboard.actors.tools.run_scoped_servers import Spawn, Standing
+from callboard.actors.tools.run_scoped_servers import RunScopedServers, Spawn
 from callboard.actors.tools.tool import ToolFailed
-from callboard.actors.tools.toolbox import Toolbox, open_toolbox
+from callboard.actors.tools.toolbox import NodeToolbox, open_toolbox
 from callboard.bus.effects import Failure, ToolboxRecord, ToolSource, ToolSpec
 from callboard.bus.errors import unexpected_failure
 
@@ -28,7 +28,7 @@ class _Keeper:
         self.settled = anyio.Event()
         self.leave = anyio.Event()
         self.scope = anyio.CancelScope()
-        self.toolbox: Toolbox | None = None
+        self.toolbox: NodeToolbox | None = None
         self.failure: ToolFailed | None = None
         self.recorded: Sequence[ToolSpec] | None = None
         """The tools as this process has last had them recorded."""
@@ -37,14 +37,14 @@ class _Keeper:
 class Toolboxes:
     """Opens, finds and closes the toolboxes of a node."""
 
-    def __init__(self, carrier: Carrier, spawn: Spawn, standing: Standing) -> None:
+    def __init__(self, carrier: Carrier, spawn: Spawn, standing: RunScopedServers) -> None:
         self._carrier = carrier
         self._standing = standing
         self._spawn = spawn
         self._keepers: dict[str, _Keeper] = {}
         self._closed = False
 
-    async def listing(self, key: str, sources: list[ToolSource]) -> Toolbox:
+    async def listing(self, key: str, sources: list[ToolSource]) -> NodeToolbox:
         """Open a toolbox.
 
         :raises ToolFailed: if one of its sources cannot be opened
@@ -54,7 +54,7 @@ class Toolboxes:
             keeper.recorded = toolbox.specs
         return toolbox
 
-    async def serving(self, tool: str, server: str, toolboxes: Mapping[str, ToolboxRecord]) -> Toolbox:
+    async def serving(self, tool: str, server: str, toolboxes: Mapping[str, ToolboxRecord]) -> NodeToolbox:
         """Return the toolbox that has a tool; toolboxes of a worker that is gone are opened again.
 
         :raises ToolFailed: if no toolbox of the node has the tool, or one cannot be opened
@@ -69,9 +69,9 @@ class Toolboxes:
         where = f" at server {server}" if server else ""
         raise ToolFailed(Failure(code="tool.unknown", message=f"tool {tool!r} not found{where}: {there_is}"))
 
-    async def changed(self, toolboxes: Mapping[str, ToolboxRecord]) -> Mapping[str, Toolbox]:
+    async def changed(self, toolboxes: Mapping[str, ToolboxRecord]) -> Mapping[str, NodeToolbox]:
         """Return the open toolboxes whose tools are others than those that the log has."""
-        found: dict[str, Toolbox] = {}
+        found: dict[str, NodeToolbox] = {}
         for key, record in toolboxes.items():
             keeper = self._keepers.get(key)
             if keeper is None or (toolbox := keeper.toolbox) is None:
@@ -98,7 +98,7 @@ class Toolboxes:
         for key in list(self._keepers):
             self.close(key)
 
-    async def _open_toolbox(self, key: str, sources: list[ToolSource]) -> Toolbox:
+    async def _open_toolbox(self, key: str, sources: list[ToolSource]) -> NodeToolbox:
         keeper = self._keepers.get(key)
         if keeper is None and self._closed:
             raise ToolFailed(Failure(code="tool.unavailable", message="the node was left"))

@@ -19,7 +19,7 @@ Changes = dict[str, JSON]
 to the end of lists, ``unset`` the names of members that were removed."""
 
 
-class Shared:
+class SharedObject:
     """An object of the user while a tool is called."""
 
     def __init__(self, given: Any) -> None:

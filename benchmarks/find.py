@@ -21,7 +21,7 @@ from callboard.bus.events import (
     RunStart,
     encode_payload,
 )
-from callboard.features.index.store import RunIndex, Taken
+from callboard.features.index.store import IndexedEvent, RunIndex
 from callboard.projections.lists.runs import STATUSES
 from callboard.projections.lists.where import where
 
@@ -90,9 +90,9 @@ def _took(call: Callable[[], T]) -> tuple[T, float]:
 
 def _fill(index: RunIndex) -> None:
     dice = random.Random(7)
-    batch: list[Taken] = []
+    batch: list[IndexedEvent] = []
     for sequence, event in enumerate((event for i in range(RUNS) for event in _events(i, dice)), 1):
-        batch.append(Taken(sequence, event))
+        batch.append(IndexedEvent(sequence, event))
         if len(batch) == TOGETHER:
             index.take(batch, sequence)
             batch = []

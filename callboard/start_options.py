@@ -10,7 +10,7 @@ from callboard.lib.text import encode_json
 from callboard.runtime.client.errors import UsageInvalid
 from callboard.runtime.hosting.code_loader import load_object
 from callboard.service.files.local_files import document_of
-from callboard.service.files.start_messages import SCRIPTED, Message, prepare
+from callboard.service.files.start_messages import SCRIPTED, StartMessage, prepare
 from callboard.service.files.start_request import StartRequest
 
 DefinitionFile = str | os.PathLike[str]
@@ -51,7 +51,7 @@ class Start(TypedDict, total=False):
 _DEFINITION = ("source", "language", "registered")
 
 
-def start_message(file: Startable | None, start: Start) -> Message:
+def start_message(file: Startable | None, start: Start) -> StartMessage:
     """Make the start message. If the definition is a file, check it, and read the files that it refers to.
 
     :raises RequestRefused: with every problem of the definition
@@ -74,14 +74,14 @@ def start_message(file: Startable | None, start: Start) -> Message:
     if file is None:
         names = {"source": "source", "language": "language", "registered": "name"}
         definition = {names[name]: given[name] for name in _DEFINITION if given.get(name) is not None}
-        return Message({"definition": definition, **rest}, given.get("source") or "")
+        return StartMessage({"definition": definition, **rest}, given.get("source") or "")
     if not isinstance(file, str | os.PathLike):
         text = load_object(file).definitions[file.name]
-        return Message({"definition": {"source": text}, **rest}, text)
+        return StartMessage({"definition": {"source": text}, **rest}, text)
     return _of_file(file, start.get("language"), rest)
 
 
-def _of_file(file: DefinitionFile, language: str | None, rest: dict[str, Any]) -> Message:
+def _of_file(file: DefinitionFile, language: str | None, rest: dict[str, Any]) -> StartMessage:
     texts = {name: encode_json(rest[name]).decode() for name in ("input", "arguments") if name in rest}
     made = prepare(
         StartRequest(os.fspath(file), texts.get("input"), arguments_text=texts.get("arguments"), language=language)
@@ -90,4 +90,4 @@ def _of_file(file: DefinitionFile, language: str | None, rest: dict[str, Any]) -
     options = {**made.message.get("options", {}), **rest.get("options", {})}
     joined = {"files": files, "options": options}
     message = {**made.message, **rest, **{name: value for name, value in joined.items() if value}}
-    return Message(message, made.source, made.warnings)
+    return StartMessage(message, made.source, made.warnings)

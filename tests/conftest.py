@@ -89,7 +89,7 @@ def forked_hosts() -> Iterator[None]:
 def always_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     """``CALLBOARD_ALWAYS_REPLAY=true make test``: every run of every test is replayed after each of its outcomes."""
     if os.environ.get("CALLBOARD_ALWAYS_REPLAY") == "true":
-        for services in (Services, testing.Services):
+        for services in (Services, testing.ScriptedServices):
             monkeypatch.setattr(
                 services, "always_replay", property(lambda _: True, lambda _self, _value: None), raising=False
             )

@@ -43,7 +43,7 @@ OUTPUT_BYTES_MAX = 16 * 1024**2
 """The largest value of a request's ``output_bytes``."""
 
 
-class Limits(msgspec.Struct, frozen=True):
+class CodeLimits(msgspec.Struct, frozen=True):
     """The limits on the code of one request, for all its inputs together."""
 
     wall_s: float = 10.0
@@ -51,9 +51,9 @@ class Limits(msgspec.Struct, frozen=True):
     memory_bytes: int = 256 * 1024**2
     output_bytes: int = 4 * 1024**2
 
-    def within(self) -> "Limits":
+    def within(self) -> "CodeLimits":
         """Return these limits, each reduced to the largest value allowed."""
-        return Limits(
+        return CodeLimits(
             min(self.wall_s, WALL_S_MAX),
             min(self.cpu_s, CPU_S_MAX),
             min(self.memory_bytes, MEMORY_BYTES_MAX),
@@ -67,7 +67,7 @@ class _Request(msgspec.Struct, frozen=True):
     function: str | None = None
     wrap: bool = False
     language: str = PYTHON
-    limits: Limits = Limits()
+    limits: CodeLimits = CodeLimits()
 
 
 class _Result(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -89,7 +89,7 @@ class _Answer(msgspec.Struct, frozen=True):
     failure: _Said | None = None
 
 
-class Code:
+class CodeSandboxes:
     """The sandboxes of one worker: started when first needed, at most one per core."""
 
     def __init__(self, mode: Mode) -> None:
@@ -120,7 +120,7 @@ class Code:
         while self._idle:
             await self._idle.pop().kill()
 
-    async def _describe_end(self, limits: Limits, request: bytes) -> Ended:
+    async def _describe_end(self, limits: CodeLimits, request: bytes) -> Ended:
         sandbox = self._idle.pop() if self._idle else await self._start_sandbox()
         try:
             ended = await sandbox.ask(msgspec.to_builtins(limits), request)
@@ -156,7 +156,7 @@ def _read(request: JSON) -> _Request:
     return asked
 
 
-def _answer(ended: Ended, limits: Limits) -> _Answer:
+def _answer(ended: Ended, limits: CodeLimits) -> _Answer:
     match ended.ending:
         case "answered":
             pass

@@ -12,16 +12,16 @@ from typing import Any
 import msgspec
 
 from callboard.actors.carrier import Job
-from callboard.actors.memory.asked import Asked
 from callboard.actors.memory.conversation import conversation
 from callboard.actors.memory.embedders import EmbedderOf, counting
 from callboard.actors.memory.entities import entities
 from callboard.actors.memory.exact import Exact
 from callboard.actors.memory.keyvalue import key_value
+from callboard.actors.memory.operation import MemoryOperation
 from callboard.actors.memory.session import session
 from callboard.actors.memory.store import Store, effect_failed, place_of
 from callboard.actors.memory.text_store import TextStore
-from callboard.actors.memory.texts import Texts
+from callboard.actors.memory.texts import TextMemory
 from callboard.lib.json_types import JSON
 
 
@@ -47,8 +47,8 @@ class Memory:
 
     def __init__(self, store: Store, embedder_of: EmbedderOf = counting, text_store: TextStore | None = None) -> None:
         self._store = store
-        texts = Texts(text_store or Exact(), embedder_of).carry
-        self._kinds: Mapping[str, Callable[[Asked], Awaitable[Any]]] = {
+        texts = TextMemory(text_store or Exact(), embedder_of).carry
+        self._kinds: Mapping[str, Callable[[MemoryOperation], Awaitable[Any]]] = {
             "CONVERSATION_BUFFER": conversation,
             "CONVERSATION_SUMMARY": conversation,
             "KEY_VALUE_STORE": key_value,
@@ -79,7 +79,7 @@ class Memory:
         names = (job.ref.tenant, asked.scope.workflow_id, asked.scope.user_id or "", asked.memory.id)
         brought = {name: value for name, value in request.items() if name not in ("operation", "memory", "scope")}
         value = await kind(
-            Asked(
+            MemoryOperation(
                 operation=asked.operation,
                 settings=asked.memory.configurations,
                 store=self._store,

@@ -18,13 +18,13 @@ import msgspec
 from callboard.actors.carrier import EffectFailed, Job
 from callboard.actors.credentials import CONNECT_PATH, CONNECTED, Account, hiding, nobody, with_account
 from callboard.actors.services import discord, firecrawl, github, google, mail, notion, slack, telegram
-from callboard.actors.services.action import Action, ActionRefused, Payload, code_of
+from callboard.actors.services.action import ActionRefused, Payload, ServiceAction, code_of
 from callboard.actors.services.service_thread import answer_of
 from callboard.actors.skills.service import ServiceFailed
 from callboard.bus.effects import Failure
 from callboard.lib.json_types import JSON
 
-SERVICES: Mapping[str, Callable[[Action], Payload]] = {
+SERVICES: Mapping[str, Callable[[ServiceAction], Payload]] = {
     "discord": discord.act,
     "email": mail.act,
     "firecrawl": firecrawl.act,
@@ -60,7 +60,7 @@ class _Request(msgspec.Struct, frozen=True):
     input: Any = None
 
 
-class Services:
+class ServiceConnections:
     """The services that one worker reaches, with its environment."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
@@ -86,12 +86,12 @@ class Services:
             message = f"this worker has no service {asked.service!r}, only {', '.join(sorted(SERVICES))}"
             raise EffectFailed(Failure("service.unknown", message, retryable=False))
         means, secrets = await with_account(self._env if env is None else env, asked.service, account)
-        action = Action(asked.action, asked.input, asked.configurations, means, job.idempotency_key)
+        action = ServiceAction(asked.action, asked.input, asked.configurations, means, job.idempotency_key)
         value = await answer_of(lambda: _act(act, action, asked.service), self._turns)
         return hiding(asked.service, secrets).value(value), None
 
 
-def _act(act: Callable[[Action], Payload], action: Action, service: str) -> Payload:
+def _act(act: Callable[[ServiceAction], Payload], action: ServiceAction, service: str) -> Payload:
     try:
         return act(action)
     except ActionRefused as refused:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from callboard.actors.memory.asked import Asked, as_text
+from callboard.actors.memory.operation import MemoryOperation, as_text
 from callboard.actors.memory.store import Document, change_document, read, surplus
 
 MESSAGES_MAX = 50
@@ -22,7 +22,7 @@ SUMMARY_BYTES_MAX = 64 * 1024
 The oldest messages are deleted if all of them together are too large for a document."""
 
 
-async def conversation(asked: Asked) -> Any:
+async def conversation(asked: MemoryOperation) -> Any:
     """Carry an operation of a conversation buffer out."""
     match asked.operation:
         case "get_context" if not asked.own:
@@ -42,11 +42,11 @@ async def conversation(asked: Asked) -> Any:
             raise asked.unknown_operation("store", "retrieve", "get_context", "clear")
 
 
-def _key(asked: Asked) -> str:
+def _key(asked: MemoryOperation) -> str:
     return f"{asked.place}.conversation"
 
 
-async def _read(asked: Asked) -> Document:
+async def _read(asked: MemoryOperation) -> Document:
     return read(await asked.store.get(_key(asked)))
 
 
@@ -57,7 +57,7 @@ def _context(document: Document, limit: int) -> dict[str, Any]:
     return {"messages": messages, **told}
 
 
-async def _store_message(asked: Asked) -> dict[str, Any]:
+async def _store_message(asked: MemoryOperation) -> dict[str, Any]:
     document = await _append_message(asked, asked.brought.get("messages", []), asked.brought.get("metadata"))
     messages: list[Any] = document["messages"]
     most = _messages_max(asked)
@@ -69,7 +69,7 @@ async def _store_message(asked: Asked) -> dict[str, Any]:
     return {"to_summarize": wanted}
 
 
-async def _append_message(asked: Asked, said: list[Any], metadata: Any) -> Document:
+async def _append_message(asked: MemoryOperation, said: list[Any], metadata: Any) -> Document:
     most = _messages_max(asked)
 
     def add(document: Document) -> None:
@@ -86,7 +86,7 @@ async def _append_message(asked: Asked, said: list[Any], metadata: Any) -> Docum
     return await change_document(asked.store, _key(asked), asked.once, add)
 
 
-async def _summarize(asked: Asked) -> dict[str, Any]:
+async def _summarize(asked: MemoryOperation) -> dict[str, Any]:
     def fold(document: Document) -> None:
         first = document.get("first", 0)
         count = int(asked.brought.get("count", 0))
@@ -126,7 +126,7 @@ def _clear(document: Document) -> None:
     document.pop("summarized", None)
 
 
-def _to_payload(asked: Asked, document: Document) -> dict[str, Any]:
+def _to_payload(asked: MemoryOperation, document: Document) -> dict[str, Any]:
     """Return the payload of a node."""
     messages: list[Any] = document.get("messages", [])
     return {
@@ -139,5 +139,5 @@ def _to_payload(asked: Asked, document: Document) -> dict[str, Any]:
     }
 
 
-def _messages_max(asked: Asked) -> int:
+def _messages_max(asked: MemoryOperation) -> int:
     return max(2, int(asked.number("max_messages", MESSAGES_MAX)))

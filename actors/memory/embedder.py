@@ -40,7 +40,7 @@ ALIKE_STANDS_FOR = 0.7
 """Cosines of counted words are lower than a model's: this one corresponds to what models consider similar."""
 
 
-class Made(NamedTuple):
+class Embeddings(NamedTuple):
     """Vectors of texts, in their order, and which model was asked for them, if one was, at what cost: ``usage`` of all
     ``requests``, ``unmetered`` if the provider reported none."""
 
@@ -51,8 +51,8 @@ class Made(NamedTuple):
     unmetered: bool = False
 
 
-class NotMade(EffectFailed):
-    """A model made no vectors; ``model``, ``usage`` and ``requests`` have the cost, as in `Made`."""
+class EmbeddingFailed(EffectFailed):
+    """A model made no vectors; ``model``, ``usage`` and ``requests`` have the cost, as in `Embeddings`."""
 
     def __init__(self, failure: Failure, model: str, usage: Usage, requests: Sequence[Usage] = ()) -> None:
         super().__init__(failure)
@@ -66,7 +66,7 @@ class Embedder(Protocol):
 
     name: str
 
-    async def embed(self, texts: Sequence[str], once: str) -> Made:
+    async def embed(self, texts: Sequence[str], once: str) -> Embeddings:
         """Return a vector of each text; ``once`` is the idempotency key. Raises `EffectFailed`."""
         ...
 
@@ -80,9 +80,9 @@ class Hashing:
 
     name = f"hashing-{PLACES}"
 
-    async def embed(self, texts: Sequence[str], once: str) -> Made:
+    async def embed(self, texts: Sequence[str], once: str) -> Embeddings:
         # Many or long texts take time, and all other tasks wait for the event loop.
-        return Made(await to_thread.run_sync(lambda: [_count_words(text) for text in texts]))
+        return Embeddings(await to_thread.run_sync(lambda: [_count_words(text) for text in texts]))
 
     def likeness(self, cosine: float) -> float:
         cosine = max(0.0, min(1.0, cosine))

@@ -16,11 +16,11 @@ from typing import Any
 from anyio import to_thread
 
 from callboard.actors.carrier import EffectFailed
-from callboard.actors.memory.embedder import Embedder, Hashing, Made, NotMade, Vector
+from callboard.actors.memory.embedder import Embedder, EmbeddingFailed, Embeddings, Hashing, Vector
 from callboard.actors.memory.store import effect_failed
 from callboard.actors.models.catalog import PROVIDERS, Providers
 from callboard.actors.models.embedding_models import EmbeddingModel, EmbeddingRequest
-from callboard.actors.models.model import Model, ModelFailed
+from callboard.actors.models.model import Model, ModelTurnFailed
 
 HUB = "sentence-transformers/"
 """The prefix of names in the tables that have a slash, but no provider before it."""
@@ -64,7 +64,7 @@ class Embedders:
             return Hashing()
         try:
             model, name = await self._open(spec)
-        except ModelFailed as error:
+        except ModelTurnFailed as error:
             raise EffectFailed(error.failure) from error
         if not isinstance(model, EmbeddingModel):
             raise effect_failed("model.unknown", f"{spec!r} embeds no texts: {model.provider} has no models that do")
@@ -121,23 +121,23 @@ class ByModel:
         self._model_name = model_name
         self._dimensions = dimensions
 
-    async def embed(self, texts: Sequence[str], once: str) -> Made:
+    async def embed(self, texts: Sequence[str], once: str) -> Embeddings:
         """Make a vector of each text.
 
-        :raises NotMade: ``model.…``, as turns of a model do
+        :raises EmbeddingFailed: ``model.…``, as turns of a model do
         """
         if not texts:
-            return Made([])
+            return Embeddings([])
         request = EmbeddingRequest(
             model=self._model_name, texts=texts, idempotency_key=once, dimensions=self._dimensions
         )
         try:
             answer = await self._model.embed(request)
-        except ModelFailed as error:
-            raise NotMade(error.failure, self._spec, error.usage, error.requests) from error
+        except ModelTurnFailed as error:
+            raise EmbeddingFailed(error.failure, self._spec, error.usage, error.requests) from error
         # Many or long vectors take time, and all other tasks wait for the event loop.
         vectors = await to_thread.run_sync(lambda: [_unit(vector) for vector in answer.vectors])
-        return Made(vectors, self._spec, answer.usage, answer.requests, answer.unmetered)
+        return Embeddings(vectors, self._spec, answer.usage, answer.requests, answer.unmetered)
 
     def likeness(self, cosine: float) -> float:
         return max(0.0, min(1.0, cosine))

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from callboard.actors.memory.asked import Asked, as_text
+from callboard.actors.memory.operation import MemoryOperation, as_text
 from callboard.actors.memory.store import Document, change_document, effect_failed, read, surplus
 
 ENTITIES_MAX = 300
@@ -29,7 +29,7 @@ Was We Were What When Where Which While Who Why Will With Would Yes You Your
 _NO_NAMES = frozenset(_FIRST_WORDS.split())
 
 
-async def entities(asked: Asked) -> Any:
+async def entities(asked: MemoryOperation) -> Any:
     """Carry an operation of a memory of entities out."""
     match asked.operation:
         case "get_context" if not asked.own:
@@ -70,22 +70,22 @@ def find_mentions(text: str) -> list[tuple[str, str]]:
     return found
 
 
-def _key(asked: Asked) -> str:
+def _key(asked: MemoryOperation) -> str:
     return f"{asked.place}.entities"
 
 
-async def _read(asked: Asked) -> dict[str, Any]:
+async def _read(asked: MemoryOperation) -> dict[str, Any]:
     return read(await asked.store.get(_key(asked))).get("entities", {})
 
 
-def _entity(asked: Asked) -> str:
+def _entity(asked: MemoryOperation) -> str:
     name = asked.text("entity_name", "entity", "name").strip()
     if not name:
         raise effect_failed("memory.malformed", "an operation on an entity needs its name in `entity_name`")
     return name
 
 
-def _own(asked: Asked) -> tuple[str, list[str]]:
+def _own(asked: MemoryOperation) -> tuple[str, list[str]]:
     given = asked.first_given("facts", "fact", "value", "content")
     listed: list[Any] = given if isinstance(given, list) else [given] if given is not None else []
     if isinstance(given, dict):
@@ -93,7 +93,7 @@ def _own(asked: Asked) -> tuple[str, list[str]]:
     return _entity(asked), [as_text(fact)[:FACT_CHARS_MAX] for fact in listed]
 
 
-async def _store_facts(asked: Asked, facts: list[tuple[str, str]]) -> dict[str, Any]:
+async def _store_facts(asked: MemoryOperation, facts: list[tuple[str, str]]) -> dict[str, Any]:
     def keep(document: Document) -> None:
         known: dict[str, Any] = document.setdefault("entities", {})
         for name, fact in facts:
@@ -113,7 +113,7 @@ def _forget(known: dict[str, Any], count: int) -> None:
         del known[name]
 
 
-async def _remove_entity(asked: Asked) -> dict[str, Any]:
+async def _remove_entity(asked: MemoryOperation) -> dict[str, Any]:
     name = _entity(asked).lower() if asked.operation == "delete" else None
 
     def remove(document: Document) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 from anyio import to_thread
 
-from callboard.actors.memory.asked import Asked
 from callboard.actors.memory.embedder import Embedder, Vector, cosine, pack_vector, unpack_vector
+from callboard.actors.memory.operation import MemoryOperation
 from callboard.actors.memory.store import (
     Document,
     change_document,
@@ -23,8 +23,8 @@ from callboard.actors.memory.store import (
     read_all,
     sweep_document,
 )
-from callboard.actors.memory.text_store import Embedding, Found, Text, Wanted, best_of, other_dimension
-from callboard.bus.nats.key_value import Conflict, Entry
+from callboard.actors.memory.text_store import Embedding, StoredText, TextMatch, TextQuery, best_of, other_dimension
+from callboard.bus.nats.key_value import Conflict, KeyValueEntry
 
 TEXTS_MAX = 5_000
 """How many texts a memory holds: a search reads all of them."""
@@ -36,7 +36,7 @@ ANEW_MAX = 96
 class Exact:
     """Texts as documents."""
 
-    async def keep(self, asked: Asked, texts: Sequence[Text], embedding: Embedding) -> None:
+    async def keep(self, asked: MemoryOperation, texts: Sequence[StoredText], embedding: Embedding) -> None:
         by_key = {_key(asked, one.id): one for one in texts}
         held = await asked.store.keys(_below(asked))
         if len(by_key.keys() | held) > TEXTS_MAX:
@@ -50,7 +50,7 @@ class Exact:
             document |= {"vector": pack_vector(vector), "embedder": embedding.embedder.name}
             await change_document(asked.store, key, asked.once, partial(Document.update, **document))
 
-    async def find(self, asked: Asked, wanted: Wanted, embedding: Embedding) -> list[Found]:
+    async def find(self, asked: MemoryOperation, wanted: TextQuery, embedding: Embedding) -> list[TextMatch]:
         entries = await asked.store.below(_below(asked))
         read_too = zip(entries, await read_all(entries), strict=True)
         texts = [(entry, one) for entry, one in read_too if _fits(one["metadata"], wanted.filters)]
@@ -61,16 +61,16 @@ class Exact:
         await _made_anew(embedding, [pair for pair in texts if pair[1]["embedder"] != embedder.name])
         return await to_thread.run_sync(_rank, embedder, [one for _, one in texts], vector, wanted)
 
-    async def get(self, asked: Asked, ids: Sequence[str]) -> list[Document]:
+    async def get(self, asked: MemoryOperation, ids: Sequence[str]) -> list[Document]:
         entries = [await asked.store.get(_key(asked, id)) for id in ids]
         return [read(entry) for entry in entries if entry is not None]
 
-    async def delete(self, asked: Asked, ids: Sequence[str]) -> None:
+    async def delete(self, asked: MemoryOperation, ids: Sequence[str]) -> None:
         for id in ids:
             if entry := await asked.store.get(_key(asked, id)):
                 await sweep_document(asked.store, entry)
 
-    async def clear(self, asked: Asked) -> int:
+    async def clear(self, asked: MemoryOperation) -> int:
         entries = await asked.store.below(_below(asked))
         for entry in entries:
             await sweep_document(asked.store, entry)
@@ -80,11 +80,11 @@ class Exact:
         """Do nothing: there are no connections."""
 
 
-def _below(asked: Asked) -> str:
+def _below(asked: MemoryOperation) -> str:
     return f"{asked.place}.text"
 
 
-def _key(asked: Asked, id: str) -> str:
+def _key(asked: MemoryOperation, id: str) -> str:
     return f"{_below(asked)}.{sha256(id.encode('utf-8', 'replace')).hexdigest()[:40]}"
 
 
@@ -94,7 +94,7 @@ def _fits(metadata: Any, filters: Mapping[str, Any]) -> bool:
     return isinstance(metadata, dict) and all(metadata.get(name) == value for name, value in filters.items())
 
 
-async def _made_anew(embedding: Embedding, strange: Sequence[tuple[Entry, Document]]) -> None:
+async def _made_anew(embedding: Embedding, strange: Sequence[tuple[KeyValueEntry, Document]]) -> None:
     """Make new vectors for texts of another embedder. Those of a model are stored, so that they are paid for once."""
     asked = embedding.asked
     for start in range(0, len(strange), ANEW_MAX):
@@ -107,9 +107,9 @@ async def _made_anew(embedding: Embedding, strange: Sequence[tuple[Entry, Docume
                     await asked.store.put(entry.key, encode_document(one), entry.revision)
 
 
-def _rank(embedder: Embedder, texts: list[Document], vector: Vector, wanted: Wanted) -> list[Found]:
+def _rank(embedder: Embedder, texts: list[Document], vector: Vector, wanted: TextQuery) -> list[TextMatch]:
     query = wanted.query.strip().lower()
-    found: list[Found] = []
+    found: list[TextMatch] = []
     for one in texts:
         kept = unpack_vector(one["vector"])
         if len(kept) != len(vector):
@@ -117,5 +117,5 @@ def _rank(embedder: Embedder, texts: list[Document], vector: Vector, wanted: Wan
         score = embedder.likeness(cosine(vector, kept))
         if query in one["text"].lower():
             score = max(score, wanted.least)
-        found.append(Found(one, score))
+        found.append(TextMatch(one, score))
     return best_of(found, wanted)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from callboard.actors.memory.asked import Asked
+from callboard.actors.memory.operation import MemoryOperation
 from callboard.actors.memory.store import Document, change_document, effect_failed, read, read_all, sweep_document
 
 KEYS_MAX = 1_000
@@ -20,7 +20,7 @@ CONTEXT_CHARS_MAX = 8_000
 OPERATIONS = ("get", "set", "append", "delete", "exists", "keys", "clear")
 
 
-async def key_value(asked: Asked) -> Any:
+async def key_value(asked: MemoryOperation) -> Any:
     """Carry an operation of a key-value memory out."""
     match asked.operation:
         case "get_context" if not asked.own:
@@ -52,7 +52,7 @@ def _to_payload(**more: Any) -> dict[str, Any]:
     return {"success": True, **more}
 
 
-def _name(asked: Asked) -> str:
+def _name(asked: MemoryOperation) -> str:
     """Return the complete name of the key, as it is listed."""
     namespace = asked.first_given("namespace")
     name = asked.text("key")
@@ -61,23 +61,23 @@ def _name(asked: Asked) -> str:
     return f"{namespace}:{name}" if namespace else f"{asked.settings.get('key_prefix') or ''}{name}"
 
 
-def _key(asked: Asked, name: str | None = None) -> str:
+def _key(asked: MemoryOperation, name: str | None = None) -> str:
     # A name may have any characters, a token of the store may not.
     digest = sha256((_name(asked) if name is None else name).encode("utf-8", "replace")).hexdigest()
     return f"{asked.place}.key.{digest[:40]}"
 
 
-def _is_live(asked: Asked, document: Document) -> bool:
+def _is_live(asked: MemoryOperation, document: Document) -> bool:
     expires_ms = document.get("expires_ms")
     return "value" in document and (expires_ms is None or asked.at_ms < expires_ms)
 
 
-async def _live(asked: Asked) -> Document:
+async def _live(asked: MemoryOperation) -> Document:
     document = read(await asked.store.get(_key(asked)))
     return document if _is_live(asked, document) else {}
 
 
-async def _all(asked: Asked) -> dict[str, Any]:
+async def _all(asked: MemoryOperation) -> dict[str, Any]:
     """Return all values by their names; entries that expired long ago are removed on the way."""
     found: dict[str, Any] = {}
     entries = await asked.store.below(f"{asked.place}.key")
@@ -89,7 +89,7 @@ async def _all(asked: Asked) -> dict[str, Any]:
     return found
 
 
-async def _store_value(asked: Asked) -> dict[str, Any]:
+async def _store_value(asked: MemoryOperation) -> dict[str, Any]:
     most = int(asked.number("max_keys", KEYS_MAX))
     given = asked.brought["input"]
     name = _name(asked)
@@ -108,7 +108,7 @@ async def _store_value(asked: Asked) -> dict[str, Any]:
     return _to_payload(value=document.get("value"), exists=True)
 
 
-def _ttl_s(asked: Asked) -> float:
+def _ttl_s(asked: MemoryOperation) -> float:
     options = asked.first_given("options")
     own = options.get("ttl") if isinstance(options, dict) else None
     return own if isinstance(own, int | float) else asked.number("default_ttl", 0)
@@ -128,7 +128,7 @@ def _append_value(before: Any, value: Any) -> Any:
             return [before, value]
 
 
-async def _remove_value(asked: Asked, key: str) -> bool:
+async def _remove_value(asked: MemoryOperation, key: str) -> bool:
     """Remove a value, and return whether it existed."""
     if await asked.store.get(key) is None:
         return False
@@ -144,7 +144,7 @@ async def _remove_value(asked: Asked, key: str) -> bool:
     return was[-1] if was else True
 
 
-async def _context(asked: Asked) -> dict[str, Any]:
+async def _context(asked: MemoryOperation) -> dict[str, Any]:
     values = await _all(asked)
     lines = [f"{name}: {_show_value(value)}" for name, value in sorted(values.items())]
     return {"context": "\n".join(lines)[:CONTEXT_CHARS_MAX]} if lines else {}

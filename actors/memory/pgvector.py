@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 import anyio
 
 from callboard.actors.carrier import EffectFailed
-from callboard.actors.memory.asked import Asked
 from callboard.actors.memory.embedder import Vector
+from callboard.actors.memory.operation import MemoryOperation
 from callboard.actors.memory.store import APPLIED_MAX, ONCE_CHARS, Document, Unavailable, effect_failed, encode_document
 from callboard.actors.memory.text_store import (
     Embedding,
-    Found,
-    Text,
-    Wanted,
+    StoredText,
+    TextMatch,
+    TextQuery,
     best_of,
     collection_of,
     facet_of,
@@ -108,7 +108,7 @@ class PgVector:
         self._opening = anyio.Lock()
         self._pool: Any = None
 
-    async def keep(self, asked: Asked, texts: Sequence[Text], embedding: Embedding) -> None:
+    async def keep(self, asked: MemoryOperation, texts: Sequence[StoredText], embedding: Embedding) -> None:
         table, once = self._table(asked), asked.once[:ONCE_CHARS]
         by_id = {_id(one.id): one for one in texts}
         seen = {row["id"] for row in await self._rows(SEEN.format(table=table), list(by_id), once)}
@@ -122,7 +122,7 @@ class PgVector:
             rows.append((id, document, facets_of(one.metadata), embedding.embedder.name, once, _encode_vector(vector)))
         await self._keep(table, rows, vectors[0], embedding)
 
-    async def find(self, asked: Asked, wanted: Wanted, embedding: Embedding) -> list[Found]:
+    async def find(self, asked: MemoryOperation, wanted: TextQuery, embedding: Embedding) -> list[TextMatch]:
         table, embedder = self._table(asked), embedding.embedder
         [vector] = await embedding.of([wanted.query], "query")
         facets = [facet_of(*pair) for pair in wanted.filters.items()]
@@ -132,22 +132,22 @@ class PgVector:
             )
         except SqlFailed as refused:
             raise await self._mismatch(table, vector, embedding, refused) from refused
-        found = [Found(decode_json(row["document"]), embedder.likeness(row["near"])) for row in rows]
+        found = [TextMatch(decode_json(row["document"]), embedder.likeness(row["near"])) for row in rows]
         if not found:
             for row in await self._rows(OTHERS.format(table=table), embedder.name):
                 if row["count"]:
                     raise other_embedder(embedder.name, row["count"])
         return best_of(found, wanted)
 
-    async def get(self, asked: Asked, ids: Sequence[str]) -> list[Document]:
+    async def get(self, asked: MemoryOperation, ids: Sequence[str]) -> list[Document]:
         rows = await self._rows(GET.format(table=self._table(asked)), [_id(id) for id in ids])
         found = {row["id"]: decode_json(row["document"]) for row in rows}
         return [found[_id(id)] for id in ids if _id(id) in found]
 
-    async def delete(self, asked: Asked, ids: Sequence[str]) -> None:
+    async def delete(self, asked: MemoryOperation, ids: Sequence[str]) -> None:
         await self._rows(DELETE.format(table=self._table(asked)), [_id(id) for id in ids])
 
-    async def clear(self, asked: Asked) -> int:
+    async def clear(self, asked: MemoryOperation) -> int:
         # The table is dropped as well: the next texts may have vectors of another dimension.
         table = self._table(asked)
 
@@ -172,7 +172,7 @@ class PgVector:
             if closing.cancelled_caught:
                 self._pool.terminate()
 
-    def _table(self, asked: Asked) -> str:
+    def _table(self, asked: MemoryOperation) -> str:
         return collection_of(self._namespace, asked.place)
 
     async def _keep(self, table: str, rows: Sequence[tuple[Any, ...]], vector: Vector, embedding: Embedding) -> None:

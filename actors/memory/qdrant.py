@@ -15,14 +15,14 @@ from uuid import UUID, uuid5
 import anyio
 import msgspec
 
-from callboard.actors.memory.asked import Asked
 from callboard.actors.memory.embedder import Vector
+from callboard.actors.memory.operation import MemoryOperation
 from callboard.actors.memory.store import APPLIED_MAX, ONCE_CHARS, Document, Unavailable, effect_failed, encode_document
 from callboard.actors.memory.text_store import (
     Embedding,
-    Found,
-    Text,
-    Wanted,
+    StoredText,
+    TextMatch,
+    TextQuery,
     best_of,
     collection_of,
     facet_of,
@@ -55,7 +55,7 @@ _AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 _KEYS = frozenset({401, 403})
 
 
-class Answer(NamedTuple):
+class _Answer(NamedTuple):
     """The server's answer: its status, and the body, decoded."""
 
     status: int
@@ -70,7 +70,7 @@ class Remote:
         self._headers = headers
         self._client: httpx2.AsyncClient | None = None
 
-    async def ask(self, method: str, path: str, body: Any = None) -> Answer:
+    async def ask(self, method: str, path: str, body: Any = None) -> _Answer:
         """Send a request, and again after a failure that may pass; return the answer, whatever its status.
 
         :raises EffectFailed: ``memory.unavailable``, or ``memory.refused`` if the server refuses the key
@@ -81,7 +81,7 @@ class Remote:
         while True:
             tries += 1
             tried = await self._try(method, path, content)
-            if isinstance(tried, Answer):
+            if isinstance(tried, _Answer):
                 if tried.status in _KEYS:
                     raise refusal_of(tried, "does not take the key")
                 return tried
@@ -97,7 +97,7 @@ class Remote:
         if self._client is not None:
             await self._client.aclose()
 
-    async def _try(self, method: str, path: str, content: bytes | None) -> "Answer | _Vain":
+    async def _try(self, method: str, path: str, content: bytes | None) -> "_Answer | _Vain":
         import httpx2
 
         client = self._open_client()
@@ -111,11 +111,11 @@ class Remote:
         if response.status_code in _AGAIN:
             return _Vain(f"status {response.status_code}", retry_after_s(response.headers, time.time()))
         try:
-            return Answer(response.status_code, decode_json(told) if told else None)
+            return _Answer(response.status_code, decode_json(told) if told else None)
         except JSON_ERRORS:
             if response.status_code < 400:
                 return _Vain("an answer that is not JSON", None)
-            return Answer(response.status_code, told.decode(errors="replace"))
+            return _Answer(response.status_code, told.decode(errors="replace"))
 
     def _open_client(self) -> "httpx2.AsyncClient":
         if self._client is None:
@@ -143,7 +143,7 @@ async def _read(response: "httpx2.Response") -> bytes:
     return bytes(told)
 
 
-def refusal_of(answer: Answer, what: str) -> Exception:
+def refusal_of(answer: _Answer, what: str) -> Exception:
     """Return the failure of a request that the server refuses, with its own text."""
     reason = answer.body if isinstance(answer.body, str) else msgspec.json.encode(answer.body).decode()
     message = f"the store of memories {what}: status {answer.status}: {reason[:REASON_CHARS_MAX]}"
@@ -169,7 +169,7 @@ class Qdrant:
         self._server = Remote(url, {"api-key": key} if key else {})
         self._namespace = namespace
 
-    async def keep(self, asked: Asked, texts: Sequence[Text], embedding: Embedding) -> None:
+    async def keep(self, asked: MemoryOperation, texts: Sequence[StoredText], embedding: Embedding) -> None:
         path, once = self._path(asked), asked.once[:ONCE_CHARS]
         before = await self._points(path, [one.id for one in texts], ["id", "applied"])
         applied: dict[str, list[str]] = {one["id"]: one["applied"] for one in before}
@@ -184,7 +184,7 @@ class Qdrant:
         for part in _parts(points):
             await self._upsert(path, part, embedding)
 
-    async def find(self, asked: Asked, wanted: Wanted, embedding: Embedding) -> list[Found]:
+    async def find(self, asked: MemoryOperation, wanted: TextQuery, embedding: Embedding) -> list[TextMatch]:
         path, embedder = self._path(asked), embedding.embedder
         own = {"key": "embedder", "match": {"value": embedder.name}}
         [vector] = await embedding.of([wanted.query], "query")
@@ -196,22 +196,22 @@ class Qdrant:
         if answer.status == 400:
             raise await self._mismatch(path, vector, embedding, answer)
         listed = _result(answer, "points")
-        found = [Found(_document(one), embedder.likeness(one["score"])) for one in listed]
+        found = [TextMatch(_document(one), embedder.likeness(one["score"])) for one in listed]
         if not found and (others := await self._count(path, {"must_not": [own]})):
             raise other_embedder(embedder.name, others)
         return best_of(found, wanted)
 
-    async def get(self, asked: Asked, ids: Sequence[str]) -> list[Document]:
+    async def get(self, asked: MemoryOperation, ids: Sequence[str]) -> list[Document]:
         found = {one["id"]: one for one in await self._points(self._path(asked), ids, DOCUMENT)}
         return [found[id] for id in ids if id in found]
 
-    async def delete(self, asked: Asked, ids: Sequence[str]) -> None:
+    async def delete(self, asked: MemoryOperation, ids: Sequence[str]) -> None:
         points = {"points": [_point(id) for id in ids]}
         answer = await self._server.ask("POST", f"{self._path(asked)}/points/delete?wait=true", points)
         if answer.status != 404:
             _result(answer)
 
-    async def clear(self, asked: Asked) -> int:
+    async def clear(self, asked: MemoryOperation) -> int:
         # The collection is deleted as well: the next texts may have vectors of another dimension.
         path = self._path(asked)
         count = await self._count(path, {})
@@ -224,7 +224,7 @@ class Qdrant:
         """Close the connections."""
         await self._server.aclose()
 
-    def _path(self, asked: Asked) -> str:
+    def _path(self, asked: MemoryOperation) -> str:
         return f"/collections/{collection_of(self._namespace, asked.place)}"
 
     async def _points(self, path: str, ids: Sequence[str], members: Sequence[str]) -> list[Document]:
@@ -255,7 +255,7 @@ class Qdrant:
                 _result(made)
         raise Unavailable("its collection was removed again and again")
 
-    async def _mismatch(self, path: str, vector: Vector, embedding: Embedding, answer: Answer) -> Exception:
+    async def _mismatch(self, path: str, vector: Vector, embedding: Embedding, answer: _Answer) -> Exception:
         """Return the failure of a refused request with vectors."""
         described = await self._server.ask("GET", path)
         match described.body:
@@ -265,7 +265,7 @@ class Qdrant:
                 return refusal_of(answer, "refuses a request")
 
 
-def _result(answer: Answer, member: str | None = None) -> Any:
+def _result(answer: _Answer, member: str | None = None) -> Any:
     """Return the result of an answer, or a member of it.
 
     :raises EffectFailed: ``memory.refused``, ``memory.unavailable`` if the answer is not Qdrant's

@@ -6,7 +6,7 @@ large for a document, or more than ``items_max``. A session that has not been ch
 
 from typing import Any
 
-from callboard.actors.memory.asked import Asked
+from callboard.actors.memory.operation import MemoryOperation
 from callboard.actors.memory.store import (
     ONCE_CHARS,
     Document,
@@ -39,7 +39,7 @@ OPERATIONS = ("items", "append", "pop", "forget")
 _SUFFIX = ".session"
 
 
-async def session(asked: Asked) -> Any:
+async def session(asked: MemoryOperation) -> Any:
     """Carry an operation of a session out."""
     match asked.operation:
         case "items":
@@ -57,11 +57,11 @@ async def session(asked: Asked) -> Any:
             raise asked.unknown_operation(*OPERATIONS)
 
 
-def _key(asked: Asked) -> str:
+def _key(asked: MemoryOperation) -> str:
     return f"{asked.place}{_SUFFIX}"
 
 
-async def _change(asked: Asked, change: Any) -> Document:
+async def _change(asked: MemoryOperation, change: Any) -> Document:
     def apply(document: Document) -> None:
         document["items"] = live_items(document, asked.at_ms)
         change(asked, document)
@@ -72,7 +72,7 @@ async def _change(asked: Asked, change: Any) -> Document:
     return await change_document(asked.store, _key(asked), asked.once, apply)
 
 
-def _append(asked: Asked, document: Document) -> None:
+def _append(asked: MemoryOperation, document: Document) -> None:
     run, kept = str(asked.brought.get("run", "")), document["items"]
     kept += [{"item": one, "at_ms": asked.at_ms, "run": run} for one in asked.brought.get("items", [])]
     del kept[: max(0, len(kept) - int(asked.number("items_max", ITEMS_MAX)))]
@@ -80,7 +80,7 @@ def _append(asked: Asked, document: Document) -> None:
     del kept[: surplus(document, kept[:-1])]
 
 
-def _pop(asked: Asked, document: Document) -> None:
+def _pop(asked: MemoryOperation, document: Document) -> None:
     items = document["items"]
     outcome = {"item": items.pop()["item"], "exists": True} if items else {"item": None, "exists": False}
     # It stays in the document for a while, so that the effect has the same outcome if it is carried out again.
@@ -88,11 +88,11 @@ def _pop(asked: Asked, document: Document) -> None:
     document["popped"] = {**dict(latest), _once(asked): outcome}
 
 
-def _once(asked: Asked) -> str:
+def _once(asked: MemoryOperation) -> str:
     return asked.once[:ONCE_CHARS]
 
 
-def _forget(_asked: Asked, document: Document) -> None:
+def _forget(_asked: MemoryOperation, document: Document) -> None:
     document["items"] = []
     document.pop("popped", None)
 

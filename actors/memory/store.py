@@ -15,7 +15,7 @@ from anyio import to_thread
 
 from callboard.actors.carrier import EffectFailed
 from callboard.bus.effects import Failure
-from callboard.bus.nats.key_value import Conflict, Entry
+from callboard.bus.nats.key_value import Conflict, KeyValueEntry
 from callboard.bus.subjects import token
 from callboard.lib.backoff import backoff_s
 from callboard.lib.json_decoder import decode_json
@@ -50,7 +50,7 @@ class Unavailable(EffectFailed):
 class Store(Protocol):
     """Keeps documents. Every method raises `Unavailable` if the store cannot be reached."""
 
-    async def get(self, key: str) -> Entry | None: ...
+    async def get(self, key: str) -> KeyValueEntry | None: ...
 
     async def put(self, key: str, value: bytes, revision: int) -> None:
         """Write a document that has this revision, 0 if it must not exist.
@@ -66,7 +66,7 @@ class Store(Protocol):
         """
         ...
 
-    async def below(self, prefix: str) -> list[Entry]:
+    async def below(self, prefix: str) -> list[KeyValueEntry]:
         """Return all documents whose keys begin with these tokens, in the order of their keys."""
         ...
 
@@ -94,12 +94,12 @@ def effect_failed(code: str, message: str, retryable: bool | None = False) -> Ef
     return EffectFailed(Failure(code, message, retryable=retryable))
 
 
-def read(entry: Entry | None) -> Document:
+def read(entry: KeyValueEntry | None) -> Document:
     """Return a document; an empty one if it does not exist."""
     return decode_json(entry.value) if entry is not None else {}
 
 
-async def read_all(entries: Sequence[Entry]) -> list[Document]:
+async def read_all(entries: Sequence[KeyValueEntry]) -> list[Document]:
     """Return these documents, decoded in a thread because there may be many."""
     return await to_thread.run_sync(lambda: [read(entry) for entry in entries])
 
@@ -170,7 +170,7 @@ async def change_document(store: Store, key: str, once: str, change: Callable[[D
     )
 
 
-async def sweep_document(store: Store, entry: Entry) -> None:
+async def sweep_document(store: Store, entry: KeyValueEntry) -> None:
     """Remove a document unless it has changed since it was read."""
     with suppress(Conflict):
         await store.delete(entry.key, entry.revision)
@@ -180,10 +180,10 @@ class InMemory:
     """A store in memory, which ends with its process."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, KeyValueEntry] = {}
         self._revision = 0
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> KeyValueEntry | None:
         return self._entries.get(key)
 
     async def put(self, key: str, value: bytes, revision: int) -> None:
@@ -191,7 +191,7 @@ class InMemory:
         if (found.revision if found is not None else 0) != revision:
             raise Conflict
         self._revision += 1
-        self._entries[key] = Entry(key, value, self._revision)
+        self._entries[key] = KeyValueEntry(key, value, self._revision)
 
     async def delete(self, key: str, revision: int) -> None:
         found = self._entries.get(key)
@@ -199,7 +199,7 @@ class InMemory:
             raise Conflict
         del self._entries[key]
 
-    async def below(self, prefix: str) -> list[Entry]:
+    async def below(self, prefix: str) -> list[KeyValueEntry]:
         return [entry for key, entry in sorted(self._entries.items()) if key.startswith(f"{prefix}.")]
 
     async def keys(self, prefix: str) -> list[str]:

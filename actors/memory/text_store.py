@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from callboard.actors.memory.asked import Asked
-from callboard.actors.memory.embedder import Embedder, NotMade, Vector
+from callboard.actors.memory.embedder import Embedder, EmbeddingFailed, Vector
+from callboard.actors.memory.operation import MemoryOperation
 from callboard.actors.memory.store import Document, effect_failed
 from callboard.lib.canonical_json import canonical
 
@@ -20,7 +20,7 @@ SLUG_CHARS_MAX = 16
 """How much of a tenant's name is readable in the name of a collection."""
 
 
-class Text(NamedTuple):
+class StoredText(NamedTuple):
     """A text to store."""
 
     id: str
@@ -28,14 +28,14 @@ class Text(NamedTuple):
     metadata: Any
 
 
-class Found(NamedTuple):
+class TextMatch(NamedTuple):
     """A text that was found, with its similarity to the query, from 0 to 1."""
 
     document: Document
     score: float
 
 
-class Wanted(Struct, frozen=True):
+class TextQuery(Struct, frozen=True):
     """A search: texts like ``query`` with this metadata, with a similarity of at least ``least``, at most ``most``."""
 
     query: str
@@ -48,13 +48,13 @@ class Embedding(Struct, frozen=True):
     """An embedder at work for one operation, which is charged its usage."""
 
     embedder: Embedder
-    asked: Asked
+    asked: MemoryOperation
 
     async def of(self, texts: Sequence[str], part: str) -> list[Vector]:
         """Return a vector of each text; ``part`` distinguishes the requests of one operation."""
         try:
             made = await self.embedder.embed(texts, f"{self.asked.once}.{part}")
-        except NotMade as failed:
+        except EmbeddingFailed as failed:
             if failed.usage.tokens:
                 self.asked.spent.add(failed.model, failed.usage, failed.requests)
             raise
@@ -69,25 +69,25 @@ class TextStore(Protocol):
     Documents have ``id``, ``text``, ``metadata`` and ``at_ms``.
     """
 
-    async def keep(self, asked: Asked, texts: Sequence[Text], embedding: Embedding) -> None:
+    async def keep(self, asked: MemoryOperation, texts: Sequence[StoredText], embedding: Embedding) -> None:
         """Store texts, no two of which have the same id, once per effect.
 
         :raises EffectFailed: ``memory.full``, ``memory.too_large``, ``memory.dimension``
         """
         ...
 
-    async def find(self, asked: Asked, wanted: Wanted, embedding: Embedding) -> list[Found]:
+    async def find(self, asked: MemoryOperation, wanted: TextQuery, embedding: Embedding) -> list[TextMatch]:
         """Return the most similar texts, in this order.
 
         :raises EffectFailed: ``memory.dimension``, ``memory.embedder``
         """
         ...
 
-    async def get(self, asked: Asked, ids: Sequence[str]) -> list[Document]: ...
+    async def get(self, asked: MemoryOperation, ids: Sequence[str]) -> list[Document]: ...
 
-    async def delete(self, asked: Asked, ids: Sequence[str]) -> None: ...
+    async def delete(self, asked: MemoryOperation, ids: Sequence[str]) -> None: ...
 
-    async def clear(self, asked: Asked) -> int:
+    async def clear(self, asked: MemoryOperation) -> int:
         """Remove all texts; return how many there were."""
         ...
 
@@ -113,9 +113,9 @@ def facet_of(name: str, value: Any) -> str:
     return sha256(canonical([name, value])).hexdigest()[:32]
 
 
-def best_of(found: Sequence[Found], wanted: Wanted) -> list[Found]:
+def best_of(found: Sequence[TextMatch], wanted: TextQuery) -> list[TextMatch]:
     """Return the texts that are similar enough, the most similar first, at most as many as wanted."""
-    enough = [Found(one, round(score, 6)) for one, score in found if score >= wanted.least]
+    enough = [TextMatch(one, round(score, 6)) for one, score in found if score >= wanted.least]
     return sorted(enough, key=lambda one: (-one.score, one.document["at_ms"], one.document["id"]))[: wanted.most]
 
 

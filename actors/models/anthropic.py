@@ -8,9 +8,9 @@ is known by its type only.
 import re
 from collections.abc import Awaitable, Mapping
 
-from callboard.actors.models.anthropic_blocks import API, Block, Said, open_block, seal_blocks
+from callboard.actors.models.anthropic_blocks import API, Block, TextBlock, open_block, seal_blocks
 from callboard.actors.models.anthropic_messages import DISPENSABLE, SCHEMA, request_of
-from callboard.actors.models.draft import Call, Draft
+from callboard.actors.models.draft import DraftCall, ReplyDraft
 from callboard.actors.models.model import ProviderReply
 from callboard.actors.models.provider_model import (
     CONNECT_S,
@@ -21,11 +21,11 @@ from callboard.actors.models.provider_model import (
     missing_key,
     request_headers,
 )
-from callboard.actors.models.request_parts import Request
+from callboard.actors.models.request_parts import SdkRequest
 from callboard.actors.models.request_retries import RetryPolicy, TryFailed
 from callboard.actors.models.stream_reader import Stream
 from callboard.actors.models.trouble import TOO_LONG, TRANSPORT, code_of_exception, try_failed
-from callboard.actors.models.turn_limits import Lane
+from callboard.actors.models.turn_limits import ProviderLimit
 from callboard.bus.effects import Usage
 from callboard.lib.json_types import JSON
 
@@ -84,10 +84,10 @@ class StreamFold:
     """An unfinished message: a sequence of blocks, each opened, extended and closed."""
 
     def __init__(self) -> None:
-        self.draft = Draft()
-        self._blocks: dict[int, Call | Block | Said] = {}
+        self.draft = ReplyDraft()
+        self._blocks: dict[int, DraftCall | Block | TextBlock] = {}
         """The open blocks by their index."""
-        self._since: list[Block | Said] = []
+        self._since: list[Block | TextBlock] = []
         """The blocks since the last call."""
         self._counts: dict[str, int] = {}
         self._stop_details: JSON = None
@@ -126,7 +126,7 @@ class StreamFold:
             case {"type": "content_block_delta", "index": int(index), "delta": {**delta}}:
                 return self._add(index, delta)
             case {"type": "content_block_stop", "index": int(index)}:
-                if isinstance(call := self._blocks.get(index), Call):
+                if isinstance(call := self._blocks.get(index), DraftCall):
                     call.whole = True
             case {"type": "message_delta", "delta": {**delta}, **rest}:
                 if isinstance(reason := delta.get("stop_reason"), str):
@@ -138,7 +138,7 @@ class StreamFold:
                 return None
         return None
 
-    def reply(self, request: Request) -> ProviderReply:
+    def reply(self, request: SdkRequest) -> ProviderReply:
         """Return the finished reply, as `callboard.actors.models.draft.Fold.reply`."""
         if self.draft.ended and self.draft.stop_reason == "refusal":
             match self._stop_details:
@@ -149,9 +149,9 @@ class StreamFold:
         if self.draft.is_paused and any(isinstance(one, Block) and not one.is_thinking for one in self._since):
             # The text before the provider's own tools says what it is about to do.
             for one in self._since:
-                if isinstance(one, Said):
+                if isinstance(one, TextBlock):
                     one.aside = True
-            self.draft.divide([], ["".join(one.pieces) for one in self._since if isinstance(one, Said)])
+            self.draft.divide([], ["".join(one.pieces) for one in self._since if isinstance(one, TextBlock)])
         self.draft.thought = self._seal()
         return self.draft.reply(request)
 
@@ -163,11 +163,13 @@ class StreamFold:
 
     def _open(self, index: int, block: Mapping[str, JSON]) -> str | None:
         before = self._blocks.get(index)
-        if isinstance(before, Call) and not (before.whole or before.input or (before.pieces and before.is_complete)):
+        if isinstance(before, DraftCall) and not (
+            before.whole or before.input or (before.pieces and before.is_complete)
+        ):
             raise self.draft.doubt(f"block {index} begins again before its call of {before.name} is complete")
         match block:
             case {"type": "text"}:
-                said = self._blocks[index] = Said()
+                said = self._blocks[index] = TextBlock()
                 self._since.append(said)
                 if isinstance(citations := block.get("citations"), list):
                     said.citations += citations
@@ -175,7 +177,7 @@ class StreamFold:
                 return self._say(said, text) if isinstance(text, str) and text else None
             case {"type": "tool_use"}:
                 id, name = block.get("id"), block.get("name")
-                call = Call(
+                call = DraftCall(
                     id if isinstance(id, str) else "",
                     name if isinstance(name, str) else "",
                     block.get("input"),
@@ -193,20 +195,20 @@ class StreamFold:
                 self._blocks.pop(index, None)
                 return None
 
-    def _say(self, said: Said, piece: str) -> str:
+    def _say(self, said: TextBlock, piece: str) -> str:
         said.pieces.append(piece)
         return self.draft.say(piece)
 
     def _add(self, index: int, delta: Mapping[str, JSON]) -> str | None:
         match self._blocks.get(index), delta:
-            case Said() as said, {"type": "text_delta", "text": str(piece)}:
+            case TextBlock() as said, {"type": "text_delta", "text": str(piece)}:
                 return self._say(said, piece)
-            case Said() as said, {"type": "citations_delta", "citation": citation}:
+            case TextBlock() as said, {"type": "citations_delta", "citation": citation}:
                 said.citations.append(citation)
                 return None
-            case Call(whole=False) as call, {"type": "input_json_delta", "partial_json": str(piece)}:
+            case DraftCall(whole=False) as call, {"type": "input_json_delta", "partial_json": str(piece)}:
                 return self.draft.extend(call, piece)
-            case Call() | None, {"type": "input_json_delta", "partial_json": str(piece)} if piece.strip():
+            case DraftCall() | None, {"type": "input_json_delta", "partial_json": str(piece)} if piece.strip():
                 raise self.draft.doubt(f"a piece of a call's input belongs to block {index}, which is no open call")
             case Block() as other, _:
                 self.draft.grow(other.add(delta))
@@ -247,7 +249,7 @@ class AnthropicModel(ProviderModel):
         retry: RetryPolicy | None = None,
         silence_s: float = SILENCE_S,
         ambient: bool = False,
-        lane: Lane | None = None,
+        lane: ProviderLimit | None = None,
     ) -> None:
         """Make a client; nothing connects before the first turn. ``ambient`` says that this process's environment may
         add headers.
@@ -278,7 +280,7 @@ class AnthropicModel(ProviderModel):
         """Close the client's connections."""
         await self._client.close()
 
-    def _open_stream(self, request: Request, idempotency_key: str) -> Awaitable[Stream]:
+    def _open_stream(self, request: SdkRequest, idempotency_key: str) -> Awaitable[Stream]:
         # The raw events, and not `messages.stream`: that one parses half a tool call as if it were complete, and
         # raises a bare ValueError if a model's JSON is broken.
         return self._messages.create(**request.params, stream=True, extra_headers=request_headers(idempotency_key))

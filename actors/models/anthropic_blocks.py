@@ -63,7 +63,7 @@ class Block(Struct):
             raise ValueError(f"the input of a block {self.members['type']} is not JSON: {error}") from error
 
 
-class Said(Struct):
+class TextBlock(Struct):
     """A block of text: its pieces, and what it cites. One that is ``aside`` is not part of the answer."""
 
     pieces: list[str] = field(default_factory=list[str])
@@ -86,7 +86,7 @@ def open_block(block: Mapping[str, JSON]) -> Block:
     return Block({**members, **{name: value if isinstance(value := block.get(name), str) else "" for name in texts}})
 
 
-def seal_blocks(blocks: Sequence[Block | Said], call: Mapping[str, JSON] | None = None) -> str:
+def seal_blocks(blocks: Sequence[Block | TextBlock], call: Mapping[str, JSON] | None = None) -> str:
     """Return the recorded form of the blocks before a call, or at the end of a message.
 
     :raises ValueError: if a block cannot be read

@@ -13,7 +13,7 @@ from callboard.actors.models.model import ModelTurn
 from callboard.actors.models.request_parts import (
     ANTHROPIC_PARAMETERS,
     ATTACHED,
-    Request,
+    SdkRequest,
     api_names,
     asked_schema,
     input_of,
@@ -38,7 +38,7 @@ DISPENSABLE = frozenset({*ANTHROPIC_PARAMETERS.values(), SCHEMA})
 _CACHE = {"type": "ephemeral"}
 
 
-def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
+def request_of(turn: ModelTurn, without: Collection[str] = ()) -> SdkRequest:
     """Convert a turn to a request, ``without`` the parameters that the model refused.
 
     A schema is enforced by the API's structured output if that can express it; otherwise the model is asked in words

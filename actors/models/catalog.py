@@ -15,34 +15,34 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from callboard.actors.models.model import NO_KEY, Model, ModelFailed
+from callboard.actors.models.model import NO_KEY, Model, ModelTurnFailed
 from callboard.actors.models.request_parts import (
     ANTHROPIC_PARAMETERS,
     GEMINI_PARAMETERS,
     OPENAI_CHAT_PARAMETERS,
     OPENAI_PARAMETERS,
 )
-from callboard.actors.models.turn_limits import Lane, Lanes
+from callboard.actors.models.turn_limits import ProviderLimit, ProviderLimits
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event
 from callboard.bus.model_names import PREFIXES, exact_name
 from callboard.lib.installed import is_installed
 
 
-class Means(Struct, frozen=True):
+class ProviderContext(Struct, frozen=True):
     """What opening a provider may use: the worker's environment and its lanes, and the run's script and events."""
 
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     script: Mapping[str, Any] | None = None
     recorded_events: Iterable[Event] = ()
-    lanes: Lanes = field(default_factory=Lanes)
+    lanes: ProviderLimits = field(default_factory=ProviderLimits)
 
     def variable(self, name: str) -> str | None:
         """Return a variable of the environment; None if it is empty or absent."""
         return self.env.get(name) or None
 
 
-class Provider(Struct, frozen=True):
+class ModelProvider(Struct, frozen=True):
     """A provider of models: how it is opened, and its default model.
 
     ``default`` is empty if there is none, and so is ``embedding``, its default for embeddings. ``keys`` are the
@@ -52,7 +52,7 @@ class Provider(Struct, frozen=True):
     without a model, which a worker must have been allowed to use.
     """
 
-    open: Callable[[Means], Model]
+    open: Callable[[ProviderContext], Model]
     default: str
     keys: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Provider(Struct, frozen=True):
         return f"callboard[{self.extra}]" if self.module and not is_installed(self.module) else ""
 
 
-def _anthropic(means: Means) -> Model:
+def _anthropic(means: ProviderContext) -> Model:
     from callboard.actors.models.anthropic import AnthropicModel
 
     return AnthropicModel(
@@ -79,7 +79,7 @@ def _anthropic(means: Means) -> Model:
     )
 
 
-def _openai(means: Means) -> Model:
+def _openai(means: ProviderContext) -> Model:
     from callboard.actors.models.openai import OpenAIModel
 
     return OpenAIModel(
@@ -90,7 +90,7 @@ def _openai(means: Means) -> Model:
     )
 
 
-def _gemini(means: Means) -> Model:
+def _gemini(means: ProviderContext) -> Model:
     from callboard.actors.models.gemini import GeminiModel
 
     return GeminiModel(
@@ -100,35 +100,35 @@ def _gemini(means: Means) -> Model:
     )
 
 
-def _lane(provider: str, means: Means, base_url: str) -> Lane:
+def _lane(provider: str, means: ProviderContext, base_url: str) -> ProviderLimit:
     keys = [means.env.get(name, "") for name in PROVIDERS[provider].keys]
     return means.lanes.lane(provider, means.env.get(base_url, ""), *keys)
 
 
-def _make_scripted(means: Means) -> Model:
+def _make_scripted(means: ProviderContext) -> Model:
     from callboard.actors.models.scripted import ScriptedModel
 
     try:
         return ScriptedModel(means.script or {})
     except ValueError as error:
-        raise ModelFailed(Failure("model.bad_request", f"invalid script: {error}", retryable=False)) from error
+        raise ModelTurnFailed(Failure("model.bad_request", f"invalid script: {error}", retryable=False)) from error
 
 
-def _make_recorded(means: Means) -> Model:
+def _make_recorded(means: ProviderContext) -> Model:
     from callboard.actors.models.recorded import RecordedModel
 
     return RecordedModel(means.recorded_events)
 
 
-PROVIDERS: Mapping[str, Provider] = {
-    "anthropic": Provider(
+PROVIDERS: Mapping[str, ModelProvider] = {
+    "anthropic": ModelProvider(
         _anthropic,
         "claude-sonnet-5-5",
         keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
         variables=("ANTHROPIC_*",),
         parameters=frozenset(ANTHROPIC_PARAMETERS),
     ),
-    "openai": Provider(
+    "openai": ModelProvider(
         _openai,
         "gpt-6-sol",
         keys=("OPENAI_API_KEY",),
@@ -138,7 +138,7 @@ PROVIDERS: Mapping[str, Provider] = {
         embedding="text-embedding-3-small",
         parameters=frozenset(OPENAI_PARAMETERS),
     ),
-    "gemini": Provider(
+    "gemini": ModelProvider(
         _gemini,
         "gemini-3.8-flash",
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
@@ -148,12 +148,12 @@ PROVIDERS: Mapping[str, Provider] = {
         embedding="gemini-embedding-001",
         parameters=frozenset(GEMINI_PARAMETERS),
     ),
-    "scripted": Provider(_make_scripted, "scripted", stands_in=True),
-    "recorded": Provider(_make_recorded, "recorded", stands_in=True),
+    "scripted": ModelProvider(_make_scripted, "scripted", stands_in=True),
+    "recorded": ModelProvider(_make_recorded, "recorded", stands_in=True),
 }
 
 
-Providers = Mapping[str, Provider]
+Providers = Mapping[str, ModelProvider]
 
 API = Literal["openai", "openai-chat", "anthropic", "gemini"]
 """The API of an endpoint; ``openai`` is the Responses API."""
@@ -173,10 +173,10 @@ def with_endpoints(endpoints: Mapping[str, Endpoint]) -> Providers:
     return {**PROVIDERS, **{name: _endpoint(name, endpoint) for name, endpoint in endpoints.items()}}
 
 
-def _endpoint(name: str, endpoint: Endpoint) -> Provider:
+def _endpoint(name: str, endpoint: Endpoint) -> ModelProvider:
     key, url = endpoint.key, endpoint.base_url
 
-    def open(means: Means) -> Model:
+    def open(means: ProviderContext) -> Model:
         lane = means.lanes.lane(name, url, key)
         match endpoint.api:
             case "openai" | "openai-chat" as spoken:
@@ -195,13 +195,13 @@ def _endpoint(name: str, endpoint: Endpoint) -> Provider:
 
     spoken = PROVIDERS[endpoint.api.partition("-")[0]]
     taken = frozenset(OPENAI_CHAT_PARAMETERS) if endpoint.api == "openai-chat" else spoken.parameters
-    return Provider(open, endpoint.model, extra=spoken.extra, module=spoken.module, parameters=taken)
+    return ModelProvider(open, endpoint.model, extra=spoken.extra, module=spoken.module, parameters=taken)
 
 
 def resolve(spec: str, providers: Providers = PROVIDERS) -> tuple[str, str]:
     """Return a name's provider and the provider's own name of the model; opens nothing.
 
-    :raises ModelFailed: ``model.unknown``, listing the known names
+    :raises ModelTurnFailed: ``model.unknown``, listing the known names
     """
     name, colon, model = spec.strip().partition(":")
     if not colon and name in providers and providers[name].default:
@@ -215,14 +215,14 @@ def resolve(spec: str, providers: Providers = PROVIDERS) -> tuple[str, str]:
     ]
     known = ", ".join([*names, *prefixes])
     message = f"unknown model {spec!r}; known are {known}"
-    raise ModelFailed(Failure("model.unknown", message, retryable=False))
+    raise ModelTurnFailed(Failure("model.unknown", message, retryable=False))
 
 
 def exact(spec: str, providers: Providers = PROVIDERS) -> str:
     """Return a name in full, ``<provider>:<model>``; a scripted or recorded model and an unknown name are unchanged."""
     try:
         provider, model = resolve(spec, providers)
-    except ModelFailed:
+    except ModelTurnFailed:
         return spec
     return spec if providers[provider].stands_in else f"{provider}:{model}"
 
@@ -235,17 +235,17 @@ def open_model(
     env: Mapping[str, str] | None = None,
     allow_scripts: bool = False,
     providers: Providers = PROVIDERS,
-    lanes: Lanes | None = None,
+    lanes: ProviderLimits | None = None,
 ) -> tuple[Model, str]:
     """Open the model of a name; return it with the provider's own name of the model, for `ModelTurn.model`. One of the
     ``lanes`` limits its turns.
 
-    :raises ModelFailed: ``model.unknown``, ``model.scripts_refused``, ``model.auth`` if a key is missing,
+    :raises ModelTurnFailed: ``model.unknown``, ``model.scripts_refused``, ``model.auth`` if a key is missing,
         ``model.not_installed`` if the provider's SDK is, ``model.bad_request`` if the script is invalid
     """
     provider, model = resolve(spec, providers)
     entry = providers[provider]
     if entry.stands_in and not allow_scripts:
         message = f"this worker does not run {provider} models; start it with scripts allowed, or name another model"
-        raise ModelFailed(Failure("model.scripts_refused", message, retryable=False))
-    return entry.open(Means(env or {}, script, recorded_events, lanes or Lanes())), model
+        raise ModelTurnFailed(Failure("model.scripts_refused", message, retryable=False))
+    return entry.open(ProviderContext(env or {}, script, recorded_events, lanes or ProviderLimits())), model

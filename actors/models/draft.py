@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from callboard.actors.models.answer_json import plain, read_json, read_whole
 from callboard.actors.models.call_ids import fresh_ids
 from callboard.actors.models.model import ProviderReply
-from callboard.actors.models.request_parts import Request
+from callboard.actors.models.request_parts import SdkRequest
 from callboard.actors.models.request_retries import TryFailed
 from callboard.bus.effects import Failure, ToolUse, Usage
 from callboard.lib.json_decoder import decode_json
@@ -39,7 +39,7 @@ SHOWN_CHARS_MAX = 200
 """How much of an unreadable input is shown to the model."""
 
 
-class Call(Struct):
+class DraftCall(Struct):
     """An unfinished tool call: its input is ``input``, unless it came as pieces of JSON; ``thought`` is that of
     `ToolUse`."""
 
@@ -69,7 +69,7 @@ class Call(Struct):
             return False
 
 
-class Draft:
+class ReplyDraft:
     """The content of a stream so far. ``ended``: the reply is complete, whatever else the stream may bring."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Draft:
         self.model: str | None = None
         self.usage = Usage()
         self.stop_reason = ""
-        self.calls: list[Call] = []
+        self.calls: list[DraftCall] = []
         self.thought = ""
         """The attachments of the message, as they are recorded."""
         self.commentary = False
@@ -122,7 +122,7 @@ class Draft:
         self._text.append(piece)
         return piece
 
-    def extend(self, call: Call, piece: str) -> str:
+    def extend(self, call: DraftCall, piece: str) -> str:
         """Add a piece of a call's input; return the empty text, which shows that the reply has begun.
 
         :raises TryFailed: ``model.bad_reply`` if the reply grows beyond `REPLY_CHARS_MAX`
@@ -140,7 +140,7 @@ class Draft:
         if self._chars > REPLY_CHARS_MAX:
             raise self.bad(f"the reply is longer than {REPLY_CHARS_MAX} characters")
 
-    def reply(self, request: Request) -> ProviderReply:
+    def reply(self, request: SdkRequest) -> ProviderReply:
         """Return the finished reply.
 
         :raises TryFailed: ``model.bad_reply`` if the stream ended too early or the answer does not fit the request
@@ -182,7 +182,7 @@ class Draft:
         failure = Failure("model.refused", message, details={**self._details(), **details}, retryable=False)
         return TryFailed(failure, again=False)
 
-    def _tool_use(self, call: Call, id: str, request: Request) -> ToolUse:
+    def _tool_use(self, call: DraftCall, id: str, request: SdkRequest) -> ToolUse:
         raw = normalise_text(call.raw)
         api_name = normalise_text(call.name)
         name = request.tools.get(api_name, api_name)
@@ -200,7 +200,7 @@ class Draft:
             return ToolUse(id, name, {}, normalise_text(call.thought), fault)
         return ToolUse(id, name, input, normalise_text(call.thought))
 
-    def _data(self, text: str, request: Request) -> JSON:
+    def _data(self, text: str, request: SdkRequest) -> JSON:
         """Return the structured answer; None if there is no readable one, which the caller has to judge."""
         try:
             data = read_whole(text) if self.stop_reason in CUT_OFF else read_json(text, array=request.array)
@@ -222,7 +222,7 @@ class Draft:
 class Fold(Protocol):
     """A reader of one provider's stream."""
 
-    draft: Draft
+    draft: ReplyDraft
 
     def take(self, event: object) -> str | None:
         """Add the next event; return the piece of text it brought, None if it brought no piece of the answer.
@@ -235,7 +235,7 @@ class Fold(Protocol):
         """Return the events of the stream that is equivalent to a whole answer; None if it is not an answer."""
         ...
 
-    def reply(self, request: Request) -> ProviderReply:
+    def reply(self, request: SdkRequest) -> ProviderReply:
         """Return the finished reply.
 
         :raises TryFailed: if there is none, or it does not fit the request

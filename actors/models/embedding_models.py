@@ -10,9 +10,9 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 from msgspec import Struct
 
-from callboard.actors.models.model import ModelFailed
+from callboard.actors.models.model import ModelTurnFailed
 from callboard.actors.models.request_retries import RetryPolicy, TryFailed, with_retries
-from callboard.actors.models.turn_limits import Lane
+from callboard.actors.models.turn_limits import ProviderLimit
 from callboard.bus.effects import Failure, Usage
 
 TEXT_BYTES_MAX = 8_000
@@ -32,7 +32,7 @@ class EmbeddingRequest(Struct, frozen=True, kw_only=True):
     dimensions: int | None = None
 
 
-class Embedded(Struct, frozen=True):
+class EmbeddingReply(Struct, frozen=True):
     """A vector of each text, in their order, as the model made them; all have the same length. ``usage`` is the total,
     ``requests`` has that of each request if several used anything, ``unmetered``: the provider reported none."""
 
@@ -49,15 +49,15 @@ class EmbeddingModel(Protocol):
 
     provider: str
 
-    async def embed(self, request: EmbeddingRequest) -> Embedded:
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingReply:
         """Embed texts.
 
-        :raises ModelFailed: if there is no usable answer
+        :raises ModelTurnFailed: if there is no usable answer
         """
         ...
 
 
-Ask = Callable[[EmbeddingRequest], Awaitable[Embedded]]
+Ask = Callable[[EmbeddingRequest], Awaitable[EmbeddingReply]]
 """Makes one request, once; raises `TryFailed`."""
 
 
@@ -65,10 +65,12 @@ EMBEDDING = "embeddings of "
 """The prefix that distinguishes the gate of a model's embeddings from that of its turns."""
 
 
-async def embed_all(request: EmbeddingRequest, policy: RetryPolicy, ask: Ask, lane: Lane | None = None) -> Embedded:
+async def embed_all(
+    request: EmbeddingRequest, policy: RetryPolicy, ask: Ask, lane: ProviderLimit | None = None
+) -> EmbeddingReply:
     """Embed texts in as many requests as needed; each is retried like a turn, and limited by the ``lane``.
 
-    :raises ModelFailed: if a request still fails after its retries
+    :raises ModelTurnFailed: if a request still fails after its retries
     """
     vectors: list[list[float]] = []
     spent, tries, unmetered = list[Usage](), 1, False
@@ -77,7 +79,7 @@ async def embed_all(request: EmbeddingRequest, policy: RetryPolicy, ask: Ask, la
             answer = await with_retries(
                 policy, lambda part=part: _check_vectors(part, ask), lane=lane, model=f"{EMBEDDING}{request.model}"
             )
-        except ModelFailed as failed:
+        except ModelTurnFailed as failed:
             spent += failed.requests or [failed.usage]
             raise _failure_with_usage(failed.failure, spent) from failed.__cause__
         spent += answer.requests or [answer.usage]
@@ -87,11 +89,11 @@ async def embed_all(request: EmbeddingRequest, policy: RetryPolicy, ask: Ask, la
         vectors += answer.vectors
         tries = max(tries, answer.tries)
         unmetered = unmetered or not answer.usage.tokens
-    return Embedded(vectors, sum(spent, Usage()), tries, _apart(spent), unmetered)
+    return EmbeddingReply(vectors, sum(spent, Usage()), tries, _apart(spent), unmetered)
 
 
-def _failure_with_usage(failure: Failure, spent: Sequence[Usage]) -> ModelFailed:
-    return ModelFailed(failure, usage=sum(spent, Usage()), requests=_apart(spent))
+def _failure_with_usage(failure: Failure, spent: Sequence[Usage]) -> ModelTurnFailed:
+    return ModelTurnFailed(failure, usage=sum(spent, Usage()), requests=_apart(spent))
 
 
 def _apart(spent: Sequence[Usage]) -> list[Usage]:
@@ -122,7 +124,7 @@ def _cut(text: str) -> str:
     return text.encode("utf-8", "replace")[:TEXT_BYTES_MAX].decode("utf-8", "ignore") or " "
 
 
-async def _check_vectors(request: EmbeddingRequest, ask: Ask) -> Embedded:
+async def _check_vectors(request: EmbeddingRequest, ask: Ask) -> EmbeddingReply:
     answer = await ask(request)
     try:
         _check(request, answer)
@@ -132,7 +134,7 @@ async def _check_vectors(request: EmbeddingRequest, ask: Ask) -> Embedded:
     return answer
 
 
-def _check(request: EmbeddingRequest, answer: Embedded) -> None:
+def _check(request: EmbeddingRequest, answer: EmbeddingReply) -> None:
     """:raises TryFailed: ``model.bad_reply`` if an answer does not fit the request"""
     if len(answer.vectors) != len(request.texts):
         raise _bad(f"it has {len(answer.vectors)} vectors of {len(request.texts)} texts")

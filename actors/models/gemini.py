@@ -12,8 +12,8 @@ from typing import Any, cast
 from msgspec import Struct
 
 from callboard.actors.models.attachments import seal
-from callboard.actors.models.draft import Call, Draft, count_of
-from callboard.actors.models.embedding_models import Embedded, EmbeddingRequest, read_as
+from callboard.actors.models.draft import DraftCall, ReplyDraft, count_of
+from callboard.actors.models.embedding_models import EmbeddingReply, EmbeddingRequest, read_as
 from callboard.actors.models.error_bodies import said_in
 from callboard.actors.models.gemini_contents import API, DISPENSABLE, SCHEMA, request_of, seal_call
 from callboard.actors.models.model import ProviderReply
@@ -25,11 +25,11 @@ from callboard.actors.models.provider_model import (
     missing_key,
     sdk,
 )
-from callboard.actors.models.request_parts import Request
+from callboard.actors.models.request_parts import SdkRequest
 from callboard.actors.models.request_retries import RetryPolicy, TryFailed
 from callboard.actors.models.stream_reader import Stream
 from callboard.actors.models.trouble import TRANSPORT, code_of_exception, try_failed
-from callboard.actors.models.turn_limits import Lane
+from callboard.actors.models.turn_limits import ProviderLimit
 from callboard.actors.models.unstreamed import STREAM, Unstreamed, media_type
 from callboard.bus import tracecontext
 from callboard.bus.effects import Usage
@@ -55,19 +55,19 @@ GARBAGE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 """Exceptions that the SDK raises for an answer of an unexpected shape."""
 
 
-class Unreadable(Exception):
+class UnreadableReply(Exception):
     """The SDK could not read an answer."""
 
 
 @contextmanager
 def _reading() -> Generator[None]:
-    """:raises Unreadable: if the SDK cannot read an answer"""
+    """:raises UnreadableReply: if the SDK cannot read an answer"""
     try:
         yield
     except GARBAGE as error:
         if failure_of(error) is not None:
             raise
-        raise Unreadable(f"the answer cannot be read: {type(error).__name__}: {error}") from error
+        raise UnreadableReply(f"the answer cannot be read: {type(error).__name__}: {error}") from error
 
 
 def failure_of(error: Exception) -> TryFailed | None:
@@ -133,7 +133,7 @@ class ContentFold:
     """An unfinished candidate: a sequence of complete parts, of which every chunk brings some."""
 
     def __init__(self) -> None:
-        self.draft = Draft()
+        self.draft = ReplyDraft()
         self._since: list[Any] = []
         """The parts since the last call, as they are recorded."""
         self._blocked = ""
@@ -161,7 +161,7 @@ class ContentFold:
             case _:
                 return None
 
-    def reply(self, request: Request) -> ProviderReply:
+    def reply(self, request: SdkRequest) -> ProviderReply:
         """Return the finished reply, as `callboard.actors.models.draft.Fold.reply`."""
         if self._blocked:
             raise self.draft.refusal(self._words or f"the prompt was blocked: {self._blocked}", reason=self._blocked)
@@ -178,7 +178,7 @@ class ContentFold:
             case {"function_call": {"name": str(name), **call}}:
                 id = call.get("id")
                 thought = seal_call(self._since, _signature(part))
-                made = Call(id if isinstance(id, str) else "", name, call.get("args"), thought, whole=True)
+                made = DraftCall(id if isinstance(id, str) else "", name, call.get("args"), thought, whole=True)
                 self._since = []
                 self.draft.calls.append(made)
                 return ""
@@ -251,7 +251,7 @@ class GeminiModel(EmbeddingProviderModel):
         provider: str = "gemini",
         retry: RetryPolicy | None = None,
         silence_s: float = SILENCE_S,
-        lane: Lane | None = None,
+        lane: ProviderLimit | None = None,
     ) -> None:
         """Make a client; nothing connects before the first turn.
 
@@ -286,10 +286,10 @@ class GeminiModel(EmbeddingProviderModel):
         await self._http.aclose()
         self._client.close()
 
-    async def _open_stream(self, request: Request, idempotency_key: str) -> Stream:
+    async def _open_stream(self, request: SdkRequest, idempotency_key: str) -> Stream:
         return aclosing(self._chunks(request))
 
-    async def _chunks(self, request: Request) -> AsyncGenerator[Any]:
+    async def _chunks(self, request: SdkRequest) -> AsyncGenerator[Any]:
         """Yield the chunks of an answer as plain values."""
         told = {"http_options": {"headers": tracecontext.headers()}}
         params = {**request.params, "config": {**request.params["config"], **told}}
@@ -303,7 +303,7 @@ class GeminiModel(EmbeddingProviderModel):
             if stream is not None:
                 await stream.aclose()
 
-    async def _request_embeddings(self, request: EmbeddingRequest) -> Embedded:
+    async def _request_embeddings(self, request: EmbeddingRequest) -> EmbeddingReply:
         # Whole contents: the SDK joins bare texts into one content for some models.
         contents = [{"role": "user", "parts": [{"text": text}]} for text in request.texts]
         config: dict[str, Any] = {"http_options": {"headers": tracecontext.headers()}}
@@ -314,7 +314,7 @@ class GeminiModel(EmbeddingProviderModel):
             body = said.model_dump(mode="json", include={"embeddings", "usage_metadata"}, exclude_none=True)
         answer: _Answer = read_as(_Answer, body)
         tokens = answer.usage_metadata.prompt_token_count if answer.usage_metadata is not None else None
-        return Embedded([vector.values for vector in answer.embeddings], Usage(tokens or 0))
+        return EmbeddingReply([vector.values for vector in answer.embeddings], Usage(tokens or 0))
 
 
 async def _refuse_page(response: Any) -> None:

@@ -13,7 +13,7 @@ from callboard.actors.models.request_parts import (
     GEMINI_PARAMETERS,
     SIGNATURES,
     SUBSTITUTE,
-    Request,
+    SdkRequest,
     api_names,
     asked_schema,
     error_text,
@@ -38,7 +38,7 @@ _HARM = "HARM_CATEGORY_"
 _ROLES = {"user": "user", "assistant": "model"}
 
 
-def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
+def request_of(turn: ModelTurn, without: Collection[str] = ()) -> SdkRequest:
     """Convert a turn to a request, ``without`` the parameters that the model refused.
 
     A schema is enforced if the API's structured output can express it and the turn offers no tools, which not every

@@ -20,7 +20,7 @@ from msgspec import Struct
 from callboard.actors.models.model import ModelTurn, OnRetry, OnText, ProviderReply, unheard
 from callboard.actors.models.request_retries import RetryPolicy, TryFailed, with_retries
 from callboard.actors.models.trouble import code_of_status, entry_of, try_failed
-from callboard.actors.models.turn_limits import Lanes
+from callboard.actors.models.turn_limits import ProviderLimits
 from callboard.actors.tools.failures import describe_error
 from callboard.bus.work import WORK, TurnReply, TurnWork, WorkContext
 from callboard.lib.code_loop import HELD_S, CodeHeld, CodeLoop
@@ -54,7 +54,12 @@ class HandedOver:
     """A model whose turn is performed by a function that came with it. One is made for each turn."""
 
     def __init__(
-        self, work: TurnWork, run: str, lanes: Lanes, retry: RetryPolicy | None = None, code: CodeLoop | None = None
+        self,
+        work: TurnWork,
+        run: str,
+        lanes: ProviderLimits,
+        retry: RetryPolicy | None = None,
+        code: CodeLoop | None = None,
     ) -> None:
         self.provider = work.provider
         self._code = code

@@ -79,7 +79,7 @@ class ProviderReply(SpokenReply, frozen=True):
     paused: bool = False
 
 
-class ModelFailed(Exception):
+class ModelTurnFailed(Exception):
     """A model turn failed, after the adapter's own retries.
 
     Codes: ``model.overloaded``, ``model.rate_limited``, ``model.timeout``, ``model.unreachable``, ``model.refused``,
@@ -109,6 +109,6 @@ class Model(Protocol):
     async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
         """Carry out one turn. A further try streams from the start, and the text of earlier tries is void.
 
-        :raises ModelFailed: if there is no usable reply
+        :raises ModelTurnFailed: if there is no usable reply
         """
         ...

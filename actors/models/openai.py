@@ -11,7 +11,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from callboard.actors.models import openai_chat, openai_responses
-from callboard.actors.models.embedding_models import Embedded, EmbeddingRequest, read_as
+from callboard.actors.models.embedding_models import EmbeddingReply, EmbeddingRequest, read_as
 from callboard.actors.models.model import NO_KEY
 from callboard.actors.models.openai_errors import failure_of
 from callboard.actors.models.openai_response_fold import ResponseFold
@@ -25,10 +25,10 @@ from callboard.actors.models.provider_model import (
     request_headers,
     sdk,
 )
-from callboard.actors.models.request_parts import Request
+from callboard.actors.models.request_parts import SdkRequest
 from callboard.actors.models.request_retries import RetryPolicy
 from callboard.actors.models.stream_reader import Stream
-from callboard.actors.models.turn_limits import Lane
+from callboard.actors.models.turn_limits import ProviderLimit
 from callboard.bus.effects import Usage
 
 
@@ -85,7 +85,7 @@ class OpenAIModel(EmbeddingProviderModel):
         retry: RetryPolicy | None = None,
         silence_s: float = SILENCE_S,
         ambient: bool = False,
-        lane: Lane | None = None,
+        lane: ProviderLimit | None = None,
     ) -> None:
         """Make a client; nothing connects before the first turn. Only OpenAI itself needs a key.
 
@@ -114,10 +114,10 @@ class OpenAIModel(EmbeddingProviderModel):
         """Close the client's connections."""
         await self._client.close()
 
-    def _open_stream(self, request: Request, idempotency_key: str) -> Awaitable[Stream]:
+    def _open_stream(self, request: SdkRequest, idempotency_key: str) -> Awaitable[Stream]:
         return self._endpoint.create(**request.params, stream=True, extra_headers=request_headers(idempotency_key))
 
-    async def _request_embeddings(self, request: EmbeddingRequest) -> Embedded:
+    async def _request_embeddings(self, request: EmbeddingRequest) -> EmbeddingReply:
         params: dict[str, Any] = {"model": request.model, "input": request.texts, "encoding_format": "float"}
         if request.dimensions is not None:
             params["dimensions"] = request.dimensions
@@ -127,4 +127,4 @@ class OpenAIModel(EmbeddingProviderModel):
         # Not all servers with this API number the vectors; those that do may answer in another order.
         items = sorted(enumerate(answer.data), key=lambda one: one[0] if one[1].index is None else one[1].index)
         usage = Usage(answer.usage.prompt_tokens) if answer.usage is not None else Usage()
-        return Embedded([item.embedding for _, item in items], usage)
+        return EmbeddingReply([item.embedding for _, item in items], usage)

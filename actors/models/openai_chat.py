@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 from callboard.actors.models.attachments import seal, unseal
 from callboard.actors.models.call_ids import with_fit_ids
 from callboard.actors.models.chat_members import add_members, extra_members
-from callboard.actors.models.draft import Draft, usage_of
+from callboard.actors.models.draft import ReplyDraft, usage_of
 from callboard.actors.models.model import ModelTurn, ProviderReply
 from callboard.actors.models.openai_chat_calls import ChatCalls
 from callboard.actors.models.request_parts import (
@@ -19,7 +19,7 @@ from callboard.actors.models.request_parts import (
     OPENAI_CHAT_PARAMETERS,
     SIGNATURES,
     SUBSTITUTE,
-    Request,
+    SdkRequest,
     api_names,
     asked_schema,
     in_order,
@@ -71,7 +71,7 @@ _OF_MESSAGE = frozenset(
 """Members of a message that are read here, or that no server wants back."""
 
 
-def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
+def request_of(turn: ModelTurn, without: Collection[str] = ()) -> SdkRequest:
     """Convert a turn to a request, ``without`` the parameters that the model refused.
 
     :raises ValueError: if a part of a message is not resolved
@@ -165,7 +165,7 @@ class ChatFold:
     """An unfinished chat completion: one choice, which every chunk extends."""
 
     def __init__(self) -> None:
-        self.draft = Draft()
+        self.draft = ReplyDraft()
         self._calls = ChatCalls(self.draft)
         self._more: dict[str, Any] = {}
         """The members that the provider attached to the message."""
@@ -205,7 +205,7 @@ class ChatFold:
             case _:
                 return None
 
-    def reply(self, request: Request) -> ProviderReply:
+    def reply(self, request: SdkRequest) -> ProviderReply:
         """Return the finished reply, as `callboard.actors.models.draft.Fold.reply`."""
         reason = self.draft.stop_reason.lower()
         if self.draft.ended and (self._refusal or reason in REFUSALS):

@@ -12,14 +12,14 @@ from typing import Any
 from msgspec import field
 
 from callboard.actors.models.chat_members import add_members, extra_members
-from callboard.actors.models.draft import Call, Draft
+from callboard.actors.models.draft import DraftCall, ReplyDraft
 from callboard.lib.json_types import JSON
 
 _OF_CALL = frozenset({"index", "id", "type", "function"})
 _OF_FUNCTION = frozenset({"name", "arguments"})
 
 
-class ChatCall(Call):
+class ChatCall(DraftCall):
     """An unfinished call of a chat completion. ``index`` is its place, None if the server numbers none."""
 
     index: int | None = None
@@ -35,7 +35,7 @@ class ChatCall(Call):
 class ChatCalls:
     """The calls of one completion, which are those of its draft."""
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: ReplyDraft) -> None:
         self._draft = draft
         self._calls: list[ChatCall] = []
         self._begun: list[ChatCall] = []

@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from callboard.actors.models.draft import PARTS_BETWEEN, Call, Draft, usage_of
+from callboard.actors.models.draft import PARTS_BETWEEN, DraftCall, ReplyDraft, usage_of
 from callboard.actors.models.model import ProviderReply
 from callboard.actors.models.openai_errors import failure_in_stream as error_told
-from callboard.actors.models.openai_response_items import COMMENTARY, Item, Said, attach, kept, more_of_call
-from callboard.actors.models.request_parts import Request
+from callboard.actors.models.openai_response_items import COMMENTARY, Item, MessageItem, attach, kept, more_of_call
+from callboard.actors.models.request_parts import SdkRequest
 from callboard.actors.models.trouble import MESSAGE_CHARS_MAX
 from callboard.lib.canonical_json import canonical
 from callboard.lib.json_decoder import decode_json
@@ -20,9 +20,9 @@ class ResponseFold:
     """An unfinished response: items by their index, each opened, extended and finished."""
 
     def __init__(self) -> None:
-        self.draft = Draft()
+        self.draft = ReplyDraft()
         self._items: list[Item] = []
-        self._open: dict[int, Said | Call] = {}
+        self._open: dict[int, MessageItem | DraftCall] = {}
         """The newest message or call at each index."""
         self._more: dict[int, dict[str, Any]] = {}
         """Further members of the calls, by their number."""
@@ -45,7 +45,7 @@ class ResponseFold:
         match event:
             case {"type": "response.output_text.delta", "output_index": int(index), "delta": str(piece)}:
                 said = self._open.get(index)
-                return self._say(said if isinstance(said, Said) else self._add_message(index), piece)
+                return self._say(said if isinstance(said, MessageItem) else self._add_message(index), piece)
             case {"type": "response.refusal.delta", "delta": str(piece)}:
                 self._refusal = (self._refusal + piece)[:MESSAGE_CHARS_MAX]
             case {"type": "response.output_item.added", "output_index": int(index), "item": {**item}}:
@@ -55,7 +55,7 @@ class ResponseFold:
                     self._read_message(self._add_message(index), item)
             case {"type": "response.function_call_arguments.delta", "output_index": int(index), "delta": str(piece)}:
                 call = self._open.get(index)
-                if isinstance(call, Call) and not call.whole:
+                if isinstance(call, DraftCall) and not call.whole:
                     return self.draft.extend(call, piece)
                 self._lost = self._lost or bool(piece.strip())
             case {"type": "response.output_item.done", "output_index": int(index), "item": {**item}}:
@@ -74,13 +74,13 @@ class ResponseFold:
                 return None
         return None
 
-    def reply(self, request: Request) -> ProviderReply:
+    def reply(self, request: SdkRequest) -> ProviderReply:
         """Return the finished reply, as `callboard.actors.models.draft.Fold.reply`."""
         if self.draft.ended and (self._refusal or self.draft.stop_reason == "content_filter"):
             raise self.draft.refusal(self._refusal)
         if self._lost and any(not call.raw.strip() for call in self.draft.calls):
             raise self.draft.doubt("a piece of a call's input came for no open call, and a call has no input")
-        said = [item for item in self._items if isinstance(item, Said)]
+        said = [item for item in self._items if isinstance(item, MessageItem)]
         if self.draft.stop_reason == "completed":
             for one in said:
                 one.aside = one.phase == COMMENTARY
@@ -91,22 +91,22 @@ class ResponseFold:
         self.draft.thought = attach(self._items, self._more)
         return self.draft.reply(request)
 
-    def _say(self, said: Said, piece: str) -> str:
-        begins = not said.pieces and any(isinstance(one, Said) and one.pieces for one in self._items)
+    def _say(self, said: MessageItem, piece: str) -> str:
+        begins = not said.pieces and any(isinstance(one, MessageItem) and one.pieces for one in self._items)
         said.pieces.append(piece)
         return self.draft.say(f"{PARTS_BETWEEN}{piece}" if begins else piece)
 
-    def _add_message(self, index: int | None) -> Said:
-        said = Said()
+    def _add_message(self, index: int | None) -> MessageItem:
+        said = MessageItem()
         if index is not None:
             self._open[index] = said
         self._items.append(said)
         return said
 
-    def _add_call(self, index: int | None) -> Call:
-        call = Call()
+    def _add_call(self, index: int | None) -> DraftCall:
+        call = DraftCall()
         before = self._open.get(index) if index is not None else None
-        if isinstance(before, Call) and not (before.whole or before.is_complete):
+        if isinstance(before, DraftCall) and not (before.whole or before.is_complete):
             raise self.draft.doubt(f"item {index} begins again before its call of {before.name} is complete")
         if index is not None:
             self._open[index] = call
@@ -114,14 +114,14 @@ class ResponseFold:
         self.draft.calls.append(call)
         return call
 
-    def _read_call(self, call: Call, item: Mapping[str, JSON]) -> None:
+    def _read_call(self, call: DraftCall, item: Mapping[str, JSON]) -> None:
         for name, own in (("call_id", "id"), ("name", "name")):
             if isinstance(value := item.get(name), str):
                 setattr(call, own, value)
         number = next(number for number, one in enumerate(self.draft.calls) if one is call)
         self._more[number] = {**self._more.get(number, {}), **more_of_call(item)}
 
-    def _read_message(self, said: Said, item: Mapping[str, JSON]) -> None:
+    def _read_message(self, said: MessageItem, item: Mapping[str, JSON]) -> None:
         said.phase = phase if isinstance(phase := item.get("phase"), str) else said.phase
 
     def _finish(self, index: int, item: Mapping[str, JSON]) -> str | None:
@@ -129,16 +129,18 @@ class ResponseFold:
         match item:
             case {"type": "function_call"}:
                 call = self._open.get(index)
-                same = isinstance(call, Call) and (item.get("call_id") or call.id) == (call.id or item.get("call_id"))
-                return self._finish_call(call if isinstance(call, Call) and same else self._add_call(index), item)
+                same = isinstance(call, DraftCall) and (item.get("call_id") or call.id) == (
+                    call.id or item.get("call_id")
+                )
+                return self._finish_call(call if isinstance(call, DraftCall) and same else self._add_call(index), item)
             case {"type": "message"}:
                 said = self._open.get(index)
-                return self._finish_message(said if isinstance(said, Said) else self._add_message(index), item)
+                return self._finish_message(said if isinstance(said, MessageItem) else self._add_message(index), item)
             case _:
                 self._keep(item)
                 return None
 
-    def _finish_call(self, call: Call, item: Mapping[str, JSON]) -> str | None:
+    def _finish_call(self, call: DraftCall, item: Mapping[str, JSON]) -> str | None:
         self._read_call(call, item)
         call.whole = item.get("status") != "incomplete"
         arguments = item.get("arguments")
@@ -150,7 +152,7 @@ class ResponseFold:
             raise self.draft.doubt(f"the pieces of the input of a call of {call.name} are not its whole")
         return None
 
-    def _finish_message(self, said: Said, item: Mapping[str, JSON]) -> str | None:
+    def _finish_message(self, said: MessageItem, item: Mapping[str, JSON]) -> str | None:
         self._read_message(said, item)
         parts = item.get("content")
         if said.pieces or not isinstance(parts, list):
@@ -198,7 +200,7 @@ class ResponseFold:
 
     def _complete(self, output: list[dict[str, JSON]]) -> list[str | None]:
         """Add what the list of all items has and the stream had not. The items of each kind come in the same order."""
-        messages = [item for item in self._items if isinstance(item, Said)]
+        messages = [item for item in self._items if isinstance(item, MessageItem)]
         calls = list(self.draft.calls)
         pieces: list[str | None] = []
         for item in output:

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from callboard.actors.models.attachments import seal, unseal
-from callboard.actors.models.draft import PARTS_BETWEEN, Call
+from callboard.actors.models.draft import PARTS_BETWEEN, DraftCall
 from callboard.lib.json_types import JSON
 
 API = "openai"
@@ -21,7 +21,7 @@ COMMENTARY = "commentary"
 _OF_CALL = frozenset({"type", "id", "call_id", "name", "arguments", "status"})
 
 
-class Said(Struct):
+class MessageItem(Struct):
     """A message: its pieces and its phase, if it has one. One that is ``aside`` is not part of the answer."""
 
     pieces: list[str] = field(default_factory=list[str])
@@ -33,7 +33,7 @@ class Said(Struct):
         return "".join(self.pieces)
 
 
-Item = Said | Call | dict[str, Any]
+Item = MessageItem | DraftCall | dict[str, Any]
 """An item of a response; a mapping is one that is sent back as it is."""
 
 
@@ -80,13 +80,13 @@ def attach(items: Sequence[Item], more: Mapping[int, Mapping[str, Any]]) -> str:
     calls, has_text = 0, False
     for item in items:
         match item:
-            case Call():
+            case DraftCall():
                 own = more.get(calls)
                 item.thought = seal(API, [*since, {"type": "function_call", **own}] if own else since)
                 since, calls = [], calls + 1
-            case Said(aside=True):
+            case MessageItem(aside=True):
                 since.append({"type": "message", "phase": item.phase, "text": item.text})
-            case Said():
+            case MessageItem():
                 chars = len(item.text)
                 if chars and has_text:
                     since.append(len(PARTS_BETWEEN))

@@ -14,7 +14,7 @@ from callboard.actors.models.openai_response_items import API, parts_of
 from callboard.actors.models.request_parts import (
     ATTACHED,
     OPENAI_PARAMETERS,
-    Request,
+    SdkRequest,
     api_names,
     asked_schema,
     input_of,
@@ -43,7 +43,7 @@ ABOUT_ATTACHMENTS = re.compile(r"encrypted|reasoning|phase|\brs_|caller|namespac
 """Finds errors about items that are sent back, such as thinking that belongs to another conversation."""
 
 
-def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
+def request_of(turn: ModelTurn, without: Collection[str] = ()) -> SdkRequest:
     """Convert a turn to a request, ``without`` the parameters that the model refused.
 
     :raises ValueError: if a part of a message is not resolved

@@ -18,13 +18,13 @@ from msgspec.structs import replace
 
 from callboard.actors.models.attachments import continue_reply
 from callboard.actors.models.draft import PAUSED, Fold
-from callboard.actors.models.embedding_models import Embedded, EmbeddingRequest, embed_all
-from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, ProviderReply, unheard
+from callboard.actors.models.embedding_models import EmbeddingReply, EmbeddingRequest, embed_all
+from callboard.actors.models.model import ModelTurn, ModelTurnFailed, OnRetry, OnText, ProviderReply, unheard
 from callboard.actors.models.refusals import Refusals
-from callboard.actors.models.request_parts import Request, sent
-from callboard.actors.models.request_retries import RetryPolicy, Spending, TryFailed, with_retries
+from callboard.actors.models.request_parts import SdkRequest, sent
+from callboard.actors.models.request_retries import RetryPolicy, TryFailed, TurnSpending, with_retries
 from callboard.actors.models.stream_reader import Read, Stream, listen
-from callboard.actors.models.turn_limits import Lane
+from callboard.actors.models.turn_limits import ProviderLimit
 from callboard.bus import tracecontext
 from callboard.bus.effects import Failure, Message, ModelReply, Part, Text
 
@@ -49,7 +49,7 @@ class Course:
     def __init__(self, turn: ModelTurn, api: str) -> None:
         self.turn = turn
         self.without: set[str] = set()
-        self.spent = Spending()
+        self.spent = TurnSpending()
         self._api = api
         self._messages = turn.messages
         self._earlier: ProviderReply | None = None
@@ -99,7 +99,7 @@ class Wire(Struct, frozen=True):
     """
 
     api: str
-    request_of: Callable[[ModelTurn, Collection[str]], Request]
+    request_of: Callable[[ModelTurn, Collection[str]], SdkRequest]
     fold: Callable[[], Fold]
     failure_of: Read
     dispensable: Collection[str]
@@ -111,18 +111,18 @@ class Wire(Struct, frozen=True):
 class ProviderModel:
     """Turns carried out by a provider. One client, any number of turns at a time; close it with `aclose`."""
 
-    def __init__(self, wire: Wire, provider: str, retry: RetryPolicy | None, lane: Lane | None) -> None:
+    def __init__(self, wire: Wire, provider: str, retry: RetryPolicy | None, lane: ProviderLimit | None) -> None:
         """Make the model of a provider; the ``lane`` limits its turns."""
         self.provider = provider
         self._wire = wire
         self._retry = retry or RetryPolicy()
-        self._lane = lane or Lane()
+        self._lane = lane or ProviderLimit()
         self._refusals = Refusals(wire.dispensable, wire.schema, wire.attached, by_model=wire.attached_by_model)
 
     async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
         """Carry out one turn; a try that breaks off within the stream is started again, and streams from the start.
 
-        :raises ModelFailed: if there is no usable reply
+        :raises ModelTurnFailed: if there is no usable reply
         """
         course = Course(turn, self._wire.api)
         return await with_retries(
@@ -145,7 +145,7 @@ class ProviderModel:
             raise self._refusals.process_refusal(turn.model, refused, sent(request), course.without) from refused
         return replace(reply, provider=self.provider)
 
-    def _open_stream(self, request: Request, idempotency_key: str) -> Awaitable[Stream]:
+    def _open_stream(self, request: SdkRequest, idempotency_key: str) -> Awaitable[Stream]:
         """Send a request, and return the stream of events that answers it."""
         raise NotImplementedError
 
@@ -153,13 +153,13 @@ class ProviderModel:
 class EmbeddingProviderModel(ProviderModel):
     """A provider that has models for embeddings as well."""
 
-    async def embed(self, request: EmbeddingRequest) -> Embedded:
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingReply:
         """Embed texts.
 
-        :raises ModelFailed: if there is no usable answer
+        :raises ModelTurnFailed: if there is no usable answer
         """
 
-        async def ask(part: EmbeddingRequest) -> Embedded:
+        async def ask(part: EmbeddingRequest) -> EmbeddingReply:
             try:
                 return await self._request_embeddings(part)
             except Exception as error:
@@ -169,7 +169,7 @@ class EmbeddingProviderModel(ProviderModel):
 
         return await embed_all(request, self._retry, ask, self._lane)
 
-    async def _request_embeddings(self, request: EmbeddingRequest) -> Embedded:
+    async def _request_embeddings(self, request: EmbeddingRequest) -> EmbeddingReply:
         """Ask once.
 
         :raises TryFailed: if the answer cannot be read
@@ -182,9 +182,9 @@ def request_headers(idempotency_key: str) -> dict[str, str]:
     return {"Idempotency-Key": idempotency_key, **tracecontext.headers()}
 
 
-def missing_key(where: str) -> ModelFailed:
+def missing_key(where: str) -> ModelTurnFailed:
     """Return the failure of a model without a key; ``where`` names the provider and its variable."""
-    return ModelFailed(Failure("model.auth", f"no key for {where} for the worker", retryable=False))
+    return ModelTurnFailed(Failure("model.auth", f"no key for {where} for the worker", retryable=False))
 
 
 def forget_headers(client: Any) -> None:
@@ -197,7 +197,7 @@ def forget_headers(client: Any) -> None:
 def sdk(module: str, extra: str) -> Any:
     """Import a provider's SDK late: it takes tens of megabytes and most of a second.
 
-    :raises ModelFailed: ``model.not_installed`` with what to install
+    :raises ModelTurnFailed: ``model.not_installed`` with what to install
     """
     try:
         return importlib.import_module(module)
@@ -205,4 +205,4 @@ def sdk(module: str, extra: str) -> Any:
         message = (
             f"{module} cannot be imported ({error}): install it for the worker with pip install 'callboard[{extra}]'"
         )
-        raise ModelFailed(Failure("model.not_installed", message, retryable=False)) from error
+        raise ModelTurnFailed(Failure("model.not_installed", message, retryable=False)) from error

@@ -9,7 +9,7 @@ Codes besides those of the port: ``model.unrecorded``, the earlier run has no fi
 from collections import Counter
 from collections.abc import Iterable
 
-from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
+from callboard.actors.models.model import ModelTurn, ModelTurnFailed, OnRetry, OnText, unheard
 from callboard.bus.effects import Failure, ModelReply, Purpose
 from callboard.bus.events import Event, ModelCall, ModelResult, payload_of
 
@@ -49,16 +49,16 @@ class RecordedModel:
     async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
         """Repeat the recorded turn; its text comes as one piece.
 
-        :raises ModelFailed: as recorded, or ``model.unrecorded``
+        :raises ModelTurnFailed: as recorded, or ``model.unrecorded``
         """
         where = (turn.path, turn.purpose, turn.evaluator)
         result = self._results.get(turn.key) or self._results.get(self._places.get((where, turn.ordinal), ""))
         if result is None:
-            raise ModelFailed(_not_recorded(turn))
+            raise ModelTurnFailed(_not_recorded(turn))
         if result.text:
             on_text(result.text)
         if result.error is not None:
-            raise ModelFailed(result.error, usage=result.usage)
+            raise ModelTurnFailed(result.error, usage=result.usage)
         return result
 
 

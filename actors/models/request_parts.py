@@ -55,7 +55,7 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _FIRST = re.compile(r"[a-zA-Z_]")
 
 
-class Request(Struct, frozen=True):
+class SdkRequest(Struct, frozen=True):
     """A request for the SDK. ``tools`` maps the names in the request back to ours; ``structured``: the text of the
     answer is read as JSON, ``array``: as an array; ``choices`` are the ids of a choice. ``mark`` distinguishes the
     calls of this turn from those of others, if they need an id. ``attached``: the conversation has attachments."""
@@ -69,10 +69,10 @@ class Request(Struct, frozen=True):
     mark: str = ""
 
 
-def request(turn: ModelTurn, params: dict[str, Any], names: Mapping[str, str]) -> Request:
+def request(turn: ModelTurn, params: dict[str, Any], names: Mapping[str, str]) -> SdkRequest:
     """Return a turn's request with its parameters; ``names`` are those of `api_names`."""
     schema = asked_schema(turn)
-    return Request(
+    return SdkRequest(
         params,
         attached=any(message.thought or any(_has_thought(part) for part in message.parts) for message in turn.messages),
         tools={api: ours for ours, api in names.items()},
@@ -94,7 +94,7 @@ def passed_on(turn: ModelTurn, known: Mapping[str, str], without: Collection[str
     return {name: value for name, value in own.items() if name not in without}
 
 
-def sent(request: Request) -> set[str]:
+def sent(request: SdkRequest) -> set[str]:
     """Return the names of all parameters of a request, and `ATTACHED` if it has attachments."""
     attached = {ATTACHED} if request.attached else set[str]()
     return attached.union(request.params, request.params.get("extra_body", {}), request.params.get("config", {}))

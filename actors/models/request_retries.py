@@ -12,8 +12,8 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from callboard.actors.models.model import NOTHING, ModelFailed, OnRetry, Retrying, unheard
-from callboard.actors.models.turn_limits import SPREAD, Lane
+from callboard.actors.models.model import NOTHING, ModelTurnFailed, OnRetry, Retrying, unheard
+from callboard.actors.models.turn_limits import SPREAD, ProviderLimit
 from callboard.bus.effects import Failure, Usage
 from callboard.lib.backoff import backoff_s
 
@@ -59,7 +59,7 @@ class TryFailed(Exception):
         return self.failure.code == LIMITED and self.after_s is not None and self.after_s >= ASKED_MIN_S
 
 
-class Spending:
+class TurnSpending:
     """The usage of the requests of one turn. Each has an entry, including those that fail or are cancelled."""
 
     def __init__(self) -> None:
@@ -120,18 +120,18 @@ async def with_retries(
     attempt: Callable[[], Awaitable[Reply]],
     on_retry: OnRetry = unheard,
     *,
-    spent: Spending | None = None,
-    lane: Lane | None = None,
+    spent: TurnSpending | None = None,
+    lane: ProviderLimit | None = None,
     model: str = "",
 ) -> Reply:
     """Try until there is a reply. Its ``tries`` counts the requests, its ``usage`` is that of all; ``on_retry`` is
     called before each try except the first. An attempt reports its usage to ``spent`` while it runs. The time starts
     when the ``lane`` has a place for the turn.
 
-    :raises ModelFailed: with the last try's failure, or ``model.timeout`` when the total time has passed; its details
-        have ``tries``, and ``retry_after_s`` if the provider asked for a wait that is not made here
+    :raises ModelTurnFailed: with the last try's failure, or ``model.timeout`` when the total time has passed; its
+        details have ``tries``, and ``retry_after_s`` if the provider asked for a wait that is not made here
     """
-    turn = _Turn(policy, attempt, on_retry, spent or Spending(), lane or Lane(), model)
+    turn = _Turn(policy, attempt, on_retry, spent or TurnSpending(), lane or ProviderLimit(), model)
     async with turn.lane.place():
         return await turn.carried_out()
 
@@ -142,8 +142,8 @@ class _Turn(Struct):
     policy: RetryPolicy
     attempt: Callable[[], Awaitable[Any]]
     on_retry: OnRetry
-    spent: Spending
-    lane: Lane
+    spent: TurnSpending
+    lane: ProviderLimit
     model: str
     counted: int = 0
     """Failed tries that count among those of the policy."""
@@ -157,7 +157,7 @@ class _Turn(Struct):
                     return await self._try_once()
                 except TryFailed as failed:
                     await self._pause(failed, deadline - anyio.current_time())
-                except ModelFailed:
+                except ModelTurnFailed:
                     raise
                 except Exception as error:
                     # The traceback belongs to the operator's log. The usage that the provider reported still counts.
@@ -178,7 +178,7 @@ class _Turn(Struct):
     async def _pause(self, failed: TryFailed, left_s: float) -> None:
         """Wait until the turn may be tried again.
 
-        :raises ModelFailed: if it is not tried again
+        :raises ModelTurnFailed: if it is not tried again
         """
         self.last = failed
         if failed.usage.tokens:
@@ -195,16 +195,16 @@ class _Turn(Struct):
         else:
             await anyio.sleep(wait)
 
-    def _timed_out(self) -> ModelFailed:
+    def _timed_out(self) -> ModelTurnFailed:
         if self.last is not None and self.last.is_asked:
             return self._given_up(_with_wait(self.last, self.policy))
         tries = len(self.spent.requests)
         message = f"no reply within {self.policy.total_s:g} s, in {tries} tries"
         return self._given_up(Failure("model.timeout", message, retryable=True))
 
-    def _given_up(self, failure: Failure) -> ModelFailed:
+    def _given_up(self, failure: Failure) -> ModelTurnFailed:
         failure = _add_details(failure, tries=len(self.spent.requests))
-        return ModelFailed(failure, usage=self.spent.usage, requests=self.spent.told_apart)
+        return ModelTurnFailed(failure, usage=self.spent.usage, requests=self.spent.told_apart)
 
 
 def _with_wait(failed: TryFailed, policy: RetryPolicy) -> Failure:

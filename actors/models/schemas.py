@@ -3,7 +3,8 @@
 Structured output decodes under a grammar and so guarantees the shape of an answer, but each provider accepts a part of
 JSON Schema only: closed objects, recursion at one provider alone, no composition but ``anyOf``, few limits on numbers
 and lengths (see "Structured outputs" in the documentation of Anthropic, OpenAI and Gemini). `native_schema` checks
-whether a schema's shape can be expressed without loss; the differences between the providers are in their `Dialect`.
+whether a schema's shape can be expressed without loss; the differences between the providers are in their
+`SchemaSubset`.
 
 A ``$ref`` into the schema itself is replaced by its target, which every provider accepts. If a definition refers to
 itself, the ``$ref`` is kept, for a provider that accepts those.
@@ -20,7 +21,7 @@ from msgspec import Struct
 from callboard.lib.json_types import JSON, JsonSchema
 
 
-class Dialect(Struct, frozen=True):
+class SchemaSubset(Struct, frozen=True):
     """The part of JSON Schema that one provider accepts.
 
     ``optional_max`` bounds the members that may be absent and ``unions_max`` those of several types, both in a whole
@@ -41,9 +42,11 @@ class Dialect(Struct, frozen=True):
 _COMMON = frozenset({"date-time", "time", "date"})
 _NAMES = frozenset({"duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
 
-ANTHROPIC = Dialect(optional_max=24, unions_max=16, formats=_COMMON | _NAMES | {"uri"})
-OPENAI = Dialect(optional_max=0, unions_max=500, formats=_COMMON | _NAMES, typed=True, object_root=True, recursive=True)
-GEMINI = Dialect(optional_max=500, unions_max=500, formats=_COMMON, typed=True, const=False)
+ANTHROPIC = SchemaSubset(optional_max=24, unions_max=16, formats=_COMMON | _NAMES | {"uri"})
+OPENAI = SchemaSubset(
+    optional_max=0, unions_max=500, formats=_COMMON | _NAMES, typed=True, object_root=True, recursive=True
+)
+GEMINI = SchemaSubset(optional_max=500, unions_max=500, formats=_COMMON, typed=True, const=False)
 
 NODES_MAX = 2_000
 """Maximum number of schemas within a native schema; a larger one is asked for in words."""
@@ -74,7 +77,7 @@ _TOLD = frozenset(
 """Limits that the grammar does not have: they are added to the description, and the model may follow them."""
 
 
-def native_schema(schema: JsonSchema | None, dialect: Dialect) -> JsonSchema | None:
+def native_schema(schema: JsonSchema | None, dialect: SchemaSubset) -> JsonSchema | None:
     """Return the schema for structured output; None if there is none or its shape cannot be expressed."""
     if schema is None:
         return None
@@ -95,7 +98,7 @@ class _Inexpressible(Exception):
 class _Shape:
     """A walk through a schema that counts the constructs with limits."""
 
-    def __init__(self, dialect: Dialect, schema: JsonSchema) -> None:
+    def __init__(self, dialect: SchemaSubset, schema: JsonSchema) -> None:
         self.optional = 0
         self.unions = 0
         self._dialect = dialect

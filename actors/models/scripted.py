@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from callboard.actors.models.answer_json import read_json
-from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, SpokenReply, unheard
+from callboard.actors.models.model import ModelTurn, ModelTurnFailed, OnRetry, OnText, SpokenReply, unheard
 from callboard.actors.models.script import check_script, place
 from callboard.bus.effects import Failure, ModelReply, Purpose, ToolUse, Usage
 from callboard.bus.model_waits import RETRY_AFTER
@@ -86,7 +86,7 @@ class ScriptedModel:
 
         The reply, or the failure, has the complete progress.
 
-        :raises ModelFailed: ``model.<error>`` if the entry says so, ``model.unscripted`` if there is none
+        :raises ModelTurnFailed: ``model.<error>`` if the entry says so, ``model.unscripted`` if there is none
         """
         entry = self._entry(turn)
         text = _text(turn, entry)
@@ -98,7 +98,7 @@ class ScriptedModel:
                 await anyio.sleep(entry.delay_ms / 1000 / len(pieces))
         progress = "".join(entry.progress)
         if entry.error is not None:
-            raise ModelFailed(_failure(entry.error), progress, entry.usage)
+            raise ModelTurnFailed(_failure(entry.error), progress, entry.usage)
         return SpokenReply(
             text=text,
             data=_data(turn, entry, text),
@@ -121,7 +121,7 @@ class ScriptedModel:
             return _read(entries[ordinal], judged=turn.purpose == "judge")
         if "default" in self._script:
             return _read(self._script["default"], judged=False)
-        raise ModelFailed(_not_scripted(turn, ordinal, len(entries)))
+        raise ModelTurnFailed(_not_scripted(turn, ordinal, len(entries)))
 
 
 def _keys(turn: ModelTurn) -> Iterator[tuple[str, int]]:

@@ -9,8 +9,8 @@ import msgspec
 
 from callboard.actors.models.draft import Fold
 from callboard.actors.models.model import OnText, ProviderReply
-from callboard.actors.models.request_parts import Request
-from callboard.actors.models.request_retries import Spending, TryFailed
+from callboard.actors.models.request_parts import SdkRequest
+from callboard.actors.models.request_retries import TryFailed, TurnSpending
 from callboard.actors.models.unstreamed import Unstreamed, check_silence, read_unstreamed
 from callboard.lib.text import Joiner
 
@@ -24,10 +24,10 @@ Read = Callable[[Exception], TryFailed | None]
 async def listen(
     opening: Awaitable[Stream],
     fold: Fold,
-    request: Request,
+    request: SdkRequest,
     on_text: OnText,
     failed: Read,
-    spent: Spending,
+    spent: TurnSpending,
 ) -> ProviderReply:
     """Read a stream until it, or the reply, ends; return the reply. ``failed`` converts the provider's exceptions.
     ``spent`` gets the usage that the provider reports, however the try ends.

@@ -1,8 +1,8 @@
 """Pacing: limits how many turns of a provider run at once, and delays further turns after the provider refused one.
 
 A provider limits the requests of a key. A refusal of one turn concerns all turns of the same model at the same key: a
-`Gate` delays them until the time that the provider named, then admits half as many as were running before, and one more
-with each answer. A `Lane` limits the turns of one provider, whatever their models.
+`ModelLimit` delays them until the time that the provider named, then admits half as many as were running before, and
+one more with each answer. A `ProviderLimit` limits the turns of one provider, whatever their models.
 """
 
 import random
@@ -20,7 +20,7 @@ OPEN_TURNS = 512
 """A gate that admits this number of turns at once no longer counts them."""
 
 
-class Gate:
+class ModelLimit:
     """Turns of one model at one key. They pass in the order in which they came."""
 
     def __init__(self) -> None:
@@ -54,16 +54,16 @@ class Gate:
         self._places.total_tokens = places if places < OPEN_TURNS else float("inf")
 
 
-class Lane:
+class ProviderLimit:
     """The turns of one provider: at most ``turns_max`` run at once, None for any number."""
 
-    def __init__(self, turns_max: int | None = None, gates: "dict[str, Gate] | None" = None) -> None:
+    def __init__(self, turns_max: int | None = None, gates: "dict[str, ModelLimit] | None" = None) -> None:
         self._places = anyio.CapacityLimiter(turns_max if turns_max is not None else float("inf"))
         self._gates = {} if gates is None else gates
 
-    def gate(self, model: str) -> Gate:
+    def gate(self, model: str) -> ModelLimit:
         """Return the gate of a model."""
-        return self._gates.setdefault(model, Gate())
+        return self._gates.setdefault(model, ModelLimit())
 
     @asynccontextmanager
     async def place(self) -> AsyncGenerator[None]:
@@ -76,18 +76,18 @@ class Lane:
             self._places.release_on_behalf_of(turn)
 
 
-class Lanes:
+class ProviderLimits:
     """The lanes of one worker's providers, by name; providers with the same address and key share their gates."""
 
     def __init__(self, turns_max: Mapping[str, int] | None = None) -> None:
         self._turns_max = turns_max or {}
-        self._lanes: dict[str, Lane] = {}
-        self._gates: dict[str, dict[str, Gate]] = {}
+        self._lanes: dict[str, ProviderLimit] = {}
+        self._gates: dict[str, dict[str, ModelLimit]] = {}
 
-    def lane(self, provider: str, *address: str) -> Lane:
+    def lane(self, provider: str, *address: str) -> ProviderLimit:
         """Return the lane of a provider. ``address`` identifies its server and the key for it."""
         lane = self._lanes.get(provider)
         if lane is None:
             gates = self._gates.setdefault(digest(list(address)), {})
-            lane = self._lanes[provider] = Lane(self._turns_max.get(provider), gates)
+            lane = self._lanes[provider] = ProviderLimit(self._turns_max.get(provider), gates)
         return lane

@@ -23,7 +23,7 @@ def _utc_now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
 
-class Waits(Struct, frozen=True):
+class WaitPolicy(Struct, frozen=True):
     """A worker's policy: waits of at most ``max_s`` seconds are made, by the run's ``clock``."""
 
     max_s: float = WAIT_MAX_S

@@ -20,7 +20,7 @@ import msgspec
 
 from callboard.actors.lending.addresses import AddressRefused, checked_addresses
 from callboard.actors.providers.durations import duration_text
-from callboard.actors.providers.http_request import PORTS, Asked, Unsendable, asked_of
+from callboard.actors.providers.http_request import PORTS, HttpRequest, Unsendable, asked_of
 from callboard.actors.providers.provider import Answer, Request, failure, success
 from callboard.actors.trust import trusted_context
 from callboard.bus import tracecontext
@@ -29,7 +29,7 @@ from callboard.lib.json_decoder import decode_json
 if TYPE_CHECKING:
     import httpx2
 
-    from callboard.actors.providers.http_request import Asked
+    from callboard.actors.providers.http_request import HttpRequest
 
 HTTP = "mwl:provider.call/callboard/http/v1"
 
@@ -54,11 +54,11 @@ class HttpRules:
     timeout_max_s: float = TIMEOUT_MAX_S
 
 
-class TooLarge(Exception):
+class _TooLarge(Exception):
     """A body exceeds its limit."""
 
 
-class Http:
+class HttpProvider:
     """Makes HTTP requests. No connection is kept, so that none is used for another host."""
 
     def __init__(self, rules: HttpRules) -> None:
@@ -82,7 +82,7 @@ class Http:
         except TimeoutError:
             message = f"no response within {request.arguments.get('timeout', 'PT30S')}"
             return _failure("Timeout", message, True, metadata, type="timeout")
-        except TooLarge as error:
+        except _TooLarge as error:
             return _failure("ResponseTooLarge", str(error), False, metadata)
         except httpx2.LocalProtocolError as error:
             return _failure("InvalidRequest", f"the request cannot be sent: {error}", False, metadata)
@@ -93,8 +93,8 @@ class Http:
         return answer_of(asked, response, content, metadata)
 
     async def _exchange(
-        self, client: "httpx2.AsyncClient", asked: Asked, metadata: dict[str, Any]
-    ) -> "tuple[Asked, httpx2.Response, bytes]":
+        self, client: "httpx2.AsyncClient", asked: HttpRequest, metadata: dict[str, Any]
+    ) -> "tuple[HttpRequest, httpx2.Response, bytes]":
         """Send a request, and the ones it is redirected to; return the last, its response and the body."""
         while True:
             response = await self._sent(client, asked)
@@ -109,7 +109,7 @@ class Http:
             finally:
                 await response.aclose()
 
-    async def _sent(self, client: "httpx2.AsyncClient", asked: Asked) -> "httpx2.Response":
+    async def _sent(self, client: "httpx2.AsyncClient", asked: HttpRequest) -> "httpx2.Response":
         """Send a request to the first of its host's addresses that takes a connection."""
         import httpx2
 
@@ -135,12 +135,12 @@ class Http:
         raise OSError(f"{url.host} has no address")
 
 
-async def _content(response: "httpx2.Response", asked: Asked) -> bytes:
+async def _content(response: "httpx2.Response", asked: HttpRequest) -> bytes:
     content = bytearray()
     async for chunk in response.aiter_bytes():
         content += chunk
         if len(content) > asked.bytes_max:
-            raise TooLarge(f"{asked.url.copy_with(query=None)} answers with more than {asked.bytes_max} bytes")
+            raise _TooLarge(f"{asked.url.copy_with(query=None)} answers with more than {asked.bytes_max} bytes")
     return bytes(content)
 
 
@@ -158,7 +158,7 @@ _TEXTUAL = ("text/", "application/xml", "application/javascript", "application/y
 RETRY_AFTER_MAX_S = 86_400.0 * 365
 
 
-def answer_of(asked: "Asked", response: "httpx2.Response", content: bytes, metadata: Mapping[str, Any]) -> Answer:
+def answer_of(asked: "HttpRequest", response: "httpx2.Response", content: bytes, metadata: Mapping[str, Any]) -> Answer:
     """Return the answer for a response: its value if the status is expected, else a failure."""
     value = {"status": response.status_code, "headers": dict(response.headers), **_body(response, content)}
     if asked.expects(response.status_code):

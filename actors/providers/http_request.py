@@ -46,7 +46,7 @@ class Unsendable(Exception):
         self.code = code
 
 
-class Asked(Struct, frozen=True):
+class HttpRequest(Struct, frozen=True):
     """One request, and which responses are a success."""
 
     method: str
@@ -69,7 +69,7 @@ class Asked(Struct, frozen=True):
             return False
         return status in (303, 307, 308) or self.method in _SAFE
 
-    def redirect(self, status: int, location: str) -> "Asked":
+    def redirect(self, status: int, location: str) -> "HttpRequest":
         """Return the request that a redirect leads to.
 
         :raises Unsendable: ``TooManyRedirects``; ``Refused`` if it gives up encryption, or sends a body to another host
@@ -97,7 +97,7 @@ class Asked(Struct, frozen=True):
         return replace(self, method=method, url=url, content=content, headers=headers, followed=self.followed + 1)
 
 
-def asked_of(request: "Request", bytes_max: int, timeout_max_s: float) -> Asked:
+def asked_of(request: "Request", bytes_max: int, timeout_max_s: float) -> HttpRequest:
     """Return the request that a call's arguments describe.
 
     :raises Unsendable: if they do not describe a valid request
@@ -109,7 +109,7 @@ def asked_of(request: "Request", bytes_max: int, timeout_max_s: float) -> Asked:
     if method not in _SAFE:
         headers.setdefault("idempotency-key", request.idempotency_key)
     timeout_s = max(TIMEOUT_MIN_S, min(seconds_of(arguments.get("timeout", TIMEOUT)), timeout_max_s))
-    return Asked(
+    return HttpRequest(
         method,
         _url(arguments),
         headers,

@@ -2,7 +2,7 @@
 
 `callboard.bus.nats.tenant_requests` checks every subject, and sends the request in the tenant's account if there is
 one. Services follow the NATS service API: ``$SRV.INFO.<name>`` returns their endpoints, and the headers
-``Nats-Service-Error-Code`` and ``Nats-Service-Error`` mark a reply that is an error.
+``NatsProvider-Service-Error-CodeSandboxes`` and ``NatsProvider-Service-Error`` mark a reply that is an error.
 """
 
 import base64
@@ -59,7 +59,7 @@ class _Found(Struct, frozen=True):
 _CODES = {"invalid": "InvalidRequest", "refused": "Refused"}
 
 
-class Nats:
+class NatsProvider:
     """Asks on the subjects that `TenantRequests` permits to the tenant of a run."""
 
     def __init__(self, requests: TenantRequests) -> None:

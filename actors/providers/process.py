@@ -65,7 +65,7 @@ class _Run(Struct):
             raise _TooMuch
 
 
-class Process:
+class ProcessProvider:
     """Runs programs that the rules allow."""
 
     def __init__(self, rules: ProcessRules) -> None:

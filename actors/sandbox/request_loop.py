@@ -98,11 +98,11 @@ FILE = "<code>"
 """The file name of the source in tracebacks."""
 
 
-class Refused(Exception):
+class _Refused(Exception):
     """The code used a function or a module that it may not use."""
 
 
-class TooLarge(Exception):
+class _TooLarge(Exception):
     """The results have more bytes than they may."""
 
 
@@ -143,7 +143,7 @@ def answer_request(request: bytes, output_bytes_max: int) -> bytes:
         )
     except _Failed as failed:
         return _failure(failed.code, failed.message)
-    except TooLarge:
+    except _TooLarge:
         return _failure("code.output_too_large", f"the results have more than {output_bytes_max} bytes")
     return b'{"results":[' + b",".join(results) + b'],"printed":' + _encode_text(printed.text) + b"}"
 
@@ -155,7 +155,7 @@ def _results(function: Callable[[Any], Any], source: str, inputs: list[Any], byt
         results.append(_result(function, source, one))
         room -= len(results[-1])
         if room < 0:
-            raise TooLarge
+            raise _TooLarge
     return results
 
 
@@ -228,7 +228,7 @@ def _names(printed: _Printed) -> dict[str, Any]:
 
 def _refusing(name: str) -> Callable[..., Any]:
     def refuse(*_given: Any, **_named: Any) -> Any:
-        raise Refused(f"code may not use {name}")
+        raise _Refused(f"code may not use {name}")
 
     return refuse
 
@@ -239,7 +239,7 @@ def _import(
     if name in INTERNAL:
         return sys.modules[name]
     if level or name not in MODULES:
-        raise Refused(f"code may not import {name!r}, only {', '.join(sorted(MODULES))}")
+        raise _Refused(f"code may not import {name!r}, only {', '.join(sorted(MODULES))}")
     if wanted:
         return MODULES[name]
     root, _, below = name.partition(".")
@@ -255,9 +255,9 @@ def _describe(error: BaseException, source: str) -> tuple[str, str]:
     code = "code.raised"
     if isinstance(error, MemoryError):
         code = "code.memory"
-    elif isinstance(error, Refused | PermissionError | BlockingIOError):
+    elif isinstance(error, _Refused | PermissionError | BlockingIOError):
         code = "code.refused"
-    name = "" if isinstance(error, Refused) else f"{type(error).__name__}: "
+    name = "" if isinstance(error, _Refused) else f"{type(error).__name__}: "
     return code, f"{name}{_words(error)}".removesuffix(": ") + _place(error, source)
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from callboard.actors.skills.request import Answer
+from callboard.actors.skills.request import ServiceAnswer
 from callboard.actors.skills.service import Service, ServiceFailed
 
 Payload = dict[str, Any]
@@ -25,7 +25,7 @@ class ActionRefused(Exception):
         self.solution = solution
 
 
-class Action(Struct, frozen=True):
+class ServiceAction(Struct, frozen=True):
     """A request of a node to a service; ``env`` holds the variables of the worker only."""
 
     name: str
@@ -42,7 +42,7 @@ class Action(Struct, frozen=True):
         """Return the same from the input, or else from the object ``group`` of the input or of the configurations."""
         return _first((self._own, _object(self._own.get(group)), _object(self.configurations.get(group))), names)
 
-    def with_data_members(self) -> "Action":
+    def with_data_members(self) -> "ServiceAction":
         """Return the action with the members of the input's ``data`` as members of the input, unless it has them."""
         return replace(self, input={**_object(self._own.get("data")), **self._own}) if self._own else self
 
@@ -116,7 +116,7 @@ def _first(places: tuple[Mapping[str, Any], ...], names: tuple[str, ...]) -> Any
     return None
 
 
-def object_in(service: Service, answer: Answer) -> Payload:
+def object_in(service: Service, answer: ServiceAnswer) -> Payload:
     """Return the object that a service answered with; empty for an empty answer.
 
     :raises ServiceFailed: if the answer is something else
@@ -131,7 +131,7 @@ def object_in(service: Service, answer: Answer) -> Payload:
     )
 
 
-def rate_limit_of(answer: Answer) -> Payload:
+def rate_limit_of(answer: ServiceAnswer) -> Payload:
     """Return what the answer's headers say about the service's limit on requests."""
     names = ("limit", "remaining", "reset")
     found = {name: answer.headers.get(f"x-ratelimit-{name}", "") for name in names}

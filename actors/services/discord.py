@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from callboard.actors.services.action import Action, ActionRefused, Payload, object_in, rate_limit_of
+from callboard.actors.services.action import ActionRefused, Payload, ServiceAction, object_in, rate_limit_of
 from callboard.actors.services.upload import upload_of
-from callboard.actors.skills.request import Answer, Form
+from callboard.actors.skills.request import Form, ServiceAnswer
 from callboard.actors.skills.service import Service, ServiceFailed, member, segment
 
 API_URL = "https://discord.com/api/v10"
@@ -27,7 +27,7 @@ _CHANNEL_TYPES = {"text": 0, "voice": 2, "category": 4, "announcement": 5, "stag
 _ROLES = {"add": "PUT", "remove": "DELETE"}
 
 
-def act(action: Action) -> Payload:
+def act(action: ServiceAction) -> Payload:
     """Carry an action out.
 
     :raises ActionRefused, ServiceFailed: if it fails
@@ -67,11 +67,11 @@ def with_nonce(message: Payload, idempotency_key: str) -> Payload:
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 
-def _send_message(action: Action, service: Service) -> Answer:
+def _send_message(action: ServiceAction, service: Service) -> ServiceAnswer:
     return _post(action, service, _id(action, "channel_id", "channel"), _message(action))
 
 
-def _send_file(action: Action, service: Service) -> Answer:
+def _send_file(action: ServiceAction, service: Service) -> ServiceAnswer:
     file = upload_of(action, "file_config")
     if file is None:
         raise action.lacking("file_content or file_base64")
@@ -83,24 +83,24 @@ def _send_file(action: Action, service: Service) -> Answer:
     return service.ask("POST", path, body=form, repeatable=bool(action.idempotency_key))
 
 
-def _send_dm(action: Action, service: Service) -> Answer:
+def _send_dm(action: ServiceAction, service: Service) -> ServiceAnswer:
     return _to_person(action, service, _message(action))
 
 
-def _to_person(action: Action, service: Service, message: Payload) -> Answer:
+def _to_person(action: ServiceAction, service: Service, message: Payload) -> ServiceAnswer:
     """Send to a person; Discord creates the channel for it once."""
     body = {"recipient_id": str(action.require("target_user_id", "user_id"))}
     opened = object_in(service, service.ask("POST", "/users/@me/channels", body=body, repeatable=True))
     return _post(action, service, segment(str(opened.get("id") or ""), "channel"), message)
 
 
-def _post(action: Action, service: Service, channel: str, message: Payload) -> Answer:
+def _post(action: ServiceAction, service: Service, channel: str, message: Payload) -> ServiceAnswer:
     body = with_nonce(message, action.idempotency_key)
     path = f"/channels/{channel}/messages"
     return service.ask("POST", path, body=body, repeatable=bool(action.idempotency_key))
 
 
-def _message(action: Action, *, alone: bool = True) -> Payload:
+def _message(action: ServiceAction, *, alone: bool = True) -> Payload:
     """Return the content of a message; ``alone``: the action sends nothing else, so that the content is required."""
     # A `content` of the preceding node must not replace the message that this node is configured to send.
     text = action.text("message_content") or action.text("content", "message")
@@ -115,13 +115,13 @@ def _message(action: Action, *, alone: bool = True) -> Payload:
     return {**({"content": text} if text else {}), **({"embeds": embeds} if embeds else {})}
 
 
-def _react(action: Action, service: Service) -> Answer:
+def _react(action: ServiceAction, service: Service) -> ServiceAnswer:
     emoji = segment(str(action.require("reaction_emoji", "emoji")), "emoji")
     path = f"/channels/{_id(action, 'channel_id', 'channel')}/messages/{_id(action, 'message_id')}"
     return service.ask("PUT", f"{path}/reactions/{emoji}/@me", repeatable=True)
 
 
-def _pin(action: Action, service: Service) -> Answer:
+def _pin(action: ServiceAction, service: Service) -> ServiceAnswer:
     path = f"/channels/{_id(action, 'channel_id', 'channel')}/messages/pins/{_id(action, 'message_id')}"
     return service.ask("PUT", path, repeatable=True)
 
@@ -129,7 +129,7 @@ def _pin(action: Action, service: Service) -> Answer:
 # -- channels ----------------------------------------------------------------------------------------------------------
 
 
-def _create_channel(action: Action, service: Service) -> Answer:
+def _create_channel(action: ServiceAction, service: Service) -> ServiceAnswer:
     kind = str(member(action.first_given("channel_config"), "type") or "text")
     if kind not in _CHANNEL_TYPES:
         message = f"{action.name}: unknown channel type {kind[:40]!r}"
@@ -146,11 +146,11 @@ def _create_channel(action: Action, service: Service) -> Answer:
     return service.ask("POST", f"/guilds/{_server(action)}/channels", body=body)
 
 
-def _delete_channel(action: Action, service: Service) -> Answer:
+def _delete_channel(action: ServiceAction, service: Service) -> ServiceAnswer:
     return service.ask("DELETE", f"/channels/{_id(action, 'channel_id', 'channel')}")
 
 
-def _create_invite(action: Action, service: Service) -> Answer:
+def _create_invite(action: ServiceAction, service: Service) -> ServiceAnswer:
     """Create an invite; Discord returns an existing one unless a `unique` one is asked for."""
     body = action.members("max_age", "max_uses", "temporary", "unique")
     path = f"/channels/{_id(action, 'channel_id', 'channel')}/invites"
@@ -160,7 +160,7 @@ def _create_invite(action: Action, service: Service) -> Answer:
 # -- members of a server -----------------------------------------------------------------------------------------------
 
 
-def _manage_roles(action: Action, service: Service) -> Answer:
+def _manage_roles(action: ServiceAction, service: Service) -> ServiceAnswer:
     # The input's own `action` may be anything, so only `role_config` says how a role is managed.
     how = str(member(action.first_given("role_config"), "action") or "add")
     if how not in _ROLES:
@@ -170,13 +170,13 @@ def _manage_roles(action: Action, service: Service) -> Answer:
     return own.ask(_ROLES[how], f"{_member(action)}/roles/{role}", repeatable=True)
 
 
-def _kick(action: Action, service: Service) -> Answer:
+def _kick(action: ServiceAction, service: Service) -> ServiceAnswer:
     path = _member(action)
     _warn(action, service)
     return _add_reason(action, service, "moderation_config").ask("DELETE", path)
 
 
-def _ban(action: Action, service: Service) -> Answer:
+def _ban(action: ServiceAction, service: Service) -> ServiceAnswer:
     path = f"/guilds/{_server(action)}/bans/{_id(action, 'target_user_id', 'user_id')}"
     days: Any = action.within("moderation_config", "delete_message_days")
     body = {"delete_message_seconds": int(days * DAY_S)} if isinstance(days, int | float) and 0 < days <= 7 else {}
@@ -184,7 +184,7 @@ def _ban(action: Action, service: Service) -> Answer:
     return _add_reason(action, service, "moderation_config").ask("PUT", path, body=body, repeatable=True)
 
 
-def _warn(action: Action, service: Service) -> None:
+def _warn(action: ServiceAction, service: Service) -> None:
     """Send a person the reason, while there is still a server that the person shares with the bot."""
     text = action.within("moderation_config", "dm_message")
     if not text or action.within("moderation_config", "send_dm") is False:
@@ -197,12 +197,12 @@ def _warn(action: Action, service: Service) -> None:
         return  # the action continues even if the person accepts no messages of the bot
 
 
-def _add_reason(action: Action, service: Service, group: str) -> Service:
+def _add_reason(action: ServiceAction, service: Service, group: str) -> Service:
     token = action.token("discord_bot_token", TOKEN)
     return bot(service.base, token, str(action.within(group, "reason") or ""))
 
 
-ACTIONS: Mapping[str, Callable[[Action, Service], Answer]] = {
+ACTIONS: Mapping[str, Callable[[ServiceAction, Service], ServiceAnswer]] = {
     "send_message": _send_message,
     "send_file": _send_file,
     "create_channel": _create_channel,
@@ -220,13 +220,13 @@ _MESSAGES = ("send_message", "send_file", "send_dm")
 """The actions whose answer is the message."""
 
 
-def _id(action: Action, *names: str) -> str:
+def _id(action: ServiceAction, *names: str) -> str:
     return segment(str(action.require(*names)), names[0])
 
 
-def _server(action: Action) -> str:
+def _server(action: ServiceAction) -> str:
     return _id(action, "server_id", "guild_id")
 
 
-def _member(action: Action) -> str:
+def _member(action: ServiceAction) -> str:
     return f"/guilds/{_server(action)}/members/{_id(action, 'target_user_id', 'user_id')}"

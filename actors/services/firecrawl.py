@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from callboard.actors.services.action import Action, ActionRefused, Payload, object_in
+from callboard.actors.services.action import ActionRefused, Payload, ServiceAction, object_in
 from callboard.actors.skills.service import STOPPED, Service, ServiceFailed, member, segment
 
 API_URL = "https://api.firecrawl.dev/v2"
@@ -29,7 +29,7 @@ DEPTH = 2
 LIMIT = 50
 
 
-def act(action: Action) -> Payload:
+def act(action: ServiceAction) -> Payload:
     """Carry an action out.
 
     :raises ActionRefused, ServiceFailed: if it fails
@@ -55,18 +55,18 @@ def _payload(content: str, data: Payload, urls: list[Any], **stats: Any) -> Payl
 # -- single pages ------------------------------------------------------------------------------------------------------
 
 
-def _scrape(action: Action, service: Service) -> Payload:
+def _scrape(action: ServiceAction, service: Service) -> Payload:
     return _pages(action, service, action.text("format") or FORMAT)
 
 
-def _screenshot(action: Action, service: Service) -> Payload:
+def _screenshot(action: ServiceAction, service: Service) -> Payload:
     wanted: Any = action.first_given("screenshot")
     asked: Payload = {"type": "screenshot", "fullPage": member(wanted, "fullPage") is not False}
     quality = member(wanted, "quality")
     return _pages(action, service, {**asked, "quality": quality} if quality is not None else asked)
 
 
-def _pages(action: Action, service: Service, format: Any) -> Payload:
+def _pages(action: ServiceAction, service: Service, format: Any) -> Payload:
     urls = _urls(action)
     options = {**_options(action, format), "timeout": PAGE_TIMEOUT_MS}
     pages = [_post(action, service, "/scrape", {"url": url, **options}, repeatable=True).get("data") for url in urls]
@@ -75,7 +75,7 @@ def _pages(action: Action, service: Service, format: Any) -> Payload:
     return _payload(_join_pages(pages, name), data, urls, pages=len(pages))
 
 
-def _options(action: Action, format: Any) -> Payload:
+def _options(action: ServiceAction, format: Any) -> Payload:
     options: Payload = {"formats": [format], "excludeTags": action.first_given("exclude_selectors") or list(EXCLUDED)}
     for name, own in (("include_selectors", "includeTags"), ("headers", "headers")):
         if (value := action.first_given(name)) is not None:
@@ -92,7 +92,7 @@ def _join_pages(pages: list[Any], name: str) -> str:
     return "\n\n".join(text for text in texts if text)
 
 
-def _urls(action: Action) -> list[Any]:
+def _urls(action: ServiceAction) -> list[Any]:
     given: Any = action.first_given("urls")
     urls: list[Any] = given if isinstance(given, list) else [action.require("url")]
     if len(urls) > URLS_MAX:
@@ -104,7 +104,7 @@ def _urls(action: Action) -> list[Any]:
 # -- many pages --------------------------------------------------------------------------------------------------------
 
 
-def _map(action: Action, service: Service) -> Payload:
+def _map(action: ServiceAction, service: Service) -> Payload:
     url = action.require("url")
     body = {"url": url, "limit": action.first_given("limit") or LIMIT, **action.members("search")}
     found = _post(action, service, "/map", body, repeatable=True)
@@ -112,7 +112,7 @@ def _map(action: Action, service: Service) -> Payload:
     return _payload("\n".join(_addresses(links)), {"links": links}, [url], links=len(links))
 
 
-def _search(action: Action, service: Service) -> Payload:
+def _search(action: ServiceAction, service: Service) -> Payload:
     body = {"query": action.require("query", "search"), "limit": action.first_given("limit") or LIMIT}
     found = _post(action, service, "/search", body, repeatable=True)
     data: Any = found.get("data")
@@ -121,7 +121,7 @@ def _search(action: Action, service: Service) -> Payload:
     return _payload("\n".join(urls), data if isinstance(data, dict) else {"web": results}, urls, results=len(urls))
 
 
-def _crawl(action: Action, service: Service) -> Payload:
+def _crawl(action: ServiceAction, service: Service) -> Payload:
     format = action.text("format") or FORMAT
     body = {
         "url": action.require("url"),
@@ -148,7 +148,7 @@ def _crawl(action: Action, service: Service) -> Payload:
     return _payload(_join_pages(pages, format), {"pages": pages}, urls, **counted)
 
 
-def _extract(action: Action, service: Service) -> Payload:
+def _extract(action: ServiceAction, service: Service) -> Payload:
     asked = action.members("prompt", "schema")
     if not asked:
         raise action.lacking("schema")
@@ -158,7 +158,7 @@ def _extract(action: Action, service: Service) -> Payload:
     return _payload("", data if isinstance(data, dict) else {"items": _list(data)}, urls, pages=len(urls))
 
 
-ACTIONS: Mapping[str, Callable[[Action, Service], Payload]] = {
+ACTIONS: Mapping[str, Callable[[ServiceAction, Service], Payload]] = {
     "scrape": _scrape,
     "crawl": _crawl,
     "map": _map,
@@ -171,15 +171,15 @@ ACTIONS: Mapping[str, Callable[[Action, Service], Payload]] = {
 # -- asking ------------------------------------------------------------------------------------------------------------
 
 
-def _post(action: Action, service: Service, path: str, body: Payload, *, repeatable: bool = False) -> Payload:
+def _post(action: ServiceAction, service: Service, path: str, body: Payload, *, repeatable: bool = False) -> Payload:
     return _fine(action, service, object_in(service, service.ask("POST", path, body=body, repeatable=repeatable)))
 
 
-def _got(action: Action, service: Service, path: str, query: Mapping[str, Any] | None = None) -> Payload:
+def _got(action: ServiceAction, service: Service, path: str, query: Mapping[str, Any] | None = None) -> Payload:
     return _fine(action, service, object_in(service, service.ask("GET", path, params=query, repeatable=True)))
 
 
-def _fine(action: Action, service: Service, found: Payload) -> Payload:
+def _fine(action: ServiceAction, service: Service, found: Payload) -> Payload:
     """Return the answer, unless it reports a failure."""
     if found.get("success") is False or found.get("status") in ("failed", "cancelled"):
         said = str(found.get("error") or found.get("status") or "without saying why")
@@ -188,7 +188,7 @@ def _fine(action: Action, service: Service, found: Payload) -> Payload:
     return found
 
 
-def _begun(action: Action, service: Service, path: str, body: Payload) -> str:
+def _begun(action: ServiceAction, service: Service, path: str, body: Payload) -> str:
     """Start a job, once: starting it twice would be charged twice. Return its id."""
     id = _post(action, service, path, body).get("id")
     if not isinstance(id, str):
@@ -196,7 +196,7 @@ def _begun(action: Action, service: Service, path: str, body: Payload) -> str:
     return segment(id, "job")
 
 
-def _wait_for_job(action: Action, service: Service, path: str) -> Payload:
+def _wait_for_job(action: ServiceAction, service: Service, path: str) -> Payload:
     """Wait for the end of a job."""
     stopped, deadline = STOPPED.get(), time.monotonic() + JOB_TIMEOUT_S
     while True:

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from callboard.actors.services.action import Action, ActionRefused, Payload, rate_limit_of
+from callboard.actors.services.action import ActionRefused, Payload, ServiceAction, rate_limit_of
 from callboard.actors.skills.github import API_URL
-from callboard.actors.skills.request import Answer
+from callboard.actors.skills.request import ServiceAnswer
 from callboard.actors.skills.service import Service, ServiceFailed, member, segment
 
 
@@ -100,7 +100,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 """Alternative names of members in a node."""
 
 
-def act(action: Action) -> Payload:
+def act(action: ServiceAction) -> Payload:
     """Carry an action out.
 
     :raises ActionRefused, ServiceFailed: if it fails
@@ -128,7 +128,7 @@ def act(action: Action) -> Payload:
     }
 
 
-def _write_change(service: Service, call: _Call, path: str, given: Payload) -> Answer:
+def _write_change(service: Service, call: _Call, path: str, given: Payload) -> ServiceAnswer:
     """Ask for a change. A pull request that is open already is the result, as an earlier try may have opened it."""
     try:
         return service.ask(call.verb, path, body=given, repeatable=call.repeatable)
@@ -140,10 +140,10 @@ def _write_change(service: Service, call: _Call, path: str, given: Payload) -> A
         opened = service.get(path, {"head": head, "state": "open", "per_page": 1})
         if not isinstance(opened, list) or not opened:
             raise
-        return Answer(200, {}, msgspec.json.encode(opened[0]))
+        return ServiceAnswer(200, {}, msgspec.json.encode(opened[0]))
 
 
-def _service(action: Action) -> Service:
+def _service(action: ServiceAction) -> Service:
     token = action.token("github_token", "GITHUB_TOKEN")
     headers = {
         "authorization": f"Bearer {token}",
@@ -153,7 +153,7 @@ def _service(action: Action) -> Service:
     return Service("GitHub", action.address("GITHUB_API_URL", API_URL), "GITHUB_TOKEN", headers, (token,))
 
 
-def _take_members(action: Action, call: _Call, service: Service) -> Payload:
+def _take_members(action: ServiceAction, call: _Call, service: Service) -> Payload:
     given: Payload = {**call.says}
     for name in (*call.needs, *call.takes):
         if name == "ref" and name in call.needs:
@@ -178,13 +178,13 @@ def _blob(service: Service, path: str, given: Payload) -> Any:
     return member(service.get(path, {"ref": given.get("branch")}), "sha")
 
 
-def _head(action: Action, service: Service) -> Any:
+def _head(action: ServiceAction, service: Service) -> Any:
     """Return the commit at which a new branch begins."""
     base = "/".join(segment(part, "part of a branch") for part in (action.text("base", "ref") or "main").split("/"))
     return member(service.get(f"/repos/{_repository(action)}/git/ref/heads/{base}"), "object", "sha")
 
 
-def _path(action: Action, call: _Call) -> str:
+def _path(action: ServiceAction, call: _Call) -> str:
     places: dict[str, str] = {}
     if "{repo}" in call.path:
         places["repo"] = _repository(action)
@@ -200,7 +200,7 @@ def _path(action: Action, call: _Call) -> str:
     return call.path.format(**places)
 
 
-def _repository(action: Action) -> str:
+def _repository(action: ServiceAction) -> str:
     """Return owner and name, from the input or from the node's ``repository_config``."""
     config = action.configurations.get("repository_config")
     configured: Mapping[str, Any] = config if isinstance(config, dict) else {}

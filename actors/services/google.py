@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import date, timedelta
 from typing import Any
 
-from callboard.actors.services.action import Action, ActionRefused, Payload, object_in
+from callboard.actors.services.action import ActionRefused, Payload, ServiceAction, object_in
 from callboard.actors.skills.request import Form
 from callboard.actors.skills.service import Service, ServiceFailed, member, segment
 from callboard.lib.redaction import Redaction
@@ -17,14 +17,14 @@ TOKEN_URL = "https://oauth2.googleapis.com/token"
 
 EVENT_ID_CHARS = 64
 
-CarryOut = Callable[[Action, Service], Payload]
+CarryOut = Callable[[ServiceAction, Service], Payload]
 """Carries out one action; returns Google's answer."""
 
 _TOKENS = ("GOOGLE_REFRESH_TOKEN", "GOOGLE_CLIENT_ID", "GOOGLE_CLIENT_SECRET")
 """The variables needed for a new access token."""
 
 
-def act(action: Action) -> Payload:
+def act(action: ServiceAction) -> Payload:
     """Carry an action out.
 
     :raises ActionRefused, ServiceFailed: if it fails
@@ -42,13 +42,13 @@ def act(action: Action) -> Payload:
         return _anew(action, carry_out)
 
 
-def _anew(action: Action, carry_out: CarryOut) -> Payload:
+def _anew(action: ServiceAction, carry_out: CarryOut) -> Payload:
     """Carry an action out with a new access token, removing it from the answer: no setting has it to redact it by."""
     token = _renew_token(action)
     return Redaction({"GOOGLE_ACCESS_TOKEN": token}).value(_carried_out(action, carry_out, token))
 
 
-def _carried_out(action: Action, carry_out: CarryOut, token: str) -> Payload:
+def _carried_out(action: ServiceAction, carry_out: CarryOut, token: str) -> Payload:
     try:
         return _payload(carry_out(action, _service(action, token)))
     except ServiceFailed as failed:
@@ -83,7 +83,7 @@ def _payload(found: Payload) -> Payload:
 # -- events ------------------------------------------------------------------------------------------------------------
 
 
-def _list_events(action: Action, service: Service) -> Payload:
+def _list_events(action: ServiceAction, service: Service) -> Payload:
     single = action.first_given("single_events") is not False
     query = {
         "maxResults": action.first_given("max_results"),
@@ -101,16 +101,16 @@ def _list_events(action: Action, service: Service) -> Payload:
     return _read(service, f"{_calendar(action)}/events", query)
 
 
-def _search_events(action: Action, service: Service) -> Payload:
+def _search_events(action: ServiceAction, service: Service) -> Payload:
     action.require("q", "query")
     return _list_events(action, service)
 
 
-def _get_event(action: Action, service: Service) -> Payload:
+def _get_event(action: ServiceAction, service: Service) -> Payload:
     return _read(service, _event(action))
 
 
-def _create_event(action: Action, service: Service) -> Payload:
+def _create_event(action: ServiceAction, service: Service) -> Payload:
     event = _describe_event(action)
     for what in ("start", "end"):
         if what not in event:
@@ -128,7 +128,7 @@ def _create_event(action: Action, service: Service) -> Payload:
         return _read(service, f"{path}/{own}")  # an earlier try has created it
 
 
-def _update_event(action: Action, service: Service) -> Payload:
+def _update_event(action: ServiceAction, service: Service) -> Payload:
     event = _describe_event(action)
     if not event:
         raise action.lacking("something to change")
@@ -136,7 +136,7 @@ def _update_event(action: Action, service: Service) -> Payload:
     return object_in(service, answer)
 
 
-def _delete_event(action: Action, service: Service) -> Payload:
+def _delete_event(action: ServiceAction, service: Service) -> Payload:
     try:
         return object_in(service, service.ask("DELETE", _event(action), params=_notice(action), repeatable=True))
     except ServiceFailed as failed:
@@ -145,13 +145,13 @@ def _delete_event(action: Action, service: Service) -> Payload:
         return {}  # it is deleted already, possibly by an earlier try
 
 
-def _quick_add(action: Action, service: Service) -> Payload:
+def _quick_add(action: ServiceAction, service: Service) -> Payload:
     text = action.require("text", "query", "summary")
     params = {"text": text, **_notice(action)}
     return object_in(service, service.ask("POST", f"{_calendar(action)}/events/quickAdd", params=params))
 
 
-def _watch_events(action: Action, service: Service) -> Payload:
+def _watch_events(action: ServiceAction, service: Service) -> Payload:
     body = {
         "id": action.text("channel_id") or action.idempotency_key[:EVENT_ID_CHARS],
         "type": "web_hook",
@@ -161,7 +161,7 @@ def _watch_events(action: Action, service: Service) -> Payload:
     return object_in(service, service.ask("POST", f"{_calendar(action)}/events/watch", body=body))
 
 
-def _stop_watching(action: Action, service: Service) -> Payload:
+def _stop_watching(action: ServiceAction, service: Service) -> Payload:
     body = {"id": action.require("channel_id"), "resourceId": action.require("resource_id", "resourceId")}
     return object_in(service, service.ask("POST", "/channels/stop", body=body, repeatable=True))
 
@@ -169,19 +169,19 @@ def _stop_watching(action: Action, service: Service) -> Payload:
 # -- calendars ---------------------------------------------------------------------------------------------------------
 
 
-def _list_calendars(action: Action, service: Service) -> Payload:
+def _list_calendars(action: ServiceAction, service: Service) -> Payload:
     query = {"maxResults": action.first_given("max_results"), "pageToken": action.first_given("page_token")}
     return _read(service, "/users/me/calendarList", query)
 
 
-def _create_calendar(action: Action, service: Service) -> Payload:
+def _create_calendar(action: ServiceAction, service: Service) -> Payload:
     body = {"summary": action.require("summary"), **action.members("description", "location")}
     if zone := action.first_given("time_zone", "timezone"):
         body["timeZone"] = zone
     return object_in(service, service.ask("POST", "/calendars", body=body))
 
 
-def _get_calendar(action: Action, service: Service) -> Payload:
+def _get_calendar(action: ServiceAction, service: Service) -> Payload:
     return _read(service, _calendar(action))
 
 
@@ -204,7 +204,7 @@ ACTIONS: Mapping[str, CarryOut] = {
 # -- describing events -------------------------------------------------------------------------------------------------
 
 
-def _describe_event(action: Action) -> Payload:
+def _describe_event(action: ServiceAction) -> Payload:
     """Return the given members of an event: `attendees` may be bare addresses, and a `date` alone is the whole day."""
     event = action.members("summary", "description", "location", "reminders", "recurrence")
     guests: Any = action.first_given("attendees")
@@ -221,7 +221,7 @@ def _describe_event(action: Action) -> Payload:
     return event
 
 
-def _after(action: Action, day: Any) -> str:
+def _after(action: ServiceAction, day: Any) -> str:
     """Return the end of a whole day: the day after it, which is not part of it."""
     try:
         return (date.fromisoformat(str(day)) + timedelta(days=1)).isoformat()
@@ -230,15 +230,15 @@ def _after(action: Action, day: Any) -> str:
         raise ActionRefused("missing_parameters", message, "write it as in 2026-11-20") from error
 
 
-def _notice(action: Action) -> Payload:
+def _notice(action: ServiceAction) -> Payload:
     return {"sendUpdates": updates} if (updates := action.first_given("send_updates")) else {}
 
 
-def _calendar(action: Action) -> str:
+def _calendar(action: ServiceAction) -> str:
     return f"/calendars/{segment(action.text('calendar_id') or 'primary', 'calendar')}"
 
 
-def _event(action: Action) -> str:
+def _event(action: ServiceAction) -> str:
     return f"{_calendar(action)}/events/{segment(str(action.require('event_id')), 'event')}"
 
 
@@ -249,24 +249,24 @@ def _read(service: Service, path: str, query: Mapping[str, Any] | None = None) -
 # -- tokens ------------------------------------------------------------------------------------------------------------
 
 
-def _service(action: Action, token: str) -> Service:
+def _service(action: ServiceAction, token: str) -> Service:
     url = action.address("GOOGLE_CALENDAR_API_URL", API_URL)
     headers = {"authorization": f"Bearer {token}"}
     return Service("Google Calendar", url, "GOOGLE_ACCESS_TOKEN", headers, (token,))
 
 
-def _has_token(action: Action) -> bool:
+def _has_token(action: ServiceAction) -> bool:
     return bool(action.configurations.get("access_token") or action.env.get("GOOGLE_ACCESS_TOKEN", "").strip())
 
 
-def _renewing(action: Action) -> dict[str, str]:
+def _renewing(action: ServiceAction) -> dict[str, str]:
     """Return the variables for a new access token that are set: the refresh token is the node's, or the worker's."""
     found = {name: action.env.get(name, "").strip() for name in _TOKENS}
     own = action.configurations.get("refresh_token")
     return {**found, "GOOGLE_REFRESH_TOKEN": own} if isinstance(own, str) and own else found
 
 
-def _renew_token(action: Action) -> str:
+def _renew_token(action: ServiceAction) -> str:
     """Return a new access token.
 
     :raises ActionRefused: if Google gives none

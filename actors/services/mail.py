@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from callboard.actors.services.action import Action, ActionRefused, Payload
+from callboard.actors.services.action import ActionRefused, Payload, ServiceAction
 from callboard.actors.skills.service import ServiceFailed
 
 PORT = 587
@@ -40,7 +40,7 @@ class Mail(Struct, frozen=True):
     reply_to: str = ""
 
 
-def act(action: Action) -> Payload:
+def act(action: ServiceAction) -> Payload:
     """Send a mail.
 
     :raises ActionRefused, ServiceFailed: if it fails
@@ -68,14 +68,14 @@ def act(action: Action) -> Payload:
     return {"success": True, "message_id": sent.message_id, "refused": sent.refused, "error_message": ""}
 
 
-class Sent(Struct, frozen=True):
+class SentMail(Struct, frozen=True):
     """A mail that was sent: its id, which is the same when it is sent again, and the refused addresses."""
 
     message_id: str
     refused: list[str]
 
 
-def send_mail(env: Mapping[str, str], mail: Mail, idempotency_key: str) -> Sent:
+def send_mail(env: Mapping[str, str], mail: Mail, idempotency_key: str) -> SentMail:
     """Send a mail.
 
     :raises ServiceFailed: if the server refuses it for all recipients
@@ -90,7 +90,7 @@ def send_mail(env: Mapping[str, str], mail: Mail, idempotency_key: str) -> Sent:
         told = f"The mail server {host} does not take the mail: {type(error).__name__}: {error}"
         status = error.smtp_code if isinstance(error, smtplib.SMTPResponseException) else 0
         raise ServiceFailed(told.replace(password, "[secret]") if password else told, status) from error
-    return Sent(str(message["Message-ID"]), sorted(refused))  # the header object itself cannot be recorded
+    return SentMail(str(message["Message-ID"]), sorted(refused))  # the header object itself cannot be recorded
 
 
 _UNSET = "the operator of the worker has to set "

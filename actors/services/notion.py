@@ -6,7 +6,7 @@ an agent with tools.
 
 from typing import Any
 
-from callboard.actors.services.action import Action, ActionRefused, Payload
+from callboard.actors.services.action import ActionRefused, Payload, ServiceAction
 from callboard.actors.skills.service import Service, member, segment
 
 API_URL = "https://api.notion.com/v1"
@@ -31,7 +31,7 @@ BLOCKS_MAX = 100
 """How many blocks one action deletes."""
 
 
-def act(action: Action) -> Payload:
+def act(action: ServiceAction) -> Payload:
     """Carry an action out.
 
     :raises ActionRefused, ServiceFailed: if it fails
@@ -52,7 +52,7 @@ def act(action: Action) -> Payload:
     }
 
 
-def _ask_notion(action: Action, name: str, service: Service) -> Any:
+def _ask_notion(action: ServiceAction, name: str, service: Service) -> Any:
     match name:
         case "search":
             query = action.text("query", "instruction") or (action.input if isinstance(action.input, str) else "")
@@ -89,7 +89,7 @@ def _ask_notion(action: Action, name: str, service: Service) -> Any:
             raise action.unsupported_action(*ACTIONS)
 
 
-def _change_object(action: Action, service: Service, path: str, *names: str) -> Any:
+def _change_object(action: ServiceAction, service: Service, path: str, *names: str) -> Any:
     body = action.members(*names)
     if not body:
         raise action.lacking(names[0])
@@ -103,7 +103,7 @@ def _delete_block(service: Service, id: Any) -> Any:
     return service.decode(service.ask("DELETE", f"/blocks/{segment(str(id), 'block')}", repeatable=True))
 
 
-def _blocks(action: Action) -> list[Any]:
+def _blocks(action: ServiceAction) -> list[Any]:
     ids: Any = action.require("block_ids")
     if not isinstance(ids, list) or len(ids) > BLOCKS_MAX:
         message = f"{action.name} takes a list of {BLOCKS_MAX} block_ids at most"
@@ -114,15 +114,15 @@ def _blocks(action: Action) -> list[Any]:
 _PAGE = ("page_size", "start_cursor")
 
 
-def _id(action: Action, name: str) -> str:
+def _id(action: ServiceAction, name: str) -> str:
     return segment(str(action.require(name)), name)
 
 
-def _block(action: Action) -> str:
+def _block(action: ServiceAction) -> str:
     return segment(str(action.require("block_id", "page_id")), "block")
 
 
-def _parent(action: Action) -> Any:
+def _parent(action: ServiceAction) -> Any:
     parent = action.first_given("parent")
     if parent is not None:
         return parent
@@ -130,7 +130,7 @@ def _parent(action: Action) -> Any:
     return {"database_id": database} if database is not None else {"page_id": action.require("page_id")}
 
 
-def _page(action: Action) -> Payload:
+def _page(action: ServiceAction) -> Payload:
     """Return the members of a page; a bare title becomes the property of that name."""
     page = action.members("properties", "children", "icon", "cover", "archived")
     title = action.text("title")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from callboard.actors.services.action import Action, ActionRefused, Payload
+from callboard.actors.services.action import ActionRefused, Payload, ServiceAction
 from callboard.actors.services.upload import upload_of
 from callboard.actors.skills.request import Form, address
 from callboard.actors.skills.service import Service, ServiceFailed, member
@@ -62,7 +62,7 @@ _CODES: Mapping[str, str] = {
 }
 
 
-def act(action: Action) -> Payload:
+def act(action: ServiceAction) -> Payload:
     """Carry an action out.
 
     :raises ActionRefused, ServiceFailed: if it fails
@@ -88,7 +88,7 @@ def act(action: Action) -> Payload:
     return _payload(action, text, body.get("channel", ""), _fine(action, service, found))
 
 
-def _payload(action: Action, text: str, asked: Any, answer: Any) -> Payload:
+def _payload(action: ServiceAction, text: str, asked: Any, answer: Any) -> Payload:
     channel = member(answer, "channel")
     return {
         "success": True,
@@ -101,7 +101,7 @@ def _payload(action: Action, text: str, asked: Any, answer: Any) -> Payload:
     }
 
 
-def _file_sent(action: Action) -> Payload:
+def _file_sent(action: ServiceAction) -> Payload:
     """Send a file: only the last request shows it, so that the others may be repeated."""
     file = upload_of(action)
     if file is None:
@@ -127,23 +127,23 @@ def _is_at(url: str, base: str) -> bool:
     return found.netloc == own.netloc or found.host.endswith(f".{own.host}")
 
 
-def _text(action: Action) -> str:
+def _text(action: ServiceAction) -> str:
     return action.text("message", "text") or (action.input if isinstance(action.input, str) else "")
 
 
-def _mention_recipients(action: Action, text: str) -> str:
+def _mention_recipients(action: ServiceAction, text: str) -> str:
     """Return a text that begins with mentions of its recipients."""
     users: Any = action.first_given("user_mentions")
     return " ".join([*(f"<@{user}>" for user in users), text]).strip() if isinstance(users, list) else text
 
 
-def _service(action: Action) -> Service:
+def _service(action: ServiceAction) -> Service:
     token = action.token("bot_token", "SLACK_BOT_TOKEN")
     url = action.address("SLACK_API_URL", API_URL)
     return Service("Slack", url, "SLACK_BOT_TOKEN", {"authorization": f"Bearer {token}"}, (token,))
 
 
-def _fine(action: Action, service: Service, answer: Any) -> Any:
+def _fine(action: ServiceAction, service: Service, answer: Any) -> Any:
     """Return the answer, unless it is a refusal: Slack reports those with HTTP 200 too."""
     if member(answer, "ok") is True:
         return answer

@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from callboard.actors.services.action import Action, ActionRefused, Payload, object_in, rate_limit_of
+from callboard.actors.services.action import ActionRefused, Payload, ServiceAction, object_in, rate_limit_of
 from callboard.actors.services.upload import upload_of
-from callboard.actors.skills.request import Answer, Form
+from callboard.actors.skills.request import Form, ServiceAnswer
 from callboard.actors.skills.service import Service, ServiceFailed, member
 
 API_URL = "https://api.telegram.org"
@@ -19,7 +19,7 @@ API_URL = "https://api.telegram.org"
 TOKEN = "TELEGRAM_BOT_TOKEN"
 
 
-def act(action: Action) -> Payload:
+def act(action: ServiceAction) -> Payload:
     """Carry an action out.
 
     :raises ActionRefused, ServiceFailed: if it fails
@@ -49,13 +49,13 @@ def bot(url: str, token: str) -> Service:
     return Service("Telegram", f"{url.rstrip('/')}/bot{quoted}", TOKEN, {}, (token, quoted))
 
 
-def _ask_telegram(service: Service, method: "_Method", body: Payload | Form) -> Answer:
+def _ask_telegram(service: Service, method: "_Method", body: Payload | Form) -> ServiceAnswer:
     try:
         return service.ask("POST", f"/{method.name}", body=body, repeatable=method.repeatable)
     except ServiceFailed as failed:
         said = failed.said.lower()
         if method.repeatable and failed.status == 400 and "not modified" in said:
-            return Answer(200, {}, b"")  # the message has this text already, possibly from an earlier try
+            return ServiceAnswer(200, {}, b"")  # the message has this text already, possibly from an earlier try
         if failed.status == 400 and "not found" in said:
             raise ActionRefused("resource_not_found", str(failed), "check the names in the input") from failed
         if failed.status == 404:
@@ -71,15 +71,15 @@ class _Method(NamedTuple):
     """A method: its name, the function that makes its body, and whether it may be called twice."""
 
     name: str
-    body: Callable[[Action], "Payload | Form"]
+    body: Callable[[ServiceAction], "Payload | Form"]
     repeatable: bool = False
 
 
-def _text(action: Action) -> Payload:
+def _text(action: ServiceAction) -> Payload:
     return {**_sent(action), "text": _words(action), **_mode(action)}
 
 
-def _edit_message(action: Action) -> Payload:
+def _edit_message(action: ServiceAction) -> Payload:
     inline = action.within("edit_config", "inline_message_id")
     if inline is not None:
         where: Payload = {"inline_message_id": inline}
@@ -89,10 +89,10 @@ def _edit_message(action: Action) -> Payload:
     return {**where, "text": _words(action), **_mode(action), **_keyboard(action)}
 
 
-def _media(kind: str, *, captioned: bool = True) -> Callable[[Action], "Payload | Form"]:
+def _media(kind: str, *, captioned: bool = True) -> Callable[[ServiceAction], "Payload | Form"]:
     """Return a function for the body of a file: its content if given, else the address or Telegram's id of one."""
 
-    def body(action: Action) -> Payload | Form:
+    def body(action: ServiceAction) -> Payload | Form:
         told = _sent(action)
         if captioned and (caption := action.within("media_config", "caption") or action.first_given("message_text")):
             told |= {"caption": str(caption), **_mode(action)}
@@ -107,20 +107,20 @@ def _media(kind: str, *, captioned: bool = True) -> Callable[[Action], "Payload 
     return body
 
 
-def _location(action: Action) -> Payload:
+def _location(action: ServiceAction) -> Payload:
     found = {name: action.within("location_config", name) for name in ("latitude", "longitude", "live_period")}
     if not (found["latitude"] or found["longitude"]):
         raise action.lacking("latitude and longitude")  # the configuration has 0 for both if they are not set
     return {**_sent(action), **{name: value for name, value in found.items() if value or name != "live_period"}}
 
 
-def _contact(action: Action) -> Payload:
+def _contact(action: ServiceAction) -> Payload:
     found = {name: action.require(name, group="contact_config") for name in ("phone_number", "first_name")}
     last = action.within("contact_config", "last_name")
     return {**_sent(action), **found, **({"last_name": last} if last else {})}
 
 
-def _poll(action: Action) -> Payload:
+def _poll(action: ServiceAction) -> Payload:
     told: Payload = {"question": action.require("question", group="poll_config")}
     options: Any = action.require("options", group="poll_config")
     if not isinstance(options, list):
@@ -150,7 +150,7 @@ METHODS: Mapping[str, _Method] = {
 # -- members of messages -----------------------------------------------------------------------------------------------
 
 
-def _sent(action: Action) -> Payload:
+def _sent(action: ServiceAction) -> Payload:
     """Return the members of any new message: the chat, and how it is sent."""
     told: Payload = {"chat_id": action.require("chat_id"), **_keyboard(action)}
     for name in ("disable_notification", "protect_content"):
@@ -162,7 +162,7 @@ def _sent(action: Action) -> Payload:
     return told
 
 
-def _words(action: Action) -> str:
+def _words(action: ServiceAction) -> str:
     text = action.text("message_text") or action.text("message", "text")
     if not text and isinstance(action.input, str):
         text = action.input
@@ -171,11 +171,11 @@ def _words(action: Action) -> str:
     return text
 
 
-def _mode(action: Action) -> Payload:
+def _mode(action: ServiceAction) -> Payload:
     return {"parse_mode": mode} if (mode := action.first_given("parse_mode")) else {}
 
 
-def _keyboard(action: Action) -> Payload:
+def _keyboard(action: ServiceAction) -> Payload:
     """Return the buttons below a message: rows of buttons, or one per row; a bare text is also its own answer."""
     buttons: Any = action.within("keyboard_config", "buttons")
     if not isinstance(buttons, list):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from callboard.actors.services.action import Action, ActionRefused
+from callboard.actors.services.action import ActionRefused, ServiceAction
 
 FILE_BYTES_MAX = 8 * 1024 * 1024
 
@@ -22,7 +22,7 @@ class Upload(NamedTuple):
     type: str
 
 
-def upload_of(action: Action, group: str = "", *, otherwise: str = "attachment.txt") -> Upload | None:
+def upload_of(action: ServiceAction, group: str = "", *, otherwise: str = "attachment.txt") -> Upload | None:
     """Return the file of an action, None if it has none: `file_base64`, or else `file_content` as text or JSON.
 
     The node's object ``group`` may name it, or give a path whose last part is its name.
@@ -45,7 +45,7 @@ def _plain(given: Any) -> bytes:
     return given.encode() if isinstance(given, str) else msgspec.json.encode(given)
 
 
-def _decode_upload(action: Action, encoded: Any) -> bytes:
+def _decode_upload(action: ServiceAction, encoded: Any) -> bytes:
     try:
         return base64.b64decode(str(encoded), validate=True)
     except (binascii.Error, ValueError) as error:

@@ -5,7 +5,7 @@ import binascii
 import re
 from typing import Any
 
-from callboard.actors.skills.service import Context, Service, ServiceFailed, member, segment, value_of
+from callboard.actors.skills.service import HandlerContext, Service, ServiceFailed, member, segment, value_of
 
 API_URL = "https://api.github.com"
 PER_PAGE = 20
@@ -18,36 +18,41 @@ _REPO = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 _EXISTS = re.compile(r"pull request already exists", re.IGNORECASE)
 
 
-def search_code(context: Context, query: str, repo: str, **_others: Any) -> Any:
+def search_code(context: HandlerContext, query: str, repo: str, **_others: Any) -> Any:
     """Search the code of a repository."""
     return _service(context).get("/search/code", {"q": f"{query} repo:{_check_repository(repo)}", "per_page": PER_PAGE})
 
 
-def get_issue(context: Context, repo: str, number: int, **_others: Any) -> Any:
+def get_issue(context: HandlerContext, repo: str, number: int, **_others: Any) -> Any:
     """Read an issue."""
     return _service(context).get(f"{_at(repo)}/issues/{number}")
 
 
-def search_issues(context: Context, query: str, repo: str | None = None, **_others: Any) -> Any:
+def search_issues(context: HandlerContext, query: str, repo: str | None = None, **_others: Any) -> Any:
     """Search issues and pull requests."""
     q = f"{query} repo:{_check_repository(repo)}" if repo else query
     return _service(context).get("/search/issues", {"q": q, "per_page": PER_PAGE})
 
 
 def create_issue(
-    context: Context, repo: str, title: str, body: str | None = None, labels: list[str] | None = None, **_others: Any
+    context: HandlerContext,
+    repo: str,
+    title: str,
+    body: str | None = None,
+    labels: list[str] | None = None,
+    **_others: Any,
 ) -> Any:
     """Open an issue."""
     return _service(context).post(f"{_at(repo)}/issues", _drop_none(title=title, body=body, labels=labels))
 
 
-def add_comment(context: Context, repo: str, issue_number: int, body: str, **_others: Any) -> Any:
+def add_comment(context: HandlerContext, repo: str, issue_number: int, body: str, **_others: Any) -> Any:
     """Comment on an issue or a pull request."""
     return _service(context).post(f"{_at(repo)}/issues/{issue_number}/comments", {"body": body})
 
 
 def create_pr(
-    context: Context,
+    context: HandlerContext,
     repo: str,
     title: str,
     head: str,
@@ -82,12 +87,14 @@ def create_pr(
     return opened
 
 
-def list_recent_commits(context: Context, repo: str, branch: str = "main", per_page: int = 10, **_others: Any) -> Any:
+def list_recent_commits(
+    context: HandlerContext, repo: str, branch: str = "main", per_page: int = 10, **_others: Any
+) -> Any:
     """List the newest commits of a branch."""
     return _service(context).get(f"{_at(repo)}/commits", {"sha": branch, "per_page": per_page})
 
 
-def get_file(context: Context, repo: str, path: str, ref: str | None = None, **_others: Any) -> Any:
+def get_file(context: HandlerContext, repo: str, path: str, ref: str | None = None, **_others: Any) -> Any:
     """Read a file; a text is returned as ``decoded_content`` instead of GitHub's encoded ``content``."""
     steps = "/".join(segment(step, "part of a path") for step in path.split("/") if step)
     found = _service(context).get(f"{_at(repo)}/contents/{steps}", {"ref": ref})
@@ -97,7 +104,7 @@ def get_file(context: Context, repo: str, path: str, ref: str | None = None, **_
     return {**{name: value for name, value in found.items() if name != "content"}, "decoded_content": text}
 
 
-def _service(context: Context) -> Service:
+def _service(context: HandlerContext) -> Service:
     token = value_of(context, "GITHUB_TOKEN")
     return Service(
         "GitHub",

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from callboard.actors.skills.service import Context, Service, ServiceFailed, member, value_of
+from callboard.actors.skills.service import HandlerContext, Service, ServiceFailed, member, value_of
 from callboard.actors.skills.service_errors import said_in
 
 API_URL = "https://api.linear.app/graphql"
@@ -54,7 +54,7 @@ mutation($id: String!, $input: IssueUpdateInput!) {
 }"""
 
 
-def create_issue(context: Context, teamId: str, title: str, **fields: Any) -> Any:  # noqa: N803 - Linear's name
+def create_issue(context: HandlerContext, teamId: str, title: str, **fields: Any) -> Any:  # noqa: N803 - Linear's name
     """Create an issue; further fields of Linear's ``IssueCreateInput`` are passed on."""
     wanted = {**fields, "teamId": teamId, "title": title}
     data = _create_object(context, _CREATE_ISSUE, wanted, _CREATED_ISSUE, ("issueCreate", "issue"))
@@ -63,12 +63,12 @@ def create_issue(context: Context, teamId: str, title: str, **fields: Any) -> An
     return data
 
 
-def search_issues(context: Context, query: str, limit: int = 10, **_others: Any) -> Any:
+def search_issues(context: HandlerContext, query: str, limit: int = 10, **_others: Any) -> Any:
     """Search issues by words."""
     return _ask_linear(context, _SEARCH, {"query": query, "first": limit})
 
 
-def add_comment(context: Context, issueId: str, body: str, **_others: Any) -> Any:  # noqa: N803
+def add_comment(context: HandlerContext, issueId: str, body: str, **_others: Any) -> Any:  # noqa: N803
     """Comment on an issue."""
     wanted = {"issueId": issueId, "body": body}
     data = _create_object(context, _COMMENT, wanted, _COMMENTED, ("commentCreate", "comment"))
@@ -77,27 +77,27 @@ def add_comment(context: Context, issueId: str, body: str, **_others: Any) -> An
     return data
 
 
-def get_issue(context: Context, id: str, **_others: Any) -> Any:
+def get_issue(context: HandlerContext, id: str, **_others: Any) -> Any:
     """Read an issue."""
     return _of_an_issue(context, _ISSUE, id, {"id": id})
 
 
-def list_comments(context: Context, issueId: str, limit: int = 50, **_others: Any) -> Any:  # noqa: N803
+def list_comments(context: HandlerContext, issueId: str, limit: int = 50, **_others: Any) -> Any:  # noqa: N803
     """List the comments on an issue."""
     return _of_an_issue(context, _COMMENTS, issueId, {"id": issueId, "first": limit})
 
 
-def list_teams(context: Context, **_others: Any) -> Any:
+def list_teams(context: HandlerContext, **_others: Any) -> Any:
     """List the teams."""
     return _ask_linear(context, _TEAMS, {})
 
 
-def list_labels(context: Context, teamId: str | None = None, **_others: Any) -> Any:  # noqa: N803
+def list_labels(context: HandlerContext, teamId: str | None = None, **_others: Any) -> Any:  # noqa: N803
     """List the labels of a team, or of the whole workspace."""
     return _ask_linear(context, _TEAM_LABELS, {"id": teamId}) if teamId else _ask_linear(context, _LABELS, {})
 
 
-def update_issue(context: Context, issueId: str, **fields: Any) -> Any:  # noqa: N803
+def update_issue(context: HandlerContext, issueId: str, **fields: Any) -> Any:  # noqa: N803
     """Change an issue; further fields of Linear's ``IssueUpdateInput`` are passed on."""
     # Setting the same values again changes nothing.
     data = _ask_linear(context, _UPDATE, {"id": issueId, "input": fields})
@@ -106,13 +106,13 @@ def update_issue(context: Context, issueId: str, **fields: Any) -> Any:  # noqa:
     return data
 
 
-def _service(context: Context) -> Service:
+def _service(context: HandlerContext) -> Service:
     key = value_of(context, "LINEAR_API_KEY")
     url = value_of(context, "LINEAR_API_URL", API_URL)
     return Service("Linear", url, "LINEAR_API_KEY", {"authorization": key}, (key,))
 
 
-def _ask_linear(context: Context, query: str, variables: dict[str, Any], *, repeatable: bool = True) -> Any:
+def _ask_linear(context: HandlerContext, query: str, variables: dict[str, Any], *, repeatable: bool = True) -> Any:
     """Ask Linear; return the data of the answer.
 
     :raises ServiceFailed: also if the answer contains errors
@@ -129,7 +129,9 @@ def _ask_linear(context: Context, query: str, variables: dict[str, Any], *, repe
     return data
 
 
-def _create_object(context: Context, mutation: str, wanted: dict[str, Any], query: str, path: tuple[str, str]) -> Any:
+def _create_object(
+    context: HandlerContext, mutation: str, wanted: dict[str, Any], query: str, path: tuple[str, str]
+) -> Any:
     """Create an object under an id that we choose. If Linear refuses, return the object of an earlier try, if any."""
     own = _own_id(context.idempotency_key)
     try:
@@ -150,13 +152,13 @@ def _own_id(idempotency_key: str) -> str:
     return str(UUID(bytes=sha256(idempotency_key.encode()).digest()[:16], version=4))
 
 
-def _of_an_issue(context: Context, query: str, issue: str, variables: dict[str, Any]) -> Any:
+def _of_an_issue(context: HandlerContext, query: str, issue: str, variables: dict[str, Any]) -> Any:
     data = _ask_linear(context, query, variables)
     if data.get("issue") is None:
         raise _service(context).failure(f"knows no issue {issue!r}: check its id")
     return data
 
 
-def _unexpected_answer(context: Context, what: str, data: Any) -> ServiceFailed:
+def _unexpected_answer(context: HandlerContext, what: str, data: Any) -> ServiceFailed:
     shown = msgspec.json.encode(data).decode()[:SHOWN_CHARS_MAX]
     return _service(context).failure(f"answered without saying why: {what}. It said {shown}")

@@ -7,12 +7,12 @@ strangers may have written the model's input.
 from typing import Any
 
 from callboard.actors.skills.request import address
-from callboard.actors.skills.service import Context, Service, ServiceFailed, value_of
+from callboard.actors.skills.service import HandlerContext, Service, ServiceFailed, value_of
 
 TEAMS_COLOUR = "0076D7"
 
 
-def notify_webhook(context: Context, payload: dict[str, Any], url: str | None = None, **_others: Any) -> Any:
+def notify_webhook(context: HandlerContext, payload: dict[str, Any], url: str | None = None, **_others: Any) -> Any:
     """Send an object to the configured webhook."""
     target = _check_url(context, url) if url else value_of(context, "NOTIFICATION_WEBHOOK_URL")
     headers = {"idempotency-key": context.idempotency_key} if context.idempotency_key else {}
@@ -24,7 +24,7 @@ def notify_webhook(context: Context, payload: dict[str, Any], url: str | None = 
 
 
 def notify_discord(
-    context: Context, content: str | None = None, embeds: list[dict[str, Any]] | None = None, **_others: Any
+    context: HandlerContext, content: str | None = None, embeds: list[dict[str, Any]] | None = None, **_others: Any
 ) -> Any:
     """Send a message to Discord."""
     message = {"content": content, "embeds": embeds}
@@ -33,7 +33,7 @@ def notify_discord(
 
 
 def notify_teams(
-    context: Context,
+    context: HandlerContext,
     text: str,
     title: str | None = None,
     themeColor: str = TEAMS_COLOUR,  # noqa: N803 - as the skill's users know it
@@ -47,7 +47,7 @@ def notify_teams(
     return {"ok": True}
 
 
-def _send(context: Context, name: str, setting: str, message: dict[str, Any]) -> None:
+def _send(context: HandlerContext, name: str, setting: str, message: dict[str, Any]) -> None:
     url = value_of(context, setting)
     if not url:
         raise _unset(setting)
@@ -58,7 +58,7 @@ def _unset(setting: str) -> ServiceFailed:
     return ServiceFailed(f"There is no address to send this to: the operator of the worker has to set {setting}")
 
 
-def _check_url(context: Context, url: str) -> str:
+def _check_url(context: HandlerContext, url: str) -> str:
     """Return an address that a model names, after a check.
 
     :raises ServiceFailed: if it is invalid, or its host is neither that of the configured webhook nor an allowed one

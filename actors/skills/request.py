@@ -34,7 +34,7 @@ class Unanswered(Exception):
         self.passes = passes
 
 
-class Answer(Struct, frozen=True):
+class ServiceAnswer(Struct, frozen=True):
     """A service's answer, read to its end."""
 
     status: int
@@ -54,7 +54,7 @@ class Form(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ServiceRequest:
     """A request: its address, query parameters, and body: a `Form`, bytes, or any other value as JSON (None: no body).
 
     ``credential`` is the name of the setting with the credential.
@@ -68,7 +68,7 @@ class Request:
     credential: str
 
 
-def send(request: Request, deadline: float) -> Answer:
+def send(request: ServiceRequest, deadline: float) -> ServiceAnswer:
     """Send a request and read the answer, before an instant of the monotonic clock.
 
     :raises Unanswered: if there is no answer
@@ -94,7 +94,7 @@ def send(request: Request, deadline: float) -> Answer:
         raise Unanswered(f"broke off its answer ({type(error).__name__})", passes=True) from None
 
 
-def _follow_redirects(request: Request, url: "httpx2.URL", deadline: float) -> Answer:
+def _follow_redirects(request: ServiceRequest, url: "httpx2.URL", deadline: float) -> ServiceAnswer:
     """Follow redirects within the origin only: credentials go nowhere else."""
     import httpx2
 
@@ -105,7 +105,7 @@ def _follow_redirects(request: Request, url: "httpx2.URL", deadline: float) -> A
     with httpx2.Client(headers=headers, timeout=timeout, verify=trusted_context()) as client:
         for _ in range(REDIRECTS_MAX + 1):
             with client.stream(request.method, url, **sent) as response:
-                answer = Answer(response.status_code, dict(response.headers), _read(response, deadline))
+                answer = ServiceAnswer(response.status_code, dict(response.headers), _read(response, deadline))
             target = answer.headers.get("location")
             if answer.status not in follows or not target:
                 return answer

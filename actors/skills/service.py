@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from callboard.actors.skills.request import Answer, Request, Unanswered, address, send
+from callboard.actors.skills.request import ServiceAnswer, ServiceRequest, Unanswered, address, send
 from callboard.actors.skills.service_errors import Trouble, said_in, without
 from callboard.bus import tracecontext
 from callboard.lib.backoff import backoff_s
@@ -48,7 +48,7 @@ STOPPED: ContextVar[threading.Event] = ContextVar("STOPPED", default=_NEVER)
 may be abandoned sets its own event. A tool does not need one: its process ends."""
 
 
-class Context(Protocol):
+class HandlerContext(Protocol):
     """The part of a tool's context that the handlers use."""
 
     @property
@@ -111,7 +111,7 @@ class Service:
         params: Mapping[str, Any] | None = None,
         body: Any = None,
         repeatable: bool = False,
-    ) -> Answer:
+    ) -> ServiceAnswer:
         """Send a request, several times if that may help; return a successful answer.
 
         :raises ServiceFailed: if there is no answer, or an unsuccessful one
@@ -120,7 +120,7 @@ class Service:
         deadline = time.monotonic() + CALL_TIMEOUT_S
         given = {name: value for name, value in (params or {}).items() if value is not None}
         url = f"{self.base.rstrip('/')}{path}" if path else self.base
-        request = Request(method, url, given, body, {**tracecontext.headers(), **self.headers}, self.credential)
+        request = ServiceRequest(method, url, given, body, {**tracecontext.headers(), **self.headers}, self.credential)
         for tried in range(1, TRIES_MAX + 1):
             if stopped.is_set():
                 raise self.failure("is not asked: no caller waits for the answer any longer")
@@ -139,7 +139,7 @@ class Service:
             stopped.wait(pause)
         raise AssertionError("the last try returns or raises")
 
-    def decode(self, answer: Answer) -> Any:
+    def decode(self, answer: ServiceAnswer) -> Any:
         """Return the JSON of an answer.
 
         :raises ServiceFailed: if it is not JSON
@@ -154,7 +154,7 @@ class Service:
                 answer.status,
             ) from None
 
-    def refusal_of(self, answer: Answer) -> ServiceFailed:
+    def refusal_of(self, answer: ServiceAnswer) -> ServiceFailed:
         """Return the error for an unsuccessful answer."""
         said = said_in(answer.body)
         trouble = Trouble(answer.status, _retry_after(answer), self.credential)
@@ -171,7 +171,7 @@ class Service:
 _PHRASED = frozenset(status.value for status in HTTPStatus)
 
 
-def _pause(answer: Answer, tried: int, *, repeatable: bool) -> float | None:
+def _pause(answer: ServiceAnswer, tried: int, *, repeatable: bool) -> float | None:
     """Return how long to wait before another try, None if there should be none."""
     after = _retry_after(answer)
     limited = answer.status == 429 or (answer.status == 403 and after is not None)
@@ -181,7 +181,7 @@ def _pause(answer: Answer, tried: int, *, repeatable: bool) -> float | None:
     return pause if pause <= RETRY_AFTER_MAX_S else None
 
 
-def _retry_after(answer: Answer) -> float | None:
+def _retry_after(answer: ServiceAnswer) -> float | None:
     """Read ``Retry-After`` in its form as seconds; web services send no dates there. Some put the pause into JSON."""
     text = answer.headers.get("retry-after", "").strip()
     if text.isascii() and text.replace(".", "", 1).isdigit():
@@ -213,6 +213,6 @@ def member(value: Any, *names: str) -> Any:
     return value
 
 
-def value_of(context: Context, name: str, default: str = "") -> str:
+def value_of(context: HandlerContext, name: str, default: str = "") -> str:
     """Return a value of a skill's configuration, without blanks around it."""
     return context.config.get(name, "").strip() or default

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from callboard.actors.skills.service import Context, Service, ServiceFailed, member, value_of
+from callboard.actors.skills.service import HandlerContext, Service, ServiceFailed, member, value_of
 
 API_URL = "https://slack.com/api"
 
@@ -11,7 +11,7 @@ _NOT_THERE = {"channel_not_found", "not_in_channel", "is_archived", "thread_not_
 
 
 def send_message(
-    context: Context,
+    context: HandlerContext,
     text: str,
     channel: str | None = None,
     blocks: list[dict[str, Any]] | None = None,
@@ -32,7 +32,7 @@ def send_message(
     )
 
 
-def send_thread_reply(context: Context, channel: str, thread_ts: str, text: str, **_others: Any) -> Any:
+def send_thread_reply(context: HandlerContext, channel: str, thread_ts: str, text: str, **_others: Any) -> Any:
     """Answer in a thread, as the bot."""
     token = value_of(context, "SLACK_BOT_TOKEN")
     if not token:
@@ -40,7 +40,7 @@ def send_thread_reply(context: Context, channel: str, thread_ts: str, text: str,
     return _post_message(context, token, {"channel": channel, "thread_ts": thread_ts, "text": text})
 
 
-def _post_message(context: Context, token: str, message: dict[str, Any]) -> Any:
+def _post_message(context: HandlerContext, token: str, message: dict[str, Any]) -> Any:
     """Post a message as the bot. Slack answers refusals with HTTP 200 too.
 
     :raises ServiceFailed: if it is refused

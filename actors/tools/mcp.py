@@ -22,7 +22,7 @@ from callboard.actors.tools.failures import (
     tool_failed,
     with_printed,
 )
-from callboard.actors.tools.mcp_connecting import Heard, connect, list_tools, listen, tells_changes, unavailable
+from callboard.actors.tools.mcp_connecting import ServerOutput, connect, list_tools, listen, tells_changes, unavailable
 from callboard.actors.tools.mcp_http_answers import TOO_LARGE, is_lost, unread
 from callboard.actors.tools.mcp_results import output_of, text_of, without_binary
 from callboard.actors.tools.tool import (
@@ -76,7 +76,7 @@ async def open_mcp(source: McpTools, environment: ToolEnvironment) -> AsyncGener
     :raises ToolFailed: ``tool.unavailable`` if the server cannot be started or reached, does not speak MCP, or has not
         listed its tools within ``timeout_s``
     """
-    heard = Heard(environment.redact, environment.output_bytes_max)
+    heard = ServerOutput(environment.redact, environment.output_bytes_max)
     opened = False
     # One scope around everything, without a deadline once open: a scope must not end inside those that the SDK enters.
     timeout_s = environment.seconds(source)
@@ -126,7 +126,7 @@ async def read_prompt(source: McpTools, environment: ToolEnvironment, name: str)
 async def _read_prompt(source: McpTools, environment: ToolEnvironment, name: str) -> str:
     from mcp import MCPError
 
-    heard = Heard(environment.redact, environment.output_bytes_max)
+    heard = ServerOutput(environment.redact, environment.output_bytes_max)
     found: GetPromptResult | None = None
     refused: MCPError | None = None
     who, timeout_s = f"MCP server {source.name}", environment.seconds(source)
@@ -161,7 +161,7 @@ class McpTransport:
     """An open session with an MCP server. ``warnings`` lists faults of its tools, as in the port."""
 
     def __init__(
-        self, source: McpTools, client: "Client", tools: "list[Tool]", heard: Heard, timeout_s: float, keep: Keep
+        self, source: McpTools, client: "Client", tools: "list[Tool]", heard: ServerOutput, timeout_s: float, keep: Keep
     ) -> None:
         self._take_tools(tools)
         self._notices = 0
@@ -352,12 +352,12 @@ class McpTransport:
         The SDK makes errors whose numbers servers use as well: -32000 is "connection closed" for it, and for many
         servers that a tool failed. So the state of the session decides whether it has ended, not the number.
         """
-        from callboard.actors.tools.mcp_exchange import InputRequired, Refused, UnreadableAnswer
+        from callboard.actors.tools.mcp_exchange import InputRequired, SessionRefusal, UnreadableAnswer
 
         message, data = normalise_text(error.message), error.error.data
         if isinstance(data, InputRequired):
             return self._asks(tool, data, len(context.earlier) + (context.responses is not None))
-        if isinstance(data, Refused):
+        if isinstance(data, SessionRefusal):
             why = f"{self._who} did not call tool {tool}, because it no longer knows the session ({message})"
             return SessionForgotten(tool_failed("tool.crashed", why, {"server": self._source.name}).failure)
         if self._is_over:

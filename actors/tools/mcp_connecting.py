@@ -52,7 +52,7 @@ SILENT_MAX = 1000
 _log: Any = structlog.get_logger("callboard.tools.mcp")
 
 
-class Heard:
+class ServerOutput:
     """Observations about a server other than its answers: printed text, the number of lines that are not messages, the
     state of HTTP, faults in its list of tools."""
 
@@ -127,7 +127,9 @@ def _address(source: McpTools) -> bytes:
     return canonical([source.command, source.url])
 
 
-async def connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnvironment, heard: Heard) -> "Client":
+async def connect(
+    stack: AsyncExitStack, source: McpTools, environment: ToolEnvironment, heard: ServerOutput
+) -> "Client":
     """Reach a server and agree with it on a protocol, until the stack is closed.
 
     :raises ToolFailed: if the source names no server, or one that it may not use
@@ -136,7 +138,7 @@ async def connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnvi
     from mcp.types import Implementation, ToolListChangedNotification
 
     from callboard.actors.tools.mcp_exchange import Exchange, exchange_through
-    from callboard.actors.tools.mcp_tasks import Tasks
+    from callboard.actors.tools.mcp_tasks import TaskExtension
 
     async def heed(message: object) -> None:
         if isinstance(message, Exception):
@@ -153,7 +155,7 @@ async def connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnvi
         mode="legacy" if _silent.has(source) else "auto",
         message_handler=heed,
         client_info=Implementation(name="callboard", title="Callboard", version=version("callboard")),
-        extensions=[Tasks()],
+        extensions=[TaskExtension()],
         elicitation_callback=_asked_in_a_call,
     )
     try:
@@ -175,7 +177,7 @@ async def _asked_in_a_call(context: Any, params: Any) -> "ErrorData":
     return ErrorData(code=INVALID_REQUEST, message="input can be asked for by results of protocol 2026-07-28 only")
 
 
-async def _transport(stack: AsyncExitStack, source: McpTools, environment: ToolEnvironment, heard: Heard) -> Any:
+async def _transport(stack: AsyncExitStack, source: McpTools, environment: ToolEnvironment, heard: ServerOutput) -> Any:
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
@@ -241,7 +243,7 @@ async def list_tools(client: "Client", *, again: bool = False) -> "list[Tool]":
     raise ValueError(f"its list of tools has more than {LIST_PAGES_MAX} pages")
 
 
-async def unavailable(source: McpTools, what: str, heard: Heard) -> ToolFailed:
+async def unavailable(source: McpTools, what: str, heard: ServerOutput) -> ToolFailed:
     where = shlex.join(source.command) if source.command else source.url
     printed = await heard.since(0)
     answered = f" (HTTP {heard.http.status})" if heard.http.status else ""

@@ -33,7 +33,7 @@ from mcp.types import (
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from callboard.actors.tools.mcp_lines import Unreadable
+from callboard.actors.tools.mcp_lines import UnreadableLine
 from callboard.actors.tools.oddities import ADAPTED, LEFT_OUT
 from callboard.lib.text import normalise_json
 
@@ -167,7 +167,7 @@ class InputRequired(NamedTuple):
     state: str | None
 
 
-class Refused(NamedTuple):
+class SessionRefusal(NamedTuple):
     """The ``data`` of the error of a request that the server refused because it no longer knows the session."""
 
 
@@ -223,7 +223,7 @@ class Exchange:
 
     def heard(self, item: Heard) -> Heard:
         """Return the item that the SDK gets in place of one from the server."""
-        if isinstance(item, Unreadable):
+        if isinstance(item, UnreadableLine):
             return self._fail_request(item)
         if isinstance(item, Exception):
             return item
@@ -243,7 +243,7 @@ class Exchange:
         if isinstance(message, JSONRPCError):
             if str(message.id) not in self._refused or message.id is None:
                 return item
-            error = ErrorData(code=message.error.code, message=message.error.message, data=Refused())
+            error = ErrorData(code=message.error.code, message=message.error.message, data=SessionRefusal())
             return _error(message.id, error)
         if method == "tools/list":
             message.result = usable_entries(message.result, self.version, self._warn)
@@ -259,7 +259,7 @@ class Exchange:
             if isinstance(schema := tool.pop("outputSchema", None), dict):
                 self.output_schemas[tool["name"]] = schema
 
-    def _fail_request(self, line: Unreadable) -> Heard:
+    def _fail_request(self, line: UnreadableLine) -> Heard:
         """Fail the request that an unreadable line answers, if that is known."""
         answered = line.ids & self._open.keys()
         if not line.is_answer:

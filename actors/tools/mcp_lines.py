@@ -34,7 +34,7 @@ _COLON = re.compile(rb"\s*:")
 _LOOSE_ID = re.compile(rb'"id"\s*:\s*(-?\d+|"[^"\\]*")')
 
 
-class Unreadable(ValueError):
+class UnreadableLine(ValueError):
     """A line holds no message; the text says why.
 
     ``is_answer`` says that the line looks like a JSON-RPC response, and ``ids`` which requests it may answer: one id if
@@ -50,7 +50,7 @@ class Unreadable(ValueError):
 def messages_of(line: bytes) -> list[JSONRPCMessage]:
     """Return the messages of a line: one, or those of a batch.
 
-    :raises Unreadable: if the line holds no message
+    :raises UnreadableLine: if the line holds no message
     """
     text = repair_json(line)
     try:
@@ -104,19 +104,19 @@ def _batch(text: bytes) -> list[Any]:
     return batch
 
 
-def _unreadable(text: bytes, why: str) -> Unreadable:
+def _unreadable(text: bytes, why: str) -> UnreadableLine:
     head = text[:SCANNED_BYTES].lstrip()
     if not head.startswith((b"{", b"[")):
-        return Unreadable(why)
+        return UnreadableLine(why)
     found, is_request = _members(head)
     if is_request:
-        return Unreadable(why)
+        return UnreadableLine(why)
     if found is not None:
-        return Unreadable(why, is_answer=True, ids=[found])
+        return UnreadableLine(why, is_answer=True, ids=[found])
     if b'"jsonrpc"' not in head and b'"jsonrpc"' not in text[-TAIL_BYTES:]:
-        return Unreadable(why)
+        return UnreadableLine(why)
     loose = [*_LOOSE_ID.findall(head), *_LOOSE_ID.findall(text[-TAIL_BYTES:])]
-    return Unreadable(why, is_answer=True, ids=[_id(one) for one in loose])
+    return UnreadableLine(why, is_answer=True, ids=[_id(one) for one in loose])
 
 
 def _members(text: bytes) -> tuple[str | None, bool]:

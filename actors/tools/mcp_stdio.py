@@ -20,7 +20,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
 from callboard.actors.programs.program import Program
-from callboard.actors.tools.mcp_lines import Unreadable, messages_of
+from callboard.actors.tools.mcp_lines import UnreadableLine, messages_of
 
 GRACE_S = 2.0
 """How long a program may take to end after its stdin is closed, and again after each signal."""
@@ -98,7 +98,7 @@ async def _listen(stdout: ByteReceiveStream, session: MemoryObjectSendStream[Hea
 async def _read(line: bytes) -> Sequence[Heard]:
     try:
         messages = await to_thread.run_sync(messages_of, line) if len(line) > LARGE_BYTES else messages_of(line)
-    except Unreadable as error:
+    except UnreadableLine as error:
         return [error]
     return [SessionMessage(message) for message in messages]
 

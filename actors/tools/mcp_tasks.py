@@ -65,7 +65,7 @@ class _State(Result):
     error: dict[str, Any] | None = None
 
 
-class Tasks(ClientExtension):
+class TaskExtension(ClientExtension):
     """Has calls wait for tasks as for any other result."""
 
     identifier = EXTENSION

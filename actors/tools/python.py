@@ -29,11 +29,11 @@ from callboard.actors.tools.lent import fill
 from callboard.actors.tools.python_frames import (
     LENGTH_BYTES,
     Answer,
-    Call,
+    CallFunction,
+    CallRefused,
     Describe,
     Described,
     Logged,
-    Refused,
     Reply,
     Reported,
     Returned,
@@ -106,12 +106,12 @@ class HostProcess:
     def alive(self) -> bool:
         return self._program.returncode is None
 
-    async def ask(self, request: Describe | Call, heard: Callable[[Reported | Logged], None]) -> Answer:
+    async def ask(self, request: Describe | CallFunction, heard: Callable[[Reported | Logged], None]) -> Answer:
         """Send a request and wait for its answer; earlier events are passed to ``heard``.
 
         :raises HostDied: if the process ends, or sends something that is not a frame, before it has answered
         """
-        if isinstance(request, Call):
+        if isinstance(request, CallFunction):
             self._asked_at = self._printed.position
         try:
             await self._stdin.send(encode_frame(request))
@@ -244,7 +244,7 @@ class PythonTransport:
         match answer:
             case Described(specs):
                 self.specs = specs
-            case Refused(failure, traceback):
+            case CallRefused(failure, traceback):
                 _log.info("tool.unavailable", message=failure.message, traceback=traceback)
                 raise ToolFailed(failure)
             case Returned():
@@ -258,7 +258,7 @@ class PythonTransport:
         """
         if tool not in self._setup.functions:
             raise tool_failed("tool.unknown", f"no Python function serves a tool named {tool}")
-        request = Call(
+        request = CallFunction(
             tool,
             msgspec.json.encode(input),
             context.run,
@@ -282,14 +282,16 @@ class PythonTransport:
         match answer:
             case Returned(output):
                 return decode_json(output)
-            case Refused(failure, traceback):
+            case CallRefused(failure, traceback):
                 # The run gets the part of the traceback that its author can use; the log gets all of it.
                 _log.info(failure.code, tool=tool, path=context.path, run=context.run, traceback=traceback)
                 raise ToolFailed(failure)
             case Described():
                 raise tool_failed("tool.crashed", f"the process of tool {tool} answered out of turn")
 
-    async def _ask(self, request: Describe | Call, context: ToolCallContext) -> Described | Returned | Refused:
+    async def _ask(
+        self, request: Describe | CallFunction, context: ToolCallContext
+    ) -> Described | Returned | CallRefused:
         """Have a process of the pool answer a request; afterwards it is back in the pool, or dead.
 
         Every failure includes the text that was printed.
@@ -323,7 +325,7 @@ class PythonTransport:
                 raise
             finally:
                 self._busy -= {taken}
-            if isinstance(answer, Refused):
+            if isinstance(answer, CallRefused):
                 failure = with_printed(answer.failure, await host.printed_text(redact))
                 answer = msgspec.structs.replace(answer, failure=failure)
             if self._closed:

@@ -1,8 +1,8 @@
 """The protocol between a worker and a host process of Python tools: frames over a pair of pipes.
 
 A frame is an 8 byte big-endian length and that many bytes of msgpack, one struct with a tag. A worker sends `Setup`
-once, then one `Describe` or `Call` at a time; the host answers each with any number of `Reported` and `Logged` and then
-exactly one of `Described`, `Returned` and `Refused`.
+once, then one `Describe` or `CallFunction` at a time; the host answers each with any number of `Reported` and `Logged`
+and then exactly one of `Described`, `Returned` and `CallRefused`.
 """
 
 import msgspec
@@ -27,7 +27,7 @@ class Describe(Struct, frozen=True, tag="describe"):
     """Import every function and describe its parameters."""
 
 
-class Call(Struct, frozen=True, tag="call"):
+class CallFunction(Struct, frozen=True, tag="call"):
     """Call one function. ``input`` is JSON; an output whose JSON is longer than ``output_bytes_max`` is refused.
     ``traceparent`` names the call's span, if it may be passed on."""
 
@@ -50,7 +50,7 @@ class Returned(Struct, frozen=True, tag="returned"):
     output: bytes
 
 
-class Refused(Struct, frozen=True, tag="refused"):
+class CallRefused(Struct, frozen=True, tag="refused"):
     """A failure for the run and the traceback for the log."""
 
     failure: Failure
@@ -70,9 +70,9 @@ class Logged(Struct, frozen=True, tag="logged"):
     message: str
 
 
-Request = Setup | Describe | Call
-Reply = Described | Returned | Refused | Reported | Logged
-Answer = Described | Returned | Refused
+Request = Setup | Describe | CallFunction
+Reply = Described | Returned | CallRefused | Reported | Logged
+Answer = Described | Returned | CallRefused
 
 _encoder = msgspec.msgpack.Encoder()
 request_decoder = msgspec.msgpack.Decoder(Request)

@@ -31,11 +31,11 @@ from pydantic import ValidationError
 from callboard.actors.tools.failures import describe_error, exception_details, shorten
 from callboard.actors.tools.python_frames import (
     LENGTH_BYTES,
-    Call,
+    CallFunction,
+    CallRefused,
     Describe,
     Described,
     Logged,
-    Refused,
     Reply,
     Reported,
     Request,
@@ -169,20 +169,20 @@ class Host:
                 sys.path[:] = request.path
             case Describe():
                 self._channel.send(self._describe())
-            case Call():
+            case CallFunction():
                 self._channel.send(self._call(request))
 
     def _describe(self) -> Reply:
         specs = [self._load(name) for name in self._setup.functions]
-        refused = [spec for spec in specs if isinstance(spec, Refused)]
+        refused = [spec for spec in specs if isinstance(spec, CallRefused)]
         if not refused:
             return Described([spec.spec for spec in specs if isinstance(spec, ToolFunction)])
         messages = "; ".join(refusal.failure.message for refusal in refused)
         # Modules that do not load usually have one cause, which the traceback of the first one shows.
         told = Failure("tool.unavailable", messages, details=refused[0].failure.details)
-        return Refused(told, "\n".join(refusal.traceback for refusal in refused))
+        return CallRefused(told, "\n".join(refusal.traceback for refusal in refused))
 
-    def _load(self, name: str) -> "ToolFunction | Refused":
+    def _load(self, name: str) -> "ToolFunction | CallRefused":
         if name in self._functions:
             return self._functions[name]
         try:
@@ -194,9 +194,9 @@ class Host:
         self._functions[name] = function
         return function
 
-    def _call(self, call: Call) -> Reply:
+    def _call(self, call: CallFunction) -> Reply:
         function = self._load(call.tool)
-        if isinstance(function, Refused):
+        if isinstance(function, CallRefused):
             return function
         output: Any = None
         context = ToolContext(
@@ -225,10 +225,10 @@ class Host:
                 return _failure_of("tool.failed", message, error, function.function)
         finally:
             WORK.reset(token)
-        return Refused(work.refused[0]) if work.refused else _encode_reply(call, output)
+        return CallRefused(work.refused[0]) if work.refused else _encode_reply(call, output)
 
 
-def _failure_of(code: str, message: str, error: BaseException, function: object = None) -> Refused:
+def _failure_of(code: str, message: str, error: BaseException, function: object = None) -> CallRefused:
     """Return the failure for an error that a tool raised: with the tool's frames for the run, all for the log."""
     for stream in (sys.stdout, sys.stderr):
         # Printed text has to be in the pipe before the answer; a tool may have closed or replaced the stream.
@@ -236,22 +236,22 @@ def _failure_of(code: str, message: str, error: BaseException, function: object 
             stream.flush()
     own = traceback_of(error)
     details = {**exception_details(error, function), **({"traceback": own} if own else {})}
-    return Refused(Failure(code, shorten(message), details=details), traceback.format_exc())
+    return CallRefused(Failure(code, shorten(message), details=details), traceback.format_exc())
 
 
 async def _wait(awaitable: Any) -> Any:
     return await awaitable
 
 
-def _misfit(tool: str, error: ValidationError) -> Refused:
+def _misfit(tool: str, error: ValidationError) -> CallRefused:
     items = error.errors(include_url=False, include_context=False, include_input=False)
     problems = [{"at": "".join(f"/{step}" for step in item["loc"]), "message": item["msg"]} for item in items]
     listed = "; ".join(f"{problem['at'] or '/'}: {problem['message']}" for problem in problems)
     message = f"the input of tool {tool} does not fit its signature: {listed}"
-    return Refused(Failure("tool.invalid_input", shorten(message), details=problems))
+    return CallRefused(Failure("tool.invalid_input", shorten(message), details=problems))
 
 
-def _encode_reply(call: Call, output: Any) -> Reply:
+def _encode_reply(call: CallFunction, output: Any) -> Reply:
     try:
         output = write_sets_in_order(output, _dump)
         try:
@@ -260,13 +260,13 @@ def _encode_reply(call: Call, output: Any) -> Reply:
             text = encode_finite(normalise_json(msgspec.to_builtins(output, str_keys=True, enc_hook=_dump)))
     except NotFinite as error:
         message = f"tool {call.tool} returned {error}, which is not a number of JSON"
-        return Refused(Failure("tool.bad_output", shorten(message), details={"at": error.at}))
+        return CallRefused(Failure("tool.bad_output", shorten(message), details={"at": error.at}))
     except Exception as error:
         message = f"tool {call.tool} returned a {type(output).__name__} that is not JSON: {describe_error(error)}"
-        return Refused(Failure("tool.bad_output", shorten(message)), traceback.format_exc())
+        return CallRefused(Failure("tool.bad_output", shorten(message)), traceback.format_exc())
     if len(text) > call.output_bytes_max:
         message = f"the output of tool {call.tool} has {len(text)} bytes, the limit is {call.output_bytes_max}"
-        return Refused(Failure("tool.output_too_large", message))
+        return CallRefused(Failure("tool.output_too_large", message))
     return Returned(text)
 
 

@@ -75,7 +75,7 @@ class _Session:
             self.closing.set()
 
 
-class Standing:
+class RunScopedServers:
     """The sessions of one run or of one toolbox."""
 
     def __init__(self, spawn: Spawn) -> None:
@@ -153,7 +153,7 @@ class _Lent:
     """A source as a node sees it."""
 
     def __init__(
-        self, standing: Standing, source: McpTools, environment: ToolEnvironment, transport: ToolTransport
+        self, standing: RunScopedServers, source: McpTools, environment: ToolEnvironment, transport: ToolTransport
     ) -> None:
         self._standing = standing
         self._source = source

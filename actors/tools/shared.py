@@ -3,11 +3,11 @@
 from msgspec import Struct, field
 
 from callboard.actors.tools.limits import Turns
-from callboard.actors.tools.run_scoped_servers import Standing
+from callboard.actors.tools.run_scoped_servers import RunScopedServers
 
 
-class Shared(Struct, frozen=True):
+class SharedObjects(Struct, frozen=True):
     """Shared objects; one for each activation of a run."""
 
-    standing: Standing
+    standing: RunScopedServers
     turns: Turns = field(default_factory=Turns)

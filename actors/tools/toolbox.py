@@ -15,7 +15,7 @@ from callboard.actors.tools.failures import describe_error, shorten, tool_failed
 from callboard.actors.tools.held import Held, open_source, server_of
 from callboard.actors.tools.limits import call_with_retries, limits_of, with_timeout
 from callboard.actors.tools.oddities import ADAPTED, LEFT_OUT, top_combinators
-from callboard.actors.tools.run_scoped_servers import Standing, is_of_the_run, is_reached_over_http
+from callboard.actors.tools.run_scoped_servers import RunScopedServers, is_of_the_run, is_reached_over_http
 from callboard.actors.tools.scripted import scripted_answer, scripts
 from callboard.actors.tools.tool import (
     ChangingTransport,
@@ -46,8 +46,8 @@ _log: Any = structlog.get_logger("callboard.tools")
 
 @asynccontextmanager
 async def open_toolbox(
-    sources: Sequence[ToolSource], environment: ToolEnvironment, standing: Standing | None = None
-) -> AsyncGenerator["Toolbox"]:
+    sources: Sequence[ToolSource], environment: ToolEnvironment, standing: RunScopedServers | None = None
+) -> AsyncGenerator["NodeToolbox"]:
     """Open all sources, at the same time, for the length of the block; those of the run (``standing``) outlive it.
 
     :raises ToolFailed: if a source cannot be opened (usually ``tool.unavailable``; several failures become one), two
@@ -56,14 +56,14 @@ async def open_toolbox(
     closing = anyio.Event()
     failure: BaseException | None = None
     async with anyio.create_task_group() as tasks:
-        own = Standing(partial(tasks.start_soon, _perform))
+        own = RunScopedServers(partial(tasks.start_soon, _perform))
         held = [Held(source, _opener(source, own, standing)) for source in sources]
         try:
             for one in held:
                 tasks.start_soon(one.hold, environment, closing)
             for one in held:
                 await one.settled.wait()
-            yield Toolbox(held, environment)
+            yield NodeToolbox(held, environment)
         except Exception as error:  # carried past the task group, which would wrap it
             failure = error
         closing.set()
@@ -77,7 +77,7 @@ async def _perform(body: Callable[[], Awaitable[None]]) -> None:
     await body()
 
 
-def _opener(source: ToolSource, own: Standing, standing: Standing | None) -> Opens:
+def _opener(source: ToolSource, own: RunScopedServers, standing: RunScopedServers | None) -> Opens:
     """Return the function that opens a source. ``own`` has the sessions of the toolbox, ``standing`` those of the
     run."""
     if standing is not None and is_of_the_run(source):
@@ -85,7 +85,7 @@ def _opener(source: ToolSource, own: Standing, standing: Standing | None) -> Ope
     return own.lent if is_reached_over_http(source) else open_source
 
 
-class Toolbox:
+class NodeToolbox:
     """The open tools of a node. ``specs`` name their transport in ``server``; `call` may come from several tasks.
 
     ``warnings`` has the codes and texts of the faults of tools that servers list.

@@ -22,7 +22,15 @@ from claude_agent_sdk import (
 from claude_agent_sdk._internal.message_parser import parse_message
 from msgspec import Struct, convert
 
-from callboard.adapters.claude_agent.processes import Keeper, Made, Process, Settled, Stored, permission, talk
+from callboard.adapters.claude_agent.processes import (
+    ProcessHolder,
+    SessionProcess,
+    SessionTranscript,
+    SessionTurns,
+    Settled,
+    permission,
+    talk,
+)
 from callboard.adapters.claude_agent.transcripts import (
     Frame,
     answer_content,
@@ -97,7 +105,7 @@ class Conversation:
         self._source = source
         self._above = loop.path()
         self._turns = ModelTurns(name, source, above=self._above)
-        self._keeper = Keeper.of(f"{loop.stage.info.execution_id} {self._turns.node.key('')}")
+        self._keeper = ProcessHolder.of(f"{loop.stage.info.execution_id} {self._turns.node.key('')}")
         self._gone = finalize(self, self._keeper.let_go, at_once=False)
         self._latest: list[Frame] = []
         self._frames: list[Frame] = []
@@ -168,7 +176,7 @@ class Conversation:
         """Have the process make a turn, with ``new`` frames since the recorded ones, and return its recorded result."""
         options = self.options
         system = options.system_prompt
-        made = Made(self._turns.count, self._latest)
+        made = SessionTurns(self._turns.count, self._latest)
         request = ModelRequest(
             model=f"anthropic:{self._model or 'default'}",
             system=system if isinstance(system, str) else "",
@@ -233,13 +241,13 @@ class Conversation:
         self._latest = [] if native is None else frames
         return frames
 
-    async def _start(self, frames: list[Frame], made: Made, call: "_Deferred | None" = None) -> Process:
+    async def _start(self, frames: list[Frame], made: SessionTurns, call: "_Deferred | None" = None) -> SessionProcess:
         """Start a process that continues from frames; with a deferred ``call`` it makes that call first."""
         options = replace(self.options, resume=None, fork_session=False)
         if frames:
             id, cwd = self.session_id, str(options.cwd or os.getcwd())
             entries = transcript_of(frames, id, cwd, None if call is None else call.use)
-            store: Any = Stored(entries, options.session_store)
+            store: Any = SessionTranscript(entries, options.session_store)
             options = replace(options, resume=id, session_id=None, session_store=store)
         if call is not None:
             options = call.permit(options)
@@ -315,7 +323,7 @@ class Conversation:
         outcomes: dict[str, _Outcome],
     ) -> tuple[_Outcome, list[Frame]]:
         """Make a call, and return its outcome and the frames that were recorded with it."""
-        made = Made(self._turns.count, self._latest)
+        made = SessionTurns(self._turns.count, self._latest)
         deferred = _Deferred(ToolUse(use.id, use.tool, arguments), approved)
         others = [one for one in uses if one.id != use.id]
         new, settled = self._settle([one for one in others if one.id in outcomes], list(outcomes.values()))

@@ -44,7 +44,7 @@ NOT_FOR_SUBAGENTS = "Calls of this tool wait for a person, which those of subage
 Serve = Callable[[Frame], Any]
 
 
-class ApiError(Exception):
+class ModelApiError(Exception):
     """The API of the model has refused a request, after the process's own retries."""
 
     def __init__(self, message: str, status_code: int) -> None:
@@ -60,7 +60,7 @@ class Settled(Struct, frozen=True):
     refusals: Mapping[str, str] = {}
 
 
-class Stored:
+class SessionTranscript:
     """A store of the SDK with one session, which is continued. New entries go to the user's own store, if any."""
 
     def __init__(self, entries: list[Any], own: Any) -> None:
@@ -75,18 +75,18 @@ class Stored:
         return self._entries
 
 
-class Made(Struct):
+class SessionTurns(Struct):
     """The turns that a conversation has had: how many, and the frames of the latest one."""
 
     turns: int = 0
     latest: list[Frame] = []
 
 
-class Process:
+class SessionProcess:
     """A process at work on a session, whose conversation has had the turns ``made``. ``guarded`` says which calls need
     a person; those of subagents are then refused."""
 
-    def __init__(self, options: ClaudeAgentOptions, made: Made, guarded: Callable[[str, Any], bool]) -> None:
+    def __init__(self, options: ClaudeAgentOptions, made: SessionTurns, guarded: Callable[[str, Any], bool]) -> None:
         own = (options.hooks or {}).get("PreToolUse", [])
         mine = HookMatcher(hooks=[self._guard], timeout=HOOK_TIMEOUT_S)
         self._options = replace(
@@ -120,7 +120,7 @@ class Process:
         """
         await asyncio.shield(self._opened)
 
-    def has_made(self, made: Made) -> bool:
+    def has_made(self, made: SessionTurns) -> bool:
         """Whether the process is at work on this loop, and has made these turns."""
         alive = self.loop is asyncio.get_running_loop() and not self._task.done()
         return (
@@ -201,20 +201,20 @@ class Process:
     async def turn(self, on_text: Callable[[str], None]) -> TurnReply:
         """Return the next turn of the agent when it is complete, and all frames since the previous effect.
 
-        :raises ApiError: if the API of the model refuses the request
+        :raises ModelApiError: if the API of the model refuses the request
         :raises ConnectionError: if the process has ended
         """
         self._on_text = on_text
         await self._wait(lambda: self._result is not None or self._stopped == "tool_use")
         result = self._result
         if result is not None and result.get("is_error") and isinstance(status := result.get("api_error_status"), int):
-            raise ApiError(str(result.get("result") or result.get("errors")), status)
+            raise ModelApiError(str(result.get("result") or result.get("errors")), status)
         frames = self._drain()
         blocks = blocks_in(frames)
         used, self._used = self._used or unstreamed(frames), []
         stopped = self._stopped or str((result or {}).get("subtype", ""))
         self._stopped = ""
-        self._made = Made(self._made.turns + 1, frames)
+        self._made = SessionTurns(self._made.turns + 1, frames)
         for model, usage in used:
             self._counted[model] = self._counted.get(model, Usage()) + usage
         rest = {} if result is None else used_since(result, self._counted)
@@ -345,7 +345,7 @@ class Process:
         return {"jsonrpc": "2.0", "id": message["id"], **answer}
 
 
-class Keeper:
+class ProcessHolder:
     """Keeps the process of one conversation, in the worker.
 
     Each replay of the run there makes a new holder. When the last one has gone, because the run waits, or has left the
@@ -354,14 +354,14 @@ class Keeper:
 
     def __init__(self) -> None:
         self._holders = 0
-        self._process: Process | None = None
+        self._process: SessionProcess | None = None
 
     @staticmethod
-    def of(key: str) -> "Keeper":
+    def of(key: str) -> "ProcessHolder":
         """Return the keeper of a conversation for one more holder; ``key`` has the run and the place in it."""
         keeper = _KEEPERS.get(key)
         if keeper is None:
-            keeper = _KEEPERS[key] = Keeper()
+            keeper = _KEEPERS[key] = ProcessHolder()
         keeper._holders += 1
         return keeper
 
@@ -378,7 +378,7 @@ class Keeper:
         if self._holders <= 0:
             self.end()
 
-    def at(self, made: Made, call: str = "") -> Process | None:
+    def at(self, made: SessionTurns, call: str = "") -> SessionProcess | None:
         """Return the process, if it has made exactly the recorded turns, and not the ``call``. Any other one ends."""
         process = self._process
         if process is not None and process.has_made(made) and not process.has_carried(call):
@@ -386,10 +386,12 @@ class Keeper:
         self.end()
         return None
 
-    async def start(self, options: ClaudeAgentOptions, made: Made, guarded: Callable[[str, Any], bool]) -> Process:
+    async def start(
+        self, options: ClaudeAgentOptions, made: SessionTurns, guarded: Callable[[str, Any], bool]
+    ) -> SessionProcess:
         """Start a process; on the code loop of the worker."""
         self.end()
-        self._process = process = Process(options, made, guarded)
+        self._process = process = SessionProcess(options, made, guarded)
         await process.open()
         return process
 
@@ -400,7 +402,7 @@ class Keeper:
             self._process = None
 
 
-_KEEPERS: WeakValueDictionary[str, Keeper] = WeakValueDictionary()
+_KEEPERS: WeakValueDictionary[str, ProcessHolder] = WeakValueDictionary()
 """Those that a conversation, an effect, or the timer of a process holds."""
 
 

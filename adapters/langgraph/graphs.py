@@ -22,12 +22,12 @@ from callboard.adapters.langgraph.greenlets import wait_for
 from callboard.adapters.langgraph.models import record_models
 from callboard.adapters.langgraph.questions import ask_in, refuse_questions
 from callboard.adapters.langgraph.scopes import (
-    Place,
-    Settings,
+    GraphSettings,
+    NodeScope,
     current_place,
     graph_at,
     inner_graph_at,
-    merged,
+    merge_settings,
     node_at,
 )
 from callboard.adapters.langgraph.tools import record_tools
@@ -78,7 +78,7 @@ def durable(
     :raises ValueError: if ``steps`` names what is not a node
     """
     given: Any = graph
-    earlier: Settings | None = None
+    earlier: GraphSettings | None = None
     if isinstance(given, _Durable):
         graph, earlier = given.callboard_graph, given.callboard_settings
     elif not isinstance(given, Pregel):
@@ -88,7 +88,7 @@ def durable(
     if not functional and (unknown := set(steps) - set(graph.nodes)):
         known = ", ".join(one for one in graph.nodes if not one.startswith("__"))
         raise ValueError(f"steps names {', '.join(sorted(unknown))}, but the nodes of the graph are {known}")
-    settings = Settings(graph.get_name(), frozenset(steps), frozenset(inline), tuple(approvals_of(approve)), to)
+    settings = GraphSettings(graph.get_name(), frozenset(steps), frozenset(inline), tuple(approvals_of(approve)), to)
     return _make_durable(graph, settings, earlier)
 
 
@@ -99,8 +99,8 @@ def _is_functional(graph: Any) -> bool:
 class _Durable:
     """The methods that differ in the class of a durable graph."""
 
-    callboard_settings: Settings
-    callboard_earlier: Settings | None
+    callboard_settings: GraphSettings
+    callboard_earlier: GraphSettings | None
     """Those of the durable graph of which it was made."""
     callboard_graph: Any
 
@@ -156,10 +156,10 @@ class _Durable:
         with inner_graph_at(self.all_settings()):
             yield from self._state_of().stream(input, config, **given)
 
-    def all_settings(self) -> Settings:
+    def all_settings(self) -> GraphSettings:
         """Return the settings, with those of the durable graph of which this one was made."""
         earlier = self.callboard_earlier
-        return self.callboard_settings if earlier is None else merged(self.callboard_settings, earlier)
+        return self.callboard_settings if earlier is None else merge_settings(self.callboard_settings, earlier)
 
     def _refuse_approvals(self) -> None:
         """Refuse to run in a step, if the graph has tools that need approval."""
@@ -195,7 +195,7 @@ class _Durable:
 _CLASSES: dict[type, type] = {}
 
 
-def _make_durable(graph: Any, settings: Settings, earlier: Settings | None) -> Any:
+def _make_durable(graph: Any, settings: GraphSettings, earlier: GraphSettings | None) -> Any:
     kind: Any = type(graph)
     if kind not in _CLASSES:
         _CLASSES[kind] = type(kind.__name__, (_Durable, kind), {"__module__": kind.__module__})
@@ -347,7 +347,7 @@ def _number(config: Any) -> int:
     return path[1] + 1 if len(path) > 1 and path[0] == "__pregel_push" and isinstance(path[1], int) else 1
 
 
-def _prepare(config: Any, place: Place) -> Any:
+def _prepare(config: Any, place: NodeScope) -> Any:
     """Return the configuration of a node: interrupts ask people, and each task has its own place."""
     conf = dict(config.get(CONF, {}))
     prepared = {**config, CONF: conf}
@@ -355,14 +355,14 @@ def _prepare(config: Any, place: Place) -> Any:
     return prepared
 
 
-def _prepare_in(config: Any, place: Place) -> None:
+def _prepare_in(config: Any, place: NodeScope) -> None:
     ask_in(config, place)
     conf = config[CONF]
     if CONFIG_KEY_CALL in conf:
         conf[CONFIG_KEY_CALL] = _calls(conf[CONFIG_KEY_CALL], place)
 
 
-def _calls(call: Any, place: Place) -> Any:
+def _calls(call: Any, place: NodeScope) -> Any:
     """Return the function that starts the tasks of a functional graph."""
 
     def start(func: Any, input: Any, **options: Any) -> Any:
@@ -394,7 +394,7 @@ class _Awaited(NumberedFuture):
         return super().result()
 
 
-def _task(func: Any, name: str, place: Place, number: int) -> Any:
+def _task(func: Any, name: str, place: NodeScope, number: int) -> Any:
     """Return the function of a task, at its own place."""
     if name in place.settings.steps:
         return _task_step(func, name, place, number)
@@ -412,7 +412,7 @@ def _task(func: Any, name: str, place: Place, number: int) -> Any:
     return _named(aperform if iscoroutinefunction(func) else perform, func)
 
 
-def _task_step(func: Any, name: str, place: Place, number: int) -> Any:
+def _task_step(func: Any, name: str, place: NodeScope, number: int) -> Any:
     async def perform(*args: Any, **given: Any) -> Any:
         async def body(_config: RunnableConfig) -> Any:
             if iscoroutinefunction(func):

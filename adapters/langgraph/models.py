@@ -18,7 +18,7 @@ from langchain_core.tracers._streaming import _StreamingCallbackHandler  # pyrig
 
 from callboard.adapters.langgraph.greenlets import wait_for
 from callboard.adapters.langgraph.messages import hosted_tools, reply_of, request_of, result_of
-from callboard.adapters.langgraph.scopes import Place, current_place
+from callboard.adapters.langgraph.scopes import NodeScope, current_place
 from callboard.adapters.langgraph.values import decode_error, encode_error
 from callboard.bus.work import TurnReply
 from callboard.languages.python.approvals import check_hosted_tools
@@ -95,7 +95,7 @@ def _chunk_of(message: Any) -> AIMessageChunk:
 
 
 async def _perform_turn(
-    place: Place, model: Any, messages: Any, stop: Any, run_manager: Any, given: dict[str, Any]
+    place: NodeScope, model: Any, messages: Any, stop: Any, run_manager: Any, given: dict[str, Any]
 ) -> ChatResult:
     settings = place.settings
     check_hosted_tools(settings.approve, f"graph {settings.graph}", hosted_tools(given))

@@ -18,7 +18,7 @@ from pydantic import AfterValidator
 
 from callboard.adapters.langgraph.greenlets import wait_for
 from callboard.adapters.langgraph.reviews import reviews_in
-from callboard.adapters.langgraph.scopes import Place
+from callboard.adapters.langgraph.scopes import NodeScope
 from callboard.adapters.langgraph.values import shown
 from callboard.languages.python.in_steps import current_step, refuse_in_step
 from callboard.languages.python.runs import ask
@@ -39,7 +39,7 @@ def _refuse_null(answer: Any) -> Any:
 _Anything = Annotated[Any, AfterValidator(_refuse_null)]
 
 
-async def put_question(place: Place, value: Any, schema: Any = None) -> Any:
+async def put_question(place: NodeScope, value: Any, schema: Any = None) -> Any:
     """Put the question of an interrupt, and return the answer; one that does not fit ``schema`` is refused."""
     reviews = reviews_in(value, schema)
     if reviews is not None:
@@ -78,7 +78,7 @@ def _is_of_step() -> bool:
     return isinstance(config.get(CONF, {}).get(CONFIG_KEY_SCRATCHPAD), StepScratchpad)
 
 
-def ask_in(config: Any, place: Place) -> None:
+def ask_in(config: Any, place: NodeScope) -> None:
     """Make `interrupt` ask people, in the node of LangGraph that has this configuration."""
     conf = config.get(CONF, {})
     scratchpad = conf.get(CONFIG_KEY_SCRATCHPAD)
@@ -86,7 +86,7 @@ def ask_in(config: Any, place: Place) -> None:
         conf[CONFIG_KEY_SCRATCHPAD] = replace(scratchpad, get_null_resume=_answers(scratchpad.get_null_resume, place))
 
 
-def _answers(given: Callable[[bool], Any], place: Place) -> Callable[..., Any]:
+def _answers(given: Callable[[bool], Any], place: NodeScope) -> Callable[..., Any]:
     def find(consume: bool = False) -> Any:
         answer = given(consume)
         frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from msgspec import Struct
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
-from callboard.adapters.langgraph.scopes import Place
+from callboard.adapters.langgraph.scopes import NodeScope
 from callboard.adapters.langgraph.values import shown
 from callboard.bus.effects import ToolSpec
 from callboard.bus.paths import child, encode_id
@@ -23,7 +23,7 @@ APPROVE, EDIT, REJECT, RESPOND = "approve", "edit", "reject", "respond"
 """LangChain's decisions."""
 
 
-class Review(Struct, frozen=True):
+class CallReview(Struct, frozen=True):
     """A call that a person reviews, and the decisions that the middleware takes."""
 
     name: str
@@ -51,10 +51,10 @@ class Review(Struct, frozen=True):
 class Reviews(Struct, frozen=True):
     """The calls of an interrupt. The answer has a list of decisions, or is the decision if there is ``one``."""
 
-    calls: Sequence[Review]
+    calls: Sequence[CallReview]
     one: bool
 
-    async def decide(self, place: Place) -> Any:
+    async def decide(self, place: NodeScope) -> Any:
         """Have a person decide about each call, and return the answer that the middleware expects."""
         decisions = await asyncio.gather(*(_decide(place, call) for call in self.calls))
         return decisions[0] if self.one else {"decisions": decisions}
@@ -91,8 +91,8 @@ def reviews_in(value: Any, schema: Any) -> Reviews | None:
             return None
 
 
-def _review(request: Any, allowed: Sequence[str]) -> Review:
-    return Review(request["name"], shown(request["args"]), request.get("description") or "", allowed)
+def _review(request: Any, allowed: Sequence[str]) -> CallReview:
+    return CallReview(request["name"], shown(request["args"]), request.get("description") or "", allowed)
 
 
 def _allowed_by(schema: Any, name: str, args: Any) -> list[str]:
@@ -112,7 +112,7 @@ def _fits(schema: Any, decision: Any) -> bool:
     return True
 
 
-async def _decide(place: Place, review: Review) -> dict[str, Any]:
+async def _decide(place: NodeScope, review: CallReview) -> dict[str, Any]:
     # Arguments that must not be edited have to stay as they are.
     schema: Any = {} if EDIT in review.allowed else {"const": review.args}
     node = place.loop.place("approval", above=child(place.path, encode_id(review.name)))

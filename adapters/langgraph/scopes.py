@@ -13,7 +13,7 @@ from callboard.languages.python.loop import SCOPE, LibraryScope, WorkflowLoop, c
 from callboard.languages.python.model_turns import ModelTurns
 
 
-class Settings(Struct, frozen=True):
+class GraphSettings(Struct, frozen=True):
     """How a durable graph is performed; see `durable`."""
 
     graph: str
@@ -23,9 +23,9 @@ class Settings(Struct, frozen=True):
     to: str | None = None
 
 
-def merged(outer: Settings, inner: Settings) -> Settings:
+def merge_settings(outer: GraphSettings, inner: GraphSettings) -> GraphSettings:
     """Return the settings of a durable graph in which also those of another one hold."""
-    return Settings(
+    return GraphSettings(
         outer.graph,
         outer.steps | inner.steps,
         outer.inline | inner.inline,
@@ -38,12 +38,12 @@ class GraphCall(Struct):
     """One call of a durable graph, with the graphs inside it: the turns of its models, by the paths of its nodes, and
     the keys of the turns that have requested calls of tools, by the ids of the calls."""
 
-    settings: Settings
+    settings: GraphSettings
     turns: dict[str, ModelTurns] = field(default_factory=dict[str, ModelTurns])
     requested: dict[str, str] = field(default_factory=dict[str, str])
 
 
-class Place(Struct):
+class NodeScope(Struct):
     """A node at work. Its tools and questions are below its ``path``. Its model turns are at the path of its ``name``
     below ``above``, the path of its graph; nodes of one name that run at the same time differ there by their
     iterations. ``numbers`` counts the tasks of each name that the node has started."""
@@ -56,7 +56,7 @@ class Place(Struct):
     numbers: dict[str, int] = field(default_factory=dict[str, int])
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> GraphSettings:
         return self.call.settings
 
     def turns(self) -> ModelTurns:
@@ -73,48 +73,48 @@ class Place(Struct):
         return self.numbers[name]
 
 
-def current_place() -> Place | None:
+def current_place() -> NodeScope | None:
     """Return the place of the caller in a durable graph; None elsewhere, and outside of workflows."""
     loop = current_loop()
     scope = None if loop is None else loop.scope
-    return scope.state if scope is not None and isinstance(scope.state, Place) else None
+    return scope.state if scope is not None and isinstance(scope.state, NodeScope) else None
 
 
 @contextmanager
-def graph_at(loop: WorkflowLoop, settings: Settings, name: str) -> Generator[Place]:
+def graph_at(loop: WorkflowLoop, settings: GraphSettings, name: str) -> Generator[NodeScope]:
     """Enter a graph; one that a node of a durable graph calls belongs to the same call."""
     outer = current_place()
     path = loop.path() if not name else child(loop.path(), encode_id(name))
     call = GraphCall(settings) if outer is None else outer.call
-    place = Place(loop, call, loop.path(), name or "model", path)
+    place = NodeScope(loop, call, loop.path(), name or "model", path)
     with _at(place, path):
         yield place
 
 
 @contextmanager
-def inner_graph_at(settings: Settings) -> Generator[None]:
+def inner_graph_at(settings: GraphSettings) -> Generator[None]:
     """Enter a durable graph; if a node of another one calls it, its own settings hold there too."""
     place = current_place()
     if place is None:
         yield
         return
-    call = replace(place.call, settings=merged(place.settings, settings))
+    call = replace(place.call, settings=merge_settings(place.settings, settings))
     with _at(replace(place, call=call), place.path):
         yield
 
 
 @contextmanager
-def node_at(place: Place, name: str, number: int = 1) -> Generator[Place]:
+def node_at(place: NodeScope, name: str, number: int = 1) -> Generator[NodeScope]:
     """Enter a node of the graph, the ``number``-th that runs under this name at the same time."""
     word = encode_id(name)
     path = child(place.path, word if number == 1 else f"{word}[{number}]")
-    inner = Place(place.loop, place.call, place.path, name, path)
+    inner = NodeScope(place.loop, place.call, place.path, name, path)
     with _at(inner, path):
         yield inner
 
 
 @contextmanager
-def _at(place: Place, path: str) -> Generator[None]:
+def _at(place: NodeScope, path: str) -> Generator[None]:
     before = SCOPE.get()
     SCOPE.set(LibraryScope(place.loop.id, path, Carried, place))
     try:

@@ -15,7 +15,7 @@ from langgraph._internal._constants import CONF, CONFIG_KEY_RUNTIME
 
 from callboard.adapters.langgraph.greenlets import wait_for
 from callboard.adapters.langgraph.messages import tool_spec
-from callboard.adapters.langgraph.scopes import Place, current_place
+from callboard.adapters.langgraph.scopes import NodeScope, current_place
 from callboard.adapters.langgraph.values import shown
 from callboard.adapters.langgraph.work import outside_runtime, perform_work
 from callboard.bus.paths import child, encode_id
@@ -82,7 +82,7 @@ def _refuse_demanded(tool: Any, tool_input: Any) -> None:
         refuse_in_step("the graph", f"calls {tool.name}, which needs approval,")
 
 
-async def _decide(place: Place, tool: Any, given: dict[str, Any], turn: str) -> Ok[Any] | Refusal:
+async def _decide(place: NodeScope, tool: Any, given: dict[str, Any], turn: str) -> Ok[Any] | Refusal:
     """Return the input with which a tool may be called, or why it must not be; ask a person if the settings say so.
     ``turn`` is the key of the turn that has requested the call."""
     own: dict[str, Any] = tool._filter_injected_args(given)

@@ -18,7 +18,7 @@ from langgraph.store.base import BaseStore, Op, Result
 
 from callboard.adapters.langgraph.greenlets import wait_for
 from callboard.adapters.langgraph.questions import StepScratchpad, put_question
-from callboard.adapters.langgraph.scopes import Place, current_place
+from callboard.adapters.langgraph.scopes import NodeScope, current_place
 from callboard.adapters.langgraph.values import decode, encode, encode_error
 from callboard.bus.work import Work
 from callboard.languages.language import Failed
@@ -29,7 +29,7 @@ from callboard.lib.json_types import JSON
 
 
 async def perform_work(
-    place: Place,
+    place: NodeScope,
     name: str,
     arguments: JSON,
     config: RunnableConfig,
@@ -55,7 +55,7 @@ async def perform_work(
 
 
 async def _perform(
-    place: Place,
+    place: NodeScope,
     name: str,
     asked: dict[str, JSON],
     prepared: "Prepared",

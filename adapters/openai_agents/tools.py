@@ -37,7 +37,7 @@ from agents.tool_context import ToolContext
 from msgspec import Struct
 
 from callboard.adapters.openai_agents.run_contexts import CancelledItself, in_context
-from callboard.adapters.shared_objects import Changes, Shared
+from callboard.adapters.shared_objects import Changes, SharedObject
 from callboard.bus.effects import ToolSpec
 from callboard.bus.work import Work
 from callboard.languages.agent import Refusal
@@ -202,8 +202,8 @@ class _Durable(Struct, frozen=True):
     async def _call(
         self, loop: WorkflowLoop, node: Node, context: ToolContext[Any], arguments: str, given: JSON
     ) -> Any:
-        outputs = Outputs(self.tool)
-        shared = Shared(context.context)
+        outputs = _Outputs(self.tool)
+        shared = SharedObject(context.context)
         variables = copy_context()
 
         async def call() -> JSON:
@@ -292,7 +292,7 @@ def parse(arguments: str) -> JSON:
         return arguments
 
 
-class Outputs:
+class _Outputs:
     """The outputs of a function tool as JSON: by the annotation of its function, else as the SDK writes them for a
     model. The members of a recorded call are its ``output`` and, for one that does not fit the annotation, ``plain``.
     """

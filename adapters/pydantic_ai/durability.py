@@ -51,7 +51,7 @@ from pydantic_ai.toolsets import (
 )
 
 from callboard.adapters.pydantic_ai.approvals import ask_early, ask_with, decide_all, withdraw
-from callboard.adapters.pydantic_ai.operations import ON_TEXT, PLACE, AgentRun, Operations, Place, path_at
+from callboard.adapters.pydantic_ai.operations import ON_TEXT, PLACE, AgentPosition, AgentRun, OperationBackend, path_at
 from callboard.bus.paths import child, encode_id
 from callboard.languages.python.approvals import Approve, Approving, approvals_of, needs_decision
 from callboard.languages.python.in_steps import current_step, is_demanded, refuse_in_step
@@ -123,7 +123,7 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
         self.approve: Sequence[Approve] = approvals_of(approve)
         self.inline = frozenset(inline)
         self.stream = stream
-        self._operations = Operations(self)
+        self._operations = OperationBackend(self)
         self._instances: WeakValueDictionary[str, Model] = WeakValueDictionary()
 
     # -- the agent ----------------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
 
     def _bind_to_agent(self, agent: AbstractAgent[AgentDepsT, Any]) -> None:
         """Bind what belongs to one agent. Its toolsets are replaced in each run, since runs may add some."""
-        self._operations = Operations(self)
+        self._operations = OperationBackend(self)
         self._instances = WeakValueDictionary()
 
     def _bind_models(self, agent: AbstractAgent[AgentDepsT, Any]) -> None:
@@ -146,7 +146,7 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
         self._default_model_id = None
         self._models_by_id = dict(self._extra_models)
 
-    def get_durable_operation_backend(self) -> Operations:
+    def get_durable_operation_backend(self) -> OperationBackend:
         return self._operations
 
     @property
@@ -207,7 +207,7 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
             return await super().wrap_run(ctx, handler=handler)
         begun: AgentRun | None = loop.locals.get(_key(ctx))
         assert begun is not None, "toolsets are prepared before"
-        PLACE.set(Place(begun.path, begun.task, PLACE.get()))
+        PLACE.set(AgentPosition(begun.path, begun.task, PLACE.get()))
         try:
             with (
                 AbstractAgent.using_thread_executor(THREADS),
@@ -360,7 +360,7 @@ class _Calls(WrapperToolset[AgentDepsT]):
         if not ctx.tool_call_approved and needs_decision(approve, name, tool_args):
             ask_early(run, ctx, approve)
             raise ApprovalRequired
-        token = PLACE.set(Place(child(run.path, encode_id(name))))
+        token = PLACE.set(AgentPosition(child(run.path, encode_id(name))))
         try:
             return await super().call_tool(name, tool_args, ctx, tool)
         except ApprovalRequired:

@@ -1,8 +1,8 @@
 """Operations: the requests and calls of an agent of the SDK. Each is an effect of the run.
 
-The SDK declares the operations of a durable agent, and binds them to an engine; `Operations` is that of Callboard. A
-request to a model is a turn of the run. Everything else is a step: a call of a tool, the check of its arguments, the
-list of a server's tools, an event for a stream handler.
+The SDK declares the operations of a durable agent, and binds them to an engine; `OperationBackend` is that of
+Callboard. A request to a model is a turn of the run. Everything else is a step: a call of a tool, the check of its
+arguments, the list of a server's tools, an event for a stream handler.
 """
 
 import asyncio
@@ -45,8 +45,8 @@ from pydantic_core import to_jsonable_python
 from callboard.adapters.pydantic_ai import limits
 from callboard.adapters.pydantic_ai.messages import name_of, reply_of, request_of, response_of
 from callboard.adapters.pydantic_ai.model_errors import make_error, note
-from callboard.adapters.pydantic_ai.sessions import Sessions
-from callboard.adapters.shared_objects import Changes, Shared
+from callboard.adapters.pydantic_ai.sessions import AgentSessions
+from callboard.adapters.shared_objects import Changes, SharedObject
 from callboard.bus.effects import ToolSpec
 from callboard.bus.events import ModelResult
 from callboard.bus.work import WORK, TurnReply, Work
@@ -69,7 +69,7 @@ METADATA = "callboard"
 """The key of a tool's settings in its metadata."""
 
 
-class Place(Struct, frozen=True):
+class AgentPosition(Struct, frozen=True):
     """Where agents run at present: ``path`` is that of a tool call in the workflow, or of the run of another agent.
 
     The SDK performs the code of an agent, such as its output functions, in tasks of its own. ``task`` is the path of
@@ -78,10 +78,10 @@ class Place(Struct, frozen=True):
 
     path: str
     task: str | None = None
-    outer: "Place | None" = None
+    outer: "AgentPosition | None" = None
 
 
-PLACE: ContextVar[Place | None] = ContextVar("place", default=None)
+PLACE: ContextVar[AgentPosition | None] = ContextVar("place", default=None)
 
 
 def path_at(task: str) -> str:
@@ -123,7 +123,7 @@ class AgentRun(Struct):
     """The path of the task that has begun it."""
     tools: list[ToolSpec] = field(default_factory=list[ToolSpec])
     """The tools of its last request."""
-    sessions: Sessions = field(default_factory=Sessions)
+    sessions: AgentSessions = field(default_factory=AgentSessions)
     asked: dict[str, asyncio.Task[Any]] = field(default_factory=dict[str, asyncio.Task[Any]])
     """The decisions of persons that are waited for, by the ids of the calls."""
 
@@ -147,7 +147,7 @@ class Engine(Protocol):
     def handler_of(self, operation: DurableOperation[Any, Any, Any]) -> Callable[[Any], Awaitable[Any]]: ...
 
 
-class Operations(DurableOperationBackend[ToolSettings]):
+class OperationBackend(DurableOperationBackend[ToolSettings]):
     """The engine of the SDK's durable operations."""
 
     def __init__(self, engine: Engine) -> None:
@@ -155,8 +155,8 @@ class Operations(DurableOperationBackend[ToolSettings]):
         self.server: AbstractToolset[Any] | None = None
         """The server whose operations are being bound."""
 
-    def bind(self, operation: DurableOperation[Any, Any, Any]) -> "Operation":
-        return Operation(operation, self._engine, self.server)
+    def bind(self, operation: DurableOperation[Any, Any, Any]) -> "AgentOperation":
+        return AgentOperation(operation, self._engine, self.server)
 
     def config_for_tool(
         self, operation: DurableOperation[Any, Any, Any], *, tool: object | None, tool_name: str
@@ -196,7 +196,7 @@ def read_settings(tool: str, given: Any) -> ToolSettings:
         raise UserError(f"metadata {METADATA!r} of tool {tool!r}: {error}") from error
 
 
-class Operation(BoundDurableOperation[Any, Any, Any]):
+class AgentOperation(BoundDurableOperation[Any, Any, Any]):
     """One operation of a durable agent. In a workflow a call of it is an effect; elsewhere it is made directly."""
 
     def __init__(
@@ -282,7 +282,7 @@ class Operation(BoundDurableOperation[Any, Any, Any]):
         variables = copy_context()
         request: JSON = {"step": name, "arguments": arguments}
         # Only tools may change the dependencies of the run.
-        shared = Shared(ctx.deps) if isinstance(self._operation.operation_id, ToolsetCallToolId) else None
+        shared = SharedObject(ctx.deps) if isinstance(self._operation.operation_id, ToolsetCallToolId) else None
 
         async def perform() -> JSON:
             # A tool that adds to the usage of the run adds to a copy, and the difference is recorded.

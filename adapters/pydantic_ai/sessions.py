@@ -11,7 +11,7 @@ from typing import Any
 from pydantic_ai.toolsets import AbstractToolset
 
 
-class Session:
+class _HeldServer:
     """A server that stays open until the session is released."""
 
     def __init__(self, server: AbstractToolset[Any]) -> None:
@@ -51,14 +51,14 @@ class Session:
             self._opened.get_loop().call_soon_threadsafe(self._release.set)
 
 
-class Sessions:
+class AgentSessions:
     """The sessions of one run of an agent."""
 
     def __init__(self) -> None:
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, _HeldServer] = {}
 
-    def of(self, server: AbstractToolset[Any]) -> Session:
-        return self._sessions.setdefault(id(server), Session(server))
+    def of(self, server: AbstractToolset[Any]) -> _HeldServer:
+        return self._sessions.setdefault(id(server), _HeldServer(server))
 
     def release(self) -> None:
         """Let all servers be closed."""

@@ -34,7 +34,7 @@ class Conflict(Exception):
     """A document does not have the expected revision."""
 
 
-class Entry(NamedTuple):
+class KeyValueEntry(NamedTuple):
     """A document as it is stored."""
 
     key: str
@@ -57,13 +57,13 @@ class KeyValueStore:
         self._replicas = replicas
         self._open: KeyValue | None = None
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> KeyValueEntry | None:
         bucket = await self._open_bucket()
         try:
             found = await self._wait_for_answer(bucket.get(key), KeyNotFoundError)
         except KeyNotFoundError:
             return None
-        return Entry(key, found.value or b"", found.revision or 0)
+        return KeyValueEntry(key, found.value or b"", found.revision or 0)
 
     async def put(self, key: str, value: bytes, revision: int) -> None:
         bucket = await self._open_bucket()
@@ -89,17 +89,17 @@ class KeyValueStore:
                 raise Conflict from error
             raise self._unavailable(str(error)) from error
 
-    async def below(self, prefix: str) -> list[Entry]:
+    async def below(self, prefix: str) -> list[KeyValueEntry]:
         return await self._list_entries(prefix)
 
     async def keys(self, prefix: str) -> list[str]:
         return [entry.key for entry in await self._list_entries(prefix, meta_only=True)]
 
-    async def _list_entries(self, prefix: str, meta_only: bool = False) -> list[Entry]:
+    async def _list_entries(self, prefix: str, meta_only: bool = False) -> list[KeyValueEntry]:
         bucket = await self._open_bucket()
         return sorted(await self._wait_for_answer(self._read(bucket, prefix, meta_only), patience_s=LIST_S))
 
-    async def _read(self, bucket: KeyValue, prefix: str, meta_only: bool) -> list[Entry]:
+    async def _read(self, bucket: KeyValue, prefix: str, meta_only: bool) -> list[KeyValueEntry]:
         """Read as many entries as the server counts: the client may end a watch before the first entry has arrived."""
         subjects = f"$KV.{self._bucket}.{prefix}.>"
         for _ in range(READ_TRIES):
@@ -108,7 +108,7 @@ class KeyValueStore:
             if len(found) >= len(info.state.subjects or {}):
                 # A removed document leaves a marker.
                 kept = [entry for entry in found if entry.operation is None]
-                return [Entry(entry.key, entry.value or b"", entry.revision or 0) for entry in kept]
+                return [KeyValueEntry(entry.key, entry.value or b"", entry.revision or 0) for entry in kept]
         raise self._unavailable("fewer documents arrived than the server counts")
 
     async def _watch_entries(self, bucket: KeyValue, prefix: str, meta_only: bool) -> list[KeyValue.Entry]:

@@ -17,8 +17,8 @@ from callboard.runtime.admission.first_events import accepted_event, definition_
 from callboard.runtime.admission.start_message import Examined, decode_start, examine, examine_object
 from callboard.runtime.admission.successors import complete_successor
 from callboard.runtime.client.errors import RequestRefused
-from callboard.start_options import Message, Startable, start_message
-from callboard.testing.services import Services
+from callboard.start_options import Startable, StartMessage, start_message
+from callboard.testing.services import ScriptedServices
 
 TENANT = "default"
 
@@ -31,7 +31,7 @@ def is_code(started: ev.RunAccepted) -> bool:
     return bool(kits()[started.definition.language].code_module)
 
 
-def accept_start(services: Services, made: Message, file: str) -> tuple[RunRef, Admission]:
+def accept_start(services: ScriptedServices, made: StartMessage, file: str) -> tuple[RunRef, Admission]:
     """Admit the start of a definition in ``file``.
 
     :raises RequestRefused: with every problem of the definition, or of the start
@@ -45,7 +45,7 @@ def accept_start(services: Services, made: Message, file: str) -> tuple[RunRef, 
 
 
 def accept_child(
-    services: Services, named: "NamedDefinitions", child: RunRef, message: bytes, parent: ev.Parent
+    services: ScriptedServices, named: "NamedDefinitions", child: RunRef, message: bytes, parent: ev.Parent
 ) -> Admission | list[Problem]:
     """Admit a child run, whose definition has its text or is one of the ``named`` ones."""
     document = decode_start(message)
@@ -57,7 +57,9 @@ def accept_child(
     return _accept(services, examine_object(completed, len(message)), child, parent)
 
 
-async def accept_successor(services: Services, log: LogReader, body: bytes) -> tuple[RunRef, Admission] | list[Problem]:
+async def accept_successor(
+    services: ScriptedServices, log: LogReader, body: bytes
+) -> tuple[RunRef, Admission] | list[Problem]:
     """Admit the run that continues a child run."""
     document = decode_start(body)
     completed = document if isinstance(document, list) else await complete_successor(log, TENANT, document)
@@ -72,7 +74,9 @@ async def accept_successor(services: Services, log: LogReader, body: bytes) -> t
     return ref, (msgspec.structs.replace(first, continues=inherited.continues), token)
 
 
-def _accept(services: Services, examined: Examined, ref: RunRef, parent: ev.Parent | None) -> Admission | list[Problem]:
+def _accept(
+    services: ScriptedServices, examined: Examined, ref: RunRef, parent: ev.Parent | None
+) -> Admission | list[Problem]:
     start = examined.start
     if start is None or examined.problems:
         return examined.problems
@@ -91,7 +95,7 @@ class NamedDefinitions:
 
     def __init__(self, given: Mapping[str, Startable]) -> None:
         self._given = given
-        self._made: dict[str, Message] = {}
+        self._made: dict[str, StartMessage] = {}
         self._code = ""
 
     def is_beside(self, started: ev.RunAccepted) -> None:
@@ -120,7 +124,7 @@ class NamedDefinitions:
         expected = f"Scenario(definitions={{{name!r}: FILE_OR_WORKFLOW}})"
         return [Problem("definition.unknown", message, "definition.name", expected=expected)]
 
-    def _message(self, name: str) -> Message:
+    def _message(self, name: str) -> StartMessage:
         if name not in self._made:
             self._made[name] = start_message(self._given[name], {})
         return self._made[name]

@@ -16,11 +16,11 @@ from callboard.bus.subjects import RunRef
 from callboard.lib.threads import on_the_loop
 from callboard.runtime.run.activation import Command
 from callboard.runtime.run.log import RunLog, read_run
-from callboard.start_options import Message
+from callboard.start_options import StartMessage
 from callboard.testing.checks import open_intents
 from callboard.testing.crashes import Crash
 from callboard.testing.door import Admission, NamedDefinitions, accept_child, accept_start, accept_successor, is_code
-from callboard.testing.services import Services
+from callboard.testing.services import ScriptedServices
 
 FIRST_SEQUENCE = 1_000
 """The first stream sequence of commands, which identifies them. It is higher than that of any event."""
@@ -33,7 +33,7 @@ class Family:
     continues the started run.
     """
 
-    def __init__(self, services: Services, log: MemoryLog, named: NamedDefinitions) -> None:
+    def __init__(self, services: ScriptedServices, log: MemoryLog, named: NamedDefinitions) -> None:
         self.runs: dict[RunRef, bool] = {}
         """The runs, and whether the definition of each is code."""
         self._services = services
@@ -49,7 +49,7 @@ class Family:
 
     # -- admission ----------------------------------------------------------------------------------------------------
 
-    def accept(self, made: Message, file: str) -> tuple[RunRef, Admission]:
+    def accept(self, made: StartMessage, file: str) -> tuple[RunRef, Admission]:
         """Admit the run that the test starts.
 
         :raises RequestRefused: with every problem of the definition, or of the start

@@ -1,8 +1,8 @@
 """Replays of a scenario's runs in other processes, whose strings have other hashes, to find code that depends on its
 process.
 
-Started as ``python -m callboard.testing.replay_process``, it reads a `Request` from stdin and writes a `Reply` to
-stdout.
+Started as ``python -m callboard.testing.replay_process``, it reads a `_ReplayRequest` from stdin and writes a
+`_ReplayReply` to stdout.
 """
 
 import importlib
@@ -31,7 +31,7 @@ HERE = "CALLBOARD_REPLAY_PROCESS"
 """The variable that is set in such a process: code that it imports may call `replay_elsewhere` itself."""
 
 
-class Request(Struct):
+class _ReplayRequest(Struct):
     """The logs of runs, the modules of their code with their files, and the folders in which modules are found."""
 
     runs: list[list[bytes]]
@@ -39,7 +39,7 @@ class Request(Struct):
     path: list[str]
 
 
-class Reply(Struct):
+class _ReplayReply(Struct):
     """Why a replay has failed; empty if all went well."""
 
     problem: str = ""
@@ -53,7 +53,9 @@ def replay_elsewhere(runs: Sequence[Sequence[Event]], processes: int) -> None:
     """
     if HERE in os.environ:
         return
-    request = Request([[encode_event(event) for event in events] for events in runs], _modules_of(runs), sys.path)
+    request = _ReplayRequest(
+        [[encode_event(event) for event in events] for events in runs], _modules_of(runs), sys.path
+    )
     message = msgspec.json.encode(request)
     own = os.environ.get("PYTHONHASHSEED")
     seeds = list(islice((seed for seed in count(1) if str(seed) != own), processes))
@@ -70,7 +72,7 @@ def replay_elsewhere(runs: Sequence[Sequence[Event]], processes: int) -> None:
     answered = [process.communicate(message) for process in started]
     for seed, (stdout, stderr) in zip(seeds, answered, strict=True):
         try:
-            problem = msgspec.json.decode(stdout, type=Reply).problem
+            problem = msgspec.json.decode(stdout, type=_ReplayReply).problem
         except msgspec.DecodeError:
             problem = f"the process has ended without an answer: {stderr.decode(errors='replace')}"
         assert not problem, f"in another process (PYTHONHASHSEED={seed}) the replay has failed: {problem}"
@@ -97,7 +99,7 @@ def _modules_of(runs: Sequence[Sequence[Event]]) -> dict[str, str]:
 
 def main() -> None:
     """Answer one request."""
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=_ReplayRequest)
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # prints of the code do not belong to the reply
     sys.path[:] = request.path
@@ -105,13 +107,13 @@ def main() -> None:
         _host(request.modules)
         for events in request.runs:
             _replay([decode_event(event) for event in events])
-        reply = Reply()
+        reply = _ReplayReply()
     except AssertionError as error:
-        reply = Reply(str(error) or traceback.format_exc())
+        reply = _ReplayReply(str(error) or traceback.format_exc())
     except CallboardError as error:
-        reply = Reply(str(error))
+        reply = _ReplayReply(str(error))
     except Exception:
-        reply = Reply(traceback.format_exc())
+        reply = _ReplayReply(traceback.format_exc())
     out.write(msgspec.json.encode(reply))
     out.flush()
 

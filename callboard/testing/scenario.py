@@ -28,14 +28,14 @@ from callboard.runtime.run.actor import RunActor
 from callboard.runtime.settings.logs import configure_for_client
 from callboard.service.operations.results import result_of
 from callboard.service.operations.settlement import NotTaken
-from callboard.start_options import Message, Start, Startable, start_message
+from callboard.start_options import Start, Startable, StartMessage, start_message
 from callboard.testing.answers import Answers
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import Crash, CrashingLog, CrashPoint
 from callboard.testing.door import Admission, NamedDefinitions, is_code
 from callboard.testing.family import Family
 from callboard.testing.replay_process import replay_elsewhere
-from callboard.testing.services import Services
+from callboard.testing.services import ScriptedServices
 from callboard.testing.toolsets import Listing
 from callboard.testing.virtual_time import VirtualClock, VirtualLoop
 
@@ -97,7 +97,7 @@ class Scenario:
         self._runner = asyncio.Runner(loop_factory=VirtualLoop)
         self._log = CrashingLog()
         self._clock = VirtualClock()
-        self._services = Services(
+        self._services = ScriptedServices(
             Definitions(), effects or {}, env, servers or {}, newest_first, own_models, calls, clock=self._clock
         )
         self._named = NamedDefinitions(definitions or {})
@@ -129,7 +129,7 @@ class Scenario:
         :raises RequestRefused: with every problem of the definition, or of the start
         :raises UsageInvalid: if ``effects`` has a name that no effect has
         """
-        made: list[Message] = []
+        made: list[StartMessage] = []
 
         def begin(scenario: "Scenario") -> None:
             # A repetition has the same message: to load code takes long.
@@ -334,7 +334,7 @@ class Scenario:
             raise UsageInvalid("the scenario has not started a run yet", "start")
         return self._ref
 
-    def _start(self, made: Message, file: str) -> None:
+    def _start(self, made: StartMessage, file: str) -> None:
         if self._ref is not None:
             raise UsageInvalid("the scenario has already started its run", "start")
         ref, admission = self._family.accept(made, file)

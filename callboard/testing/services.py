@@ -9,13 +9,13 @@ from typing import Any
 import anyio
 import msgspec
 
-from callboard.actors.carrier import Carrier, CarryEffect, EffectFailed, Job, Reporter, Sessions
+from callboard.actors.carrier import Carrier, CarryEffect, EffectFailed, Job, OpenToolboxes, Reporter
 from callboard.actors.kinds.memory import Memory
 from callboard.actors.kinds.step import Steps
 from callboard.actors.memory.store import InMemory
 from callboard.actors.models.model import Model, ModelTurn
 from callboard.actors.models.scripted import ScriptedModel
-from callboard.actors.models.waits import Waits
+from callboard.actors.models.waits import WaitPolicy
 from callboard.actors.providers.catalog import MOCK, Providers
 from callboard.actors.sources import SourceFailed, SourceRules, resolve
 from callboard.actors.tools.tool import Keep, ToolEnvironment
@@ -56,7 +56,7 @@ def _is_session(request: Any) -> bool:
 
 
 @dataclass
-class Services:
+class ScriptedServices:
     """An implementation of `callboard.runtime.run.activation.Services` with scripts."""
 
     definitions: Definitions
@@ -167,7 +167,7 @@ class Services:
             kinds={"source": source, "provider": self._provider, **scripted, STEP: step},
             on_delta=lambda _job, _k, _text: None,
             model_timeout_s=MODEL_TIMEOUT_S,
-            waits=Waits(clock=self.clock),
+            waits=WaitPolicy(clock=self.clock),
         )
 
     def _script_effect(self, kind: str) -> CarryEffect:
@@ -209,12 +209,12 @@ def _call_of(job: Job) -> str:
 class _Watched(Carrier):
     """A carrier that reports its effects to the services, which may replace them."""
 
-    def __init__(self, services: Services, run: str, **means: Any) -> None:
+    def __init__(self, services: ScriptedServices, run: str, **means: Any) -> None:
         super().__init__(**means)
         self._services = services
         self._run = run
 
-    async def carry(self, job: Job, sessions: Sessions, reporter: Reporter) -> ev.Payload:
+    async def carry(self, job: Job, sessions: OpenToolboxes, reporter: Reporter) -> ev.Payload:
         services, address = self._services, (self._run, job.key)
         services.carried.append(address)
         if job.turn is not None:

@@ -37,7 +37,7 @@ class Credential(Struct, frozen=True, omit_defaults=True):
     sealed: Sealed
 
 
-class Found(NamedTuple):
+class FoundAccount(NamedTuple):
     """An account, the user that owns it, and the document that it was read from."""
 
     whose: str
@@ -68,7 +68,9 @@ class Credentials:
         """
         await self._store.put(self._document(keyring, provider, user, account, now), user, provider)
 
-    async def replace(self, keyring: Keyring, provider: str, found: Found, account: Account, now: dt.datetime) -> bool:
+    async def replace(
+        self, keyring: Keyring, provider: str, found: FoundAccount, account: Account, now: dt.datetime
+    ) -> bool:
         """Replace an account; return False if the stored one has been changed or removed since it was read.
 
         :raises StoreSilent: if the store does not answer
@@ -93,7 +95,7 @@ class Credentials:
         if not await self._store.remove(user, provider):
             raise CredentialUnknown(provider, user)
 
-    async def found(self, keyring: Keyring, provider: str, user: str) -> Found | None:
+    async def found(self, keyring: Keyring, provider: str, user: str) -> FoundAccount | None:
         """Return the account of a user, otherwise the tenant's own; None if neither exists.
 
         :raises KeyringUnusable: if it cannot be decrypted
@@ -104,7 +106,7 @@ class Credentials:
             if kept is not None:
                 found = msgspec.json.decode(kept, type=Credential)
                 said = keyring.open(found.sealed, self._place(provider, whose))
-                return Found(whose, msgspec.json.decode(said, type=Account), kept)
+                return FoundAccount(whose, msgspec.json.decode(said, type=Account), kept)
         return None
 
     async def of_sender(self, keyring: Keyring, name: str) -> list[str]:
@@ -145,7 +147,7 @@ class Credentials:
         return msgspec.json.encode([self._tenant, user, provider]).decode()
 
 
-class Wallet:
+class AccountLookup:
     """Looks up and renews accounts for the actions of a worker.
 
     ``keyring`` is called for each account, since its file may be created later. ``oauth`` has the settings of the
@@ -191,7 +193,7 @@ class Wallet:
 
     async def _renew_account(
         self, credentials: Credentials, keyring: Keyring, provider: str, user: str
-    ) -> Found | None:
+    ) -> FoundAccount | None:
         """Renew an account, unless another process has just renewed, replaced or removed it."""
         # Imported here because it needs an HTTP client, and most workers never renew a token.
         from callboard.features.access.oauth import renew_token

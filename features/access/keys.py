@@ -54,14 +54,14 @@ class KeyExists(CallboardError):
         super().__init__("keys.exists", f"the key {name!r} exists already", remedy="Choose another name, or remove it.")
 
 
-class KeyUnknown(CallboardError):
+class ApiKeyUnknown(CallboardError):
     """No key has this name."""
 
     def __init__(self, name: str) -> None:
         super().__init__("keys.unknown", f"unknown key: {name!r}", remedy="See `callboard keys list`.")
 
 
-class Keys:
+class ApiKeys:
     """The API keys of one tenant."""
 
     def __init__(self, log: JetStreamLog, tenant: str, replicas: int = 1) -> None:
@@ -111,12 +111,12 @@ class Keys:
     async def remove(self, name: str) -> None:
         """Remove a key; requests with it are refused from then on.
 
-        :raises KeyUnknown: if no key has this name
+        :raises ApiKeyUnknown: if no key has this name
         :raises StoreSilent: if the store does not answer
         """
         id = await self._names.get(name)
         if id is None:
-            raise KeyUnknown(name)
+            raise ApiKeyUnknown(name)
         await self._store.remove(id.decode())
         await self._names.remove(name)
 

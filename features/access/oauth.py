@@ -23,7 +23,7 @@ ANSWER_WAIT_S = 10.0
 ANSWER_BYTES_MAX = 64 * 1024
 
 
-class Provider(Struct, frozen=True):
+class OAuthProvider(Struct, frozen=True):
     """The addresses where a provider authorizes and issues tokens, and the account's variable for the token.
 
     ``more`` are further parameters of the authorization. With ``in_header``, the application's secret is sent in a
@@ -38,14 +38,14 @@ class Provider(Struct, frozen=True):
     in_header: bool = False
 
 
-PROVIDERS: Mapping[str, Provider] = {
-    "github": Provider(
+PROVIDERS: Mapping[str, OAuthProvider] = {
+    "github": OAuthProvider(
         "https://github.com/login/oauth/authorize",
         "https://github.com/login/oauth/access_token",
         "GITHUB_TOKEN",
         "repo",
     ),
-    "google_calendar": Provider(
+    "google_calendar": OAuthProvider(
         "https://accounts.google.com/o/oauth2/v2/auth",
         "https://oauth2.googleapis.com/token",
         "GOOGLE_ACCESS_TOKEN",
@@ -53,14 +53,14 @@ PROVIDERS: Mapping[str, Provider] = {
         # Without these, Google issues no refresh token.
         (("access_type", "offline"), ("prompt", "consent")),
     ),
-    "notion": Provider(
+    "notion": OAuthProvider(
         "https://api.notion.com/v1/oauth/authorize",
         "https://api.notion.com/v1/oauth/token",
         "NOTION_TOKEN",
         more=(("owner", "user"),),
         in_header=True,
     ),
-    "slack": Provider(
+    "slack": OAuthProvider(
         "https://slack.com/oauth/v2/authorize",
         "https://slack.com/api/oauth.v2.access",
         "SLACK_BOT_TOKEN",

@@ -24,7 +24,7 @@ from callboard.bus.nats.purge import decode_mark
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.subjects import RunRef
 from callboard.features.index.files import file_of, is_kept, slot
-from callboard.features.index.store import RunIndex, Taken, is_begun, is_known, mark_of, remove
+from callboard.features.index.store import IndexedEvent, RunIndex, is_begun, is_known, mark_of, remove
 
 logger = structlog.get_logger(__name__)
 
@@ -72,7 +72,7 @@ class QuestionFailed(CallboardError):
         super().__init__("find.question", f"the index cannot answer the query: {reason}", "", remedy)
 
 
-class Following:
+class IndexFollower:
     """The index of a tenant's runs, kept up to date from the log. Run it in a task.
 
     One process at a time keeps the file of an index; others read it, and one of them takes over when that process ends.
@@ -88,7 +88,7 @@ class Following:
         self._index: RunIndex | None = None
         self._keeps = False
         self._read = 0
-        self._pending: list[Taken] = []
+        self._pending: list[IndexedEvent] = []
         self._pending_bytes = 0
         self._gone: dict[str, int] = {}
         self._looked_for_gone = 0
@@ -296,7 +296,7 @@ class Following:
         if item.sequence > self._gone.get(item.ref.run, 0):
             # Large values are searched as well, but few events have any.
             event = await whole(self._log, item)
-            self._pending.append(Taken(item.sequence, event))
+            self._pending.append(IndexedEvent(item.sequence, event))
             self._pending_bytes += len(event.payload)
         self._read = item.sequence
         if len(self._pending) >= TOGETHER_MAX or self._pending_bytes >= TOGETHER_BYTES_MAX:
@@ -325,12 +325,12 @@ class Following:
                     raise
                 self.taken += len(pending)
 
-    async def _lost(self, unknown: Sequence[Taken]) -> list[Taken]:
+    async def _lost(self, unknown: Sequence[IndexedEvent]) -> list[IndexedEvent]:
         """Return those of the first events of unknown runs whose runs have lost their admission in the log.
 
         Other unknown runs are older than the oldest run in the index, or have been purged.
         """
-        found: list[Taken] = []
+        found: list[IndexedEvent] = []
         for one in unknown:
             ref = RunRef(self._tenant, one.event.run)
             may_be_lost = one.event.n > 1 or one.event.type == UNREADABLE
@@ -339,14 +339,14 @@ class Following:
                 found.append(one)
         return found
 
-    async def _moved(self, ends: Sequence[Taken]) -> dict[str, list[Taken]]:
+    async def _moved(self, ends: Sequence[IndexedEvent]) -> dict[str, list[IndexedEvent]]:
         """Return the events of those of the ended runs that are in cold storage, by the ids of the runs."""
         log = self._log.without_keys()
-        found: dict[str, list[Taken]] = {}
+        found: dict[str, list[IndexedEvent]] = {}
         sequences = {RunRef(self._tenant, one.event.run): one.sequence for one in ends}
         for ref, recorded in (await log.cold.events_of(sequences, log.ring)).items():
             wanted = [one for one in recorded if one.event.type.startswith("run.")]
-            found[ref.run] = [Taken(one.sequence, await whole(log, one)) for one in wanted]
+            found[ref.run] = [IndexedEvent(one.sequence, await whole(log, one)) for one in wanted]
         return found
 
     async def _has_admission(self, ref: RunRef) -> bool:

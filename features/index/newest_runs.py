@@ -11,7 +11,7 @@ from callboard.bus.nats.jetstream_api import direct_get
 from callboard.bus.nats.purge import decode_mark
 from callboard.bus.nats.stored_messages import READ_BATCH, READ_BYTES_MAX
 from callboard.bus.prices import Prices
-from callboard.features.index.store import RunIndex, Taken
+from callboard.features.index.store import IndexedEvent, RunIndex
 
 WINDOW = 2_000
 """The number of messages of the stream in the first window. Each further one has twice as many."""
@@ -32,7 +32,7 @@ class NewestRuns:
         self._end = end
         self._begin = end + 1
         self._width = WINDOW
-        self._events: list[Taken] = []
+        self._events: list[IndexedEvent] = []
         self._gone: dict[str, int] = {}
         self.index = self._fold()
 
@@ -72,8 +72,8 @@ class NewestRuns:
             if (told := decode_mark(self._log, mark.subject, mark.data)) is not None:
                 self._gone[told.run] = max(mark.sequence, self._gone.get(told.run, 0))
 
-    async def _read(self, begin: int, end: int) -> list[Taken]:
-        found: list[Taken] = []
+    async def _read(self, begin: int, end: int) -> list[IndexedEvent]:
+        found: list[IndexedEvent] = []
         filter, after, pending = self._log.subjects.events(self._tenant, event_type="run.>"), begin - 1, 1
         while pending and after < end:
             request = {"next_by_subj": filter, "seq": after + 1, "batch": READ_BATCH, "max_bytes": READ_BYTES_MAX}
@@ -87,7 +87,7 @@ class NewestRuns:
                     break
                 ref = self._log.subjects.parse_event(subject).ref
                 item = decode_recorded(subject, after, ref, headers.get(MARK, ""), message.data)
-                found.append(Taken(after, await whole(self._log, item)))
+                found.append(IndexedEvent(after, await whole(self._log, item)))
         return [one for one in found if one.event.type != UNREADABLE]
 
 

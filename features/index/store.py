@@ -23,7 +23,7 @@ from callboard.features.index.queries import IndexQueries, decode_fold
 from callboard.features.index.sql import BY, KEY, WARNING
 from callboard.projections.lists.runs import AT_WORK, RowStatus, RunFold, RunRow, begin_fold, begin_without_start
 from callboard.projections.lists.where import Both
-from callboard.projections.run.run_texts import Texts, texts
+from callboard.projections.run.run_texts import EventTexts, texts
 
 VERSION = 14
 """The version of the tables and of the folds in them. An index of another version is rebuilt."""
@@ -80,7 +80,7 @@ _PUT_STATE = "INSERT OR REPLACE INTO states VALUES (?, ?)"
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Taken(NamedTuple):
+class IndexedEvent(NamedTuple):
     """An event with its sequence and its resolved large values."""
 
     sequence: int
@@ -159,10 +159,10 @@ class RunIndex(IndexQueries):
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
-    def unknown(self, taken: Sequence[Taken]) -> list[Taken]:
+    def unknown(self, taken: Sequence[IndexedEvent]) -> list[IndexedEvent]:
         """Return the first event of each run whose admission is neither in the index nor among these events."""
         begun = set[str]()
-        found: dict[str, Taken] = {}
+        found: dict[str, IndexedEvent] = {}
         for one in taken:
             run = one.event.run
             if one.sequence <= self.sequence or run in begun or run in found:
@@ -174,7 +174,11 @@ class RunIndex(IndexQueries):
         return list(found.values())
 
     def take(
-        self, taken: Sequence[Taken], sequence: int, moved: Sequence[Taken] = (), lost: Sequence[Taken] = ()
+        self,
+        taken: Sequence[IndexedEvent],
+        sequence: int,
+        moved: Sequence[IndexedEvent] = (),
+        lost: Sequence[IndexedEvent] = (),
     ) -> None:
         """Index events, and record that the log was read up to a sequence, in one transaction.
 
@@ -209,7 +213,7 @@ class RunIndex(IndexQueries):
         while len(self._folds) > FOLDS_KEPT_MAX:
             self._folds.popitem(last=False)
 
-    def _take(self, one: Taken, changed: dict[str, _Kept]) -> None:
+    def _take(self, one: IndexedEvent, changed: dict[str, _Kept]) -> None:
         event = one.event
         if event.type == RunAccepted.type:
             if (before := self._place(event.run)) is not None:
@@ -246,7 +250,7 @@ class RunIndex(IndexQueries):
     def _place(self, run: str) -> int | None:
         return self._folds[run].place if run in self._folds else super()._place(run)
 
-    def _say(self, place: int, said: Texts, *, new: bool) -> None:
+    def _say(self, place: int, said: EventTexts, *, new: bool) -> None:
         if new:
             self._db.execute(
                 "INSERT INTO texts (rowid, input, output, error) VALUES (?, ?, '', '')", (place, said.input)

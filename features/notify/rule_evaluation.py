@@ -23,7 +23,7 @@ from callboard.bus.nats.cooling import cold_runs
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.stored_messages import Copied
 from callboard.bus.subjects import RunRef, Subjects
-from callboard.features.index.store import RunIndex, Taken
+from callboard.features.index.store import IndexedEvent, RunIndex
 from callboard.features.notify.notice import Notice, made, of_rejection, short
 from callboard.projections.lists.question_data import data_lines
 from callboard.projections.lists.runs import tests_events
@@ -51,7 +51,7 @@ async def told_by(log: LogReader, item: Recorded) -> Event:
     return item.event
 
 
-class Seen:
+class ObservedRun:
     """One run, as far as it has been read; ``wanted`` is the query about it. Events after ``until`` are ignored.
 
     It has to be closed, since it keeps an index of the run for the query.
@@ -125,7 +125,7 @@ class Seen:
             if payload is not None:
                 self._fold.apply(item.event, payload)
         # The events that a fork shares with its origin are not part of its row.
-        taken = [Taken(item.sequence, item.event) for item in counted if item.ref == self._ref]
+        taken = [IndexedEvent(item.sequence, item.event) for item in counted if item.ref == self._ref]
         if self._index is not None and taken:
             self._index.take(taken, taken[-1].sequence)
 
@@ -204,7 +204,7 @@ class Judge:
                     return Later(due)
             elif not self._rule.where:
                 return notice
-            seen = Seen(item.ref, question(self._rule.where) if self._rule.where else None, until)
+            seen = ObservedRun(item.ref, question(self._rule.where) if self._rule.where else None, until)
             try:
                 await seen.read(self._log, event.n)
                 waits = notice.on == "waiting"

@@ -28,7 +28,7 @@ from callboard.bus.nats.requests import NO_RESPONDERS
 from callboard.bus.subjects import RunRef
 from callboard.features.schedules import timetable
 from callboard.features.schedules.schedule import Schedule, Tick, check
-from callboard.features.schedules.store import Kept, ScheduleStore
+from callboard.features.schedules.store import ScheduleStore, StoredSchedule
 from callboard.languages.hosting import CODE_UNKNOWN
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.projections.projection import known_payload
@@ -164,7 +164,7 @@ class Schedules:
         """
         return await self._row(await self._require_schedule(name))
 
-    async def _require_schedule(self, name: str) -> Kept:
+    async def _require_schedule(self, name: str) -> StoredSchedule:
         try:
             found = await self._store.get(self._tenant, name)
         except ValueError:
@@ -173,7 +173,7 @@ class Schedules:
             raise ScheduleUnknown(name)
         return found
 
-    async def _put(self, schedule: Schedule, before: Kept | None) -> ScheduleRow:
+    async def _put(self, schedule: Schedule, before: StoredSchedule | None) -> ScheduleRow:
         tick = None
         if before is not None:
             last = before.tick.last if before.tick is not None else before.schedule.last
@@ -185,9 +185,9 @@ class Schedules:
             await self._store.put(self._tenant, schedule, after, tick)
         except AppendRefused:
             raise ScheduleChanged(schedule.name) from None
-        return await self._row(Kept(schedule, 0, tick))
+        return await self._row(StoredSchedule(schedule, 0, tick))
 
-    async def _row(self, kept: Kept) -> ScheduleRow:
+    async def _row(self, kept: StoredSchedule) -> ScheduleRow:
         schedule, tick = kept.schedule, kept.tick
         standing = not schedule.paused and not schedule.removed
         waiting = tick.due if standing and tick is not None and tick.queued else None

@@ -23,7 +23,7 @@ logger = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 
-class Kept(Struct, frozen=True):
+class StoredSchedule(Struct, frozen=True):
     """A stored schedule, its sequence in the stream, and the tick its clock is set to; None if that has just fired."""
 
     schedule: Schedule
@@ -38,7 +38,7 @@ class ScheduleStore:
         self._log = log
         self._subjects = log.subjects
 
-    async def get(self, tenant: str, name: str) -> Kept | None:
+    async def get(self, tenant: str, name: str) -> StoredSchedule | None:
         """Return a schedule, even a removed one; None if there never was one of that name.
 
         A message of another program that cannot be read counts as a removed schedule.
@@ -51,7 +51,9 @@ class ScheduleStore:
         schedule = _read(found, Schedule) or Schedule(name, Timetable(), {}, removed=True)
         clock = await self._log.last_message(self._subjects.clock(tenant, name))
         tick = _read(clock, Tick) if clock is not None else None
-        return Kept(schedule, found.sequence, tick if tick is not None and tick.version == schedule.version else None)
+        return StoredSchedule(
+            schedule, found.sequence, tick if tick is not None and tick.version == schedule.version else None
+        )
 
     async def names(self, tenant: str) -> list[str]:
         """Return the names of all schedules that a tenant has or had, in order.
@@ -80,7 +82,7 @@ class ScheduleStore:
         due = schedule.when.put_off(tick.due, schedule.name)
         await self._log.publish_together([message, self._clock(tenant, schedule, tick, due)])
 
-    async def set_clock(self, tenant: str, kept: Kept, tick: Tick, moment: dt.datetime) -> None:
+    async def set_clock(self, tenant: str, kept: StoredSchedule, tick: Tick, moment: dt.datetime) -> None:
         """Set the clock of a schedule.
 
         :raises Refused: if the schedule has been changed since it was read

@@ -43,7 +43,7 @@ _NS = 1_000_000_000
 _NO_CONSUMER = 10014
 
 
-class Taken(Struct, frozen=True):
+class DeliveredEvent(Struct, frozen=True):
     """An event from the stream, and the subject for its acknowledgement."""
 
     recorded: Recorded
@@ -58,11 +58,11 @@ class Consumption:
         self._inbox = inbox
         self._subject = log.nc.js(f"CONSUMER.MSG.NEXT.{log.stream}.{durable}")
         self._durable = durable
-        self._taken: list[Taken] = []
+        self._taken: list[DeliveredEvent] = []
         self._status: str | None = None
         self._news = anyio.Event()
 
-    async def batch(self) -> list[Taken]:
+    async def batch(self) -> list[DeliveredEvent]:
         """Wait for events, and return about `BATCH_EVENTS_MAX` of them at most; none after `IDLE_WAIT_S` without any.
 
         :raises NoAnswer: if the server does not serve this consumer
@@ -76,7 +76,7 @@ class Consumption:
         taken, self._taken = self._taken, []
         return taken
 
-    async def acknowledge(self, taken: Sequence[Taken]) -> None:
+    async def acknowledge(self, taken: Sequence[DeliveredEvent]) -> None:
         """Move the checkpoint past these events. If an acknowledgement is lost, its event is delivered again."""
         for each in taken:
             await self._log.nc.publish(each.reply, b"+ACK")
@@ -127,7 +127,7 @@ class Consumption:
             logger.error("message skipped: it is not an event", subject=message.subject, error=unreadable(item).reason)
             await self._log.nc.publish(message.reply, b"+TERM")
             return
-        self._taken.append(Taken(item, message.reply))
+        self._taken.append(DeliveredEvent(item, message.reply))
 
 
 @asynccontextmanager

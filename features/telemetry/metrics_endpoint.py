@@ -10,7 +10,7 @@ import anyio
 import anyio.abc
 import structlog
 
-from callboard.features.telemetry.prometheus import MEDIA_TYPE, Family, exposition
+from callboard.features.telemetry.prometheus import MEDIA_TYPE, MetricFamily, exposition
 
 logger = structlog.get_logger(__name__)
 
@@ -28,7 +28,7 @@ class Scraped:
     """Serves figures at ``host:port``. ``unready`` returns why the process takes no work; empty if it does."""
 
     def __init__(
-        self, address: str, figures: Callable[[], Iterable[Family]], unready: Callable[[], str] = lambda: ""
+        self, address: str, figures: Callable[[], Iterable[MetricFamily]], unready: Callable[[], str] = lambda: ""
     ) -> None:
         host, _, port = address.rpartition(":")
         self._host = host.strip("[]")

@@ -13,7 +13,7 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.prices import Prices
 from callboard.lib.background_imports import import_beside
 from callboard.projections.spans import semconv
-from callboard.projections.spans.metrics import Metrics
+from callboard.projections.spans.metrics import MetricsRecorder
 from callboard.runtime.cluster.leader import GRACE_S
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class MetricsExporter:
         """Export until cancelled."""
         await import_beside("opentelemetry.sdk.metrics")
         provider = await anyio.to_thread.run_sync(self._provider)
-        metrics = Metrics(provider.get_meter(semconv.SCOPE), prices=self._prices)
+        metrics = MetricsRecorder(provider.get_meter(semconv.SCOPE), prices=self._prices)
         try:
             async with self._log.without_keys().follow(self._log.subjects.events(self._tenant)) as feed:
                 async for recorded in feed:
@@ -57,7 +57,7 @@ class MetricsExporter:
     def hurry(self) -> None:
         """Do nothing, because all counted figures are sent at the end anyway."""
 
-    async def _take(self, metrics: Metrics, recorded: Recorded) -> None:
+    async def _take(self, metrics: MetricsRecorder, recorded: Recorded) -> None:
         try:
             metrics.apply(await whole(self._log, recorded), recorded.ref.tenant)
         except Exception:

@@ -28,7 +28,7 @@ class Sample(NamedTuple):
     suffix: str = ""
 
 
-class Family(NamedTuple):
+class MetricFamily(NamedTuple):
     """The figures with one name."""
 
     name: str
@@ -37,12 +37,12 @@ class Family(NamedTuple):
     samples: Sequence[Sample]
 
 
-def exposition(families: Iterable[Family]) -> bytes:
+def exposition(families: Iterable[MetricFamily]) -> bytes:
     """Return the text of some families."""
     return "".join(line + "\n" for family in families for line in _lines(family)).encode()
 
 
-def _lines(family: Family) -> Iterator[str]:
+def _lines(family: MetricFamily) -> Iterator[str]:
     told = family.help.replace("\\", r"\\").replace("\n", r"\n")
     yield f"# HELP {family.name} {told}"
     yield f"# TYPE {family.name} {family.kind}"
@@ -74,10 +74,10 @@ class Histogram:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
-    def family(self) -> Family:
+    def family(self) -> MetricFamily:
         """Return the counts."""
         samples = _buckets(self._bounds, self._counts, sum(self._counts), self._sum, {})
-        return Family(self._name, "histogram", self._help, samples)
+        return MetricFamily(self._name, "histogram", self._help, samples)
 
 
 def _buckets(
@@ -91,7 +91,7 @@ def _buckets(
     return [*found, Sample(total, labels, "_sum"), Sample(count, labels, "_count")]
 
 
-def families_of(data: "MetricsData | None") -> list[Family]:
+def families_of(data: "MetricsData | None") -> list[MetricFamily]:
     """Return the families of the metrics that an OpenTelemetry reader has collected."""
     if data is None:
         return []
@@ -99,7 +99,7 @@ def families_of(data: "MetricsData | None") -> list[Family]:
     return [_family(metric) for scope in scopes for metric in scope.metrics]
 
 
-def _family(metric: "Metric") -> Family:
+def _family(metric: "Metric") -> MetricFamily:
     from opentelemetry.sdk.metrics.export import HistogramDataPoint, Sum
 
     name = _UNFIT.sub("_", metric.name) + ("_seconds" if metric.unit == "s" else "")
@@ -114,4 +114,4 @@ def _family(metric: "Metric") -> Family:
             samples += _buckets(point.explicit_bounds, point.bucket_counts, point.count, point.sum, labels)
         elif isinstance(value := getattr(point, "value", None), int | float):
             samples.append(Sample(value, labels))
-    return Family(name, kind, metric.description or "", samples)
+    return MetricFamily(name, kind, metric.description or "", samples)

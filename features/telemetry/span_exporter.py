@@ -28,7 +28,7 @@ from callboard.bus.log.port import EventLog, NoAnswer, Recorded, whole
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.prices import Prices
 from callboard.bus.subjects import RunRef
-from callboard.features.telemetry.event_consumer import Taken, consumption
+from callboard.features.telemetry.event_consumer import DeliveredEvent, consumption
 from callboard.lib.backoff import backoff_s
 from callboard.projections.spans.span import Span
 from callboard.projections.spans.spans import SpanFold
@@ -88,7 +88,7 @@ class _Run(Struct):
         return spans
 
 
-class Spans:
+class DeliveredSpans:
     """Folds delivered events of all runs into the spans that they close. Each span is returned once."""
 
     def __init__(
@@ -199,7 +199,7 @@ class SpansExporter:
         self._content = content
         self._exporter = exporter
         self._durable = durable
-        self._spans = Spans(log, content=content, prices=prices)
+        self._spans = DeliveredSpans(log, content=content, prices=prices)
         self._in_hand: anyio.CancelScope | None = None
         self._sent = True
         self._thread = anyio.CapacityLimiter(1)
@@ -208,7 +208,7 @@ class SpansExporter:
         """Export until cancelled."""
         if not self._sent:
             # The last batch was folded but not sent. It is delivered again, so it must not count as taken.
-            self._spans = Spans(self._log, content=self._content, prices=self._prices)
+            self._spans = DeliveredSpans(self._log, content=self._content, prices=self._prices)
         async with consumption(self._log, self._durable, self._log.subjects.events(), orphaned=orphaned) as reader:
             while True:
                 taken = await reader.batch()
@@ -224,7 +224,7 @@ class SpansExporter:
         if self._in_hand is not None:
             self._in_hand.deadline = anyio.current_time() + GRACE_S
 
-    async def _fold(self, taken: Sequence[Taken]) -> list[Span]:
+    async def _fold(self, taken: Sequence[DeliveredEvent]) -> list[Span]:
         closed: list[Span] = []
         for each in taken:
             closed += await self._take(each.recorded)

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from callboard.bus.effects import Failure, ModelReply, ModelRequest, ScriptedTools, ToolSpec
 from callboard.bus.paths import last_id
 from callboard.languages.agent import ConversationLimits, Refusal, converse
-from callboard.languages.approvals.desk import desk_of
+from callboard.languages.approvals.approvals import run_approvals
 from callboard.languages.approvals.member import read_terms
 from callboard.languages.approvals.question import ProposedCall
 from callboard.languages.approvals.terms import Terms
@@ -282,7 +282,7 @@ async def _approve(
     if not terms:
         return Ok(arguments)
     call = ProposedCall(tool, arguments, f"step {last_id(node.path)}", node.path)
-    return await desk_of(stage).decide(node, SLOT, call, terms)
+    return await run_approvals(stage).decide(node, SLOT, call, terms)
 
 
 def _render_arguments(call: ToolCall, names: Names) -> tuple[Rendered, JSON | Failure]:

@@ -10,7 +10,7 @@ from callboard.bus.effects import ToolSpec
 from callboard.bus.tool_names import names_of
 from callboard.bus.work import Demand
 from callboard.languages.agent import Refusal
-from callboard.languages.approvals.desk import desk_of
+from callboard.languages.approvals.approvals import run_approvals
 from callboard.languages.approvals.question import ProposedCall
 from callboard.languages.approvals.terms import ANY, Messenger, Terms
 from callboard.languages.language import Node, Ok
@@ -135,7 +135,7 @@ async def decide(
     needed = [one.terms() for one in approvals if _covers(one, call.tool, arguments)]
     if not needed:
         return Ok(call.arguments)
-    return await loop.effect(node, desk_of(loop.stage).decide(node, slot, call, needed))
+    return await loop.effect(node, run_approvals(loop.stage).decide(node, slot, call, needed))
 
 
 def _object(value: dict[str, Any]) -> dict[str, JSON]:

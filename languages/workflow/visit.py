@@ -21,7 +21,7 @@ from callboard.bus.effects import (
 from callboard.bus.paths import encode_id
 from callboard.bus.tool_names import names_of
 from callboard.languages.agent import ConversationLimits, Offer, converse
-from callboard.languages.approvals.desk import make_consent
+from callboard.languages.approvals.approvals import make_consent
 from callboard.languages.approvals.member import read_terms
 from callboard.languages.approvals.terms import ANY, Terms
 from callboard.languages.computation import compute

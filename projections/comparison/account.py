@@ -44,7 +44,7 @@ class Measure(Struct, frozen=True):
     cost: Cost | None = None
 
 
-class Execution(Struct, frozen=True):
+class ExecutionAccount(Struct, frozen=True):
     """An execution of a node. ``effects`` counts its effects by label (``tool search``)."""
 
     path: str
@@ -59,7 +59,7 @@ class Execution(Struct, frozen=True):
     measure: Measure
 
 
-class Account(Struct, frozen=True, kw_only=True):
+class RunAccount(Struct, frozen=True, kw_only=True):
     """A run. ``start`` has the start message and the worker's environment. ``executions`` are in order of enters."""
 
     run: str
@@ -69,7 +69,7 @@ class Account(Struct, frozen=True, kw_only=True):
     outline: Outline
     start: dict[str, Any]
     sources: dict[str, dict[str, JSON]]
-    executions: list[Execution]
+    executions: list[ExecutionAccount]
     models: dict[str, int]
     tools: dict[str, int]
     output: JSON
@@ -78,7 +78,7 @@ class Account(Struct, frozen=True, kw_only=True):
 
 
 class Accounting:
-    """Folds one run into an `Account` of the events after number ``after``.
+    """Folds one run into an `RunAccount` of the events after number ``after``.
 
     The account has the executions that were active after that event, with their later effects. It always includes the
     start and the result of the run. ``prices`` defaults to the list prices. ``defaults`` are models that count as one
@@ -116,13 +116,13 @@ class Accounting:
             case _:
                 pass
 
-    def view(self) -> Account:
+    def view(self) -> RunAccount:
         trace, result = self._trace.view(), self._results.view()
         executions = [node for node in _walk(trace.root) if node.path and self._was_active(node)]
         effects = [effect for node in _walk(trace.root) for effect in self._effects_after(node)]
         models, tools = _count_uses(effects)
         spent = _sum_usage(effects) if self._after else (result.usage, result.cost)
-        return Account(
+        return RunAccount(
             run=trace.run or result.run,
             status=result.status,
             definition=self._accepted.definition,
@@ -151,9 +151,9 @@ class Accounting:
             for one in found
         ]
 
-    def _execution(self, node: Node) -> Execution:
+    def _execution(self, node: Node) -> ExecutionAccount:
         effects = self._effects_after(node)
-        return Execution(
+        return ExecutionAccount(
             path=node.path,
             iteration=node.iteration,
             outcome=node.outcome or "running",

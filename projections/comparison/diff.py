@@ -1,8 +1,8 @@
 """Differences between two runs: definition, start, sources, the path taken, nodes and their results, status.
 
-This is a pure comparison of two `Account`s, each folded from one run's log. Durations, tokens and costs are measures:
-they are reported and never count as a difference. A fork and its origin, and forks of the same run, are compared from
-the event where they parted.
+This is a pure comparison of two `RunAccount`s, each folded from one run's log. Durations, tokens and costs are
+measures: they are reported and never count as a difference. A fork and its origin, and forks of the same run, are
+compared from the event where they parted.
 """
 
 import difflib
@@ -16,7 +16,7 @@ from msgspec import Struct
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, OutlineEdge, OutlineNode
 from callboard.bus.prices import Prices
-from callboard.projections.comparison.account import Account, Accounting, Execution, Measure
+from callboard.projections.comparison.account import Accounting, ExecutionAccount, Measure, RunAccount
 from callboard.projections.comparison.first_requests import Sight, first_sight
 from callboard.projections.comparison.json_differences import Difference, differences
 from callboard.projections.comparison.shared_events import Shared, find_shared
@@ -137,7 +137,7 @@ def compare_logs(left: Sequence[Event], right: Sequence[Event], prices: Prices |
 
 
 def compare(
-    left: Account, right: Account, marker: Marker, common: Shared | None = None, sight: Sight | None = None
+    left: RunAccount, right: RunAccount, marker: Marker, common: Shared | None = None, sight: Sight | None = None
 ) -> RunDiff:
     """Compare two accounts. ``common`` are the shared events, ``sight`` the first model turn that differs."""
     ways = Pair([label(each) for each in left.executions], [label(each) for each in right.executions])
@@ -168,12 +168,12 @@ def compare(
     )
 
 
-def label(execution: Execution) -> str:
+def label(execution: ExecutionAccount) -> str:
     """Name an execution: its path, with its iteration if it is not the first."""
     return execution.path if execution.iteration <= 1 else f"{execution.path}#{execution.iteration}"
 
 
-def _definition(left: Account, right: Account, marker: Marker) -> DefinitionChange | None:
+def _definition(left: RunAccount, right: RunAccount, marker: Marker) -> DefinitionChange | None:
     ours, theirs = left.definition, right.definition
     if (ours.hash, ours.language, left.name) == (theirs.hash, theirs.language, right.name):
         return None
@@ -195,7 +195,7 @@ def _definition(left: Account, right: Account, marker: Marker) -> DefinitionChan
     )
 
 
-def _sources(left: Account, right: Account, marker: Marker) -> list[SourceDrift]:
+def _sources(left: RunAccount, right: RunAccount, marker: Marker) -> list[SourceDrift]:
     """Compare sources by their hashes, or by their contents if a side has no hash."""
     found: list[SourceDrift] = []
     for field in dict.fromkeys((*left.sources, *right.sources)):
@@ -220,7 +220,7 @@ def _text(left: str, right: str) -> list[str]:
     return list(difflib.unified_diff(left.splitlines(), right.splitlines(), lineterm="", n=1))[2:]
 
 
-def _parting(left: Account, right: Account) -> Parting | None:
+def _parting(left: RunAccount, right: RunAccount) -> Parting | None:
     """Find the first execution, in the order of the left run, after which the runs took different routes."""
     first = [next((label(each) for each in side.executions), "") for side in (left, right)]
     if first[0] != first[1]:
@@ -242,13 +242,13 @@ def _targets(routes: list[Step]) -> list[str]:
     return [step.target for step in routes]
 
 
-def _nodes(left: Account, right: Account, marker: Marker) -> list[NodeChange]:
+def _nodes(left: RunAccount, right: RunAccount, marker: Marker) -> list[NodeChange]:
     sides = [{label(each): each for each in side.executions} for side in (left, right)]
     changes = [_node(sides[0].get(name), sides[1].get(name), marker) for name in dict.fromkeys((*sides[0], *sides[1]))]
     return [change for change in changes if change]
 
 
-def _node(left: Execution | None, right: Execution | None, marker: Marker) -> NodeChange | None:
+def _node(left: ExecutionAccount | None, right: ExecutionAccount | None, marker: Marker) -> NodeChange | None:
     one = left or right
     assert one is not None
     outcome = Pair(left.outcome if left else None, right.outcome if right else None)
@@ -281,7 +281,7 @@ def _counts(left: dict[str, int], right: dict[str, int]) -> dict[str, Pair]:
     }
 
 
-def _measures(left: Account, right: Account) -> Measures:
+def _measures(left: RunAccount, right: RunAccount) -> Measures:
     theirs: dict[str, Measure] = {label(each): each.measure for each in right.executions}
     both = [(label(each), each.measure) for each in left.executions if label(each) in theirs]
     return Measures(Pair(left.measure, right.measure), {name: Pair(measure, theirs[name]) for name, measure in both})

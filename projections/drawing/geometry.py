@@ -15,7 +15,7 @@ from callboard.projections.drawing.diagram import Direction, entry_of
 from callboard.projections.drawing.edges import CAUGHT
 from callboard.projections.drawing.graph import Size
 from callboard.projections.drawing.layout import Point
-from callboard.projections.drawing.scene import Drawn, Mark, Placed, Stage
+from callboard.projections.drawing.scene import Drawn, EndMark, Placed, SceneLayout
 from callboard.projections.drawing.strokes import way
 
 
@@ -94,7 +94,7 @@ def outline_hash(outline: Outline) -> str:
 def geometry(outline: Outline, direction: Direction = "TB") -> Geometry:
     """Lay out an outline."""
     labels = [label(edge.when or "", 0) for edge in outline.edges]
-    scene = Stage(outline, entry_of(outline), labels, across=direction == "LR").scene()
+    scene = SceneLayout(outline, entry_of(outline), labels, across=direction == "LR").scene()
     names = {node.id: node.name.strip() or node.id for node in outline.nodes}
     return Geometry(
         outline=outline_hash(outline),
@@ -150,6 +150,6 @@ def _edge(drawn: Drawn, outline: Outline, labels: list[Label]) -> Edge:
     )
 
 
-def _mark(mark: Mark) -> Place:
+def _mark(mark: EndMark) -> Place:
     x, y = round(mark.centre.x, 1), round(mark.centre.y, 1)
     return Place("begin", x, y, mark.of or "") if mark.after is None else Place("end", x, y, mark.after)

@@ -21,7 +21,7 @@ class Size(NamedTuple):
 NOTHING = Size(0, 0)
 
 
-class Link(NamedTuple):
+class BoxLink(NamedTuple):
     """An edge between boxes, by their indices, with the size of its label. ``span`` is its minimum length in ranks.
 
     An edge with a label, or between two proper boxes, spans at least two ranks.
@@ -105,7 +105,7 @@ class Layers(Struct):
     rows: list[list[int]] = field(default_factory=list[list[int]])
 
 
-def back_links(count: int, links: Sequence[Link]) -> set[int]:
+def back_links(count: int, links: Sequence[BoxLink]) -> set[int]:
     """Return the links that lead back to an ancestor in a depth-first search, which starts at the first box."""
     out: list[list[int]] = [[] for _ in range(count)]
     for index, link in enumerate(links):
@@ -132,14 +132,14 @@ def back_links(count: int, links: Sequence[Link]) -> set[int]:
     return back
 
 
-def ranks(count: int, links: Sequence[Link], back: set[int]) -> list[int]:
+def ranks(count: int, links: Sequence[BoxLink], back: set[int]) -> list[int]:
     """Return the rank of each box: below the lowest box that has a link to it.
 
     A box without incoming links is placed directly above the boxes that it links to.
     """
     down = [link for index, link in enumerate(links) if index not in back]
     waiting = [0] * count
-    out: list[list[Link]] = [[] for _ in range(count)]
+    out: list[list[BoxLink]] = [[] for _ in range(count)]
     for link in down:
         waiting[link.target] += 1
         out[link.source].append(link)
@@ -163,7 +163,7 @@ def around_px(label: Size) -> float:
     return max(label.height, _AROUND_PX) + _AROUND_BETWEEN_PX
 
 
-def grow_boxes(boxes: Sequence[Size], links: Sequence[Link]) -> list[Size]:
+def grow_boxes(boxes: Sequence[Size], links: Sequence[BoxLink]) -> list[Size]:
     """Return the sizes of the boxes, high enough for their links to themselves, one below the other."""
     heights = [0.0] * len(boxes)
     for link in links:
@@ -176,7 +176,7 @@ def grow_boxes(boxes: Sequence[Size], links: Sequence[Link]) -> list[Size]:
     ]
 
 
-def cut_into_layers(boxes: Sequence[Size], links: Sequence[Link]) -> Layers:
+def cut_into_layers(boxes: Sequence[Size], links: Sequence[BoxLink]) -> Layers:
     """Cut a graph into layers."""
     back = back_links(len(boxes), links)
     rank = ranks(len(boxes), links, back)
@@ -192,7 +192,7 @@ def cut_into_layers(boxes: Sequence[Size], links: Sequence[Link]) -> Layers:
 
 
 def _lanes(
-    boxes: Sequence[Size], links: Sequence[Link], back: Iterable[int], rank: Sequence[int]
+    boxes: Sequence[Size], links: Sequence[BoxLink], back: Iterable[int], rank: Sequence[int]
 ) -> dict[int, tuple[float, float]]:
     """Return the lanes of each loop beside its upper and its lower box. Shorter loops are nearer to the box.
 
@@ -215,7 +215,7 @@ def _lanes(
     return lanes
 
 
-def _chain(cut: Layers, link: Link, back: bool, upper_lane: float, lower_lane: float) -> Chain:
+def _chain(cut: Layers, link: BoxLink, back: bool, upper_lane: float, lower_lane: float) -> Chain:
     upper, lower = (link.target, link.source) if back else (link.source, link.target)
     for box, lane in ((upper, upper_lane), (lower, lower_lane)):
         cut.vertices[box].right = max(cut.vertices[box].right, lane + THREAD_PX / 2 if lane else 0.0)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from callboard.projections.drawing.graph import THREAD_PX, Chain, Layers, Link, Size, cut_into_layers, grow_boxes
+from callboard.projections.drawing.graph import THREAD_PX, BoxLink, Chain, Layers, Size, cut_into_layers, grow_boxes
 from callboard.projections.drawing.positions import order, place
 from callboard.projections.drawing.routes import (
     ACROSS_PX,
@@ -44,7 +44,7 @@ Way = tuple[Point, ...]
 """A step of an edge: one point of a straight line, or two controls and the point of a cubic curve."""
 
 
-class Route(Struct, frozen=True):
+class EdgeRoute(Struct, frozen=True):
     """The route of an edge. ``label`` is the middle of its label."""
 
     start: Point
@@ -61,10 +61,10 @@ class Layout(Struct, frozen=True):
     size: Size
     boxes: list[Size]
     centres: list[Point]
-    routes: list[Route]
+    routes: list[EdgeRoute]
 
 
-def lay_out(boxes: Sequence[Size], links: Sequence[Link], *, across: bool = False) -> Layout:
+def lay_out(boxes: Sequence[Size], links: Sequence[BoxLink], *, across: bool = False) -> Layout:
     """Lay out a graph, with its rows from top to bottom, or with ``across`` from left to right."""
     if across:
         turned = [link._replace(label=Size(*reversed(link.label))) for link in links]
@@ -72,7 +72,7 @@ def lay_out(boxes: Sequence[Size], links: Sequence[Link], *, across: bool = Fals
     return _lay_out_rows(boxes, links)
 
 
-def _lay_out_rows(boxes: Sequence[Size], links: Sequence[Link]) -> Layout:
+def _lay_out_rows(boxes: Sequence[Size], links: Sequence[BoxLink]) -> Layout:
     boxes = grow_boxes(boxes, links)
     cut = cut_into_layers(boxes, links)
     order(cut)
@@ -82,7 +82,7 @@ def _lay_out_rows(boxes: Sequence[Size], links: Sequence[Link]) -> Layout:
     straighten_ports(cut, ports, boxes)
     plan = _Plan(cut, boxes, links, ports)
     segment = 0
-    routes: list[Route] = []
+    routes: list[EdgeRoute] = []
     for index, chain in enumerate(cut.chains):
         last = segment + chain.pieces - 1
         if not chain.loop:
@@ -116,7 +116,7 @@ class _Plan:
     """The positions of rows and boxes after they were placed, with methods that draw the routes of chains."""
 
     def __init__(
-        self, cut: Layers, boxes: Sequence[Size], links: Sequence[Link], ports: list[tuple[float, float]]
+        self, cut: Layers, boxes: Sequence[Size], links: Sequence[BoxLink], ports: list[tuple[float, float]]
     ) -> None:
         self._cut = cut
         self._boxes = boxes
@@ -127,7 +127,7 @@ class _Plan:
         self.around_y, heights = stack_self_links(links)
         self.sides = sides(cut, boxes, heights)
 
-    def down(self, index: int, upper_port: float, lower_port: float) -> Route:
+    def down(self, index: int, upper_port: float, lower_port: float) -> EdgeRoute:
         """Return the route out of the bottom of the upper box and into the top of the lower one."""
         chain = self._cut.chains[index]
         first, last = chain.vertices[0], chain.vertices[-1]
@@ -146,9 +146,9 @@ class _Plan:
         # The last piece is straight, so that the arrowhead points in the direction of the line.
         steps.append(_curve(steps[-1][-1], Point(x, self._row(last)[0] - _STRAIGHT_PX)))
         steps.append((Point(x, self.centres[last].y - self._boxes[last].height / 2),))
-        return Route(start, steps, self._label(chain))
+        return EdgeRoute(start, steps, self._label(chain))
 
-    def up(self, index: int, out: float, back: float) -> Route:
+    def up(self, index: int, out: float, back: float) -> EdgeRoute:
         """Return the route out of the right side of the lower box, up, and into the right side of the upper one."""
         chain = self._cut.chains[index]
         upper, lower = chain.vertices[0], chain.vertices[-1]
@@ -175,9 +175,9 @@ class _Plan:
             (Point(x, back), Point(x, back), Point(x - _CORNER_PX, back)),
             (Point(self._x(upper) + self._boxes[upper].width / 2, back),),
         ]
-        return Route(start, steps, self._label(chain))
+        return EdgeRoute(start, steps, self._label(chain))
 
-    def around(self, chain: Chain, label: Size, y: float) -> Route:
+    def around(self, chain: Chain, label: Size, y: float) -> EdgeRoute:
         """Return the route out of the right side of a box and back into it; its middle is ``y`` below the box's."""
         centre, box = self.centres[chain.vertices[0]], self._boxes[chain.vertices[0]]
         side, x = centre.x + box.width / 2, centre.x + chain.upper_lane
@@ -191,7 +191,7 @@ class _Plan:
             (Point(side, back),),
         ]
         middle = Point(x + THREAD_PX + label.width / 2, centre.y + y) if label.width else None
-        return Route(Point(side, out), steps, middle)
+        return EdgeRoute(Point(side, out), steps, middle)
 
     def _x(self, vertex: int) -> float:
         return self._cut.vertices[vertex].x
@@ -247,7 +247,7 @@ def _transpose(layout: Layout) -> Layout:
         return Point(point.y, point.x)
 
     routes = [
-        Route(
+        EdgeRoute(
             turn(route.start),
             [tuple(turn(point) for point in step) for step in route.steps],
             turn(route.label) if route.label else None,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from callboard.projections.drawing.graph import Layers, Link, Size, around_px
+from callboard.projections.drawing.graph import BoxLink, Layers, Size, around_px
 
 _PORT_PX = 26.0
 """The distance of two edges that leave a box on the same side."""
@@ -77,7 +77,7 @@ def widen_loops(cut: Layers) -> None:
             chain.lower_lane = below
 
 
-def stack_self_links(links: Sequence[Link]) -> tuple[dict[int, float], dict[int, float]]:
+def stack_self_links(links: Sequence[BoxLink]) -> tuple[dict[int, float], dict[int, float]]:
     """Stack the links of boxes to themselves. Return the middle of each, below its box's, and the height by box."""
     heights: dict[int, float] = {}
     tops: dict[int, float] = {}

@@ -12,8 +12,8 @@ from msgspec import Struct, field
 
 from callboard.bus.events import Outline, OutlineNode
 from callboard.projections.drawing.cards import Card, Label, card
-from callboard.projections.drawing.graph import NOTHING, Link, Size
-from callboard.projections.drawing.layout import Point, Route, lay_out
+from callboard.projections.drawing.graph import NOTHING, BoxLink, Size
+from callboard.projections.drawing.layout import EdgeRoute, Point, lay_out
 from callboard.projections.trace.node_tree import above
 
 DEPTH_MAX = 8
@@ -88,7 +88,7 @@ class Placed(Struct, frozen=True):
     is_node: bool = True
 
 
-class Mark(Struct, frozen=True):
+class EndMark(Struct, frozen=True):
     """The start mark of a level (``of`` that box, or of the whole diagram), or the end mark ``after`` a node."""
 
     centre: Point
@@ -99,7 +99,7 @@ class Mark(Struct, frozen=True):
 class Drawn(Struct, frozen=True):
     """A route. ``edge`` is the index of the outline's edge. A route from or to a mark has none and names its node."""
 
-    route: Route
+    route: EdgeRoute
     edge: int | None
     node: str = ""
     begins: bool = False
@@ -110,7 +110,7 @@ class Scene(Struct):
 
     size: Size
     placed: list[Placed] = field(default_factory=list[Placed])
-    marks: list[Mark] = field(default_factory=list[Mark])
+    marks: list[EndMark] = field(default_factory=list[EndMark])
     drawn: list[Drawn] = field(default_factory=list[Drawn])
 
 
@@ -122,7 +122,7 @@ class _Link(Struct, frozen=True):
     target: str | None
 
 
-class Stage:
+class SceneLayout:
     """Lays out an outline, level by level."""
 
     def __init__(self, outline: Outline, entry: str | None, labels: Sequence[Label], *, across: bool) -> None:
@@ -152,7 +152,7 @@ class Stage:
         at = {key: place for place, key in enumerate(keys, 1)}
         end_at = {key: place for place, key in enumerate(ends, len(keys) + 1)}
         wires = [
-            Link(
+            BoxLink(
                 0 if link.source is None else at[link.source],
                 end_at[link.source or ""] if link.target is None else at[link.target],
                 # An edge from the level itself needs no label: the box around its target shows the call.
@@ -163,8 +163,8 @@ class Stage:
         ]
         explicit = {link.source for link in links if link.target is None}
         marked = [key for key in ends if key not in explicit]
-        wires += [Link(0, at[key], span=1) for key in begins]
-        wires += [Link(at[key], end_at[key], span=1) for key in marked]
+        wires += [BoxLink(0, at[key], span=1) for key in begins]
+        wires += [BoxLink(at[key], end_at[key], span=1) for key in marked]
         layout = lay_out([DOT if keys else NOTHING, *sizes, *(DOT for _ in ends)], wires, across=self._across)
         scene = Scene(layout.size)
         for key in keys:
@@ -173,8 +173,8 @@ class Stage:
             )
             self._put(scene, placed, inner.get(key))
         starts = any(wire.source == 0 for wire in wires)
-        scene.marks += [Mark(layout.centres[0], level)] if starts else []
-        scene.marks += [Mark(layout.centres[end_at[key]], after=key) for key in ends]
+        scene.marks += [EndMark(layout.centres[0], level)] if starts else []
+        scene.marks += [EndMark(layout.centres[end_at[key]], after=key) for key in ends]
         whose: list[tuple[int | None, str, bool]] = [(link.edge, "", False) for link in links]
         whose += [(None, key, True) for key in begins] + [(None, key, False) for key in marked]
         scene.drawn += [Drawn(route, *who) for route, who in zip(layout.routes, whose, strict=True)]
@@ -188,7 +188,7 @@ class Stage:
         left = placed.centre.x - inner.size.width / 2
         top = placed.centre.y - placed.size.height / 2 + head_px(placed.card) + _BOX_PADDING_PX
         scene.placed += [_shift_card(one, left, top) for one in inner.placed]
-        scene.marks += [Mark(_shift_point(one.centre, left, top), one.of, one.after) for one in inner.marks]
+        scene.marks += [EndMark(_shift_point(one.centre, left, top), one.of, one.after) for one in inner.marks]
         scene.drawn += [
             Drawn(_shift_route(one.route, left, top), one.edge, one.node, one.begins) for one in inner.drawn
         ]
@@ -251,6 +251,6 @@ def _shift_card(one: Placed, x: float, y: float) -> Placed:
     return Placed(one.key, _shift_point(one.centre, x, y), one.size, one.card, one.inner, one.is_node)
 
 
-def _shift_route(route: Route, x: float, y: float) -> Route:
+def _shift_route(route: EdgeRoute, x: float, y: float) -> EdgeRoute:
     steps = [tuple(_shift_point(point, x, y) for point in step) for step in route.steps]
-    return Route(_shift_point(route.start, x, y), steps, _shift_point(route.label, x, y) if route.label else None)
+    return EdgeRoute(_shift_point(route.start, x, y), steps, _shift_point(route.label, x, y) if route.label else None)

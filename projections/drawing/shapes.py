@@ -13,7 +13,7 @@ from callboard.projections.drawing.cards import (
 )
 from callboard.projections.drawing.diagram import Diagram, NodeLook, look_of
 from callboard.projections.drawing.edges import CAUGHT
-from callboard.projections.drawing.scene import Drawn, Mark, Placed, Scene, head_px
+from callboard.projections.drawing.scene import Drawn, EndMark, Placed, Scene, head_px
 from callboard.projections.drawing.strokes import number, rectangle, way
 from callboard.projections.drawing.text import escape_xml
 from callboard.projections.trace.node_tree import above
@@ -118,7 +118,7 @@ class Shapes:
         words = [f"{edge.source} → {edge.target}", (edge.when or "").strip(), f"taken {count}×" if count else ""]
         return escape_xml(" · ".join(word for word in words if word))
 
-    def _mark(self, mark: Mark) -> str:
+    def _mark(self, mark: EndMark) -> str:
         x, y = number(mark.centre.x), number(mark.centre.y)
         if mark.after is None:
             begun = mark.of is None or mark.of in self._inside

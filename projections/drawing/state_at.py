@@ -21,7 +21,7 @@ class Colours(Struct, frozen=True):
     entry: str | None
 
 
-class Standing(Struct, frozen=True):
+class RunState(Struct, frozen=True):
     """The state of a run after event ``n``. The nodes in ``result`` have no results."""
 
     n: int
@@ -31,7 +31,7 @@ class Standing(Struct, frozen=True):
 
 
 class Standings:
-    """Folds one run into its `Standing`. The view needs at least one event."""
+    """Folds one run into its `RunState`. The view needs at least one event."""
 
     def __init__(self, prices: Prices | None = None) -> None:
         self._results = Results(prices)
@@ -44,10 +44,10 @@ class Standings:
         self._results.apply(event)
         self._diagram.apply(event)
 
-    def view(self) -> Standing:
+    def view(self) -> RunState:
         result, diagram = self._results.view(), self._diagram.view()
         nodes = {path: msgspec.structs.replace(state, result=None) for path, state in result.nodes.items()}
-        return Standing(
+        return RunState(
             n=self._n,
             time=self._time,
             result=msgspec.structs.replace(result, nodes=nodes),

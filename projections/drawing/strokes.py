@@ -1,7 +1,7 @@
 """The strokes of a drawing as SVG: numbers, rectangles, and lines with arrowheads."""
 
 from callboard.projections.drawing.graph import Size
-from callboard.projections.drawing.layout import Point, Route
+from callboard.projections.drawing.layout import EdgeRoute, Point
 
 _HEAD = Size(5.0, 9.0)
 """Half the width and the length of an arrowhead."""
@@ -14,7 +14,7 @@ def rectangle(kind: str, centre: Point, size: Size, radius: int) -> str:
     return f'<rect class="{kind}" x="{number(x)}" y="{number(y)}" {room} rx="{radius}"/>'
 
 
-def way(route: Route) -> tuple[str, str]:
+def way(route: EdgeRoute) -> tuple[str, str]:
     """Return the arrowhead of an edge and the line up to it."""
     points = [route.start, *(point for step in route.steps for point in step)]
     end = points[-1]

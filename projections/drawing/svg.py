@@ -14,7 +14,7 @@ from typing import NamedTuple
 from callboard.projections.drawing.cards import label
 from callboard.projections.drawing.diagram import Diagram, Direction, NodeLook, look_of
 from callboard.projections.drawing.graph import Size
-from callboard.projections.drawing.scene import Stage
+from callboard.projections.drawing.scene import SceneLayout
 from callboard.projections.drawing.shapes import Shapes, is_caught
 from callboard.projections.drawing.strokes import number
 from callboard.projections.drawing.text import escape_xml, one_line, width_of
@@ -197,7 +197,7 @@ DESCRIPTION_CHARS_MAX = 4_000
 def svg(diagram: Diagram, *, direction: Direction = "TB", title: str = "", subtitle: str = "") -> str:
     """Return the diagram as an SVG document, with a newline at its end."""
     labels = [label(edge.when or "", diagram.taken.get(index, 0)) for index, edge in enumerate(diagram.outline.edges)]
-    scene = Stage(diagram.outline, diagram.entry, labels, across=direction == "LR").scene()
+    scene = SceneLayout(diagram.outline, diagram.entry, labels, across=direction == "LR").scene()
     title_line = one_line(title, 18, TITLE_WIDTH_MAX_PX)
     subtitle_line = one_line(subtitle, 12, TITLE_WIDTH_MAX_PX)
     told = max(width_of(title_line, 18, bold=True), width_of(subtitle_line, 12))

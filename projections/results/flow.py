@@ -21,7 +21,7 @@ from callboard.projections.trace.trace import TraceFold
 from callboard.projections.trace.tree import Attempt, Effect, Node, Step
 
 
-class Work(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class EffectRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """An effect: a provider's request, a timer or a question. ``error`` is the failure's code."""
 
     kind: str
@@ -34,7 +34,7 @@ class Work(Struct, frozen=True, omit_defaults=True, kw_only=True):
     executions: int = 1
 
 
-class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class RetryRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A retry by the Retry middleware: the failure and the delay. ``middleware`` is its place in the stack: ``mw0``."""
 
     middleware: str
@@ -44,7 +44,7 @@ class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     delay_s: float | None = None
 
 
-class Way(Struct, frozen=True, omit_defaults=True):
+class RouteRecord(Struct, frozen=True, omit_defaults=True):
     """The route that a step took. ``edge`` is the field that names the target: ``next``, ``case.0``, ``catch.1``."""
 
     next: str
@@ -52,7 +52,7 @@ class Way(Struct, frozen=True, omit_defaults=True):
     caught: str = ""
 
 
-class Execution(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class _Execution(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The times of an execution, and its outcome: ok, failed, cancelled, or None while it is running."""
 
     entered_at: dt.datetime | None = None
@@ -61,49 +61,49 @@ class Execution(Struct, frozen=True, omit_defaults=True, kw_only=True):
     error: Failure | None = None
 
 
-class Phase(Execution, frozen=True, omit_defaults=True, kw_only=True):
+class PhaseRecord(_Execution, frozen=True, omit_defaults=True, kw_only=True):
     """A phase in which a middleware acted: its place in the stack and the phase, ``mw1.onAlways``."""
 
     phase: str
     middleware: str
-    dispatches: list["Dispatch"] = []
+    dispatches: list["DispatchRecord"] = []
 
 
-class Dispatch(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class DispatchRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The execution of a call's target: the effects of a provider, or the frames of a flow, one per execution.
 
     ``index`` is the index of a Gather's dispatch.
     """
 
     index: int | None = None
-    work: list[Work] = []
-    frames: list["Frame"] = []
+    work: list[EffectRecord] = []
+    frames: list["FrameRecord"] = []
 
 
-class StepPass(Execution, frozen=True, omit_defaults=True, kw_only=True):
+class StepPass(_Execution, frozen=True, omit_defaults=True, kw_only=True):
     """One pass of a step. ``result`` is its Result; for a Gather, its results. ``iteration`` counts passes from 1."""
 
     step: str
     iteration: int
     action: str = ""
     result: JSON = None
-    work: list[Work] = []
-    retries: list[Retry] = []
-    phases: list[Phase] = []
-    dispatches: list[Dispatch] = []
-    ways: list[Way] = []
+    work: list[EffectRecord] = []
+    retries: list[RetryRecord] = []
+    phases: list[PhaseRecord] = []
+    dispatches: list[DispatchRecord] = []
+    ways: list[RouteRecord] = []
 
 
-class Frame(Execution, frozen=True, omit_defaults=True, kw_only=True):
+class FrameRecord(_Execution, frozen=True, omit_defaults=True, kw_only=True):
     """An execution of a flow, by its path. ``flow`` is the flow's name, ``"flow"`` if it is unnamed."""
 
     path: str
     iteration: int
     flow: str
     result: JSON = None
-    retries: list[Retry] = []
-    phases: list[Phase] = []
-    work: list[Work] = []
+    retries: list[RetryRecord] = []
+    phases: list[PhaseRecord] = []
+    work: list[EffectRecord] = []
     steps: list[StepPass] = []
 
 
@@ -111,7 +111,7 @@ class FlowExecution(Struct, frozen=True, omit_defaults=True):
     """The root frame's Result, null until it ends, and the root frame."""
 
     result: dict[str, Any] | None
-    trace: Frame | None = None
+    trace: FrameRecord | None = None
 
 
 class FlowTrace:
@@ -145,8 +145,8 @@ class _Telling:
         self._shown = Shown([node.id for node in outline.nodes])
         self._actions = {node.id: node.type for node in outline.nodes}
 
-    def frame(self, node: Node) -> Frame:
-        return Frame(
+    def frame(self, node: Node) -> FrameRecord:
+        return FrameRecord(
             path=node.path,
             iteration=node.iteration,
             flow=node.node,
@@ -173,9 +173,9 @@ class _Telling:
             ways=[_way(step) for step in node.routes],
         )
 
-    def _phases(self, node: Node) -> list[Phase]:
+    def _phases(self, node: Node) -> list[PhaseRecord]:
         return [
-            Phase(
+            PhaseRecord(
                 phase=child.path.rpartition(":")[2],
                 middleware=child.node,
                 **_execution(child),
@@ -185,18 +185,18 @@ class _Telling:
             if child.kind == "phase"
         ]
 
-    def _dispatches(self, node: Node) -> list[Dispatch]:
+    def _dispatches(self, node: Node) -> list[DispatchRecord]:
         """Collect the executions of the calls of a step or a clean-up, by the index of the dispatch, if any."""
-        found: dict[int | None, Dispatch] = {}
+        found: dict[int | None, DispatchRecord] = {}
         for effect in node.effects:
             path = _path(effect)
             if _of_call(node, path):
-                found.setdefault(index := _index(path), Dispatch(index=index, work=[], frames=[]))
+                found.setdefault(index := _index(path), DispatchRecord(index=index, work=[], frames=[]))
                 found[index].work.append(_work(effect))
         for child in node.children:
             if child.kind in ("step", "phase"):
                 continue
-            found.setdefault(index := _index(child.path), Dispatch(index=index, work=[], frames=[]))
+            found.setdefault(index := _index(child.path), DispatchRecord(index=index, work=[], frames=[]))
             if child.kind == "frame":
                 found[index].frames.append(self.frame(child))
             else:
@@ -230,8 +230,8 @@ def _index(path: str) -> int | None:
     return int(index.rstrip("]")) if bracket else None
 
 
-def _work(effect: Effect) -> Work:
-    return Work(
+def _work(effect: Effect) -> EffectRecord:
+    return EffectRecord(
         kind=effect.kind,
         name=effect.name,
         key=effect.key,
@@ -243,8 +243,8 @@ def _work(effect: Effect) -> Work:
     )
 
 
-def _retry(attempt: Attempt) -> Retry:
-    return Retry(
+def _retry(attempt: Attempt) -> RetryRecord:
+    return RetryRecord(
         middleware=attempt.path.rpartition(":")[2].rpartition(".")[2] or last_id(attempt.path),
         number=attempt.number,
         at=attempt.at,
@@ -253,8 +253,10 @@ def _retry(attempt: Attempt) -> Retry:
     )
 
 
-def _way(step: Step) -> Way:
-    return Way(step.target, str(step.edge), step.reason.removeprefix("caught ") if "caught " in step.reason else "")
+def _way(step: Step) -> RouteRecord:
+    return RouteRecord(
+        step.target, str(step.edge), step.reason.removeprefix("caught ") if "caught " in step.reason else ""
+    )
 
 
 VIEW = View(FlowTrace)

@@ -33,7 +33,7 @@ from callboard.lib.json_types import JSON
 from callboard.projections.projection import known_payload
 from callboard.projections.results.graph_people import ExecutionPause, HilInteraction, People
 from callboard.projections.results.view import View
-from callboard.projections.run.fork_parting import PartingFold
+from callboard.projections.run.fork_point import ForkPointFold
 from callboard.projections.run.intents import Opened
 from callboard.projections.run.status import RunStatus, StatusFold
 
@@ -54,7 +54,7 @@ _STATUS: dict[RunStatus, str] = {
 _NODE_STATUS = {"ok": "COMPLETED", "failed": "FAILED", "cancelled": "FAILED", "skipped": "SKIPPED"}
 
 
-class Execution(Struct, frozen=True, kw_only=True):
+class GraphExecutionRecord(Struct, frozen=True, kw_only=True):
     """An execution as the design document defines it. ``next_nodes`` is internal to the interpreter, and null.
 
     The execution of a fork has the fork's run id. Its start and its usage are those after the parting.
@@ -122,7 +122,7 @@ class _Run:
 
 
 class GraphExecution:
-    """Folds one run of a graph into its `Execution`."""
+    """Folds one run of a graph into its `GraphExecutionRecord`."""
 
     def __init__(self) -> None:
         self._run = ""
@@ -131,7 +131,7 @@ class GraphExecution:
         self._end: RunEnd | None = None
         self._started: dt.datetime | None = None
         self._ended: dt.datetime | None = None
-        self._parting = PartingFold()
+        self._parting = ForkPointFold()
         self._status = StatusFold()
         self._people = People()
         self._latest: dict[str, _Run] = {}
@@ -165,12 +165,12 @@ class GraphExecution:
                 self._apply_node(event, payload, closed)
         self._people.apply(event, payload, self._workflow_id, self._execution_id)
 
-    def view(self) -> Execution:
+    def view(self) -> GraphExecutionRecord:
         nodes = {name: run.as_node_execution(self._execution_id) for name, run in self._latest.items()}
         status = _STATUS.get(self._status.status, "RUNNING")
         began = self._parting.began(self._started) if self._started is not None else None
         sequence, current = self._end_member("execution_sequence", list(self._sequence)), self._current()
-        return Execution(
+        return GraphExecutionRecord(
             id=self._run,
             execution_id=self._run,
             workflow_id=self._workflow_id,

@@ -19,7 +19,7 @@ from callboard.bus.paths import last_id
 from callboard.projections.projection import fold, known_payload
 from callboard.projections.results.playbook_state import PlaybookState, StepState
 from callboard.projections.results.view import StepRow, View
-from callboard.projections.trace.live_stream import Piece, Told
+from callboard.projections.trace.live_stream import Piece, StreamEvent
 
 
 class _Turn(Struct):
@@ -46,7 +46,7 @@ class PlaybookStream:
         self._failed: set[tuple[str, int]] = set()
         """Executions of steps that have told something of a turn that has failed."""
 
-    def piece(self, piece: Piece) -> list[Told]:
+    def piece(self, piece: Piece) -> list[StreamEvent]:
         """Take a piece of text. Return the stream events to send now."""
         if piece.n in self._ended:
             return []
@@ -64,7 +64,7 @@ class PlaybookStream:
         turn.text = piece.text if reset else turn.text + piece.text
         return [_content(piece.n, turn, piece.text, reset=reset)] if turn.called else []
 
-    def event(self, event: Event) -> list[Told]:
+    def event(self, event: Event) -> list[StreamEvent]:
         """Take the next event of the run. Return the stream events to send now."""
         self._state.apply(event)
         match known_payload(event):
@@ -77,14 +77,14 @@ class PlaybookStream:
             case _:
                 return []
 
-    def _open_questions(self, event: Event) -> list[Told]:
+    def _open_questions(self, event: Event) -> list[StreamEvent]:
         self._calls[event.key] = event.n
         turn = self._turns.setdefault(event.n, _Turn(last_id(event.path)))
         turn.called, turn.again = True, (event.path, event.iteration) in self._failed
         # Pieces may have come before the event.
         return [_content(event.n, turn, turn.text, reset=False)] if turn.text else []
 
-    def _complete_text(self, event: Event, result: ModelResult) -> list[Told]:
+    def _complete_text(self, event: Event, result: ModelResult) -> list[StreamEvent]:
         n = self._calls.pop(event.key, 0)
         self._ended.add(n)
         turn = self._turns.pop(n, None) or _Turn(last_id(event.path))
@@ -97,14 +97,14 @@ class PlaybookStream:
         turn.text = result.text
         return [_content(n, turn, result.text if reset else rest, reset=reset)]
 
-    def _end_step(self, event: Event, node_exit: NodeExit) -> Told:
+    def _end_step(self, event: Event, node_exit: NodeExit) -> StreamEvent:
         step = self._state.step(event.path, event.iteration) or StepState(last_id(event.path), "")
         error = node_exit.error
         if node_exit.outcome == "failed":
             error = error or Failure("failed", "the step failed")
-            return Told(type="error", id=str(event.n), step=step.label, message=error.message, code=error.code)
+            return StreamEvent(type="error", id=str(event.n), step=step.label, message=error.message, code=error.code)
         result = node_exit.result if isinstance(node_exit.result, dict) else {}
-        return Told(
+        return StreamEvent(
             type="done",
             id=str(event.n),
             step=step.label,
@@ -116,9 +116,9 @@ class PlaybookStream:
         )
 
 
-def _content(n: int, turn: _Turn, text: str, *, reset: bool) -> Told:
+def _content(n: int, turn: _Turn, text: str, *, reset: bool) -> StreamEvent:
     reset, turn.again = reset or turn.again, False
-    return Told(type="content", id=f"{n}.{len(turn.text)}", step=turn.step, text=text, reset=reset)
+    return StreamEvent(type="content", id=f"{n}.{len(turn.text)}", step=turn.step, text=text, reset=reset)
 
 
 def _steps(events: Sequence[Event]) -> list[StepRow]:

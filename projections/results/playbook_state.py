@@ -80,7 +80,7 @@ class StepState(Struct, frozen=True, omit_defaults=True):
     error: Failure | None = None
 
 
-class Awaited(Struct, frozen=True, omit_defaults=True):
+class AwaitedInput(Struct, frozen=True, omit_defaults=True):
     """An input that the run waits for: a person's response (``kind`` input, confirm, select) or a tool's result
     (``tool``).
 
@@ -113,7 +113,7 @@ class StateDocument(Struct, frozen=True, kw_only=True):
     paused_at_step: int | None
     next_step: int
     steps: list[StepState]
-    awaiting: list[Awaited] = []
+    awaiting: list[AwaitedInput] = []
     expires_at: dt.datetime | None = None
     error: Failure | None = None
 
@@ -290,14 +290,14 @@ class PlaybookState:
                 found.append(StepState(label, node.name, status))
         return found
 
-    def _awaiting(self) -> list[Awaited]:
-        found: list[Awaited] = []
+    def _awaiting(self) -> list[AwaitedInput]:
+        found: list[AwaitedInput] = []
         for each in self._status.open:
             event, label = each.event, last_id(each.event.path)
             match each.payload:
                 case HumanAsked() as asked:
                     found.append(
-                        Awaited(
+                        AwaitedInput(
                             event.key,
                             label,
                             asked.interaction_type,
@@ -308,7 +308,9 @@ class PlaybookState:
                         )
                     )
                 case ToolCall(via="caller") as call:
-                    found.append(Awaited(event.key, label, "tool", tool=call.tool, input=call.input, since=event.time))
+                    found.append(
+                        AwaitedInput(event.key, label, "tool", tool=call.tool, input=call.input, since=event.time)
+                    )
                 case _:
                     pass
         return found

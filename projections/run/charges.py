@@ -6,7 +6,7 @@ from callboard.bus.model_names import exact_name
 from callboard.bus.prices import Cost, Prices, list_prices
 from callboard.bus.stand_ins import model_name
 from callboard.projections.projection import known_payload
-from callboard.projections.run.fork_parting import PartingFold
+from callboard.projections.run.fork_point import ForkPointFold
 from callboard.projections.run.intents import Opened, OpenIntents
 
 
@@ -16,7 +16,7 @@ class Charges:
     def __init__(self, prices: Prices | None = None) -> None:
         self._prices = prices or list_prices()
         self._open = OpenIntents()
-        self._parting = PartingFold()
+        self._parting = ForkPointFold()
 
     def of(self, event: Event) -> Cost | None:
         """Return the cost of the next event; None if it used nothing, or if a fork's origin has paid for it."""

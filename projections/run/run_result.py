@@ -40,7 +40,7 @@ from callboard.projections.projection import known_payload
 from callboard.projections.run.causes import Cause, Causes
 from callboard.projections.run.charges import model_of
 from callboard.projections.run.failures import FailureFold, RunFailures
-from callboard.projections.run.fork_parting import PartingFold
+from callboard.projections.run.fork_point import ForkPointFold
 from callboard.projections.run.intents import Opened
 from callboard.projections.run.span_ids import ids_of
 from callboard.projections.run.status import RunStatus, StatusFold
@@ -152,7 +152,7 @@ class Results:
     def __init__(self, prices: Prices | None = None) -> None:
         self._prices = prices or list_prices()
         self._run, self._last_n = "", 0
-        self._parting = PartingFold()
+        self._parting = ForkPointFold()
         self._head = RunResult(status="accepted")
         self._status = StatusFold()
         self._divergence: Failure | None = None

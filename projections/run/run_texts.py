@@ -11,7 +11,7 @@ TEXT_CHARS_MAX = 20_000
 """The maximum number of characters of an input, an output or an error that are searched."""
 
 
-class Texts(Struct, frozen=True):
+class EventTexts(Struct, frozen=True):
     """The texts that an event adds. A member is None if the event does not set it."""
 
     input: str | None = None
@@ -39,16 +39,16 @@ class _Ended(Struct, frozen=True):
     error: _Error | None = None
 
 
-def texts(event: Event) -> Texts | None:
+def texts(event: Event) -> EventTexts | None:
     """Return the texts that an event adds to a run's; None if it adds none. Its large values must be resolved."""
     match event.type:
         case RunAccepted.type:
             start = decode_json(event.payload, type=_Accepted).start
-            return Texts(input=_flat([start.input, start.arguments]))
+            return EventTexts(input=_flat([start.input, start.arguments]))
         case RunEnd.type | RunFailed.type:
             ended = decode_json(event.payload, type=_Ended)
             error = None if ended.error is None else _flat([ended.error.code, ended.error.message, ended.error.details])
-            return Texts(output=_flat(ended.output) if event.type == RunEnd.type else None, error=error)
+            return EventTexts(output=_flat(ended.output) if event.type == RunEnd.type else None, error=error)
         case _:
             return None
 

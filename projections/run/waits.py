@@ -13,7 +13,7 @@ from callboard.projections.run.status import StatusFold
 Kind = Literal["pause", "tool", "signal"]
 
 
-class Wait(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class OpenWait(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A pause, a tool that a caller answers, or a signal. An answer names ``key``.
 
     ``until`` is the deadline, None if there is no known deadline.
@@ -29,7 +29,7 @@ class Wait(Struct, frozen=True, omit_defaults=True, kw_only=True):
     until: dt.datetime | None = None
 
 
-class Waits:
+class OpenWaits:
     """Folds one run into its waits."""
 
     def __init__(self) -> None:
@@ -49,10 +49,10 @@ class Waits:
             case _:
                 pass
 
-    def view(self) -> list[Wait]:
+    def view(self) -> list[OpenWait]:
         return [wait for each in self._status.open if (wait := self._wait(each.event, each.payload)) is not None]
 
-    def _wait(self, event: Event, payload: Payload) -> Wait | None:
+    def _wait(self, event: Event, payload: Payload) -> OpenWait | None:
         match payload:
             case RunPaused() as paused:
                 fields: dict[str, Any] = {
@@ -66,4 +66,4 @@ class Waits:
                 fields = {"kind": "signal", "name": awaited.name, "data": awaited.match, "until": awaited.due}
             case _:
                 return None
-        return Wait(run=event.run, key=event.key, path=event.path, since=event.time, **fields)
+        return OpenWait(run=event.run, key=event.key, path=event.path, since=event.time, **fields)

@@ -34,7 +34,7 @@ from callboard.projections.projection import known_payload
 from callboard.projections.run.effects import external_outcome, kind_and_name, outcome_of, provider_model, provider_of
 from callboard.projections.run.intents import Opened, OpenIntents
 from callboard.projections.spans import semconv
-from callboard.projections.trace.node_tree import Place
+from callboard.projections.trace.node_tree import NodeExecution
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -56,10 +56,12 @@ class _Run(Struct):
     claimed: bool = False
     active: bool = False
     intents: OpenIntents = field(default_factory=OpenIntents)
-    nodes: "dict[Place, tuple[dt.datetime, str]]" = field(default_factory=dict[Place, "tuple[dt.datetime, str]"])
+    nodes: "dict[NodeExecution, tuple[dt.datetime, str]]" = field(
+        default_factory=dict[NodeExecution, "tuple[dt.datetime, str]"]
+    )
 
 
-class Metrics:
+class MetricsRecorder:
     """Records events on the instruments of a meter. Each run's events must be in order; runs may interleave."""
 
     def __init__(self, meter: "Meter", runs_max: int = RUNS_MAX, prices: Prices | None = None) -> None:
@@ -104,7 +106,7 @@ class Metrics:
                 del self._runs[tenant, event.run]
                 self._end(run, event, payload)
             case NodeEnter():
-                run.nodes[Place(event.path, event.iteration)] = event.time, payload.kind_
+                run.nodes[NodeExecution(event.path, event.iteration)] = event.time, payload.kind_
             case NodeExit():
                 self._exit(run, event, payload)
             case _:
@@ -143,7 +145,7 @@ class Metrics:
             self._run_time.record((event.time - run.accepted_at).total_seconds(), workflow)
 
     def _exit(self, run: _Run, event: Event, payload: NodeExit) -> None:
-        entered = run.nodes.pop(Place(event.path, event.iteration), None)
+        entered = run.nodes.pop(NodeExecution(event.path, event.iteration), None)
         if entered:
             at, kind = entered
             labels: Labels = {**run.labels, semconv.NODE_KIND: kind, semconv.OUTCOME: payload.outcome}

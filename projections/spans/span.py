@@ -74,7 +74,7 @@ class Span(Struct, frozen=True):
     status_message: str = ""
 
 
-class Draft(Struct):
+class OpenSpan(Struct):
     """A span that is still open."""
 
     trace_id: str

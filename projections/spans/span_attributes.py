@@ -30,14 +30,14 @@ from callboard.lib.json_types import JSON
 from callboard.projections.run.effects import provider_model, provider_of
 from callboard.projections.spans import semconv
 from callboard.projections.spans.span import Attribute, SpanKind
-from callboard.projections.spans.span_effects import Catalogue, effect_outcome, effect_span
+from callboard.projections.spans.span_effects import ToolCatalogue, effect_outcome, effect_span
 
 Attributes = Mapping[str, Attribute | None]
 
 _WAITS = frozenset({TimerSet.type, HumanAsked.type, SignalAwaited.type, RunPaused.type})
 
 
-def intent_span(payload: Payload, tools: Catalogue) -> tuple[str, SpanKind, dict[str, Attribute | None]] | None:
+def intent_span(payload: Payload, tools: ToolCatalogue) -> tuple[str, SpanKind, dict[str, Attribute | None]] | None:
     """Return name, kind and attributes of the span that an intent opens; None if it opens none.
 
     Timers, questions, signals and pauses are waits: events on the span that contains them, not spans.

@@ -141,7 +141,7 @@ def effect_outcome(result: EffectResult) -> Attributes:
     return attributes
 
 
-class Catalogue:
+class ToolCatalogue:
     """The descriptions of a run's tools and the transports of their servers, collected from its events."""
 
     def __init__(self) -> None:

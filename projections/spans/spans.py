@@ -35,11 +35,11 @@ from callboard.bus.prices import Prices, list_prices
 from callboard.bus.tracecontext import TraceContext
 from callboard.projections.projection import known_payload
 from callboard.projections.run.effects import failed_result, outcome_of
-from callboard.projections.run.fork_parting import PartingFold
+from callboard.projections.run.fork_point import ForkPointFold
 from callboard.projections.run.intents import address_closed
 from callboard.projections.run.span_ids import RUN_ADDRESS, SpanIds, effect_address, ids_of
 from callboard.projections.spans import semconv
-from callboard.projections.spans.span import Attribute, Draft, Span, SpanLink, nanoseconds
+from callboard.projections.spans.span import Attribute, OpenSpan, Span, SpanLink, nanoseconds
 from callboard.projections.spans.span_attributes import (
     SPENDING,
     Attributes,
@@ -49,8 +49,8 @@ from callboard.projections.spans.span_attributes import (
     wait_note,
 )
 from callboard.projections.spans.span_content import Contents
-from callboard.projections.spans.span_effects import Catalogue
-from callboard.projections.trace.node_tree import RUN, Place, Places
+from callboard.projections.spans.span_effects import ToolCatalogue
+from callboard.projections.trace.node_tree import RUN, NodeExecution, NodeExecutions
 
 
 class SpanFold:
@@ -64,12 +64,12 @@ class SpanFold:
         self._prices = prices or list_prices()
         self._content = content
         self._contents = Contents() if content else None
-        self._tools = Catalogue()
-        self._places = Places()
-        self._nodes: dict[Place, Draft] = {}
-        self._effects: dict[tuple[str, str], Draft] = {}
+        self._tools = ToolCatalogue()
+        self._places = NodeExecutions()
+        self._nodes: dict[NodeExecution, OpenSpan] = {}
+        self._effects: dict[tuple[str, str], OpenSpan] = {}
         self._claims = self._own_claims = 0
-        self._parting = PartingFold()
+        self._parting = ForkPointFold()
         self._ids = SpanIds()
 
     def apply(self, event: Event) -> list[Span]:
@@ -113,9 +113,11 @@ class SpanFold:
 
     # -- the run --
 
-    def _root(self, event: Event) -> Draft:
+    def _root(self, event: Event) -> OpenSpan:
         ids = self._ids
-        draft = Draft(ids.trace(event.run), ids.span(event.run), "", semconv.INVOKE_WORKFLOW, nanoseconds(event.time))
+        draft = OpenSpan(
+            ids.trace(event.run), ids.span(event.run), "", semconv.INVOKE_WORKFLOW, nanoseconds(event.time)
+        )
         draft.put({semconv.OPERATION_NAME: semconv.INVOKE_WORKFLOW, semconv.CONVERSATION_ID: event.run})
         draft.put(self._common(event))
         return draft
@@ -200,11 +202,11 @@ class SpanFold:
     # -- nodes --
 
     def _enter(self, event: Event, payload: NodeEnter, said: Attributes) -> None:
-        place = Place(event.path, event.iteration)
+        place = NodeExecution(event.path, event.iteration)
         parent = self._draft(self._places.parent(event.path, only_open=True))
         self._places.enter(place)
         node = payload.node or last_id(event.path)
-        draft = Draft(
+        draft = OpenSpan(
             self._ids.trace(event.run),
             self._ids.span(event.run, str(place)),
             parent.span_id,
@@ -217,7 +219,7 @@ class SpanFold:
         self._nodes[place] = draft
 
     def _exit(self, event: Event, payload: NodeExit, said: Attributes) -> list[Span]:
-        place = Place(event.path, event.iteration)
+        place = NodeExecution(event.path, event.iteration)
         self._places.exit(place)
         draft = self._nodes.pop(place, None)
         if draft is None:
@@ -227,7 +229,7 @@ class SpanFold:
         _settle(draft, payload.outcome, payload.error)
         return [draft.finish(event)]
 
-    def _asks(self, node: Draft, call: ModelCall, run: str) -> None:
+    def _asks(self, node: OpenSpan, call: ModelCall, run: str) -> None:
         """Mark the span of a node that calls a model as an agent, with the first model that it calls."""
         name = node.attributes.get(semconv.NODE_NAME)
         if name is None or semconv.OPERATION_NAME in node.attributes:
@@ -236,10 +238,10 @@ class SpanFold:
         node.put(agent_attributes(call, name, node.attributes.get(semconv.NODE_TITLE)))
         node.put({semconv.CONVERSATION_ID: run})
 
-    def _draft(self, place: Place) -> Draft:
+    def _draft(self, place: NodeExecution) -> OpenSpan:
         return self._nodes.get(place) or self._nodes[RUN]
 
-    def _owner(self, event: Event) -> Draft:
+    def _owner(self, event: Event) -> OpenSpan:
         return self._draft(self._places.owner(event.path, event.iteration, only_open=True))
 
     # -- effects --
@@ -250,7 +252,7 @@ class SpanFold:
             owner = self._owner(event)
             if isinstance(payload, ModelCall):
                 self._asks(owner, payload, event.run)
-            draft = Draft(
+            draft = OpenSpan(
                 self._ids.trace(event.run),
                 self._ids.span(event.run, effect_address(payload.type, event.key)),
                 owner.span_id,
@@ -296,7 +298,7 @@ class SpanFold:
             owner.note(event, payload.type, {**note, semconv.PATH: event.path, semconv.EFFECT_KEY: event.key})
 
 
-def _settle(draft: Draft, outcome: str, error: Failure | None) -> None:
+def _settle(draft: OpenSpan, outcome: str, error: Failure | None) -> None:
     """Set the status of a span. Only a failure is an error; of a cancellation or a timeout, only the cause is added."""
     if outcome == "failed":
         draft.fail(error)

@@ -55,7 +55,7 @@ class Columns(Struct, frozen=True):
     costs: dict[int, Cost]
 
 
-class Row(NamedTuple):
+class EventRow(NamedTuple):
     """An event with its sequence in the stream, its size in the log, and its cost, if it has one."""
 
     sequence: int
@@ -74,7 +74,7 @@ class _Words:
         return self.places.setdefault(word, len(self.places))
 
 
-def columns(rows: Iterable[Row], after: int) -> Columns:
+def columns(rows: Iterable[EventRow], after: int) -> Columns:
     """Return the columns of a run's events after number ``after``, which must be in order."""
     types, paths, slots, names, outcomes = words = [_Words() for _ in range(5)]
     keys: dict[int, str] = {}
@@ -119,7 +119,7 @@ def _slot(event: Event, keys: dict[int, str]) -> str:
     return ""
 
 
-class About(NamedTuple):
+class EventSummary(NamedTuple):
     """The subject of an event, its outcome, and the tokens that it used."""
 
     name: str = ""
@@ -127,15 +127,15 @@ class About(NamedTuple):
     tokens: int = 0
 
 
-def about(event: Event) -> About:
+def about(event: Event) -> EventSummary:
     """Return the subject, outcome and tokens of an event; all empty if its members are stored outside the event."""
     try:
         payload = known_payload(event)
     except msgspec.ValidationError:
         payload = None
     if payload is None:
-        return About()
-    return About(subject_of(event, payload), _outcome_name(payload), _tokens(payload))
+        return EventSummary()
+    return EventSummary(subject_of(event, payload), _outcome_name(payload), _tokens(payload))
 
 
 def _outcome_name(payload: Payload) -> str:

@@ -16,7 +16,7 @@ from callboard.bus.conversation import (
 from callboard.bus.effects import Message
 from callboard.bus.events import Event, ModelCall, ModelResult, NodeEnter, NodeExit, Payload, ToolResult
 from callboard.bus.paths import call_key
-from callboard.projections.trace.node_tree import Place
+from callboard.projections.trace.node_tree import NodeExecution
 
 T = TypeVar("T")
 
@@ -32,12 +32,12 @@ class Conversations:
 
     def __init__(self) -> None:
         self._memory = NodeResults()
-        self._entered: dict[Place, NodeEnter] = {}
-        self._spoken: dict[Place, _Spoken] = {}
+        self._entered: dict[NodeExecution, NodeEnter] = {}
+        self._spoken: dict[NodeExecution, _Spoken] = {}
 
     def apply(self, event: Event, payload: Payload) -> None:
         """Take the next event."""
-        place = Place(event.path, event.iteration)
+        place = NodeExecution(event.path, event.iteration)
         match payload:
             case NodeEnter():
                 self._entered[place] = payload
@@ -65,14 +65,14 @@ class Conversations:
 
     def _resolve(self, resolve: Callable[[RecordedTurns, str, NodeResults], T], event: Event) -> T | None:
         try:
-            return resolve(self._of(Place(event.path, event.iteration)), event.key, self._memory)
+            return resolve(self._of(NodeExecution(event.path, event.iteration)), event.key, self._memory)
         except (LookupError, TypeError, ValueError):
             return None
 
-    def _of(self, place: Place) -> _Spoken:
+    def _of(self, place: NodeExecution) -> _Spoken:
         return self._spoken.setdefault(place, _Spoken())
 
-    def _leave(self, place: Place, exit: NodeExit) -> None:
+    def _leave(self, place: NodeExecution, exit: NodeExit) -> None:
         self._spoken.pop(place, None)
         entered = self._entered.pop(place, None)
         if entered is not None and entered.kind_ == "node":

@@ -21,7 +21,7 @@ from callboard.bus.events import (
 )
 from callboard.lib.json_types import JSON
 from callboard.projections.projection import known_payload
-from callboard.projections.run.fork_parting import PartingFold
+from callboard.projections.run.fork_point import ForkPointFold
 
 MILESTONE = "workflow.milestone"
 """The signal that reports a milestone from outside: its data has ``message``, ``user_message`` and ``data``."""
@@ -49,7 +49,7 @@ class ExecutionLog:
         self._entries: list[LogEntry] = []
         self._names: dict[str, tuple[str, dt.datetime]] = {}
         self._started: dt.datetime | None = None
-        self._parting = PartingFold()
+        self._parting = ForkPointFold()
         self._steps = self._done = 0
 
     def apply(self, event: Event) -> None:

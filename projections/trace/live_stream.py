@@ -23,7 +23,7 @@ class Piece(Struct, frozen=True):
     omitted: int = 0
 
 
-class Told(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class StreamEvent(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """An event of the stream.
 
     ``text`` is content. With ``reset``, it replaces all the text of the step so far. ``status``, tokens, latency and
@@ -47,23 +47,23 @@ class Told(Struct, frozen=True, omit_defaults=True, kw_only=True):
 class RunStream(Protocol):
     """Merges the events of one run, in their order, with the pieces of its models' answers, as they come."""
 
-    def piece(self, piece: Piece) -> list[Told]:
+    def piece(self, piece: Piece) -> list[StreamEvent]:
         """Take a piece of text. Return the stream events to send now."""
         ...
 
-    def event(self, event: Event) -> list[Told]:
+    def event(self, event: Event) -> list[StreamEvent]:
         """Take the next event of the run. Return the stream events to send now."""
         ...
 
 
-class Onward(Struct):
+class StreamFilter(Struct):
     """Filters out the stream events that a client already has, given the ``id`` of the last one."""
 
     n: int = 0
     characters: int = 0
 
     @classmethod
-    def behind(cls, id: str) -> "Onward":
+    def behind(cls, id: str) -> "StreamFilter":
         """Return a filter that resumes after an id.
 
         :raises ValueError: if the id is invalid
@@ -71,7 +71,7 @@ class Onward(Struct):
         n, _, k = id.partition(".")
         return cls(int(n), int(k or 0))
 
-    def new(self, told: Told) -> Told | None:
+    def new(self, told: StreamEvent) -> StreamEvent | None:
         """Return the new part of a stream event; None if it has no new part."""
         n, _, k = told.id.partition(".")
         if int(n) != self.n or told.reset:
@@ -81,4 +81,4 @@ class Onward(Struct):
         missing = int(k) - self.characters
         self.characters = int(k)
         whole = missing >= len(told.text)
-        return told if whole else Told(type="content", id=told.id, step=told.step, text=told.text[-missing:])
+        return told if whole else StreamEvent(type="content", id=told.id, step=told.step, text=told.text[-missing:])

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 
-class Place(NamedTuple):
-    """A node execution: its path and iteration. The run itself is ``Place("", 0)``."""
+class NodeExecution(NamedTuple):
+    """A node execution: its path and iteration. The run itself is ``NodeExecution("", 0)``."""
 
     path: str
     iteration: int
@@ -19,7 +19,7 @@ class Place(NamedTuple):
         return f"{self.path}#{self.iteration}"
 
 
-RUN = Place("", 0)
+RUN = NodeExecution("", 0)
 
 
 def above(path: str) -> Iterator[str]:
@@ -45,19 +45,19 @@ def above(path: str) -> Iterator[str]:
         yield path
 
 
-class Places:
+class NodeExecutions:
     """The node executions entered so far, and those of them that are open."""
 
     def __init__(self) -> None:
         self._open: dict[str, list[int]] = {}
         self._entered: dict[str, int] = {}
 
-    def enter(self, place: Place) -> None:
+    def enter(self, place: NodeExecution) -> None:
         """Record that a node execution begins."""
         self._open.setdefault(place.path, []).append(place.iteration)
         self._entered[place.path] = place.iteration
 
-    def exit(self, place: Place) -> None:
+    def exit(self, place: NodeExecution) -> None:
         """Record that a node execution has ended."""
         still = self._open.get(place.path)
         if still and place.iteration in still:
@@ -65,23 +65,23 @@ class Places:
             if not still:
                 del self._open[place.path]
 
-    def parent(self, path: str, *, only_open: bool = False) -> Place:
+    def parent(self, path: str, *, only_open: bool = False) -> NodeExecution:
         """Return the execution that contains ``path``."""
         for candidate in above(path):
             if candidate in self._open:
-                return Place(candidate, self._open[candidate][-1])
+                return NodeExecution(candidate, self._open[candidate][-1])
             if not only_open and candidate in self._entered:
-                return Place(candidate, self._entered[candidate])
+                return NodeExecution(candidate, self._entered[candidate])
         return RUN
 
-    def owner(self, path: str, iteration: int, *, only_open: bool = False) -> Place:
+    def owner(self, path: str, iteration: int, *, only_open: bool = False) -> NodeExecution:
         """Return the execution that an event with this path and iteration belongs to, itself or the nearest above.
 
         With ``only_open``, events after a node's exit, such as the routing question, belong to the execution that
         contains the node.
         """
         if iteration in self._open.get(path, ()):
-            return Place(path, iteration)
+            return NodeExecution(path, iteration)
         if not only_open and path in self._entered and iteration <= self._entered[path]:
-            return Place(path, iteration)
+            return NodeExecution(path, iteration)
         return self.parent(path, only_open=only_open)

@@ -26,7 +26,7 @@ _SUFFIX = re.compile(r"[\[:].*$")
 _DISPATCH = re.compile(r"\[\d+\]")
 
 
-class StepRow(Struct, frozen=True):
+class NodeRow(Struct, frozen=True):
     """A node execution as a row. ``duration_s`` is None until it ends. ``usage`` is that of its own model turns."""
 
     path: str
@@ -41,16 +41,16 @@ class StepRow(Struct, frozen=True):
     error: str
 
 
-def step_rows(trace: Trace) -> list[StepRow]:
+def step_rows(trace: Trace) -> list[NodeRow]:
     """Return one row per node execution, in the order of their enters."""
     walks = zip(_walk(trace.root, 0), _walk(closed_up(trace).root, 0), strict=True)
     nodes = [(node, moved) for (node, _depth), (moved, _) in walks if node.path]
     return [_row(*pair) for pair in sorted(nodes, key=lambda pair: pair[0].first_n)]
 
 
-def _row(node: Node, moved: Node) -> StepRow:
+def _row(node: Node, moved: Node) -> NodeRow:
     usage = sum((effect.usage for effect in node.effects if effect.usage), Usage())
-    return StepRow(
+    return NodeRow(
         path=node.path,
         iteration=node.iteration,
         attempts=len(node.attempts) + 1,
@@ -67,7 +67,7 @@ def _row(node: Node, moved: Node) -> StepRow:
 _HEAD = ("node", "iteration", "attempts", "outcome", "duration", "effects", "tokens in/out", "error")
 
 
-def step_table(rows: Sequence[StepRow]) -> str:
+def step_table(rows: Sequence[NodeRow]) -> str:
     """Return the rows as an aligned table with a head, one line each, with a newline at its end."""
     cells = [_HEAD, *(_cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(_HEAD))]
@@ -76,7 +76,7 @@ def step_table(rows: Sequence[StepRow]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cells(row: StepRow) -> tuple[str, ...]:
+def _cells(row: NodeRow) -> tuple[str, ...]:
     return (
         row.path,
         str(row.iteration),

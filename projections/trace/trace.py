@@ -28,9 +28,9 @@ from callboard.bus.paths import last_id
 from callboard.bus.prices import Prices, list_prices
 from callboard.projections.projection import known_payload
 from callboard.projections.run.effects import PROVIDER, failed_result, kind_and_name, outcome_of
-from callboard.projections.run.fork_parting import Parting, PartingFold
+from callboard.projections.run.fork_point import ForkPoint, ForkPointFold
 from callboard.projections.run.intents import Opened, OpenIntents
-from callboard.projections.trace.node_tree import RUN, Place, Places
+from callboard.projections.trace.node_tree import RUN, NodeExecution, NodeExecutions
 from callboard.projections.trace.tree import Attempt, Effect, Node, Note, Step, Trace
 
 
@@ -40,12 +40,12 @@ class TraceFold:
     def __init__(self, prices: Prices | None = None) -> None:
         self._prices = prices or list_prices()
         self._trace = Trace(run="", definition="", language="", root=_blank(RUN, "run", ""))
-        self._nodes: dict[Place, Node] = {RUN: self._trace.root}
-        self._children: dict[Place, list[Place]] = {RUN: []}
-        self._effects: dict[tuple[str, str], tuple[Place, int]] = {}
-        self._places = Places()
+        self._nodes: dict[NodeExecution, Node] = {RUN: self._trace.root}
+        self._children: dict[NodeExecution, list[NodeExecution]] = {RUN: []}
+        self._effects: dict[tuple[str, str], tuple[NodeExecution, int]] = {}
+        self._places = NodeExecutions()
         self._open = OpenIntents()
-        self._parting = PartingFold()
+        self._parting = ForkPointFold()
 
     def apply(self, event: Event) -> None:
         self._trace = msgspec.structs.replace(self._trace, run=event.run, until=event.time)
@@ -58,7 +58,7 @@ class TraceFold:
         if (parting := self._parting.parting) is not None and event.n <= parting.n + 1:
             self._part(event, parting)
 
-    def _part(self, event: Event, parting: Parting) -> None:
+    def _part(self, event: Event, parting: ForkPoint) -> None:
         """Record the origin of a fork, the parting, and the child runs that the fork starts again."""
         self._trace = msgspec.structs.replace(
             self._trace, origin=parting.origin, parted_at=parting.n, shared_until=parting.then
@@ -79,7 +79,7 @@ class TraceFold:
     def view(self) -> Trace:
         return msgspec.structs.replace(self._trace, root=self._build(RUN))
 
-    def _build(self, place: Place) -> Node:
+    def _build(self, place: NodeExecution) -> Node:
         """Return a node with its subtree. Lists are copied, so that the view does not change later."""
         node = self._nodes[place]
         return msgspec.structs.replace(
@@ -92,7 +92,7 @@ class TraceFold:
             children=[self._build(child) for child in self._children[place]],
         )
 
-    def _change(self, place: Place, **fields: Any) -> None:
+    def _change(self, place: NodeExecution, **fields: Any) -> None:
         self._nodes[place] = msgspec.structs.replace(self._nodes[place], **fields)
 
     def _apply_run(self, event: Event, payload: Payload) -> None:
@@ -129,7 +129,7 @@ class TraceFold:
             effects[index] = msgspec.structs.replace(effects[index], executions=effects[index].executions + 1)
 
     def _apply_node(self, event: Event, payload: Payload) -> None:
-        here = Place(event.path, event.iteration)
+        here = NodeExecution(event.path, event.iteration)
         if isinstance(payload, NodeEnter):
             self._enter(event, payload)
             return
@@ -157,7 +157,7 @@ class TraceFold:
                 pass
 
     def _enter(self, event: Event, payload: NodeEnter) -> None:
-        place = Place(event.path, event.iteration)
+        place = NodeExecution(event.path, event.iteration)
         parent = self._places.parent(event.path)
         self._places.enter(place)
         if place not in self._nodes:
@@ -170,7 +170,7 @@ class TraceFold:
             first_n=event.n,
         )
 
-    def _owner(self, event: Event) -> Place:
+    def _owner(self, event: Event) -> NodeExecution:
         place = self._places.owner(event.path, event.iteration)
         return place if place in self._nodes else RUN
 
@@ -193,7 +193,7 @@ class TraceFold:
                     self._nodes[place].warnings.append(Note(event.time, f"{of}: {warned.reason}", warned.code))
 
 
-def _blank(place: Place, kind: str, node: str) -> Node:
+def _blank(place: NodeExecution, kind: str, node: str) -> Node:
     """Return a node with new lists, which grow in place until a view copies them."""
     return Node(
         path=place.path,

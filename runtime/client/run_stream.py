@@ -14,7 +14,7 @@ from callboard.bus.events import Event, RunAccepted, RunEnd, payload_of
 from callboard.bus.log.port import whole
 from callboard.bus.subjects import RunRef
 from callboard.projections.results import view_of
-from callboard.projections.trace.live_stream import Onward, Piece, RunStream, Told
+from callboard.projections.trace.live_stream import Piece, RunStream, StreamEvent, StreamFilter
 from callboard.runtime.client.answers import Answers, hear_answers
 from callboard.runtime.client.bounded_queue import BoundedQueue
 from callboard.runtime.client.client import Client, unknown_run
@@ -29,14 +29,14 @@ Item = Piece | Event
 @asynccontextmanager
 async def stream(
     client: Client, run: str, behind: str | None = None, *, pieces_max: int = PIECES_MAX
-) -> AsyncGenerator[AsyncIterator[Told]]:
+) -> AsyncGenerator[AsyncIterator[StreamEvent]]:
     """Stream a run to its end, from its beginning or after the id ``behind``.
 
     :raises UnknownRun: if the run does not exist
     :raises CallboardError: ``stream.none`` if its language has no stream
     :raises ValueError: if ``behind`` is not a valid id
     """
-    onward = Onward() if behind is None else Onward.behind(behind)
+    onward = StreamFilter() if behind is None else StreamFilter.behind(behind)
     ref = client.ref(run)
     merged = await _stream_of(client, ref)
     waiting = BoundedQueue[Item](pieces_max, BYTES_MAX, _size_of)
@@ -81,7 +81,7 @@ async def _stream_of(client: Client, ref: RunRef) -> RunStream:
     return view.stream()
 
 
-async def _merge(waiting: BoundedQueue[Item], merged: RunStream, onward: Onward) -> AsyncIterator[Told]:
+async def _merge(waiting: BoundedQueue[Item], merged: RunStream, onward: StreamFilter) -> AsyncIterator[StreamEvent]:
     async for item in waiting:
         for told in merged.piece(item) if isinstance(item, Piece) else merged.event(item):
             if (new := onward.new(told)) is not None:

@@ -15,8 +15,8 @@ import msgspec
 from callboard.actors.actor import Spawn
 from callboard.actors.carrier import Carrier, Job
 from callboard.actors.node import NodeActor, outcome_of_failure
-from callboard.actors.tools.run_scoped_servers import Standing
-from callboard.actors.tools.shared import Shared
+from callboard.actors.tools.run_scoped_servers import RunScopedServers
+from callboard.actors.tools.shared import SharedObjects
 from callboard.bus import events as ev
 from callboard.bus.commands import Wake
 from callboard.bus.errors import unexpected_failure
@@ -69,7 +69,7 @@ class InFlight:
         self._inbox = inbox
         self._children = children
         self._budget = budget
-        shared = Shared(Standing(partial(spawn, "tools of the run")))
+        shared = SharedObjects(RunScopedServers(partial(spawn, "tools of the run")))
         # Neither a node actor nor the sink of the stage keeps this object in memory, which refers to both.
         publisher = weakref.proxy(self)
         self._node_actors = NodeActors(lambda name: NodeActor(name, carrier, publisher, effects, spawn, shared), spawn)

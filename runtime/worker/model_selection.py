@@ -11,9 +11,9 @@ import anyio
 from anyio import to_thread
 
 from callboard.actors.models.catalog import PROVIDERS, Providers, open_model, resolve
-from callboard.actors.models.model import Model, ModelFailed, ModelTurn, OnRetry, OnText, unheard
+from callboard.actors.models.model import Model, ModelTurn, ModelTurnFailed, OnRetry, OnText, unheard
 from callboard.actors.models.recorded import RecordedModel
-from callboard.actors.models.turn_limits import Lanes
+from callboard.actors.models.turn_limits import ProviderLimits
 from callboard.bus.effects import Failure, ModelReply
 from callboard.bus.events import Problem
 from callboard.bus.log.port import EventLog, readable
@@ -40,7 +40,7 @@ class Models:
     ) -> None:
         """``turns_max`` limits the concurrent turns of providers, by name."""
         self.providers = providers
-        self.lanes = Lanes(turns_max)
+        self.lanes = ProviderLimits(turns_max)
         self._env = env
         self._allow_scripts = allow_scripts
         self._open: dict[str, Model] = {}
@@ -49,7 +49,7 @@ class Models:
     async def open(self, spec: str, script: Mapping[str, Any]) -> tuple[Model, str]:
         """Return the model of a name, and the provider's own name for it. A new stand-in is created for each call.
 
-        :raises ModelFailed: as `callboard.actors.models.catalog.open_model`
+        :raises ModelTurnFailed: as `callboard.actors.models.catalog.open_model`
         """
         provider, name = resolve(spec, self.providers)
         make = partial(
@@ -91,7 +91,7 @@ class ModelSelection:
     async def __call__(self, spec: str) -> tuple[Model, str]:
         """Return the model that answers for a name.
 
-        :raises ModelFailed: as `Models.open`
+        :raises ModelTurnFailed: as `Models.open`
         """
         if self._default.partition(":")[0] not in STAND_INS:
             return await self._models.open(spec, self._script)
@@ -119,7 +119,7 @@ class EarlierRun:
             events = events_of(readable(await read_run(self._log, self._ref)))
             if not events:
                 message = f"unknown run {self._ref.run!r}; its turns cannot be repeated"
-                raise ModelFailed(Failure("model.unrecorded", message, retryable=False))
+                raise ModelTurnFailed(Failure("model.unrecorded", message, retryable=False))
             self._model = RecordedModel(events)
         return await self._model.turn(turn, on_text, on_retry)
 
@@ -141,7 +141,7 @@ def unsupported_parameters(wanted: Sequence[TurnParameters], default: str, provi
     for one in wanted:
         try:
             name, _model = resolve(one.model or default, providers)
-        except ModelFailed:
+        except ModelTurnFailed:
             continue  # the turn fails with this error
         provider = providers[name]
         missing = [parameter for parameter in one.names if parameter not in provider.parameters]

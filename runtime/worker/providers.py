@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from callboard.actors.providers.http import HTTP, Http, HttpRules
-from callboard.actors.providers.nats import NATS, Nats
-from callboard.actors.providers.process import PROCESS, Process
+from callboard.actors.providers.http import HTTP, HttpProvider, HttpRules
+from callboard.actors.providers.nats import NATS, NatsProvider
+from callboard.actors.providers.process import PROCESS, ProcessProvider
 from callboard.actors.providers.process_rules import ProcessRules
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Problem
@@ -140,9 +140,9 @@ class Providing:
         """
         self.installed = {one.uri: one for one in find_installed(settings)}
         self.offered: dict[str, Callable[[], Any]] = {
-            HTTP: lambda: Http(http_rules(settings)),
-            NATS: lambda: Nats(requests),
-            PROCESS: lambda: Process(process_rules(settings, env)),
+            HTTP: lambda: HttpProvider(http_rules(settings)),
+            NATS: lambda: NatsProvider(requests),
+            PROCESS: lambda: ProcessProvider(process_rules(settings, env)),
             **{uri: one.opens for uri, one in self.installed.items()},
         }
 

@@ -19,9 +19,9 @@ from callboard.runtime.worker.model_selection import STAND_INS, Models
 
 if TYPE_CHECKING:
     from callboard.actors.kinds.channel import Channels, LinkTo
-    from callboard.actors.kinds.code import Code
+    from callboard.actors.kinds.code import CodeSandboxes
     from callboard.actors.kinds.memory import Memory
-    from callboard.actors.kinds.service import Services
+    from callboard.actors.kinds.service import ServiceConnections
     from callboard.actors.memory.exact import Exact
     from callboard.actors.memory.pgvector import PgVector
     from callboard.actors.memory.qdrant import Qdrant
@@ -62,18 +62,18 @@ class RareKinds:
             await close()
 
     @cached_property
-    def _code(self) -> "Code":
-        from callboard.actors.kinds.code import Code
+    def _code(self) -> "CodeSandboxes":
+        from callboard.actors.kinds.code import CodeSandboxes
 
-        code = Code(self._config.code)
+        code = CodeSandboxes(self._config.code)
         self._closing.append(code.aclose)
         return code
 
     @cached_property
-    def _services(self) -> "Services":
-        from callboard.actors.kinds.service import Services
+    def _services(self) -> "ServiceConnections":
+        from callboard.actors.kinds.service import ServiceConnections
 
-        return Services(self._env)
+        return ServiceConnections(self._env)
 
     @cached_property
     def _channels(self) -> "Channels":

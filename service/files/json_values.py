@@ -11,7 +11,7 @@ class NotJson(Exception):
     """A text is not JSON. The message is a predicate, such as "is not JSON: …", to follow the name of the text."""
 
 
-class TooDeep(NotJson):
+class JsonTooDeep(NotJson):
     """A text is JSON with too many levels."""
 
     def __init__(self) -> None:
@@ -22,14 +22,14 @@ def json_of(text: str) -> Any:
     """Parse a JSON value.
 
     :raises NotJson: if the text is not JSON
-    :raises TooDeep: if it has too many levels
+    :raises JsonTooDeep: if it has too many levels
     """
     try:
         value = decode_json(text)
     except NestsTooDeep as error:
-        raise TooDeep from error
+        raise JsonTooDeep from error
     except JSON_ERRORS as error:
         raise NotJson(f"is not JSON: {error}") from error
     if nests_too_deep(value):
-        raise TooDeep
+        raise JsonTooDeep
     return value

@@ -41,7 +41,7 @@ def in_file(named: str) -> InFile | None:
     return InFile(Path(found[1]), found[2]) if found else None
 
 
-class Source:
+class RunSource:
     """Reads runs from the log and from files."""
 
     def __init__(self, config: Config, connection: Connection | None) -> None:
@@ -96,7 +96,7 @@ class Source:
 
 
 @asynccontextmanager
-async def source(config: Config, *named: str, name: str) -> AsyncGenerator[Source]:
+async def source(config: Config, *named: str, name: str) -> AsyncGenerator[RunSource]:
     """Open the sources of the named runs. The server is not needed if all of them are in files.
 
     :raises OperatorError: if the server cannot be used
@@ -105,4 +105,4 @@ async def source(config: Config, *named: str, name: str) -> AsyncGenerator[Sourc
         connection: Connection | None = None
         if any(in_file(one) is None for one in named):
             connection = await stack.enter_async_context(reach(config, reads=True, name=name))
-        yield Source(config, connection)
+        yield RunSource(config, connection)

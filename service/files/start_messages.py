@@ -37,7 +37,7 @@ SCRIPTED = "scripted"
 """The name of the model that answers from a script."""
 
 
-class Message(Struct, frozen=True):
+class StartMessage(Struct, frozen=True):
     """A start message, ready to be published. ``source`` is the definition's text, if it is known; ``warnings`` are
     about skill files of the project.
     """
@@ -47,14 +47,14 @@ class Message(Struct, frozen=True):
     warnings: tuple[Problem, ...] = ()
 
 
-class PreparedStart(Message, frozen=True, kw_only=True):
+class PreparedStart(StartMessage, frozen=True, kw_only=True):
     """A start message with its definition, and the folder of the definition's file."""
 
     definition: Definition[Any]
     folder: Path
 
 
-def prepare_by_name(request: StartRequest) -> Message:
+def prepare_by_name(request: StartRequest) -> StartMessage:
     """Build the start message for a request that names a registered definition.
 
     :raises RequestRefused: if the skills or the script cannot be used
@@ -66,7 +66,7 @@ def prepare_by_name(request: StartRequest) -> Message:
     given = _mark_dry_run(request, _with_values(request))
     skills = Path(request.skills) if request.skills else None
     message = {"definition": {"name": request.file}, "input": given}
-    return Message(_message(request, message, skills, option_values(request.options)))
+    return StartMessage(_message(request, message, skills, option_values(request.options)))
 
 
 def prepare(request: StartRequest, permit: Permit = permit_all, ask: AskInputs | None = None) -> PreparedStart:

@@ -22,7 +22,7 @@ _PLAIN = re.compile(r"(?!(?:true|false|null|yes|no|on|off)$)[A-Za-z][A-Za-z0-9_-
 """A name that YAML reads as a text without quotes."""
 
 
-class Template(NamedTuple):
+class ProjectTemplate(NamedTuple):
     """A template. ``definition``, ``script``, ``input`` and ``answers`` (to its questions) are names of its files.
 
     ``usual`` marks the template to use if several languages have one of this name. ``script`` is None if no model is
@@ -60,7 +60,7 @@ class Template(NamedTuple):
         return sorted(found, key=lambda one: (one.name != self.definition, one.name))
 
 
-def templates() -> Iterator[Template]:
+def templates() -> Iterator[ProjectTemplate]:
     """Yield the templates of all languages, in the order of their names; ``minimal`` is the first of its language."""
     for kit in kits().values():
         place = files(kit.templates).joinpath("templates") if kit.templates else None
@@ -68,7 +68,7 @@ def templates() -> Iterator[Template]:
             _template_folders(place) if place else (), key=lambda one: (one.name != "minimal", one.name)
         ):
             about = tomllib.loads(folder.joinpath(ABOUT).read_text(encoding="utf-8"))
-            yield Template(
+            yield ProjectTemplate(
                 language=kit.name,
                 name=folder.name,
                 about=about["about"],
@@ -90,14 +90,14 @@ def _template_folders(place: Traversable) -> Iterator[Traversable]:
     return (one for one in place.iterdir() if one.is_dir() and not one.name.startswith(("_", ".")))
 
 
-def examples() -> Iterator[Template]:
+def examples() -> Iterator[ProjectTemplate]:
     """Yield the templates that a worker can perform without a model, a person's files or code of their own."""
     for one in templates():
         if one.is_drawn and one.script is not None and not any(name.endswith(".py") for name in one.content(one.name)):
             yield one
 
 
-def example_start(template: Template) -> dict[str, Any]:
+def example_start(template: ProjectTemplate) -> dict[str, Any]:
     """Return the start message of an example, with its script, its input and the files that its definition names.
 
     :raises CallboardError: if the files of the template cannot be used

@@ -85,7 +85,7 @@ class Operation(Struct, frozen=True):
         return await self.perform(tenant, read_request(request, self.signature.request))
 
 
-class Provider:
+class OperationProvider:
     """Offers operations: each public coroutine method takes a tenant and a request, and returns the answer."""
 
     @classmethod
@@ -102,7 +102,7 @@ class Provider:
         return {name: Operation(signature, getattr(self, name)) for name, signature in self.signatures().items()}
 
 
-def all_operations(*providers: Provider) -> Mapping[str, Operation]:
+def all_operations(*providers: OperationProvider) -> Mapping[str, Operation]:
     """Return the operations of several providers, by name."""
     return {name: operation for provider in providers for name, operation in provider.operations().items()}
 

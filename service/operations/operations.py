@@ -50,7 +50,7 @@ from callboard.runtime.client.client import VERDICT_WAIT_S, Client, unknown_run
 from callboard.runtime.run.reactions import parse_tell
 from callboard.service.operations.fork_starts import ForkRun, begin_fork
 from callboard.service.operations.live_projection import Folding
-from callboard.service.operations.operation import ApiError, Provider
+from callboard.service.operations.operation import ApiError, OperationProvider
 from callboard.service.operations.requests import (
     AddSchedule,
     AwaitResult,
@@ -104,7 +104,7 @@ WAIT_MAX_S = 300.0
 Instant = Annotated[dt.datetime, msgspec.Meta(tz=True)]
 
 
-class Operations(Provider):
+class Operations(OperationProvider):
     """The operations of the service, over one log."""
 
     def __init__(

@@ -17,7 +17,7 @@ from callboard.bus.log.forks import origin_of
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.subjects import RunRef
-from callboard.features.index.index_follower import Following
+from callboard.features.index.index_follower import IndexFollower
 from callboard.features.index.newest_runs import NewestRuns, until_enough
 from callboard.features.index.queries import By, Order, Property, Spending, ValueCount
 from callboard.features.index.store import RunIndex
@@ -83,7 +83,7 @@ class Listings:
         self._log = log
         self._tasks = tasks
         self._folder = folder
-        self._runs = _PerTenant[Following](tenants_max)
+        self._runs = _PerTenant[IndexFollower](tenants_max)
         self._statuses = Statuses(log)
         self._questions = _PerTenant[LiveProjection[Questions]](tenants_max)
 
@@ -185,9 +185,9 @@ class Listings:
             await following.ask(lambda index: index.tell(statuses))
         return await following.ask(question)
 
-    def _kept_runs(self, tenant: str) -> Following:
+    def _kept_runs(self, tenant: str) -> IndexFollower:
         return self._runs.of(tenant) or self._start_following(
-            self._runs, tenant, Following(self._log, tenant, self._folder, self.prices)
+            self._runs, tenant, IndexFollower(self._log, tenant, self._folder, self.prices)
         )
 
     # -- questions ----------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ class ValuePart(Struct, frozen=True):
 async def part_of_value(log: JetStreamLog, ref: RunRef, asked: ReadValue) -> ValuePart | None:
     """Return a part of a large value, or None if the value or the part does not exist.
 
-    :raises TooLarge: if the value is encrypted, and larger than `ENCRYPTED_BYTES_MAX`
+    :raises _TooLarge: if the value is encrypted, and larger than `ENCRYPTED_BYTES_MAX`
     :raises NoAnswer: if the log does not answer
     """
     if not _DIGEST.fullmatch(asked.sha256) or asked.piece < 0 or asked.offset < 0:

@@ -5,7 +5,7 @@ from functools import partial
 from typing import NamedTuple
 
 from callboard.bus.nats.queue import Outbox
-from callboard.features.notify.telling import Told
+from callboard.features.notify.notices import NoticeCounts
 from callboard.runtime.client.connection import Connection
 from callboard.runtime.worker.store_watch import StoreWatch
 from callboard.runtime.worker.watchdog import Watchdog
@@ -26,7 +26,7 @@ def features_of(
     connection: Connection,
     outbox: Outbox,
     watch: StoreWatch,
-    told: Callable[[], Told],
+    told: Callable[[], NoticeCounts],
     *,
     guest: bool,
 ) -> list[Feature]:
@@ -37,11 +37,11 @@ def features_of(
         Feature("watchdog", Watchdog(lambda: services.pace.doing).run),
     ]
     if not guest:
-        from callboard.features.schedules.keeper import Keeper
+        from callboard.features.schedules.publisher import SchedulePublisher
         from callboard.runtime.worker.purges import Purges
 
         features += [
-            Feature("schedules", Keeper(connection.log, outbox, ack_wait_s=config.ack_wait_s).run),
+            Feature("schedules", SchedulePublisher(connection.log, outbox, ack_wait_s=config.ack_wait_s).run),
             Feature("purges", Purges(connection.log, outbox, ack_wait_s=config.ack_wait_s).run),
         ]
     if services.allowances.names:

@@ -10,8 +10,8 @@ from time import monotonic
 import anyio
 
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.features.notify.telling import Told
-from callboard.features.telemetry.prometheus import Family, Histogram, Kind, Sample
+from callboard.features.notify.notices import NoticeCounts
+from callboard.features.telemetry.prometheus import Histogram, Kind, MetricFamily, Sample
 from callboard.runtime.client.connection import Connection
 from callboard.runtime.worker.worker import Worker
 
@@ -25,7 +25,7 @@ APPEND_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 class Figures:
     """The metrics of one worker on one log."""
 
-    def __init__(self, worker: Worker, log: JetStreamLog, told: Callable[[], Told] = Told) -> None:
+    def __init__(self, worker: Worker, log: JetStreamLog, told: Callable[[], NoticeCounts] = NoticeCounts) -> None:
         self._worker = worker
         self._told = told
         self._lag = Histogram("callboard_worker_loop_lag_seconds", "Lag of the event loop.", LAG_BOUNDS_S)
@@ -41,7 +41,7 @@ class Figures:
             await anyio.sleep(LOOK_S)
             self._lag.observe(max(0.0, monotonic() - due))
 
-    def families(self) -> Iterator[Family]:
+    def families(self) -> Iterator[MetricFamily]:
         """Return the current metrics."""
         load, counts = self._worker.load(), self._worker.counts
         told: list[tuple[str, Kind, str, float]] = [
@@ -59,15 +59,15 @@ class Figures:
             ),
         ]
         for name, kind, help, value in told:
-            yield Family(f"callboard_worker_{name}", kind, help, [Sample(value)])
+            yield MetricFamily(f"callboard_worker_{name}", kind, help, [Sample(value)])
         if load.store is not None:
-            yield Family(
+            yield MetricFamily(
                 "callboard_worker_store_share", "gauge", "How full the store is, 1 is full.", [Sample(load.store)]
             )
         notices = [
             Sample(count, {"rule": rule, "outcome": outcome}) for (rule, outcome), count in sorted(self._told().items())
         ]
-        yield Family("callboard_worker_notices_total", "counter", "Notices, by rule and outcome.", notices)
+        yield MetricFamily("callboard_worker_notices_total", "counter", "Notices, by rule and outcome.", notices)
         yield self._lag.family()
         yield self._appends.family()
 

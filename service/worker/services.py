@@ -13,8 +13,8 @@ from callboard.actors.carrier import Carrier, EffectFailed, Job
 from callboard.actors.fetch import FetchRules
 from callboard.actors.kinds.step import Steps
 from callboard.actors.models.catalog import exact, resolve
-from callboard.actors.models.model import ModelFailed
-from callboard.actors.models.waits import Waits
+from callboard.actors.models.model import ModelTurnFailed
+from callboard.actors.models.waits import WaitPolicy
 from callboard.actors.partial_answers import PartialAnswers
 from callboard.actors.providers.catalog import Providers
 from callboard.actors.sources import SourceFailed, SourceRules
@@ -30,7 +30,7 @@ from callboard.bus.nats.queue import Outbox
 from callboard.bus.nats.tenant_requests import TenantRequests, other_prefixes
 from callboard.bus.outgoing_subjects import OutgoingPolicy
 from callboard.bus.subjects import RunRef
-from callboard.features.access.credentials import Wallet
+from callboard.features.access.credentials import AccountLookup
 from callboard.features.access.keyring import keyring_of
 from callboard.features.access.links import Addresses
 from callboard.features.access.vouchers import is_vouched
@@ -131,7 +131,7 @@ class Services:
         self.answers = PartialAnswers()
         self._rare = RareKinds(config, nc, log, env, self._models)
         self._addresses = Addresses(log, config.http_url, config.replicas)
-        self._wallet = Wallet(log, partial(keyring_of, config), config.replicas, {**config.oauth})
+        self._wallet = AccountLookup(log, partial(keyring_of, config), config.replicas, {**config.oauth})
         self._fetch = FetchRules(tokens=config.fetch_tokens())
         self._runtime = {"callboard": own_version(), "python": platform.python_version()}
 
@@ -185,7 +185,7 @@ class Services:
             return [*problems, Problem(code="model.none", message=message, where="model", expected=expected)]
         try:
             provider, _ = resolve(spec, self._models.providers)
-        except ModelFailed as error:
+        except ModelTurnFailed as error:
             return [*problems, Problem(code=error.failure.code, message=error.failure.message, where="model")]
         if provider == RECORDED and recorded_run(spec) is None:
             expected = "recorded:<run id>"
@@ -260,9 +260,9 @@ class Services:
         permits = msgspec.structs.replace(self._lender.permits(ref.tenant), refuses_subject=refuses_subject)
 
         async def prompt(_job: Job, request: JSON) -> tuple[JSON, JSON]:
-            from callboard.actors.prompts import Prompts
+            from callboard.actors.prompts import PromptLibraries
 
-            return await Prompts(self._config.prompt_folders, tools, permits).resolve(request), None
+            return await PromptLibraries(self._config.prompt_folders, tools, permits).resolve(request), None
 
         link = partial(self._addresses.to, ref.tenant, ref.run)
         account = partial(self._wallet.account, ref.tenant, admission.plan.behalf)
@@ -279,7 +279,7 @@ class Services:
             },
             on_delta=on_delta,
             model_timeout_s=MODEL_TIMEOUT_S,
-            waits=Waits(self._config.model_wait_max_s),
+            waits=WaitPolicy(self._config.model_wait_max_s),
             permits=permits,
             propagates=tracecontext.propagates(self._env),
             lanes=self._models.lanes,

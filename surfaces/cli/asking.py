@@ -148,36 +148,36 @@ def move_choice(key: str, at: int | None, count: int) -> int | None:
     return int(key) - 1 if key.isdecimal() and 1 <= int(key) <= count else at
 
 
-class Choice(Struct, frozen=True):
+class TerminalOption(Struct, frozen=True):
     """An option: the label to show and the value to answer."""
 
     label: str
     value: JSON
 
 
-class Question(Struct, frozen=True):
+class TerminalQuestion(Struct, frozen=True):
     """A question; without choices any text is an answer. ``data`` are lines to show with it."""
 
     text: str
-    choices: Sequence[Choice] = field(default_factory=list[Choice])
+    choices: Sequence[TerminalOption] = field(default_factory=list[TerminalOption])
     data: Sequence[str] = ()
 
 
-def to_question(asked: HumanAsked) -> Question:
+def to_question(asked: HumanAsked) -> TerminalQuestion:
     """Return the question of an event."""
     data = tuple(data_lines(asked.request_data, asked.question))
     if asked.interaction_type == "confirm" and not asked.options:
-        return Question(asked.question, [Choice("Yes", "yes"), Choice("No", "no")], data)
-    return Question(asked.question, [_to_choice(option) for option in asked.options], data)
+        return TerminalQuestion(asked.question, [TerminalOption("Yes", "yes"), TerminalOption("No", "no")], data)
+    return TerminalQuestion(asked.question, [_to_choice(option) for option in asked.options], data)
 
 
-def _to_choice(option: Any) -> Choice:
+def _to_choice(option: Any) -> TerminalOption:
     if isinstance(option, Mapping) and "value" in option:
-        return Choice(str(option.get("label", option["value"])), option["value"])
-    return Choice(str(option), option)
+        return TerminalOption(str(option.get("label", option["value"])), option["value"])
+    return TerminalOption(str(option), option)
 
 
-def ask(terminal: Terminal, question: Question, stop: threading.Event) -> JSON:
+def ask(terminal: Terminal, question: TerminalQuestion, stop: threading.Event) -> JSON:
     """Ask, and return the answer; a line that matches no choice is returned unchanged.
 
     :raises NobodyThere: at the end of the input
@@ -196,7 +196,7 @@ def ask(terminal: Terminal, question: Question, stop: threading.Event) -> JSON:
     return match_answer(question, terminal.line(stop))
 
 
-def match_answer(question: Question, line: str) -> JSON:
+def match_answer(question: TerminalQuestion, line: str) -> JSON:
     """Return the answer in a line: a choice by its label, its value or its number, else the line itself."""
     said = line.strip()
     for choice in question.choices:
@@ -235,11 +235,15 @@ def _ask_input(terminal: Terminal, name: str, one: dict[str, Any], never: thread
         if kind == "text":
             value: JSON = _ask_text(terminal, about, never)
         elif options:
-            value = ask(terminal, Question(about, [Choice(str(option), option) for option in options]), never)
+            value = ask(
+                terminal, TerminalQuestion(about, [TerminalOption(str(option), option) for option in options]), never
+            )
         elif kind == "boolean":
-            value = ask(terminal, Question(about, [Choice("true", True), Choice("false", False)]), never)
+            value = ask(
+                terminal, TerminalQuestion(about, [TerminalOption("true", True), TerminalOption("false", False)]), never
+            )
         else:
-            value = ask(terminal, Question(f"{about} (a number)" if kind == "number" else about), never)
+            value = ask(terminal, TerminalQuestion(f"{about} (a number)" if kind == "number" else about), never)
         if kind == "number":
             value = _parse_number(value)
         if value not in (None, ""):

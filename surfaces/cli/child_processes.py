@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from callboard.lib.backoff import backoff_s
 from callboard.runtime.settings import logs
 from callboard.runtime.settings.config import Config
-from callboard.surfaces.cli.launching import ForkServer, Inherited, Launched, Process
+from callboard.surfaces.cli.launching import ForkServer, InheritedDescriptors, Launched, ProcessHandle
 from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.streams import ignore_lost_output
 
@@ -88,7 +88,7 @@ class ChildProcess(Struct, frozen=True):
     process_options: ProcessOptions
 
 
-class Kept:
+class SupervisedChild:
     """A child that is kept. ``started`` is set when it is ready for the first time, or has failed before.
 
     ``refused`` is its exit code if it cannot work, for which it has printed the reason; it is not started again.
@@ -105,15 +105,15 @@ class ChildProcesses:
     def __init__(self, tasks: anyio.abc.TaskGroup, fork_server: ForkServer) -> None:
         self._tasks = tasks
         self._fork_server = fork_server
-        self._processes: dict[Process, ChildProcess] = {}
-        self._restarting: set[Process] = set()
+        self._processes: dict[ProcessHandle, ChildProcess] = {}
+        self._restarting: set[ProcessHandle] = set()
         self._restarted = anyio.Event()
         self._stopping = False
         self._gone = anyio.Event()
 
-    def keep(self, child: ChildProcess) -> Kept:
+    def keep(self, child: ChildProcess) -> SupervisedChild:
         """Start a child, and start it again whenever it dies."""
-        kept = Kept()
+        kept = SupervisedChild()
         self._tasks.start_soon(self._keep, child, kept)
         return kept
 
@@ -145,7 +145,7 @@ class ChildProcesses:
             self._gone = anyio.Event()
             await self._gone.wait()
 
-    async def _keep(self, child: ChildProcess, kept: Kept) -> None:
+    async def _keep(self, child: ChildProcess, kept: SupervisedChild) -> None:
         in_a_row = 0
         while not self._stopping:
             began = anyio.current_time()
@@ -179,7 +179,7 @@ class ChildProcesses:
                 await self._restarted.wait()
 
 
-async def _attend(launched: Launched, child: ChildProcess, kept: Kept) -> int:
+async def _attend(launched: Launched, child: ChildProcess, kept: SupervisedChild) -> int:
     """Send a child its options, note its reports, and kill it if they stay away after they have begun; return its exit
     code."""
     process, has_begun, silent = launched.process, False, 0
@@ -207,7 +207,7 @@ async def _wait_reports(launched: Launched) -> bytes | None:
     return said
 
 
-def _note(said: bytes | None, launched: Launched, kept: Kept) -> None:
+def _note(said: bytes | None, launched: Launched, kept: SupervisedChild) -> None:
     launched.has_refused = launched.has_refused or REFUSED in (said or b"")
     if READY in (said or b""):
         kept.started.set()
@@ -264,7 +264,7 @@ async def _cancel_at_end_of_input(scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-def perform_child(inherited: Inherited) -> int:
+def perform_child(inherited: InheritedDescriptors) -> int:
     """Read a `ChildProcess` from standard input, perform it, and return the exit code."""
     global _reporting
     # The parent handles Ctrl-C.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from callboard.surfaces.cli.child_processes import ProcessOptions, watch_parent
 
 if TYPE_CHECKING:
-    from callboard.features.cold.office import Office as ColdOffice
-    from callboard.service.retention.office import Office as RetentionOffice
+    from callboard.features.cold.cooling_leader import CoolingLeader as ColdOffice
+    from callboard.service.retention.retention import RetentionLeader as RetentionOffice
 
 
 async def run_worker_child(process_options: ProcessOptions) -> None:
@@ -29,16 +29,16 @@ async def run_http_child(process_options: ProcessOptions) -> None:
 
 async def run_cold_child(process_options: ProcessOptions) -> None:
     """Run as the process that moves runs to cold storage."""
-    from callboard.features.cold.office import OFFICE, Office
+    from callboard.features.cold.cooling_leader import OFFICE, CoolingLeader
 
-    await _hold_office(process_options, OFFICE, Office)
+    await _hold_office(process_options, OFFICE, CoolingLeader)
 
 
 async def run_retention_child(process_options: ProcessOptions) -> None:
     """Run as the process that applies the retention rules."""
-    from callboard.service.retention.office import OFFICE, Office
+    from callboard.service.retention.retention import OFFICE, RetentionLeader
 
-    await _hold_office(process_options, OFFICE, Office)
+    await _hold_office(process_options, OFFICE, RetentionLeader)
 
 
 async def _hold_office(

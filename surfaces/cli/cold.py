@@ -15,7 +15,7 @@ async def cool(call: Call, dry_run: bool) -> None:
     `callboard up` and `callboard worker` do this regularly. Runs in cold storage are read like any other.
     """
     from callboard.bus.nats.cooling import compact, merge
-    from callboard.features.cold.office import round_of
+    from callboard.features.cold.cooling_leader import round_of
     from callboard.runtime.client.errors import UsageInvalid
 
     if call.config.cold is None:

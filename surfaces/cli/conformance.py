@@ -12,7 +12,7 @@ from callboard.surfaces.cli.output import say, style
 from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
-    from callboard.surfaces.cli.corpus import Case, Claim, Outcome, Report, Verdict
+    from callboard.surfaces.cli.corpus import Case, CaseReport, Claim, ScenarioOutcome, Verdict
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -94,25 +94,27 @@ def missing_profiles(case: "Case", claim: "Claim") -> list[str]:
     return [profile for profile in case.profiles if profile not in claim.profiles]
 
 
-def _report_case(case: "Case", lacking: list[str], found: "dict[str, Outcome]", *, skipped: bool) -> "Report":
-    from callboard.surfaces.cli.corpus import Report
+def _report_case(
+    case: "Case", lacking: list[str], found: "dict[str, ScenarioOutcome]", *, skipped: bool
+) -> "CaseReport":
+    from callboard.surfaces.cli.corpus import CaseReport
 
     if lacking:
-        return Report(case.name, case.description, "out-of-scope", missing=lacking)
+        return CaseReport(case.name, case.description, "out-of-scope", missing=lacking)
     if skipped:
-        return Report(case.name, case.description, "skipped")
+        return CaseReport(case.name, case.description, "skipped")
     outcomes = [found[f"{case.name}/{scenario.name}"] for scenario in case.scenarios]
     verdict = "passed" if all(outcome.passed for outcome in outcomes) else "failed"
-    return Report(case.name, case.description, verdict, outcomes)
+    return CaseReport(case.name, case.description, verdict, outcomes)
 
 
-def _report_json(claim: "Claim", reports: "Sequence[Report]") -> str:
+def _report_json(claim: "Claim", reports: "Sequence[CaseReport]") -> str:
     from callboard.service.operations.results import compact
 
     return compact({"claim": claim.profiles, "counts": _count_verdicts(reports), "cases": reports})
 
 
-def _count_verdicts(reports: "Sequence[Report]") -> dict[str, int]:
+def _count_verdicts(reports: "Sequence[CaseReport]") -> dict[str, int]:
     from callboard.surfaces.cli.corpus import Verdict
 
     verdicts = [report.verdict for report in reports]
@@ -129,7 +131,7 @@ _MARKS: "dict[Verdict, tuple[str, str | None]]" = {
 }
 
 
-def _report_text(claim: "Claim", reports: "Sequence[Report]", kept: bool) -> str:
+def _report_text(claim: "Claim", reports: "Sequence[CaseReport]", kept: bool) -> str:
     lines = ["Claim:", *(f"  {profile}" for profile in claim.profiles), ""]
     for report in reports:
         lines += _case_lines(report, kept)
@@ -139,7 +141,7 @@ def _report_text(claim: "Claim", reports: "Sequence[Report]", kept: bool) -> str
     return "\n".join([*lines, "", f"{', '.join(told)}; {counts['scenarios']} scenarios"])
 
 
-def _case_lines(report: "Report", kept: bool) -> list[str]:
+def _case_lines(report: "CaseReport", kept: bool) -> list[str]:
     mark, colour = _MARKS[report.verdict]
     aside = {
         "skipped": "takes real time",

@@ -39,7 +39,7 @@ TEMPORAL = "temporal"
 """The mark of a case that takes real time."""
 
 
-class Scenario(Struct, frozen=True):
+class CaseScenario(Struct, frozen=True):
     """One execution of a case's definition, and the expected Result."""
 
     name: str
@@ -56,7 +56,7 @@ class Case(Struct, frozen=True):
     profiles: tuple[str, ...]
     marks: tuple[str, ...]
     source: str
-    scenarios: tuple[Scenario, ...]
+    scenarios: tuple[CaseScenario, ...]
 
 
 class CorpusUnreadable(CallboardError):
@@ -95,12 +95,12 @@ def _read_case(folder: Path) -> Case:
     )
 
 
-def _read_scenario(folder: Path) -> Scenario:
+def _read_scenario(folder: Path) -> CaseScenario:
     arguments = folder / "arguments.json"
     expected = _read_object(folder / "expected-result.json")
     if "type" not in expected or (expected["type"] == "success" and "value" not in expected):
         raise CorpusUnreadable("this is not a Result: it has no type, or is a success without a value", folder)
-    return Scenario(
+    return CaseScenario(
         folder.name,
         _read_json(folder / "input.json"),
         _read_object(arguments) if arguments.exists() else {},
@@ -129,7 +129,7 @@ def _read_text(file: Path) -> str:
         raise CorpusUnreadable(f"the file cannot be read: {error}", file) from error
 
 
-class Outcome(Struct, frozen=True, omit_defaults=True):
+class ScenarioOutcome(Struct, frozen=True, omit_defaults=True):
     """The outcome of a scenario: its run, and the differences between the expected and the actual Result."""
 
     name: str
@@ -141,13 +141,13 @@ class Outcome(Struct, frozen=True, omit_defaults=True):
         return not self.differences
 
 
-class Report(Struct, frozen=True, omit_defaults=True):
+class CaseReport(Struct, frozen=True, omit_defaults=True):
     """The outcome of a case. ``missing`` names the profiles that put it out of scope."""
 
     case: str
     description: str
     verdict: Verdict
-    scenarios: list[Outcome] = []
+    scenarios: list[ScenarioOutcome] = []
     missing: list[str] = []
 
 
@@ -170,7 +170,7 @@ def claim_of(language: str | None = None) -> Claim:
     return Claim(*choose_language(lambda offered: offered.conformance, "a conformance corpus", language))
 
 
-async def perform_cases(cases: Sequence[Case], claim: Claim, config: Config, kept: bool) -> dict[str, Outcome]:
+async def perform_cases(cases: Sequence[Case], claim: Claim, config: Config, kept: bool) -> dict[str, ScenarioOutcome]:
     """Run every scenario; return the outcomes by ``case/scenario``."""
     async with AsyncExitStack() as stack:
         if not kept:
@@ -183,13 +183,13 @@ async def perform_cases(cases: Sequence[Case], claim: Claim, config: Config, kep
 
 async def run_cases(
     connection: Connection, claim: Claim, cases: Sequence[Case], *, wait_s: float = RESULT_WAIT_S
-) -> dict[str, Outcome]:
+) -> dict[str, ScenarioOutcome]:
     """Start every scenario at a running worker, and compare the Results; return the outcomes by ``case/scenario``."""
     batch = uuid4().hex[:8]
-    found: dict[str, Outcome] = {}
+    found: dict[str, ScenarioOutcome] = {}
     starts = anyio.CapacityLimiter(STARTS_MAX)
 
-    async def perform(case: Case, scenario: Scenario) -> None:
+    async def perform(case: Case, scenario: CaseScenario) -> None:
         name = f"{case.name}/{scenario.name}"
         run = f"{case.name}-{scenario.name}-{batch}"
         message = {
@@ -209,7 +209,7 @@ async def run_cases(
                 if result is None
                 else claim.conformance.differences(scenario.expected, result)
             )
-        found[name] = Outcome(scenario.name, run, wrong)
+        found[name] = ScenarioOutcome(scenario.name, run, wrong)
 
     async with anyio.create_task_group() as tasks:
         for case in cases:

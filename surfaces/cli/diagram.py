@@ -73,7 +73,7 @@ async def diagram(
 RUN_SHOWN_CHARS_MAX = 60
 
 
-class Subject(NamedTuple):
+class DiagramContent(NamedTuple):
     """The diagram to draw, with its title and subtitle."""
 
     diagram: "Diagram"
@@ -82,7 +82,7 @@ class Subject(NamedTuple):
 
 
 def render_diagram(
-    subject: Subject,
+    subject: DiagramContent,
     form: Literal["mermaid", "svg"],
     direction: "Direction" = "TB",
     title: str | None = None,
@@ -123,7 +123,7 @@ def _is_file(what: str) -> bool:
     return False
 
 
-def _file_subject(file: str) -> Subject:
+def _file_subject(file: str) -> DiagramContent:
     from msgspec import Raw
 
     from callboard.bus.events import SCHEMA_VERSION, DefinitionRef, Event, RunAccepted, encode_payload
@@ -155,17 +155,17 @@ def _file_subject(file: str) -> Subject:
     title = about(definition).title or definition.name or Path(file).stem
     nodes = f"{len(outline.nodes)} node{'s' if len(outline.nodes) != 1 else ''}"
     told = [definition.name if definition.name != title else "", definition.language, nodes]
-    return Subject(fold(DiagramFold(), [event]), title, " · ".join(word for word in told if word))
+    return DiagramContent(fold(DiagramFold(), [event]), title, " · ".join(word for word in told if word))
 
 
-def _run_subject(events: "Sequence[Event]") -> Subject:
+def _run_subject(events: "Sequence[Event]") -> DiagramContent:
     from callboard.projections.drawing.executed import diagram_of
     from callboard.service.operations.results import result_of
     from callboard.surfaces.cli.views import elapsed_text
 
     result = result_of(events)
     told = ["run " + result.run[:RUN_SHOWN_CHARS_MAX], f"{result.status} {elapsed_text(result)}".strip()]
-    return Subject(diagram_of(events), title_of(events) or result.definition, " · ".join(told))
+    return DiagramContent(diagram_of(events), title_of(events) or result.definition, " · ".join(told))
 
 
 def title_of(events: "Sequence[Event]") -> str:

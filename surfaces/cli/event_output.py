@@ -21,7 +21,7 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.lib.control_characters import visible_line
 from callboard.projections.lists.question_data import data_lines
 from callboard.projections.projection import known_payload
-from callboard.projections.run.fork_parting import PartingFold
+from callboard.projections.run.fork_point import ForkPointFold
 from callboard.projections.run.intents import OpenIntents
 from callboard.projections.trace.node_tree import above
 from callboard.runtime.client.answers import hear_answers
@@ -102,14 +102,14 @@ class Lines(Quietly):
     def __init__(self, *, named: bool = False) -> None:
         self._named = named
         self._begin: dict[str, dt.datetime] = {}
-        self._partings: dict[str, PartingFold] = {}
+        self._partings: dict[str, ForkPointFold] = {}
         self._open: dict[str, dict[tuple[str, int], None]] = {}
 
     def event(self, sequence: int, event: Event) -> None:
         payload = known_payload(event)
         if payload is None:
             return
-        parting = self._partings.setdefault(event.run, PartingFold())
+        parting = self._partings.setdefault(event.run, ForkPointFold())
         parting.apply(event, payload)
         # Events that a fork shares with its origin take no time.
         passed_s = parting.lasted_s(self._begin.setdefault(event.run, event.time), event.time)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Address, code_option, host_code
+from callboard.surfaces.cli.options import AddressType, code_option, host_code
 from callboard.surfaces.cli.output import say
 from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--listen",
     "address",
-    type=Address(),
+    type=AddressType(),
     default="127.0.0.1:8723",
     show_default=True,
     help="The address to serve; port 0 takes a free port. Outside the loopback, CALLBOARD_HTTP_TOKEN is required.",
@@ -174,14 +174,14 @@ async def access_of(config: "Config", connection: "Connection", host: str, port:
 
     :raises AddressUnusable: if the address is outside the loopback and no way to authenticate is configured
     """
-    from callboard.features.access.keys import Keys
+    from callboard.features.access.keys import ApiKeys
     from callboard.features.access.rates import Rates
     from callboard.features.access.tokens import Tokens
     from callboard.surfaces.http.access import Access
     from callboard.surfaces.http.address import LOOPBACK, check_address
 
     token = config.http_token.get_secret_value() if config.http_token else None
-    keys = Keys(connection.log, config.tenant, config.replicas)
+    keys = ApiKeys(connection.log, config.tenant, config.replicas)
     tokens = Tokens(config.oidc, config.tenant) if config.oidc is not None else None
     if tokens is None and (host in LOOPBACK or not await keys.any()):
         check_address(host, port, token, "http")

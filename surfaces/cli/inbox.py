@@ -16,7 +16,7 @@ from callboard.surfaces.cli.settings import Settings
 if TYPE_CHECKING:
     from callboard.projections.lists.questions import Question
     from callboard.projections.lists.runs import RunRow
-    from callboard.projections.run.waits import Wait
+    from callboard.projections.run.waits import OpenWait
     from callboard.runtime.client.connection import Connection
     from callboard.service.operations.requests import QuestionList
     from callboard.service.operations.run_lists import Listings
@@ -67,15 +67,15 @@ _COMPANIONS = ("answer", "warning", "expiry")
 class Item(NamedTuple):
     """An entry of the inbox: a question or a wait, with the run's definition and language."""
 
-    waits: "Question | Wait"
+    waits: "Question | OpenWait"
     definition: str
     language: str
 
     @property
     def kind(self) -> str:
-        from callboard.projections.run.waits import Wait
+        from callboard.projections.run.waits import OpenWait
 
-        return self.waits.kind if isinstance(self.waits, Wait) else "question"
+        return self.waits.kind if isinstance(self.waits, OpenWait) else "question"
 
     def to_object(self) -> dict[str, Any]:
         """Return the entry as an object for JSON."""
@@ -91,7 +91,7 @@ async def list_inbox(call: Call, kind: str | None, limit: int, by: str | None) -
     from callboard.projections.lists.questions import Question
     from callboard.projections.lists.runs import RunRow
     from callboard.projections.projection import fold
-    from callboard.projections.run.waits import Wait, Waits
+    from callboard.projections.run.waits import OpenWait, OpenWaits
     from callboard.runtime.client.client import UnknownRun
     from callboard.service.operations.requests import QuestionList
     from callboard.service.operations.run_listing import listings
@@ -108,16 +108,16 @@ async def list_inbox(call: Call, kind: str | None, limit: int, by: str | None) -
             nonlocal asked
             asked = await _load_questions(connection, runs)
 
-        async def load_waits(row: RunRow) -> list[Wait]:
+        async def load_waits(row: RunRow) -> list[OpenWait]:
             try:
-                return fold(Waits(), await connection.client.events(row.run))
+                return fold(OpenWaits(), await connection.client.events(row.run))
             except UnknownRun:
                 return []  # the run was purged after it was listed
 
         await side_by_side([load_rows, load_questions], lambda load: load(), READS_AT_ONCE)
         keys = {(one.run, one.key) for one in asked.questions}
         others = [row for row in rows.values() if kind != "question" and _may_wait(row, keys)]
-        waits: list[Question | Wait] = [*asked.questions] if kind in (None, "question") else []
+        waits: list[Question | OpenWait] = [*asked.questions] if kind in (None, "question") else []
         for found in await side_by_side(others[:limit], load_waits, READS_AT_ONCE):
             waits += found
         items = sorted(
@@ -243,10 +243,10 @@ def item_text(item: Item, settings: Settings) -> str:
     return f"{head}\n  {_subject_text(one)}\n  {who}since {local(one.since)}, {until}\n  {_command_for(one, settings)}"
 
 
-def _subject_text(one: "Question | Wait") -> str:
+def _subject_text(one: "Question | OpenWait") -> str:
     from callboard.projections.lists.question_data import data_lines
     from callboard.projections.lists.questions import Question
-    from callboard.projections.run.waits import Wait
+    from callboard.projections.run.waits import OpenWait
     from callboard.service.operations.narration import short
 
     match one:
@@ -255,27 +255,27 @@ def _subject_text(one: "Question | Wait") -> str:
             answers = answers or ("yes, no" if one.type == "confirm" else "")
             asked = f"? {' '.join(one.question.split())}" + (f"  ({answers})" if answers else "")
             return "\n    ".join([asked, *data_lines(one.data, one.question)])
-        case Wait(kind="pause"):
+        case OpenWait(kind="pause"):
             return f"paused at {one.name}" if one.name else "paused"
-        case Wait(kind="tool"):
+        case OpenWait(kind="tool"):
             return f"tool {one.name} {short(one.data)}"
-        case Wait():
+        case OpenWait():
             return f"signal {one.name}" + (f" with {short(one.data)}" if one.data is not None else "")
 
 
-def _command_for(one: "Question | Wait", settings: Settings) -> str:
+def _command_for(one: "Question | OpenWait", settings: Settings) -> str:
     """Return the command that answers, resumes or signals."""
     import shlex
 
     from callboard.projections.lists.questions import Question
-    from callboard.projections.run.waits import Wait
+    from callboard.projections.run.waits import OpenWait
     from callboard.surfaces.cli.views import program, where_options
 
     ours, run = f"{program()} {{}}{where_options(settings)}", shlex.quote(one.run)
     match one:
-        case Wait(kind="pause"):
+        case OpenWait(kind="pause"):
             return f"{ours.format('resume')} {run}"
-        case Wait(kind="signal"):
+        case OpenWait(kind="signal"):
             return f"{ours.format('signal')} {run} {shlex.quote(one.name)}"
         case _:
             response = "RESPONSE" if isinstance(one, Question) else "RESULT"

@@ -25,7 +25,7 @@ STEP = "step"
 GO_ON = f"Enter resumes, {STEP} performs one node; NAME=VALUE sets a variable first"
 
 
-class Answering(Quietly):
+class InlineAnswers(Quietly):
     """Shows events through another shower, and prompts at the terminal, one question after the other."""
 
     def __init__(

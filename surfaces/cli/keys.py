@@ -7,11 +7,11 @@ import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.operation import Call, operation
-from callboard.surfaces.cli.options import Duration
+from callboard.surfaces.cli.options import DurationType
 from callboard.surfaces.cli.output import say
 
 if TYPE_CHECKING:
-    from callboard.features.access.keys import ApiKey, Keys
+    from callboard.features.access.keys import ApiKey, ApiKeys
     from callboard.runtime.client.connection import Connection
 
 
@@ -44,7 +44,7 @@ def keys() -> None:
     help="A role that questions of runs may demand of the person who answers; may be repeated.",
 )
 @click.option(
-    "--expires", metavar="DURATION", type=Duration(), help="How long it is valid; default: until it is removed."
+    "--expires", metavar="DURATION", type=DurationType(), help="How long it is valid; default: until it is removed."
 )
 @operation
 async def add(call: Call, name: str, scopes: tuple[str, ...], roles: tuple[str, ...], expires: float | None) -> None:
@@ -88,10 +88,10 @@ async def remove(call: Call, name: str) -> None:
     call.answer({"removed": name}, f"{name} removed")
 
 
-def _keys(connection: "Connection") -> "Keys":
-    from callboard.features.access.keys import Keys
+def _keys(connection: "Connection") -> "ApiKeys":
+    from callboard.features.access.keys import ApiKeys
 
-    return Keys(connection.log, connection.config.tenant, connection.config.replicas)
+    return ApiKeys(connection.log, connection.config.tenant, connection.config.replicas)
 
 
 def _key_line(key: "ApiKey") -> str:

@@ -41,7 +41,7 @@ _RUNS = 1 << 30
 """Stands for the exit code of a process that has not exited."""
 
 
-class Process(Protocol):
+class ProcessHandle(Protocol):
     """A process, as `subprocess.Popen` has it."""
 
     pid: int
@@ -58,7 +58,7 @@ class Launched:
     ``has_refused`` says whether it has reported that it cannot work.
     """
 
-    def __init__(self, process: Process, options: int, reports: int) -> None:
+    def __init__(self, process: ProcessHandle, options: int, reports: int) -> None:
         self.process = process
         self._options = options
         self.reports = reports
@@ -91,7 +91,7 @@ class Launched:
         self.reports = -1
 
 
-class Inherited(NamedTuple):
+class InheritedDescriptors(NamedTuple):
     """The descriptors of a child: the writing end of its reports, and a bound socket if it has been given one."""
 
     reports: int
@@ -182,7 +182,9 @@ class _Forked:
 
 
 @contextmanager
-def open_fork_server(prepare: Callable[[], object], perform: Callable[[Inherited], int]) -> Generator[ForkServer]:
+def open_fork_server(
+    prepare: Callable[[], object], perform: Callable[[InheritedDescriptors], int]
+) -> Generator[ForkServer]:
     """Fork this process, which has no threads yet, and have the fork server for the length of the block.
 
     The fork server calls ``prepare``. Each of its children calls ``perform``, and exits with what that returns.
@@ -206,7 +208,9 @@ def open_fork_server(prepare: Callable[[], object], perform: Callable[[Inherited
         os.waitpid(pid, 0)
 
 
-def _serve(channel: socket.socket, prepare: Callable[[], object], perform: Callable[[Inherited], int]) -> int:
+def _serve(
+    channel: socket.socket, prepare: Callable[[], object], perform: Callable[[InheritedDescriptors], int]
+) -> int:
     """Fork children until the command closes the channel; return the exit code."""
     # Finalizers and functions that were registered before are the command's. Children call those that imported modules
     # register.
@@ -249,7 +253,7 @@ def _close_all_but(kept: int) -> None:
                 os.close(int(name))
 
 
-def _begin(given: list[int], perform: Callable[[Inherited], int]) -> int:
+def _begin(given: list[int], perform: Callable[[InheritedDescriptors], int]) -> int:
     """Perform the work of a child: its options are its standard input."""
     for number in STOPPING:
         signal.signal(number, signal.SIG_DFL)
@@ -257,7 +261,7 @@ def _begin(given: list[int], perform: Callable[[Inherited], int]) -> int:
     options, reports, *listener = given
     os.dup2(options, sys.__stdin__.fileno() if sys.__stdin__ is not None else 0)
     os.close(options)
-    return perform(Inherited(reports, listener[0] if listener else None))
+    return perform(InheritedDescriptors(reports, listener[0] if listener else None))
 
 
 def _perform_and_exit(perform: Callable[[], int]) -> NoReturn:

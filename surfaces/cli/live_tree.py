@@ -31,7 +31,7 @@ from callboard.service.operations.narration import (
 )
 from callboard.surfaces.cli.event_output import Lines, Shower, failure_lines
 from callboard.surfaces.cli.live_area import Line, LiveArea
-from callboard.surfaces.cli.tree_text import MARKS, Row, rows
+from callboard.surfaces.cli.tree_text import MARKS, TreeLine, rows
 from callboard.surfaces.cli.views import usage_text
 
 REFRESHES_PER_S = 8.0
@@ -88,7 +88,7 @@ class LiveTree:
         self._speaks = 0
         self._events = 0
         self._closing = False
-        self._views: tuple[Trace, RunResult, list[Row]] | None = None
+        self._views: tuple[Trace, RunResult, list[TreeLine]] | None = None
         self._made_at, self._made_in = 0.0, 0.0
         self._stale = False
         self._area = LiveArea(self._lines, REFRESHES_PER_S, screen, size)
@@ -163,7 +163,7 @@ class LiveTree:
             unseen = "" if self._speaks in heard else self._said.get(self._speaks, "")
             return [*lines, self._bottom(trace, result, unseen)]
 
-    def _made(self) -> tuple[Trace, RunResult, list[Row]]:
+    def _made(self) -> tuple[Trace, RunResult, list[TreeLine]]:
         """Return the current views; if making them takes long, those of a moment ago."""
         now = time.monotonic()
         if self._views is None or self._closing or (self._stale and now - self._made_at > RESTS * self._made_in):
@@ -177,7 +177,7 @@ class LiveTree:
     def _spinner(self) -> str:
         return SPINNER[int(self._now().timestamp() * REFRESHES_PER_S) % len(SPINNER)]
 
-    def _line(self, row: Row) -> Line:
+    def _line(self, row: TreeLine) -> Line:
         mark, told, aside = MARKS[row.state], row.text, row.aside
         look = _STYLES[row.state]
         if row.state == "running" and not self._closing:
@@ -187,7 +187,7 @@ class LiveTree:
         line = [(row.branches, _DIM), (f"{mark} {visible_line(told)}", look)]
         return [*line, (f"  {visible_line(aside)}", _DIM)] if aside else line
 
-    def _going_on(self, row: Row) -> tuple[str, str, str]:
+    def _going_on(self, row: TreeLine) -> tuple[str, str, str]:
         """Return mark, text and aside of an open node or effect: what it does, for how long, and its progress."""
         match row.of:
             case Node(entered_at=since) as node if since is not None:
@@ -212,14 +212,14 @@ class LiveTree:
         return [*line, (f"  {visible_line(quoted_end(said, SAID_SHOWN_CHARS_MAX))}", _DIM)] if said else line
 
 
-def _choose_rows(all_rows: list[Row], most: int) -> list[Row | None]:
+def _choose_rows(all_rows: list[TreeLine], most: int) -> list[TreeLine | None]:
     """Choose the rows that fit on a screen: open ones, then the newest; None is a gap."""
     if len(all_rows) <= most:
         return list(all_rows)
     room = most - 2
     hidden = [place for place, row in enumerate(all_rows[:-room]) if row.state == "running"][-(room // 2) :]
     kept = [*hidden, *range(len(all_rows) - (room - len(hidden)), len(all_rows))]
-    chosen: list[Row | None] = []
+    chosen: list[TreeLine | None] = []
     before = -1
     for place in kept:
         if place != before + 1 and (not chosen or chosen[-1] is not None):

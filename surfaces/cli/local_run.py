@@ -43,7 +43,7 @@ from callboard.service.operations.results import compact, pretty, result_of, sum
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.asking import Terminal
 from callboard.surfaces.cli.event_output import Guiding, Quietly, Shower, Streaming, follow, hear_models
-from callboard.surfaces.cli.inline_answers import Answering
+from callboard.surfaces.cli.inline_answers import InlineAnswers
 from callboard.surfaces.cli.live_tree import open_view
 from callboard.surfaces.cli.output import problem_text, say, write_file
 from callboard.surfaces.cli.process import importing, stop_signals, worker_environment
@@ -288,7 +288,7 @@ async def _follow(
     if not local.silent:
         guiding = Guiding(shower, run, _settings_there(connection, local))
         asks = local.asks
-        shown = Answering(shower, connection.client, run, guiding, tasks, Terminal()) if asks else guiding
+        shown = InlineAnswers(shower, connection.client, run, guiding, tasks, Terminal()) if asks else guiding
     try:
         async with hear_models(connection, run, shower) as through, connection.client.follow(run) as feed:
             end = await follow(connection.log, through(feed), shown)

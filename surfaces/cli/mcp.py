@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Address, import_from_option
+from callboard.surfaces.cli.options import AddressType, import_from_option
 from callboard.surfaces.cli.output import say
 from callboard.surfaces.cli.settings import Settings, disable_json, load_config, settings_options
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog=exits.EXIT_CODES)
-@click.option("--http", "address", type=Address(), help="Serve streamable HTTP at this address, instead of stdio.")
+@click.option("--http", "address", type=AddressType(), help="Serve streamable HTTP at this address, instead of stdio.")
 @click.option(
     "--folder",
     "folders",
@@ -58,14 +58,14 @@ def mcp(
         disable_json(ctx)
     config = load_config(settings, level="warning")
     sources = tuple(Path(folder).absolute() for folder in import_from)
-    ctx.exit(anyio.run(serve_until_client_leaves, McpServer(config, settings, folders or (".",), sources, address)))
+    ctx.exit(anyio.run(serve_until_client_leaves, _McpOptions(config, settings, folders or (".",), sources, address)))
 
 
 DRAIN_WAIT_S = 5.0
 """How long running effects of the worker may finish when the command stops; the next worker continues the runs."""
 
 
-class McpServer(NamedTuple):
+class _McpOptions(NamedTuple):
     """Options of the MCP server: its address (None: stdin and stdout), folders of definitions and of Python tools."""
 
     config: "Config"
@@ -75,7 +75,7 @@ class McpServer(NamedTuple):
     address: tuple[str, int] | None
 
 
-async def serve_until_client_leaves(serving: McpServer) -> int:
+async def serve_until_client_leaves(serving: _McpOptions) -> int:
     """Serve until the client disconnects or a signal arrives; return the exit code.
 
     :raises OperatorError: if the server, the worker or the address cannot be used
@@ -98,7 +98,7 @@ async def serve_until_client_leaves(serving: McpServer) -> int:
     return exits.OK
 
 
-async def _serve_stdio(serving: McpServer) -> None:
+async def _serve_stdio(serving: _McpOptions) -> None:
     from callboard.surfaces.mcp.server import mcp_server
     from callboard.surfaces.mcp.stdio import divert_stdio, open_stdio
 
@@ -109,7 +109,7 @@ async def _serve_stdio(serving: McpServer) -> None:
             await server.run(incoming, outgoing, server.create_initialization_options())
 
 
-async def _serve_http(serving: McpServer, host: str, port: int) -> None:
+async def _serve_http(serving: _McpOptions, host: str, port: int) -> None:
     from callboard.features.access.rates import Rates
     from callboard.features.access.tokens import Tokens
     from callboard.service.operations.results import compact
@@ -133,7 +133,7 @@ async def _serve_http(serving: McpServer, host: str, port: int) -> None:
 
 
 @asynccontextmanager
-async def _open_tools(serving: McpServer) -> "AsyncGenerator[Tools]":
+async def _open_tools(serving: _McpOptions) -> "AsyncGenerator[Tools]":
     import anyio
 
     from callboard.features.index.files import FOLDER

@@ -11,7 +11,7 @@ from callboard.surfaces.cli.output import say, style
 from callboard.surfaces.cli.settings import json_option
 
 if TYPE_CHECKING:
-    from callboard.service.files.templates import Template
+    from callboard.service.files.templates import ProjectTemplate
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -93,7 +93,7 @@ def write_template(name: str | None, language: str | None, template: str, *, for
         say(f"  {style(f'# {words}', dim=True)}\n  {command}")
 
 
-def _choose_template(language: str | None, template: str) -> "Template":
+def _choose_template(language: str | None, template: str) -> "ProjectTemplate":
     """Return the template of this name; if several languages have one and none is given, the usual one."""
     from callboard.service.files.templates import templates
 
@@ -136,7 +136,7 @@ def _check_overwrite(folder: Path, texts: dict[str, str], *, force: bool) -> Non
         )
 
 
-def _next_commands(template: "Template", folder: Path) -> list[tuple[str, str]]:
+def _next_commands(template: "ProjectTemplate", folder: Path) -> list[tuple[str, str]]:
     """Return the commands to run next, each after its description."""
     import shlex
 

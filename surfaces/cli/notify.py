@@ -9,7 +9,7 @@ import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.operation import Call, operation
-from callboard.surfaces.cli.options import Duration
+from callboard.surfaces.cli.options import DurationType
 
 if TYPE_CHECKING:
     from callboard.runtime.settings.config import Config
@@ -71,7 +71,7 @@ async def test(call: Call, rule: str) -> None:
 @click.option(
     "--since",
     metavar="DURATION",
-    type=Duration(),
+    type=DurationType(),
     default=SINCE_S,
     help="How far back to look.  [default: 24h]",
 )

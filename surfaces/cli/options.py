@@ -37,7 +37,7 @@ import_from_option = click.option(
 )
 
 
-class Address(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - it takes none in all versions
+class AddressType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - it takes none in all versions
     """``HOST:PORT``; the host may be an IPv6 address in brackets."""
 
     name = "HOST:PORT"
@@ -72,7 +72,7 @@ def pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
     return found
 
 
-class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - it takes none in all versions
+class DurationType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - it takes none in all versions
     """A duration, as seconds."""
 
     name = "duration"
@@ -89,7 +89,7 @@ class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] -
         return seconds_of(str(value))
 
 
-class Since(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - it takes none in all versions
+class SinceType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - it takes none in all versions
     """An instant: a duration before now, or ISO 8601, in UTC if it has no offset."""
 
     name = "when"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Address
+from callboard.surfaces.cli.options import AddressType
 from callboard.surfaces.cli.output import say
 from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option(
     "--listen",
     "address",
-    type=Address(),
+    type=AddressType(),
     default="127.0.0.1:0",
     show_default=True,
     help="The address to serve, on the loopback; port 0 takes a free port.",

@@ -76,7 +76,7 @@ BACKEND_WAIT_S = 2.0
 """How long the OpenTelemetry backend may take to accept a connection."""
 
 
-class Spans:
+class _SpansView:
     """The finished spans of a run as a view."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ def views_of(language: str) -> "dict[str, Callable[[], Projection[Any]]]":
     from callboard.projections.trace.trace import TraceFold
 
     view = view_of(language)
-    common = {"results": Results, "trace": TraceFold, "diagram": DiagramFold, "runs": Runs, "spans": Spans}
+    common = {"results": Results, "trace": TraceFold, "diagram": DiagramFold, "runs": Runs, "spans": _SpansView}
     return {**common, **({f"{language} result": view.result} if view else {})}
 
 

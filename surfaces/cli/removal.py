@@ -11,7 +11,7 @@ from callboard.surfaces.cli.options import NAME_ONE, Many, all_option, where_opt
 from callboard.surfaces.cli.output import confirm, say
 
 if TYPE_CHECKING:
-    from callboard.service.retention.office import Expired
+    from callboard.service.retention.retention import ExpiryResult
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -91,7 +91,7 @@ async def retention(call: Call, dry_run: bool, yes: bool) -> None:
     """
     from callboard.runtime.client.errors import UsageInvalid
     from callboard.service.operations.run_listing import listings
-    from callboard.service.retention.office import round_of
+    from callboard.service.retention.retention import round_of
     from callboard.surfaces.cli.bulk import check_confirmation
 
     if not call.config.retention:
@@ -112,7 +112,7 @@ RUNS_SHOWN_MAX = 10
 """How many removed and how many kept runs of a rule are shown."""
 
 
-def _expired_lines(done: "Sequence[Expired]", what: str) -> Iterator[str]:
+def _expired_lines(done: "Sequence[ExpiryResult]", what: str) -> Iterator[str]:
     for one in done:
         count = f"{len(one.runs)} run{'' if len(one.runs) == 1 else 's'}"
         stay = f", {len(one.stays)} cannot be" if one.stays else ""

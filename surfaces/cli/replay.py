@@ -8,7 +8,7 @@ import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.operation import Call, operation
-from callboard.surfaces.cli.options import Since, code_option, host_code
+from callboard.surfaces.cli.options import SinceType, code_option, host_code
 from callboard.surfaces.cli.output import progress, style
 from callboard.surfaces.cli.settings import Settings
 
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 @click.argument("run", required=False, metavar="[RUN|FILE]")
 @click.option("--at", "at", metavar="N", type=click.IntRange(1), help="Stop after event N and show the state there.")
 @click.option("--all", "everything", is_flag=True, help="Replay all runs of the store, or of an archive.")
-@click.option("--since", type=Since(), help="With --all: runs accepted since then, a duration ago (2h) or an instant.")
+@click.option(
+    "--since", type=SinceType(), help="With --all: runs accepted since then, a duration ago (2h) or an instant."
+)
 @click.option("--where", "-w", "question", metavar="QUESTION", help="With --all: runs of the store that match.")
 @click.option("--definition", "-d", metavar="NAME", help="With --all: only runs of this definition.")
 @click.option(

@@ -8,7 +8,7 @@ import click
 from callboard.service.files.start_request import StartRequest
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.operation import Call, operation
-from callboard.surfaces.cli.options import Duration
+from callboard.surfaces.cli.options import DurationType
 from callboard.surfaces.cli.output import problem_text, say, table
 from callboard.surfaces.cli.start_options import is_file, start_options
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from callboard.features.schedules.schedules import ScheduleRow, Schedules
     from callboard.languages.authoring import Times
     from callboard.runtime.client.connection import Connection
-    from callboard.service.files.start_messages import Message
+    from callboard.service.files.start_messages import StartMessage
 
 
 OVERLAPS = ("skip", "queue", "cancel", "allow")
@@ -36,12 +36,12 @@ def schedule() -> None:
 @partial(start_options, names=True)
 @click.option("--name", "-n", metavar="NAME", help="The name of the schedule; default: the name of its definition.")
 @click.option("--cron", metavar="EXPRESSION", help="The times: minute, hour, day of month, month, day of week.")
-@click.option("--every", metavar="DURATION", type=Duration(), help="The interval between runs, such as 10m.")
+@click.option("--every", metavar="DURATION", type=DurationType(), help="The interval between runs, such as 10m.")
 @click.option("--timezone", "--tz", metavar="ZONE", help="The time zone of --cron.  [default: UTC]")
 @click.option(
     "--jitter",
     metavar="DURATION",
-    type=Duration(),
+    type=DurationType(),
     default=0.0,
     help="Delay each run by a random time, at most this long.",
 )
@@ -186,7 +186,7 @@ def _schedules(connection: "Connection") -> "Schedules":
     return Schedules(connection.log, connection.config.tenant)
 
 
-def _make_message(request: StartRequest) -> "Message":
+def _make_message(request: StartRequest) -> "StartMessage":
     """Return the start message that the schedule publishes.
 
     :raises RequestRefused: with every problem
@@ -202,7 +202,7 @@ def _make_message(request: StartRequest) -> "Message":
     return prepare(request) if is_file(request.file) else prepare_by_name(request)
 
 
-def _definition_times(made: "Message") -> "Times | None":
+def _definition_times(made: "StartMessage") -> "Times | None":
     """Return the times in a definition's trigger, if any."""
     from callboard.languages.registry import authoring
     from callboard.service.files.start_messages import PreparedStart

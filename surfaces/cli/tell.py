@@ -130,14 +130,14 @@ def _parse_value(text: str) -> Any:
     :raises click.BadParameter: if the value is nested too deeply, or is not UTF-8
     """
     from callboard.lib.text_bytes import NotText, argument_text
-    from callboard.service.files.json_values import NotJson, TooDeep, json_of
+    from callboard.service.files.json_values import JsonTooDeep, NotJson, json_of
 
     try:
         text = argument_text(text)
         return json_of(text)
     except NotText as error:
         raise click.BadParameter(str(error)) from error
-    except TooDeep as error:
+    except JsonTooDeep as error:
         raise click.BadParameter(f"the value {error}") from error
     except NotJson:
         return text

@@ -40,7 +40,7 @@ PLAIN = "next"
 """The reason of a route that needed no decision."""
 
 
-class Row(NamedTuple):
+class TreeLine(NamedTuple):
     """One line of the tree: its branches, state and text, and a dimmed text after it; ``of`` is its node or effect."""
 
     branches: str
@@ -61,13 +61,13 @@ class _Item(NamedTuple):
     effect: Effect | None = None
 
 
-def rows(trace: Trace, *, all_effects: bool = True) -> list[Row]:
+def rows(trace: Trace, *, all_effects: bool = True) -> list[TreeLine]:
     """Return the rows of the tree, the run first; of many dispatches of a node, only some have rows.
 
     Without ``all_effects``, nodes that have ended show no effects.
     """
     root = elide(closed_up(trace)).root
-    head = Row("", _STATES[root.outcome], f"{trace.run}  {trace.definition}", _head_aside(trace, root), root)
+    head = TreeLine("", _STATES[root.outcome], f"{trace.run}  {trace.definition}", _head_aside(trace, root), root)
     return [head, *_rows_below(root, "", all_effects)]
 
 
@@ -76,21 +76,21 @@ def tree_text(trace: Trace) -> str:
     return "".join(f"{row_text(row)}\n" for row in rows(trace))
 
 
-def row_text(row: Row) -> str:
+def row_text(row: TreeLine) -> str:
     """Return one line of the tree."""
     told = visible_line(f"{row.text}{'  ' if row.aside else ''}{row.aside}")
     return f"{row.branches}{MARKS[row.state]} {told}"
 
 
-def _rows_below(node: Node, indent: str, all_effects: bool) -> Iterator[Row]:
+def _rows_below(node: Node, indent: str, all_effects: bool) -> Iterator[TreeLine]:
     items = list(_items(node, all_effects))
     for position, item in enumerate(items):
         last = position == len(items) - 1
         of = item.below or item.effect
-        yield Row(f"{indent}{'└─ ' if last else '├─ '}", item.state, item.text, item.aside, of)
+        yield TreeLine(f"{indent}{'└─ ' if last else '├─ '}", item.state, item.text, item.aside, of)
         inner = f"{indent}{'   ' if last else '│  '}"
         if all_effects:
-            yield from (Row(inner, "note", line, "") for line in item.behind)
+            yield from (TreeLine(inner, "note", line, "") for line in item.behind)
         if item.below is not None:
             yield from _rows_below(item.below, inner, all_effects)
 

@@ -30,8 +30,8 @@ from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.child_processes import (
     ChildProcess,
     ChildProcesses,
-    Kept,
     ProcessOptions,
+    SupervisedChild,
     open_child_processes,
 )
 from callboard.surfaces.cli.child_roles import run_cold_child, run_http_child, run_retention_child, run_worker_child
@@ -98,7 +98,7 @@ async def run_workers(
     return exits.OK if drained else exits.INTERRUPTED
 
 
-async def _is_stopped_before(first: Kept, signals: AsyncIterator[signal.Signals]) -> bool:
+async def _is_stopped_before(first: SupervisedChild, signals: AsyncIterator[signal.Signals]) -> bool:
     """Wait until a child has started; return whether a signal has arrived before that."""
     is_stopped = False
     async with anyio.create_task_group() as tasks:

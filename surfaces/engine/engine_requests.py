@@ -20,7 +20,7 @@ from callboard.service.operations.operation import ApiError
 from callboard.surfaces.http.access import check
 from callboard.surfaces.http.answers import answer, refusal
 from callboard.surfaces.http.live import Live
-from callboard.surfaces.http.request_body import Places, receive_body
+from callboard.surfaces.http.request_body import RequestSlots, receive_body
 
 logger = structlog.get_logger(__name__)
 
@@ -33,7 +33,7 @@ def error_text(error: ApiError) -> str:
     return f"{error.message}: {problems}" if problems else error.message
 
 
-def answering(scope: str, handler: Handler, places: Places) -> Callable[[Request], Awaitable[Response | Live]]:
+def answering(scope: str, handler: Handler, places: RequestSlots) -> Callable[[Request], Awaitable[Response | Live]]:
     """Wrap a handler: check the caller's scope and the limit of concurrent requests, and answer its result as JSON.
 
     Errors are answered as ``{"detail": …}``.

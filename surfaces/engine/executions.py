@@ -29,7 +29,7 @@ from callboard.service.operations.operations import WAIT_MAX_S
 from callboard.surfaces.engine.engine_requests import error_text, number_in, object_of, run_of, subject_of
 from callboard.surfaces.engine.openapi import Fields
 from callboard.surfaces.http.access import check_sees
-from callboard.surfaces.http.request_body import Gone, while_there
+from callboard.surfaces.http.request_body import ClientDisconnected, while_there
 
 CHANNEL = "api"
 """The channel of answers: those of ``api`` skip the filter for messages that may not be answers."""
@@ -122,7 +122,7 @@ class Executions:
         if begun.duplicate:
             check_sees(subject_of(request), await self._client.events(run))
         asked = {"run_id": run, "wait_s": WAIT_MAX_S}
-        with suppress(Gone):
+        with suppress(ClientDisconnected):
             await while_there(request, lambda: outcome(self._operations["result"](self._tenant, asked)))
         execution = await self._execution(run)
         success = execution["status"] == "SUCCESS"

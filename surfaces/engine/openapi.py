@@ -14,7 +14,7 @@ Fields = Mapping[str, str]
 """Types of JSON Schema by name; a required name ends with an asterisk."""
 
 
-class Operation(Struct, frozen=True):
+class EngineOperation(Struct, frozen=True):
     """An operation: requests of a ``method`` to a ``path`` are answered by a handler, for callers with the ``scope``.
 
     ``query`` and ``body`` have the fields of the request; ``body`` is None without one. ``media`` is the type of the
@@ -30,7 +30,7 @@ class Operation(Struct, frozen=True):
     media: str = "application/json"
 
 
-def document(operations: Sequence[Operation], version: str) -> dict[str, Any]:
+def document(operations: Sequence[EngineOperation], version: str) -> dict[str, Any]:
     """Return the OpenAPI document of some operations."""
     paths: dict[str, dict[str, Any]] = {}
     for one in operations:
@@ -55,7 +55,7 @@ def document(operations: Sequence[Operation], version: str) -> dict[str, Any]:
     }
 
 
-def _operation(one: Operation) -> dict[str, Any]:
+def _operation(one: EngineOperation) -> dict[str, Any]:
     path = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in re.findall(r"{(\w+)}", one.path)

@@ -27,11 +27,11 @@ from callboard.service.operations.operation import Operation as ServiceOperation
 from callboard.surfaces.engine.engine_requests import answering, number_in, run_of, truth_in
 from callboard.surfaces.engine.executions import START, Executions
 from callboard.surfaces.engine.health import VERSION, Health
-from callboard.surfaces.engine.openapi import Fields, Operation, document
+from callboard.surfaces.engine.openapi import EngineOperation, Fields, document
 from callboard.surfaces.engine.workflows import Workflows
 from callboard.surfaces.http.live import LIVE_MAX, MEDIA_TYPE, Live
 from callboard.surfaces.http.readiness import problem_of, unavailable
-from callboard.surfaces.http.request_body import Places
+from callboard.surfaces.http.request_body import RequestSlots
 
 LOGS = 100
 LOGS_MAX = 5_000
@@ -155,37 +155,41 @@ _LOGS: Fields = {**_PAGE, "level": "string", "start_time": "integer", "end_time"
 _TEMPLATES: Fields = {"category": "string", "node_type": "string", "include_system": "boolean"}
 
 
-def engine_operations(log: JetStreamLog, tenant: str, operations: Mapping[str, ServiceOperation]) -> list[Operation]:
+def engine_operations(
+    log: JetStreamLog, tenant: str, operations: Mapping[str, ServiceOperation]
+) -> list[EngineOperation]:
     """Return the operations below ``/v2``, for the language with typed nodes."""
     language = next(kit.name for kit in kits().values() if kit.typed_nodes)
     executions, workflows = Executions(log, tenant, operations, language), Workflows(log, tenant, operations, language)
     logs = Logs(log, tenant)
     one, workflow = "/v2/executions/{id}", "/v2/workflows/{id}"
     return [
-        Operation("POST", "/v2/execute", "start", executions.execute_inline, body={**START, "workflow*": "object"}),
-        Operation("POST", f"{workflow}/execute", "start", executions.execute, body=START),
-        Operation("POST", f"{one}/resume", "answer", executions.resume, body=_RESUME),
-        Operation("POST", f"{one}/cancel", "operate", executions.cancel),
-        Operation("POST", f"{one}/milestone", "operate", executions.milestone, body=_MILESTONE),
-        Operation("GET", one, "read", executions.show),
-        Operation("GET", f"{one}/progress", "read", executions.progress),
-        Operation("GET", f"{one}/logs/stream", "read", logs.stream, {"follow": "boolean"}, media=MEDIA_TYPE),
-        Operation("GET", f"{one}/logs/summary", "read", logs.summary),
-        Operation("GET", "/v2/workflows/executions/{id}/logs", "read", logs.pages, _LOGS),
-        Operation("GET", "/v2/logs/health", "read", logs.health),
-        Operation("GET", f"{workflow}/executions", "read", executions.list_executions, {"limit": "integer"}),
-        Operation("GET", "/v2/workflows/node-templates", "read", workflows.templates, _TEMPLATES),
-        Operation("POST", "/v2/workflows", "operate", workflows.create, body={**_ABOUT, **_MADE, **_MORE}),
-        Operation("GET", "/v2/workflows", "read", workflows.list_workflows, {**_PAGE, "tags": "string"}),
-        Operation("GET", workflow, "read", workflows.show),
-        Operation("PUT", workflow, "operate", workflows.change, body={**_ABOUT, **_GRAPH}),
-        Operation("DELETE", workflow, "operate", workflows.delete),
+        EngineOperation(
+            "POST", "/v2/execute", "start", executions.execute_inline, body={**START, "workflow*": "object"}
+        ),
+        EngineOperation("POST", f"{workflow}/execute", "start", executions.execute, body=START),
+        EngineOperation("POST", f"{one}/resume", "answer", executions.resume, body=_RESUME),
+        EngineOperation("POST", f"{one}/cancel", "operate", executions.cancel),
+        EngineOperation("POST", f"{one}/milestone", "operate", executions.milestone, body=_MILESTONE),
+        EngineOperation("GET", one, "read", executions.show),
+        EngineOperation("GET", f"{one}/progress", "read", executions.progress),
+        EngineOperation("GET", f"{one}/logs/stream", "read", logs.stream, {"follow": "boolean"}, media=MEDIA_TYPE),
+        EngineOperation("GET", f"{one}/logs/summary", "read", logs.summary),
+        EngineOperation("GET", "/v2/workflows/executions/{id}/logs", "read", logs.pages, _LOGS),
+        EngineOperation("GET", "/v2/logs/health", "read", logs.health),
+        EngineOperation("GET", f"{workflow}/executions", "read", executions.list_executions, {"limit": "integer"}),
+        EngineOperation("GET", "/v2/workflows/node-templates", "read", workflows.templates, _TEMPLATES),
+        EngineOperation("POST", "/v2/workflows", "operate", workflows.create, body={**_ABOUT, **_MADE, **_MORE}),
+        EngineOperation("GET", "/v2/workflows", "read", workflows.list_workflows, {**_PAGE, "tags": "string"}),
+        EngineOperation("GET", workflow, "read", workflows.show),
+        EngineOperation("PUT", workflow, "operate", workflows.change, body={**_ABOUT, **_GRAPH}),
+        EngineOperation("DELETE", workflow, "operate", workflows.delete),
     ]
 
 
 def engine_routes(log: JetStreamLog, tenant: str, operations: Mapping[str, ServiceOperation]) -> list[Route]:
     """Return the routes below ``/v2``, including that of their OpenAPI document."""
-    asked, places = engine_operations(log, tenant, operations), Places(REQUESTS_MAX)
+    asked, places = engine_operations(log, tenant, operations), RequestSlots(REQUESTS_MAX)
     described = document(asked, VERSION)
 
     async def describe(_request: Request) -> Any:

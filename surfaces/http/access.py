@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event, RunAccepted
-from callboard.features.access.keys import PREFIX, Keys
+from callboard.features.access.keys import PREFIX, ApiKeys
 from callboard.features.access.rates import Rates
 from callboard.features.access.subject import NOBODY, OPERATOR, Subject
 from callboard.features.access.tokens import ProviderSilent, TokenRefused, Tokens
@@ -37,7 +37,7 @@ class Access:
         *,
         open: bool = False,
         nobody: Subject = NOBODY,
-        keys: Keys | None = None,
+        keys: ApiKeys | None = None,
         tokens: Tokens | None = None,
         rates: Rates | None = None,
     ) -> None:

@@ -5,9 +5,9 @@ import datetime as dt
 from msgspec import Struct
 
 from callboard.features.access.credentials import Credentials
-from callboard.features.access.keys import Keys
+from callboard.features.access.keys import ApiKeys
 from callboard.runtime.client.connection import Connection
-from callboard.service.operations.operation import Provider
+from callboard.service.operations.operation import OperationProvider
 from callboard.service.operations.requests import Nothing
 
 
@@ -39,7 +39,7 @@ class AccessList(Struct, frozen=True):
     credentials: list[CredentialName]
 
 
-class AccessNames(Provider):
+class AccessNames(OperationProvider):
     """The stored keys and credentials of one tenant."""
 
     def __init__(self, connection: Connection) -> None:
@@ -48,7 +48,7 @@ class AccessNames(Provider):
 
     async def access(self, tenant: str, _request: Nothing) -> AccessList:
         """List the API keys and the credentials by name, without their secrets."""
-        keys = await Keys(self._log, tenant, self._replicas).all()
+        keys = await ApiKeys(self._log, tenant, self._replicas).all()
         credentials = await Credentials(self._log, tenant, self._replicas).all()
         return AccessList(
             sorted(

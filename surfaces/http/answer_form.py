@@ -51,7 +51,7 @@ _INPUTS: Mapping[str, str] = {"email": "email", "uri": "url", "date": "date", "t
 """Types of HTML inputs, by the formats of texts."""
 
 
-class Field(Struct, frozen=True):
+class FormField(Struct, frozen=True):
     """A field for the member ``name`` of the answer, or, if ``name`` is None, for the whole answer.
 
     ``given`` is its content before anybody has filled it in.
@@ -68,11 +68,11 @@ class Field(Struct, frozen=True):
     given: str = ""
 
 
-class Unreadable(Exception):
+class InvalidField(Exception):
     """The value of a field is invalid; the message says why."""
 
 
-def fields_of(schema: JSON, title: str = "Answer") -> list[Field]:
+def fields_of(schema: JSON, title: str = "Answer") -> list[FormField]:
     """Return the fields of a schema."""
     if isinstance(schema, dict) and schema.get("type") == "object" and isinstance(schema.get("properties"), dict):
         members: dict[str, Any] = schema["properties"]
@@ -83,29 +83,29 @@ def fields_of(schema: JSON, title: str = "Answer") -> list[Field]:
     return [_field(None, schema, title, required=True)]
 
 
-def _field(name: str | None, schema: Any, title: str, *, required: bool) -> Field:
+def _field(name: str | None, schema: Any, title: str, *, required: bool) -> FormField:
     if not isinstance(schema, dict):
-        return Field(name, "text", title, required=required)
+        return FormField(name, "text", title, required=required)
     told = str(schema.get("title") or title), str(schema.get("description") or "")
     if options := _options(schema):
-        return Field(name, "choice", *told, required, options)
+        return FormField(name, "choice", *told, required, options)
     match schema:
         case {"type": "boolean"}:
-            return Field(name, "choice", *told, required, _BOOLEANS)
+            return FormField(name, "choice", *told, required, _BOOLEANS)
         case {"type": "number"}:
-            return Field(name, "number", *told, required)
+            return FormField(name, "number", *told, required)
         case {"type": "integer"}:
-            return Field(name, "integer", *told, required)
+            return FormField(name, "integer", *told, required)
         case {"type": "array", "items": dict(items)} if options := _options(items):
-            return Field(name, "choices", *told, False, options)
+            return FormField(name, "choices", *told, False, options)
         case {"type": "object" | "array"} | {"$ref": _} | {"allOf": _} | {"anyOf": _} | {"oneOf": _}:
             given = msgspec.json.format(msgspec.json.encode(schema["default"])).decode() if "default" in schema else ""
-            return Field(name, "json", *told, required, given=given)
+            return FormField(name, "json", *told, required, given=given)
         case _:
             longest = schema.get("maxLength")
             kind = _INPUTS.get(str(schema.get("format")), "")
             long = not kind and not (isinstance(longest, int) and longest <= LONG_CHARS)
-            return Field(name, "text", *told, required, long=long, input=kind or "text")
+            return FormField(name, "text", *told, required, long=long, input=kind or "text")
 
 
 def _options(schema: Mapping[str, Any]) -> tuple[tuple[JSON, str], ...]:
@@ -129,10 +129,10 @@ def _display_text(value: JSON) -> str:
 # -- submitted forms --------------------------------------------------------------------------------------------------
 
 
-def answer_of(fields: Sequence[Field], filled: Mapping[str, Sequence[str]]) -> JSON:
+def answer_of(fields: Sequence[FormField], filled: Mapping[str, Sequence[str]]) -> JSON:
     """Return the answer of a submitted form, without the members whose fields are empty.
 
-    :raises Unreadable: if a field has an invalid value, or the field for the whole answer is missing
+    :raises InvalidField: if a field has an invalid value, or the field for the whole answer is missing
     """
     found: dict[str, JSON] = {}
     for number, field in enumerate(fields):
@@ -140,14 +140,14 @@ def answer_of(fields: Sequence[Field], filled: Mapping[str, Sequence[str]]) -> J
         if field.name is None:
             # Browsers submit empty fields too. Only checkboxes that are not ticked are left out.
             if str(number) not in filled and field.kind != "choices":
-                raise Unreadable(f"{field.title}: nothing was filled in")
+                raise InvalidField(f"{field.title}: nothing was filled in")
             return _value(field, given) if given or field.kind == "choices" else ""
         if given or field.kind == "choices":
             found[field.name] = _value(field, given)
     return found
 
 
-def _value(field: Field, given: Sequence[str]) -> JSON:
+def _value(field: FormField, given: Sequence[str]) -> JSON:
     if field.kind == "choices":
         return [_option_value(field, one) for one in given]
     text = given[0]
@@ -166,24 +166,24 @@ def _value(field: Field, given: Sequence[str]) -> JSON:
                 return text.replace("\r\n", "\n")
     except (ValueError, RecursionError):
         kind = {"integer": "a whole number", "number": "a number"}.get(field.kind, "JSON")
-        raise Unreadable(f"{field.title}: {text[:80]!r} is not {kind}") from None
+        raise InvalidField(f"{field.title}: {text[:80]!r} is not {kind}") from None
 
 
-def _option_value(field: Field, given: str) -> JSON:
+def _option_value(field: FormField, given: str) -> JSON:
     if not given.isascii() or not given.isdigit() or int(given[:6]) >= len(field.options):
-        raise Unreadable(f"{field.title}: {given[:80]!r} is not one of the options")
+        raise InvalidField(f"{field.title}: {given[:80]!r} is not one of the options")
     return field.options[int(given[:6])][0]
 
 
 # -- HTML -------------------------------------------------------------------------------------------------------------
 
 
-def form_html(fields: Sequence[Field], filled: Mapping[str, Sequence[str]]) -> str:
+def form_html(fields: Sequence[FormField], filled: Mapping[str, Sequence[str]]) -> str:
     """Return the fields as HTML, with the values that were entered before."""
     return "\n".join(_field_html(str(i), field, filled.get(str(i), ())) for i, field in enumerate(fields))
 
 
-def _field_html(number: str, field: Field, given: Sequence[str]) -> str:
+def _field_html(number: str, field: FormField, given: Sequence[str]) -> str:
     title, hint = html.escape(field.title), f"<small>{html.escape(field.hint)}</small>" if field.hint else ""
     needed = " required" if field.required else ""
     if field.options:
@@ -222,7 +222,7 @@ PRESS_WAIT_S = 1.5
 logger = structlog.get_logger(__name__)
 
 
-class Answering:
+class AnswerForms:
     """Serves the answer links of one tenant."""
 
     def __init__(self, log: JetStreamLog, tenant: str, operations: Mapping[str, Operation]) -> None:
@@ -261,7 +261,7 @@ class Answering:
         schema = _schema(asked)
         try:
             value = answer_of(fields_of(schema), filled)
-        except Unreadable as error:
+        except InvalidField as error:
             return question_page(asked, filled, [str(error)])
         if isinstance(schema, dict) and (wrong := violations(schema, value)):
             return question_page(asked, filled, wrong)

@@ -33,7 +33,7 @@ from callboard.service.schemas.catalog import schema_named
 from callboard.surfaces.http.access import Access, Authentication, check
 from callboard.surfaces.http.address import LOOPBACK
 from callboard.surfaces.http.answer_form import PATH as ANSWERS
-from callboard.surfaces.http.answer_form import Answering
+from callboard.surfaces.http.answer_form import AnswerForms
 from callboard.surfaces.http.answers import answer, fitting, refusal
 from callboard.surfaces.http.live import LIVE_MAX, MEDIA_TYPE, Live, filters_of, runs_of, type_filter
 from callboard.surfaces.http.login import Login, cookie_token, with_token
@@ -41,9 +41,16 @@ from callboard.surfaces.http.metrics import Metrics
 from callboard.surfaces.http.openapi import document
 from callboard.surfaces.http.plain_pages import CONNECT, connecting_page
 from callboard.surfaces.http.readiness import Readiness
-from callboard.surfaces.http.request_body import BODY_WAIT_S, SAID_WAIT_S, Gone, Places, receive_body, while_there
+from callboard.surfaces.http.request_body import (
+    BODY_WAIT_S,
+    SAID_WAIT_S,
+    ClientDisconnected,
+    RequestSlots,
+    receive_body,
+    while_there,
+)
 from callboard.surfaces.http.rings import Rings
-from callboard.surfaces.http.routes import ROUTES, Route
+from callboard.surfaces.http.routes import ROUTES, HttpRoute
 from callboard.surfaces.http.sender_secrets import SenderSecrets, sender_secrets
 from callboard.surfaces.http.slack_buttons import PATH as BUTTONS
 from callboard.surfaces.http.slack_buttons import SlackButtons
@@ -105,7 +112,7 @@ def _name(host: str) -> str:
     return host.partition(":")[0]
 
 
-class Traced:
+class TraceContextMiddleware:
     """Runs each request of an application in the trace context of its headers."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -163,7 +170,7 @@ def http_app(
     path = "/in/{tenant}/{definition}/{trigger:path}"
     # These routes need no bearer token: health checks are open to all, webhooks authenticate with their own secrets,
     # and an answer link is a secret itself.
-    answering = Answering(log, tenant, operations)
+    answering = AnswerForms(log, tenant, operations)
     buttons = SlackButtons(tenant, answering, secrets)
     open_paths = [
         *open_to_all,
@@ -175,7 +182,7 @@ def http_app(
         Path(CONNECT, connecting_page, methods=["GET"]),
     ]
     return Starlette(
-        middleware=[Middleware(Traced)],
+        middleware=[Middleware(TraceContextMiddleware)],
         routes=[*open_paths, Mount("/", guard)],
         exception_handlers={HTTPException: _handle_unknown},
         lifespan=lambda _app: front.rings.open(),
@@ -189,12 +196,12 @@ class Front:
         self._log = log
         self._tenant = tenant
         self._operations = operations
-        self._places = Places(REQUESTS_MAX)
+        self._places = RequestSlots(REQUESTS_MAX)
         self._live = 0
         self._vouchers = Vouchers(log, tenant)
         self.rings = Rings(log)
 
-    def handler(self, route: Route) -> Callable[[Request], Awaitable[Response]]:
+    def handler(self, route: HttpRoute) -> Callable[[Request], Awaitable[Response]]:
         """Return the function that answers the requests of a route."""
 
         async def handle(request: Request) -> Response:
@@ -203,12 +210,12 @@ class Front:
                     return await self._answer(route, request)
             except ApiError as error:
                 return refusal(error)
-            except Gone:
+            except ClientDisconnected:
                 return Response(status_code=400)
 
         return handle
 
-    async def _answer(self, route: Route, request: Request) -> Response:
+    async def _answer(self, route: HttpRoute, request: Request) -> Response:
         self._check(request, route.scope)
         path = {name: value for name, value in request.path_params.items() if name != "tenant"}
         asked = route.build_request(
@@ -221,7 +228,7 @@ class Front:
         )
         return refusal(found) if isinstance(found, ApiError) else await fitting(request, found, route.status)
 
-    async def _vouch(self, route: Route, asked: dict[str, Any], subject: Subject) -> dict[str, Any]:
+    async def _vouch(self, route: HttpRoute, asked: dict[str, Any], subject: Subject) -> dict[str, Any]:
         """Return a request in which an answer has the voucher of its author's roles.
 
         :raises ApiError: if the store of keys does not answer
@@ -280,7 +287,7 @@ class Front:
             raise ApiError(404, "http.tenant", f"tenant {tenant[:80]!r} is not served here")
 
 
-async def _body(route: Route, request: Request) -> Any:
+async def _body(route: HttpRoute, request: Request) -> Any:
     """Read the body of a request.
 
     :raises ApiError: if it is too large, too slow, or not a JSON object
@@ -300,7 +307,7 @@ _IDENTIFIED = {"start": "run_id", "tell": "id"}
 """The member of each operation's request that identifies a repeated request."""
 
 
-def _with_idempotency_key(route: Route, request: Request, body: Any) -> Any:
+def _with_idempotency_key(route: HttpRoute, request: Request, body: Any) -> Any:
     """Return the body with the idempotency key of the request as the run id of a start or a fork, or as the id of a
     command, unless the body already has one."""
     key = request.headers.get("idempotency-key")

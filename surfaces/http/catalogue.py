@@ -15,7 +15,7 @@ from callboard.runtime.admission.registration import registered_names
 from callboard.runtime.admission.versions import find_registration
 from callboard.runtime.client.connection import Connection
 from callboard.service.files.templates import example_start, examples
-from callboard.service.operations.operation import ApiError, Provider
+from callboard.service.operations.operation import ApiError, OperationProvider
 from callboard.service.operations.requests import Nothing, OneName
 
 OF_DECLARED: Mapping[str, Mapping[str, Any]] = {
@@ -84,7 +84,7 @@ class Wanted(Struct, frozen=True, omit_defaults=True):
     arguments: dict[str, Any] = {}
 
 
-class Catalogue(Provider):
+class Catalogue(OperationProvider):
     """The registered definitions of one tenant."""
 
     def __init__(self, connection: Connection) -> None:

@@ -25,7 +25,7 @@ from callboard.projections.drawing.state_at import Standings
 from callboard.projections.projection import known_payload
 from callboard.projections.run.charges import Charges
 from callboard.projections.run.failures import RunFailures
-from callboard.projections.trace.columns import Row
+from callboard.projections.trace.columns import EventRow
 from callboard.projections.trace.keyframes import Keyframes
 from callboard.runtime.client.client import UnknownRun, unknown_run
 from callboard.service.operations.operation import ApiError
@@ -68,7 +68,7 @@ class History:
         self.reading = next(_readings)
         """Number of this reading of the log. Results of an earlier reading may be out of date."""
         self.events: list[Event] = []
-        self.rows: list[Row] = []
+        self.rows: list[EventRow] = []
         self.keyframes = Keyframes(partial(Standings, self._prices))
         self._charges = Charges(self._prices)
         self.failures: tuple[int, RunFailures] | None = None
@@ -146,7 +146,7 @@ class History:
                 # A member that the projections need is stored apart from the event.
                 event = await whole(log, recorded)
         self.events.append(event)
-        self.rows.append(Row(recorded.sequence, len(recorded.data), event, self._charges.of(event)))
+        self.rows.append(EventRow(recorded.sequence, len(recorded.data), event, self._charges.of(event)))
         self.size += len(event.payload) + EVENT_BYTES
 
 

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from msgspec import Struct
 
-from callboard.service.operations.operation import ApiError, Provider
+from callboard.service.operations.operation import ApiError, OperationProvider
 
 TEXT_CHARS_MAX = 16_384
 """Limit of one text. Longer texts are sent in pieces: what reads Markdown takes long for hostile texts."""
@@ -65,7 +65,7 @@ class MarkdownTree(Struct, frozen=True):
     nodes: list[Any]
 
 
-class Markdown(Provider):
+class Markdown(OperationProvider):
     """Reads Markdown for the page."""
 
     def __init__(self) -> None:

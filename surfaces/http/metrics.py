@@ -18,7 +18,7 @@ from starlette.responses import Response
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.jetstream_api import api
 from callboard.features.telemetry.metrics_exporter import MetricsExporter
-from callboard.features.telemetry.prometheus import MEDIA_TYPE, Family, Sample, exposition, families_of
+from callboard.features.telemetry.prometheus import MEDIA_TYPE, MetricFamily, Sample, exposition, families_of
 from callboard.projections.lists.questions import Question
 from callboard.runtime.client.connection import Connection
 from callboard.runtime.cluster.leader import persistently
@@ -57,7 +57,7 @@ class Metrics:
             return refusal(unavailable(f"the log does not answer: {error}"))
         return Response(exposition(families), 200, HEADERS, MEDIA_TYPE)
 
-    async def _families(self) -> Iterable[Family]:
+    async def _families(self) -> Iterable[MetricFamily]:
         if not self._counting:
             self._counting = True
             exporter = MetricsExporter(self._log, self._provider, self._tenant, self._listings.prices)
@@ -68,7 +68,7 @@ class Metrics:
         standing = [Sample(count, {"status": status}) for status, count in sorted(runs.items())]
         return [
             *counted,
-            Family("callboard_runs_standing", "gauge", "Number of listed runs, by status.", standing),
+            MetricFamily("callboard_runs_standing", "gauge", "Number of listed runs, by status.", standing),
             *_of_questions(await self._listings.questions(self._tenant)),
             *_of_queue(await queue_of(self._log)),
             *_of_workers(await self._workers.live()),
@@ -91,7 +91,7 @@ class Metrics:
         return answer
 
 
-def _of_questions(questions: list[Question]) -> Iterable[Family]:
+def _of_questions(questions: list[Question]) -> Iterable[MetricFamily]:
     now = dt.datetime.now(dt.UTC)
     oldest_s = max(((now - one.since).total_seconds() for one in questions), default=0.0)
     late = sum(one.until is not None and one.until < now for one in questions)
@@ -100,20 +100,20 @@ def _of_questions(questions: list[Question]) -> Iterable[Family]:
     yield _gauge("callboard_questions_late", "Open questions whose time is over.", late)
 
 
-def _of_queue(queue: Queue) -> Iterable[Family]:
+def _of_queue(queue: Queue) -> Iterable[MetricFamily]:
     samples = [Sample(queue.starts, {"queue": "admission"}), Sample(queue.commands, {"queue": "commands"})]
-    yield Family("callboard_queue_waiting", "gauge", "Messages that no worker has received yet.", samples)
+    yield MetricFamily("callboard_queue_waiting", "gauge", "Messages that no worker has received yet.", samples)
     yield _gauge("callboard_queue_held", "Commands that workers have received but not yet finished.", queue.held)
 
 
-def _of_workers(workers: list[OneWorker]) -> Iterable[Family]:
+def _of_workers(workers: list[OneWorker]) -> Iterable[MetricFamily]:
     yield _gauge("callboard_workers", "Live workers.", len(workers))
     shares = [one.load.store for one in workers if one.load is not None and one.load.store is not None]
     if shares:
         yield _gauge("callboard_store_share", "Used share of the store; 1 is full.", max(shares))
 
 
-def _of_store(stream: dict[str, Any], account: dict[str, Any]) -> Iterable[Family]:
+def _of_store(stream: dict[str, Any], account: dict[str, Any]) -> Iterable[MetricFamily]:
     state = stream["state"]
     yield _gauge("callboard_stream_bytes", "Bytes in the stream.", state["bytes"])
     yield _gauge("callboard_stream_messages", "Messages in the stream.", state["messages"])
@@ -123,5 +123,5 @@ def _of_store(stream: dict[str, Any], account: dict[str, Any]) -> Iterable[Famil
         yield _gauge("callboard_store_bytes_max", "Bytes that the account may store.", most)
 
 
-def _gauge(name: str, help: str, value: float) -> Family:
-    return Family(name, "gauge", help, [Sample(value)])
+def _gauge(name: str, help: str, value: float) -> MetricFamily:
+    return MetricFamily(name, "gauge", help, [Sample(value)])

@@ -15,7 +15,7 @@ from callboard.surfaces.http.access_names import AccessNames
 from callboard.surfaces.http.catalogue import Catalogue
 from callboard.surfaces.http.markdown import Markdown
 from callboard.surfaces.http.readings import Readings
-from callboard.surfaces.http.routes import ROUTES, Kind, Route
+from callboard.surfaces.http.routes import ROUTES, HttpRoute, Kind
 
 _TYPES: Mapping[Kind, dict[str, Any]] = {
     "string": {"type": "string"},
@@ -75,13 +75,13 @@ _FILE = {"application/json": {"type": "object", "additionalProperties": True}}
 """Schemas of exported files, by media type. All others are text."""
 
 
-def _signature(route: Route) -> Signature:
+def _signature(route: HttpRoute) -> Signature:
     """Return the signature of the operation that answers a route."""
     providers = (Operations, Readings, Catalogue, Markdown, AccessNames)
     return next(found for one in providers if (found := one.signatures().get(route.operation)) is not None)
 
 
-def _operation(route: Route, schemas: Mapping[str, Any]) -> dict[str, Any]:
+def _operation(route: HttpRoute, schemas: Mapping[str, Any]) -> dict[str, Any]:
     names = ["tenant", *re.findall(r"{(\w+)}", route.path)]
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "integer" if name == "n" else "string"}}

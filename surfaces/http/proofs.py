@@ -23,7 +23,7 @@ TOKEN_HEADER = "x-callboard-token"
 """The header that may contain a token, besides ``Authorization: Bearer``."""
 
 
-class Sent(Struct, frozen=True):
+class ReceivedRequest(Struct, frozen=True):
     """A received request: ``headers`` by lower-case name, the query, and the bytes of the body that are signed."""
 
     headers: Mapping[str, str]
@@ -39,7 +39,7 @@ class Unproven(Exception):
         self.late = late
 
 
-def prove(proof: Proof, sent: Sent, secrets: Sequence[str], now: float) -> None:
+def prove(proof: Proof, sent: ReceivedRequest, secrets: Sequence[str], now: float) -> None:
     """Check that the sender of a request has one of the secrets.
 
     :raises Unproven: if it does not prove that, or was signed too long ago
@@ -59,7 +59,7 @@ def prove(proof: Proof, sent: Sent, secrets: Sequence[str], now: float) -> None:
         _prove_standard(sent, secrets, now)
 
 
-def without_tokens(proof: Proof, sent: Sent) -> tuple[dict[str, str], dict[str, str]]:
+def without_tokens(proof: Proof, sent: ReceivedRequest) -> tuple[dict[str, str], dict[str, str]]:
     """Return the headers and query of a request without secrets, because they are recorded."""
     secret = {"authorization", "proxy-authorization", "cookie", TOKEN_HEADER}
     headers = {name: value for name, value in sent.headers.items() if name not in secret}
@@ -67,7 +67,7 @@ def without_tokens(proof: Proof, sent: Sent) -> tuple[dict[str, str], dict[str, 
     return headers, {name: value for name, value in sent.query.items() if name not in hidden}
 
 
-def _prove_standard(sent: Sent, secrets: Sequence[str], now: float) -> None:
+def _prove_standard(sent: ReceivedRequest, secrets: Sequence[str], now: float) -> None:
     """Check a signature of Standard Webhooks, over id, time and body. A request may have several of them."""
     id, time = sent.headers.get("webhook-id", ""), sent.headers.get("webhook-timestamp", "")
     made = [signature(secret, id, time, sent.body) for secret in secrets]
@@ -78,16 +78,16 @@ def _prove_standard(sent: Sent, secrets: Sequence[str], now: float) -> None:
     _timely(time, now)
 
 
-def _in_header(sent: Sent) -> list[str]:
+def _in_header(sent: ReceivedRequest) -> list[str]:
     kind, _, token = sent.headers.get("authorization", "").partition(" ")
     return [token.strip() if kind.lower() == "bearer" else "", sent.headers.get(TOKEN_HEADER, "")]
 
 
-def _in_query(sent: Sent) -> list[str]:
+def _in_query(sent: ReceivedRequest) -> list[str]:
     return [sent.query.get(TOKEN_PARAMETER, "")]
 
 
-_TOKENS: Mapping[str, Callable[[Sent], list[str]]] = {
+_TOKENS: Mapping[str, Callable[[ReceivedRequest], list[str]]] = {
     "header": _in_header,
     "query": _in_query,
     "token": lambda sent: [*_in_header(sent), *_in_query(sent)],

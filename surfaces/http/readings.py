@@ -48,13 +48,13 @@ from callboard.projections.run.failures import FailureFold, RunFailures
 from callboard.projections.run.run_result import Results
 from callboard.projections.spans.jaeger import jaeger
 from callboard.projections.spans.spans import SpanFold
-from callboard.projections.trace.columns import Row, columns
+from callboard.projections.trace.columns import EventRow, columns
 from callboard.runtime.client.connection import Connection
 from callboard.runtime.interpreter.code import adopted_digest
 from callboard.runtime.interpreter.replay import Admitted, read_admission
 from callboard.runtime.worker.secrets import secrets_of
 from callboard.service.operations.model_requests import Seen, reconstruct_request
-from callboard.service.operations.operation import ApiError, Provider
+from callboard.service.operations.operation import ApiError, OperationProvider
 from callboard.service.operations.replays import Replayed, replay_events
 from callboard.service.operations.requests import Nothing
 from callboard.service.operations.stacks import Stacks, stacks_at
@@ -130,7 +130,7 @@ def read_origin(first: Event) -> Origin:
     )
 
 
-def read_ending(rows: Sequence[Row]) -> Ending | None:
+def read_ending(rows: Sequence[EventRow]) -> Ending | None:
     """Return how a run ended, diverged or was quarantined according to the last such event; None without one."""
     for row in reversed(rows):
         payload = payload_of(row.event) if row.event.type in _ENDING else None
@@ -171,7 +171,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 R = TypeVar("R")
 
 
-class Readings(Provider):
+class Readings(OperationProvider):
     """The readings of the runs of one tenant."""
 
     def __init__(self, connection: Connection) -> None:
@@ -325,7 +325,7 @@ class Readings(Provider):
         rows = [row for row in history.rows if until is None or row.event.n <= until]
         return [await self._restore_values(history, row) for row in rows]
 
-    async def _restore_values(self, history: History, row: Row) -> Event:
+    async def _restore_values(self, history: History, row: EventRow) -> Event:
         if not row.event.blobs:
             return row.event
         recorded = Recorded(row.sequence, history.ref, "", b"", row.event)

@@ -19,11 +19,11 @@ SAID_WAIT_S = 30.0
 T = TypeVar("T")
 
 
-class Gone(Exception):
+class ClientDisconnected(Exception):
     """The client of a request has disconnected, so no answer is needed."""
 
 
-class Places:
+class RequestSlots:
     """Limits the number of requests that are answered at once."""
 
     def __init__(self, most: int) -> None:
@@ -45,7 +45,7 @@ class Places:
             self._taken -= 1
 
 
-class ClientPlaces:
+class ClientSlots:
     """Limits the number of bodies that are received at once, per client and in total. So one slow client cannot take
     all places."""
 
@@ -94,7 +94,7 @@ async def receive_body(request: Request, most: int, wait_s: float = BODY_WAIT_S)
 async def while_there(request: Request, work: Callable[[], Awaitable[T]], patience_s: float = 0.0) -> T:
     """Return the result of ``work``, which must not raise. Cancel it ``patience_s`` after the client disconnected.
 
-    :raises Gone: if it was cancelled
+    :raises ClientDisconnected: if it was cancelled
     """
     found: list[T] = []
     async with anyio.create_task_group() as tasks:
@@ -109,5 +109,5 @@ async def while_there(request: Request, work: Callable[[], Awaitable[T]], patien
         found.append(await work())
         tasks.cancel_scope.cancel()
     if not found:
-        raise Gone
+        raise ClientDisconnected
     return found[0]

@@ -29,7 +29,7 @@ RINGS_MAX = 64
 """Maximum number of rings; readers with other filters then read the log separately."""
 
 
-class Frame(NamedTuple):
+class RingFrame(NamedTuple):
     """An event in the format that readers get; or the first frame, with the sequence after which the events follow."""
 
     sequence: int
@@ -42,7 +42,7 @@ class Ring:
     def __init__(self, log: JetStreamLog, filters: Sequence[str]) -> None:
         self._log = log
         self._filters = filters
-        self._told: deque[Frame] = deque()
+        self._told: deque[RingFrame] = deque()
         self._bytes = 0
         self._grown = anyio.Event()
         self._ready = anyio.Event()
@@ -74,7 +74,7 @@ class Ring:
             self._ready.set()
             self._grown.set()
 
-    def _take(self, told: Frame) -> None:
+    def _take(self, told: RingFrame) -> None:
         self._told.append(told)
         self._bytes += len(told.frame)
         while len(self._told) > EVENTS_MAX or self._bytes > BYTES_MAX:
@@ -94,7 +94,7 @@ class Ring:
             raise NoAnswer("the followed events cannot be read")
         return self._told[-1].sequence if self._told else self.base
 
-    async def behind(self, sequence: int) -> list[Frame] | None:
+    async def behind(self, sequence: int) -> list[RingFrame] | None:
         """Wait for events after a sequence and return them; None if the ring no longer has all of them.
 
         :raises NoAnswer: if the log cannot be read
@@ -123,14 +123,14 @@ class Rings:
             self._tasks.cancel_scope.cancel()
         self._tasks = None
 
-    async def follow(self, filters: Sequence[str], after: int | None) -> AsyncGenerator[Frame]:
+    async def follow(self, filters: Sequence[str], after: int | None) -> AsyncGenerator[RingFrame]:
         """Yield the position of the start, and then all matching events after a sequence (None: new ones), without end.
 
         :raises NoAnswer: if the log cannot be read
         """
         async with self._join_ring(filters) as ring:
             at = await self._now(ring) if after is None else after
-            yield Frame(at, b"id: %d\n\n" % at)
+            yield RingFrame(at, b"id: %d\n\n" % at)
             if ring is None:
                 async with self._log.follow(filters, at) as feed:
                     async for told in _read_frames(feed):
@@ -151,7 +151,7 @@ class Rings:
     async def _now(self, ring: Ring | None) -> int:
         return await ring.now() if ring is not None else await _last_sequence(self._log)
 
-    async def _from_log(self, filters: Sequence[str], after: int, ring: Ring) -> AsyncGenerator[Frame]:
+    async def _from_log(self, filters: Sequence[str], after: int, ring: Ring) -> AsyncGenerator[RingFrame]:
         """Yield events from the log until the ring contains all later ones."""
         await ring.now()
         async with self._log.follow(filters, after) as feed:
@@ -191,11 +191,11 @@ async def _last_sequence(log: JetStreamLog) -> int:
     return answer["state"]["last_seq"]
 
 
-async def _read_frames(feed: AsyncIterator[Recorded]) -> AsyncGenerator[Frame]:
+async def _read_frames(feed: AsyncIterator[Recorded]) -> AsyncGenerator[RingFrame]:
     """Yield the events of a feed as frames. Messages that are not events are skipped."""
     async for recorded in feed:
         if recorded.readable:
-            yield Frame(recorded.sequence, frame_of(recorded))
+            yield RingFrame(recorded.sequence, frame_of(recorded))
 
 
 def frame_of(recorded: Recorded) -> bytes:

@@ -17,7 +17,7 @@ Kind = Literal["string", "integer", "number", "list"]
 """The type of a query parameter; a list has items separated by commas."""
 
 
-class Route(Struct, frozen=True):
+class HttpRoute(Struct, frozen=True):
     """Maps a ``method`` and ``path`` to an ``operation``. ``query`` has the allowed query parameters.
 
     ``body`` is the type of the request's JSON body, or None for requests without one. With ``inside``, the body becomes
@@ -110,54 +110,54 @@ _EXPORTS = {"jsonl": "application/x-ndjson", "jaeger": "application/json", "svg"
 _PLACES: Mapping[str, Kind] = {"n": "integer"}
 """The types of path parameters that are not text."""
 
-ROUTES: tuple[Route, ...] = (
-    Route("POST", "/runs", "start", {}, StartRun, status=202),
-    Route("GET", "/runs", "runs", _LIST),
-    Route("GET", "/count", "count", _MEANT),
-    Route("GET", "/values", "run_values", {"of": "string", "limit": "integer"}),
-    Route("GET", "/costs", "costs", {"by": "string", "where": "string"}),
-    Route("GET", "/questions", "questions", _QUESTIONS),
-    Route("GET", "/questions/closed", "closed_questions", _QUESTIONS),
-    Route("GET", "/workers", "workers", {}),
-    Route("GET", "/access", "access", {}),
-    Route("GET", "/diff", "diff", {"left": "string", "right": "string"}),
-    Route("GET", _RUN, "show", {}),
-    Route("GET", f"{_RUN}/result", "result", _WAITS),
-    Route("POST", f"{_RUN}/fork", "fork", {}, ForkRun, status=202),
-    Route("GET", f"{_RUN}/trace", "trace", {}),
-    Route("GET", f"{_RUN}/state", "state", {}),
-    Route("GET", f"{_RUN}/events", "events", _PAGE),
-    Route("GET", f"{_RUN}/graph", "geometry", {"direction": "string"}),
-    Route("GET", f"{_RUN}/index", "index", {"after": "integer", "limit": "integer"}),
-    Route("GET", f"{_RUN}/at/{{n}}", "at", {}),
-    Route("GET", f"{_RUN}/replay/{{n}}", "replay", {}),
-    Route("GET", f"{_RUN}/stacks/{{n}}", "stacks", {}),
-    Route("GET", f"{_RUN}/failures", "failures", {}),
-    Route("GET", f"{_RUN}/partial/{{n}}", "partial_answer", {}),
-    Route("GET", f"{_RUN}/seen/{{key}}", "model_input", {}),
-    Route("GET", f"{_RUN}/blob/{{sha256}}", "blob", {}, media="application/json"),
+ROUTES: tuple[HttpRoute, ...] = (
+    HttpRoute("POST", "/runs", "start", {}, StartRun, status=202),
+    HttpRoute("GET", "/runs", "runs", _LIST),
+    HttpRoute("GET", "/count", "count", _MEANT),
+    HttpRoute("GET", "/values", "run_values", {"of": "string", "limit": "integer"}),
+    HttpRoute("GET", "/costs", "costs", {"by": "string", "where": "string"}),
+    HttpRoute("GET", "/questions", "questions", _QUESTIONS),
+    HttpRoute("GET", "/questions/closed", "closed_questions", _QUESTIONS),
+    HttpRoute("GET", "/workers", "workers", {}),
+    HttpRoute("GET", "/access", "access", {}),
+    HttpRoute("GET", "/diff", "diff", {"left": "string", "right": "string"}),
+    HttpRoute("GET", _RUN, "show", {}),
+    HttpRoute("GET", f"{_RUN}/result", "result", _WAITS),
+    HttpRoute("POST", f"{_RUN}/fork", "fork", {}, ForkRun, status=202),
+    HttpRoute("GET", f"{_RUN}/trace", "trace", {}),
+    HttpRoute("GET", f"{_RUN}/state", "state", {}),
+    HttpRoute("GET", f"{_RUN}/events", "events", _PAGE),
+    HttpRoute("GET", f"{_RUN}/graph", "geometry", {"direction": "string"}),
+    HttpRoute("GET", f"{_RUN}/index", "index", {"after": "integer", "limit": "integer"}),
+    HttpRoute("GET", f"{_RUN}/at/{{n}}", "at", {}),
+    HttpRoute("GET", f"{_RUN}/replay/{{n}}", "replay", {}),
+    HttpRoute("GET", f"{_RUN}/stacks/{{n}}", "stacks", {}),
+    HttpRoute("GET", f"{_RUN}/failures", "failures", {}),
+    HttpRoute("GET", f"{_RUN}/partial/{{n}}", "partial_answer", {}),
+    HttpRoute("GET", f"{_RUN}/seen/{{key}}", "model_input", {}),
+    HttpRoute("GET", f"{_RUN}/blob/{{sha256}}", "blob", {}, media="application/json"),
     *(
-        Route("GET", f"{_RUN}/export.{form}", "export", {}, more={"form": form}, media=media)
+        HttpRoute("GET", f"{_RUN}/export.{form}", "export", {}, more={"form": form}, media=media)
         for form, media in _EXPORTS.items()
     ),
     *(
-        Route("POST", f"{_RUN}/{verb}", "tell", _WAITS, shape, "body", {"verb": verb}, 202)
+        HttpRoute("POST", f"{_RUN}/{verb}", "tell", _WAITS, shape, "body", {"verb": verb}, 202)
         for verb, shape in TELLS.items()
     ),
-    Route("GET", "/definitions", "definitions", {}),
-    Route("POST", "/definitions", "definition", {}, Registration),
-    Route("POST", "/definitions/about", "describe_text", {}, DescribeText),
-    Route("GET", "/examples", "examples", {}),
-    Route("POST", "/markdown", "markdown", {}, MarkdownText),
-    Route("GET", _NAME, "definition", {}),
-    Route("GET", f"{_NAME}/about", "describe", {}),
-    Route("GET", f"{_NAME}/versions", "versions", {}),
-    Route("POST", f"{_NAME}/rollback", "rollback", {"to": "string", "by": "string"}),
-    Route("GET", "/schedules", "schedules", {}),
-    Route("POST", "/schedules", "schedule", {}, AddSchedule),
-    Route("POST", "/schedules/{name}/pause", "change_schedule", {}, more={"change": "pause"}),
-    Route("POST", "/schedules/{name}/resume", "change_schedule", {}, more={"change": "resume"}),
-    Route("DELETE", "/schedules/{name}", "change_schedule", {}, more={"change": "remove"}),
+    HttpRoute("GET", "/definitions", "definitions", {}),
+    HttpRoute("POST", "/definitions", "definition", {}, Registration),
+    HttpRoute("POST", "/definitions/about", "describe_text", {}, DescribeText),
+    HttpRoute("GET", "/examples", "examples", {}),
+    HttpRoute("POST", "/markdown", "markdown", {}, MarkdownText),
+    HttpRoute("GET", _NAME, "definition", {}),
+    HttpRoute("GET", f"{_NAME}/about", "describe", {}),
+    HttpRoute("GET", f"{_NAME}/versions", "versions", {}),
+    HttpRoute("POST", f"{_NAME}/rollback", "rollback", {"to": "string", "by": "string"}),
+    HttpRoute("GET", "/schedules", "schedules", {}),
+    HttpRoute("POST", "/schedules", "schedule", {}, AddSchedule),
+    HttpRoute("POST", "/schedules/{name}/pause", "change_schedule", {}, more={"change": "pause"}),
+    HttpRoute("POST", "/schedules/{name}/resume", "change_schedule", {}, more={"change": "resume"}),
+    HttpRoute("DELETE", "/schedules/{name}", "change_schedule", {}, more={"change": "remove"}),
 )
 
 

@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from callboard.projections.drawing.diagram import Direction
-from callboard.projections.drawing.state_at import Standing
+from callboard.projections.drawing.state_at import RunState
 from callboard.projections.trace.columns import Columns
 
 INDEX_EVENTS_MAX = 20_000
@@ -113,7 +113,7 @@ class Index(Columns, frozen=True, kw_only=True):
     ending: Ending | None
 
 
-class At(Standing, frozen=True, kw_only=True):
+class At(RunState, frozen=True, kw_only=True):
     """Answer of ``at``: the state of the run after event ``n``; ``last`` is the number of its last event."""
 
     last: int

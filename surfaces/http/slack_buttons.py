@@ -15,9 +15,9 @@ from starlette.responses import Response
 
 from callboard.lib.json_decoder import decode_json
 from callboard.service.operations.operation import ApiError, outcome
-from callboard.surfaces.http.answer_form import Answering
+from callboard.surfaces.http.answer_form import AnswerForms
 from callboard.surfaces.http.answers import answer, refusal
-from callboard.surfaces.http.proofs import Sent, Unproven, prove
+from callboard.surfaces.http.proofs import ReceivedRequest, Unproven, prove
 from callboard.surfaces.http.request_body import receive_body
 from callboard.surfaces.http.sender_secrets import SenderSecrets
 
@@ -54,7 +54,7 @@ async def post(url: str, message: dict[str, Any]) -> None:
 class SlackButtons:
     """Handles presses of buttons for one tenant."""
 
-    def __init__(self, tenant: str, answering: Answering, secrets: SenderSecrets, reply: Reply = post) -> None:
+    def __init__(self, tenant: str, answering: AnswerForms, secrets: SenderSecrets, reply: Reply = post) -> None:
         self._tenant = tenant
         self._answering = answering
         self._secrets = secrets
@@ -71,7 +71,7 @@ class SlackButtons:
         secrets = await self._secrets(SECRET)
         if not secrets:
             raise ApiError(403, "webhook.no_secret", "no signing secret of Slack is configured")
-        sent = Sent(dict(request.headers), {}, await receive_body(request, BODY_BYTES_MAX, BODY_WAIT_S))
+        sent = ReceivedRequest(dict(request.headers), {}, await receive_body(request, BODY_BYTES_MAX, BODY_WAIT_S))
         try:
             prove("slack", sent, secrets, time.time())
         except Unproven as reason:

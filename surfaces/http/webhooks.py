@@ -35,8 +35,8 @@ from callboard.service.files.json_values import NotJson, json_of
 from callboard.service.files.trigger_starts import begin
 from callboard.service.operations.operation import ApiError, outcome
 from callboard.surfaces.http.answers import HEADERS, answer, refusal
-from callboard.surfaces.http.proofs import Sent, Unproven, prove, without_tokens
-from callboard.surfaces.http.request_body import ClientPlaces, Places, receive_body
+from callboard.surfaces.http.proofs import ReceivedRequest, Unproven, prove, without_tokens
+from callboard.surfaces.http.request_body import ClientSlots, RequestSlots, receive_body
 from callboard.surfaces.http.sender_secrets import SenderSecrets
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -73,8 +73,8 @@ class Webhooks:
         self._may_start = may_start
         self._definitions = Definitions()
         self._client = Client(log, tenant)
-        self._places = Places(REQUESTS_MAX)
-        self._bodies = ClientPlaces(BODIES_OF_CLIENT_MAX, BODIES_MAX)
+        self._places = RequestSlots(REQUESTS_MAX)
+        self._bodies = ClientSlots(BODIES_OF_CLIENT_MAX, BODIES_MAX)
 
     async def take(self, request: Request) -> Response:
         """Answer a request to ``/in/<tenant>/<definition>/<trigger>``."""
@@ -104,7 +104,7 @@ class Webhooks:
     ) -> Response:
         """Answer a request whose body has arrived."""
         name, place = request.path_params["definition"], request.path_params["trigger"]
-        sent = Sent(_headers(request), dict(request.query_params), brought)
+        sent = ReceivedRequest(_headers(request), dict(request.query_params), brought)
         by = await self._check(request, f"{name}/{entrance.trigger}", entrance, sent)
         body = _read(sent)
         if entrance.proof == "slack" and isinstance(body, dict) and body.get("type") == "url_verification":
@@ -130,7 +130,7 @@ class Webhooks:
         read = await self._definitions.offload(partial(parse, self._definitions, source, kept.language), source=source)
         return read if isinstance(read, Definition) else None
 
-    async def _check(self, request: Request, key: str, entrance: Entrance, sent: Sent) -> str:
+    async def _check(self, request: Request, key: str, entrance: Entrance, sent: ReceivedRequest) -> str:
         """Check that a request comes from the sender that its trigger expects. Return the sender's name for the log."""
         if entrance.proof == "none":
             # A subject that may start runs may also use the trigger. A page of another site may not: its GET requests
@@ -172,7 +172,7 @@ def _headers(request: Request) -> dict[str, str]:
     return found
 
 
-def _read(sent: Sent) -> Any:
+def _read(sent: ReceivedRequest) -> Any:
     """Decode a body to a JSON value, the fields of a form, or a text."""
     kind = sent.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:

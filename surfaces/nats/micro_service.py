@@ -56,7 +56,7 @@ CLOSE_WAIT_S = 2.0
 async def open_service(connection: "Connection", *, verdict_wait_s: float = VERDICT_WAIT_S) -> AsyncGenerator[None]:
     """Answer requests for the length of the block. A start or a command waits ``verdict_wait_s`` for its verdict."""
     error: Exception | None = None
-    counts: dict[str, Count] = {}
+    counts: dict[str, _Statistics] = {}
     policy = OutgoingPolicy(
         connection.log.subjects.prefix, connection.config.nats_inbox_prefix, connection.config.tools_allow_nats
     )
@@ -79,7 +79,7 @@ async def open_service(connection: "Connection", *, verdict_wait_s: float = VERD
                 await service.add_endpoint(
                     name=name,
                     subject=f"{connection.log.subjects.prefix}.api.*.{name}",
-                    handler=endpoint.handler(operation, counts.setdefault(name, Count())),
+                    handler=endpoint.handler(operation, counts.setdefault(name, _Statistics())),
                     metadata={"description": operation.signature.summary, **operation.signature.schemas()},
                 )
             # An answer to our own ping proves that the server has all subscriptions. The client's flush proves nothing,
@@ -113,7 +113,7 @@ def _semantic(found: str) -> str:
     return match[0] if match else "0.0.0"
 
 
-class Count(Struct):
+class _Statistics(Struct):
     """Statistics of an operation: requests answered, those answered with an error, and the time spent on them."""
 
     answered: int = 0
@@ -122,7 +122,7 @@ class Count(Struct):
     took_ns: int = 0
 
 
-def _update_stats(counts: dict[str, Count], stats: EndpointStats) -> dict[str, int]:
+def _update_stats(counts: dict[str, _Statistics], stats: EndpointStats) -> dict[str, int]:
     """Replace the client library's statistics: for the library a request is over as soon as its handler returns, which
     is before the request is carried out."""
     count = counts[stats.name]
@@ -142,7 +142,7 @@ class _Endpoint:
         self._policy = policy
         self._active = 0
 
-    def handler(self, operation: Operation, count: Count) -> Callable[[Request], Awaitable[None]]:
+    def handler(self, operation: Operation, count: _Statistics) -> Callable[[Request], Awaitable[None]]:
         async def handle(request: Request) -> None:
             if self._is_misdirected(request):
                 return
@@ -170,7 +170,7 @@ class _Endpoint:
             logger.warning("request names a reply subject that is not for answers", subject=request.subject)
         return fault is not None
 
-    async def _answer(self, operation: Operation, request: Request, count: Count) -> None:
+    async def _answer(self, operation: Operation, request: Request, count: _Statistics) -> None:
         began = monotonic_ns()
         try:
             tenant = name_of(request.subject.split(".")[-2])
@@ -183,7 +183,7 @@ class _Endpoint:
         finally:
             self._active -= 1
 
-    async def _send(self, request: Request, answer: Any, count: Count, began: int) -> None:
+    async def _send(self, request: Request, answer: Any, count: _Statistics, began: int) -> None:
         count.answered += 1
         count.took_ns += monotonic_ns() - began
         if not isinstance(answer, ApiError):

@@ -8,7 +8,7 @@ import pytest
 
 from callboard.actors.carrier import EffectFailed
 from callboard.actors.permits import Permits
-from callboard.actors.prompts import PROMPT_BYTES_MAX, Prompts
+from callboard.actors.prompts import PROMPT_BYTES_MAX, PromptLibraries
 from callboard.actors.tools.mcp import read_prompt
 from callboard.actors.tools.tool import ToolEnvironment, ToolFailed
 from callboard.bus.effects import McpTools
@@ -25,7 +25,7 @@ def library(identifier: str, scheme: str = "library") -> dict[str, Any]:
     return {"scheme": scheme, "identifier": identifier}
 
 
-async def code_of(prompts: Prompts, request: Any) -> str:
+async def code_of(prompts: PromptLibraries, request: Any) -> str:
     with pytest.raises((EffectFailed, ToolFailed)) as caught:
         await prompts.resolve(request)
     return caught.value.failure.code
@@ -37,7 +37,7 @@ async def test_a_library_is_folders_and_the_first_that_has_a_prompt_counts(tmp_p
         folder.mkdir()
     (two / "review.md").write_text("\ufeffTwo {{x}}.\n")
     (two / "plain").write_text("Plain.")
-    prompts = Prompts([one, two])
+    prompts = PromptLibraries([one, two])
     assert await prompts.resolve(library("review")) == "Two {{x}}.\n"
     assert await prompts.resolve(library("plain", "")) == "Plain."
     (one / "review.txt").write_text("One.")
@@ -53,28 +53,28 @@ async def test_nothing_leads_out_of_the_folders_or_hangs(tmp_path: Path) -> None
     (inside / "bytes.md").write_bytes(b"\xff\xfe")
     (inside / "linked.md").symlink_to(tmp_path / "out.md")
     (inside / "loop.md").symlink_to(inside / "loop.md")
-    prompts = Prompts([inside])
+    prompts = PromptLibraries([inside])
     for name in ("../out", "..", ".", "", "a/b", "/etc/passwd", "out", "pipe", "{{x}}", "a\x00b"):
         assert await code_of(prompts, library(name)) == "prompt.unknown"
     for name in ("large", "bytes", "linked", "loop"):
         assert await code_of(prompts, library(name)) == "prompt.unreadable"
-    assert await code_of(Prompts(), library("out")) == "prompt.unknown"
+    assert await code_of(PromptLibraries(), library("out")) == "prompt.unknown"
 
 
 async def test_an_mcp_server_has_prompts() -> None:
-    prompts = Prompts()
+    prompts = PromptLibraries()
     request = {"scheme": "mcp", "identifier": "desk/welcome", "source": SOURCE}
     assert await prompts.resolve(request) == "Greet {{who}}.\n\nBe brief."
     assert await code_of(prompts, {**request, "identifier": "desk/nothing"}) == "tool.failed"
 
 
 async def test_an_mcp_server_has_to_be_known_and_permitted() -> None:
-    prompts = Prompts((), ToolEnvironment(env={}), Permits(mcp_commands=[]))
+    prompts = PromptLibraries((), ToolEnvironment(env={}), Permits(mcp_commands=[]))
     assert await code_of(prompts, library("desk/welcome", "mcp")) == "prompt.unknown"
     assert await code_of(prompts, {**library("desk", "mcp"), "source": SOURCE}) == "prompt.unknown"
     assert await code_of(prompts, {**library("desk/welcome", "mcp"), "source": SOURCE}) == "tool.refused"
     gone = {**SOURCE, "command": ["no-such-program"]}
-    assert await code_of(Prompts(), {**library("desk/welcome", "mcp"), "source": gone}) == "tool.unavailable"
+    assert await code_of(PromptLibraries(), {**library("desk/welcome", "mcp"), "source": gone}) == "tool.unavailable"
 
 
 def test_folders_are_a_setting(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_folders_are_a_setting(tmp_path: Path) -> None:
 
 
 async def test_a_folder_that_is_not_there_is_told_from_a_prompt_that_is_not_there(tmp_path: Path) -> None:
-    prompts = Prompts([tmp_path, tmp_path / "gone"])
+    prompts = PromptLibraries([tmp_path, tmp_path / "gone"])
     assert await code_of(prompts, library("review")) == "prompt.unreadable"
     (tmp_path / "review.md").write_text("Review.")
     assert await prompts.resolve(library("review")) == "Review."

@@ -17,7 +17,7 @@ from anyio.lowlevel import checkpoint
 from callboard.runtime.settings.config import WORKERS_MAX, load
 from callboard.surfaces.cli import child_processes, exits
 from callboard.surfaces.cli.child_processes import BEAT, READY, ChildProcess, ProcessOptions, open_child_processes
-from callboard.surfaces.cli.launching import ForkServer, Inherited, Launched, open_fork_server
+from callboard.surfaces.cli.launching import ForkServer, InheritedDescriptors, Launched, open_fork_server
 from callboard.surfaces.http.address import AddressUnusable, listening, listening_nearby
 from tests.support.cli_stage import Place, shown_url
 
@@ -145,7 +145,7 @@ def test_children_inherit_no_files_and_work_if_stdin_is_closed_and_exits_of_chil
             assert process.returncode == exits.OK
 
 
-def _await_end(_inherited: Inherited) -> int:
+def _await_end(_inherited: InheritedDescriptors) -> int:
     os.read(child_processes.STDIN, 1)
     return 0
 

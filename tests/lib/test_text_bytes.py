@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 import callboard
-from callboard.actors.prompts import Prompts
+from callboard.actors.prompts import PromptLibraries
 from callboard.actors.sources import resolve
 from callboard.bus.errors import ConfigInvalid
 from callboard.lib.json_decoder import decode_json
@@ -34,7 +34,7 @@ def by_definition(data: bytes, folder: Path, _patch: pytest.MonkeyPatch) -> str:
 
 def by_prompt(data: bytes, folder: Path, _patch: pytest.MonkeyPatch) -> str:
     (folder / "a.md").write_bytes(data)
-    return anyio.run(Prompts([folder]).resolve, {"scheme": "library", "identifier": "a"})
+    return anyio.run(PromptLibraries([folder]).resolve, {"scheme": "library", "identifier": "a"})
 
 
 def by_source(data: bytes, folder: Path, _patch: pytest.MonkeyPatch) -> str:

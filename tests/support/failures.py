@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from callboard.actors.models.model import ModelFailed
+from callboard.actors.models.model import ModelTurnFailed
 from callboard.actors.tools.tool import ToolFailed
 from callboard.bus.effects import Failure
 
@@ -28,6 +28,6 @@ async def opening_failure(source: AbstractAsyncContextManager[Any]) -> Failure:
 
 async def model_failure(turn: Awaitable[Any]) -> Failure:
     """Await a turn of a model that must fail; return its failure."""
-    with pytest.raises(ModelFailed) as caught:
+    with pytest.raises(ModelTurnFailed) as caught:
         await turn
     return caught.value.failure

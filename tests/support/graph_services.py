@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, unquote
 import pytest
 
 from callboard.actors.carrier import Job
-from callboard.actors.kinds.service import Services
+from callboard.actors.kinds.service import ServiceConnections
 from callboard.bus.subjects import RunRef
 from tests.support.service_api import TOKEN, Answering, Asked, Reply, ServiceApi, answer_slack
 
@@ -38,7 +38,7 @@ def service_env(api: ServiceApi) -> dict[str, str]:
 async def carry(env: dict[str, str], service: str, action: str, input: Any = None, **configurations: Any) -> Any:
     """Perform an action of a node; its value must hold no credential."""
     request = {"service": service, "action": action, "configurations": configurations, "input": input}
-    value, metadata = await Services(env).carry(JOB, request)
+    value, metadata = await ServiceConnections(env).carry(JOB, request)
     assert metadata is None
     for secret in (TOKEN, RENEWED, UPLOAD.rpartition("/")[2]):
         assert secret not in str(value)

@@ -13,7 +13,7 @@ from callboard.actors.memory.embedder import Embedder
 from callboard.actors.memory.embedders import ByModel, EmbedderOf, counting
 from callboard.actors.memory.store import InMemory, Store
 from callboard.actors.memory.text_store import TextStore
-from callboard.actors.models.embedding_models import Embedded, EmbeddingModel, EmbeddingRequest
+from callboard.actors.models.embedding_models import EmbeddingModel, EmbeddingReply, EmbeddingRequest
 from callboard.bus.effects import Usage
 from callboard.bus.subjects import RunRef
 from tests.support.event_logs import T0
@@ -81,10 +81,10 @@ class Placed:
     def __init__(self) -> None:
         self.requests: list[EmbeddingRequest] = []
 
-    async def embed(self, request: EmbeddingRequest) -> Embedded:
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingReply:
         self.requests.append(request)
         vectors = [next(at for word, at in self.places.items() if word in text) for text in request.texts]
-        return Embedded(vectors, Usage(len(vectors)))
+        return EmbeddingReply(vectors, Usage(len(vectors)))
 
 
 def always(embedder: Embedder) -> EmbedderOf:

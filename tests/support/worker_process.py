@@ -25,7 +25,7 @@ import anyio
 import msgspec
 import structlog
 
-from callboard.actors.carrier import Carrier, Job, Reporter, Sessions
+from callboard.actors.carrier import Carrier, Job, OpenToolboxes, Reporter
 from callboard.actors.tools import python as python_tools
 from callboard.actors.tools.tool import Keep
 from callboard.bus import events as ev
@@ -199,7 +199,7 @@ class _NotingCarrier(Carrier):
         self._inner = inner
         self._note = note
 
-    async def carry(self, job: Job, sessions: Sessions, reporter: Reporter) -> ev.Payload:
+    async def carry(self, job: Job, sessions: OpenToolboxes, reporter: Reporter) -> ev.Payload:
         self._note(job)
         if isinstance(job.intent, ev.EffectCall) and job.intent.kind_ == "code":
             return ev.EffectResult(value=await _effect(job.intent.request))

@@ -28,7 +28,7 @@ from callboard.testing import Answers, Listing, Scenario
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.door import NamedDefinitions
 from callboard.testing.family import Family
-from callboard.testing.services import Services
+from callboard.testing.services import ScriptedServices
 
 WORKFLOW = language("workflow")
 
@@ -222,7 +222,7 @@ def _run_from(ran: Ran, start: ev.RunStart, effects: Mapping[str, Answers]) -> R
         runlog.state(ran.of(ev.RunAccepted)[0])
         runlog.state(start)
         await runlog.append_queued()
-        services = Services(Definitions(), effects)
+        services = ScriptedServices(Definitions(), effects)
         services.children = Family(services, log, NamedDefinitions({}))
         await RunActor(ref, log, services).run()
         return Ran(

@@ -33,7 +33,7 @@ from callboard.languages.agent import (
     meter_node,
     read_structured_answer,
 )
-from callboard.languages.approvals.desk import desk_of, make_consent
+from callboard.languages.approvals.approvals import make_consent, run_approvals
 from callboard.languages.approvals.member import MEMBER, read_terms
 from callboard.languages.approvals.question import ProposedCall
 from callboard.languages.computation import compute
@@ -214,7 +214,7 @@ async def _call(request: Dispatch, node: Node) -> DispatchReply:
         if terms := read_terms(request.arguments.get(MEMBER), tool):
             spec = next((spec for spec in opened.value if spec.name == tool), ToolSpec(tool))
             call = ProposedCall(spec, input, f"step {last_id(request.node.path)}", node.path)
-            match await desk_of(request.stage).decide(node, "tool.0.0", call, terms):
+            match await run_approvals(request.stage).decide(node, "tool.0.0", call, terms):
                 case Refusal() as refusal:
                     return DispatchReply(refuse_call(request, refusal), metadata)
                 case Ok(input):

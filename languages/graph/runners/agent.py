@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from callboard.bus.effects import ModelRequest, ToolSpec, Usage, user
 from callboard.bus.tool_names import names_of
 from callboard.languages.agent import Called, ConversationLimits, ConversationResult, Offer, converse
-from callboard.languages.approvals.desk import make_consent
+from callboard.languages.approvals.approvals import make_consent
 from callboard.languages.approvals.member import MEMBER, read_terms
 from callboard.languages.approvals.terms import ANY, Terms
 from callboard.languages.graph.expressions import text_of

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from callboard.bus.effects import ToolSpec
 from callboard.languages.agent import Refusal
-from callboard.languages.approvals.desk import desk_of
+from callboard.languages.approvals.approvals import run_approvals
 from callboard.languages.approvals.member import MEMBER, read_terms
 from callboard.languages.approvals.question import ProposedCall
 from callboard.languages.graph.document import RESULT
@@ -127,7 +127,7 @@ async def tool(work: NodeAttempt) -> Outputs:
         if terms := read_terms(work.spec.given.get(MEMBER)):
             spec = next((spec for spec in opened.value if spec.name == name), ToolSpec(name))
             call = ProposedCall(spec, arguments, f"node {work.spec.name or work.spec.id}", work.node.path)
-            match await desk_of(work.stage).decide(work.node, "tool.0.0", call, terms):
+            match await run_approvals(work.stage).decide(work.node, "tool.0.0", call, terms):
                 case Refusal(error):
                     # The node's retries would ask the same person again.
                     raise NodeFailed(error.code, error.message, final=True)

@@ -18,7 +18,7 @@ from callboard.actors.kinds.memory import Memory
 from callboard.actors.memory import embedder, exact, session, texts
 from callboard.actors.memory import store as store_port
 from callboard.actors.memory.conversation import CONTENT_CHARS_MAX, MESSAGES_MAX, SUMMARY_BYTES_MAX
-from callboard.actors.memory.embedder import Hashing, Made, cosine, pack_vector, unpack_vector
+from callboard.actors.memory.embedder import Embeddings, Hashing, cosine, pack_vector, unpack_vector
 from callboard.actors.memory.entities import ENTITIES_MAX, FACT_CHARS_MAX, FACTS_MAX, find_mentions
 from callboard.actors.memory.store import (
     APPLIED_MAX,
@@ -32,7 +32,7 @@ from callboard.actors.memory.store import (
     read,
 )
 from callboard.bus.nats.connection import open_nats_connection
-from callboard.bus.nats.key_value import Conflict, Entry, KeyValueStore
+from callboard.bus.nats.key_value import Conflict, KeyValueEntry, KeyValueStore
 from callboard.bus.subjects import RunRef
 from tests.support.event_logs import T0
 from tests.support.graphs import check_deaths, graph, node, webhook
@@ -81,7 +81,7 @@ async def test_a_document_is_written_over_the_revision_that_was_read(stores: tup
     await other.put("a.b", b"2", found.revision)
     with pytest.raises(Conflict):
         await one.put("a.b", b"3", found.revision)
-    assert cast(Entry, await one.get("a.b")).value == b"2"
+    assert cast(KeyValueEntry, await one.get("a.b")).value == b"2"
 
 
 async def test_documents_are_listed_by_their_place_and_can_be_removed(stores: tuple[Store, Store]) -> None:
@@ -94,7 +94,7 @@ async def test_documents_are_listed_by_their_place_and_can_be_removed(stores: tu
         ("a.x.2", b"a.x.2"),
     ]
     assert await other.keys("a.x") == ["a.x.1", "a.x.2"]
-    revision = cast(Entry, await other.get("a.x.1")).revision
+    revision = cast(KeyValueEntry, await other.get("a.x.1")).revision
     await other.delete("a.x.1", revision)
     for key in ("a.x.1", "a.x.7"):
         with pytest.raises(Conflict):
@@ -106,7 +106,7 @@ async def test_documents_are_listed_by_their_place_and_can_be_removed(stores: tu
     await one.put("a.x.1", b"anew", 0)
     with pytest.raises(Conflict):
         await other.delete("a.x.1", revision)
-    assert cast(Entry, await other.get("a.x.1")).value == b"anew"
+    assert cast(KeyValueEntry, await other.get("a.x.1")).value == b"anew"
     assert await one.keys("a.x") == ["a.x.1", "a.x.2"]
 
 
@@ -162,7 +162,7 @@ class Unanswered(InMemory):
         self.writes = writes
         self.reads = reads
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> KeyValueEntry | None:
         if self._entries and self.reads > 0:
             self.reads -= 1
             raise Unavailable("lost")
@@ -414,7 +414,7 @@ async def test_values_expire_and_are_swept_away() -> None:
 
 async def test_a_value_that_comes_while_others_are_swept_away_stays() -> None:
     class Rival(InMemory):
-        async def below(self, prefix: str) -> list[Entry]:
+        async def below(self, prefix: str) -> list[KeyValueEntry]:
             found = await super().below(prefix)
             for entry in found:
                 fresh = {**read(entry), "value": "fresh", "expires_ms": None}
@@ -549,8 +549,8 @@ async def test_vectors_of_another_embedder_are_made_anew() -> None:
     class Other(Hashing):
         name = "other"
 
-        async def embed(self, texts: Any, once: str) -> Made:
-            return Made([vector[::-1] for vector in (await super().embed(texts, once)).vectors])
+        async def embed(self, texts: Any, once: str) -> Embeddings:
+            return Embeddings([vector[::-1] for vector in (await super().embed(texts, once)).vectors])
 
     store = InMemory()
     ask = Asking("VECTOR_DATABASE", store)
@@ -564,7 +564,7 @@ async def test_texts_longer_than_are_kept_are_cut_in_questions_too() -> None:
         def __init__(self) -> None:
             self.lengths: list[int] = []
 
-        async def embed(self, texts: Any, once: str) -> Made:
+        async def embed(self, texts: Any, once: str) -> Embeddings:
             self.lengths += [len(text) for text in texts]
             return await super().embed(texts, once)
 

@@ -8,7 +8,7 @@ import pytest
 
 from callboard.actors.models.anthropic import AnthropicModel
 from callboard.actors.models.catalog import PROVIDERS, open_model
-from callboard.actors.models.model import ModelFailed, ModelTurn
+from callboard.actors.models.model import ModelTurn, ModelTurnFailed
 from callboard.actors.models.request_retries import RetryPolicy
 from callboard.bus.effects import (
     Choice,
@@ -70,7 +70,7 @@ async def ask_all(*answers: Answer) -> ModelReply:
 
 async def fail(*answers: Answer, turn: ModelTurn | None = None, retry: RetryPolicy = QUICK) -> Failure:
     async with claude(*answers, retry=retry) as (model, api):
-        with pytest.raises(ModelFailed) as caught:
+        with pytest.raises(ModelTurnFailed) as caught:
             await model.turn(turn or a_turn(), lambda _: None)
         assert not api.answers, "not every scripted answer was asked for"
         return caught.value.failure
@@ -428,7 +428,7 @@ async def test_what_failed_tries_have_cost_counts_with_the_reply() -> None:
 )
 async def test_a_turn_that_failed_says_what_it_has_cost(answer: Answer, used: Usage) -> None:
     async with claude(answer) as (model, _):
-        with pytest.raises(ModelFailed) as caught:
+        with pytest.raises(ModelTurnFailed) as caught:
             await model.turn(a_turn(), lambda _: None)
     assert caught.value.usage == used
 
@@ -513,7 +513,7 @@ async def test_a_stream_that_falls_silent_times_out() -> None:
         api.will(streaming(start(), "silent"), streaming(start(), "silent"))
         retry = RetryPolicy(tries_max=2, total_s=60.0, delay_first_s=0.001)
         model = AnthropicModel(api_key="sk-test", base_url=api.url, retry=retry, silence_s=0.05)
-        with pytest.raises(ModelFailed) as caught:
+        with pytest.raises(ModelTurnFailed) as caught:
             await model.turn(a_turn(), lambda _: None)
         await model.aclose()
     assert caught.value.failure.code == "model.timeout"
@@ -522,7 +522,7 @@ async def test_a_stream_that_falls_silent_times_out() -> None:
 
 async def test_the_total_time_bounds_a_try_as_well() -> None:
     async with claude(streaming(start(), "silent"), retry=RetryPolicy(total_s=0.1)) as (model, _):
-        with pytest.raises(ModelFailed) as caught:
+        with pytest.raises(ModelTurnFailed) as caught:
             await model.turn(a_turn(), lambda _: None)
     assert caught.value.failure.code == "model.timeout"
     assert "0.1 s" in caught.value.failure.message
@@ -532,7 +532,7 @@ async def test_nobody_at_the_other_end_is_unreachable() -> None:
     async with model_api() as api:
         url = api.url
     model = AnthropicModel(api_key="sk-test", base_url=url, retry=QUICK)
-    with pytest.raises(ModelFailed) as caught:
+    with pytest.raises(ModelTurnFailed) as caught:
         await model.turn(a_turn(), lambda _: None)
     await model.aclose()
     assert (caught.value.failure.code, caught.value.failure.details["tries"]) == ("model.unreachable", 3)
@@ -540,7 +540,7 @@ async def test_nobody_at_the_other_end_is_unreachable() -> None:
 
 
 def test_no_key_is_said_before_anything_is_sent() -> None:
-    with pytest.raises(ModelFailed) as caught:
+    with pytest.raises(ModelTurnFailed) as caught:
         open_model("anthropic", env={"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"})
     assert caught.value.failure.code == "model.auth"
     assert "ANTHROPIC_API_KEY" in caught.value.failure.message

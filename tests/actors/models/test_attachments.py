@@ -11,7 +11,7 @@ import pytest
 from callboard.actors.models.anthropic import AnthropicModel
 from callboard.actors.models.catalog import API
 from callboard.actors.models.gemini import GeminiModel
-from callboard.actors.models.model import Model, ModelFailed, ModelTurn, ProviderReply
+from callboard.actors.models.model import Model, ModelTurn, ModelTurnFailed, ProviderReply
 from callboard.actors.models.openai import OpenAIModel
 from callboard.actors.models.provider_model import COMMENTARIES_MAX, PAUSES_MAX
 from callboard.actors.models.request_parts import SUBSTITUTE
@@ -196,7 +196,7 @@ async def test_a_server_that_never_accepts_reasoning_gets_none_in_further_turns(
 async def test_a_chat_message_that_its_server_breaks_off_is_no_answer(reason: str, code: str) -> None:
     answers = [streaming([*text_chunks("Once"), *finish(reason)]) for _ in range(6)]
     async with provider("openai-chat", *answers) as (model, _):
-        with pytest.raises(ModelFailed) as caught:
+        with pytest.raises(ModelTurnFailed) as caught:
             await model.turn(a_turn(), lambda _text: None)
     assert caught.value.failure.code == code
 
@@ -336,7 +336,7 @@ async def test_an_input_that_differs_from_its_pieces_is_a_bad_reply() -> None:
     done = {**done, "item": {**done["item"], "arguments": '{"x":2}'}}
     answers = [streaming([*created(), *opened, done, *completed()]) for _ in range(6)]
     async with provider("openai", *answers) as (model, _):
-        with pytest.raises(ModelFailed, match="ambiguous"):
+        with pytest.raises(ModelTurnFailed, match="ambiguous"):
             await model.turn(a_turn(), lambda _text: None)
 
 
@@ -423,7 +423,7 @@ async def test_a_paused_turn_that_breaks_goes_on_after_the_pause() -> None:
 async def test_a_turn_that_is_paused_for_ever_fails() -> None:
     paused = [streaming([*start(), *searching(), *stop("pause_turn")])] * (PAUSES_MAX + 1)
     async with provider("anthropic", *paused) as (model, server):
-        with pytest.raises(ModelFailed, match="paused"):
+        with pytest.raises(ModelTurnFailed, match="paused"):
             await model.turn(a_turn(), lambda _text: None)
     assert len(server.requests) == PAUSES_MAX + 1
 
@@ -440,7 +440,7 @@ async def test_pieces_of_two_calls_in_one_place_are_a_bad_reply() -> None:
     first, second = tool_block(0, "a", "f", '{"x":1}'), tool_block(0, "b", "g", '{"y":2}')
     events = [*start(), first[0], second[0], *first[1:-1], *stop("tool_use")]
     async with provider("anthropic", *[streaming(events)] * 6) as (model, _):
-        with pytest.raises(ModelFailed, match="ambiguous"):
+        with pytest.raises(ModelTurnFailed, match="ambiguous"):
             await model.turn(a_turn(), lambda _text: None)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from callboard.actors.models.anthropic import AnthropicModel
 from callboard.actors.models.catalog import API, PROVIDERS, Endpoint, exact, open_model, resolve, with_endpoints
-from callboard.actors.models.model import Model, ModelFailed, ModelTurn
+from callboard.actors.models.model import Model, ModelTurn, ModelTurnFailed
 from callboard.actors.models.recorded import RecordedModel
 from callboard.actors.models.scripted import ScriptedModel
 
@@ -17,7 +17,7 @@ ENV = {"ANTHROPIC_API_KEY": "sk-test", "OPENAI_API_KEY": "sk-test", "GEMINI_API_
 
 
 def refusal(act: Callable[[], object]) -> tuple[str, str]:
-    with pytest.raises(ModelFailed) as caught:
+    with pytest.raises(ModelTurnFailed) as caught:
         act()
     return caught.value.failure.code, caught.value.failure.message
 

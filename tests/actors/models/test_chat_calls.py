@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.models.openai_chat import ChatFold
-from callboard.actors.models.request_parts import Request
+from callboard.actors.models.request_parts import SdkRequest
 from callboard.actors.models.request_retries import TryFailed
 from tests.support.openai_api import chunk, finish
 
@@ -29,7 +29,7 @@ def made(*chunks: Any) -> Made:
     deltas = [one if "tool_calls" in one else {"tool_calls": one if isinstance(one, list) else [one]} for one in chunks]
     for one in [*map(chunk, deltas), *finish("tool_calls")[:-1]]:
         fold.take(one)
-    return [(call.tool, (call.fault and "fault") or call.input) for call in fold.reply(Request({})).tool_calls]
+    return [(call.tool, (call.fault and "fault") or call.input) for call in fold.reply(SdkRequest({})).tool_calls]
 
 
 CLEAR: dict[str, tuple[list[Any], Made]] = {
@@ -139,7 +139,7 @@ def test_calls_of_a_whole_message_are_told_apart_by_their_order() -> None:
     fold = ChatFold()
     for event in fold.whole({"choices": [{"message": {"tool_calls": calls}, "finish_reason": "tool_calls"}]}) or []:
         fold.take(event)
-    assert [call.input for call in fold.reply(Request({})).tool_calls] == [{"x": 1}, {}, {"x": 1}]
+    assert [call.input for call in fold.reply(SdkRequest({})).tool_calls] == [{"x": 1}, {}, {"x": 1}]
 
 
 INPUTS = st.dictionaries(st.sampled_from("xyz"), st.one_of(st.integers(), st.text('{}[]" \\', max_size=4)), max_size=2)

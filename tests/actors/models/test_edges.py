@@ -20,10 +20,10 @@ from callboard.actors.models.answer_json import read_json
 from callboard.actors.models.anthropic import CODE_OF, CODE_OF_TYPE, StreamFold
 from callboard.actors.models.anthropic_messages import request_of
 from callboard.actors.models.draft import REPLY_CHARS_MAX
-from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
+from callboard.actors.models.model import ModelTurn, ModelTurnFailed, OnRetry, OnText, unheard
 from callboard.actors.models.request_parts import TOOL_NAME_CHARS_MAX
-from callboard.actors.models.request_retries import RetryPolicy, Spending, TryFailed, wait_s, with_retries
-from callboard.actors.models.schemas import ANTHROPIC, GEMINI, OPENAI, Dialect, native_schema
+from callboard.actors.models.request_retries import RetryPolicy, TryFailed, TurnSpending, wait_s, with_retries
+from callboard.actors.models.schemas import ANTHROPIC, GEMINI, OPENAI, SchemaSubset, native_schema
 from callboard.actors.models.trouble import entry_of, retry_after_s
 from callboard.actors.tools.tool import ToolEnvironment
 from callboard.bus import events as ev
@@ -99,7 +99,7 @@ def test_every_entry_names_something_and_says_a_code_of_the_port() -> None:
     known = {f"anthropic.{kind.__name__}" for kind in descendants(anthropic.AnthropicError)}
     known |= {f"httpx2.{name}" for name in dir(httpx2)}
     assert {name for name in CODE_OF if name.startswith(("anthropic.", "httpx2."))} <= known
-    words = f"{ModelFailed.__doc__}"
+    words = f"{ModelTurnFailed.__doc__}"
     for code in {*CODE_OF.values(), *CODE_OF_TYPE.values()}:
         assert f"``{code}``" in words
 
@@ -171,7 +171,7 @@ async def test_a_bug_within_a_try_is_not_tried_again_and_keeps_what_was_used() -
     overloaded = TryFailed(Failure("model.overloaded"), again=True, after_s=0.0)
     overloaded.usage = Usage(5, 1)
     failures: list[Exception] = [overloaded, KeyError("ours")]
-    spent = Spending()
+    spent = TurnSpending()
 
     async def attempt() -> ModelReply:
         failure = failures.pop(0)
@@ -179,7 +179,7 @@ async def test_a_bug_within_a_try_is_not_tried_again_and_keeps_what_was_used() -
             spent.report(Usage(100, 7))
         raise failure
 
-    with capture_logs() as logs, pytest.raises(ModelFailed) as caught:
+    with capture_logs() as logs, pytest.raises(ModelTurnFailed) as caught:
         await with_retries(RetryPolicy(), attempt, spent=spent)
     assert (caught.value.failure.code, caught.value.failure.message) == ("internal", "KeyError: 'ours'")
     assert (caught.value.usage, caught.value.requests) == (Usage(105, 8), [Usage(5, 1), Usage(100, 7)])
@@ -371,7 +371,7 @@ ORDER = {
 
 
 @pytest.mark.parametrize("dialect", [ANTHROPIC, OPENAI, GEMINI])
-def test_references_of_generated_schemas_are_enforced(dialect: Dialect) -> None:
+def test_references_of_generated_schemas_are_enforced(dialect: SchemaSubset) -> None:
     native = native_schema(Order.model_json_schema(), dialect)
     assert native is not None
     assert "$ref" not in str(native)

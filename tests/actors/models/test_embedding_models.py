@@ -20,11 +20,11 @@ from callboard.actors.models.embedding_models import (
     REQUEST_BYTES_MAX,
     REQUEST_TEXTS_MAX,
     TEXT_BYTES_MAX,
-    Embedded,
+    EmbeddingReply,
     EmbeddingRequest,
 )
 from callboard.actors.models.gemini import GeminiModel
-from callboard.actors.models.model import Model, ModelFailed
+from callboard.actors.models.model import Model, ModelTurnFailed
 from callboard.actors.models.openai import OpenAIModel
 from callboard.actors.models.request_retries import RetryPolicy
 from callboard.bus import events as ev
@@ -90,7 +90,7 @@ def a_request(*texts: str, **fields: Any) -> EmbeddingRequest:
 
 async def failure_of(provider: str, *answers: Answer, **fields: Any) -> Failure:
     async with serving(provider, *answers) as (model, _):
-        with pytest.raises(ModelFailed) as caught:
+        with pytest.raises(ModelTurnFailed) as caught:
             await model.embed(a_request("a", "b", **fields))
     return caught.value.failure
 
@@ -102,7 +102,7 @@ async def test_what_openai_is_asked_and_answers() -> None:
     shuffled = json.loads(by_openai([[1, 0], [0, 1]]).body)
     shuffled["data"].reverse()
     async with serving("openai", refusing(200, shuffled), by_openai([[3, 4]])) as (model, server):
-        assert await model.embed(a_request("a", "b", dimensions=2)) == Embedded([[1, 0], [0, 1]], Usage(7))
+        assert await model.embed(a_request("a", "b", dimensions=2)) == EmbeddingReply([[1, 0], [0, 1]], Usage(7))
         await model.embed(a_request("a"))
     first, second = server.requests
     assert first.path == "/v1/embeddings"
@@ -115,14 +115,14 @@ async def test_what_openai_is_asked_and_answers() -> None:
 async def test_what_others_leave_out_is_not_missed() -> None:
     bare = refusing(200, {"data": [{"embedding": [1, 0]}, {"embedding": [0, 1]}]})
     async with serving("openai", bare) as (model, _):
-        assert await model.embed(a_request("a", "b")) == Embedded([[1, 0], [0, 1]], unmetered=True)
+        assert await model.embed(a_request("a", "b")) == EmbeddingReply([[1, 0], [0, 1]], unmetered=True)
 
 
 @pytest.mark.parametrize("name", ["gemini-embedding-001", "gemini-embedding-2"])
 async def test_what_gemini_is_asked_and_answers(name: str) -> None:
     async with serving("gemini", by_gemini([[1, 0], [0, 1]]), by_gemini([[1]], tokens=None)) as (model, server):
         request = msgspec.structs.replace(a_request("a", "b", dimensions=2), model=name)
-        assert await model.embed(request) == Embedded([[1, 0], [0, 1]], Usage(7))
+        assert await model.embed(request) == EmbeddingReply([[1, 0], [0, 1]], Usage(7))
         assert (await model.embed(a_request("a"))).usage == Usage()
     asked = server.requests[0]
     assert asked.path.endswith(f"/models/{name}:batchEmbedContents")
@@ -203,7 +203,7 @@ async def test_vectors_of_another_dimension_than_was_asked_for_are_refused(provi
 
 async def test_what_was_paid_before_a_part_fails_is_told_with_the_failure() -> None:
     async with serving("openai", by_openai([[1.0]] * REQUEST_TEXTS_MAX), by_openai([[0.0]])) as (model, _):
-        with pytest.raises(ModelFailed) as caught:
+        with pytest.raises(ModelTurnFailed) as caught:
             await model.embed(a_request(*["x"] * (REQUEST_TEXTS_MAX + 1)))
     assert caught.value.usage == Usage(14)
 
@@ -211,7 +211,7 @@ async def test_what_was_paid_before_a_part_fails_is_told_with_the_failure() -> N
 async def test_vectors_whose_dimension_changes_on_the_way_are_refused() -> None:
     answers = [by_openai([[1, 0]] * REQUEST_TEXTS_MAX), by_openai([[1]])]
     async with serving("openai", *answers) as (model, _):
-        with pytest.raises(ModelFailed, match=r"model\.bad_reply.* 2 dimensions, and then 1"):
+        with pytest.raises(ModelTurnFailed, match=r"model\.bad_reply.* 2 dimensions, and then 1"):
             await model.embed(a_request(*["x"] * (REQUEST_TEXTS_MAX + 1)))
 
 
@@ -337,9 +337,9 @@ async def test_vectors_that_a_model_makes_anew_are_kept() -> None:
 
 async def test_what_is_made_anew_is_kept_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing(Placed):
-        async def embed(self, request: EmbeddingRequest) -> Embedded:
+        async def embed(self, request: EmbeddingRequest) -> EmbeddingReply:
             if len(self.requests) == 2:
-                raise ModelFailed(Failure("model.rate_limited", "slower", retryable=True))
+                raise ModelTurnFailed(Failure("model.rate_limited", "slower", retryable=True))
             return await super().embed(request)
 
     monkeypatch.setattr(exact, "ANEW_MAX", 1)
@@ -365,8 +365,8 @@ async def test_vectors_of_another_dimension_than_those_kept_are_a_failure_by_nam
 
 async def test_a_model_that_fails_is_the_failure_of_the_memory() -> None:
     class Failing(Placed):
-        async def embed(self, request: EmbeddingRequest) -> Embedded:
-            raise ModelFailed(Failure("model.rate_limited", "slower", retryable=True), usage=Usage(5))
+        async def embed(self, request: EmbeddingRequest) -> EmbeddingReply:
+            raise ModelTurnFailed(Failure("model.rate_limited", "slower", retryable=True), usage=Usage(5))
 
     ask = Asking("VECTOR_DATABASE", embedder_of=placing(Failing()))
     assert await ask.refused("store", input={"items": ["tea"]}) == "model.rate_limited"

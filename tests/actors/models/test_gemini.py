@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from callboard.actors.models import gemini as gemini_model
 from callboard.actors.models.catalog import PROVIDERS, open_model
 from callboard.actors.models.gemini import MISTAKES, REFUSALS, ContentFold, GeminiModel
-from callboard.actors.models.model import ModelFailed, ModelTurn
-from callboard.actors.models.request_parts import Request
+from callboard.actors.models.model import ModelTurn, ModelTurnFailed
+from callboard.actors.models.request_parts import SdkRequest
 from callboard.actors.models.request_retries import RetryPolicy, TryFailed
 from callboard.actors.models.trouble import entry_of
 from callboard.bus.effects import (
@@ -66,7 +66,7 @@ async def ask(answer: Answer, turn: ModelTurn | None = None, pieces: list[str] |
 
 async def fail(*answers: Answer, turn: ModelTurn | None = None, retry: RetryPolicy = QUICK) -> Failure:
     async with gemini(*answers, retry=retry) as (model, server):
-        with pytest.raises(ModelFailed) as caught:
+        with pytest.raises(ModelTurnFailed) as caught:
             await model.turn(turn or a_turn(), lambda _: None)
         assert not server.answers, "not every scripted answer was asked for"
         return caught.value.failure
@@ -310,7 +310,7 @@ GARBAGE: dict[str, Any] = {
 async def test_garbage_is_a_bad_reply(case: str) -> None:
     answer = streaming([*text_chunks("Half"), GARBAGE[case]])
     async with gemini(answer, answer, answer) as (model, _):
-        with pytest.raises(ModelFailed) as caught:
+        with pytest.raises(ModelTurnFailed) as caught:
             await model.turn(a_turn(), lambda _: None)
     assert caught.value.failure.code == "model.bad_reply"
 
@@ -333,7 +333,7 @@ def test_no_event_breaks_the_fold(events: list[Any]) -> None:
         fold.take(event)
     if not fold.draft.ended:
         with pytest.raises(TryFailed, match=r"model\.bad_reply"):
-            fold.reply(Request({}))
+            fold.reply(SdkRequest({}))
 
 
 # -- errors and tries -------------------------------------------------------------------------------------------------
@@ -407,7 +407,7 @@ async def test_an_answer_that_is_no_stream_is_a_bad_reply() -> None:
 async def test_a_stream_that_falls_silent_times_out() -> None:
     silent = streaming(text_chunks("Half"), "silent")
     async with gemini(silent, silent, silent, silence_s=0.05) as (model, _):
-        with pytest.raises(ModelFailed) as caught:
+        with pytest.raises(ModelTurnFailed) as caught:
             await model.turn(a_turn(), lambda _: None)
     assert caught.value.failure.code == "model.timeout"
     assert caught.value.failure.details["tries"] == 3
@@ -415,7 +415,7 @@ async def test_a_stream_that_falls_silent_times_out() -> None:
 
 async def test_the_total_time_bounds_a_try_as_well() -> None:
     async with gemini(streaming([], "silent"), retry=RetryPolicy(total_s=0.1)) as (model, _):
-        with pytest.raises(ModelFailed, match="no reply within") as caught:
+        with pytest.raises(ModelTurnFailed, match="no reply within") as caught:
             await model.turn(a_turn(), lambda _: None)
     assert caught.value.failure.code == "model.timeout"
 
@@ -433,7 +433,7 @@ async def test_nobody_at_the_other_end_is_unreachable() -> None:
     async with model_api() as server:
         url = server.url
     model = GeminiModel(api_key="k-test", base_url=url, retry=QUICK)
-    with pytest.raises(ModelFailed) as caught:
+    with pytest.raises(ModelTurnFailed) as caught:
         await model.turn(a_turn(), lambda _: None)
     await model.aclose()
     assert (caught.value.failure.code, caught.value.failure.details["tries"]) == ("model.unreachable", 3)
@@ -441,7 +441,7 @@ async def test_nobody_at_the_other_end_is_unreachable() -> None:
 
 
 def test_no_key_is_said_before_anything_is_sent() -> None:
-    with pytest.raises(ModelFailed, match="GEMINI_API_KEY") as caught:
+    with pytest.raises(ModelTurnFailed, match="GEMINI_API_KEY") as caught:
         open_model("gemini", env={"GOOGLE_GEMINI_BASE_URL": "http://127.0.0.1:9"})
     assert caught.value.failure.code == "model.auth"
 
@@ -467,7 +467,7 @@ def test_no_exception_of_the_sdk_is_forgotten() -> None:
         kinds += kind.__subclasses__()
         assert entry_of(kind, gemini_model.CODE_OF) is not None, f"{kind} has no code"
     assert entry_of(module.UnknownApiResponseError, gemini_model.CODE_OF) is not None
-    assert entry_of(gemini_model.Unreadable, gemini_model.CODE_OF) is not None
+    assert entry_of(gemini_model.UnreadableReply, gemini_model.CODE_OF) is not None
     assert gemini_model.failure_of(KeyError("x")) is None
 
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from callboard.actors.models import openai_errors
 from callboard.actors.models.catalog import PROVIDERS, open_model
-from callboard.actors.models.model import ModelFailed, ModelTurn
+from callboard.actors.models.model import ModelTurn, ModelTurnFailed
 from callboard.actors.models.openai import Api, OpenAIModel
 from callboard.actors.models.openai_chat import ChatFold
 from callboard.actors.models.openai_response_fold import ResponseFold
-from callboard.actors.models.request_parts import Request
+from callboard.actors.models.request_parts import SdkRequest
 from callboard.actors.models.request_retries import RetryPolicy, TryFailed
 from callboard.actors.models.trouble import entry_of
 from callboard.bus.effects import (
@@ -83,7 +83,7 @@ async def ask(api: Api, answer: Answer, turn: ModelTurn | None = None, pieces: l
 
 async def fail(api: Api, *answers: Answer, turn: ModelTurn | None = None, retry: RetryPolicy = QUICK) -> Failure:
     async with openai(api, *answers, retry=retry) as (model, server):
-        with pytest.raises(ModelFailed) as caught:
+        with pytest.raises(ModelTurnFailed) as caught:
             await model.turn(turn or a_turn(), lambda _: None)
         assert not server.answers, "not every scripted answer was asked for"
         return caught.value.failure
@@ -449,7 +449,7 @@ async def test_a_schema_that_is_refused_for_what_it_says_is_told_in_words_in_tha
 @pytest.mark.parametrize("api", APIS)
 async def test_a_value_that_is_wrong_in_one_turn_is_not_held_against_the_model(api: Api, code: str | None) -> None:
     async with openai(api, failing(400, code, param="temperature"), SAYING[api]("ok")) as (model, server):
-        with pytest.raises(ModelFailed, match=r"model\.bad_request"):
+        with pytest.raises(ModelTurnFailed, match=r"model\.bad_request"):
             await model.turn(a_turn(temperature=7.0), lambda _: None)
         await model.turn(a_turn(temperature=0.5), lambda _: None)
     assert [request.body["temperature"] for request in server.requests] == [7.0, 0.5]
@@ -624,7 +624,7 @@ def test_no_event_breaks_the_folds(events: list[Any]) -> None:
             fold.take(event)
         if not fold.draft.ended:
             with pytest.raises(TryFailed, match=r"model\.bad_reply"):
-                fold.reply(Request({}))
+                fold.reply(SdkRequest({}))
 
 
 # -- errors and tries -------------------------------------------------------------------------------------------------
@@ -690,7 +690,7 @@ async def test_a_wait_longer_than_the_total_is_not_begun(headers: dict[str, str]
 async def test_a_stream_that_falls_silent_times_out(api: Api) -> None:
     silent = streaming([chunk({"content": "Half"})], "silent")
     async with openai(api, silent, silent, silent, silence_s=0.05) as (model, _):
-        with pytest.raises(ModelFailed) as caught:
+        with pytest.raises(ModelTurnFailed) as caught:
             await model.turn(a_turn(), lambda _: None)
     assert caught.value.failure.code == "model.timeout"
     assert caught.value.failure.details["tries"] == 3
@@ -700,7 +700,7 @@ async def test_nobody_at_the_other_end_is_unreachable() -> None:
     async with model_api() as server:
         url = server.url
     model = OpenAIModel(api_key="sk-test", base_url=url, retry=QUICK)
-    with pytest.raises(ModelFailed) as caught:
+    with pytest.raises(ModelTurnFailed) as caught:
         await model.turn(a_turn(), lambda _: None)
     await model.aclose()
     assert (caught.value.failure.code, caught.value.failure.details["tries"]) == ("model.unreachable", 3)
@@ -708,7 +708,7 @@ async def test_nobody_at_the_other_end_is_unreachable() -> None:
 
 
 def test_no_key_is_said_before_anything_is_sent() -> None:
-    with pytest.raises(ModelFailed, match="OPENAI_API_KEY") as caught:
+    with pytest.raises(ModelTurnFailed, match="OPENAI_API_KEY") as caught:
         open_model("openai", env={})
     assert caught.value.failure.code == "model.auth"
 
@@ -737,7 +737,7 @@ def test_no_exception_of_the_sdk_is_forgotten() -> None:
 
 
 def test_every_word_says_a_code_of_the_port() -> None:
-    words = f"{ModelFailed.__doc__}"
+    words = f"{ModelTurnFailed.__doc__}"
     for code in {*openai_errors.CODE_OF.values(), *openai_errors.CODE_OF_WORD.values()}:
         assert f"``{code}``" in words
 

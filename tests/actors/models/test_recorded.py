@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from callboard.actors.models.model import ModelFailed, ModelTurn
+from callboard.actors.models.model import ModelTurn, ModelTurnFailed
 from callboard.actors.models.recorded import RecordedModel
 from callboard.bus.effects import Failure, Purpose, ToolUse, Usage
 from callboard.bus.events import (
@@ -94,7 +94,7 @@ async def test_a_recorded_failure_fails_again() -> None:
     error = Failure("model.overloaded", "busy", retryable=True, details={"tries": 6})
     model = RecordedModel(log(("a#1.1!turn.0", call()), ("a#1.1!turn.0", ModelResult(text="half", error=error))))
     said: list[str] = []
-    with pytest.raises(ModelFailed) as caught:
+    with pytest.raises(ModelTurnFailed) as caught:
         await model.turn(a_turn("a#1.1!turn.0"), said.append)
     assert (caught.value.failure, said) == (error, ["half"])
 
@@ -108,7 +108,7 @@ async def test_a_recorded_failure_fails_again() -> None:
     ],
 )
 async def test_a_turn_without_an_outcome_is_unrecorded(events: list[Event]) -> None:
-    with pytest.raises(ModelFailed) as caught:
+    with pytest.raises(ModelTurnFailed) as caught:
         await RecordedModel(events).turn(a_turn("a#1.1!turn.0"), lambda _: None)
     failure = caught.value.failure
     assert (failure.code, failure.retryable) == ("model.unrecorded", False)

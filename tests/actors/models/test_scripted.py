@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from callboard.actors.models.model import ModelFailed, ModelTurn, SpokenReply
+from callboard.actors.models.model import ModelTurn, ModelTurnFailed, SpokenReply
 from callboard.actors.models.scripted import ScriptedModel, check_script
 from callboard.bus.effects import Choice, Failure, ModelReply, Usage
 from callboard.bus.events import Problem
@@ -21,7 +21,7 @@ async def answer(script: dict[str, Any], turn: ModelTurn, pieces: list[str] | No
 
 
 async def failure(script: dict[str, Any], turn: ModelTurn) -> Failure:
-    with pytest.raises(ModelFailed) as caught:
+    with pytest.raises(ModelTurnFailed) as caught:
         await answer(script, turn)
     return caught.value.failure
 
@@ -137,7 +137,7 @@ async def test_errors_are_failures_of_the_port() -> None:
 async def test_a_failure_has_its_text_and_what_there_is_in_spite_of_it() -> None:
     error = {"code": "overloaded", "message": "the line is busy", "data": {"found": 2}}
     script = {"turns": {"gather": [{"error": error, "progress": ["half ", "way"]}]}}
-    with pytest.raises(ModelFailed) as caught:
+    with pytest.raises(ModelTurnFailed) as caught:
         await answer(script, a_turn())
     assert caught.value.failure == Failure(
         "model.overloaded", "the line is busy", details={"data": {"found": 2}}, retryable=True

@@ -12,7 +12,7 @@ from callboard.actors.models.anthropic import AnthropicModel
 from callboard.actors.models.call_ids import fresh_ids, with_fit_ids
 from callboard.actors.models.error_bodies import is_too_long, words_of
 from callboard.actors.models.gemini import GeminiModel
-from callboard.actors.models.model import Model, ModelFailed, ModelTurn, ProviderReply
+from callboard.actors.models.model import Model, ModelTurn, ModelTurnFailed, ProviderReply
 from callboard.actors.models.openai import OpenAIModel
 from callboard.actors.models.request_retries import RetryPolicy
 from callboard.bus.effects import Failure, Message, Text, ToolOutput, ToolSpec, ToolUse, Usage, user
@@ -61,9 +61,9 @@ async def ask(api: Api, *answers: Answer, asked: ModelTurn | None = None) -> tup
     return reply, [request.body for request in server.requests]
 
 
-async def fail(api: Api, *answers: Answer, asked: ModelTurn | None = None) -> ModelFailed:
+async def fail(api: Api, *answers: Answer, asked: ModelTurn | None = None) -> ModelTurnFailed:
     async with serving(api, *answers) as (model, server):
-        with pytest.raises(ModelFailed) as caught:
+        with pytest.raises(ModelTurnFailed) as caught:
             await model.turn(asked or turn(), lambda _: None)
     assert not server.answers, "not every scripted answer was asked for"
     return caught.value
@@ -123,7 +123,7 @@ async def test_a_listener_that_breaks_costs_no_usage() -> None:
         raise OSError("no ink")
 
     async with serving("anthropic", messages_api.saying("Hello there.")) as (model, _):
-        with pytest.raises(ModelFailed) as caught:
+        with pytest.raises(ModelTurnFailed) as caught:
             await model.turn(turn(), broken)
     assert caught.value.failure.code == "internal"
     assert caught.value.usage.input_tokens == 10
@@ -501,5 +501,5 @@ async def test_a_broken_piece_of_a_stream_is_tried_again_and_counts() -> None:
 
 
 def test_a_failure_of_the_port_has_its_requests() -> None:
-    failed = ModelFailed(Failure("x"), requests=[Usage(1, 1)])
+    failed = ModelTurnFailed(Failure("x"), requests=[Usage(1, 1)])
     assert failed.requests == [Usage(1, 1)]

@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from callboard.actors.models.anthropic import AnthropicModel
-from callboard.actors.models.model import ModelFailed, ModelTurn, Retrying
+from callboard.actors.models.model import ModelTurn, ModelTurnFailed, Retrying
 from callboard.actors.models.request_retries import RetryPolicy
-from callboard.actors.models.turn_limits import Gate, Lane, Lanes
-from callboard.actors.models.waits import Waits
+from callboard.actors.models.turn_limits import ModelLimit, ProviderLimit, ProviderLimits
+from callboard.actors.models.waits import WaitPolicy
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure, ToolSpec, user
 from callboard.bus.model_waits import resume_at
@@ -42,7 +42,7 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 
 
 async def test_turns_behind_a_closed_gate_wait_for_it_and_do_not_come_back_together() -> None:
-    gate, times = Gate(), list[float]()
+    gate, times = ModelLimit(), list[float]()
 
     async def refused() -> None:
         async with gate.pass_limits():
@@ -66,7 +66,7 @@ async def test_turns_behind_a_closed_gate_wait_for_it_and_do_not_come_back_toget
 
 
 async def test_half_as_many_turns_are_under_way_after_a_refusal_and_more_with_each_answer() -> None:
-    gate, under_way, most = Gate(), 0, Counter[str]()
+    gate, under_way, most = ModelLimit(), 0, Counter[str]()
 
     async def turn(phase: str, *, refused: bool) -> None:
         nonlocal under_way
@@ -90,7 +90,7 @@ async def test_half_as_many_turns_are_under_way_after_a_refusal_and_more_with_ea
 
 
 async def test_a_lane_has_so_many_turns_under_way() -> None:
-    lanes = Lanes({"anthropic": 2})
+    lanes = ProviderLimits({"anthropic": 2})
     lane, under_way, most = lanes.lane("anthropic", "", "key"), 0, 0
 
     async def turn() -> None:
@@ -108,7 +108,7 @@ async def test_a_lane_has_so_many_turns_under_way() -> None:
 
 
 def test_providers_with_the_same_address_and_key_learn_together() -> None:
-    lanes = Lanes()
+    lanes = ProviderLimits()
     one, same, other = (lanes.lane(name, "http://x", key) for name, key in (("a", "k"), ("b", "k"), ("c", "l")))
     assert one.gate("m") is same.gate("m")
     assert one.gate("m") is not other.gate("m")
@@ -134,7 +134,7 @@ async def test_refusals_with_a_time_do_not_use_up_the_tries() -> None:
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_refusal_keeps_the_other_turns_of_the_key_back() -> None:
-    lane = Lane()
+    lane = ProviderLimit()
     async with model_api() as server:
         server.will(failing(429, "rate_limit_error", "slow down", {"retry-after": "0.3"}), *[saying("Yes.")] * 6)
         model = AnthropicModel(api_key="k", base_url=server.url, lane=lane)
@@ -190,7 +190,7 @@ async def test_a_wait_that_is_too_long_for_a_turn_is_told_with_its_failure() -> 
     async with model_api() as server:
         server.will(failing(429, "rate_limit_error", "used up", {"retry-after": "3600"}))
         model = AnthropicModel(api_key="k", base_url=server.url)
-        with pytest.raises(ModelFailed) as caught:
+        with pytest.raises(ModelTurnFailed) as caught:
             await model.turn(TURN, lambda _: None)
         await model.aclose()
     failure = caught.value.failure
@@ -205,7 +205,7 @@ LIMITED: dict[str, Any] = {"error": {"code": "rate_limited", "message": "used up
 
 
 def test_a_wait_within_the_policy_is_agreed_and_a_longer_one_is_told() -> None:
-    waits = Waits(max_s=3600.0, clock=lambda: NOW)
+    waits = WaitPolicy(max_s=3600.0, clock=lambda: NOW)
     failure = Failure("model.rate_limited", "used up", details={"retry_after_s": 3600.0, "tries": 1})
     agreed = resume_at(waits.with_wait(failure))
     assert agreed is not None

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from callboard.actors.programs import keeper
 from callboard.actors.programs.orphan_cleanup import sweep
 from callboard.actors.programs.program import Program
-from callboard.actors.providers.process import Process
+from callboard.actors.providers.process import ProcessProvider
 from callboard.actors.providers.process_rules import ProcessRules
 from callboard.actors.tools.mcp import open_mcp
 from callboard.actors.tools.python import open_python
@@ -169,7 +169,7 @@ Spawn = Callable[[Path, bool], Coroutine[Any, Any, None]]
 async def process_provider(path: Path, waits: bool) -> None:
     command = python(SPAWNING, str(path), *(["waits"] if waits else []))
     rules = ProcessRules(allow=[f"{sys.executable} *"], env=ENV)
-    await Process(rules).execute(request("mwl:provider.call/callboard/process/v1", None, argv=command))
+    await ProcessProvider(rules).execute(request("mwl:provider.call/callboard/process/v1", None, argv=command))
 
 
 async def python_tool(path: Path, waits: bool) -> None:

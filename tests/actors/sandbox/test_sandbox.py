@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from callboard.actors.carrier import EffectFailed, Job
-from callboard.actors.kinds.code import NESTING_MAX, Code, Mode
+from callboard.actors.kinds.code import NESTING_MAX, CodeSandboxes, Mode
 from callboard.actors.sandbox.process import Sandbox, SandboxBroken
 from callboard.bus.effects import Failure
 
@@ -29,21 +29,21 @@ pytestmark = pytest.mark.skipif(not ISOLATES, reason="no filter of system calls 
 
 
 @pytest.fixture(scope="module")
-async def code() -> AsyncIterator[Code]:
-    made = Code("isolated")
+async def code() -> AsyncIterator[CodeSandboxes]:
+    made = CodeSandboxes("isolated")
     yield made
     await made.aclose()
 
 
 @pytest.fixture
-async def fresh() -> AsyncIterator[Code]:
+async def fresh() -> AsyncIterator[CodeSandboxes]:
     """Code whose process has not been started."""
-    made = Code("isolated")
+    made = CodeSandboxes("isolated")
     yield made
     await made.aclose()
 
 
-async def run(code: Code, source: str, *inputs: Any, **more: Any) -> Any:
+async def run(code: CodeSandboxes, source: str, *inputs: Any, **more: Any) -> Any:
     """The results of a source that is a function `f` or a lambda."""
     limits = {name: more.pop(name) for name in ("wall_s", "cpu_s", "memory_bytes", "output_bytes") if name in more}
     function = "f" if source.startswith("def f") else None
@@ -52,12 +52,12 @@ async def run(code: Code, source: str, *inputs: Any, **more: Any) -> Any:
     return value["results"]
 
 
-async def result(code: Code, source: str, **more: Any) -> Any:
+async def result(code: CodeSandboxes, source: str, **more: Any) -> Any:
     [one] = await run(code, source, **more)
     return one
 
 
-async def failure(code: Code, source: str, **more: Any) -> Failure:
+async def failure(code: CodeSandboxes, source: str, **more: Any) -> Failure:
     with pytest.raises(EffectFailed) as caught:
         await run(code, source, **more)
     return caught.value.failure
@@ -66,14 +66,14 @@ async def failure(code: Code, source: str, **more: Any) -> Failure:
 # -- what it can do ----------------------------------------------------------------------------------------------------
 
 
-async def test_each_input_is_called_by_itself(code: Code) -> None:
+async def test_each_input_is_called_by_itself(code: CodeSandboxes) -> None:
     first, second, third = await run(code, "lambda x: {'twice': x * 2}", 1, None, [2])
     assert first == {"value": {"twice": 2}}
     assert second["code"] == "code.raised"
     assert third == {"value": {"twice": [2, 2]}}
 
 
-async def test_what_is_offered_can_be_used(code: Code) -> None:
+async def test_what_is_offered_can_be_used(code: CodeSandboxes) -> None:
     source = """def f(x: Dict[str, Any]) -> Any:
     import math, urllib.parse
     from datetime import datetime
@@ -86,7 +86,7 @@ async def test_what_is_offered_can_be_used(code: Code) -> None:
     assert await run(code, source, {"n": 2.5}) == [{"value": [2, "Thursday", 2, "a%20b", [1], ["n"]]}]
 
 
-async def test_what_is_printed_is_kept_beside_the_results(code: Code) -> None:
+async def test_what_is_printed_is_kept_beside_the_results(code: CodeSandboxes) -> None:
     request = {"source": "lambda x: print('x is', x)", "inputs": [1, 2]}
     assert await code.carry(JOB, request) == (
         {"results": [{"value": None}, {"value": None}]},
@@ -95,17 +95,17 @@ async def test_what_is_printed_is_kept_beside_the_results(code: Code) -> None:
 
 
 @pytest.mark.parametrize("value", ["text", 3, 1.5, [1, 2], True, None])
-async def test_what_is_no_object_answers_to_names_if_wrapped(code: Code, value: Any) -> None:
+async def test_what_is_no_object_answers_to_names_if_wrapped(code: CodeSandboxes, value: Any) -> None:
     both = "lambda x: [x, x['value'], x['output'], x['data']['result'], x.get('value'), x.get('other', 7)]"
     assert await run(code, both, value, wrap=True) == [{"value": [*[value] * 5, 7]}]
     assert (await run(code, both, value))[0]["code"] == "code.raised"
 
 
-async def test_an_object_is_never_wrapped(code: Code) -> None:
+async def test_an_object_is_never_wrapped(code: CodeSandboxes) -> None:
     assert await run(code, "lambda x: x", {"a": 1}, wrap=True) == [{"value": {"a": 1}}]
 
 
-async def test_nothing_is_left_for_those_who_come_later(code: Code) -> None:
+async def test_nothing_is_left_for_those_who_come_later(code: CodeSandboxes) -> None:
     assert await result(code, "lambda x: setattr(json, 'seen', x) or json.seen") == {"value": 1}
     assert await result(code, "lambda x: hasattr(json, 'seen')") == {"value": False}
 
@@ -130,37 +130,37 @@ async def test_nothing_is_left_for_those_who_come_later(code: Code) -> None:
         "def f(x):\n    import time\n    time.sleep(1)",
     ],
 )
-async def test_files_and_processes_are_out_of_reach(code: Code, source: str) -> None:
+async def test_files_and_processes_are_out_of_reach(code: CodeSandboxes, source: str) -> None:
     one = await result(code, source)
     assert one["code"] == "code.refused"
     assert "(line " in one["error"]
 
 
-async def test_a_socket_is_out_of_reach(code: Code) -> None:
+async def test_a_socket_is_out_of_reach(code: CodeSandboxes) -> None:
     # As C has it: no module of Python's that knows of sockets is loaded.
     walk = f"    ctypes = {WALK}['sys'].modules['ctypes']\n"
     call = "    fd = ctypes.CDLL(None, use_errno=True).socket(2, 1, 0)\n    return [fd, ctypes.get_errno()]"
     assert await result(code, f"def f(x):\n{walk}{call}") == {"value": [-1, errno.EPERM]}
 
 
-async def test_a_walk_finds_no_environment(fresh: Code, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_walk_finds_no_environment(fresh: CodeSandboxes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_OF_THE_WORKER", "s3cret")
     assert await result(fresh, f"lambda x: dict({WALK}['environ'])") == {"value": {}}
 
 
-async def test_a_fork_bomb_makes_no_process(code: Code) -> None:
+async def test_a_fork_bomb_makes_no_process(code: CodeSandboxes) -> None:
     source = f"def f(x):\n    made = 0\n    for _ in range(100):\n        try:\n            {WALK}['fork']()\n"
     source += "            made += 1\n        except PermissionError:\n            pass\n    return made"
     assert await result(code, source) == {"value": 0}
 
 
-async def test_a_program_is_not_started(code: Code, tmp_path: Path) -> None:
+async def test_a_program_is_not_started(code: CodeSandboxes, tmp_path: Path) -> None:
     touched = tmp_path / "touched"
     await result(code, f"lambda x: {WALK}['system']('touch {touched}')")
     assert not touched.exists()
 
 
-async def test_who_writes_the_answer_himself_tells_of_himself_alone(code: Code) -> None:
+async def test_who_writes_the_answer_himself_tells_of_himself_alone(code: CodeSandboxes) -> None:
     forged = await failure(code, f"lambda x: {WALK}['write'](1, b'{{}}') and {WALK}['_exit'](0)")
     assert forged.code == "code.crashed"
     noise = await failure(code, f"lambda x: {WALK}['write'](1, b'noise')")
@@ -171,7 +171,7 @@ async def test_who_writes_the_answer_himself_tells_of_himself_alone(code: Code) 
 # -- bounds ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_loop_without_end_ends(code: Code) -> None:
+async def test_a_loop_without_end_ends(code: CodeSandboxes) -> None:
     endless = "def f(x):\n    while True:\n        pass"
     assert (await failure(code, endless, cpu_s=0.2)).code == "code.cpu"
     ended = await failure(code, endless, wall_s=0.2)
@@ -182,14 +182,14 @@ async def test_a_loop_without_end_ends(code: Code) -> None:
     assert (await failure(code, caught, cpu_s=0.2)).code == "code.cpu"
 
 
-async def test_memory_is_bounded(code: Code) -> None:
+async def test_memory_is_bounded(code: CodeSandboxes) -> None:
     assert (await result(code, "lambda x: [0] * 10**9"))["code"] == "code.memory"
     growing = "def f(x):\n    kept = []\n    while True:\n        kept.append(bytearray(10**6))"
     assert (await result(code, growing))["code"] == "code.memory"
     assert await result(code, "lambda x: len([0] * 10**6)") == {"value": 10**6}
 
 
-async def test_the_output_is_bounded(code: Code) -> None:
+async def test_the_output_is_bounded(code: CodeSandboxes) -> None:
     assert (await failure(code, "lambda x: 'x' * 1001", output_bytes=1000)).code == "code.output_too_large"
     flood = f"def f(x):\n    while True:\n        {WALK}['write'](1, b'x' * 10**6)"
     assert (await failure(code, flood)).code == "code.output_too_large"
@@ -198,7 +198,7 @@ async def test_the_output_is_bounded(code: Code) -> None:
     }
 
 
-async def test_nesting_is_bounded(code: Code) -> None:
+async def test_nesting_is_bounded(code: CodeSandboxes) -> None:
     nested = "def f(x):\n    found = []\n    for _ in range(x - 1):\n        found = [found]\n    return found"
     deepest, deeper, none = await run(code, nested, NESTING_MAX, NESTING_MAX + 1, 10**5)
     assert deepest["value"]
@@ -208,14 +208,14 @@ async def test_nesting_is_bounded(code: Code) -> None:
 
 
 @pytest.mark.parametrize("value", ["{1, 2}", "float('nan')", "'\\ud800'", "lambda: 1", "b'x'", "{(1, 2): 3}"])
-async def test_a_result_is_json(code: Code, value: str) -> None:
+async def test_a_result_is_json(code: CodeSandboxes, value: str) -> None:
     assert (await result(code, f"lambda x: {value}"))["code"] == "code.bad_output"
 
 
 # -- what is wrong with it ---------------------------------------------------------------------------------------------
 
 
-async def test_an_exception_is_told_with_its_line(code: Code) -> None:
+async def test_an_exception_is_told_with_its_line(code: CodeSandboxes) -> None:
     source = "def f(x):\n    return g(x)\n\ndef g(x):\n    return 1 / (x - 1)"
     assert await result(code, source) == {
         "error": "ZeroDivisionError: division by zero (line 5: return 1 / (x - 1))",
@@ -226,7 +226,7 @@ async def test_an_exception_is_told_with_its_line(code: Code) -> None:
     assert "cannot be read" in (await result(code, unreadable))["error"]
 
 
-async def test_a_source_that_is_none(code: Code) -> None:
+async def test_a_source_that_is_none(code: CodeSandboxes) -> None:
     syntax = await failure(code, "def f(x)\n    return 1")
     assert (syntax.code, syntax.retryable) == ("code.invalid", False)
     assert syntax.message.endswith("(line 1: def f(x))")
@@ -239,7 +239,7 @@ async def test_a_source_that_is_none(code: Code) -> None:
     assert (raising.code, raising.message) == ("code.raised", "ZeroDivisionError: division by zero (line 4: 1 / 0)")
 
 
-async def test_a_request_that_is_none(code: Code) -> None:
+async def test_a_request_that_is_none(code: CodeSandboxes) -> None:
     for request, expected in (
         ({"inputs": []}, "code.malformed"),
         ({"source": "1", "inputs": [], "language": "javascript"}, "code.language"),
@@ -253,11 +253,11 @@ async def test_a_request_that_is_none(code: Code) -> None:
 
 
 async def test_a_worker_may_run_none() -> None:
-    assert (await failure(Code("off"), "lambda x: x")).code == "code.unavailable"
+    assert (await failure(CodeSandboxes("off"), "lambda x: x")).code == "code.unavailable"
 
 
 async def test_bounds_alone_keep_files_and_processes_out_of_reach_too() -> None:
-    bounded = Code("bounded")
+    bounded = CodeSandboxes("bounded")
     try:
         with capture_logs() as logs:
             assert await result(bounded, "lambda x: x + 1") == {"value": 2}
@@ -270,7 +270,7 @@ async def test_bounds_alone_keep_files_and_processes_out_of_reach_too() -> None:
 
 
 async def test_nothing_of_a_request_is_left_in_the_process_that_stands_ready() -> None:
-    bounded = Code("bounded")
+    bounded = CodeSandboxes("bounded")
     try:
         with capture_logs():
             parents = [(await result(bounded, f"lambda x: {WALK}['getppid']()"))["value"] for _ in range(3)]
@@ -306,7 +306,7 @@ async def test_a_worker_that_goes_takes_its_code_along() -> None:
     await sandbox.kill()
 
 
-async def test_where_nothing_isolates_code_is_not_run(monkeypatch: pytest.MonkeyPatch, fresh: Code) -> None:
+async def test_where_nothing_isolates_code_is_not_run(monkeypatch: pytest.MonkeyPatch, fresh: CodeSandboxes) -> None:
     async def start(isolated: bool) -> Sandbox:
         raise SandboxBroken(f"no filter, isolated={isolated}")
 
@@ -318,7 +318,7 @@ async def test_where_nothing_isolates_code_is_not_run(monkeypatch: pytest.Monkey
     assert [entry["log_level"] for entry in logs] == ["warning"]
 
 
-async def test_a_cancelled_effect_leaves_no_process(fresh: Code) -> None:
+async def test_a_cancelled_effect_leaves_no_process(fresh: CodeSandboxes) -> None:
     began = {int(name) for name in os.listdir("/proc") if name.isdigit()}
     with anyio.move_on_after(0.5) as scope:
         await run(fresh, "def f(x):\n    while True:\n        pass", cpu_s=60, wall_s=60)
@@ -354,7 +354,7 @@ def _is_ours(process: str) -> bool:
 
 @pytest.mark.parametrize("mode", ["isolated", "bounded"])
 async def test_as_many_run_at_once_as_there_are_cores(mode: Mode) -> None:
-    code = Code(mode)
+    code = CodeSandboxes(mode)
     found: list[Any] = []
 
     async def one(number: int) -> None:

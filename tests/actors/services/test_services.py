@@ -12,7 +12,7 @@ import pytest
 from callboard.actors.carrier import EffectFailed
 from callboard.actors.kinds import channel, service
 from callboard.actors.kinds.channel import CHANNELS, Channels
-from callboard.actors.kinds.service import SERVICES, Services
+from callboard.actors.kinds.service import SERVICES, ServiceConnections
 from callboard.actors.services import discord, firecrawl, google, mail, slack, telegram
 from callboard.actors.services.github import CALLS
 from callboard.actors.services.notion import ACTIONS
@@ -270,7 +270,7 @@ async def test_the_token_is_that_of_the_node_or_of_the_worker(api: ServiceApi) -
 async def test_an_invalid_request_or_unknown_service_fails_the_effect(api: ServiceApi) -> None:
     for request, code in (({"action": "x"}, "service.malformed"), ({"service": "fax"}, "service.unknown")):
         with pytest.raises(EffectFailed) as caught:
-            await Services(service_env(api)).carry(JOB, request)
+            await ServiceConnections(service_env(api)).carry(JOB, request)
         assert caught.value.failure.code == code
 
 
@@ -458,7 +458,7 @@ async def test_a_cancelled_action_sends_no_further_request(
     api: ServiceApi, monkeypatch: pytest.MonkeyPatch, service: str, action: str, input: Any
 ) -> None:
     request = {"service": service, "action": action, "input": input}
-    services = Services(service_env(api))
+    services = ServiceConnections(service_env(api))
     await _cancel_while_waiting(api, monkeypatch, SERVICES, service, lambda: services.carry(JOB, request))
 
 

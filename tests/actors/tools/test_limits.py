@@ -13,8 +13,8 @@ from callboard.actors.actor import Supervisor
 from callboard.actors.node import NodeActor
 from callboard.actors.tools import limits as limits_module
 from callboard.actors.tools.limits import RETRY_LONGEST_S, call_with_retries
-from callboard.actors.tools.run_scoped_servers import Standing
-from callboard.actors.tools.shared import Shared
+from callboard.actors.tools.run_scoped_servers import RunScopedServers
+from callboard.actors.tools.shared import SharedObjects
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.actors.tools.toolbox import open_toolbox
 from callboard.bus import events as ev
@@ -221,7 +221,7 @@ async def test_a_call_that_waits_for_a_bounded_tool_occupies_no_place_of_the_wor
     # The source of another node declares other tools beside it, and it is still the same tool.
     elsewhere = msgspec.structs.replace(served, tools=[ToolSpec("price")])
     async with Supervisor(lambda _name, error: pytest.fail(str(error))) as actors:
-        shared = Shared(Standing(lambda body: actors.spawn("tools", body)))
+        shared = SharedObjects(RunScopedServers(lambda body: actors.spawn("tools", body)))
         limiter = anyio.CapacityLimiter(2)
         nodes = [NodeActor(name, gate, gate, limiter, actors.spawn, shared) for name in ("a#1", "b#1")]
         for node in nodes:

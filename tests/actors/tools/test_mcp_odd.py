@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 
 from callboard.actors.models import anthropic_messages, openai_chat, openai_responses
 from callboard.actors.tools.mcp import McpTransport, open_mcp
-from callboard.actors.tools.mcp_lines import Unreadable, messages_of, repair_json
+from callboard.actors.tools.mcp_lines import UnreadableLine, messages_of, repair_json
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment
 from callboard.actors.tools.toolbox import open_toolbox
 from callboard.bus import events as ev
@@ -174,7 +174,7 @@ async def test_unpaired_surrogates_and_invalid_bytes_are_replaced(raw: Serve) ->
     "line", [b"ready", b'{"level":"info"}', b'DEBUG {"jsonrpc":"2.0","id":3}', b'{"jsonrpc":"2.0","id":3,"method":[}']
 )
 def test_an_unreadable_line_that_is_not_an_answer_fails_no_request(line: bytes) -> None:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableLine) as caught:
         messages_of(line)
     assert not caught.value.is_answer
 

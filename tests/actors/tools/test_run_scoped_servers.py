@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from callboard.actors.actor import Supervisor
-from callboard.actors.tools.run_scoped_servers import Standing
+from callboard.actors.tools.run_scoped_servers import RunScopedServers
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment
-from callboard.actors.tools.toolbox import Toolbox, open_toolbox
+from callboard.actors.tools.toolbox import NodeToolbox, open_toolbox
 from callboard.bus import events as ev
 from callboard.bus.effects import McpTools, ToolLimits
 from callboard.bus.log.port import Entry
@@ -35,14 +35,14 @@ CONTEXT = ToolCallContext("r1", "a", "key-1")
 
 
 @asynccontextmanager
-async def run_servers() -> AsyncGenerator[Standing]:
+async def run_servers() -> AsyncGenerator[RunScopedServers]:
     """The servers of a run, which end with the block."""
     async with Supervisor(lambda _name, error: pytest.fail(str(error))) as tasks:
-        yield Standing(partial(tasks.spawn, "tools of the run"))
+        yield RunScopedServers(partial(tasks.spawn, "tools of the run"))
         tasks.stop_all()
 
 
-async def pid(toolbox: Toolbox) -> int:
+async def pid(toolbox: NodeToolbox) -> int:
     output: Any = await toolbox.call("pid", {}, CONTEXT)
     return int(output["result"])
 
@@ -105,7 +105,7 @@ UNKNOWN = [
 
 
 @asynccontextmanager
-async def forgetful_toolbox(scope: Any, **attributes: Any) -> AsyncGenerator[tuple[type[Forgetful], Toolbox]]:
+async def forgetful_toolbox(scope: Any, **attributes: Any) -> AsyncGenerator[tuple[type[Forgetful], NodeToolbox]]:
     with forgetful_server(**attributes) as (server, url):
         source = McpTools("desk", url=url, scope=scope)
         async with run_servers() as servers, open_toolbox([source], ENVIRONMENT, servers) as toolbox:

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from callboard.actors.tools.scripted import ScriptedTransport
 from callboard.actors.tools.tool import Opens, ToolCallContext, ToolEnvironment
-from callboard.actors.tools.toolbox import PROBLEMS_MAX, Toolbox, open_toolbox
+from callboard.actors.tools.toolbox import PROBLEMS_MAX, NodeToolbox, open_toolbox
 from callboard.bus.effects import Failure, McpTools, NatsTools, PythonTools, ScriptedTools, ToolSource, ToolSpec
 from tests.support.failures import opening_failure, tool_failure
 from tests.support.places import TESTS
@@ -47,11 +47,11 @@ def opener_of(servers: dict[str, list[ToolSpec]]) -> Opens:
     return opens
 
 
-async def call(toolbox: Toolbox, tool: str, input: Any = None, ordinal: int = 0, path: str = "a") -> Any:
+async def call(toolbox: NodeToolbox, tool: str, input: Any = None, ordinal: int = 0, path: str = "a") -> Any:
     return await toolbox.call(tool, input or {}, ToolCallContext("r1", path, "key-1", ordinal))
 
 
-async def call_failure(toolbox: Toolbox, tool: str, input: Any = None, ordinal: int = 0) -> Failure:
+async def call_failure(toolbox: NodeToolbox, tool: str, input: Any = None, ordinal: int = 0) -> Failure:
     return await tool_failure(call(toolbox, tool, input, ordinal))
 
 
@@ -168,7 +168,7 @@ async def test_an_error_raised_in_the_block_propagates_unchanged(functions: Pyth
 
 
 async def test_a_cancelled_block_closes_its_sources(functions: PythonTools) -> None:
-    kept: list[Toolbox] = []
+    kept: list[NodeToolbox] = []
     with anyio.CancelScope() as scope:
         async with open_toolbox([functions], environment()) as toolbox:
             kept.append(toolbox)

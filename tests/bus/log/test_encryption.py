@@ -22,7 +22,7 @@ from callboard.bus.log.port import NoAnswer, decode_recorded, readable, whole
 from callboard.bus.nats.erasure import erase
 from callboard.bus.nats.queue import Delivery
 from callboard.bus.subjects import RunRef
-from callboard.features.telemetry.span_exporter import Spans, export_run
+from callboard.features.telemetry.span_exporter import DeliveredSpans, export_run
 from callboard.languages.language import End, Stage
 from callboard.projections.lists.runs import begin_fold as row_of
 from callboard.projections.spans.span import Span
@@ -400,7 +400,7 @@ async def test_no_span_has_words_whoever_folds_it_and_of_a_fork_neither() -> Non
     [born, *_] = await log.without_keys().read(fork)
     backend = Backend()
     # One that takes the run over reads what came before; a fork has spans of its origin; and anybody may ask for them.
-    backend.export([*await Spans(log).take(stored[-1]), *await Spans(log).take(born)])
+    backend.export([*await DeliveredSpans(log).take(stored[-1]), *await DeliveredSpans(log).take(born)])
     assert await export_run(log, origin, backend) > 0
     assert len(backend.spans) >= 3
     assert SECRET not in repr(backend.spans)

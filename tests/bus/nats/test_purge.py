@@ -20,7 +20,7 @@ from callboard.bus.nats.purge import PurgeMark, finish, purge_mark
 from callboard.bus.nats.queue import pending_acks
 from callboard.bus.paths import effect_key
 from callboard.bus.subjects import RunRef
-from callboard.features.index.index_follower import Following
+from callboard.features.index.index_follower import IndexFollower
 from callboard.projections.lists.questions import Questions
 from callboard.runtime.admission import starts
 from callboard.runtime.admission.forks import Forks
@@ -372,7 +372,7 @@ async def test_who_waits_for_what_is_purged_meanwhile_waits_no_longer(
     run = await caller.finished()
     log = connection.log
     ends = log.subjects.events(TENANT, event_type=RunEnd.type)
-    following, kept = Following(log, TENANT, None), LiveProjection(log, [ends], Questions())
+    following, kept = IndexFollower(log, TENANT, None), LiveProjection(log, [ends], Questions())
     looked = 0
 
     async def last(news: NewMessages, of: Callable[[NewMessages], Awaitable[int]] = NewMessages.last) -> int:

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from callboard.service.operations.operation import ApiError
 from callboard.surfaces.http import http_server
 from callboard.surfaces.http.http_server import BoundedProtocol, connections_max, serve_app
-from callboard.surfaces.http.request_body import ClientPlaces
+from callboard.surfaces.http.request_body import ClientSlots
 
 PATIENCE_S = 10.0
 
@@ -106,7 +106,7 @@ def test_connections_take_half_of_the_descriptors(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_client_takes_the_places_of_no_other() -> None:
-    places = ClientPlaces(each=2, most=3)
+    places = ClientSlots(each=2, most=3)
 
     def request(host: str) -> Request:
         return Request({"type": "http", "client": (host, 1), "headers": []})

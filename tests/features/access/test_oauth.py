@@ -22,7 +22,7 @@ from callboard.actors.credentials import CONNECT_PATH, CONNECTED, AccountUnreada
 from callboard.bus.errors import ConfigInvalid
 from callboard.features.access import oauth
 from callboard.features.access.account import Account, OAuthFailed
-from callboard.features.access.credentials import Credentials, Wallet
+from callboard.features.access.credentials import AccountLookup, Credentials
 from callboard.features.access.keyring import Keyring
 from callboard.features.access.oauth import PROVIDERS, Connecting, renew_token
 from callboard.runtime.client.connection import Connection, open_connection
@@ -197,13 +197,14 @@ async def test_an_account_is_renewed_before_it_ends_and_once(connection: Connect
     first = Account({"GITHUB_TOKEN": "t0ken-0-of-the-test"}, "first-renewal", int(NOW) + 3_600)
     await kept.put(ring, "github", "ada", first, dt.datetime.fromtimestamp(NOW, dt.UTC))
     wallets = [
-        Wallet(connection.log, lambda: ring, 1, {"github": application(service)}, lambda: now[0]) for _ in range(2)
+        AccountLookup(connection.log, lambda: ring, 1, {"github": application(service)}, lambda: now[0])
+        for _ in range(2)
     ]
     assert await wallets[0].account("acme", "ada", "github") == {"GITHUB_TOKEN": "t0ken-0-of-the-test"}
     now[0] = NOW + 3_590
     found: list[Any] = []
 
-    async def look(wallet: Wallet) -> None:
+    async def look(wallet: AccountLookup) -> None:
         found.append(await wallet.account("acme", "ada", "github"))
 
     async with anyio.create_task_group() as tasks:
@@ -227,7 +228,7 @@ async def test_an_account_that_is_removed_while_it_is_renewed_stays_so(
     kept = Credentials(connection.log, "acme")
     first = Account({"GITHUB_TOKEN": "t0ken-0-of-the-test"}, "first-renewal", int(NOW))
     await kept.put(ring, "github", "ada", first, dt.datetime.fromtimestamp(NOW, dt.UTC))
-    wallet = Wallet(connection.log, lambda: ring, 1, {"github": application(service)}, lambda: NOW)
+    wallet = AccountLookup(connection.log, lambda: ring, 1, {"github": application(service)}, lambda: NOW)
 
     async def meanwhile(*given: Any) -> Account:
         await kept.remove("github", "ada")

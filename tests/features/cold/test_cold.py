@@ -8,7 +8,7 @@ import pytest
 
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.nats.jetstream_api import api
-from callboard.features.cold.office import round_of
+from callboard.features.cold.cooling_leader import round_of
 from callboard.runtime.settings.config import Config, load
 from tests.bus.nats.test_cooling import TENANT, hot, run_log, stage
 from tests.support.cli_stage import Place

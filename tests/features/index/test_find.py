@@ -28,15 +28,15 @@ from callboard.features.index import index_follower as following_module
 from callboard.features.index import newest_runs, queries
 from callboard.features.index import store as index_store
 from callboard.features.index.files import Slot, is_kept, slot
-from callboard.features.index.index_follower import Following
+from callboard.features.index.index_follower import IndexFollower
 from callboard.features.index.newest_runs import NewestRuns, until_enough
 from callboard.features.index.queries import Column, Order
 from callboard.features.index.sql import condition
-from callboard.features.index.store import RunIndex, Taken
+from callboard.features.index.store import IndexedEvent, RunIndex
 from callboard.projections.lists.runs import STATUSES, RunFold, RunRow, Runs
 from callboard.projections.lists.where import Both, Either, Not, Term, Where, where
 from callboard.projections.projection import fold
-from callboard.projections.run.run_texts import Texts
+from callboard.projections.run.run_texts import EventTexts
 from callboard.runtime.client.client import Client
 from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
@@ -78,9 +78,9 @@ def run_log(number: int, input: Any = None, output: Any = None) -> Log:
     return log
 
 
-def taken(logs: Sequence[Log]) -> list[Taken]:
+def taken(logs: Sequence[Log]) -> list[IndexedEvent]:
     events = [event for log in logs for event in log.events]
-    return [Taken(sequence, event) for sequence, event in enumerate(events, 1)]
+    return [IndexedEvent(sequence, event) for sequence, event in enumerate(events, 1)]
 
 
 def indexed(logs: Sequence[Log], path: Path | None = None, runs_max: int = 100) -> RunIndex:
@@ -319,7 +319,7 @@ def test_how_a_run_at_work_stands_is_told_until_its_next_event() -> None:
     assert found(index, "status=waiting") == [1]
     assert found(index, "status=running") == []
     last = len(log.events)
-    index.take([Taken(last + 1, log.ended().events[-1])], last + 1)
+    index.take([IndexedEvent(last + 1, log.ended().events[-1])], last + 1)
     assert found(index, "status=waiting") == []
     index.tell({"Run-1": "running"})
     assert found(index, "status=completed and not status=running") == [1]
@@ -354,7 +354,7 @@ def test_it_is_there_again_with_its_file_and_not_with_another_stream_or_version(
 
 def test_what_is_folded_into_it_has_a_version() -> None:
     """Whoever changes what a row or a table holds makes indexes anew, by another version."""
-    held = repr((RunFold.__struct_fields__, RunRow.__struct_fields__, Texts.__struct_fields__, index_store.SCHEMA))
+    held = repr((RunFold.__struct_fields__, RunRow.__struct_fields__, EventTexts.__struct_fields__, index_store.SCHEMA))
     assert (index_store.VERSION, sha256(held.encode()).hexdigest()[:12]) == (14, "ba2f0915d4e0")
 
 
@@ -373,7 +373,7 @@ def test_what_could_not_be_written_whole_is_not_written(monkeypatch: pytest.Monk
         raise sqlite3.OperationalError("disk full")
 
     before = index.sequence
-    events = [Taken(before + one.sequence, one.event) for one in taken(LOGS[3:6])]
+    events = [IndexedEvent(before + one.sequence, one.event) for one in taken(LOGS[3:6])]
     with monkeypatch.context() as patched:
         patched.setattr(RunIndex, "_mark", fails)
         with pytest.raises(sqlite3.OperationalError):
@@ -418,15 +418,15 @@ async def standing(folder: Path) -> AsyncGenerator[Connection]:
 
 
 @asynccontextmanager
-async def following(connection: Connection, folder: Path | None) -> AsyncGenerator[Following]:
+async def following(connection: Connection, folder: Path | None) -> AsyncGenerator[IndexFollower]:
     async with anyio.create_task_group() as tasks:
-        index = Following(connection.log, "acme", folder)
+        index = IndexFollower(connection.log, "acme", folder)
         tasks.start_soon(index.run)
         yield index
         tasks.cancel_scope.cancel()
 
 
-async def runs_of(index: Following, question: str = "") -> list[str]:
+async def runs_of(index: IndexFollower, question: str = "") -> list[str]:
     await index.caught_up()
     tree = where(question, STATUSES, NOW)
     return [row.run for row in await index.ask(lambda one: one.select(tree, 100))]
@@ -492,7 +492,7 @@ async def test_a_text_that_stands_beside_its_event_is_found_and_few_are_at_hand_
     sizes: list[int] = []
     take = RunIndex.take
 
-    def noted(self: RunIndex, taken: Sequence[Taken], *more: Any) -> None:
+    def noted(self: RunIndex, taken: Sequence[IndexedEvent], *more: Any) -> None:
         sizes.append(sum(len(one.event.payload) for one in taken))
         take(self, taken, *more)
 
@@ -529,7 +529,7 @@ async def test_processes_share_an_index_and_one_takes_over(tmp_path: Path) -> No
     async with standing(tmp_path) as connection:
         await put(connection, *LOGS[:3])
         async with anyio.create_task_group() as tasks:
-            keeper, reader = (Following(connection.log, "acme", folder) for _ in range(2))
+            keeper, reader = (IndexFollower(connection.log, "acme", folder) for _ in range(2))
             tasks.start_soon(keeper.run)
             tasks.start_soon(reader.run)
             await reader.caught_up()
@@ -571,10 +571,10 @@ async def test_without_an_index_the_newest_runs_are_read_from_the_end(
 async def test_a_page_does_not_wait_for_an_index_that_is_far_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def never(_self: Following) -> None:
+    async def never(_self: IndexFollower) -> None:
         await anyio.sleep_forever()
 
-    monkeypatch.setattr(Following, "caught_up", never)
+    monkeypatch.setattr(IndexFollower, "caught_up", never)
     async with standing(tmp_path) as connection, anyio.create_task_group() as tasks:
         await put(connection, *LOGS[:10])
         lists = Listings(connection.log, tasks, tmp_path / "index")

@@ -17,13 +17,13 @@ from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.nats.cooling import cool_runs
 from callboard.bus.nats.segments import SegmentFolder
 from callboard.bus.subjects import RunRef
-from callboard.features.notify import office
+from callboard.features.notify import notice_sender
 from callboard.features.notify.rule_evaluation import preview_notices
 from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import Config, load
 from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.cli import exits
-from callboard.surfaces.http.proofs import Sent, prove
+from callboard.surfaces.http.proofs import ReceivedRequest, prove
 from tests.support.cli_stage import Place
 from tests.support.flows import build_question
 from tests.support.mail_server import mail_server
@@ -47,7 +47,7 @@ def inbox() -> Iterator[Receiver]:
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(office, "RETRY_S", 0.05)
+    monkeypatch.setattr(notice_sender, "RETRY_S", 0.05)
 
 
 def configured(home: Path, rules: dict[str, Any], env: dict[str, str] | None = None, **settings: Any) -> Config:
@@ -89,7 +89,12 @@ async def test_a_program_is_told_of_a_failure_once_and_can_tell_from_whom(tmp_pa
         await started(connection, FAILS, "bad")
         await until(lambda: len(inbox.posted) == 1)
     (posted,) = inbox.posted
-    prove("signature", Sent(posted.headers, {}, posted.body), [SECRET], float(posted.headers["webhook-timestamp"]))
+    prove(
+        "signature",
+        ReceivedRequest(posted.headers, {}, posted.body),
+        [SECRET],
+        float(posted.headers["webhook-timestamp"]),
+    )
     said = posted.said
     assert posted.headers["idempotency-key"] == posted.headers["webhook-id"] == said["id"]
     assert (said["rule"], said["on"], said["run"], said["tenant"]) == ("failures", "failed", "bad", "default")
@@ -211,7 +216,7 @@ async def test_a_budget_that_is_used_up_is_told_of(tmp_path: Path, inbox: Receiv
 async def test_who_does_not_take_a_notice_gets_it_again_and_keeps_nobody_waiting(
     tmp_path: Path, inbox: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(office, "TRIES_MAX", 3)
+    monkeypatch.setattr(notice_sender, "TRIES_MAX", 3)
     with receiver() as slow:
         slow.holds.set()
         rules = {

@@ -23,7 +23,7 @@ from callboard.bus.nats.queue import Outbox, ack_floor, ensure_consumer
 from callboard.bus.nats.requests import Requests
 from callboard.bus.nats.stream import ensure_stream, stream_of
 from callboard.bus.subjects import RunRef, Subjects
-from callboard.features.schedules.keeper import QUEUE, Keeper
+from callboard.features.schedules.publisher import QUEUE, SchedulePublisher
 from callboard.features.schedules.schedule import Overlap, Schedule, Tick
 from callboard.features.schedules.schedules import ScheduleChanged, Schedules, ScheduleUnknown, warnings_of
 from callboard.features.schedules.store import ScheduleStore
@@ -121,7 +121,7 @@ class Bench:
 async def keeping(log: JetStreamLog, now: dt.datetime = NOW) -> AsyncGenerator[Bench]:
     outbox = Outbox(log.nc)
     await ensure_consumer(log.requests, log.stream, QUEUE, [log.subjects.ticks()], ACK_WAIT_S)
-    keeper = Keeper(log, outbox, ack_wait_s=ACK_WAIT_S, now=lambda: now)
+    keeper = SchedulePublisher(log, outbox, ack_wait_s=ACK_WAIT_S, now=lambda: now)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(outbox.run)
         tasks.start_soon(keeper.run)

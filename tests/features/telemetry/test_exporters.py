@@ -23,7 +23,7 @@ from callboard.bus.nats.jetstream_api import api
 from callboard.bus.subjects import RunRef
 from callboard.features.telemetry.event_consumer import BATCH_EVENTS_MAX, until_caught_up
 from callboard.features.telemetry.exporters import open_exporters, spans_durable
-from callboard.features.telemetry.span_exporter import Spans, SpansExporter, export_run
+from callboard.features.telemetry.span_exporter import DeliveredSpans, SpansExporter, export_run
 from callboard.projections.run.span_ids import SpanIds
 from callboard.projections.spans import semconv
 from callboard.projections.spans.otlp import OtlpExporter, SpanExportFailed
@@ -133,7 +133,7 @@ async def test_however_deliveries_are_shared_each_span_is_sent_once(readers: int
     log = MemoryLog()
     events = everything().events
     await perform(log, events)
-    folds = [Spans(log) for _ in range(readers)]
+    folds = [DeliveredSpans(log) for _ in range(readers)]
     sent = [
         span
         for i, recorded in enumerate(await log.read(RunRef(TENANT, events[0].run)))
@@ -148,7 +148,7 @@ async def test_an_event_delivered_late_sends_its_own_spans_and_no_others() -> No
     await perform(log, events)
     recorded = await log.read(RunRef(TENANT, events[0].run))
     late = [each for each in recorded if each.event.n % 3 == 0]
-    fold = Spans(log)
+    fold = DeliveredSpans(log)
     sent = [span for each in recorded if each not in late for span in await fold.take(each)]
     assert 0 < len(sent) < len(spans_of(events))
     sent += [span for each in late for span in await fold.take(each)]
@@ -158,7 +158,7 @@ async def test_an_event_delivered_late_sends_its_own_spans_and_no_others() -> No
 async def test_an_event_delivered_again_sends_nothing() -> None:
     log = MemoryLog()
     await perform(log, cake().events)
-    fold = Spans(log)
+    fold = DeliveredSpans(log)
     recorded = await log.read(RunRef(TENANT, cake().run))
     for each in recorded:
         await fold.take(each)
@@ -168,7 +168,7 @@ async def test_an_event_delivered_again_sends_nothing() -> None:
 async def test_a_run_put_away_is_folded_again_from_the_log() -> None:
     log = MemoryLog()
     runs = [run_of(cake(), f"r{i}") for i in range(3)]
-    fold = Spans(log, runs_max=1)
+    fold = DeliveredSpans(log, runs_max=1)
     sent: list[Span] = []
     after = [0, 0, 0]
     for turn in range(len(runs[0])):
@@ -183,7 +183,7 @@ async def test_a_run_that_cannot_be_folded_does_not_stop_the_others() -> None:
     log = MemoryLog()
     broken, sound = run_of(cake(), "broken"), run_of(cake(), "sound")
     broken[6] = msgspec.structs.replace(broken[6], payload=msgspec.Raw(b'{"text":7}'))
-    fold = Spans(log)
+    fold = DeliveredSpans(log)
     sent: list[Span] = []
     for events in (broken, sound):
         await perform(log, events)
@@ -473,7 +473,7 @@ async def test_a_fork_whose_origin_is_gone_holds_nobody_up() -> None:
     assert isinstance(accepted, RunAccepted)
     born = msgspec.structs.replace(accepted, forked_from=ForkedFrom("gone", 7))
     orphan = msgspec.structs.replace(first, payload=msgspec.Raw(msgspec.json.encode(born)))
-    fold, sent = Spans(log), list[Span]()
+    fold, sent = DeliveredSpans(log), list[Span]()
     for events in ([orphan], sound):
         await perform(log, events)
         for item in await log.read(RunRef(TENANT, events[0].run), limit=1 if events is not sound else None):

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from callboard.features.telemetry.metrics_endpoint import Scraped
-from callboard.features.telemetry.prometheus import Family, Histogram, Sample, exposition
+from callboard.features.telemetry.prometheus import Histogram, MetricFamily, Sample, exposition
 from callboard.projections.spans import semconv
 from tests.support.http_application import PATIENCE_S, served
 from tests.support.patience import until
@@ -66,7 +66,7 @@ def names(found: dict[str, float]) -> set[str]:
 
 def test_the_text_is_as_prometheus_reads_it() -> None:
     samples = [Sample(1, {"a.b": 'say "hi"\\\n'}), Sample(0.5)]
-    assert exposition([Family("x", "gauge", "What\nit is.", samples)]).decode().splitlines() == [
+    assert exposition([MetricFamily("x", "gauge", "What\nit is.", samples)]).decode().splitlines() == [
         r"# HELP x What\nit is.",
         "# TYPE x gauge",
         r'x{a_b="say \"hi\"\\\n"} 1',
@@ -152,7 +152,7 @@ async def test_who_takes_no_runs_says_why() -> None:
 
 async def test_several_on_one_machine_take_the_next_ports() -> None:
     address = f"127.0.0.1:{free_ports(1)[0]}"
-    several = [Scraped(address, lambda: [Family("x", "gauge", "X.", [Sample(7)])]) for _ in range(3)]
+    several = [Scraped(address, lambda: [MetricFamily("x", "gauge", "X.", [Sample(7)])]) for _ in range(3)]
     async with anyio.create_task_group() as tasks, httpx2.AsyncClient(trust_env=False) as client:
         for one in several:
             await tasks.start(one.run)

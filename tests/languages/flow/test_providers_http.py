@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from callboard.actors.providers.durations import duration_text, seconds_of
-from callboard.actors.providers.http import HTTP, Http, HttpRules, retry_after_s
+from callboard.actors.providers.http import HTTP, HttpProvider, HttpRules, retry_after_s
 from callboard.actors.providers.http_request import Unsendable, asked_of
 from callboard.actors.providers.provider import Answer
 from callboard.bus import events as ev
@@ -115,8 +115,8 @@ def site() -> Generator[Site]:
     server.server_close()
 
 
-def provider(site: Site, **more: Any) -> Http:
-    return Http(HttpRules(allow_hosts=frozenset({site.host, f"localhost:{site.server_port}"}), **more))
+def provider(site: Site, **more: Any) -> HttpProvider:
+    return HttpProvider(HttpRules(allow_hosts=frozenset({site.host, f"localhost:{site.server_port}"}), **more))
 
 
 async def get(
@@ -216,13 +216,13 @@ async def test_a_refused_connection_is_a_failure() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         host = f"127.0.0.1:{taken.getsockname()[1]}"
-        http = Http(HttpRules(allow_hosts=frozenset({host})))
+        http = HttpProvider(HttpRules(allow_hosts=frozenset({host})))
         answer = await http.execute(request(HTTP, url=f"http://{host}/"))
     assert (code_of(answer), answer.result["retryable"]) == ("ConnectionFailed", True)
 
 
 async def test_an_unknown_host_is_a_failure() -> None:
-    answer = await Http(HttpRules()).execute(request(HTTP, url="http://nowhere.invalid/"))
+    answer = await HttpProvider(HttpRules()).execute(request(HTTP, url="http://nowhere.invalid/"))
     assert code_of(answer) == "ConnectionFailed"
 
 
@@ -245,7 +245,7 @@ async def test_a_compressed_body_is_bounded_by_its_full_size(site: Site) -> None
     ],
 )
 async def test_an_invalid_request_is_refused(arguments: dict[str, Any]) -> None:
-    answer = await Http(HttpRules()).execute(request(HTTP, **arguments))
+    answer = await HttpProvider(HttpRules()).execute(request(HTTP, **arguments))
     assert (code_of(answer), answer.result["retryable"]) == ("InvalidRequest", False)
     assert "secret" not in answer.result["message"]
 
@@ -268,14 +268,14 @@ def test_a_path_never_leads_above_its_base(path: str) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "169.254.169.254", "[::1]", "10.0.0.1", "0x7f.1"])
 async def test_addresses_that_are_not_public_are_refused(host: str) -> None:
-    answer = await Http(HttpRules()).execute(request(HTTP, url=f"http://{host}/"))
+    answer = await HttpProvider(HttpRules()).execute(request(HTTP, url=f"http://{host}/"))
     assert (code_of(answer), answer.result["retryable"]) == ("Refused", False)
     assert "allow_hosts below [providers.http]" in answer.result["message"]
 
 
 async def test_a_redirect_is_guarded_like_the_first_request(site: Site) -> None:
     rules = HttpRules(allow_hosts=frozenset({site.host}))
-    answer = await Http(rules).execute(request(HTTP, url=site.at(f"/away/302/{site.server_port}")))
+    answer = await HttpProvider(rules).execute(request(HTTP, url=site.at(f"/away/302/{site.server_port}")))
     assert code_of(answer) == "Refused"
     assert len(site.seen) == 1
 

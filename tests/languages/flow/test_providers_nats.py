@@ -12,7 +12,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.micro.request import Request as ServiceRequest
 
-from callboard.actors.providers.nats import NATS, Nats
+from callboard.actors.providers.nats import NATS, NatsProvider
 from callboard.actors.providers.provider import Answer
 from callboard.bus.nats.tenant_requests import TenantRequests
 from callboard.bus.outgoing_subjects import OutgoingPolicy
@@ -23,7 +23,7 @@ from tests.support.nats_connection import connection
 
 
 async def ask(nc: Client, input: Any = None, **arguments: Any) -> Answer:
-    return await Nats(TenantRequests(nc, OutgoingPolicy("cb"))).execute(request(NATS, input, **arguments))
+    return await NatsProvider(TenantRequests(nc, OutgoingPolicy("cb"))).execute(request(NATS, input, **arguments))
 
 
 @asynccontextmanager
@@ -171,7 +171,7 @@ async def test_a_closed_connection_is_a_failure(tmp_path: Path) -> None:
 async def test_a_flow_calls_a_service(tmp_path: Path) -> None:
     async with connection(tmp_path) as nc, serve_numbers(nc):
         harness = FlowTheatre()
-        harness.providers[NATS] = lambda: Nats(TenantRequests(nc, OutgoingPolicy("cb")))
+        harness.providers[NATS] = lambda: NatsProvider(TenantRequests(nc, OutgoingPolicy("cb")))
         output, _ = await played(harness, flow_of(NATS, service="numbers", endpoint="double"), {"n": 4})
         assert output["value"] == 8
         assert output["metadata"]["subject"] == "numbers.double"

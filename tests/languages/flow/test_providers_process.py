@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from callboard.actors.providers.process import PROCESS, Process
+from callboard.actors.providers.process import PROCESS, ProcessProvider
 from callboard.actors.providers.process_rules import ProcessRules, allows
 from callboard.actors.providers.provider import Answer
 from tests.support.flow_providers import code_of, flow_of, played, request, value_of
@@ -26,7 +26,7 @@ def rules(**more: Any) -> ProcessRules:
 
 async def run(code: str, *args: str, input: Any = None, more: dict[str, Any] | None = None, **arguments: Any) -> Answer:
     asked = request(PROCESS, input, argv=[sys.executable, "-c", code, *args], **arguments)
-    return await Process(rules(**(more or {}))).execute(asked)
+    return await ProcessProvider(rules(**(more or {}))).execute(asked)
 
 
 # -- which programs are allowed ----------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def test_patterns_are_read_word_by_word(pattern: str, argv: list[str], allowed: 
 
 async def test_nothing_runs_unless_the_worker_allows_it(tmp_path: Path) -> None:
     touched = tmp_path / "touched"
-    answer = await Process(ProcessRules()).execute(request(PROCESS, argv=["touch", str(touched)]))
+    answer = await ProcessProvider(ProcessRules()).execute(request(PROCESS, argv=["touch", str(touched)]))
     assert (code_of(answer), answer.result["retryable"]) == ("NotAllowed", False)
     assert "providers.process.allow" in answer.result["message"]
     assert answer.result["details"] == {"setting": "providers.process.allow", "allowed": []}
@@ -111,7 +111,9 @@ async def test_a_program_killed_by_a_signal_is_a_failure() -> None:
 
 
 async def test_a_missing_program_is_a_failure() -> None:
-    answer = await Process(ProcessRules(allow=["no-such-program"])).execute(request(PROCESS, argv=["no-such-program"]))
+    answer = await ProcessProvider(ProcessRules(allow=["no-such-program"])).execute(
+        request(PROCESS, argv=["no-such-program"])
+    )
     assert code_of(answer) == "NotFound"
 
 
@@ -212,19 +214,19 @@ async def test_an_image_is_run_by_the_container_command(runtime: Callable[[], li
         "allow": [],
     }
     asked = request(PROCESS, [1], argv=["work", "-v"], image="registry.example/tool:1", env={"MODE": "fast"})
-    assert value_of(await Process(rules(**ours)).execute(asked))["stdout"] == "fast [1]\n"
+    assert value_of(await ProcessProvider(rules(**ours)).execute(asked))["stdout"] == "fast [1]\n"
     expected = "run --rm --interactive --name callboard-key-1 --env MODE registry.example/tool:1 work -v"
     assert runtime() == ["rm --force callboard-key-1", expected], "a container that a dead worker left is removed first"
     foreign = request(PROCESS, argv=["work"], image="elsewhere/tool")
-    assert code_of(await Process(rules(**ours)).execute(foreign)) == "NotAllowed"
+    assert code_of(await ProcessProvider(rules(**ours)).execute(foreign)) == "NotAllowed"
     bare = request(PROCESS, argv=["work"])
-    assert code_of(await Process(rules(**ours)).execute(bare)) == "NotAllowed"
+    assert code_of(await ProcessProvider(rules(**ours)).execute(bare)) == "NotAllowed"
 
 
 async def test_a_container_that_takes_too_long_is_removed(runtime: Callable[[], list[str]], tmp_path: Path) -> None:
     ours = {"images": ["tool"], "containers": str(tmp_path / "runtime")}
     asked = request(PROCESS, argv=["hang"], image="tool", timeout="PT1S")
-    assert code_of(await Process(rules(**ours)).execute(asked)) == "Timeout"
+    assert code_of(await ProcessProvider(rules(**ours)).execute(asked)) == "Timeout"
     assert [line.split()[0] for line in runtime()] == ["rm", "run", "rm"]
 
 
@@ -233,7 +235,7 @@ async def test_a_container_that_takes_too_long_is_removed(runtime: Callable[[], 
 
 async def test_a_flow_runs_a_program() -> None:
     harness = FlowTheatre()
-    harness.providers[PROCESS] = lambda: Process(rules())
+    harness.providers[PROCESS] = lambda: ProcessProvider(rules())
     code = "import sys; sys.stdout.write(sys.stdin.read().upper())"
     output, _ = await played(harness, flow_of(PROCESS, argv=[sys.executable, "-c", code], output="json"), "word")
     assert output["value"] == {"exit_code": 0, "stdout": "WORD", "stderr": ""}

@@ -14,7 +14,7 @@ from callboard.bus.commands import Resume
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event
 from callboard.projections.results.playbook import PlaybookStream
-from callboard.projections.trace.live_stream import Onward, Piece, Told
+from callboard.projections.trace.live_stream import Piece, StreamEvent, StreamFilter
 from callboard.runtime.client.client import UnknownRun
 from callboard.runtime.client.connection import open_connection
 from callboard.runtime.client.run_stream import stream
@@ -40,7 +40,7 @@ def pieces(event: Event, text: str, size: int = 40, epoch: int | None = None) ->
     return [Piece(event.n, epoch or event.epoch, k, event.path, part) for k, part in enumerate(cut)]
 
 
-def feed(merged: PlaybookStream, items: list[Event | Piece]) -> list[Told]:
+def feed(merged: PlaybookStream, items: list[Event | Piece]) -> list[StreamEvent]:
     return [
         message for item in items for message in (merged.piece(item) if isinstance(item, Piece) else merged.event(item))
     ]
@@ -56,7 +56,7 @@ def with_pieces(events: list[Event]) -> list[Event | Piece]:
     return found
 
 
-def read_text(messages: list[Told], step: str) -> str:
+def read_text(messages: list[StreamEvent], step: str) -> str:
     """Return the text of a step that a client has read at the end."""
     text = ""
     for one in messages:
@@ -65,7 +65,7 @@ def read_text(messages: list[Told], step: str) -> str:
     return text
 
 
-def check_whole(messages: list[Told]) -> None:
+def check_whole(messages: list[StreamEvent]) -> None:
     """Check the order and the texts of the stream of `PLAY`, however its pieces came."""
     ends = [(one.step, one.type) for one in messages if one.type != "content"]
     assert ends == [("1", "done"), ("2", "done"), ("3a", "done"), ("3", "done"), ("4", "done")]
@@ -182,7 +182,7 @@ def test_a_stream_is_complete_and_in_order_if_pieces_are_lost_late_or_early(data
     check_whole(messages)
     count = data.draw(st.integers(0, len(messages)))
     if count and not any(one.reset for one in messages):
-        onward = Onward.behind(messages[count - 1].id)
+        onward = StreamFilter.behind(messages[count - 1].id)
         rest = [new for one in feed(PlaybookStream(), list(EVENTS)) if (new := onward.new(one)) is not None]
         for step in ("1", "3a"):
             assert read_text([*messages[:count], *rest], step) == read_text(messages, step)
@@ -208,7 +208,7 @@ async def test_a_slow_reader_delays_no_run_and_reads_the_whole_stream(tmp_path: 
             async with stream(client, "slow"):
                 pass
         await client.start(message)
-        messages: list[Told] = []
+        messages: list[StreamEvent] = []
         with anyio.fail_after(PATIENCE_S):
             async with stream(client, "slow", pieces_max=pieces_max) as feed_:
                 async with client.follow("slow") as events:

@@ -27,7 +27,7 @@ from callboard.bus.events import Event, Problem
 from callboard.languages.language import Plan
 from callboard.projections.projection import fold
 from callboard.projections.results.workflow import WorkflowExecution, execution_event
-from callboard.projections.spans.metrics import Metrics
+from callboard.projections.spans.metrics import MetricsRecorder
 from callboard.projections.spans.spans import SpanFold
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.client.connection import Connection, open_connection
@@ -175,7 +175,7 @@ async def test_19_spans_and_metrics_have_no_values_of_the_input(connection: Conn
     events = await perform(connection, raw, input={"customer": "sesame-4711", "beside": "sesame-4712"})
     assert any(b"sesame-4711" in bytes(event.payload) for event in events)
     spans, reader = SpanFold(), InMemoryMetricReader()
-    metrics = Metrics(MeterProvider([reader]).get_meter("test"))
+    metrics = MetricsRecorder(MeterProvider([reader]).get_meter("test"))
     sent: list[Any] = []
     for event in events:
         metrics.apply(event)

@@ -16,11 +16,11 @@ from callboard.languages.kit import kits
 from callboard.projections.drawing import graph as graph_module
 from callboard.projections.drawing.cards import LABEL_LINES_MAX, card, label
 from callboard.projections.drawing.diagram import Diagram, DiagramFold, NodeColour
-from callboard.projections.drawing.graph import Link, Size, cut_into_layers
+from callboard.projections.drawing.graph import BoxLink, Size, cut_into_layers
 from callboard.projections.drawing.layout import Layout, Point, lay_out
 from callboard.projections.drawing.mermaid import mermaid
 from callboard.projections.drawing.positions import order
-from callboard.projections.drawing.scene import DEPTH_MAX, Placed, Scene, Stage, parents
+from callboard.projections.drawing.scene import DEPTH_MAX, Placed, Scene, SceneLayout, parents
 from callboard.projections.drawing.svg import DARK, DESCRIPTION_CHARS_MAX, LIGHT, describe, svg
 from callboard.projections.drawing.text import ELLIPSIS, escape_xml, width_of, wrap_text
 from callboard.projections.projection import fold
@@ -110,7 +110,7 @@ def points(start: Point, steps: list[tuple[Point, ...]]) -> list[Point]:
     return found
 
 
-def check(layout: Layout, boxes: list[Size], links: list[Link]) -> None:
+def check(layout: Layout, boxes: list[Size], links: list[BoxLink]) -> None:
     """Boxes and labels are apart; routes begin and end at their boxes and cross no other, nor a label of another."""
     rects = [rect(centre, size, 0.2) for centre, size in zip(layout.centres, layout.boxes, strict=True)]
     labels = {
@@ -135,23 +135,25 @@ def check(layout: Layout, boxes: list[Size], links: list[Link]) -> None:
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> tuple[list[Size], list[Link]]:
+def graphs(draw: st.DrawFn) -> tuple[list[Size], list[BoxLink]]:
     count = draw(st.integers(1, 9))
     sizes = st.sampled_from([BOX, Size(200, 44), Size(14, 14), Size(150, 96)])
     ends = st.integers(0, count - 1)
     labels = st.sampled_from([Size(0, 0), Size(60, 23), Size(180, 53)])
-    links = draw(st.lists(st.builds(Link, ends, ends, labels, st.sampled_from([2, 2, 4])), max_size=14))
+    links = draw(st.lists(st.builds(BoxLink, ends, ends, labels, st.sampled_from([2, 2, 4])), max_size=14))
     return draw(st.lists(sizes, min_size=count, max_size=count)), links
 
 
 @given(graphs(), st.booleans())
-def test_nothing_collides_in_any_graph(graph: tuple[list[Size], list[Link]], across: bool) -> None:
+def test_nothing_collides_in_any_graph(graph: tuple[list[Size], list[BoxLink]], across: bool) -> None:
     boxes, links = graph
     check(lay_out(boxes, links, across=across), boxes, links)
 
 
 @given(graphs(), st.booleans())
-def test_nothing_collides_where_edges_run_beside_the_rows(graph: tuple[list[Size], list[Link]], across: bool) -> None:
+def test_nothing_collides_where_edges_run_beside_the_rows(
+    graph: tuple[list[Size], list[BoxLink]], across: bool
+) -> None:
     boxes, links = graph
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(graph_module, "LONG_RANKS", 2)
@@ -161,7 +163,7 @@ def test_nothing_collides_where_edges_run_beside_the_rows(graph: tuple[list[Size
 def test_what_is_very_long_runs_beside_the_rows() -> None:
     count = graph_module.LONG_RANKS
     boxes = [BOX] * count
-    links = [Link(i, i + 1) for i in range(count - 1)] + [Link(0, count - 1, Size(60, 23)), Link(count - 2, 1)]
+    links = [BoxLink(i, i + 1) for i in range(count - 1)] + [BoxLink(0, count - 1, Size(60, 23)), BoxLink(count - 2, 1)]
     layout = lay_out(boxes, links)
     check(layout, boxes, links)
     right = max(centre.x + BOX.width / 2 for centre in layout.centres)
@@ -174,7 +176,7 @@ def test_what_is_very_long_runs_beside_the_rows() -> None:
 
 def test_a_chain_is_straight_and_a_loop_goes_aside() -> None:
     boxes = [BOX] * 3
-    links = [Link(0, 1), Link(1, 2, Size(60, 23)), Link(2, 0, Size(60, 23))]
+    links = [BoxLink(0, 1), BoxLink(1, 2, Size(60, 23)), BoxLink(2, 0, Size(60, 23))]
     down = lay_out(boxes, links)
     assert len({centre.x for centre in down.centres}) == 1
     assert [centre.y for centre in down.centres] == sorted(centre.y for centre in down.centres)
@@ -189,7 +191,7 @@ def test_a_chain_is_straight_and_a_loop_goes_aside() -> None:
 
 def test_the_order_of_rows_takes_crossings_away() -> None:
     """Two pairs whose lower boxes stand the other way round."""
-    links = [Link(0, 4), Link(1, 3), Link(0, 2), Link(2, 4), Link(1, 2)]
+    links = [BoxLink(0, 4), BoxLink(1, 3), BoxLink(0, 2), BoxLink(2, 4), BoxLink(1, 2)]
     cut = cut_into_layers([BOX] * 5, links)
     order(cut)
     place = {vertex: position for row in cut.rows for position, vertex in enumerate(row)}
@@ -242,7 +244,7 @@ FLOW = Outline(
 
 def scene_of(outline: Outline, *, across: bool = False) -> Scene:
     labels = [label(edge.when or "", 0) for edge in outline.edges]
-    return Stage(outline, outline.nodes[0].id, labels, across=across).scene()
+    return SceneLayout(outline, outline.nodes[0].id, labels, across=across).scene()
 
 
 def test_what_stands_in_what() -> None:

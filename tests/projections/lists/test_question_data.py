@@ -13,7 +13,7 @@ from callboard.projections.lists.question_data import DATA_CHARS_MAX, data_lines
 from callboard.projections.lists.questions import Questions
 from callboard.projections.projection import fold
 from callboard.projections.run.run_result import Results
-from callboard.surfaces.cli.asking import Choice, Question, Terminal, ask, to_question
+from callboard.surfaces.cli.asking import Terminal, TerminalOption, TerminalQuestion, ask, to_question
 from callboard.surfaces.cli.event_output import Guiding, Lines
 from callboard.surfaces.cli.inbox import Item, item_text
 from callboard.surfaces.cli.settings import Settings
@@ -63,8 +63,8 @@ def test_the_terminal_shows_it_before_the_choices(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Terminal, "line", lambda _self, _stop: "no")
     assert ask(Terminal(), to_question(ASKED), threading.Event()) == "no"
     assert said[1] == f"  {ABOUT}"
-    assert to_question(HumanAsked("?")) == Question("?")
-    assert to_question(ASKED).choices == [Choice("Yes", "yes"), Choice("No", "no")]
+    assert to_question(HumanAsked("?")) == TerminalQuestion("?")
+    assert to_question(ASKED).choices == [TerminalOption("Yes", "yes"), TerminalOption("No", "no")]
 
 
 def test_lists_show_it() -> None:

@@ -23,7 +23,7 @@ from callboard.bus.events import (
 from callboard.lib.json_types import JSON
 from callboard.projections.lists.questions import ANSWER_BYTES_MAX, TYPES, Option, Question, Questions
 from callboard.projections.projection import fold
-from callboard.projections.run.waits import Waits
+from callboard.projections.run.waits import OpenWaits
 from tests.support.event_logs import Log, at, everything
 
 
@@ -120,7 +120,7 @@ def test_what_else_waits_for_somebody_is_told_until_it_has_come() -> None:
     log.add(SignalAwaited("price", {"of": 1}, at(90)), "c", 1, 1, "wait")
     log.add(RunPaused("breakpoint", "b", timeout_at=at(30)), "", 1, 1, "pause")
     log.add(RunParked([], at(60)))
-    told = [(one.kind, one.name, one.data, one.until) for one in fold(Waits(), log.events)]
+    told = [(one.kind, one.name, one.data, one.until) for one in fold(OpenWaits(), log.events)]
     assert told == [
         ("tool", "look", {"at": 7}, at(60)),
         ("signal", "price", {"of": 1}, at(90)),
@@ -128,7 +128,7 @@ def test_what_else_waits_for_somebody_is_told_until_it_has_come() -> None:
     ]
     log.add(RunResumed(), "", 1, 1, "pause")
     log.add(SignalReceived("price", 3), "c", 1, 1, "wait")
-    assert [one.kind for one in fold(Waits(), log.events)] == ["tool"]
+    assert [one.kind for one in fold(OpenWaits(), log.events)] == ["tool"]
 
 
 def test_closed_questions_say_who_answered_what_and_when() -> None:

@@ -8,7 +8,7 @@ import msgspec
 from callboard.bus.events import Event
 from callboard.bus.paths import interaction_id
 from callboard.projections.projection import fold
-from callboard.projections.results.graph import Execution, GraphExecution
+from callboard.projections.results.graph import GraphExecution, GraphExecutionRecord
 from callboard.testing.virtual_time import simulate
 from tests.support.graphs import STARTED_MS, GraphTheatre, answers, flow, graph, node, perform, step, webhook
 from tests.support.simulation import World
@@ -41,21 +41,21 @@ def performed(world: World | None = None) -> list[Event]:
     return perform(WRITTEN, {"body": 1}, world=world, kinds={"code": carry}, user_id="ada").events
 
 
-def views() -> list[tuple[Event, Execution]]:
+def views() -> list[tuple[Event, GraphExecutionRecord]]:
     """The view after each event, and the event."""
     projection = GraphExecution()
-    seen: list[tuple[Event, Execution]] = []
+    seen: list[tuple[Event, GraphExecutionRecord]] = []
     for event in performed(World(answers={ASK: [{"city": "Paris"}]})):
         projection.apply(event)
         seen.append((event, projection.view()))
     return seen
 
 
-def after(event_type: str, path: str) -> Execution:
+def after(event_type: str, path: str) -> GraphExecutionRecord:
     return next(view for event, view in views() if event.type == event_type and event.path == path)
 
 
-def status(view: Execution, node_id: str) -> Any:
+def status(view: GraphExecutionRecord, node_id: str) -> Any:
     return view.node_executions[node_id]["status"]
 
 
@@ -159,7 +159,7 @@ def test_a_node_that_asks_waits_whatever_goes_on_beside() -> None:
     assert statuses[-1] == ("node.exit", "COMPLETED")
 
 
-def paused(*commands: str, breakpoints: Sequence[str] = ()) -> Execution:
+def paused(*commands: str, breakpoints: Sequence[str] = ()) -> GraphExecutionRecord:
     """The view of a run that stands still."""
     events: list[Event] = []
 

@@ -18,7 +18,7 @@ from callboard.projections.projection import fold
 from callboard.projections.run.charges import Charges, model_of
 from callboard.projections.run.effects import provider_model, provider_of
 from callboard.projections.run.run_result import Results
-from callboard.projections.spans.metrics import Metrics
+from callboard.projections.spans.metrics import MetricsRecorder
 from callboard.projections.spans.spans import SpanFold
 from callboard.projections.trace.trace import TraceFold
 from callboard.runtime.interpreter.usage import UsageFold
@@ -76,7 +76,7 @@ def test_results_trace_spans_and_figures_say_what_it_has_cost(scenario: Scenario
         (None, "callboard_cost_unknown_tokens_total", 41_700),
     ):
         reader = InMemoryMetricReader()
-        metrics = Metrics(MeterProvider([reader]).get_meter("test"), prices=prices)
+        metrics = MetricsRecorder(MeterProvider([reader]).get_meter("test"), prices=prices)
         for event in scenario.events:
             metrics.apply(event)
         [family] = [one for one in families_of(reader.get_metrics_data()) if "_cost_" in one.name]

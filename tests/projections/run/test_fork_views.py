@@ -16,7 +16,7 @@ from callboard.projections.spans.span import Span
 from callboard.projections.spans.span_attributes import SPENDING
 from callboard.projections.spans.spans import SpanFold
 from callboard.projections.trace.execution_log import ExecutionLog
-from callboard.projections.trace.text_renderings import StepRow, step_rows, waterfall
+from callboard.projections.trace.text_renderings import NodeRow, step_rows, waterfall
 from callboard.projections.trace.trace import TraceFold
 from callboard.projections.trace.tree import Trace
 from callboard.surfaces.cli.tree_text import tree_text
@@ -108,7 +108,7 @@ def test_a_row_has_the_same_from_the_whole_log_and_from_its_own_events() -> None
 def test_a_trace_does_not_count_the_time_until_it_went_on() -> None:
     trace = traced(Fork().end())
     assert (trace.origin, trace.parted_at, trace.claims) == ("origin", 7, 1)
-    rows: dict[str, StepRow] = {row.path: row for row in step_rows(trace)}
+    rows: dict[str, NodeRow] = {row.path: row for row in step_rows(trace)}
     assert rows["a"].duration_s == (2 * TICK).total_seconds()
     # It was entered at the origin, and left three ticks behind the going on.
     assert rows["b"].duration_s == (2 * TICK).total_seconds()

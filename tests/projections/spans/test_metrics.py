@@ -18,7 +18,7 @@ from callboard.bus.events import (
     RunParked,
 )
 from callboard.projections.spans import semconv
-from callboard.projections.spans.metrics import Metrics
+from callboard.projections.spans.metrics import MetricsRecorder
 from tests.support.event_logs import Log, cake
 
 Points = dict[str, dict[frozenset[tuple[str, Any]], Any]]
@@ -30,7 +30,7 @@ class Board:
     def __init__(self) -> None:
         self.reader = InMemoryMetricReader()
         self.provider = MeterProvider([self.reader], shutdown_on_exit=False)
-        self.metrics = Metrics(self.provider.get_meter(semconv.SCOPE))
+        self.metrics = MetricsRecorder(self.provider.get_meter(semconv.SCOPE))
 
     def take(self, *logs: Log) -> Points:
         for log in logs:
@@ -176,7 +176,7 @@ def test_failed_and_cancelled_operations_name_their_error(board: Board) -> None:
 def test_old_runs_are_forgotten_and_no_longer_active() -> None:
     reader = InMemoryMetricReader()
     provider = MeterProvider([reader], shutdown_on_exit=False)
-    metrics = Metrics(provider.get_meter("test"), runs_max=2)
+    metrics = MetricsRecorder(provider.get_meter("test"), runs_max=2)
     for number in range(5):
         for event in Log(f"r{number}").started().events:
             metrics.apply(event)

@@ -13,7 +13,7 @@ from callboard.languages.registry import language
 from callboard.projections.drawing.state_at import Standings
 from callboard.projections.projection import fold
 from callboard.projections.trace import keyframes
-from callboard.projections.trace.columns import Row, columns
+from callboard.projections.trace.columns import EventRow, columns
 from callboard.projections.trace.keyframes import Keyframes
 from callboard.runtime.interpreter.replay import Admitted, read_admission
 from callboard.service.operations.model_requests import Seen, reconstruct_request
@@ -33,8 +33,8 @@ def test_behind_any_event_a_run_stands_as_it_was_folded_to_there(name: str, monk
         assert frames.at(events, n).view() == fold(Standings(), events[:n]), n
 
 
-def rows(log: Log) -> list[Row]:
-    return [Row(10 * event.n, len(event.payload), event) for event in log.events]
+def rows(log: Log) -> list[EventRow]:
+    return [EventRow(10 * event.n, len(event.payload), event) for event in log.events]
 
 
 def taken_apart(found: Any, after: int) -> list[tuple[Any, ...]]:

@@ -12,7 +12,7 @@ import anyio
 import msgspec
 import pytest
 
-from callboard.actors.carrier import Carrier, Job, Reporter, Sessions
+from callboard.actors.carrier import Carrier, Job, OpenToolboxes, Reporter
 from callboard.actors.tools.tool import Keep
 from callboard.bus import events as ev
 from callboard.bus.events import Environment, Event, ForkedFrom, Payload
@@ -109,7 +109,7 @@ class _Recorded(Carrier):
         said = [event for event in harness.recorded if event.type == ev.CancelRequested.type]
         self._cancelled = [payload for event in said if isinstance(payload := ev.payload_of(event), ev.CancelRequested)]
 
-    async def carry(self, job: Job, sessions: Sessions, reporter: Reporter) -> Payload:
+    async def carry(self, job: Job, sessions: OpenToolboxes, reporter: Reporter) -> Payload:
         self._theatre.executed.append(job.key)
         outcome = self._outcomes.get(job.key)
         if outcome is not None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from callboard.actors.carrier import Carrier, Job, Reporter
-from callboard.actors.models.model import ModelFailed, ModelTurn, Retrying
+from callboard.actors.models.model import ModelTurn, ModelTurnFailed, Retrying
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure, ModelReply
@@ -68,7 +68,7 @@ class Model:
     async def turn(self, _turn: ModelTurn, _on_text: Any, on_retry: Any) -> ModelReply:
         on_retry(Retrying(FAILED, 1, 6, 0.5))
         if self._fails:
-            raise ModelFailed(FAILED)
+            raise ModelTurnFailed(FAILED)
         return ModelReply(text="done", tries=2)
 
 

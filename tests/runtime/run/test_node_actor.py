@@ -12,15 +12,15 @@ import pytest
 from callboard.actors import toolboxes
 from callboard.actors.actor import Supervisor
 from callboard.actors.node import NodeActor
-from callboard.actors.tools.run_scoped_servers import Standing
-from callboard.actors.tools.shared import Shared
+from callboard.actors.tools.run_scoped_servers import RunScopedServers
+from callboard.actors.tools.shared import SharedObjects
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure, Usage
 from callboard.bus.events import Payload
 from callboard.runtime.run.node_actors import NodeActors
 
 HERE = ("a", 1)
-NOTHING_SHARED = Shared(Standing(lambda _body: pytest.fail("nothing stands")))
+NOTHING_SHARED = SharedObjects(RunScopedServers(lambda _body: pytest.fail("nothing stands")))
 PATIENCE_S = 20.0
 
 

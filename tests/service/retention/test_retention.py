@@ -21,8 +21,8 @@ from callboard.runtime.client.connection import Connection
 from callboard.runtime.settings.config import load
 from callboard.runtime.settings.retention_settings import RetentionRule
 from callboard.service.operations.run_listing import listings
-from callboard.service.retention import office
-from callboard.service.retention.office import Expired, Expiry
+from callboard.service.retention import retention
+from callboard.service.retention.retention import Expiry, ExpiryResult
 from callboard.surfaces.cli import exits
 from tests.support.cli_stage import Place
 from tests.support.flows import call, flow, returned
@@ -41,7 +41,7 @@ def rule(**members: Any) -> RetentionRule:
 
 async def expired(
     connection: Connection, one: RetentionRule, *, dry: bool = False, after: dt.timedelta = LATER
-) -> Expired:
+) -> ExpiryResult:
     """Carry a rule out as if it were so much later."""
     async with listings(connection) as found:
         expiry = Expiry(connection.log, found, TENANT, dry=dry)
@@ -68,9 +68,9 @@ async def test_what_is_over_for_so_long_goes_and_nothing_else(connection: Connec
     assert (await expired(connection, tagged, after=dt.timedelta(days=89))).runs == []
     assert (await expired(connection, rule(status="failed"))).runs == []
     assert (await expired(connection, rule(definition="another"))).runs == []
-    assert await expired(connection, tagged, dry=True) == Expired("mine", TENANT, [mine], [])
+    assert await expired(connection, tagged, dry=True) == ExpiryResult("mine", TENANT, [mine], [])
     assert await listed(caller) == {mine, other, going}
-    assert await expired(connection, tagged) == Expired("mine", TENANT, [mine], [])
+    assert await expired(connection, tagged) == ExpiryResult("mine", TENANT, [mine], [])
     assert await listed(caller) == {other, going}
     assert await purge_mark(connection.log, RunRef(TENANT, mine)) == PurgeMark(mine, "retention", "mine")
     assert (await expired(connection, rule())).runs == [other]
@@ -93,7 +93,7 @@ async def test_what_is_still_needed_stays_and_is_said_once(connection: Connectio
             "retention_every_s": 0.2,
         }
     )
-    holder = office.Office(Connection(config, connection.nc, connection.log, connection.server))
+    holder = retention.RetentionLeader(Connection(config, connection.nc, connection.log, connection.server))
     with capture_logs() as logs:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(holder.run, False)
@@ -135,7 +135,7 @@ async def test_a_run_at_which_the_log_is_silent_stays_and_keeps_no_other(
 ) -> None:
     runs = [await caller.finished() for _ in range(6)]
     silent, asked = {runs[1]}, list[str]()
-    checked = office.check_purge
+    checked = retention.check_purge
 
     async def check(client: Client, run: str, besides: Any) -> None:
         asked.append(run)
@@ -143,7 +143,7 @@ async def test_a_run_at_which_the_log_is_silent_stays_and_keeps_no_other(
             raise NoAnswer("lost")
         await checked(client, run, besides)
 
-    monkeypatch.setattr(office, "check_purge", check)
+    monkeypatch.setattr(retention, "check_purge", check)
     found = await expired(connection, rule())
     assert found.runs == [runs[0], *runs[2:]]
     assert [(one.run, one.code) for one in found.stays] == [(runs[1], "log.no_answer")]
@@ -152,7 +152,7 @@ async def test_a_run_at_which_the_log_is_silent_stays_and_keeps_no_other(
     asked.clear()
     with pytest.raises(NoAnswer):
         await expired(connection, rule())
-    assert len(asked) == 1 + office.SILENT_MAX
+    assert len(asked) == 1 + retention.SILENT_MAX
 
 
 def test_whoever_stands_carries_the_rules_out(tmp_path: Path) -> None:

@@ -16,7 +16,16 @@ import pytest
 
 from callboard.bus.events import HumanAsked
 from callboard.runtime.client.client import Client
-from callboard.surfaces.cli.asking import DOWN, UP, Choice, Question, match_answer, move_choice, split_keys, to_question
+from callboard.surfaces.cli.asking import (
+    DOWN,
+    UP,
+    TerminalOption,
+    TerminalQuestion,
+    match_answer,
+    move_choice,
+    split_keys,
+    to_question,
+)
 from tests.support.cli_stage import Place
 from tests.support.forks import callboard
 
@@ -349,4 +358,6 @@ def test_a_line_names_a_choice_by_label_value_or_number() -> None:
         "eight",
         " nine",
     ]
-    assert to_question(HumanAsked("?", "confirm")) == Question("?", [Choice("Yes", "yes"), Choice("No", "no")])
+    assert to_question(HumanAsked("?", "confirm")) == TerminalQuestion(
+        "?", [TerminalOption("Yes", "yes"), TerminalOption("No", "no")]
+    )

@@ -11,7 +11,7 @@ import pytest
 
 from callboard.languages.kit import kits
 from callboard.languages.registry import parse_definition
-from callboard.service.files.templates import ABOUT, Template, templates
+from callboard.service.files.templates import ABOUT, ProjectTemplate, templates
 from callboard.surfaces.cli import exits
 from tests.support.cli_stage import Place
 from tests.support.places import ROOT
@@ -21,7 +21,7 @@ DOCUMENTS = [one for one in TEMPLATES if one.is_drawn]
 CODE = [one for one in TEMPLATES if not one.is_drawn]
 
 
-def _name(template: Template) -> str:
+def _name(template: ProjectTemplate) -> str:
     return f"{template.language}-{template.name}"
 
 
@@ -44,7 +44,7 @@ def test_every_folder_is_a_template_of_a_language() -> None:
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=_name)
-def test_a_template_says_what_it_is(template: Template) -> None:
+def test_a_template_says_what_it_is(template: ProjectTemplate) -> None:
     about = tomllib.loads((template.folder / ABOUT).read_text(encoding="utf-8"))
     content = template.content("mine")
     assert ABOUT not in content
@@ -53,7 +53,7 @@ def test_a_template_says_what_it_is(template: Template) -> None:
 
 
 @pytest.mark.parametrize("template", DOCUMENTS, ids=_name)
-def test_the_definition_of_a_template_is_in_its_language(template: Template) -> None:
+def test_the_definition_of_a_template_is_in_its_language(template: ProjectTemplate) -> None:
     content = template.content("mine")
     definition = parse_definition(content[template.definition])
     assert not isinstance(definition, list)
@@ -65,7 +65,7 @@ def test_the_definition_of_a_template_is_in_its_language(template: Template) -> 
 
 
 @pytest.mark.parametrize("template", CODE, ids=_name)
-def test_a_template_of_code_runs_with_the_commands_that_are_printed(place: Place, template: Template) -> None:
+def test_a_template_of_code_runs_with_the_commands_that_are_printed(place: Place, template: ProjectTemplate) -> None:
     said = place.typed(f"callboard new 'my code' --template {template.name} --language {template.language}")
     assert said.exit_code != exits.OK, "a name with blanks is none"
     said = place.typed(f"callboard new 'my sub/first' --template {template.name} --language {template.language}")
@@ -103,7 +103,7 @@ def test_the_schedule_of_the_nightly_job_starts_hosted_code(place: Place) -> Non
 
 
 @pytest.mark.parametrize("template", DOCUMENTS, ids=_name)
-def test_a_template_runs_with_the_commands_that_are_printed(place: Place, template: Template) -> None:
+def test_a_template_runs_with_the_commands_that_are_printed(place: Place, template: ProjectTemplate) -> None:
     said = place.here("new", "sub/my flow's", "--template", template.name, "--language", template.language)
     assert said.exit_code == exits.USAGE, "a name with blanks is none"
     said = place.here("new", "my sub/first", "--template", template.name, "--language", template.language)

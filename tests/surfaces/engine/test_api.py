@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from callboard.bus.events import HumanAsked, RunAccepted, RunParked, payload_of
 from callboard.bus.subjects import Subjects
-from callboard.features.access.keys import Keys
+from callboard.features.access.keys import ApiKeys
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
@@ -63,7 +63,7 @@ async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
         anyio.create_task_group() as tasks,
     ):
         operations = Operations(connection.log, Definitions(), Listings(connection.log, tasks)).operations()
-        access = Access("0perator", keys=Keys(connection.log, "acme"))
+        access = Access("0perator", keys=ApiKeys(connection.log, "acme"))
         engine = engine_routes(connection.log, "acme", operations)
         app = http_app(
             connection.log, "acme", operations, access, more=engine, open_to_all=[health_route(connection.log, "acme")]
@@ -413,7 +413,7 @@ async def test_a_workflow_that_is_deleted_is_started_no_more_and_can_be_brought_
 
 async def test_it_asks_who_somebody_is_but_for_health(deployment: Deployment) -> None:
     client, connection = deployment
-    reader, _ = await Keys(connection.log, "acme").add("engine", ["read"], dt.datetime.now(dt.UTC))
+    reader, _ = await ApiKeys(connection.log, "acme").add("engine", ["read"], dt.datetime.now(dt.UTC))
     nobody = {"authorization": ""}
     assert (await said(client, "GET", "/health", headers=nobody))["status"] == "healthy"
     await said(client, "GET", "/v2/workflows", 401, headers=nobody)
@@ -428,7 +428,7 @@ async def test_it_asks_who_somebody_is_but_for_health(deployment: Deployment) ->
     ):
         await said(client, "POST", path, 403, headers=bearer, json={})
     # Who may only start is told of what they have started, and of no other, though they know its id.
-    starter, _ = await Keys(connection.log, "acme").add("starts", ["start"], dt.datetime.now(dt.UTC))
+    starter, _ = await ApiKeys(connection.log, "acme").add("starts", ["start"], dt.datetime.now(dt.UTC))
     id = await made(client, SORT)
     for keys, status in (("theirs", 403), ("own", 200)):
         begun = {"idempotency-key": keys, **({"authorization": f"Bearer {starter}"} if keys == "own" else {})}

@@ -20,7 +20,7 @@ from callboard.bus.commands import Answer
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import payload_of
 from callboard.features.access import keys as keys_module
-from callboard.features.access.keys import KeyExists, Keys, KeyUnknown
+from callboard.features.access.keys import ApiKeys, ApiKeyUnknown, KeyExists
 from callboard.features.access.rates import Rates
 from callboard.features.access.subject import NOBODY, OPERATOR, SCOPES, Subject
 from callboard.features.access.tokens import LEEWAY_S, ProviderSilent, TokenRefused, Tokens
@@ -183,7 +183,7 @@ def now() -> dt.datetime:
 
 
 async def test_a_key_permits_its_scopes_until_it_is_removed(connection: Connection) -> None:
-    keys = Keys(connection.log, "acme")
+    keys = ApiKeys(connection.log, "acme")
     reader, kept = await keys.add("reader", ["read"], now())
     assert reader.split("_", 2)[2] not in repr(kept)
     starter, _ = await keys.add("starter", ["start"], now())
@@ -206,17 +206,17 @@ async def test_a_key_permits_its_scopes_until_it_is_removed(connection: Connecti
         assert await caller.code("nix", "GET", "/runs", headers={"host": "evil.org"}) == (401, "http.unauthorized")
         await keys.remove("reader")
         assert await caller.code(reader, "GET", "/runs") == (401, "http.unauthorized")
-        with pytest.raises(KeyUnknown):
+        with pytest.raises(ApiKeyUnknown):
             await keys.remove("reader")
         # A key belongs to one tenant.
-        assert await Keys(connection.log, "other").find_key(starter, now()) is None
+        assert await ApiKeys(connection.log, "other").find_key(starter, now()) is None
 
 
 async def test_a_follower_is_disconnected_when_its_access_ends(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "KNOWN_S", 0.01)
-    keys = Keys(connection.log, "acme")
+    keys = ApiKeys(connection.log, "acme")
     follower, _ = await keys.add("follower", ["read"], now())
     provider = Provider()
     tokens = Tokens(SETTINGS, "acme", transport=provider.transport())
@@ -249,7 +249,7 @@ async def test_a_follower_is_disconnected_when_its_access_ends(
 
 
 async def test_the_log_records_who_gave_a_command(connection: Connection) -> None:
-    keys = Keys(connection.log, "acme")
+    keys = ApiKeys(connection.log, "acme")
     key, _ = await keys.add("ci", list(SCOPES), now())
     async with open_caller(connection, Access("0perator", open=True, keys=keys)) as caller:
         # A key cannot name another caller; the operator can.
@@ -290,7 +290,7 @@ REVIEW = {
 
 
 async def test_only_an_authenticated_role_answers_a_review(connection: Connection) -> None:
-    keys = Keys(connection.log, "acme")
+    keys = ApiKeys(connection.log, "acme")
     plain, _ = await keys.add("clerk", ["answer"], now())
     chief, _ = await keys.add("chief", ["answer"], now(), roles=["cfo"])
     start = {"definition": {"source": json.dumps(REVIEW)}, "run_id": "pay-1"}
@@ -322,7 +322,7 @@ async def test_only_an_authenticated_role_answers_a_review(connection: Connectio
 
 
 async def test_the_engine_api_authenticates_roles(connection: Connection) -> None:
-    keys = Keys(connection.log, "acme")
+    keys = ApiKeys(connection.log, "acme")
     plain, _ = await keys.add("aide", ["answer"], now())
     chief, _ = await keys.add("head", ["answer"], now(), roles=["cfo"])
     async with open_caller(connection, Access("0perator", keys=keys)) as caller:
@@ -338,7 +338,7 @@ async def test_the_engine_api_authenticates_roles(connection: Connection) -> Non
 
 
 async def test_a_request_above_the_rate_is_refused_with_a_wait(connection: Connection) -> None:
-    keys = Keys(connection.log, "acme")
+    keys = ApiKeys(connection.log, "acme")
     key, _ = await keys.add("often", ["read"], now())
     async with open_caller(connection, Access("0perator", keys=keys, rates=Rates(0.1, 2))) as caller:
         answers = [await caller.ask(key, "GET", "/runs") for _ in range(3)]
@@ -367,7 +367,7 @@ async def test_a_token_of_the_provider_permits_its_scopes(connection: Connection
 async def test_forged_expired_and_foreign_tokens_are_refused_on_every_route(connection: Connection) -> None:
     """As bearer tokens and as cookies of a page."""
     past = now() - dt.timedelta(seconds=1)
-    keys, others = Keys(connection.log, "acme"), Keys(connection.log, "other")
+    keys, others = ApiKeys(connection.log, "acme"), ApiKeys(connection.log, "other")
     good, _ = await keys.add("good", list(SCOPES), now())
     late, _ = await keys.add("late", list(SCOPES), now(), past)
     theirs, _ = await others.add("theirs", list(SCOPES), now())
@@ -411,7 +411,7 @@ async def test_the_loopback_needs_no_key_until_one_exists(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keys_module, "ANY_FRESH_S", 0.0)
-    keys = Keys(connection.log, "fresh")
+    keys = ApiKeys(connection.log, "fresh")
     access = Access(open=True, keys=keys)
     scope = {"type": "http", "headers": []}
     assert await access.subject(scope) == NOBODY
@@ -423,8 +423,8 @@ async def test_the_loopback_needs_no_key_until_one_exists(
 
 
 async def test_every_key_is_listed_after_others_were_removed(connection: Connection) -> None:
-    keys = Keys(connection.log, "many")
-    assert await Keys(connection.log, "many").all() == []
+    keys = ApiKeys(connection.log, "many")
+    assert await ApiKeys(connection.log, "many").all() == []
     for number in range(20):
         await keys.add(f"k{number}", ["read"], now())
     for number in range(0, 20, 2):
@@ -432,14 +432,14 @@ async def test_every_key_is_listed_after_others_were_removed(connection: Connect
     expected = [f"k{number}" for number in range(1, 20, 2)]
 
     async def look() -> None:
-        assert [key.name for key in await Keys(connection.log, "many").all()] == expected
+        assert [key.name for key in await ApiKeys(connection.log, "many").all()] == expected
 
     async with anyio.create_task_group() as tasks:
         for _ in range(20):
             tasks.start_soon(look)
     for name in expected:
         await keys.remove(name)
-    assert await Keys(connection.log, "many").any() is False
+    assert await ApiKeys(connection.log, "many").any() is False
 
 
 def test_every_route_has_a_scope() -> None:

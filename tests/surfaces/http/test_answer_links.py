@@ -17,7 +17,7 @@ import pytest
 from callboard.bus.events import HumanAnswered, HumanAsked, HumanClosed, payload_of
 from callboard.features.access.links import BadLink, Links
 from callboard.runtime.client.connection import Connection
-from callboard.surfaces.http.answer_form import FORM, Unreadable, answer_of, fields_of, form_html
+from callboard.surfaces.http.answer_form import FORM, InvalidField, answer_of, fields_of, form_html
 from tests.support.flows import build_payment, build_question
 from tests.support.http_application import PATIENCE_S, served
 
@@ -143,7 +143,7 @@ def test_a_schema_other_than_an_object_is_one_field(schema: Any, filled: str, ex
     ],
 )
 def test_a_value_that_a_field_does_not_allow_is_refused(schema: Any, filled: str) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(InvalidField):
         answer_of(fields_of(schema), {"0": [filled]})
 
 

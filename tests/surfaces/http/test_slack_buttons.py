@@ -19,7 +19,7 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.client.connection import Connection
 from callboard.service.operations.operations import Operations
 from callboard.service.operations.run_lists import Listings
-from callboard.surfaces.http.answer_form import Answering
+from callboard.surfaces.http.answer_form import AnswerForms
 from callboard.surfaces.http.sender_secrets import sender_secrets
 from callboard.surfaces.http.slack_buttons import PATH, SlackButtons
 from tests.support.flows import build_payment, build_question
@@ -40,11 +40,11 @@ class ButtonServer:
         self.messages: list[tuple[str, Any]] = []
         buttons = SlackButtons(
             "acme",
-            Answering(connection.log, "acme", operations),
+            AnswerForms(connection.log, "acme", operations),
             sender_secrets({"slack/buttons": [SECRET]}),
             self._reply,
         )
-        none = SlackButtons("acme", Answering(connection.log, "acme", operations), sender_secrets({}), self._reply)
+        none = SlackButtons("acme", AnswerForms(connection.log, "acme", operations), sender_secrets({}), self._reply)
         routes = [Route(PATH, buttons.take, methods=["POST"]), Route("/none/{tenant}", none.take, methods=["POST"])]
         transport = httpx2.ASGITransport(Starlette(routes=routes))
         self.client = httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=PATIENCE_S)
@@ -106,7 +106,7 @@ async def test_a_press_without_an_answer_of_the_log_is_refused(
     async def silent(*_: Any) -> None:
         raise NoAnswer("silent")
 
-    monkeypatch.setattr(Answering, "answer_with_option", silent)
+    monkeypatch.setattr(AnswerForms, "answer_with_option", silent)
     done = await buttons.press(f"{link}#0")
     assert code_of(done) == (503, "log.unavailable")
 

@@ -27,7 +27,7 @@ from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.http import webhooks
 from callboard.surfaces.http.access import Access
 from callboard.surfaces.http.app import http_app
-from callboard.surfaces.http.proofs import WINDOW_S, Sent, Unproven, prove, without_tokens
+from callboard.surfaces.http.proofs import WINDOW_S, ReceivedRequest, Unproven, prove, without_tokens
 from callboard.surfaces.http.sender_secrets import sender_secrets
 from tests.languages.graph.test_triggers import PUSH, document, trigger
 from tests.support.http_application import code_of
@@ -61,7 +61,7 @@ def sign_standard(body: bytes, secret: str = SECRET, at: int = NOW, id: str = "m
     return {"webhook-id": id, "webhook-timestamp": str(at), "webhook-signature": signature}
 
 
-def is_late(proof: Proof, send: Sent, *secrets: str) -> bool | None:
+def is_late(proof: Proof, send: ReceivedRequest, *secrets: str) -> bool | None:
     """Whether an unproven request comes too late; None if it is proven."""
     try:
         prove(proof, send, secrets or (SECRET,), NOW)
@@ -90,35 +90,35 @@ BODY = b'{"n": 1}'
 def test_a_request_is_proven_by_one_of_the_secrets_only(
     proof: Proof, headers: dict[str, str], query: dict[str, str]
 ) -> None:
-    request = Sent(headers, query, BODY)
+    request = ReceivedRequest(headers, query, BODY)
     assert is_late(proof, request) is None
     assert is_late(proof, request, OTHER, SECRET) is None
     assert is_late(proof, request, OTHER) is False
-    assert is_late(proof, Sent({}, {}, BODY)) is False
+    assert is_late(proof, ReceivedRequest({}, {}, BODY)) is False
     if proof in ("github", "slack", "signature"):
-        assert is_late(proof, Sent(headers, query, BODY + b" ")) is False
+        assert is_late(proof, ReceivedRequest(headers, query, BODY + b" ")) is False
     kept_headers, kept_query = without_tokens(proof, request)
     assert SECRET not in json.dumps([kept_headers, kept_query])
 
 
 @pytest.mark.parametrize("at", [NOW - WINDOW_S - 1, NOW + WINDOW_S + 1])
 def test_a_signature_of_another_time_is_too_late(at: int) -> None:
-    assert is_late("slack", Sent(sign_slack(BODY, at=at), {}, BODY)) is True
-    assert is_late("signature", Sent(sign_standard(BODY, at=at), {}, BODY)) is True
+    assert is_late("slack", ReceivedRequest(sign_slack(BODY, at=at), {}, BODY)) is True
+    assert is_late("signature", ReceivedRequest(sign_standard(BODY, at=at), {}, BODY)) is True
     # Without the secret, the answer reveals nothing about the clock.
-    assert is_late("slack", Sent(sign_slack(BODY, OTHER, at), {}, BODY)) is False
+    assert is_late("slack", ReceivedRequest(sign_slack(BODY, OTHER, at), {}, BODY)) is False
 
 
 def test_a_request_without_time_or_id_is_not_proven() -> None:
-    assert is_late("slack", Sent(sign_slack(BODY, at="now"), {}, BODY)) is True
-    assert is_late("signature", Sent(sign_standard(BODY, id=""), {}, BODY)) is False
-    assert is_late("query", Sent({"authorization": f"Bearer {SECRET}"}, {}, BODY)) is False
-    assert is_late("header", Sent({}, {"token": SECRET}, BODY)) is False
+    assert is_late("slack", ReceivedRequest(sign_slack(BODY, at="now"), {}, BODY)) is True
+    assert is_late("signature", ReceivedRequest(sign_standard(BODY, id=""), {}, BODY)) is False
+    assert is_late("query", ReceivedRequest({"authorization": f"Bearer {SECRET}"}, {}, BODY)) is False
+    assert is_late("header", ReceivedRequest({}, {"token": SECRET}, BODY)) is False
 
 
 def test_a_secret_of_standard_webhooks_is_accepted() -> None:
     written = "whsec_" + base64.b64encode(SECRET.encode()).decode()
-    assert is_late("signature", Sent(sign_standard(BODY), {}, BODY), written) is None
+    assert is_late("signature", ReceivedRequest(sign_standard(BODY), {}, BODY), written) is None
 
 
 # -- settings ---------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from mcp import Client, MCPError
 from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult, Implementation, Request, RequestParams, Result
 from pydantic import ConfigDict
 
-from callboard.actors.tools.mcp_tasks import Tasks
+from callboard.actors.tools.mcp_tasks import TaskExtension
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
 from callboard.projections.lists.questions import Option, Question
@@ -238,7 +238,7 @@ def test_a_question_that_needs_more_than_a_form_is_not_asked_by_one(schema: Any)
 
 
 async def test_a_run_is_a_task_where_the_client_takes_tasks(served: tuple[Place, str]) -> None:
-    async with client_of(served, extensions=[Tasks()]) as client:
+    async with client_of(served, extensions=[TaskExtension()]) as client:
         arguments = {"file": "triage.yaml", "input": json.loads(INPUT), "script": SCRIPT, "wait_s": 60}
         result = await client.call_tool("start_workflow", {**arguments, "run_id": "task-1"})
         assert isinstance(result, CallToolResult)
@@ -253,7 +253,7 @@ async def test_a_task_asks_is_answered_and_is_cancelled(served: tuple[Place, str
     async def person(_context: Any, _params: ElicitRequestParams) -> ElicitResult:
         raise AssertionError("the task asks, not the call")
 
-    async with client_of(served, extensions=[Tasks()], elicitation_callback=person) as client:
+    async with client_of(served, extensions=[TaskExtension()], elicitation_callback=person) as client:
         for run, source, script in (("task-2", ASKS, None), ("task-3", ONE_NODE, SLOW)):
             start = {"source": source, "run_id": run, "wait_s": 60} | ({"script": script} if script else {})
             created = await client.session.call_tool("start_workflow", start, allow_claimed=True)

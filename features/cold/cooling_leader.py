@@ -104,7 +104,7 @@ async def _stream_bytes(log: JetStreamLog) -> int:
     return answer["state"]["bytes"]
 
 
-class Office:
+class CoolingLeader:
     """Applies the rule at regular intervals. A `Leader`."""
 
     def __init__(self, connection: Connection) -> None:

@@ -1,8 +1,8 @@
-"""The desk: asks a person about a call, and remembers which tools were approved for the rest of the run.
+"""Approvals: asks a person about a call, and remembers which tools were approved for the rest of the run.
 
-One desk serves a whole run (`desk_of`). A question has the slot ``approve.<t>.<i>`` of the node whose call it is, where
-``<t>.<i>`` are the numbers of the call's slot ``tool.<t>.<i>``. It is closed with the decision as its label. Questions
-about a tool that is approved for the rest of the run meanwhile are withdrawn, and their calls are made.
+One object serves a whole run (`run_approvals`). A question has the slot ``approve.<t>.<i>`` of the node whose call it
+is, where ``<t>.<i>`` are the numbers of the call's slot ``tool.<t>.<i>``. It is closed with the decision as its label.
+Questions about a tool that is approved for the rest of the run meanwhile are withdrawn, and their calls are made.
 """
 
 import datetime as dt
@@ -34,10 +34,10 @@ UNSENT = "approval.unsent"
 
 _GRANTED = Failure("cancelled", "the tool was approved for the rest of the run", type="cancellation")
 
-_DESK = "approvals"
+_KEPT = "approvals"
 
 
-class Desk:
+class Approvals:
     """The approvals of one run."""
 
     def __init__(self, stage: Stage) -> None:
@@ -123,25 +123,27 @@ def _identity(call: ProposedCall) -> tuple[str, str]:
     return call.tool.server, call.tool.own_name or call.tool.name
 
 
-def desk_of(stage: Stage) -> Desk:
-    """Return the desk of a stage's run."""
-    return stage.kept.setdefault(_DESK, Desk(stage))
+def run_approvals(stage: Stage) -> Approvals:
+    """Return the approvals of a stage's run."""
+    return stage.kept.setdefault(_KEPT, Approvals(stage))
 
 
 def make_consent(stage: Stage, terms: Sequence[Terms], who: str) -> Consent | None:
     """Return who decides about an agent's calls; None if there are no terms. ``who`` names it for the person."""
-    return _ByTerms(desk_of(stage), terms, who) if terms else None
+    return _ByTerms(run_approvals(stage), terms, who) if terms else None
 
 
 class _ByTerms(Struct, frozen=True):
     """`callboard.languages.agent.Consent` by the terms of an agent."""
 
-    desk: Desk
+    approvals: Approvals
     terms: Sequence[Terms]
     who: str
 
     async def __call__(self, node: Node, slot: str, use: ToolUse, tool: ToolSpec, turn: str) -> Ok[JSON] | Refusal:
-        return await self.desk.decide(node, slot, ProposedCall(tool, use.input, self.who, node.path, turn), self.terms)
+        return await self.approvals.decide(
+            node, slot, ProposedCall(tool, use.input, self.who, node.path, turn), self.terms
+        )
 
 
 def _make_expired(call: ProposedCall, terms: Terms) -> Refusal:

@@ -15,7 +15,7 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else canonical(value).decode()
 
 
-class Asked(Struct, frozen=True):
+class MemoryOperation(Struct, frozen=True):
     """An operation on a memory.
 
     ``place`` is the prefix of the memory's keys, ``once`` the idempotency key of the effect, ``at_ms`` the time of the

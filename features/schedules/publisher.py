@@ -19,7 +19,7 @@ from callboard.bus.nats.purge import find_newest_run, purge_mark
 from callboard.bus.nats.queue import Delivery, Outbox, attend
 from callboard.bus.subjects import RunRef
 from callboard.features.schedules.schedule import Schedule, Tick
-from callboard.features.schedules.store import Kept, ScheduleStore
+from callboard.features.schedules.store import ScheduleStore, StoredSchedule
 from callboard.features.schedules.timetable import EVERY_MIN_S
 from callboard.lib.json_decoder import decode_json
 from callboard.runtime.admission.refusals import refusal_of_start
@@ -49,7 +49,7 @@ RETRY_MAX_S = 60.0
 """The first and the longest pause before a failed tick is delivered again."""
 
 
-class Keeper:
+class SchedulePublisher:
     """Publishes the starts of schedules when they are due, until it is cancelled."""
 
     def __init__(
@@ -168,7 +168,7 @@ class Keeper:
                     return True
         return False
 
-    async def _look_again(self, tenant: str, kept: Kept, tick: Tick) -> None:
+    async def _look_again(self, tenant: str, kept: StoredSchedule, tick: Tick) -> None:
         moment = self._now() + dt.timedelta(seconds=LOOK_AGAIN_S)
         await self._store.set_clock(tenant, kept, tick, moment)
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from callboard.bus.events import Event, ForkedFrom, Payload, RunAccepted
 
 
-class Parting(Struct, frozen=True):
+class ForkPoint(Struct, frozen=True):
     """The parting of a fork, which shares the events 2 to ``n`` with ``origin``.
 
     ``then`` is the time of the last shared event, and ``gone_on`` the time of the fork's first own event after it. Each
@@ -26,11 +26,11 @@ class Parting(Struct, frozen=True):
     gone_on: dt.datetime | None = None
 
 
-class PartingFold:
-    """Folds one run into its `Parting`, None if the run is not a fork."""
+class ForkPointFold:
+    """Folds one run into its `ForkPoint`, None if the run is not a fork."""
 
     def __init__(self) -> None:
-        self.parting: Parting | None = None
+        self.parting: ForkPoint | None = None
 
     def apply(self, event: Event, payload: Payload | None) -> None:
         if isinstance(payload, RunAccepted):
@@ -68,5 +68,5 @@ class PartingFold:
         return seconds - (parting.gone_on - parting.then).total_seconds() if crosses else seconds
 
 
-def _of(forked: ForkedFrom | None) -> Parting | None:
-    return Parting(forked.run, forked.n) if forked is not None else None
+def _of(forked: ForkedFrom | None) -> ForkPoint | None:
+    return ForkPoint(forked.run, forked.n) if forked is not None else None

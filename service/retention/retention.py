@@ -47,7 +47,7 @@ class Stays(Struct, frozen=True):
     message: str
 
 
-class Expired(Struct, frozen=True):
+class ExpiryResult(Struct, frozen=True):
     """The result of a rule for a tenant: the runs that were purged, or would be, and those that stay."""
 
     rule: str
@@ -78,7 +78,7 @@ class Expiry:
         self._seen: set[str] = set()
         self._gone: set[str] = set()
 
-    async def carry_out(self, name: str, rule: RetentionRule, now: dt.datetime) -> Expired:
+    async def carry_out(self, name: str, rule: RetentionRule, now: dt.datetime) -> ExpiryResult:
         """Apply a rule.
 
         :raises NoAnswer: if the log does not answer for several runs; if it is only for one or two, these stay
@@ -93,7 +93,7 @@ class Expiry:
         forked = [one.run for one in reversed(stays) if one.code == FORKED]
         more, still = await self._each(forked, name, rule)
         stays = [*(one for one in stays if one.code != FORKED), *still]
-        return Expired(name, self._client.tenant, [*gone, *more], stays)
+        return ExpiryResult(name, self._client.tenant, [*gone, *more], stays)
 
     async def _each(self, runs: Sequence[str], name: str, rule: RetentionRule) -> tuple[list[str], list[Stays]]:
         gone, stays, silent = list[str](), list[Stays](), 0
@@ -161,20 +161,20 @@ def tenants_of(config: Config, rules: Mapping[str, RetentionRule]) -> dict[str, 
     return found
 
 
-async def round_of(log: JetStreamLog, found: Listings, config: Config, *, dry: bool) -> list[Expired]:
+async def round_of(log: JetStreamLog, found: Listings, config: Config, *, dry: bool) -> list[ExpiryResult]:
     """Apply all rules once, or with ``dry`` only report the runs that would be purged.
 
     :raises NoAnswer: if the log does not answer
     """
     now = dt.datetime.now(dt.UTC)
-    done: list[Expired] = []
+    done: list[ExpiryResult] = []
     for tenant, rules in tenants_of(config, config.retention).items():
         expiry = Expiry(log, found, tenant, dry=dry)
         done += [await expiry.carry_out(name, rule, now) for name, rule in rules.items()]
     return done
 
 
-class Office:
+class RetentionLeader:
     """Applies the rules at regular intervals. A `Leader`."""
 
     def __init__(self, connection: Connection) -> None:
@@ -196,7 +196,7 @@ class Office:
     def hurry(self) -> None:
         """Do nothing, because workers finish purges that were interrupted."""
 
-    def _tell(self, done: list[Expired]) -> None:
+    def _tell(self, done: list[ExpiryResult]) -> None:
         for one in done:
             if one.runs:
                 logger.info("runs were purged", rule=one.rule, tenant=one.tenant, runs=len(one.runs))

@@ -16,8 +16,8 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.queue import Delivery, Outbox, Puller, ensure_consumer
 from callboard.features.notify.notice import Notice
 from callboard.features.notify.notice_delivery import Receiver, ServiceFailed
+from callboard.features.notify.notices import NoticeCounts
 from callboard.features.notify.rule_evaluation import Judge, Later, filters
-from callboard.features.notify.telling import Told
 from callboard.features.telemetry.event_consumer import until_caught_up
 from callboard.lib.backoff import backoff_s
 from callboard.runtime.client.connection import Connection
@@ -49,7 +49,7 @@ def durable(name: str) -> str:
     return f"notify-{name}"
 
 
-class Office:
+class NoticeSender:
     """Sends the notices of all rules. A `Leader`."""
 
     def __init__(self, connection: Connection, rules: Mapping[str, NotifyRule], env: Mapping[str, str]) -> None:
@@ -58,9 +58,9 @@ class Office:
         self._rules = {name: _Rule(connection, name, rule, env, turns) for name, rule in rules.items()}
 
     @property
-    def sending_results(self) -> Told:
+    def sending_results(self) -> NoticeCounts:
         """The results of the notices that this process has sent."""
-        return sum((rule.told for rule in self._rules.values()), Told())
+        return sum((rule.told for rule in self._rules.values()), NoticeCounts())
 
     async def prepare(self) -> None:
         """Create the checkpoints of new rules."""
@@ -101,7 +101,7 @@ class _Rule:
         turns: anyio.CapacityLimiter,
     ) -> None:
         self.name = name
-        self.told = Told()
+        self.told = NoticeCounts()
         self._log: JetStreamLog = connection.log
         self._rule = rule
         self._ack_wait_s = connection.config.ack_wait_s

@@ -13,26 +13,26 @@ if TYPE_CHECKING:
 
 OFFICE = "notify"
 
-Told = Counter[tuple[str, str]]
+NoticeCounts = Counter[tuple[str, str]]
 """Notices by rule and result: ``sent``, ``failed`` (to be tried again) or ``given_up``."""
 
 
 @asynccontextmanager
-async def telling(
+async def send_notices(
     connection: "Connection", rules: Mapping[str, NotifyRule], env: Mapping[str, str]
-) -> AsyncGenerator[Callable[[], Told]]:
+) -> AsyncGenerator[Callable[[], NoticeCounts]]:
     """Send notices for the length of the block, if there are rules; open it before any run can start.
 
     The block gets a function that returns the counts of this process's notices.
     """
     whole = {name: rule for name, rule in rules.items() if rule.complete}
     if not whole:
-        yield Told
+        yield NoticeCounts
         return
 
-    from callboard.features.notify.office import Office
+    from callboard.features.notify.notice_sender import NoticeSender
 
-    office = Office(connection, whole, env)
+    office = NoticeSender(connection, whole, env)
     await office.prepare()
     holders = {f"{connection.log.subjects.prefix}.office.{OFFICE}": office}
     async with holding(connection.nc, holders, connection.log.store):
