@@ -141,6 +141,11 @@ def condition(id: str, expression: str) -> dict[str, Any]:
     return flow(id, "IF", condition_expression=expression)
 
 
+def where(field: str, operator: str, value: Any = None) -> dict[str, Any]:
+    """A condition on items."""
+    return {"field": field, "operator": operator, "value": value}
+
+
 def graph(nodes: Sequence[dict[str, Any]], *wires: str, triggers: Sequence[str] | None = None, **more: Any) -> Any:
     """A graph. A wire reads ``source -> target`` or ``source.port -> target``, behind ``|`` its conversion function."""
     connections: list[dict[str, Any]] = []

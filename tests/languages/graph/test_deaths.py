@@ -69,10 +69,7 @@ def test_a_graph_that_fails_survives_any_death() -> None:
 def test_a_cancellation_ends_the_nodes_that_are_active() -> None:
     done = perform(BRANCHES, {"body": {"n": 2}}, kinds=KINDS, commands=[("cancel", {})], parallel=True)
     assert done.results["status"] == "CANCELED"
-    assert {name for name, one in done.results["node_executions"].items() if one["error"]} == {
-        "pause",
-        "wait",
-    }
+    assert {name for name, one in done.results["node_executions"].items() if one["error"]} == {"pause", "wait"}
 
 
 PERSON = node(

@@ -9,18 +9,7 @@ import pytest
 from callboard.actors.carrier import Job
 from callboard.bus import events as ev
 from callboard.bus.paths import activation_id
-from tests.support.graphs import (
-    Performance,
-    answers,
-    condition,
-    fails,
-    flow,
-    graph,
-    node,
-    perform,
-    step,
-    webhook,
-)
+from tests.support.graphs import Performance, answers, condition, fails, flow, graph, node, perform, step, webhook
 
 BODY = {"body": {"n": 2}}
 
@@ -65,10 +54,8 @@ def test_the_end_of_a_run_has_its_output_and_results() -> None:
     assert done.end.output == {"true": {"data": data, "condition_result": True}, "false": None}
     assert done.results["status"] == "SUCCESS"
     assert done.sequence == ["t", "i"]
-    assert {name: one["status"] for name, one in done.results["node_executions"].items()} == {
-        "t": "COMPLETED",
-        "i": "COMPLETED",
-    }
+    statuses = {name: one["status"] for name, one in done.results["node_executions"].items()}
+    assert statuses == {"t": "COMPLETED", "i": "COMPLETED"}
     assert done.results["node_runs"] == {}
     assert done.results["error"] is None
 
@@ -98,8 +85,7 @@ def test_a_join_after_a_condition_runs_with_the_selected_branch() -> None:
     done = perform(graph(nodes, "t -> i", "i.true -> yes", "i.false -> no", "yes -> j", "no -> j"), BODY)
     assert done.sequence == ["t", "i", "yes", "j"]
     assert done.took("j")["condition_result"] is True
-    assert done.record("no")["status"] == "PENDING"
-    assert done.record("no")["start_time"] is None
+    assert (done.record("no")["status"], done.record("no")["start_time"]) == ("PENDING", None)
 
 
 def test_a_join_does_not_wait_for_a_long_branch_that_was_not_selected() -> None:
@@ -170,16 +156,14 @@ def test_a_trigger_passes_on_its_input_with_defaults() -> None:
 
 
 def test_a_node_may_declare_its_own_output() -> None:
-    own = step("a")
-    own["output_params"] = {"body": None, "extra": {"type": "integer", "default": 3}, "plain": "x"}
+    own = step("a") | {"output_params": {"body": None, "extra": {"type": "integer", "default": 3}, "plain": "x"}}
     done = perform(graph([webhook(), own], "t -> a"), BODY)
     assert done.out("a") == {"body": {"n": 2}, "extra": 3, "plain": "x"}
 
 
 @pytest.mark.parametrize("value", [[1, 2], "text", 3, True, None])
 def test_lists_and_scalars_are_passed_on_unchanged(value: Any) -> None:
-    own = fetch("a")
-    own["output_params"] = {"x": 1}
+    own = fetch("a") | {"output_params": {"x": 1}}
     done = perform(graph([webhook(), own, step("b")], "t -> a", "a -> b"), BODY, kinds={"code": return_value(value)})
     assert done.out("a") == value
     assert done.sequence == (["t", "a"] if value is None else ["t", "a", "b"])
@@ -272,10 +256,8 @@ def test_the_output_for_one_item_arrives_as_itself() -> None:
 
 
 def test_a_node_without_fan_out_delivers_its_result_once() -> None:
-    nodes = [fetch("a"), step("body")]
-    own = return_value({"x": 1})
-    nodes[0]["output_params"] = {}
-    done = perform(graph(nodes, "a.result -> body", triggers=[]), kinds={"code": own})
+    nodes = [fetch("a") | {"output_params": {}}, step("body")]
+    done = perform(graph(nodes, "a.result -> body", triggers=[]), kinds={"code": return_value({"x": 1})})
     assert done.sequence == ["a", "body"]
 
 
@@ -333,10 +315,8 @@ def test_a_node_that_fails_is_tried_again_after_growing_delays() -> None:
     own = fetch("a", retry_attempts=2, retry_backoff_seconds=2, retry_backoff_factor=3)
     done = perform(graph([webhook(), own], "t -> a"), BODY, kinds={"code": carry})
     assert done.out("a") == 3
-    assert [one.delay for one in done.of_type("node.retry")] == [2, 6]
-    assert [one.attempt for one in done.of_type("node.retry")] == [1, 2]
-    assert done.record("a")["retry_count"] == 2
-    assert done.record("a")["duration_ms"] == 8_000
+    assert [(one.attempt, one.delay) for one in done.of_type("node.retry")] == [(1, 2), (2, 6)]
+    assert (done.record("a")["retry_count"], done.record("a")["duration_ms"]) == (2, 8_000)
 
 
 def test_jitter_adds_to_the_delay_of_a_retry() -> None:
@@ -370,8 +350,7 @@ def test_a_node_fails_after_its_last_retry() -> None:
 
 
 def test_a_node_that_returns_success_false_fails_without_retry_and_keeps_its_output() -> None:
-    own = fetch("a", retry_attempts=3)
-    own["output_params"] = {"success": False, "error_message": ""}
+    own = fetch("a", retry_attempts=3) | {"output_params": {"success": False, "error_message": ""}}
     carry = return_value({"success": False, "error_message": "full", "more": 1})
     done = perform(graph([webhook(), own, step("b")], "t -> a", "a -> b"), BODY, kinds={"code": carry})
     assert len(done.harness.asked) == 1
@@ -384,8 +363,7 @@ def test_a_node_that_returns_success_false_fails_without_retry_and_keeps_its_out
 
 
 def test_a_missing_success_does_not_fail_a_node() -> None:
-    own = fetch("a")
-    own["output_params"] = {"success": False}
+    own = fetch("a") | {"output_params": {"success": False}}
     done = perform(graph([webhook(), own], "t -> a"), BODY, kinds={"code": return_value({"x": 1})})
     assert done.results["status"] == "SUCCESS"
     assert done.out("a") == {"success": False}
@@ -399,9 +377,9 @@ async def hang(_job: Job, _request: Any) -> Any:
 def test_a_timeout_ends_each_attempt(bound: dict[str, Any]) -> None:
     own = fetch("a", retry_attempts=1, **bound)
     done = perform(graph([webhook(), own], "t -> a"), BODY, kinds={"code": hang})
-    assert done.record("a")["status"] == "FAILED"
-    assert done.record("a")["error"]["error_message"] == "no result within 5 seconds"
-    assert done.record("a")["duration_ms"] == 10_000
+    record = done.record("a")
+    assert (record["status"], record["duration_ms"]) == ("FAILED", 10_000)
+    assert record["error"]["error_message"] == "no result within 5 seconds"
 
 
 def test_a_failure_drops_the_queued_nodes() -> None:
@@ -442,8 +420,7 @@ def test_a_failure_stops_parallel_branches() -> None:
         return {"results": [{"error": "no"}]}
 
     done = perform(graph(DIAMOND, *WIRES), BODY, kinds={"code": carry}, parallel=True)
-    assert done.record("b")["status"] == "FAILED"
-    assert done.record("a")["status"] == "FAILED"
+    assert (done.record("a")["status"], done.record("b")["status"]) == ("FAILED", "FAILED")
     assert done.record("a")["error"]["error_code"] == "CANCELED"
     assert done.results["error"]["error_node_id"] == "b"
     assert done.results["duration_ms"] == 1_000

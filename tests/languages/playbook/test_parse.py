@@ -21,10 +21,13 @@ def parse_valid(source: str) -> Playbook:
 
 
 def parse_clean(source: str) -> Playbook:
-    parsed = parse(source)
-    assert parsed.playbook is not None
-    assert parsed.problems == []
-    return parsed.playbook
+    assert parse(source).problems == []
+    return parse_valid(source)
+
+
+def find_steps(parsed: Parsed) -> list[Step]:
+    assert parsed.playbook is not None, parsed.problems
+    return parsed.playbook.steps
 
 
 def parse_step(body: str) -> Step:
@@ -152,8 +155,7 @@ def test_each_number_is_compared_with_the_one_before(numbers: tuple[int, ...], w
     parsed = parse("# T\n" + "".join(f"## STEP {number}: S\n" for number in numbers))
     found = [f"Non-sequential step number: expected {expected}, got {got}" for expected, got in warned]
     assert [warning.message for warning in parsed.warnings] == found
-    assert parsed.playbook is not None
-    assert [step.number for step in parsed.playbook.steps] == list(numbers)
+    assert [step.number for step in find_steps(parsed)] == list(numbers)
 
 
 # -- inputs ------------------------------------------------------------------------------------------------------------
@@ -279,8 +281,7 @@ def test_a_question_has_type_prompt_and_options(line: str, expected: tuple[Any, 
 def test_a_question_of_an_unknown_type_is_text_with_a_warning() -> None:
     parsed = parse(f'{HEAD}## STEP 1: One\n@elicit(dropdown, "?")\n')
     assert find_problems(parsed) == [("ELICIT_TYPE", 4)]
-    assert parsed.playbook is not None
-    [step] = parsed.playbook.steps
+    [step] = find_steps(parsed)
     assert (step.content, step.elicitation) == ('@elicit(dropdown, "?")', None)
 
 
@@ -298,8 +299,7 @@ def test_a_question_of_an_unknown_type_is_text_with_a_warning() -> None:
 )
 def test_a_prompt_reference_is_read(line: str, reference: str, warned: list[str]) -> None:
     parsed = parse(f"{HEAD}## STEP 1: One\n{line}\n")
-    assert parsed.playbook is not None
-    found = parsed.playbook.steps[0].prompt_ref
+    found = find_steps(parsed)[0].prompt_ref
     assert found is not None
     assert (found.prompt_id, [problem.code for problem in parsed.problems]) == (reference, warned)
 
@@ -367,8 +367,7 @@ def parse_branches(block: str, declared: str = "- `a` (string)") -> Parsed:
 def test_a_block_has_branches_with_sub_steps() -> None:
     parsed = parse_branches(BLOCK)
     assert parsed.problems == []
-    assert parsed.playbook is not None
-    [step] = parsed.playbook.steps
+    [step] = find_steps(parsed)
     assert (step.content, step.output_var, step.is_branching) == ("Above.\n\nBelow.", "whole", True)
     tests = [branch.condition and (branch.condition.operator, branch.condition.value) for branch in step.branches]
     assert tests == [("==", "x"), ("!=", "y"), None]
@@ -390,19 +389,16 @@ def test_a_malformed_marker_is_text(marker: str) -> None:
 
 def test_markers_without_an_if_are_removed() -> None:
     parsed = parse_branches('A\n```elif a == "x"```\nB\n```else```\nC\n```endif```\nD')
-    assert parsed.playbook is not None
-    assert (parsed.playbook.steps[0].content, parsed.playbook.steps[0].is_branching) == ("A\nB\nC\nD", False)
+    assert (find_steps(parsed)[0].content, find_steps(parsed)[0].is_branching) == ("A\nB\nC\nD", False)
 
 
 def test_an_unclosed_block_loses_its_last_branch() -> None:
     parsed = parse_branches('```if a == "x"```\n### STEP 1a: A\n```else```\n### STEP 1b: B\nText.')
-    assert parsed.playbook is not None
-    [step] = parsed.playbook.steps
+    [step] = find_steps(parsed)
     assert [[one.label for one in branch.steps] for branch in step.branches] == [["1a"]]
     alone = parse_branches('Text.\n```if b == "x"```\n### STEP 1a: A\n@output(y)')
     assert find_problems(alone) == [("UNDECLARED_VARIABLE", 6)]
-    assert alone.playbook is not None
-    step = alone.playbook.steps[0]
+    step = find_steps(alone)[0]
     assert (step.content, step.is_branching, step.branches, step.output_var) == ("Text.", True, [], "")
 
 
@@ -411,15 +407,13 @@ def test_two_blocks_of_a_step_are_one_and_an_inner_block_ends_the_outer() -> Non
     for between in ("", "```endif```\nMore.\n"):
         parsed = parse_branches(one.format("x", "a") + between + one.format("y", "b") + "```endif```")
         assert parsed.problems == []
-        assert parsed.playbook is not None
-        branches = parsed.playbook.steps[0].branches
+        branches = find_steps(parsed)[0].branches
         assert [[one.label for one in branch.steps] for branch in branches] == [["1a"], ["1b"]]
 
 
 def test_a_branch_without_a_heading_is_one_sub_step() -> None:
     parsed = parse_branches('```if a == "x"```\n\n Do  \n@output(x)\n```else```\n```endif```')
-    assert parsed.playbook is not None
-    first, second = parsed.playbook.steps[0].branches
+    first, second = find_steps(parsed)[0].branches
     [step] = first.steps
     assert (step.label, step.title, step.content) == ("1a", "Branch a", "Do\n@output(x)")
     assert (step.output_var, step.line) == ("", 6)
@@ -430,8 +424,7 @@ def test_text_before_the_first_sub_step_is_lost() -> None:
     parsed = parse_branches(
         '```if a == "x"```\nLost.\n@output(lost)\n### Note\n### STEP 1a: A\n### Kept\n ### STEP 1b: No\n```endif```'
     )
-    assert parsed.playbook is not None
-    [branch] = parsed.playbook.steps[0].branches
+    [branch] = find_steps(parsed)[0].branches
     assert [(one.label, one.content) for one in branch.steps] == [("1a", "### Kept\n ### STEP 1b: No")]
 
 
@@ -486,8 +479,7 @@ SOURCES = """# T
 def test_the_variable_of_a_condition_has_a_source() -> None:
     parsed = parse(SOURCES)
     assert find_problems(parsed) == [("UNDECLARED_VARIABLE", line) for line in (15, 28, 30)]
-    assert parsed.playbook is not None
-    tests = [branch.condition for step in parsed.playbook.steps for branch in step.branches]
+    tests = [branch.condition for step in find_steps(parsed) for branch in step.branches]
     assert [(test.variable, test.source) for test in tests if test] == [
         ("early", "step_output"),
         ("same", "input"),

@@ -350,9 +350,7 @@ def test_an_error_of_the_callers_tool_fails_the_step() -> None:
 
 
 def test_the_events_of_a_step_have_one_order() -> None:
-    source = doc(
-        steps('Text {{x}}.\n@elicit(confirm, "Go?")\n@prompt(library:p)\n@output(e: enum, "a")', "b"),
-    )
+    source = doc(steps('Text {{x}}.\n@elicit(confirm, "Go?")\n@prompt(library:p)\n@output(e: enum, "a")', "b"))
     play = Play(source, turns=says(s1="z", s2="B"), answers={"1#1.1!ask": ["yes"]}, prompts={"library:p": "P"})
     play.start["breakpoints"] = ["1"]
     done = perform(play)

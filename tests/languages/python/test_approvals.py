@@ -73,9 +73,7 @@ def test_only_calls_that_the_function_selects_wait(scenario: Scenario) -> None:
 
 def test_an_approval_of_a_tool_may_hold_for_the_run(scenario: Scenario) -> None:
     scenario.start(
-        workflows.refunding_once,
-        input={"text": "x"},
-        script=make_script([refund(1)], [refund(2)], [refund("?")]),
+        workflows.refunding_once, input={"text": "x"}, script=make_script([refund(1)], [refund(2)], [refund("?")])
     )
     scenario.answer(True)
     assert len(find_keys(scenario, "human.asked")) == 1

@@ -78,10 +78,7 @@ EDITS: dict[str, tuple[tuple[str, str], int]] = {
     "change the body of a step": (("size * 2", "size * 3"), NEVER),
     "change a retry policy": (("retries=1", "retries=5, backoff='3s'"), NEVER),
     "add a timeout to a step": (("@step(retries=1)", "@step(retries=1, timeout='5s')"), NEVER),
-    "wrap a call in try": (
-        (LABEL, f"    try:\n    {LABEL}    finally:\n        pass\n"),
-        NEVER,
-    ),
+    "wrap a call in try": ((LABEL, f"    try:\n    {LABEL}    finally:\n        pass\n"), NEVER),
     "extract a function": (("= await weigh(size)", "= await extracted(size)"), NEVER),
     "change the output": (('"name": name', '"called": name'), NEVER),
     "add a step in a branch not taken": (("boxes = []", "boxes = [await pack('none')]"), NEVER),

@@ -22,11 +22,7 @@ INCIDENT = {"service": "shop", "urls": ["a", "bb", "ccc"]}
 
 def test_a_workflow_gathers_steps_and_asks_a_question_with_a_timeout(scenario: Scenario) -> None:
     scenario.start(workflows.triage, input=INCIDENT).answer({"restart": True})
-    assert scenario.result.output == {
-        "sizes": [1, 2, 3],
-        "verdict": {"restart": True, "why": ""},
-        "total": 6,
-    }
+    assert scenario.result.output == {"sizes": [1, 2, 3], "verdict": {"restart": True, "why": ""}, "total": 6}
     assert find_keys(scenario, "effect.call") == [*(f"task[{k}]/size#1.1!step" for k in (1, 2, 3)), "total#1.1!step"]
     scenario.crash_everywhere()
 

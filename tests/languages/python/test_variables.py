@@ -47,15 +47,7 @@ async def asking() -> list[list[str]]:
 
 
 CHANGED = "changed by the step"
-EXPECTED = [
-    ["nobody", CHANGED],
-    ["nobody"],
-    ["grace", "grace"],
-    ["alan", "alan"],
-    ["ada", CHANGED],
-    ["ada"],
-    ["ada"],
-]
+EXPECTED = [["nobody", CHANGED], ["nobody"], ["grace", "grace"], ["alan", "alan"], ["ada", CHANGED], ["ada"], ["ada"]]
 
 
 def test_variables_of_the_workflow_reach_its_steps_also_after_a_crash(scenario: Scenario) -> None:

@@ -104,19 +104,12 @@ def test_a_conversation_ends_after_its_maximum_of_turns() -> None:
     result, ran = talk([turn(("look", {"q": 1}))] * 9, turns_max=3)
     assert (result.turns, len(ran.of(ev.ModelCall)), len(ran.of(ev.ToolCall))) == (3, 3, 2)
     assert result.error is not None
-    assert (result.error.code, result.error.details) == (
-        "agent.max_turns",
-        {"max_turns": 3, "wanted": ["look"]},
-    )
+    assert (result.error.code, result.error.details) == ("agent.max_turns", {"max_turns": 3, "wanted": ["look"]})
 
 
 def test_a_failed_turn_ends_the_conversation_and_keeps_its_calls() -> None:
     result, _ran = talk([turn(("look", {"q": 1})), {"error": "overloaded"}])
-    assert (result.turns, len(result.calls), result.error and result.error.code) == (
-        2,
-        1,
-        "model.overloaded",
-    )
+    assert (result.turns, len(result.calls), result.error and result.error.code) == (2, 1, "model.overloaded")
     assert result.reply is not None
 
 

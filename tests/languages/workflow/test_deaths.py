@@ -37,13 +37,7 @@ def look(*inputs: int) -> dict[str, Any]:
 
 SCRIPT: dict[str, Any] = {
     "turns": {
-        "gather": [
-            look(1, 2),
-            {"data": LONG},
-            {"data": {"url": "u"}},
-            look(3),
-            {"data": {"url": "v", **LONG}},
-        ],
+        "gather": [look(1, 2), {"data": LONG}, {"data": {"url": "u"}}, look(3), {"data": {"url": "v", **LONG}}],
         "think": [{"data": {"sure": False}}, {"data": {"sure": True}}],
         "act": [look(4), {"data": {"done": True}}],
     },

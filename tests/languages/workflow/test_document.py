@@ -73,9 +73,7 @@ FULL: dict[str, Any] = {
             "name": "B",
             "instruction": "B.",
             "retry": {"max": 1, "instruction": {"auto": True}},
-            "eval": [
-                {"name": "v", "kind": "value", "rule": {"output_required": ["x"], "all_tools_called": ["y"]}},
-            ],
+            "eval": [{"name": "v", "kind": "value", "rule": {"output_required": ["x"], "all_tools_called": ["y"]}}],
         },
     },
     "edges": [

@@ -116,12 +116,7 @@ def test_69_parallel_edges_share_a_counter() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "reason", "edge"),
-    [
-        ("b", "wet", 0),
-        ("b/2", "cold", 1),
-        ("I choose b/2.", "cold", 1),
-        ("b/3", "None of the above / default path", 2),
-    ],
+    [("b", "wet", 0), ("b/2", "cold", 1), ("I choose b/2.", "cold", 1), ("b/3", "None of the above / default path", 2)],
 )
 def test_the_reason_of_a_route_is_that_of_the_selected_edge(answer: str, reason: str, edge: int) -> None:
     ran = run_routes([("a", "b", "wet"), ("a", "b", "cold"), ("a", "b")], [answer], {"a": {}, "b": {}})

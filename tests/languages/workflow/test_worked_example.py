@@ -31,10 +31,7 @@ SCRIPT: dict[str, Any] = {
     "routes": ROUTES,
 }
 RETRY_SCRIPT: dict[str, Any] = {
-    "turns": {
-        **SCRIPT["turns"],
-        "bake": [{"data": {"golden": 1}}, {"data": {"minutes": 35}}, {"data": {"golden": 2}}],
-    },
+    "turns": {**SCRIPT["turns"], "bake": [{"data": {"golden": 1}}, {"data": {"minutes": 35}}, {"data": {"golden": 2}}]},
     "routes": ROUTES,
 }
 

@@ -37,12 +37,7 @@ def find_refusals(done: Performance) -> list[str]:
 
 
 def test_a_consensus_needs_the_approval_of_every_reviewer() -> None:
-    answers = [
-        by("ada"),
-        by("ada"),
-        by("eve"),
-        by("bob", {"approved": True, "comment": "fine"}),
-    ]
+    answers = [by("ada"), by("ada"), by("eve"), by("bob", {"approved": True, "comment": "fine"})]
     done = review(*answers, reviewers=["ada", "bob"], consensus_required=True)
     assert find_decision(done) == (4, "confirmed")
     assert done.sequence == ["t", "h", "confirmed"]
@@ -94,21 +89,14 @@ def test_one_rejection_decides_a_consensus() -> None:
     assert find_decision(done) == (2, "rejected")
 
 
-def test_a_later_by_a_reviewer_replaces_the_earlier_one() -> None:
+def test_a_later_answer_of_a_reviewer_replaces_the_earlier_one() -> None:
     done = review(by("ada"), by("ada", "reject"), reviewers=["ada", "bob"], consensus_required=True)
     assert find_decision(done) == (2, "rejected")
 
 
 def test_only_the_listed_reviewers_may_answer() -> None:
     listed = [{"id": "user:ada"}, {"name": "Bob", "email": "bob@example.com"}]
-    done = review(
-        by(None),
-        by("eve"),
-        by("ada"),
-        by("user:ada"),
-        by("user:bob"),
-        reviewers=listed,
-    )
+    done = review(by(None), by("eve"), by("ada"), by("user:ada"), by("user:bob"), reviewers=listed)
     assert find_decision(done) == (5, "confirmed")
     assert len(find_refusals(done)) == 4
     assert "nothing proves that this is user:ada" in find_refusals(done)[-1]
@@ -137,9 +125,7 @@ def test_an_answer_without_the_required_evidence_does_not_count(answer: Any) -> 
 
 def test_evidence_does_not_decide() -> None:
     done = review(
-        by("ada", {"evidence": "approve"}),
-        by("ada", {"action": "reject", "evidence": "x"}),
-        require_evidence=True,
+        by("ada", {"evidence": "approve"}), by("ada", {"action": "reject", "evidence": "x"}), require_evidence=True
     )
     assert find_decision(done) == (2, "rejected")
     assert done.of_type("model.call") == []
@@ -163,12 +149,7 @@ def test_a_question_has_its_reviewers_and_required_evidence() -> None:
     ],
 )
 def test_a_score_below_the_threshold_rejects(response: Any, expected: str) -> None:
-    done = review(
-        by("ada", "approve"),
-        by("ada", {"score": 9}),
-        by("ada", response),
-        scoring_system="numeric_scale",
-    )
+    done = review(by("ada", "approve"), by("ada", {"score": 9}), by("ada", response), scoring_system="numeric_scale")
     assert find_decision(done) == (3, expected)
     assert all("a number from 1 to 5" in reason for reason in find_refusals(done))
 

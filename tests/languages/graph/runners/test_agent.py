@@ -125,14 +125,7 @@ def test_the_parameters_of_an_agent_reach_its_model(given: dict[str, Any], passe
 
 
 @pytest.mark.parametrize(
-    ("text", "content"),
-    [
-        ("plain", "plain"),
-        ('{"a": 1}', {"a": 1}),
-        ("[1]", [1]),
-        ("5", 5),
-        ("{broken", "{broken"),
-    ],
+    ("text", "content"), [("plain", "plain"), ('{"a": 1}', {"a": 1}), ("[1]", [1]), ("5", 5), ("{broken", "{broken")]
 )
 def test_text_that_is_json_becomes_its_value(text: str, content: Any) -> None:
     assert talk(agent(), script=make_script(text)).out("ai")["content"] == content
