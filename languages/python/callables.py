@@ -14,7 +14,8 @@ def refuse_as_function(function: Any, what: str) -> str | None:
     if isinstance(function, type):
         return f"{shown} is a class, but a {what} must be a function: write one that makes the object"
     if kind.__module__.startswith("callboard."):
-        return f"{shown} is a {kind.__name__.lower()} already, and cannot be a {what} too"
+        known = kind.__name__.removesuffix("Function").lower()
+        return f"{shown} is a {known} already, and cannot be a {what} too"
     if not callable(function) or not hasattr(function, "__qualname__"):
         return f"a {what} must be a function, and not an object of type {kind.__name__}: write a function that calls it"
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
