@@ -229,6 +229,15 @@ class Place:
         finally:
             os.chdir(before)
 
+    def refusal(self, *args: str) -> tuple[int, str]:
+        """Run a command in this process with ``--json``; return its exit code and the code of its error."""
+        result = self.here(*args, "--json")
+        return result.exit_code, json.loads(result.stdout)["error"]["code"]
+
+    def events(self, run: str) -> list[dict[str, Any]]:
+        """The events of a run."""
+        return [json.loads(line) for line in self.here("trace", run, "--format", "events").stdout.splitlines()]
+
     def told(self, *args: str, env: dict[str, str] | None = None) -> Any:
         """Run a command in this process with ``--json``; return what it says."""
         result = self.here(*args, "--json", env=env)

@@ -1,4 +1,4 @@
-"""Being asked at the terminal: arrow keys on a real one, lines from a pipe, nobody at all; and the inbox."""
+"""Questions at the terminal: with arrow keys, with lines from a pipe, without a person; and the inbox."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def place(tmp_path: Path) -> Place:
     return place
 
 
-def run(*more: str) -> list[str]:
+def run_command(*more: str) -> list[str]:
     return ["run", "notes.md", "--script", "script.json", "--data-dir", "temp", *more]
 
 
@@ -83,7 +83,7 @@ def run(*more: str) -> list[str]:
 
 
 class Typist:
-    """Somebody at a terminal, who reads before they type."""
+    """A person at a terminal, who reads before typing."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -111,7 +111,7 @@ class Typist:
 
 
 @contextmanager
-def at_a_terminal(place: Place, *args: str) -> Generator[tuple[Typist, "subprocess.Popen[bytes]"]]:
+def open_terminal(place: Place, *args: str) -> Generator[tuple[Typist, "subprocess.Popen[bytes]"]]:
     ours, theirs = pty.openpty()
     env = {**place.env, "TERM": "xterm", "LINES": "40"}
     command = callboard(*args)
@@ -130,9 +130,12 @@ def at_a_terminal(place: Place, *args: str) -> Generator[tuple[Typist, "subproce
             os.close(ours)
 
 
-def test_inputs_and_questions_are_asked_with_keys(place: Place) -> None:
+def test_inputs_and_questions_are_answered_with_keys(place: Place) -> None:
     down = "\x1b[B"
-    with at_a_terminal(place, *run("--value", "topic=tides", "--artifact", "out/notes.md")) as (typist, process):
+    with open_terminal(place, *run_command("--value", "topic=tides", "--artifact", "out/notes.md")) as (
+        typist,
+        process,
+    ):
         typist.reads("  long")
         typist.types(f"\n{down}{down}")
         typist.reads("❯ long")
@@ -144,7 +147,7 @@ def test_inputs_and_questions_are_asked_with_keys(place: Place) -> None:
         typist.reads("❯ back")
         typist.types("\x1b[A\n")
         typist.reads("  Yes")
-        # Enter alone says neither yes nor no.
+        # Enter alone chooses nothing.
         typist.types("\n2")
         typist.reads("❯ No")
         typist.types("\n")
@@ -156,10 +159,10 @@ def test_inputs_and_questions_are_asked_with_keys(place: Place) -> None:
     assert (place.folder / "out" / "notes.md").read_text() == "So be it."
 
 
-def test_what_is_answered_elsewhere_is_not_asked_any_more(place: Place) -> None:
+def test_a_question_answered_elsewhere_is_withdrawn(place: Place) -> None:
     with (
         place.up(),
-        at_a_terminal(place, "run", "notes.md", "--script", "script.json", "--input", INPUT, "--run-id", "r") as (
+        open_terminal(place, "run", "notes.md", "--script", "script.json", "--input", INPUT, "--run-id", "r") as (
             typist,
             process,
         ),
@@ -175,10 +178,10 @@ def test_what_is_answered_elsewhere_is_not_asked_any_more(place: Place) -> None:
 # -- from a pipe -------------------------------------------------------------------------------------------------------
 
 
-def test_from_a_pipe_a_line_is_an_answer_and_enter_goes_on(place: Place) -> None:
+def test_lines_from_a_pipe_answer_questions_and_enter_resumes(place: Place) -> None:
     said = "up\n2\n nonsense\ntopic=over\n\nno\nlast words\n"
     done = place.here(
-        *run("--input", INPUT, "--breakpoint", "1", "--summary", "sum.md", "--artifact", "a.md"), said=said
+        *run_command("--input", INPUT, "--breakpoint", "1", "--summary", "sum.md", "--artifact", "a.md"), said=said
     )
     assert done.exit_code == 0, done.stderr
     assert "'up' is none of the options: left, right, back" in done.stderr
@@ -196,8 +199,8 @@ def test_from_a_pipe_a_line_is_an_answer_and_enter_goes_on(place: Place) -> None
     assert "resumed by terminal" in done.stdout
 
 
-def test_where_nobody_is_the_way_to_answer_is_told(place: Place) -> None:
-    with place.process(*run("--input", INPUT, "--no-ask")) as process:
+def test_without_a_person_the_command_to_answer_is_printed(place: Place) -> None:
+    with place.process(*run_command("--input", INPUT, "--no-ask")) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "  step: 1; label: 1; title: Ask\n"
         line = process.stderr.readline()
@@ -206,16 +209,16 @@ def test_where_nobody_is_the_way_to_answer_is_told(place: Place) -> None:
         assert "1#1.1!ask" in line
 
 
-def test_missing_inputs_are_refused_all_at_once_where_nobody_can_be_asked(place: Place) -> None:
-    done = place.here(*run("--value", "kind=tall", "--value", "words=many"), said="")
+def test_without_a_person_all_missing_inputs_are_refused_at_once(place: Place) -> None:
+    done = place.here(*run_command("--value", "kind=tall", "--value", "words=many"), said="")
     assert done.exit_code == 1
     for name in ("topic", "kind", "words", "body"):
         assert f"input.{name}: " in done.stderr
 
 
-def test_an_autonomous_run_asks_nobody(place: Place) -> None:
+def test_an_autonomous_run_asks_no_questions(place: Place) -> None:
     done = place.here(
-        *run("--input", INPUT, "--option", "autonomous=true", "--option", "elicit.1=back", "--json"), said=""
+        *run_command("--input", INPUT, "--option", "autonomous=true", "--option", "elicit.1=back", "--json"), said=""
     )
     told = json.loads(done.stdout)
     assert (told["status"], told["results"]["step_outputs"]) == (
@@ -224,7 +227,7 @@ def test_an_autonomous_run_asks_nobody(place: Place) -> None:
     )
 
 
-def test_a_saved_state_is_gone_on_from(place: Place) -> None:
+def test_a_run_continues_from_a_saved_state(place: Place) -> None:
     with place.up():
         started = place.told(
             "start", "notes.md", "--script", "script.json", "--input", INPUT, "--option", "elicit.1=left"
@@ -234,13 +237,13 @@ def test_a_saved_state_is_gone_on_from(place: Place) -> None:
         assert (saved["status"], saved["paused_at_step"]) == ("awaiting_input", 3)
         place.write("state.json", saved)
     options = '{"elicit": {"3": "no", "4": "end"}, "max_tokens": 9}'
-    done = place.here(*run("--state", "state.json", "--options", options, "--json"), said="")
+    done = place.here(*run_command("--state", "state.json", "--options", options, "--json"), said="")
     told = json.loads(done.stdout)
     assert told["results"]["step_outputs"] == {"1": "left", "2": "Done | it.", "3": "no", "4": "end"}
     assert told["path"] == ["3", "4"]
 
 
-def test_files_that_prompts_name_travel_along(place: Place) -> None:
+def test_files_that_prompts_name_are_sent_with_the_start(place: Place) -> None:
     place.write("p/short.md", "Short about {{topic}}.\n")
     place.write("p/other.md", "no")
     inputs = "## INPUTS\n\n- `topic` (string)\n- `kind` (string: short)\n\n"
@@ -273,7 +276,7 @@ FLOW: dict[str, Any] = {
 CALLS = '# Calls\n\n## STEP 1: Look\n\n@tool(desk, look, {"at": 7})\n\n## STEP 2: Go\n\nGo.\n'
 
 
-def test_the_inbox_has_what_is_open_in_every_language(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_inbox_lists_open_requests_of_every_language(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.write("flow.json", FLOW)
     place.write("calls.md", CALLS)
     with place.up():
@@ -316,7 +319,7 @@ def test_the_inbox_has_what_is_open_in_every_language(place: Place, monkeypatch:
         ("held", "playbook", "pause"),
     }
     assert [item["run"] for item in only] == ["calls"]
-    # Questions are told by who lists them, without a look into their runs.
+    # The list of questions is enough; no run is read.
     assert ([item["run"] for item in asked], read) == (["notes", "flow"], [])
     assert (items["flow"]["who"], items["flow"]["question"]) == ("ops", "Really?")
     assert [one["value"] for one in items["notes"]["options"]] == ["left", "right", "back"]
@@ -330,7 +333,7 @@ def test_the_inbox_has_what_is_open_in_every_language(place: Place, monkeypatch:
     assert "? Which way?  (left, right, back)" in said
 
 
-# -- by itself ---------------------------------------------------------------------------------------------------------
+# -- keys and lines ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -340,11 +343,11 @@ def test_the_inbox_has_what_is_open_in_every_language(place: Place, monkeypatch:
         *((UP[0], None, 2), (DOWN[0], None, 0), ("2", None, 1), ("x", None, None), ("\r", None, None)),
     ],
 )
-def test_where_a_key_leads(key: str, at: int | None, to: int | None) -> None:
+def test_a_key_moves_the_choice(key: str, at: int | None, to: int | None) -> None:
     assert move_choice(key, at, 3) == to
 
 
-def test_keys_that_come_at_once_are_taken_apart() -> None:
+def test_keys_that_come_together_are_split() -> None:
     assert split_keys("\x1b[A\x1bOB2\r") == ["\x1b[A", "\x1bOB", "2", "\r"]
 
 

@@ -4,10 +4,7 @@ import json
 import signal
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from callboard.surfaces.cli import exits
 from tests.support.cli_stage import Place
@@ -31,13 +28,8 @@ WITH_A_COMMENT = APPROVAL.replace("    looks = await", "    # The number of call
 WITH_A_STEP_BEFORE = APPROVAL.replace("    looks = await", "    await look(path)\n    looks = await")
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
-
-
 @contextmanager
-def killed_up(place: Place, source: str) -> Generator[None]:
+def open_killed_up(place: Place, source: str) -> Generator[None]:
     """`callboard up` with a file of code, killed with its server and its worker at the end."""
     file = place.write("approval.py", source)
     with place.process("up", "--json", "--code", file) as process:
@@ -52,13 +44,13 @@ def status_of(place: Place, run: str) -> dict[str, Any]:
     return place.told("show", run)
 
 
-def test_a_killed_worker_repeats_no_step_and_other_code_continues_only_what_it_follows(place: Place) -> None:
+def test_a_killed_worker_repeats_no_step_and_other_code_continues_only_matching_runs(place: Place) -> None:
     counted = place.folder / "calls"
     given = json.dumps({"path": str(counted)})
-    with killed_up(place, APPROVAL):
+    with open_killed_up(place, APPROVAL):
         place.told("start", "approve", "--input", given, "--run-id", "r1")
         assert place.here("watch", "r1", "--until", "run.parked").exit_code == exits.OK
-    with killed_up(place, WITH_A_STEP_BEFORE):
+    with open_killed_up(place, WITH_A_STEP_BEFORE):
         told = place.here("answer", "r1", "true")
         assert place.here("watch", "r1", "--until", "run.diverged").exit_code == exits.OK
         assert "is kept, and need not be repeated" in " ".join(told.stderr.split())
@@ -70,11 +62,11 @@ def test_a_killed_worker_repeats_no_step_and_other_code_continues_only_what_it_f
         assert difference["recorded_at"] == "approval.py:13 approve"
         assert difference["requested_at"] == "approval.py:13 approve"
         assert [run["run"] for run in place.told("runs", "--status", "waiting:code")] == ["r1"]
-    with killed_up(place, WITH_A_COMMENT):
+    with open_killed_up(place, WITH_A_COMMENT):
         watched = place.here("watch", "r1", "--until", "run.end", "--json")
         assert (watched.exit_code, watched.stdout.count('"run.adopted"')) == (exits.OK, 1)
         found = status_of(place, "r1")
-    # The answer that came while the run was waiting for code has been kept.
+    # The answer that came while the run waited for code is kept.
     assert (found["status"], found["output"]) == ("completed", {"looks": 1, "allowed": True})
     assert counted.read_text() == "x"
 
@@ -87,25 +79,25 @@ async def confirm(what: str) -> bool:
     return await ask(what, bool)
 """
 RUNS = [f"c{k}" for k in range(6)]
-"""Ids of runs that fall to the partitions of both workers."""
+"""Ids of runs in the partitions of both workers."""
 
 
 @contextmanager
-def killed_worker(place: Place, file: str) -> Generator[None]:
+def open_killed_worker(place: Place, file: str) -> Generator[None]:
     """`callboard worker` with a file of code, killed at the end."""
     with place.process("worker", "--json", "--code", file) as process:
         assert process.stdout is not None
         process.stdout.readline()
         yield
         process.kill()
-        # Its children have its output too: it ends with them.
+        # Its children hold its output open, so wait for them.
         process.communicate()
 
 
 def test_runs_are_performed_by_the_workers_that_have_their_code(place: Place) -> None:
     approval, other = place.write("approval.py", APPROVAL), place.write("confirming.py", OTHER)
     with place.up("--code", approval):
-        with killed_worker(place, other):
+        with open_killed_worker(place, other):
             for run in RUNS:
                 place.told("start", "confirm", "--input", '{"what": "Go?"}', "--run-id", run)
             for run in RUNS:
@@ -119,7 +111,7 @@ def test_runs_are_performed_by_the_workers_that_have_their_code(place: Place) ->
         for run in RUNS[1:]:
             assert place.here("watch", run, "--until", "run.diverged").exit_code == exits.OK
             assert status_of(place, run)["status"] == "waiting:code"
-        with killed_worker(place, other):
+        with open_killed_worker(place, other):
             for run in RUNS[1:]:
                 assert place.here("watch", run, "--until", "run.end").exit_code == exits.OK
         found = [status_of(place, run) for run in RUNS]

@@ -1,7 +1,6 @@
 """Workflows in Python at commands that read definitions: validate, schema and push of FILE.py:NAME."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -36,11 +35,6 @@ from callboard import workflow
 async def {name}(word: str) -> str:
     return word{more}
 """
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
 
 
 def test_each_workflow_is_reported_with_its_schemas(place: Place) -> None:
@@ -86,7 +80,7 @@ def test_an_input_is_checked_with_the_workflow(place: Place) -> None:
         ("empty_play", "", "python.no_workflow", None),
     ],
 )
-def test_what_is_wrong_has_its_line(place: Place, name: str, source: str, code: str, line: int | None) -> None:
+def test_a_problem_of_code_has_its_line(place: Place, name: str, source: str, code: str, line: int | None) -> None:
     file = place.write(f"{name}.py", source)
     said = place.here("validate", file)
     assert said.exit_code == exits.FAILED
@@ -133,7 +127,7 @@ def test_a_pushed_workflow_starts_where_a_worker_has_any_version_of_its_code(pla
         assert place.told("show", "r1")["output"] == "ok!"
 
 
-def test_what_cannot_be_imported_is_not_registered(place: Place) -> None:
+def test_code_that_cannot_be_imported_is_not_registered(place: Place) -> None:
     said = place.here("push", place.write("unloadable_play.py", "1 / 0\n"))
     assert said.exit_code == exits.FAILED
     assert "error python.import_failed" in said.stderr

@@ -40,7 +40,7 @@ ASKED = 5
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    """A directory; the process hosts no code yet, and forgets the module of the file at the end."""
+    """A directory; this process hosts no code, and unloads the module of the file at the end."""
     monkeypatch.setattr(hosted, "HOSTED", {})
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield Place(tmp_path)
@@ -48,7 +48,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
 
 
 @pytest.fixture
-def failed(place: Place) -> Place:
+def failed_run(place: Place) -> Place:
     """A run, ``p1``, that has failed."""
     file = place.write("debugged_parcel.py", PARCEL)
     given = json.dumps({"parcel": "vase"})
@@ -61,9 +61,9 @@ def failed(place: Place) -> Place:
 CODE = ("--code", "debugged_parcel.py")
 
 
-def test_the_state_at_an_event_has_the_stacks_of_the_tasks(failed: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    events = failed.here("trace", "p1", "--format", "events").stdout
-    shown = failed.here("show", "p1", "--at", str(ASKED), *CODE, "--locals").stdout
+def test_the_state_at_an_event_has_the_stacks_of_the_tasks(failed_run: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = failed_run.here("trace", "p1", "--format", "events").stdout
+    shown = failed_run.here("show", "p1", "--at", str(ASKED), *CODE, "--locals").stdout
     assert "status      waiting:human" in shown
     assert (
         """\
@@ -76,36 +76,36 @@ def test_the_state_at_an_event_has_the_stacks_of_the_tasks(failed: Place, monkey
 """
         in shown
     )
-    told = failed.told("show", "p1", "--at", str(ASKED), *CODE)
+    told = failed_run.told("show", "p1", "--at", str(ASKED), *CODE)
     assert (told["status"], told["at"], told["stacks"]["same_code"]) == ("waiting:human", ASKED, True)
     assert [task["task"] for task in told["stacks"]["tasks"]] == ["", "task[1]", "task[2]"]
     assert told["stacks"]["tasks"][2]["effect"]["key"] == "task[2]/ask#1.1!ask"
-    assert "failed: ValueError: not approved: 800" in failed.here("show", "p1", "--at", "10", *CODE).stdout
+    assert "failed: ValueError: not approved: 800" in failed_run.here("show", "p1", "--at", "10", *CODE).stdout
 
     monkeypatch.setattr(hosted, "HOSTED", {})
-    failed.write("debugged_parcel.py", f"# A comment.\n{PARCEL}")
-    changed = failed.here("show", "p1", "--at", str(ASKED), *CODE).stdout
+    failed_run.write("debugged_parcel.py", f"# A comment.\n{PARCEL}")
+    changed = failed_run.here("show", "p1", "--at", str(ASKED), *CODE).stdout
     assert "The code differs from the code that ran" in changed
     assert "debugged_parcel.py:14 approve" in changed
 
     monkeypatch.setattr(hosted, "HOSTED", {})
-    failed.write("debugged_parcel.py", PARCEL.replace("weigh(parcel)", "weigh(parcel * 2)", 1))
-    diverged = failed.here("show", "p1", "--at", str(ASKED), *CODE)
+    failed_run.write("debugged_parcel.py", PARCEL.replace("weigh(parcel)", "weigh(parcel * 2)", 1))
+    diverged = failed_run.here("show", "p1", "--at", str(ASKED), *CODE)
     assert (diverged.exit_code, "status      waiting:human" in diverged.stdout) == (exits.OK, True)
     assert "replay.diverged" in diverged.stdout
 
     monkeypatch.setattr(hosted, "HOSTED", {})
-    without = failed.here("show", "p1", "--at", str(ASKED))
+    without = failed_run.here("show", "p1", "--at", str(ASKED))
     assert (without.exit_code, "status      waiting:human" in without.stdout) == (exits.OK, True)
     assert "--code MODULE|FILE|FOLDER" in without.stdout
-    assert failed.told("show", "p1", "--at", str(ASKED))["stacks_error"]["code"] == "code.unknown"
+    assert failed_run.told("show", "p1", "--at", str(ASKED))["stacks_error"]["code"] == "code.unknown"
 
-    assert "replay.no_event" in failed.here("show", "p1", "--at", "99").output
-    assert failed.here("show", "p1", "--locals").exit_code == exits.USAGE
-    assert failed.here("trace", "p1", "--format", "events").stdout == events
+    assert "replay.no_event" in failed_run.here("show", "p1", "--at", "99").output
+    assert failed_run.here("show", "p1", "--locals").exit_code == exits.USAGE
+    assert failed_run.here("trace", "p1", "--format", "events").stdout == events
 
 
-def test_pdb_opens_in_the_frames_of_a_task_and_performs_no_effect(failed: Place) -> None:
+def test_pdb_opens_in_the_frames_of_a_task_and_performs_no_effect(failed_run: Place) -> None:
     typed = """\
 task
 task task[2]
@@ -121,7 +121,7 @@ p asyncio.run(None)
 task nothing
 run
 """
-    shown = failed.here("debug", "p1", "--at", str(ASKED), *CODE, said=typed)
+    shown = failed_run.here("debug", "p1", "--at", str(ASKED), *CODE, said=typed)
     assert shown.exit_code == exits.OK
     expected = (
         "-> 0 the workflow  debugged_parcel.py:17 send",
@@ -140,17 +140,17 @@ run
     for text in expected:
         assert text in left, (text, shown.output)
         left = left.partition(text)[2]
-    assert not (failed.folder / "typed.txt").exists()
+    assert not (failed_run.folder / "typed.txt").exists()
 
-    raised = failed.here("debug", "p1", *CODE, said="p approved, cents\nq\n")
+    raised = failed_run.here("debug", "p1", *CODE, said="p approved, cents\nq\n")
     assert "(Pdb) (False, 800)" in raised.output
-    chosen = failed.here("debug", "p1", "--at", str(ASKED), "--task", "1", *CODE, said="p parcel\n")
+    chosen = failed_run.here("debug", "p1", "--at", str(ASKED), "--task", "1", *CODE, said="p parcel\n")
     assert "debugged_parcel.py(9)price()" in chosen.output
-    refused = failed.here("debug", "p1", "--at", str(ASKED), "--task", "nothing", *CODE)
+    refused = failed_run.here("debug", "p1", "--at", str(ASKED), "--task", "nothing", *CODE)
     assert (refused.exit_code, "debug.no_task" in refused.output) == (exits.FAILED, True)
-    early = failed.here("debug", "p1", "--at", "1", *CODE)
+    early = failed_run.here("debug", "p1", "--at", "1", *CODE)
     assert (early.exit_code, "debug.no_frames" in early.output) == (exits.FAILED, True)
-    assert failed.here("debug", "p1", "--json", *CODE).exit_code == exits.USAGE
+    assert failed_run.here("debug", "p1", "--json", *CODE).exit_code == exits.USAGE
 
 
 def test_a_fork_has_the_frames_of_the_shared_part_and_its_own(place: Place) -> None:
@@ -162,7 +162,7 @@ def test_a_fork_has_the_frames_of_the_shared_part_and_its_own(place: Place) -> N
         place.here("watch", "p1", "--until", "run.end")
         place.told("fork", "p1", "--at", str(ASKED), "--run-id", "p2")
         assert place.here("watch", "p2", "--until", "run.parked").exit_code == exits.OK
-        events = [json.loads(line) for line in place.here("trace", "p2", "--format", "events").stdout.splitlines()]
+        events = place.events("p2")
         for at in (ASKED, events[-1]["n"]):
             tasks = place.told("show", "p2", "--at", str(at), "--code", file)["stacks"]["tasks"]
             asking = next(task for task in tasks if task["task"] == "task[2]")

@@ -1,7 +1,6 @@
-"""Definitions at the command line: validate, diagram, and the start messages that files and options amount to."""
+"""Definitions at the command line: validate, diagram, and the start messages of files and options."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import click
@@ -15,12 +14,7 @@ from callboard.surfaces.cli.options import pairs
 from tests.support.cli_stage import ONE_NODE, SCRIPT, Place
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
-
-
-def order(place: Place, file: str, **fields: Any) -> dict[str, Any]:
+def start_message(place: Place, file: str, **fields: Any) -> dict[str, Any]:
     paths: dict[str, Any] = {name: str(place.folder / fields[name]) for name in ("script", "skills") if name in fields}
     return prepare(StartRequest(str(place.folder / file), **{**fields, **paths})).message
 
@@ -36,7 +30,7 @@ def test_a_sound_definition_is_valid(place: Place) -> None:
     assert place.told("validate", file) == {"file": file, "language": "workflow", "valid": True, "problems": []}
 
 
-def test_every_problem_is_told_with_its_place_and_its_line(place: Place) -> None:
+def test_every_problem_has_its_place_and_its_line(place: Place) -> None:
     text = ONE_NODE.replace("edges: []", "edges:\n  - {from: a, to: b}\n").replace("entry: a", "entry: c")
     file = place.write("bad.yaml", text.replace("{name: A, ", "{nme: A, "))
     said = place.here("validate", file)
@@ -52,7 +46,7 @@ def test_every_problem_is_told_with_its_place_and_its_line(place: Place) -> None
     assert lines[shown + 1].index("^") == lines[shown].index("entry")
 
 
-def test_the_caret_stands_below_tabs_too(place: Place) -> None:
+def test_the_caret_is_placed_correctly_after_tabs(place: Place) -> None:
     file = place.write("bad.json", '{\n\t"id": "x",,\n}')
     lines = place.here("validate", file).stdout.splitlines()
     assert lines[0].startswith("bad.json:2:12: error PARSE")
@@ -61,7 +55,7 @@ def test_the_caret_stands_below_tabs_too(place: Place) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "just words", "[1, 2]", "a: [", "\x00"])
-def test_what_is_no_definition_is_refused(place: Place, content: str) -> None:
+def test_a_malformed_definition_is_refused(place: Place, content: str) -> None:
     said = place.here("validate", place.write("x.yaml", content), "--json")
     assert said.exit_code == exits.FAILED
     assert json.loads(said.stdout)["problems"]
@@ -76,7 +70,7 @@ def test_what_is_no_definition_is_refused(place: Place, content: str) -> None:
         ("name: A\nversion: 1\nsteps: []\n", ", which has name, version, steps"),
     ],
 )
-def test_what_is_in_no_language_is_told_with_what_was_read(place: Place, content: str, seen: str) -> None:
+def test_a_text_in_no_language_is_reported_with_its_content(place: Place, content: str, seen: str) -> None:
     told = json.loads(place.here("validate", place.write("odd.yaml", content), "--json").stdout)
     [problem] = told["problems"]
     assert (told["language"], problem["code"]) == ("", "UNKNOWN_LANGUAGE")
@@ -84,11 +78,9 @@ def test_what_is_in_no_language_is_told_with_what_was_read(place: Place, content
     assert "entry, nodes, edges" in problem["expected"]
 
 
-def test_what_is_no_text_is_an_error_without_traceback(place: Place) -> None:
+def test_a_binary_file_is_an_error_without_traceback(place: Place) -> None:
     (place.folder / "x.yaml").write_bytes(b"\xff\xfe\x00")
-    said = place.here("validate", "x.yaml", "--json")
-    assert said.exit_code == exits.FAILED
-    assert json.loads(said.stdout)["error"]["code"] == "file.unreadable"
+    assert place.refusal("validate", "x.yaml") == (exits.FAILED, "file.unreadable")
     assert place.here("validate", "x.yaml").stdout == ""
 
 
@@ -96,7 +88,7 @@ def test_a_missing_file_is_wrong_usage(place: Place) -> None:
     assert place.here("validate", "none.yaml").exit_code == exits.USAGE
 
 
-def test_named_files_are_looked_for_and_told_at_their_place(place: Place) -> None:
+def test_a_missing_named_file_is_reported_at_its_place(place: Place) -> None:
     file = place.triage()
     (place.folder / "flows" / "rules.md").unlink()
     place.write(file, (place.folder / file).read_text().replace("instruction: Find out why.", "instruction: ./why.md"))
@@ -108,7 +100,7 @@ def test_named_files_are_looked_for_and_told_at_their_place(place: Place) -> Non
     ]
 
 
-def test_what_is_odd_is_told_without_an_input_too(place: Place) -> None:
+def test_warnings_are_reported_without_an_input(place: Place) -> None:
     inputs = "inputs: {s: {type: string, required: true}, n: {type: number, required: true}}\nnodes:"
     text = ONE_NODE.replace("nodes:", inputs).replace("{name: A, ", "{name: A, skills: [slakc], ")
     told = place.told("validate", place.write("odd.yaml", text))
@@ -127,7 +119,7 @@ def test_a_start_is_checked_with_its_input(place: Place) -> None:
 
 
 @pytest.mark.parametrize("text", ["[" * 5_000 + "]" * 5_000, '{"a":' * 5_000 + "1" + "}" * 5_000])
-def test_what_is_nested_5000_deep_is_a_short_error(place: Place, text: str) -> None:
+def test_a_value_nested_5000_deep_is_a_short_error(place: Place, text: str) -> None:
     place.write("deep.json", text)
     place.write("one.yaml", ONE_NODE)
     said = place.here("validate", "deep.json")
@@ -148,7 +140,7 @@ def test_what_is_nested_5000_deep_is_a_short_error(place: Place, text: str) -> N
         assert len(said.output) < 500
 
 
-def test_strict_makes_errors_of_warnings(place: Place) -> None:
+def test_strict_turns_warnings_into_errors(place: Place) -> None:
     file = place.write("odd.yaml", ONE_NODE.replace("{name: A, ", "{name: A, skills: [slakc], "))
     said = place.here("validate", file, "--strict")
     assert (said.exit_code, said.stdout.splitlines()[-1]) == (exits.FAILED, f"✗ {file} (workflow): 1 error")
@@ -157,7 +149,7 @@ def test_strict_makes_errors_of_warnings(place: Place) -> None:
     assert place.here("validate", place.write("good.yaml", ONE_NODE), "--strict").exit_code == exits.OK
 
 
-def test_inputs_that_nothing_declares_are_told(place: Place) -> None:
+def test_undeclared_inputs_are_reported(place: Place) -> None:
     file = place.triage()
     told = place.told("validate", file, "--input", '{"service": "checkout", "servise": "x", "rules": "Be quick."}')
     [problem] = told["problems"]
@@ -189,15 +181,15 @@ def test_a_wrong_definition_has_no_diagram(place: Place) -> None:
 # -- start messages ---------------------------------------------------------------------------------------------------
 
 
-def test_a_start_message_has_what_was_given_and_no_more(place: Place) -> None:
-    assert order(place, place.write("one.yaml", ONE_NODE)) == {
+def test_a_start_message_has_only_the_given_members(place: Place) -> None:
+    assert start_message(place, place.write("one.yaml", ONE_NODE)) == {
         "definition": {"language": "workflow", "source": ONE_NODE},
         "input": None,
     }
 
 
 def test_a_start_message_with_everything(place: Place) -> None:
-    given = order(
+    given = start_message(
         place,
         place.triage(),
         script="flows/script.json",
@@ -219,7 +211,7 @@ def test_a_start_message_with_everything(place: Place) -> None:
 
 def test_a_script_beside_a_named_model_leaves_the_model(place: Place) -> None:
     place.write("script.json", SCRIPT)
-    given = order(place, place.write("one.yaml", ONE_NODE), script="script.json", model="anthropic")
+    given = start_message(place, place.write("one.yaml", ONE_NODE), script="script.json", model="anthropic")
     assert given["model"] == "anthropic"
     assert given["script"] == SCRIPT
 
@@ -227,7 +219,7 @@ def test_a_script_beside_a_named_model_leaves_the_model(place: Place) -> None:
 def test_named_skills_go_before_those_beside(place: Place) -> None:
     file = place.triage()
     place.write("other.json", [{"id": "other"}])
-    assert order(place, file, skills="other.json")["options"]["skills"] == [{"id": "other"}]
+    assert start_message(place, file, skills="other.json")["options"]["skills"] == [{"id": "other"}]
 
 
 @pytest.mark.parametrize(
@@ -237,12 +229,12 @@ def test_skills_and_scripts_of_another_shape_are_refused(place: Place, name: str
     file = place.write("one.yaml", ONE_NODE)
     place.write("other.yaml", content)
     with pytest.raises(RequestRefused) as refused:
-        order(place, file, **{name: "other.yaml"})
+        start_message(place, file, **{name: "other.yaml"})
     assert refused.value.code == f"{name}.refused"
     assert refused.value.problems
 
 
-def test_inputs_from_everywhere(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inputs_come_from_arguments_and_files(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place.folder)
     place.write("in.json", {"a": 1})
     place.write("in.yaml", "a: 2\n")
@@ -253,14 +245,14 @@ def test_inputs_from_everywhere(place: Place, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("given", ["{", "@none.json", "@bad.yaml"])
-def test_inputs_that_are_none_are_wrong_usage(place: Place, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+def test_unreadable_inputs_are_wrong_usage(place: Place, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     monkeypatch.chdir(place.folder)
     place.write("bad.yaml", "a: [")
     with pytest.raises(UsageInvalid):
         input_of(given)
 
 
-def test_a_file_that_is_not_there_is_named_once(place: Place) -> None:
+def test_a_missing_input_file_is_named_once(place: Place) -> None:
     said = place.here("run", place.write("one.yaml", ONE_NODE), "--input", "@none.json")
     assert (said.exit_code, said.stderr.count("none.json")) == (exits.USAGE, 1)
     assert "none.json cannot be read: No such file or directory" in said.stderr

@@ -1,9 +1,8 @@
-"""Registered definitions and children by file: pushed, listed, started and run with all that travels along."""
+"""Registered definitions and children by file: pushed, listed, started and run with their files."""
 
 import json
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,72 +26,71 @@ edges: []
 SCRIPT = {"turns": {"look": [{"tool_calls": [{"tool": "search", "input": {"q": "abc"}}]}, {"text": "found"}]}}
 
 
-def child(**given: Any) -> dict[str, Any]:
+def child_call(**given: Any) -> dict[str, Any]:
     return {"provider": "mwl:provider.call/callboard/definition/v1", "with": given}
 
 
-def family(place: Place, folder: str) -> str:
-    """Write a flow, whose child is a flow below it, whose child is a workflow beside that one, with all they need."""
+def write_family(place: Place, folder: str) -> str:
+    """Write a flow with a child flow in a folder below, which has a child workflow; with all their files."""
     place.write(f"{folder}/kids/child.yaml", CHILD)
     place.write(f"{folder}/kids/rules.md", "Be brief.\n")
     place.write(f"{folder}/words.md", "Look at it.\n")
     place.write(f"{folder}/kids/skills.yaml", SKILLS)
     place.write(f"{folder}/logtools_of_the_test.py", TOOLS)
-    place.write(f"{folder}/kids/between.json", flow({"go": call(child(file="child.yaml")), "done": returned()}))
-    return place.write(f"{folder}/main.json", flow({"go": call(child(file="./kids/between.json")), "done": returned()}))
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+    place.write(f"{folder}/kids/between.json", flow({"go": call(child_call(file="child.yaml")), "done": returned()}))
+    return place.write(
+        f"{folder}/main.json", flow({"go": call(child_call(file="./kids/between.json")), "done": returned()})
+    )
 
 
 @pytest.fixture(scope="module")
-def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """A place where `callboard up` stands, with the tools of the children."""
-    place = Place(tmp_path_factory.mktemp("standing"))
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A place where `callboard up` runs, with the tools of the children."""
+    place = Place(tmp_path_factory.mktemp("running"))
     place.write("tools/logtools_of_the_test.py", TOOLS)
     with place.up("--import-from", "tools"):
         yield place
 
 
-def events_of(place: Place, run: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in place.here("trace", run, "--format", "events").stdout.splitlines()]
-
-
-def child_of(place: Place, run: str) -> str:
-    [started] = [event for event in events_of(place, run) if event["type"] == "child.start"]
+def find_child(place: Place, run: str) -> str:
+    [started] = [event for event in place.events(run) if event["type"] == "child.start"]
     return str(started["payload"]["child"])
 
 
 # -- children by file -------------------------------------------------------------------------------------------------
 
 
-def test_children_are_run_with_what_they_name_and_the_skills_beside_them(place: Place) -> None:
+def test_children_run_with_their_files_and_skills(place: Place) -> None:
     script = place.write("script.json", SCRIPT)
-    done = place.here("run", family(place, "flows"), "--script", script, "--run-id", "parent", "--json")
+    done = place.here("run", write_family(place, "flows"), "--script", script, "--run-id", "parent", "--json")
     assert done.exit_code == exits.OK, done.stderr
     assert json.loads(done.stdout)["output"] == {"summary": "found"}
-    grandchild = child_of(place, child_of(place, "parent"))
-    accepted = events_of(place, grandchild)[0]["payload"]
+    grandchild = find_child(place, find_child(place, "parent"))
+    accepted = place.events(grandchild)[0]["payload"]
     assert accepted["definition"]["name"] == "child"
     assert accepted["start"]["files"] == {"./rules.md": "Be brief.\n", "../words.md": "Look at it.\n"}
-    [asked] = [event for event in events_of(place, grandchild) if event["type"] == "tool.result"]
+    [asked] = [event for event in place.events(grandchild) if event["type"] == "tool.result"]
     assert asked["payload"]["output"]["hits"] == 3
-    # In the parent's log the child's text stands once, in its own start.
-    [started] = [event for event in events_of(place, "parent") if event["type"] == "child.start"]
+    # The parent's log has the child's text only once, in the parent's start.
+    [started] = [event for event in place.events("parent") if event["type"] == "child.start"]
     assert started["payload"]["definition"] == {"file": "./kids/between.json"}
     assert place.here("replay", grandchild).exit_code == exits.OK
     assert place.here("replay", "parent").exit_code == exits.OK
     assert "child ./kids/between.json" in place.here("trace", "parent").stdout
 
 
-def test_what_is_wrong_with_a_child_is_told_where_it_is_named(place: Place) -> None:
-    file = family(place, "flows")
+def test_problems_of_a_child_are_reported_where_it_is_named(place: Place) -> None:
+    file = write_family(place, "flows")
     place.write("flows/kids/child.yaml", CHILD.replace("entry: look", "entry: nowhere"))
     (place.folder / "flows/kids/between.json").write_text(
         json.dumps(
-            flow({"go": call(child(file="child.yaml")), "also": call(child(file="gone.yaml")), "done": returned()})
+            flow(
+                {
+                    "go": call(child_call(file="child.yaml")),
+                    "also": call(child_call(file="gone.yaml")),
+                    "done": returned(),
+                }
+            )
         )
     )
     for command in ("validate", "run", "push"):
@@ -104,7 +102,7 @@ def test_what_is_wrong_with_a_child_is_told_where_it_is_named(place: Place) -> N
         assert problems["MISSING_ENTRY"]["message"].startswith("kids/child.yaml:3: ")
         assert "gone.yaml" in problems["SOURCE_FILE_NOT_FOUND"]["message"]
         assert {one["where"] for one in problems.values()} == {"steps.go.call.with.file"}
-    absolute = place.write("flows/absolute.json", flow({"go": call(child(file="/x.yaml")), "done": returned()}))
+    absolute = place.write("flows/absolute.json", flow({"go": call(child_call(file="/x.yaml")), "done": returned()}))
     assert "CHILD_FILE_ABSOLUTE" in place.here("validate", absolute).stdout
     assert not (place.folder / ".callboard").exists()
 
@@ -117,8 +115,8 @@ def test_what_is_wrong_with_a_child_is_told_where_it_is_named(place: Place) -> N
         ("not: anything", "the text of a definition"),
     ],
 )
-def test_a_source_that_is_no_definition_is_told(place: Place, source: str, told: str) -> None:
-    file = place.write("flow.json", flow({"go": call(child(source=source)), "done": returned()}))
+def test_a_child_source_that_is_no_definition_is_reported(place: Place, source: str, told: str) -> None:
+    file = place.write("flow.json", flow({"go": call(child_call(source=source)), "done": returned()}))
     [problem] = place.told("validate", file)["problems"]
     assert (problem["code"], problem["severity"], problem["where"]) == (
         "CHILD_SOURCE",
@@ -128,20 +126,20 @@ def test_a_source_that_is_no_definition_is_told(place: Place, source: str, told:
     assert problem["expected"] == told
     assert place.here("validate", file, "--strict").exit_code == exits.FAILED
     for sound in (ONE_NODE, "{{ vars.text }}"):
-        place.write("flow.json", flow({"go": call(child(source=sound)), "done": returned()}))
+        place.write("flow.json", flow({"go": call(child_call(source=sound)), "done": returned()}))
         assert "CHILD_SOURCE" not in place.here("validate", file).stdout
 
 
-def test_a_start_that_does_not_bring_its_children_is_refused(standing: Place) -> None:
-    """As one by a bare client may: `callboard` brings them."""
+def test_a_start_without_its_children_is_refused(running: Place) -> None:
+    """`callboard` sends them, but another client may not."""
     import anyio
     import nats
 
     from callboard.bus.nats.server.data_directory import running_url
 
     async def asked() -> dict[str, Any]:
-        nc = await nats.connect(running_url(standing.folder / ".callboard") or "")
-        source = json.dumps(flow({"go": call(child(file="./kid.yaml")), "done": returned()}))
+        nc = await nats.connect(running_url(running.folder / ".callboard") or "")
+        source = json.dumps(flow({"go": call(child_call(file="./kid.yaml")), "done": returned()}))
         message = {"definition": {"source": source}, "model": "scripted", "script": {}}
         reply = await nc.request("cb.api.default.start", json.dumps(message).encode(), timeout=30)
         await nc.close()
@@ -154,61 +152,59 @@ def test_a_start_that_does_not_bring_its_children_is_refused(standing: Place) ->
 # -- registered definitions -------------------------------------------------------------------------------------------
 
 
-def test_what_is_pushed_is_listed_shown_and_started_without_its_files(standing: Place) -> None:
-    pushed = standing.told("push", family(standing, "flows"), "--name", "whole")
+def test_a_pushed_definition_is_listed_shown_and_started_without_its_files(running: Place) -> None:
+    pushed = running.told("push", write_family(running, "flows"), "--name", "whole")
     assert (pushed["name"], pushed["unchanged"]) == ("whole", False)
     assert pushed["children"] == ["kids/between.json", "kids/child.yaml"]
-    assert standing.told("push", "flows/main.json", "--name", "whole")["unchanged"] is True
-    shutil.rmtree(standing.folder / "flows")
-    [listed] = [one for one in standing.told("definitions") if one["name"] == "whole"]
+    assert running.told("push", "flows/main.json", "--name", "whole")["unchanged"] is True
+    shutil.rmtree(running.folder / "flows")
+    [listed] = [one for one in running.told("definitions") if one["name"] == "whole"]
     assert (listed["language"], listed["hash"]) == ("flow", pushed["hash"])
-    assert "whole  flow  " in standing.here("definitions").stdout
+    assert "whole  flow  " in running.here("definitions").stdout
     for key in ("whole", pushed["hash"]):
-        shown = standing.told("definitions", key)
+        shown = running.told("definitions", key)
         assert json.loads(shown["source"])["entrypoint"] == "go"
         assert shown["children"]["kids/child.yaml"]["files"]["./rules.md"] == "Be brief.\n"
-    assert "children  kids/between.json, kids/child.yaml" in standing.here("definitions", "whole").stdout
-    run = standing.started("whole", "--script", standing.write("script.json", SCRIPT))
-    done = standing.here("watch", run)
+    assert "children  kids/between.json, kids/child.yaml" in running.here("definitions", "whole").stdout
+    run = running.started("whole", "--script", running.write("script.json", SCRIPT))
+    done = running.here("watch", run)
     assert done.exit_code == exits.OK, done.stdout
-    assert standing.told("show", run)["output"] == {"summary": "found"}
+    assert running.told("show", run)["output"] == {"summary": "found"}
 
 
-def test_files_and_skills_of_a_registered_workflow_travel_and_a_start_may_bring_others(standing: Place) -> None:
+def test_files_and_skills_of_a_registered_workflow_are_sent_with_its_starts(running: Place) -> None:
     folder = "single"
-    standing.write(f"{folder}/kids/child.yaml", CHILD)
+    running.write(f"{folder}/kids/child.yaml", CHILD)
     for name, text in (("kids/rules.md", "Be brief."), ("words.md", "Look."), ("kids/skills.yaml", SKILLS)):
-        standing.write(f"{folder}/{name}", text)
-    assert standing.here("push", f"{folder}/kids/child.yaml").stdout.startswith("registered child (workflow) ")
-    shutil.rmtree(standing.folder / folder)
-    run = standing.started("child", "--script", standing.write("script.json", SCRIPT))
-    assert standing.here("watch", run).exit_code == exits.OK
-    start = events_of(standing, run)[0]["payload"]["start"]
+        running.write(f"{folder}/{name}", text)
+    assert running.here("push", f"{folder}/kids/child.yaml").stdout.startswith("registered child (workflow) ")
+    shutil.rmtree(running.folder / folder)
+    run = running.started("child", "--script", running.write("script.json", SCRIPT))
+    assert running.here("watch", run).exit_code == exits.OK
+    start = running.events(run)[0]["payload"]["start"]
     assert start["files"]["./rules.md"] == "Be brief."
     assert [skill["id"] for skill in start["options"]["skills"]] == ["logs"]
-    assert standing.told("show", run)["output"] == {"summary": "found"}
+    assert running.told("show", run)["output"] == {"summary": "found"}
 
 
-def test_a_child_by_registered_name(standing: Place) -> None:
-    standing.write("one.yaml", ONE_NODE)
-    assert standing.here("push", "one.yaml", "--name", "said").exit_code == exits.OK
-    file = standing.write("by-name.json", flow({"go": call(child(name="said")), "done": returned()}))
-    run = standing.started(file, "--script", standing.write("said.json", {"turns": {"a": [{"text": "hello"}]}}))
-    assert standing.here("watch", run).exit_code == exits.OK
-    assert standing.told("show", run)["output"] == {"summary": "hello"}
+def test_a_child_is_named_by_its_registered_name(running: Place) -> None:
+    running.write("one.yaml", ONE_NODE)
+    assert running.here("push", "one.yaml", "--name", "said").exit_code == exits.OK
+    file = running.write("by-name.json", flow({"go": call(child_call(name="said")), "done": returned()}))
+    run = running.started(file, "--script", running.write("said.json", {"turns": {"a": [{"text": "hello"}]}}))
+    assert running.here("watch", run).exit_code == exits.OK
+    assert running.told("show", run)["output"] == {"summary": "hello"}
 
 
-def test_what_is_not_registered(standing: Place) -> None:
+def test_an_unregistered_definition_is_refused(running: Place) -> None:
     for args, code in ((["definitions", "nobody"], "definition.unknown"), (["start", "nobody"], "start.refused")):
-        done = standing.here(*args, "--json")
-        assert done.exit_code == exits.FAILED
-        assert json.loads(done.stdout)["error"]["code"] == code
-    # What looks like a file is one.
+        assert running.refusal(*args) == (exits.FAILED, code)
+    # A name that looks like a file is a file.
     for name in ("nobody.yaml", "./nobody"):
-        assert standing.here("start", name).exit_code == exits.USAGE
+        assert running.here("start", name).exit_code == exits.USAGE
 
 
-def test_pushing_needs_no_server_and_makes_the_store(place: Place) -> None:
+def test_pushing_needs_no_server_and_creates_the_store(place: Place) -> None:
     place.write("one.yaml", ONE_NODE)
     assert place.here("definitions", "--json").exit_code == exits.UNUSABLE
     assert place.told("push", "one.yaml")["name"] == "one"
@@ -237,11 +233,11 @@ def test_pushing_needs_no_server_and_makes_the_store(place: Place) -> None:
         ("a.json", "a.json", "../a.json"),
     ],
 )
-def test_a_path_is_seen_from_a_folder(folder: str, path: str, seen: str) -> None:
+def test_a_path_is_made_relative_to_a_folder(folder: str, path: str, seen: str) -> None:
     assert seen_from(folder, path) == seen
 
 
-def test_a_child_gets_what_it_needs_and_no_more() -> None:
+def test_a_child_receives_only_its_own_bundles() -> None:
     bundles = {
         "sub/a.json": Bundle("A", "flow", children=["b.json", "sub/a.json"]),
         "b.json": Bundle("B", "flow", skills=[{"id": "s"}]),

@@ -1,4 +1,4 @@
-"""The demonstration: the example runs, and every command that it prints works afterwards."""
+"""The demonstration: the example runs, and every printed command works afterwards."""
 
 import os
 import shlex
@@ -12,13 +12,13 @@ from tests.support.cli_stage import Place
 from tests.support.forks import programs
 
 
-def test_the_demonstration_and_what_it_suggests(
+def test_the_commands_that_the_demonstration_prints_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = Place(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
-    # The example starts an MCP server with the Python of the virtual environment that is active.
+    # The example starts an MCP server with the Python of the active virtual environment.
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
     monkeypatch.setenv("PATH", os.pathsep.join([programs(), os.environ["PATH"]]))
     assert demo.main() == 0

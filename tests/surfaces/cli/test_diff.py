@@ -1,4 +1,4 @@
-"""What differs between two runs: of values, of accounts, and at the command line."""
+"""Differences between two runs: of values, of logs, and at the command line."""
 
 import json
 from decimal import Decimal
@@ -36,7 +36,7 @@ from callboard.bus.events import (
     payload_of,
 )
 from callboard.bus.prices import Cost, Price, Prices
-from callboard.projections.comparison.diff import Pair, Parting, RunDiff, compare_logs
+from callboard.projections.comparison.diff import Pair, Parting, compare_logs
 from callboard.projections.comparison.json_differences import Difference, differences
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.diff_text import LINES_MAX, diff_text
@@ -69,13 +69,13 @@ def test_values_differ_at_pointers(left: Any, right: Any, found: list[Difference
     assert differences(right, left) == turned
 
 
-def test_what_is_not_there_is_unset_and_not_null() -> None:
+def test_an_absent_member_is_unset_and_not_null() -> None:
     (found,) = differences({"a": None}, {})
     assert found.right is UNSET
     assert msgspec.to_builtins(found) == {"pointer": "/a", "left": None}
 
 
-# -- accounts ---------------------------------------------------------------------------------------------------------
+# -- logs -------------------------------------------------------------------------------------------------------------
 
 OUTLINE = Outline(
     [OutlineNode("a", "A"), OutlineNode("b", "B")], [OutlineEdge("a", "a", "bad"), OutlineEdge("a", "b", "good")]
@@ -83,7 +83,7 @@ OUTLINE = Outline(
 REF = DefinitionRef("workflow", "1" * 64, "id: x\nnodes:\n  a: one\n", "x")
 
 
-def run(
+def run_events(
     *told: tuple[Payload, str, str],
     ref: DefinitionRef = REF,
     outline: Outline = OUTLINE,
@@ -102,7 +102,7 @@ def run(
     )
 
 
-def visit(
+def visit_events(
     node: str, data: Any = None, to: str = "", reason: str = "", tokens: int = 0
 ) -> list[tuple[Payload, str, str]]:
     told: list[tuple[Payload, str, str]] = [
@@ -114,27 +114,26 @@ def visit(
     return [*told, (Route(node, to, reason), node, "")] if to else told
 
 
-def compared(left: list[Event], right: list[Event]) -> RunDiff:
-    return compare_logs(left, right)
-
-
-def again(found: list[Event]) -> list[Event]:
+def repeat_visit(found: list[Event]) -> list[Event]:
     """The same events as a second visit."""
     return [msgspec.structs.replace(event, iteration=2) for event in found]
 
 
-def test_two_runs_that_did_the_same_are_equal_whatever_they_took() -> None:
-    found = compared(run(*visit("a", 1, "b", tokens=5), *visit("b")), run(*visit("a", 1, "b", tokens=7), *visit("b")))
+def test_runs_that_differ_in_measures_only_are_equal() -> None:
+    found = compare_logs(
+        run_events(*visit_events("a", 1, "b", tokens=5), *visit_events("b")),
+        run_events(*visit_events("a", 1, "b", tokens=7), *visit_events("b")),
+    )
     assert found.equal
     assert (found.measures.run.left.input_tokens, found.measures.run.right.input_tokens) == (5, 7)
     assert found.measures.executions["a"].left.duration_s == 1.5
     assert "equal" in diff_text(found)
 
 
-def rehearsed(
+def rehearsal_events(
     stand_in: str, default: str, model: str = "", *told: tuple[Payload, str, str], **start: Any
 ) -> list[Event]:
-    """A run for whose models somebody answered; ``model`` is the model of its turn, by default the default one."""
+    """A run with a stand-in for its models; ``model`` is the model of its turn, else the default one."""
     provider = stand_in or default.partition(":")[0]
     environment = Environment(default_model=default, stand_in=stand_in, models={} if stand_in else {"x": "x:1"})
     return events(
@@ -157,10 +156,10 @@ def rehearsed(
         (("recorded", "recorded:r1"), ("recorded", "recorded:r2")),
     ],
 )
-def test_who_answered_for_the_models_is_told_once_and_makes_no_difference(
+def test_the_stand_in_for_models_is_reported_once_and_makes_no_difference(
     left: tuple[str, str], right: tuple[str, str], named: str
 ) -> None:
-    found = compared(rehearsed(*left, named, script={"turns": {}}), rehearsed(*right, named))
+    found = compare_logs(rehearsal_events(*left, named, script={"turns": {}}), rehearsal_events(*right, named))
     [told] = found.start
     assert told.pointer == "/environment/stand_in"
     assert told.right == right[1]
@@ -169,24 +168,27 @@ def test_who_answered_for_the_models_is_told_once_and_makes_no_difference(
 
 
 def test_another_named_model_is_a_difference_of_a_rehearsal_too() -> None:
-    found = compared(rehearsed("", "a:1", "a:2"), rehearsed("recorded", "recorded:r1", "a:3"))
+    found = compare_logs(rehearsal_events("", "a:1", "a:2"), rehearsal_events("recorded", "recorded:r1", "a:3"))
     assert set(found.models) == {"a:2", "a:3"}
     assert found.sight is not None
     assert not found.equal
 
 
 def test_another_script_is_a_difference() -> None:
-    found = compared(
-        rehearsed("scripted", "scripted", script={"a": 1}), rehearsed("scripted", "scripted", script={"a": 2})
+    found = compare_logs(
+        rehearsal_events("scripted", "scripted", script={"a": 1}),
+        rehearsal_events("scripted", "scripted", script={"a": 2}),
     )
     assert [one.pointer for one in found.start] == ["/script/a"]
     assert not found.equal
 
 
-def test_costs_are_told_and_make_no_difference() -> None:
+def test_costs_are_reported_and_make_no_difference() -> None:
     prices = Prices({"scripted": [Price(Decimal(1), Decimal(2))]})
-    left, right = (run(*visit("a", 1, "b", tokens=tokens), *visit("b")) for tokens in (10_000, 20_000))
-    found = compare_logs(list(map(_priced, left)), list(map(_priced, right)), prices)
+    left, right = (
+        run_events(*visit_events("a", 1, "b", tokens=tokens), *visit_events("b")) for tokens in (10_000, 20_000)
+    )
+    found = compare_logs(list(map(add_model, left)), list(map(add_model, right)), prices)
     assert found.equal
     assert (found.measures.run.left.cost, found.measures.run.right.cost) == (Cost(0.03), Cost(0.06))
     assert found.measures.executions["a"].right.cost == Cost(0.06)
@@ -194,17 +196,17 @@ def test_costs_are_told_and_make_no_difference() -> None:
     assert "10000/10000  $0.0300" in plain(diff_text(found))
 
 
-def _priced(event: Event) -> Event:
-    """A turn that says by which model it was taken."""
+def add_model(event: Event) -> Event:
+    """The event, with a model if it is the result of a turn."""
     payload = payload_of(event)
     if not isinstance(payload, ModelResult):
         return event
     return msgspec.structs.replace(event, payload=msgspec.Raw(encode_payload(replace(payload, model="scripted"))))
 
 
-def test_child_runs_are_the_same_whatever_their_ids() -> None:
+def test_ids_of_child_runs_make_no_difference() -> None:
     left, right = (
-        run(
+        run_events(
             (NodeEnter(node="a"), "a", ""),
             (ChildStart({"name": "inner"}, child), "a", "a#1.1!call"),
             (ChildEnd("completed"), "a", "a#1.1!call"),
@@ -212,15 +214,15 @@ def test_child_runs_are_the_same_whatever_their_ids() -> None:
         )
         for child in ("child-1", "child-2")
     )
-    assert compared(left, right).equal
+    assert compare_logs(left, right).equal
 
 
-def test_a_changed_definition_tells_nodes_edges_and_lines() -> None:
+def test_a_changed_definition_lists_nodes_edges_and_lines() -> None:
     outline = Outline(
         [OutlineNode("a", "Other"), OutlineNode("c", "C")], [OutlineEdge("a", "a", "worse"), OutlineEdge("a", "c")]
     )
     ref = DefinitionRef("workflow", "2" * 64, "id: x\nnodes:\n  a: two\n", "x")
-    change = compared(run(), run(ref=ref, outline=outline)).definition
+    change = compare_logs(run_events(), run_events(ref=ref, outline=outline)).definition
     assert change is not None
     assert [node.id for node in change.nodes_removed] == ["b"]
     assert [node.id for node in change.nodes_added] == ["c"]
@@ -230,8 +232,8 @@ def test_a_changed_definition_tells_nodes_edges_and_lines() -> None:
     assert change.text[1:] == [" nodes:", "-  a: one", "+  a: two"]
 
 
-def test_start_and_sources_drift() -> None:
-    found = compared(run(given={"x": 1}), run(given={"x": 2}, rules="be kind!!"))
+def test_differences_of_inputs_and_sources_are_reported() -> None:
+    found = compare_logs(run_events(given={"x": 1}), run_events(given={"x": 2}, rules="be kind!!"))
     assert found.start == [Difference("/input/x", 1, 2)]
     (drift,) = found.sources
     assert (drift.field, drift.hash, drift.origin.left) == ("workflow.rules[0]", Pair("h-8", "h-9"), "./rules.md")
@@ -240,11 +242,11 @@ def test_start_and_sources_drift() -> None:
     assert found.definition is None
 
 
-def test_the_way_parts_where_a_node_routed_elsewhere() -> None:
-    left = run(*visit("a", 1, "a", "bad"), *visit("a", 2, "b", "good"), *visit("b"))
+def test_paths_diverge_where_a_node_routed_differently() -> None:
+    left = run_events(*visit_events("a", 1, "a", "bad"), *visit_events("a", 2, "b", "good"), *visit_events("b"))
     # The second visit of ``a`` is events 10 to 14.
-    left[9:14] = again(left[9:14])
-    found = compared(left, run(*visit("a", 1, "b", "good"), *visit("b")))
+    left[9:14] = repeat_visit(left[9:14])
+    found = compare_logs(left, run_events(*visit_events("a", 1, "b", "good"), *visit_events("b")))
     assert found.path == Pair(["a", "a#2", "b"], ["a", "b"])
     assert found.parting == Parting("a", ["a"], ["b"], Pair(["bad"], ["good"]))
     assert found.visits == {"a": Pair(2, 1)}
@@ -254,8 +256,8 @@ def test_the_way_parts_where_a_node_routed_elsewhere() -> None:
     assert "They diverge after a: a (bad) on the left, b (good) on the right." in diff_text(found)
 
 
-def test_ways_that_begin_elsewhere_part_at_the_beginning() -> None:
-    found = compared(run(*visit("a")), run(*visit("b")))
+def test_paths_that_begin_differently_diverge_at_the_beginning() -> None:
+    found = compare_logs(run_events(*visit_events("a")), run_events(*visit_events("b")))
     assert found.parting == Parting("", ["a"], ["b"], Pair([], []))
 
 
@@ -266,7 +268,9 @@ def test_results_outcomes_errors_and_status_differ() -> None:
         (NodeExit("failed", {"status": "failed", "data": {"n": 2}}, failure), "a", ""),
         (RunFailed(failure), "", ""),
     ]
-    found = compared(run(*visit("a", {"n": 1})), run(*failed, end=RunEnd("failed", error=failure)))
+    found = compare_logs(
+        run_events(*visit_events("a", {"n": 1})), run_events(*failed, end=RunEnd("failed", error=failure))
+    )
     (node,) = found.nodes
     assert node.outcome == Pair("ok", "failed")
     assert node.error == Pair(None, failure)
@@ -279,9 +283,9 @@ def test_results_outcomes_errors_and_status_differ() -> None:
     assert "+ model.overloaded: later" in text
 
 
-def test_text_is_cut_where_json_is_not() -> None:
+def test_only_the_text_is_cut() -> None:
     left, right = ({str(i): i + more for i in range(50)} for more in (0, 1))
-    found = compared(run(given=left), run(given=right))
+    found = compare_logs(run_events(given=left), run_events(given=right))
     assert len(found.start) == 50
     lines = plain(diff_text(found)).splitlines()
     assert sum("/input/" in line for line in lines) == LINES_MAX
@@ -289,7 +293,7 @@ def test_text_is_cut_where_json_is_not() -> None:
 
 
 def test_a_long_text_is_quoted_from_where_it_differs() -> None:
-    found = compared(run(given="same " * 60 + "left"), run(given="same " * 60 + "right"))
+    found = compare_logs(run_events(given="same " * 60 + "left"), run_events(given="same " * 60 + "right"))
     assert "same left” → “…" in diff_text(found)
 
 
@@ -298,7 +302,7 @@ def test_a_long_text_is_quoted_from_where_it_differs() -> None:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A place with the runs ``one`` and ``same``, which did the same, and ``other``."""
+    """A place with the equal runs ``one`` and ``same``, and the run ``other``."""
     place = Place(tmp_path_factory.mktemp("diff"))
     file = place.triage()
     script: dict[str, Any] = {
@@ -315,7 +319,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return place
 
 
-def test_runs_that_did_the_same_end_with_0(place: Place) -> None:
+def test_equal_runs_exit_with_0(place: Place) -> None:
     said = place.here("diff", "one", "same")
     assert said.exit_code == exits.OK
     assert said.stdout.startswith("one and same: equal\n")
@@ -323,7 +327,7 @@ def test_runs_that_did_the_same_end_with_0(place: Place) -> None:
     assert (told["left"], told["right"], told["equal"], told["nodes"]) == ("one", "same", True, [])
 
 
-def test_runs_that_differ_end_with_1(place: Place) -> None:
+def test_different_runs_exit_with_1(place: Place) -> None:
     said = place.here("diff", "one", "other")
     assert said.exit_code == exits.FAILED
     for line in (
@@ -341,12 +345,10 @@ def test_runs_that_differ_end_with_1(place: Place) -> None:
 
 
 @pytest.mark.parametrize("runs", [("one", "nobody"), ("nobody", "one")])
-def test_an_unknown_run_is_no_difference(place: Place, runs: tuple[str, str]) -> None:
-    said = place.here("diff", *runs, "--json")
-    assert said.exit_code == exits.USAGE
-    assert json.loads(said.stdout)["error"]["code"] == "run.unknown"
+def test_an_unknown_run_is_wrong_usage(place: Place, runs: tuple[str, str]) -> None:
+    assert place.refusal("diff", *runs) == (exits.USAGE, "run.unknown")
     assert "there is no run 'nobody'" in place.here("diff", *runs).stderr
 
 
-def test_where_there_is_no_store_there_is_no_comparison(tmp_path: Path) -> None:
+def test_a_comparison_without_a_store_is_refused(tmp_path: Path) -> None:
     assert Place(tmp_path).here("diff", "a", "b").exit_code == exits.UNUSABLE

@@ -36,7 +36,7 @@ def parked() -> list[Event]:
         return run.start(buy, input={"item": "tea"}).events
 
 
-def diverged(events: Sequence[Event], **fields: Any) -> list[Event]:
+def add_divergence(events: Sequence[Event], **fields: Any) -> list[Event]:
     """Return the events with the record that a worker cannot continue the run."""
     code = code_of(events)
     assert code is not None
@@ -58,8 +58,8 @@ def lines_of(events: list[Event]) -> list[str]:
     return divergence_lines(result_of(events), events, Settings())
 
 
-def test_a_run_that_waits_for_code_shows_the_difference_and_the_whole_command(parked: list[Event]) -> None:
-    events = diverged(parked)
+def test_a_run_that_waits_for_code_shows_the_difference_and_the_command(parked: list[Event]) -> None:
+    events = add_divergence(parked)
     digest = code_of(events).digest[:12]  # type: ignore[union-attr]  # pyright: ignore
     lines = lines_of(events)
     text = "\n".join(lines)
@@ -72,21 +72,21 @@ def test_a_run_that_waits_for_code_shows_the_difference_and_the_whole_command(pa
     assert code_line(code_of(events)) == [f"code        {buy.entry}, {digest}"]
 
 
-def test_without_other_code_there_is_no_command_for_it(parked: list[Event]) -> None:
+def test_unchanged_code_has_no_command_for_other_code(parked: list[Event]) -> None:
     code = code_of(parked)
     assert code is not None
-    text = "\n".join(lines_of(diverged(parked, digest=code.digest)))
+    text = "\n".join(lines_of(add_divergence(parked, digest=code.digest)))
     assert "The code has not changed" in text
     assert "worker --code" not in text
     assert "cancel run-1" in text
 
 
 def test_a_worker_without_the_code_has_no_difference_to_show(parked: list[Event]) -> None:
-    events = diverged(parked, digest="", difference=None, n=0)
+    events = add_divergence(parked, digest="", difference=None, n=0)
     text = "\n".join(lines_of(events))
     assert "worker --code buy@" in text
     assert "fork" not in text
 
 
-def test_a_run_that_can_continue_has_no_such_lines(parked: list[Event]) -> None:
+def test_a_run_that_can_continue_has_no_divergence_lines(parked: list[Event]) -> None:
     assert lines_of(parked) == []

@@ -1,4 +1,4 @@
-"""Errors at the command line: one message or one object, an exit code for each, and no secrets."""
+"""Errors at the command line: as text and as JSON, with exit codes and without secrets."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ from callboard.surfaces.cli.views import where_options
 from tests.support.cli_stage import Place, plain
 
 
-def test_an_error_says_what_where_and_what_to_do() -> None:
+def test_an_error_has_message_place_and_remedy() -> None:
     text = plain(error_text(ServerUnreachable("nats://nowhere", "connection refused")))
     assert text.splitlines() == [
         "error server.unreachable: no NATS server could be reached: connection refused",
@@ -55,7 +55,7 @@ def test_an_error_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert told["problems"][0]["line"] == 3
 
 
-def test_a_fault_of_ours_goes_on_as_it_is() -> None:
+def test_an_internal_error_is_raised_again() -> None:
     fault = ZeroDivisionError("ours")
     with pytest.raises(ZeroDivisionError):
         report(fault, as_json=False)
@@ -63,13 +63,13 @@ def test_a_fault_of_ours_goes_on_as_it_is() -> None:
         report(ExceptionGroup("g", [fault]), as_json=False)
 
 
-def test_hints_repeat_where_but_no_password() -> None:
+def test_hints_repeat_the_address_without_its_password() -> None:
     settings = Settings({"nats_url": "nats://me:hush@host", "tenant": "a b", "log_level": "debug"}, "my.toml")
     assert where_options(settings) == " --nats nats://USER:PASSWORD@host --tenant 'a b' --config my.toml"
     assert where_options(Settings()) == ""
 
 
-def test_a_remedy_leads_to_where_the_command_led(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_remedy_repeats_the_options_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     settings = Settings({"nats_url": "nats://me:hush@host", "data_dir": "my data"})
     report(UnknownRun(RunRef("t", "r")), as_json=False, settings=settings)
     assert "`callboard runs --nats nats://USER:PASSWORD@host --data-dir 'my data'`;" in capsys.readouterr().err
@@ -80,7 +80,7 @@ def test_a_remedy_leads_to_where_the_command_led(capsys: pytest.CaptureFixture[s
     assert "`callboard runs`;" in capsys.readouterr().err
 
 
-def test_problems_of_the_configuration_are_told_once_each() -> None:
+def test_each_problem_of_the_configuration_is_reported_once() -> None:
     problems = [Problem("config.value", "sync: wrong", "CALLBOARD_SYNC"), Problem("config.unknown", "no", "my.toml")]
     assert plain(error_text(ConfigInvalid(problems))).splitlines() == [
         "error config.invalid: the configuration has 2 problems",
@@ -89,11 +89,11 @@ def test_problems_of_the_configuration_are_told_once_each() -> None:
     ]
 
 
-def test_errors_of_the_house_are_known_by_their_base() -> None:
+def test_every_error_of_callboard_is_reported() -> None:
     assert report(CallboardError("x.y", "something"), as_json=False) == exits.FAILED
 
 
-def test_words_that_are_no_command_are_an_error_object_for_machines(tmp_path: Path) -> None:
+def test_wrong_usage_is_an_error_object_with_json(tmp_path: Path) -> None:
     for words in (["validate", "no-such-file.yaml", "--json"], ["trace", "--json"]):
         ended = Place(tmp_path).call(*words)
         error = json.loads(ended.stdout)["error"]
@@ -102,7 +102,7 @@ def test_words_that_are_no_command_are_an_error_object_for_machines(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("word", "meant"), [("trac", " Did you mean trace?"), ("zzz", "")])
-def test_a_command_that_there_is_not_is_told_with_what_may_be_meant(tmp_path: Path, word: str, meant: str) -> None:
+def test_an_unknown_command_has_a_suggestion(tmp_path: Path, word: str, meant: str) -> None:
     said = Place(tmp_path).here(word)
     assert said.exit_code == exits.USAGE
     assert said.stderr.splitlines()[-1] == f"Error: No such command '{word}'.{meant}"

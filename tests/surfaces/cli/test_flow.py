@@ -1,8 +1,7 @@
-"""Flows at the command line: expressions, the conformance claim and corpora, arguments, and how a run is shown."""
+"""Flows at the command line: expressions, conformance, arguments, and the views of runs."""
 
 import json
 import shlex
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,12 +23,6 @@ from tests.support.flows import (
     subflow,
     timeout,
 )
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
-
 
 # -- expressions -------------------------------------------------------------------------------------------------------
 
@@ -63,7 +56,7 @@ def test_bindings_come_from_a_file_too_and_must_be_an_object(place: Place) -> No
 @pytest.mark.parametrize(
     ("expression", "place_shown"), [("1 +", "1:4"), ("{{ 1 + + 2 }}", "1:8"), ("{{ 1 +\n   ) }}", "2:4")]
 )
-def test_what_is_no_expression_is_shown_where_it_breaks_off(place: Place, expression: str, place_shown: str) -> None:
+def test_a_malformed_expression_is_shown_with_its_place(place: Place, expression: str, place_shown: str) -> None:
     done = place.here("eval", expression)
     assert done.exit_code == exits.FAILED
     assert f"{place_shown}: error EXPRESSION" in done.stderr
@@ -96,12 +89,12 @@ def test_an_expression_without_a_value_names_the_failure_of_a_flow(
     assert f"error {code}: {error['message']}" in place.here("eval", expression).stderr
 
 
-def test_where_a_message_says_all_no_remedy_is_told(place: Place) -> None:
+def test_a_clear_message_has_no_remedy(place: Place) -> None:
     done = place.here("eval", "1 / 0")
     assert done.stderr.splitlines()[1:] == ["  where: 1 / 0"]
 
 
-def test_what_an_expression_reads_is_explained(place: Place) -> None:
+def test_the_names_that_an_expression_reads_are_explained(place: Place) -> None:
     expression = "true || vars.n + step.input == missing(1)"
     assert place.told("eval", expression, "--explain") == {
         "value": True,
@@ -117,7 +110,7 @@ def test_what_an_expression_reads_is_explained(place: Place) -> None:
 CORE, CEL = CLAIM[:2]
 
 
-def case(
+def write_case(
     place: Place, name: str, definition: dict[str, Any], *scenarios: tuple[Any, dict[str, Any]], **about: Any
 ) -> None:
     """Write a case with a scenario for each input and expected Result."""
@@ -132,22 +125,26 @@ def case(
 @pytest.fixture
 def corpus(place: Place) -> Place:
     doubled = flow({"done": returned("{{ step.input * 2.0 }}")})
-    case(place, "100-good", doubled, (2, {"type": "success", "value": 4.0}), (3, {"type": "success", "value": 6}))
-    case(place, "200-wrong", doubled, (2, {"type": "success", "value": 5}), ("x", {"type": "error", "code": "My.X"}))
+    write_case(place, "100-good", doubled, (2, {"type": "success", "value": 4.0}), (3, {"type": "success", "value": 6}))
+    write_case(
+        place, "200-wrong", doubled, (2, {"type": "success", "value": 5}), ("x", {"type": "error", "code": "My.X"})
+    )
     napping = flow({"nap": {"action": "Sleep", "for": "PT0.01S", "next": "done"}, "done": returned()})
-    case(place, "300-slow", napping, (1, {"type": "success", "value": 1}), marks=["temporal"])
-    case(place, "400-other", doubled, (1, {"type": "success", "value": 2}), profiles=[CORE, "https://example.com/more"])
+    write_case(place, "300-slow", napping, (1, {"type": "success", "value": 1}), marks=["temporal"])
+    write_case(
+        place, "400-other", doubled, (1, {"type": "success", "value": 2}), profiles=[CORE, "https://example.com/more"]
+    )
     return place
 
 
-def test_the_claim_has_core_and_every_extension_beside_its_base(place: Place) -> None:
+def test_the_claim_has_core_and_the_bases_of_all_extensions(place: Place) -> None:
     assert place.here("conformance").stdout.splitlines() == list(CLAIM)
     assert place.told("conformance") == {"claim": list(CLAIM)}
     assert len(CLAIM) == len(set(CLAIM)) == 7
     assert all(profile.rpartition("/")[0] in CLAIM for profile in CLAIM if profile.count("/") > CEL.count("/"))
 
 
-def test_a_corpus_is_run_and_every_difference_told(corpus: Place) -> None:
+def test_a_corpus_is_run_and_every_difference_reported(corpus: Place) -> None:
     done = corpus.here("conformance", "corpus", "--json")
     assert done.exit_code == exits.FAILED
     told = json.loads(done.stdout)
@@ -166,7 +163,7 @@ def test_a_corpus_is_run_and_every_difference_told(corpus: Place) -> None:
     assert second["differences"][0].startswith('code: expected "My.X", found "System.ExpressionEvaluationError"')
 
 
-def test_a_choice_of_cases_is_told_in_words(corpus: Place) -> None:
+def test_selected_cases_are_reported_as_text(corpus: Place) -> None:
     done = corpus.here("conformance", "corpus", "--case", "[13]*", "--skip-temporal")
     assert done.exit_code == exits.OK
     lines = done.stdout.splitlines()
@@ -177,14 +174,12 @@ def test_a_choice_of_cases_is_told_in_words(corpus: Place) -> None:
     assert [one["name"] for one in single["cases"][0]["scenarios"]] == ["s1"]
 
 
-def test_what_is_no_corpus_is_told(corpus: Place) -> None:
+def test_an_unreadable_corpus_is_refused(corpus: Place) -> None:
     (corpus.folder / "empty").mkdir()
     assert corpus.here("conformance", "corpus", "--case", "9*").exit_code == exits.USAGE
     corpus.write("corpus/100-good/scenarios/s1/expected-result.json", "{")
     for folder in ("empty", "corpus"):
-        done = corpus.here("conformance", folder, "--json")
-        assert done.exit_code == exits.FAILED
-        assert json.loads(done.stdout)["error"]["code"] == "corpus.unreadable"
+        assert corpus.refusal("conformance", folder) == (exits.FAILED, "corpus.unreadable")
 
 
 @WITH_DATA
@@ -216,8 +211,8 @@ def test_results_are_compared_by_the_rules_of_the_corpus() -> None:
 MANY = 30
 
 
-def _many() -> dict[str, Any]:
-    """A fan-out of many, one of which fails; a retry, a bound with a clean-up, a choice, and a failure in the end."""
+def build_many() -> dict[str, Any]:
+    """A fan-out with one failure, a retry, a timeout with a clean-up, a choice, and a failure at the end."""
     bad = mock(failure="{{ call.input == 13.0 ? {'code': 'Item.Bad'} : null }}")
     fan = {
         "action": "Gather",
@@ -253,7 +248,7 @@ def _many() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def performed(tmp_path_factory: pytest.TempPathFactory) -> Place:
     place = Place(tmp_path_factory.mktemp("flows"))
-    place.write("many.json", _many())
+    place.write("many.json", build_many())
     done = place.here(
         "run",
         "many.json",
@@ -278,7 +273,7 @@ def test_arguments_must_be_an_object_and_a_run_shows_its_chain(performed: Place)
     assert (
         "error       Order.Lost: gave up  (at main/give-up)\n            earlier, caught at main/lost: Store" in shown
     )
-    assert "running" not in shown, "a middleware that retries is no node that goes on"
+    assert "running" not in shown, "a retry middleware is not a running node"
     told = performed.told("show", "r1")
     assert told["path"] == ["fan", "fetch", "work", "judge", "lost", "give-up"]
     assert told["error"]["previous"]["code"] == "Store.Gone"
@@ -286,7 +281,7 @@ def test_arguments_must_be_an_object_and_a_run_shows_its_chain(performed: Place)
     assert (earlier["code"], earlier["caught"]) == ("Store.Gone", "main/lost")
 
 
-def test_the_tree_tells_many_dispatches_in_few_lines_and_all_that_failed(performed: Place) -> None:
+def test_the_tree_summarizes_dispatches_and_lists_failures(performed: Place) -> None:
     tree = performed.here("trace", "r1").stdout
     assert tree.count("✓ provider mock [") < MANY / 2
     assert "✗ provider mock [13]" in tree
@@ -302,7 +297,7 @@ def test_the_tree_tells_many_dispatches_in_few_lines_and_all_that_failed(perform
     assert "main/fan" in [row["path"] for row in rows]
 
 
-def test_the_result_is_the_flows_own_with_what_its_frames_did(performed: Place) -> None:
+def test_the_result_of_a_flow_has_its_frames(performed: Place) -> None:
     told = json.loads(performed.here("trace", "r1", "--format", "result").stdout)
     assert (told["result"]["code"], told["result"]["previous"]["code"]) == ("Order.Lost", "Store.Gone")
     frame = told["trace"]
@@ -332,7 +327,7 @@ def test_the_result_is_the_flows_own_with_what_its_frames_did(performed: Place) 
     assert performed.told("rebuild", "r1")[0]["different"] == []
 
 
-def test_the_diagram_shows_subflows_and_the_ways_that_were_taken(performed: Place) -> None:
+def test_the_diagram_shows_subflows_and_taken_edges(performed: Place) -> None:
     drawn = performed.here("diagram", "r1").stdout.splitlines()
     lines = [line.strip() for line in drawn]
     assert 'n_main_x2f_fan[["▶ fan<br/>mock"]]' in lines
@@ -348,7 +343,7 @@ def test_the_diagram_shows_subflows_and_the_ways_that_were_taken(performed: Plac
     assert performed.here("diagram", "r1", "--format", "svg").stdout.startswith("<svg")
 
 
-def test_a_node_that_stands_for_many_has_the_colour_of_what_failed(place: Place) -> None:
+def test_a_fan_out_node_is_coloured_as_failed(place: Place) -> None:
     bad = mock(failure="{{ frame.input == 1.0 ? {'code': 'Item.Bad'} : null }}")
     fan = {
         "action": "Gather",
@@ -377,7 +372,7 @@ def test_a_flow_has_no_dry_run(place: Place) -> None:
 TITLED = "Waits for parcels. Then it says: all came."
 
 
-def _titled() -> dict[str, Any]:
+def build_titled() -> dict[str, Any]:
     declared = {"type": "object", "properties": {"limit": {"type": "number", "description": "At most."}}}
     asked = {"provider": "mwl:provider.call/callboard/human/v1", "with": {"question": "All right?", "type": "confirm"}}
     awaited = {"provider": "mwl:provider.call/callboard/signal/v1", "with": {"name": "go on"}}
@@ -385,8 +380,8 @@ def _titled() -> dict[str, Any]:
     return flow(steps, comment=TITLED, parameters=declared)
 
 
-def test_a_flow_is_called_by_the_first_sentence_of_its_comment(place: Place) -> None:
-    file = place.write("titled.json", _titled())
+def test_the_title_of_a_flow_is_the_first_sentence_of_its_comment(place: Place) -> None:
+    file = place.write("titled.json", build_titled())
     definition = parse_definition((place.folder / file).read_text(encoding="utf-8"))
     assert not isinstance(definition, list)
     told = about(definition)
@@ -411,7 +406,7 @@ def test_a_title_is_short(comment: str, title: str) -> None:
     assert about(definition).title == title
 
 
-def test_a_flow_that_was_edited_keeps_the_name_of_its_file(place: Place) -> None:
+def test_an_edited_flow_keeps_the_name_of_its_file(place: Place) -> None:
     for answer in (1, 2):
         file = place.write("parcels.json", flow({"done": returned(answer)}, comment=f"Answer {answer}."))
         place.told("run", file, "--run-id", f"r{answer}")
@@ -426,9 +421,9 @@ def test_a_flow_that_was_edited_keeps_the_name_of_its_file(place: Place) -> None
     assert place.here("replay", "r1").exit_code == exits.OK
 
 
-def test_a_run_says_what_it_asks_and_which_signal_it_awaits(place: Place) -> None:
+def test_an_open_question_and_an_awaited_signal_are_shown(place: Place) -> None:
     with place.up() as _:
-        file = place.write("titled.json", _titled())
+        file = place.write("titled.json", build_titled())
         place.told("start", file, "--run-id", "r1")
         key = "main/ask:call#1.1!ask"
         place.here("watch", "r1", "--until", "human.asked")
@@ -449,7 +444,7 @@ def test_a_run_says_what_it_asks_and_which_signal_it_awaits(place: Place) -> Non
 
 
 def test_arguments_are_checked_before_anything_is_started(place: Place) -> None:
-    file = place.write("titled.json", _titled())
+    file = place.write("titled.json", build_titled())
     good = place.here("validate", file, "--arguments", '{"limit": 3}')
     assert (good.exit_code, good.stdout) == (exits.OK, f"✓ {file} (flow): valid\n")
     bad = place.told("validate", file, "--arguments", '{"limt": 3}')
@@ -460,7 +455,7 @@ def test_arguments_are_checked_before_anything_is_started(place: Place) -> None:
     assert place.told("validate", file)["problems"] == []
 
 
-def test_braces_that_do_not_span_a_value_are_told_as_that(place: Place) -> None:
+def test_braces_that_do_not_span_a_value_are_reported(place: Place) -> None:
     gather = {"action": "Gather", "over": "{{ step.input }", "call": mock(), "next": "done"}
     file = place.write("half.json", flow({"fan": gather, "done": returned()}))
     told = json.loads(place.here("validate", file, "--json").stdout)
@@ -469,7 +464,7 @@ def test_braces_that_do_not_span_a_value_are_told_as_that(place: Place) -> None:
     assert "one pair of braces does not span it" in problem["message"]
 
 
-def test_of_a_fan_out_that_went_well_the_step_is_told_and_of_a_failure_all(performed: Place) -> None:
+def test_a_successful_fan_out_is_one_line_and_a_failure_several(performed: Place) -> None:
     lines = performed.here("show", "r1").stdout.splitlines()
     nodes = lines[lines.index("Nodes, latest state:") + 1 :]
     assert any(line.startswith("  ok  main/fan ") for line in nodes)
@@ -477,7 +472,7 @@ def test_of_a_fan_out_that_went_well_the_step_is_told_and_of_a_failure_all(perfo
     assert not any("mw1.onAlways" in line or "main/fan[" in line for line in nodes)
 
 
-def test_a_dispatch_is_left_under_the_name_that_it_was_entered_by(place: Place) -> None:
+def test_a_dispatch_has_one_name_at_its_begin_and_end(place: Place) -> None:
     fan = {"action": "Gather", "over": [1, 2], "call": {"flow": "each"}, "next": "done"}
     document = flow({"fan": fan, "done": returned()}, flows={"each": subflow({"done": returned()})})
     said = place.here("run", place.write("fan.json", document), "--data-dir", "temp").stdout
@@ -485,14 +480,14 @@ def test_a_dispatch_is_left_under_the_name_that_it_was_entered_by(place: Place) 
     assert sorted(told) == ["▶ fan [0]: each", "▶ fan [1]: each", "✓ fan [0] ok", "✓ fan [1] ok"]
 
 
-def test_who_performs_a_flow_is_told_how_to_answer_it_from_another_terminal(place: Place) -> None:
-    file = place.write("titled.json", _titled())
+def test_the_commands_to_answer_from_another_terminal_are_printed(place: Place) -> None:
+    file = place.write("titled.json", build_titled())
     told: list[str] = []
     with place.process("run", file, "--data-dir", "temp") as process:
         assert process.stderr is not None
         for line in process.stderr:
             if line.startswith("In another terminal: "):
-                # The verb is the word before the first option, however the program is called here.
+                # The verb is the word before the first option.
                 words = shlex.split(line)
                 verb = words.index("--data-dir") - 1
                 told.append(words[verb])

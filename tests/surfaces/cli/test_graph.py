@@ -1,4 +1,4 @@
-"""The command line and graphs: node types, drawing, running, and what is wrong told with its place."""
+"""Graphs at the command line: node types, diagrams, runs, and problems."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_a_graph_is_drawn_and_run(place: Place) -> None:
     assert end["payload"]["output"]["false"] is None
 
 
-def test_a_graph_is_stopped_looked_at_and_stepped_through(place: Place) -> None:
+def test_a_graph_is_paused_shown_and_stepped_through(place: Place) -> None:
     nodes = [webhook(), step("a"), step("b"), condition("i", "variables.go")]
     written = graph(nodes, "t -> a", "a -> b", "b -> i", variables={"go": False})
     (place.folder / "g.json").write_text(json.dumps(written))
@@ -51,7 +51,7 @@ def test_a_graph_is_stopped_looked_at_and_stepped_through(place: Place) -> None:
         place.started("g.json", "--input", '{"body": {"n": 2}}', "--break", "a", "--break", "i", "--run-id", "s")
         assert place.here("watch", "s", "--until", "run.paused").exit_code == 0
         for at, path in (("a", "t"), ("b", "t → a"), ("i", "t → a → b")):
-            paused_at(place, "s", at)
+            wait_for_pause(place, "s", at)
             shown = place.here("show", "s").stdout
             assert "status      paused" in shown
             assert f"path        {path}\n" in shown
@@ -61,8 +61,8 @@ def test_a_graph_is_stopped_looked_at_and_stepped_through(place: Place) -> None:
         assert place.told("show", "s")["output"]["false"] is None
 
 
-def paused_at(place: Place, run: str, node: str) -> None:
-    """Wait until a run stands still at a node."""
+def wait_for_pause(place: Place, run: str, node: str) -> None:
+    """Wait until a run is paused at a node."""
     after = 0
     while True:
         seen = place.here("watch", run, "--json", "--after", str(after), "--until", "run.paused")
@@ -72,7 +72,7 @@ def paused_at(place: Place, run: str, node: str) -> None:
         after = paused["sequence"]
 
 
-def test_what_is_wrong_is_told_with_its_place(place: Place) -> None:
+def test_problems_of_a_graph_are_reported(place: Place) -> None:
     broken = graph([webhook(), condition("i", "$json. >")], "t -> i", "i -> t")
     (place.folder / "g.json").write_text(json.dumps(broken, indent=1))
     told = place.here("validate", "g.json")

@@ -1,4 +1,4 @@
-"""Texts of runs that would order a terminal about reach none; streams that take nothing, and words that are no text."""
+"""Terminal commands in texts of runs are escaped; full and closed streams, and arguments that are not UTF-8."""
 
 import io
 import json
@@ -25,7 +25,7 @@ from tests.support.cli_stage import Place
 from tests.support.forks import callboard
 
 H = "\x1b]0;title\x07 \x1b[2J \x9b2J \u202eback\u2066 \x7f \x08"
-"""Orders to a terminal: its title, an empty screen, in 7 and in 8 bits; and a text that runs backwards."""
+"""Terminal commands: a title, an empty screen, in 7 and in 8 bits; and right-to-left marks."""
 
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -101,7 +101,7 @@ DATA = [
 
 
 @pytest.fixture(scope="module")
-def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     place = Place(tmp_path_factory.mktemp("hostile"))
     place.write("hostile.json", WORKFLOW)
     place.write("flows/hostile_tools.py", TOOLS)
@@ -121,35 +121,35 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: visible(" ".join(words)))
-def test_nothing_that_is_told_orders_a_terminal_about(standing: Place, words: tuple[str, ...]) -> None:
-    said = standing.here(*words, said="n\n")
+def test_no_output_contains_terminal_commands(running: Place, words: tuple[str, ...]) -> None:
+    said = running.here(*words, said="n\n")
     assert not OBEYED.search(said.stdout + said.stderr)
 
 
 @pytest.mark.parametrize("words", DATA, ids=lambda words: visible(" ".join(words)))
-def test_json_stays_json_and_says_the_same(standing: Place, words: tuple[str, ...]) -> None:
+def test_json_keeps_the_text_in_escaped_form(running: Place, words: tuple[str, ...]) -> None:
     more = ("--format", "json") if words[0] == "trace" else ()
-    said = standing.here(*words, *more, "--json").stdout
+    said = running.here(*words, *more, "--json").stdout
     assert not OBEYED.search(said)
     values = [json.loads(line) for line in said.splitlines()] if words[0] == "watch" else [json.loads(said)]
     if words[0] in ("show", "watch", "replay", "definitions", "trace", "inbox"):
-        assert "\x9b2J \u202eback\u2066 \x7f" in "".join(texts(values))
+        assert "\x9b2J \u202eback\u2066 \x7f" in "".join(find_texts(values))
 
 
-def texts(value: object) -> Iterator[str]:
+def find_texts(value: object) -> Iterator[str]:
     """All texts in a JSON value."""
     if isinstance(value, dict):
-        yield from (text for pair in value.items() for one in pair for text in texts(one))
+        yield from (text for pair in value.items() for one in pair for text in find_texts(one))
     elif isinstance(value, list):
-        yield from (text for one in value for text in texts(one))
+        yield from (text for one in value for text in find_texts(one))
     else:
         yield str(value)
 
 
-def test_a_live_view_is_ordered_about_by_nothing(standing: Place) -> None:
+def test_the_live_view_contains_no_foreign_terminal_commands(running: Place) -> None:
     events = [
         msgspec.json.decode(line, type=Event)
-        for line in (standing.folder / "h.jsonl").read_text(encoding="utf-8").splitlines()
+        for line in (running.folder / "h.jsonl").read_text(encoding="utf-8").splitlines()
     ]
     drawn = io.StringIO()
     tree = LiveTree(drawn, os.terminal_size((200, 50)))
@@ -158,13 +158,13 @@ def test_a_live_view_is_ordered_about_by_nothing(standing: Place) -> None:
         tree.delta(event.n, 0, H)
         tree.refresh()
     tree.close()
-    # What the tree itself orders: colours, lines that are drawn anew, the cursor.
+    # Remove the tree's own terminal commands: colours, lines and the cursor.
     rest = re.sub(r"\x1b\[[\d;?]*[mKAhl]|\r", "", drawn.getvalue())
     assert "\\x1b]0;title" in rest
     assert not OBEYED.search(rest)
 
 
-def test_a_log_is_ordered_about_by_nothing() -> None:
+def test_logs_contain_no_terminal_commands() -> None:
     stream = io.StringIO()
     logs.configure("info", "console", stream)
     try:
@@ -180,7 +180,7 @@ def test_a_log_is_ordered_about_by_nothing() -> None:
     assert not OBEYED.search(stream.getvalue())
 
 
-def test_controls_are_spelled_and_colours_of_ours_are_not() -> None:
+def test_control_characters_are_escaped_and_own_colours_kept() -> None:
     assert visible("a\tb\r\nc\rd\n") == "a\tb\r\nc\\x0dd\n"
     assert visible_line("a\tb\n") == "a\\x09b\\x0a"
     assert visible("é 日本 🙂 \u200f") == "é 日本 🙂 \u200f"
@@ -191,19 +191,19 @@ def test_controls_are_spelled_and_colours_of_ours_are_not() -> None:
     assert coloured.count("\x1b") == 2
 
 
-def test_a_source_is_written_as_it_is(standing: Place) -> None:
-    source = standing.here("definitions", "hostile", "--source").stdout
+def test_a_source_is_written_as_it_is(running: Place) -> None:
+    source = running.here("definitions", "hostile", "--source").stdout
     assert json.loads(source) == WORKFLOW
-    standing.write("plain.md", f"# Hi\n\n## STEP 1: Say\n\nSay {H}.\n")
-    made = standing.here("convert", "plain.md")
-    assert H in "".join(texts(json.loads(made.stdout)))
+    running.write("plain.md", f"# Hi\n\n## STEP 1: Say\n\nSay {H}.\n")
+    made = running.here("convert", "plain.md")
+    assert H in "".join(find_texts(json.loads(made.stdout)))
 
 
 # -- streams -----------------------------------------------------------------------------------------------------------
 
 
-def called(place: Place, *args: str, shell: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a command with its streams as a shell redirects them."""
+def run_in_shell(place: Place, *args: str, shell: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with the redirections of a shell."""
     words = ["bash", "-c", f'set -o pipefail; "$@" {shell}', "bash", *callboard(*args)]
     with place.joined(args) if args[0] == "run" else nullcontext():
         return subprocess.run(
@@ -213,53 +213,53 @@ def called(place: Place, *args: str, shell: str, **env: str) -> subprocess.Compl
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no device that is always full")
 @pytest.mark.parametrize("words", [("config",), ("config", "--json"), ("--help",), ("show", "nix", "--json")])
-def test_a_stdout_that_is_full_is_an_error(tmp_path: Path, words: tuple[str, ...]) -> None:
-    said = called(Place(tmp_path), *words, shell=">/dev/full")
+def test_a_full_stdout_is_an_error(tmp_path: Path, words: tuple[str, ...]) -> None:
+    said = run_in_shell(Place(tmp_path), *words, shell=">/dev/full")
     assert said.returncode == exits.LOST
     assert said.stderr.startswith("error stdout.lost: stdout cannot be written: No space left on device\n")
     assert "Traceback" not in said.stderr
 
 
 @pytest.mark.parametrize("words", [("config",), ("config", "--json"), ("--help",), ("completion", "bash")])
-def test_a_stdout_that_is_closed_is_an_error(tmp_path: Path, words: tuple[str, ...]) -> None:
-    said = called(Place(tmp_path), *words, shell=">&-")
+def test_a_closed_stdout_is_an_error(tmp_path: Path, words: tuple[str, ...]) -> None:
+    said = run_in_shell(Place(tmp_path), *words, shell=">&-")
     assert said.returncode == exits.LOST
     assert said.stderr.startswith("error stdout.lost: stdout cannot be written: Bad file descriptor\n")
 
 
 @pytest.mark.parametrize("shell", [">/dev/full", ">&-"])
-def test_a_run_goes_on_without_its_stdout_and_says_that_nobody_was_told(tmp_path: Path, shell: str) -> None:
+def test_a_run_continues_without_its_stdout_and_reports_the_loss(tmp_path: Path, shell: str) -> None:
     place = Place(tmp_path)
-    said = called(place, "run", *place.one({"text": "done"}), "--run-id", "r-1", shell=shell)
+    said = run_in_shell(place, "run", *place.one({"text": "done"}), "--run-id", "r-1", shell=shell)
     assert said.returncode == exits.LOST
     assert said.stderr.count("error stdout.lost") == 1
     assert place.told("show", "r-1")["status"] == "completed"
 
 
 @pytest.mark.parametrize("words", [("config",), ("config", "--json"), ("--help",), ("schema", "events")])
-def test_a_reader_who_leaves_ends_a_command_quietly(tmp_path: Path, words: tuple[str, ...]) -> None:
-    said = called(Place(tmp_path), *words, shell="| :")
-    assert said.returncode in (exits.OK, exits.FAILED), "it may have been done before"
+def test_a_closed_pipe_ends_a_command_without_an_error(tmp_path: Path, words: tuple[str, ...]) -> None:
+    said = run_in_shell(Place(tmp_path), *words, shell="| :")
+    assert said.returncode in (exits.OK, exits.FAILED), "the command may end before the pipe is closed"
     assert said.stderr == ""
 
 
 @pytest.mark.parametrize("shell", ["2>/dev/full", "2>&-"])
-def test_nothing_hangs_on_stderr(tmp_path: Path, shell: str) -> None:
+def test_a_lost_stderr_changes_no_exit_code(tmp_path: Path, shell: str) -> None:
     place = Place(tmp_path)
-    assert called(place, "config", shell=shell, CALLBOARD_ODD="1").returncode == exits.OK
-    assert called(place, "nix", shell=shell).returncode == exits.USAGE
-    assert called(place, "show", "nix", shell=shell).returncode == exits.UNUSABLE
+    assert run_in_shell(place, "config", shell=shell, CALLBOARD_ODD="1").returncode == exits.OK
+    assert run_in_shell(place, "nix", shell=shell).returncode == exits.USAGE
+    assert run_in_shell(place, "show", "nix", shell=shell).returncode == exits.UNUSABLE
 
 
-def test_what_the_encoding_of_stdout_does_not_know_is_spelled(tmp_path: Path) -> None:
+def test_characters_outside_the_encoding_of_stdout_are_escaped(tmp_path: Path) -> None:
     place = Place(tmp_path)
     file = place.write("one.json", {**WORKFLOW, "nodes": {"a": {"name": "A", "instruction": "Say"}}, "edges": []})
-    said = called(place, "validate", file, shell="", PYTHONIOENCODING="iso-8859-1")
+    said = run_in_shell(place, "validate", file, shell="", PYTHONIOENCODING="iso-8859-1")
     assert (said.returncode, said.stdout) == (exits.OK, "\\u2713 one.json (workflow): valid\n")
 
 
 @pytest.mark.parametrize("words", [("show", "caf\udce9"), ("runs", "--where", "run=\udcff"), ("caf\udce9",)])
-def test_words_that_are_no_text_are_wrong_usage(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_arguments_that_are_not_utf_8_are_wrong_usage(tmp_path: Path, words: tuple[str, ...]) -> None:
     said = Place(tmp_path).call(*words)
     assert (said.returncode, said.stdout) == (exits.USAGE, "")
     assert re.search(r"Error: argument \d is not UTF-8: '.*\\x..'", said.stderr)

@@ -1,4 +1,4 @@
-"""What each command imports, because that is most of what its start costs: counts are stable, and times are not."""
+"""The imports of each command, which take most of its start; counts are stable, and times are not."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ GREETING = """\
 
 SDKS = ("anthropic", "openai", "google.genai", "httpx", "httpx2", "mcp", "opentelemetry.sdk")
 RARE = (*SDKS, "cryptography", "jwt", "nacl", "requests", "rich", "starlette", "callboard.languages.cel.program")
-"""What only some runs, or some settings, need."""
+"""Modules that only some runs or settings need."""
 
 WORKERS = ("callboard.runtime.admission.admission", "callboard.runtime.interpreter", "callboard.languages.registry")
 SERVER = ("asyncio", "nats", "structlog")
@@ -34,7 +34,7 @@ SERVER = ("asyncio", "nats", "structlog")
 
 @dataclass(frozen=True)
 class Budget:
-    """The greatest number of modules outside the standard library that a program imports, and which it must not import.
+    """The maximum number of modules outside the standard library that a program imports, and the forbidden ones.
 
     The program is a line of Python; ``args`` are those of the command line instead.
     """
@@ -64,7 +64,7 @@ COMMAND = "from callboard.surfaces.cli import main; sys.argv[0] = 'callboard'; m
 
 
 @pytest.mark.parametrize("name", BUDGETS)
-def test_a_program_imports_no_more_than_its_budget(name: str, tmp_path: Path) -> None:
+def test_a_program_imports_at_most_its_budget(name: str, tmp_path: Path) -> None:
     budget = BUDGETS[name]
     (tmp_path / "hello.py").write_text(HELLO)
     (tmp_path / "greeting.json").write_text(GREETING)
@@ -74,7 +74,7 @@ def test_a_program_imports_no_more_than_its_budget(name: str, tmp_path: Path) ->
         "atexit.register(lambda: open('imported', 'w').write('\\n'.join({*sys.modules} - before)))\n"
         f"{budget.program or COMMAND}\n"
     )
-    # With settings in the environment, every command imports the configuration, to warn of unknown ones.
+    # With settings in the environment, every command imports the configuration, to warn of unknown settings.
     env = {variable: value for variable, value in os.environ.items() if not variable.startswith("CALLBOARD_")}
     command = [sys.executable, "-c", program, *budget.args]
     subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=False)

@@ -23,7 +23,7 @@ from tests.support.page_server import append_events
 ASK, SIGNAL, GATE = "bake#1.1!ask", "bake#1.1!signal", "bake#1.1!gate.after"
 
 
-def begun(run: str, second: int) -> Log:
+def begin_log(run: str, second: int) -> Log:
     log = Log(run)
     log.time += dt.timedelta(seconds=second)
     log.started()
@@ -31,9 +31,9 @@ def begun(run: str, second: int) -> Log:
     return log
 
 
-def asking(run: str, second: int, *, signalled: bool = False) -> Log:
-    """A run that waits for an answer, and perhaps for a signal besides."""
-    log = begun(run, second)
+def question_log(run: str, second: int, *, signalled: bool = False) -> Log:
+    """A run that waits for an answer, and optionally for a signal."""
+    log = begin_log(run, second)
     log.add(HumanAsked(f"May {run}?"), "bake", 1, 1, "ask")
     if signalled:
         log.add(SignalAwaited("go"), "bake", 1, 1, "signal")
@@ -41,14 +41,14 @@ def asking(run: str, second: int, *, signalled: bool = False) -> Log:
     return log
 
 
-def paused(run: str, second: int) -> Log:
-    log = begun(run, second)
+def pause_log(run: str, second: int) -> Log:
+    log = begin_log(run, second)
     log.add(RunPaused("breakpoint", "bake"), "bake", 1, 1, "gate.after")
     log.add(RunParked([GATE], status="paused"))
     return log
 
 
-async def test_only_runs_that_may_wait_otherwise_are_read(
+async def test_only_runs_with_other_waits_than_questions_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(operations, "QUESTIONS_MAX", 2)
@@ -61,8 +61,8 @@ async def test_only_runs_that_may_wait_otherwise_are_read(
 
     monkeypatch.setattr(Client, "events", events)
     config = load({"data_dir": tmp_path / "data", "tenant": "acme", "sync": "100ms"}, env={}, cwd=tmp_path)
-    logs = [asking(f"asks-{number}", number) for number in range(4)]
-    logs += [asking("asks-and-waits", 8, signalled=True), paused("rests", 9), begun("ended", 10).ended()]
+    logs = [question_log(f"asks-{number}", number) for number in range(4)]
+    logs += [question_log("asks-and-waits", 8, signalled=True), pause_log("rests", 9), begin_log("ended", 10).ended()]
     async with open_connection(config, "test") as connection:
         for log in logs:
             await append_events(connection.log, log.run, log.events)
@@ -84,14 +84,14 @@ async def test_only_runs_that_may_wait_otherwise_are_read(
 
 
 @pytest.mark.parametrize("answers", [True, False])
-async def test_questions_are_those_of_a_worker_or_of_the_log_if_it_is_slow(
+async def test_questions_come_from_a_worker_or_from_the_log_if_it_is_slow(
     answers: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(inbox, "HEAD_START_S", 60.0 if answers else 0.0)
     asked: list[str] = []
     config = load({"data_dir": tmp_path / "data", "tenant": "acme", "sync": "100ms"}, env={}, cwd=tmp_path)
     async with open_connection(config, "test") as connection:
-        log = asking("asks", 0)
+        log = question_log("asks", 0)
         await append_events(connection.log, log.run, log.events)
 
         async def reply(message: Msg) -> None:

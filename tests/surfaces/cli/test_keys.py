@@ -1,4 +1,4 @@
-"""Keys at the command line: made, listed, removed, and told once."""
+"""Keys at the command line: added, listed and removed; their secrets are shown once."""
 
 from pathlib import Path
 

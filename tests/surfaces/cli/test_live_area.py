@@ -1,4 +1,4 @@
-"""Lines that are drawn again and again at the bottom of a terminal, and what is printed meanwhile."""
+"""Lines that are redrawn at the bottom of a terminal, below printed text."""
 
 import io
 import os
@@ -12,8 +12,8 @@ from callboard.surfaces.cli.live_area import HIDE_CURSOR, SHOW_CURSOR, Line, Liv
 HOUR_S = 3600
 
 
-def shown(written: str) -> list[str]:
-    """Return the lines of a terminal to which this was written."""
+def render(written: str) -> list[str]:
+    """Return the lines that a terminal shows for an output."""
     rows, at = [""], 0
     for order, newline, text in re.findall(r"(\x1b\[[\d;?]*[A-Za-z]|\r)|(\n)|([^\x1b\r\n]+)", written):
         if newline:
@@ -27,13 +27,13 @@ def shown(written: str) -> list[str]:
     return rows
 
 
-def area(*lines: Line) -> tuple[LiveArea, io.StringIO]:
+def open_area(*lines: Line) -> tuple[LiveArea, io.StringIO]:
     screen = io.StringIO()
     return LiveArea(lambda _height: lines, 1 / HOUR_S, screen, os.terminal_size((20, 10))), screen
 
 
-def test_lines_are_replaced_and_prints_appear_above_them() -> None:
-    drawn, screen = area([("one", {})], [("two", {})])
+def test_lines_are_replaced_below_printed_text() -> None:
+    drawn, screen = open_area([("one", {})], [("two", {})])
     before = sys.stdout, sys.stderr
     drawn.start()
     for _ in range(2):
@@ -42,32 +42,32 @@ def test_lines_are_replaced_and_prints_appear_above_them() -> None:
     print("warned", file=sys.stderr)
     drawn.print_above("noticed\ntwice")
     print("begun", end="")
-    assert shown(screen.getvalue()) == ["printed", "warned", "noticed", "twice", "one", "two"]
+    assert render(screen.getvalue()) == ["printed", "warned", "noticed", "twice", "one", "two"]
     drawn.stop(erase=False)
-    assert shown(screen.getvalue()) == ["printed", "warned", "noticed", "twice", "begun", "one", "two", ""]
+    assert render(screen.getvalue()) == ["printed", "warned", "noticed", "twice", "begun", "one", "two", ""]
     assert (sys.stdout, sys.stderr) == before
     assert screen.getvalue().startswith(HIDE_CURSOR)
     assert screen.getvalue().endswith(SHOW_CURSOR)
 
 
-def test_erased_lines_leave_nothing_until_they_are_drawn_again() -> None:
-    drawn, screen = area([("one", {})], [("two", {})])
+def test_erased_lines_leave_nothing() -> None:
+    drawn, screen = open_area([("one", {})], [("two", {})])
     drawn.start()
     drawn.refresh()
     drawn.stop(erase=True)
     drawn.refresh()
     drawn.print_above("asked")
-    assert shown(screen.getvalue()) == ["asked", ""]
+    assert render(screen.getvalue()) == ["asked", ""]
     drawn.start()
     drawn.refresh()
     drawn.stop(erase=False)
-    assert [line for line in shown(screen.getvalue()) if line] == ["asked", "one", "two"]
+    assert [line for line in render(screen.getvalue()) if line] == ["asked", "one", "two"]
 
 
-def test_colours_are_left_out_if_the_environment_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_color_of_the_environment_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     for no_color, expected in (("", "\x1b[31mone\x1b[0m"), ("1", "one")):
         monkeypatch.setenv("NO_COLOR", no_color)
-        drawn, screen = area([("one", {"fg": "red"})])
+        drawn, screen = open_area([("one", {"fg": "red"})])
         drawn.start()
         drawn.stop(erase=False)
         assert screen.getvalue() == f"{HIDE_CURSOR}{expected}\n{SHOW_CURSOR}"

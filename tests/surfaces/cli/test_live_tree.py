@@ -1,4 +1,4 @@
-"""What people see while a run goes on: its tree on a terminal, and lines that say whose they are where several work."""
+"""The views of a running run: its tree on a terminal, and lines that name their nodes."""
 
 import datetime as dt
 import io
@@ -10,7 +10,6 @@ import subprocess
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -35,13 +34,13 @@ PATIENCE_S = 60.0
 
 
 class Screen:
-    """A live tree on a screen that keeps what is drawn, at a time of the test's choosing."""
+    """A live tree on a recorded screen, with a clock that the test sets."""
 
     def __init__(self, *payloads: tuple[Payload, str, str], height: int = 40) -> None:
         self._drawn = io.StringIO()
         self.at = BEGIN
         self.n = 0
-        # A test has it drawn; the thread that draws could do so in between, and what is sought would stand there twice.
+        # The test draws; a drawing by the thread in between would show every line twice.
         with patch.object(live_tree, "REFRESHES_PER_S", 1 / PATIENCE_S**2), patch.dict(os.environ, NO_COLOR="1"):
             self.tree = LiveTree(self._drawn, os.terminal_size((110, height)), lambda: self.at)
         self._given: list[tuple[Payload, str, str]] = []
@@ -54,7 +53,7 @@ class Screen:
         self.n = len(self._given)
 
     def lines(self, after_s: float = 0.0) -> list[str]:
-        """What is to be seen so many seconds after the last event."""
+        """The lines at a time after the last event."""
         self.at = BEGIN + dt.timedelta(seconds=self.n / 2 + after_s)
         before = len(self._drawn.getvalue())
         self.tree.refresh()
@@ -62,13 +61,13 @@ class Screen:
         return [line.rstrip() for line in drawn.replace("\x1b[2K", "").replace("\x1b[1A", "").split("\n")]
 
     def line(self, words: str, after_s: float = 0.0) -> str:
-        """The line that has these words; without branches."""
+        """The only line with these words, without branches."""
         [found] = [line for line in self.lines(after_s) if words in line]
         return found.lstrip(" │├└─\r")
 
 
 @contextmanager
-def screen(*payloads: tuple[Payload, str, str], height: int = 40) -> Generator[Screen]:
+def open_screen(*payloads: tuple[Payload, str, str], height: int = 40) -> Generator[Screen]:
     shown = Screen(*payloads, height=height)
     try:
         yield shown
@@ -80,8 +79,8 @@ CALL = (ev.ModelCall("turn", "claude", "d"), "gather", "gather#1.1!turn.1")
 GATHER = (ev.NodeEnter(node="gather", name="Gather"), "gather", "")
 
 
-def test_whatever_goes_on_has_a_spinner_and_a_clock() -> None:
-    with screen(GATHER, CALL) as shown:
+def test_running_nodes_and_effects_have_a_spinner_and_a_clock() -> None:
+    with open_screen(GATHER, CALL) as shown:
         first, later = shown.line("model claude", 27.0), shown.line("model claude", 27.2)
         assert first[0] in SPINNER
         assert first[1:] == " model claude · turn  27 s"
@@ -97,11 +96,11 @@ def test_a_clock_shows_whole_seconds(seconds: float, text: str) -> None:
     assert clock_text(BEGIN, BEGIN + dt.timedelta(seconds=seconds)) == text
 
 
-def test_the_tries_of_a_model_are_shown_as_long_as_they_last() -> None:
-    told = "try 2 of 6 failed, again in 4.1 s: model.unreachable refused"
-    retrying = ev.NodeProgress("gather", told, data={"code": "model.unreachable", "tries": 2, "wait_s": 4.1})
-    with screen(GATHER, CALL, (retrying, *CALL[1:])) as shown:
-        assert shown.line("model claude", 3.0)[1:] == f" model claude · turn  3 s  {told}"
+def test_tries_of_a_model_are_shown_until_it_answers() -> None:
+    retry = "try 2 of 6 failed, again in 4.1 s: model.unreachable refused"
+    retrying = ev.NodeProgress("gather", retry, data={"code": "model.unreachable", "tries": 2, "wait_s": 4.1})
+    with open_screen(GATHER, CALL, (retrying, *CALL[1:])) as shown:
+        assert shown.line("model claude", 3.0)[1:] == f" model claude · turn  3 s  {retry}"
         assert shown.line("● gather") == "● gather  1 s"
         shown.take((ev.ModelResult(text="done"), *CALL[1:]))
         assert not any("try 2" in line for line in shown.lines())
@@ -109,7 +108,7 @@ def test_the_tries_of_a_model_are_shown_as_long_as_they_last() -> None:
         assert shown.line("gather").endswith("half way")
 
 
-def test_it_says_who_and_what_is_waited_for() -> None:
+def test_waits_are_shown_with_their_reasons() -> None:
     due = BEGIN + dt.timedelta(seconds=90)
     waits: list[tuple[Payload, str, str]] = [
         (ev.HumanAsked("Sure?", "confirm"), "a", "a#1.1!ask"),
@@ -120,7 +119,7 @@ def test_it_says_who_and_what_is_waited_for() -> None:
         (ev.RunPaused("command", by="ada", message="lunch"), "", ""),
         (ev.RunPaused("breakpoint", "note"), "a", "a#1.1!gate"),
     ]
-    with screen((ev.NodeEnter(node="a"), "a", ""), *waits) as shown:
+    with open_screen((ev.NodeEnter(node="a"), "a", ""), *waits) as shown:
         assert shown.line("person", 10) == "? waits for a person: Sure?  (yes or no)  13 s"
         assert shown.line("signal").startswith("◌ waits for signal paid until 20")
         assert shown.line("waits for run") == "◌ waits for run r2  2 s"
@@ -130,18 +129,18 @@ def test_it_says_who_and_what_is_waited_for() -> None:
         assert shown.line("breakpoint") == "‖ paused (breakpoint) at note  0 s"
 
 
-def test_calls_of_one_turn_are_told_apart() -> None:
+def test_calls_of_one_turn_are_numbered() -> None:
     calls = [
         (ev.ToolCall("gather", "search", {"q": word}), "gather", f"gather#1.1!tool.1.{i}")
         for i, word in enumerate("ab")
     ]
-    with screen(GATHER, *calls) as shown:
+    with open_screen(GATHER, *calls) as shown:
         assert 'tool search {"q":"a"}' in shown.line('"a"')
         assert 'tool search (call 2) {"q":"b"}' in shown.line('"b"')
 
 
-def test_what_models_say_stands_behind_their_lines_and_begins_anew() -> None:
-    with screen(GATHER, CALL) as shown:
+def test_tokens_follow_the_line_of_their_model_and_restart_with_a_try() -> None:
+    with open_screen(GATHER, CALL) as shown:
         shown.tree.delta(4, 0, "the pool ")
         shown.tree.delta(4, 1, "is\nempty")
         assert shown.line("model claude").endswith("“the pool is empty")
@@ -149,10 +148,10 @@ def test_what_models_say_stands_behind_their_lines_and_begins_anew() -> None:
         assert shown.line("model claude").endswith("“once more")
 
 
-def test_a_screen_that_is_too_small_shows_what_goes_on_and_what_is_new() -> None:
+def test_a_small_screen_shows_running_and_new_lines() -> None:
     entered = [(ev.NodeEnter(node=f"n{i}"), f"n{i}", "") for i in range(30)]
     over = [(ev.NodeExit("ok"), f"n{i}", "") for i in range(30) if i != 3]
-    with screen(*entered, *over, height=12) as shown:
+    with open_screen(*entered, *over, height=12) as shown:
         lines = shown.lines()
         assert len([line for line in lines if line]) <= 12
         assert any("n3  " in line and line.lstrip(" ├└─│\r")[0] in SPINNER for line in lines)
@@ -160,7 +159,7 @@ def test_a_screen_that_is_too_small_shows_what_goes_on_and_what_is_new() -> None
         assert "⋮" in lines
 
 
-def test_a_tree_that_is_slow_to_make_is_not_made_at_every_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_tree_is_drawn_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     from callboard.surfaces.cli import live_tree
 
     made: list[int] = []
@@ -173,29 +172,29 @@ def test_a_tree_that_is_slow_to_make_is_not_made_at_every_moment(monkeypatch: py
     now = [0.0]
     monkeypatch.setattr(live_tree, "rows", slow)
     monkeypatch.setattr(live_tree.time, "monotonic", lambda: now.__setitem__(0, now[0] + 1.0) or now[0])
-    with screen(GATHER) as shown:
+    with open_screen(GATHER) as shown:
         shown.lines()
         count = len(made)
         for number in range(40):
             shown.take((ev.NodeEnter(node=f"n{number}"), f"n{number}", ""))
             shown.tree.draw()
-        # Making it took a second of this clock, and each look at it another: it is made once in about ten.
+        # Each call of the clock takes a second of it, so about one drawing in ten builds the tree.
         assert count < len(made) <= count + 5
 
 
 # -- lines ------------------------------------------------------------------------------------------------------------
 
 
-def told(capsys: pytest.CaptureFixture[str], *payloads: tuple[Payload, str, str]) -> list[str]:
+def print_lines(capsys: pytest.CaptureFixture[str], *payloads: tuple[Payload, str, str]) -> list[str]:
     lines = Lines()
     for event in events(*STARTED, *payloads):
         lines.event(event.n, event)
     return [line.partition(" s  ")[2] for line in capsys.readouterr().out.splitlines()][len(STARTED) :]
 
 
-def test_lines_say_which_item_of_a_fan_out_they_are_about(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_name_their_item_of_a_fan_out(capsys: pytest.CaptureFixture[str]) -> None:
     item = "main/dealer[3]"
-    assert told(
+    assert print_lines(
         capsys,
         (ev.NodeEnter(node="main"), "main", ""),
         (ev.NodeEnter(node="dealer"), "main/dealer", ""),
@@ -217,7 +216,7 @@ def test_lines_say_which_item_of_a_fan_out_they_are_about(capsys: pytest.Capture
     ]
 
 
-def test_lines_say_whose_they_are_where_several_nodes_work(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_name_their_node_when_several_run(capsys: pytest.CaptureFixture[str]) -> None:
     def call(node: str, i: int, q: str) -> tuple[Payload, str, str]:
         return ev.ToolCall(node, "search", {"q": q}), node, f"{node}#1.1!tool.1.{i}"
 
@@ -225,7 +224,9 @@ def test_lines_say_whose_they_are_where_several_nodes_work(capsys: pytest.Captur
         return ev.ToolResult(node, "search", i), node, f"{node}#1.1!tool.1.{i}"
 
     a, b = ((ev.NodeEnter(node=node), node, "") for node in "ab")
-    lines = told(capsys, a, call("a", 0, "x"), call("a", 1, "y"), result("a", 1), b, result("a", 0), call("b", 0, "z"))
+    lines = print_lines(
+        capsys, a, call("a", 0, "x"), call("a", 1, "y"), result("a", 1), b, result("a", 0), call("b", 0, "z")
+    )
     assert lines == [
         "▶ a",
         '  calls search {"q":"x"}',
@@ -237,8 +238,8 @@ def test_lines_say_whose_they_are_where_several_nodes_work(capsys: pytest.Captur
     ]
 
 
-def test_lines_say_why_a_run_stands_still_and_for_what(capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(
+def test_lines_show_why_a_run_is_paused_or_parked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert print_lines(
         capsys,
         (ev.RunPaused("command", by="ada", message="lunch"), "", ""),
         (ev.RunParked(["a#1.1!ask"], status="waiting:human"), "", ""),
@@ -256,7 +257,7 @@ def test_lines_say_why_a_run_stands_still_and_for_what(capsys: pytest.CaptureFix
 
 
 class Terminal:
-    """A command on a terminal of its own; what it shows is read as it comes."""
+    """A command on a new terminal, whose output is read continuously."""
 
     def __init__(self, place: Place, *args: str) -> None:
         self._ours, theirs = pty.openpty()
@@ -298,11 +299,6 @@ class Terminal:
         return self.process.returncode
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
-
-
 def test_run_and_watch_draw_the_tree_on_a_terminal(place: Place) -> None:
     file = place.write("asks.json", flow_of(ours("human"), question="Sure?", type="confirm"))
     runs = Terminal(place, "run", file, "--run-id", "r1", "--no-ask")
@@ -323,7 +319,7 @@ def test_run_and_watch_draw_the_tree_on_a_terminal(place: Place) -> None:
     assert "\x1b[" not in plain.shown
 
 
-def test_a_watch_shows_an_answer_in_progress_from_its_beginning(place: Place) -> None:
+def test_a_late_watch_shows_an_answer_from_its_beginning(place: Place) -> None:
     file = place.write("notes.md", doc(steps("a")))
     turn = {"text": "x", "progress": ["To be, ", "or not"], "delay_ms": 3_600_000}
     script = place.write("script.json", json.dumps({"turns": {"1": [turn]}}))
@@ -337,7 +333,7 @@ def test_a_watch_shows_an_answer_in_progress_from_its_beginning(place: Place) ->
         assert [terminal.close() for terminal in (first, second)] == [exits.of_status("cancelled")] * 2
 
 
-def test_an_interrupted_watch_leaves_the_screen_in_order(place: Place) -> None:
+def test_an_interrupted_watch_restores_the_screen(place: Place) -> None:
     file = place.write("asks.json", flow_of(ours("human"), question="Sure?", type="confirm"))
     with place.up():
         place.told("start", file, "--run-id", "r1")

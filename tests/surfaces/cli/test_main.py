@@ -1,4 +1,4 @@
-"""The command line before it does anything: help, completion and exit codes."""
+"""Help, completion, exit codes and configuration at the command line."""
 
 from typing import get_args
 
@@ -39,13 +39,13 @@ def test_every_command_explains_itself_and_its_exit_codes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"completion"}))
-def test_every_command_speaks_json(name: str) -> None:
+def test_every_command_has_json_output(name: str) -> None:
     found = command(name)
     for one in found.commands.values() if isinstance(found, click.Group) else [found]:
         assert any("--json" in option.opts for option in one.params), one.name
 
 
-def test_choices_are_those_of_what_they_choose() -> None:
+def test_choices_of_options_match_their_types() -> None:
     assert set(runs.STATUSES) == set(get_args(RowStatus))
     assert set(show.FORMATS) > show.TEXT_FORMATS
     levels = next(option for option in command("runs").params if option.name == "log_level")
@@ -80,7 +80,7 @@ def test_the_exit_codes_are_documented() -> None:
         assert f"| {code} |" in page
 
 
-def test_config_says_what_is_in_force_and_why(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_config_shows_every_setting_with_its_source(tmp_path_factory: pytest.TempPathFactory) -> None:
     place = Place(tmp_path_factory.mktemp("config"))
     place.write("callboard.toml", 'tenant = "acme"\nnats_password = "hush-hush"\n')
     told = place.told("config", "--nats", "nats://user:secret-word@example.org")
@@ -95,7 +95,7 @@ def test_config_says_what_is_in_force_and_why(tmp_path_factory: pytest.TempPathF
     assert [line.split()[0] for line in text.splitlines()] == list(Config.model_fields)
 
 
-def test_a_wrong_configuration_is_told_whole_and_is_wrong_usage(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_wrong_configuration_lists_all_problems(tmp_path_factory: pytest.TempPathFactory) -> None:
     place = Place(tmp_path_factory.mktemp("config"))
     place.write("callboard.toml", 'partitoins = 3\ntenant = ""\n')
     said = place.here("runs")

@@ -1,10 +1,9 @@
-"""Templates: what lies in the package, what `callboard new` makes of it, and that all of it runs as printed."""
+"""Templates: their files, the definitions that `callboard new` writes, and the commands that it prints."""
 
 import json
 import shlex
 import tomllib
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,11 +24,6 @@ def _name(template: ProjectTemplate) -> str:
     return f"{template.language}-{template.name}"
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
-
-
 def test_every_folder_is_a_template_of_a_language() -> None:
     folder = ROOT / "languages"
     there = {(path.parts[-4], path.parent.name) for path in folder.rglob(f"*/templates/*/{ABOUT}")}
@@ -44,7 +38,7 @@ def test_every_folder_is_a_template_of_a_language() -> None:
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=_name)
-def test_a_template_says_what_it_is(template: ProjectTemplate) -> None:
+def test_a_template_has_a_description_and_its_files(template: ProjectTemplate) -> None:
     about = tomllib.loads((template.folder / ABOUT).read_text(encoding="utf-8"))
     content = template.content("mine")
     assert ABOUT not in content
@@ -58,16 +52,16 @@ def test_the_definition_of_a_template_is_in_its_language(template: ProjectTempla
     definition = parse_definition(content[template.definition])
     assert not isinstance(definition, list)
     assert (definition.language, definition.warnings) == (template.language, ())
-    # Only where definitions have an id can they be called like their folder: the name of a playbook is its title.
+    # Only a definition with an id can have the name of its folder; the name of a playbook is its title.
     assert bool(template.name_line) == (template.language in ("workflow", "graph"))
     if template.name_line:
         assert definition.name == "mine"
 
 
 @pytest.mark.parametrize("template", CODE, ids=_name)
-def test_a_template_of_code_runs_with_the_commands_that_are_printed(place: Place, template: ProjectTemplate) -> None:
+def test_the_printed_commands_run_a_template_of_code(place: Place, template: ProjectTemplate) -> None:
     said = place.typed(f"callboard new 'my code' --template {template.name} --language {template.language}")
-    assert said.exit_code != exits.OK, "a name with blanks is none"
+    assert said.exit_code != exits.OK, "a name has no blanks"
     said = place.typed(f"callboard new 'my sub/first' --template {template.name} --language {template.language}")
     assert said.exit_code == exits.OK, said
     commands = [line.strip() for line in said.stdout.splitlines() if line.startswith("  callboard ")]
@@ -103,9 +97,9 @@ def test_the_schedule_of_the_nightly_job_starts_hosted_code(place: Place) -> Non
 
 
 @pytest.mark.parametrize("template", DOCUMENTS, ids=_name)
-def test_a_template_runs_with_the_commands_that_are_printed(place: Place, template: ProjectTemplate) -> None:
+def test_the_printed_commands_run_a_template(place: Place, template: ProjectTemplate) -> None:
     said = place.here("new", "sub/my flow's", "--template", template.name, "--language", template.language)
-    assert said.exit_code == exits.USAGE, "a name with blanks is none"
+    assert said.exit_code == exits.USAGE, "a name has no blanks"
     said = place.here("new", "my sub/first", "--template", template.name, "--language", template.language)
     assert said.exit_code == exits.OK, said.output
     commands = [shlex.split(line) for line in said.stdout.splitlines() if " first" in line or "first/" in line]
@@ -128,7 +122,7 @@ def test_a_template_runs_with_the_commands_that_are_printed(place: Place, templa
     assert ran.exit_code == exits.OK, ran.output
     assert "■ completed" in ran.output
     assert ("--script" in rehearse) == (template.script is not None)
-    # What needs no model has nothing to perform in earnest that it has not performed yet.
+    # A definition without a model has no second command.
     assert [(one[:2], one[-2:]) for one in earnest] == (
         [(rehearse[:2], ["--model", "anthropic"])] if template.script else []
     )
@@ -142,7 +136,7 @@ def test_templates_are_listed(place: Place) -> None:
     assert list(place.folder.iterdir()) == []
 
 
-def test_without_a_name_it_is_called_as_the_template(place: Place) -> None:
+def test_the_default_name_is_that_of_the_template(place: Place) -> None:
     told = place.told("new")
     assert told["definition"] == "minimal/workflow.yaml"
     folder = place.folder / "minimal"
@@ -164,11 +158,11 @@ def test_without_a_name_it_is_called_as_the_template(place: Place) -> None:
         (["mine", "--template", "quotes"], "mine/flow.json"),
     ],
 )
-def test_a_template_that_one_language_has_needs_no_language(place: Place, args: list[str], definition: str) -> None:
+def test_an_unambiguous_template_needs_no_language(place: Place, args: list[str], definition: str) -> None:
     assert place.told("new", *args)["definition"] == definition
 
 
-def test_nothing_is_overwritten_unless_it_is_forced(place: Place) -> None:
+def test_files_are_overwritten_only_with_force(place: Place) -> None:
     place.told("new", "mine")
     file = place.folder / "mine" / "workflow.yaml"
     kept = place.folder / "mine" / "notes.txt"
@@ -186,7 +180,7 @@ def test_nothing_is_overwritten_unless_it_is_forced(place: Place) -> None:
     assert kept.read_text() == "mine"
 
 
-def test_a_file_where_the_folder_would_be_stays(place: Place) -> None:
+def test_a_file_in_place_of_the_folder_is_kept(place: Place) -> None:
     place.write("mine", "text")
     for force in ([], ["--force"]):
         said = place.here("new", "mine", *force)
@@ -196,7 +190,7 @@ def test_a_file_where_the_folder_would_be_stays(place: Place) -> None:
 
 
 @pytest.mark.parametrize("name", ["12", "true", "Null", "1e3", "a.b", "x-1"])
-def test_any_name_stays_a_name(place: Place, name: str) -> None:
+def test_names_that_look_like_values_stay_names(place: Place, name: str) -> None:
     place.told("new", name)
     definition = parse_definition((place.folder / name / "workflow.yaml").read_text(encoding="utf-8"))
     assert not isinstance(definition, list), definition
@@ -214,7 +208,7 @@ def test_any_name_stays_a_name(place: Place, name: str) -> None:
         (["--language", "klingon"], "there are "),
     ],
 )
-def test_what_cannot_be_is_wrong_usage(place: Place, args: list[str], reason: str) -> None:
+def test_invalid_names_and_templates_are_wrong_usage(place: Place, args: list[str], reason: str) -> None:
     said = place.here("new", *args)
     assert said.exit_code == exits.USAGE
     assert reason in said.stderr

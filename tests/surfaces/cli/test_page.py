@@ -1,4 +1,4 @@
-"""``callboard page``: runs from a file of events stand in a log of their own, as they were, to be looked at."""
+"""``callboard page``: runs from a file of events are served read-only from a temporary log."""
 
 import json
 from pathlib import Path
@@ -23,8 +23,8 @@ GOLDEN = TESTS / "golden"
 PATIENCE_S = 30.0
 
 
-async def archived(file: Path, folder: Path) -> Path:
-    """The runs of a file of events, as an archive."""
+async def archive_events(file: Path, folder: Path) -> Path:
+    """Write the runs of a file of events into an archive."""
     runs, archive = read_runs(file), folder / "runs.callboard"
     async with open_connection(load({"data_dir": str(folder / "store"), "sync": "1s"}, env={})) as connection:
         await store(connection.log, "acme", runs)
@@ -33,9 +33,9 @@ async def archived(file: Path, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["events", "archive"])
-def test_a_file_is_looked_at_and_told_nothing(tmp_path: Path, kind: str) -> None:
+def test_a_file_of_runs_is_served_read_only(tmp_path: Path, kind: str) -> None:
     file = GOLDEN / "incident-triage.jsonl"
-    shown = file if kind == "events" else anyio.run(archived, file, tmp_path)
+    shown = file if kind == "events" else anyio.run(archive_events, file, tmp_path)
     events = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     with Place(tmp_path).process("page", str(shown), "--json") as process:
         assert process.stdout is not None
@@ -54,7 +54,7 @@ def test_a_file_is_looked_at_and_told_nothing(tmp_path: Path, kind: str) -> None
         assert process.returncode == 0
 
 
-async def test_large_values_stand_beside_their_events_again(tmp_path: Path) -> None:
+async def test_large_values_are_stored_separately(tmp_path: Path) -> None:
     first = json.loads((GOLDEN / "events.jsonl").read_text(encoding="utf-8").splitlines()[0])
     del first["payload"]["forked_from"]
     first["payload"]["start"]["input"] = {"long": "x" * (INLINE_BYTES_MAX + 1)}
@@ -68,7 +68,7 @@ async def test_large_values_stand_beside_their_events_again(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("text", ["", "no event\n", "{}\n", "[]", "second line only"])
-def test_what_holds_no_events_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_without_events_is_refused(tmp_path: Path, text: str) -> None:
     lines = (GOLDEN / "events.jsonl").read_text(encoding="utf-8").splitlines()
     file = tmp_path / "events.jsonl"
     file.write_text(lines[1] if text == "second line only" else text, encoding="utf-8")

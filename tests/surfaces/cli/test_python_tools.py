@@ -1,4 +1,4 @@
-"""What a start brings is no variable of the processes that a worker's Python tools run in."""
+"""Configuration of a start does not become environment variables of Python tools."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ edges: []
 SCRIPT = {"turns": {"a": [{"tool_calls": [{"tool": "surroundings", "input": {}}]}, {"text": "Done."}]}}
 
 
-def test_options_are_no_variables_of_tools(tmp_path: Path) -> None:
+def test_configuration_of_a_start_is_not_an_environment_variable_of_tools(tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.write("skills.yaml", SKILLS)
     place.write("odd_of_the_test.py", TOOL)

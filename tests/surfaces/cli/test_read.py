@@ -1,4 +1,4 @@
-"""Reading at the command line, with no server standing: list, show, trace, replay, rebuild."""
+"""Reading at the command line without a running server: list, show, trace, replay, rebuild."""
 
 import json
 import socket
@@ -16,7 +16,7 @@ from tests.support.otlp_receiver import otlp_receiver
 
 @pytest.fixture(scope="module")
 def performed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, list[dict[str, Any]]]:
-    """A place in whose store one run, ``r1``, has been performed; and that run's events."""
+    """A place whose store has one ended run, ``r1``; and the events of the run."""
     place = Place(tmp_path_factory.mktemp("performed"))
     args = ("--input", INPUT, "--script", "flows/script.json", "--run-id", "r1", "--stream")
     done = place.here("run", place.triage(), *args)
@@ -24,13 +24,13 @@ def performed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, list[dic
     return place, [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_a_stream_is_the_log(performed: tuple[Place, list[dict[str, Any]]]) -> None:
+def test_a_stream_has_the_events_of_the_log(performed: tuple[Place, list[dict[str, Any]]]) -> None:
     place, events = performed
     assert [event["n"] for event in events] == list(range(1, len(events) + 1))
     assert [events[0]["type"], events[-1]["type"]] == ["run.accepted", "run.end"]
     sequences = [event.pop("sequence") for event in events]
     assert sequences == sorted(sequences)
-    assert [json.loads(line) for line in place.here("trace", "r1", "--format", "events").stdout.splitlines()] == events
+    assert place.events("r1") == events
 
 
 def test_files_skills_and_tools_beside_the_definition_are_found(performed: tuple[Place, list[dict[str, Any]]]) -> None:
@@ -67,13 +67,11 @@ def test_a_run_is_shown(performed: tuple[Place, list[dict[str, Any]]]) -> None:
 def test_an_unknown_run_is_an_error(performed: tuple[Place, list[dict[str, Any]]]) -> None:
     place, _events = performed
     for command in ("show", "trace", "replay", "rebuild"):
-        done = place.here(command, "nobody", "--json")
-        assert done.exit_code == exits.FAILED
-        assert json.loads(done.stdout)["error"]["code"] == "run.unknown"
+        assert place.refusal(command, "nobody") == (exits.FAILED, "run.unknown")
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_trace_in_every_form(performed: tuple[Place, list[dict[str, Any]]], form: str) -> None:
+def test_a_trace_has_every_form(performed: tuple[Place, list[dict[str, Any]]], form: str) -> None:
     place, events = performed
     done = place.here("trace", "r1", "--format", form)
     assert done.exit_code == exits.OK
@@ -100,7 +98,7 @@ def test_a_trace_in_every_form(performed: tuple[Place, list[dict[str, Any]]], fo
             assert told[0]["path"] == "gather" if form == "table" else told["text"].strip() == done.stdout.strip()
 
 
-def test_a_replay_verifies(performed: tuple[Place, list[dict[str, Any]]]) -> None:
+def test_a_replay_verifies_the_log(performed: tuple[Place, list[dict[str, Any]]]) -> None:
     place, events = performed
     told = place.told("replay", "r1")
     assert (told["at"], told["ended"], told["open"], told["unwritten"]) == (len(events), True, [], [])
@@ -108,7 +106,7 @@ def test_a_replay_verifies(performed: tuple[Place, list[dict[str, Any]]]) -> Non
     assert "exactly what the log holds" in place.here("replay", "r1").stdout
 
 
-def test_a_replay_to_an_event_shows_what_was_open_there(performed: tuple[Place, list[dict[str, Any]]]) -> None:
+def test_a_replay_to_an_event_shows_the_open_effects(performed: tuple[Place, list[dict[str, Any]]]) -> None:
     place, events = performed
     call = next(event for event in events if event["type"] == "tool.call")
     told = place.told("replay", "r1", "--at", str(call["n"]))
@@ -122,7 +120,7 @@ def test_a_replay_to_an_event_shows_what_was_open_there(performed: tuple[Place, 
     assert beyond.exit_code == exits.FAILED
 
 
-def test_views_are_the_same_when_rebuilt(performed: tuple[Place, list[dict[str, Any]]]) -> None:
+def test_rebuilt_views_are_equal(performed: tuple[Place, list[dict[str, Any]]]) -> None:
     place, events = performed
     (told,) = place.told("rebuild")
     assert (told["run"], told["events"], told["different"]) == ("r1", len(events), [])
@@ -130,12 +128,12 @@ def test_views_are_the_same_when_rebuilt(performed: tuple[Place, list[dict[str, 
     assert all(digest in place.here("rebuild", "r1").stdout for digest in told["digests"].values())
 
 
-def test_a_backend_of_spans_that_is_not_there_is_named_at_once(
+def test_an_unreachable_backend_of_spans_is_reported(
     performed: tuple[Place, list[dict[str, Any]]],
 ) -> None:
     place, _ = performed
     with socket.socket() as bound:
-        # Bound, and nobody listens.
+        # The port is bound, and no program listens.
         bound.bind(("127.0.0.1", 0))
         endpoint = f"http://me:hush@127.0.0.1:{bound.getsockname()[1]}"
         done = place.here("rebuild", "r1", "--spans", "--json", env={"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint})
@@ -155,20 +153,18 @@ def test_spans_are_sent_again_on_demand(performed: tuple[Place, list[dict[str, A
         assert len({span.span_id for span in receiver.spans()}) == told["spans_sent"] > 3
 
 
-def test_where_there_is_no_store_reading_says_so_and_makes_none(tmp_path: Path) -> None:
+def test_reading_without_a_store_is_refused_and_creates_none(tmp_path: Path) -> None:
     place = Place(tmp_path)
-    done = place.here("runs", "--json")
-    assert done.exit_code == exits.UNUSABLE
-    assert json.loads(done.stdout)["error"]["code"] == "server.none"
+    assert place.refusal("runs") == (exits.UNUSABLE, "server.none")
     assert not (place.folder / ".callboard").exists()
 
 
-def test_odd_names_and_numbers_are_refused_in_words(tmp_path: Path) -> None:
+def test_invalid_names_and_numbers_are_refused_with_a_message(tmp_path: Path) -> None:
     place = Place(tmp_path)
     assert place.here("run", *place.one({"text": "x"}), "--run-id", "r-1", "--no-ask").exit_code == exits.OK
     place.here("archive", "r-1", "--output", "r.callboard")
     long = "x" * 10_000
-    assert place.here("start", long).exit_code == exits.UNUSABLE, "no worker stands there"
+    assert place.here("start", long).exit_code == exits.UNUSABLE, "there is no worker"
     assert place.here("watch", "r-1", "--until", "").exit_code == exits.FAILED
     for words in (("show", long), ("rebuild", long), ("diagram", long)):
         said = place.here(*words)
@@ -176,7 +172,7 @@ def test_odd_names_and_numbers_are_refused_in_words(tmp_path: Path) -> None:
         assert said.stderr.startswith("error subject.unusable: name too long for a subject token (10000 bytes"), words
         assert len(said.stderr) < 400
     for other in (long, "r.callboard#nix"):
-        assert place.here("diff", "r.callboard", other).exit_code == exits.USAGE, "1 says that they differ"
+        assert place.here("diff", "r.callboard", other).exit_code == exits.USAGE, "1 means that they differ"
     assert place.here("archive", long, "--output", "x.callboard").exit_code == exits.FAILED
     assert place.here("rebuild", "").exit_code == exits.FAILED
     for words in (

@@ -1,4 +1,4 @@
-"""Replaying at the command line: divergences are found, faults and kills are none, nothing is written."""
+"""Replays: divergences are found, failures and kills replay, and nothing is written."""
 
 import msgspec
 import pytest
@@ -16,20 +16,20 @@ from tests.languages.test_run import one_turn
 from tests.support.run_harness import Interpreter, RunHarness, types
 
 
-async def broken(stage: Stage) -> End:
+async def fail(stage: Stage) -> End:
     stage.enter("a")
     raise ZeroDivisionError("division by zero")
 
 
-async def waiting(stage: Stage) -> End:
+async def wait_for_signal(stage: Stage) -> End:
     node = stage.enter("a")
     await node.signal("wait", "go")
     node.exit("ok")
     return End("completed")
 
 
-async def performed(play: Interpreter, *verbs: str) -> tuple[RunHarness, list[Event]]:
-    """Perform a play to its first stop, and once more for each command."""
+async def perform(play: Interpreter, *verbs: str) -> tuple[RunHarness, list[Event]]:
+    """Perform a run until it waits, and again after each command."""
     harness = RunHarness({"p": play}, script={"turns": {"a": [{"data": {"found": 3}}]}})
     ref = await harness.accept("p")
     await harness.perform(ref)
@@ -38,87 +38,87 @@ async def performed(play: Interpreter, *verbs: str) -> tuple[RunHarness, list[Ev
     return harness, await harness.events(ref)
 
 
-def replayed(harness: RunHarness, events: list[Event], at: int | None = None) -> Replayed:
+def replay(harness: RunHarness, events: list[Event], at: int | None = None) -> Replayed:
     return replay_events(RunRef("acme", "r1"), events, read_admission(events[0], harness.language), {}, at)
 
 
-async def test_every_event_can_be_stopped_at_and_nothing_is_written() -> None:
-    harness, events = await performed(one_turn)
+async def test_a_replay_stops_at_any_event_and_writes_nothing() -> None:
+    harness, events = await perform(one_turn)
     for n in range(1, len(events) + 1):
-        told = replayed(harness, events, n)
+        told = replay(harness, events, n)
         assert (told.at, told.events, told.unwritten) == (n, len(events), [])
     assert await harness.events(RunRef("acme", "r1")) == events
 
 
-async def test_what_a_crash_cut_off_is_told_as_what_would_come_next() -> None:
-    harness, events = await performed(one_turn)
+async def test_a_replay_of_a_cut_log_lists_the_next_events() -> None:
+    harness, events = await perform(one_turn)
     for n in range(3, len(events)):
-        told = replayed(harness, events[:n])
+        told = replay(harness, events[:n])
         assert not told.ended
         next_types = [event.type for event in told.unwritten]
         assert [*types(events[:n]), *next_types] == types(events)[: n + len(next_types)]
-        # Up to the answer of the model it is the model's turn; behind it everything follows.
+        # Before the answer of the model, the turn is next; after it, everything to the end.
         answered = "model.result" in types(events[:n])
         assert next_types[-1:] == (["run.end"] if answered else ["model.call"] if n < 5 else [])
 
 
 async def test_another_payload_is_a_divergence() -> None:
-    harness, events = await performed(one_turn)
+    harness, events = await perform(one_turn)
     changed = bytes(events[3].payload).replace(b'"node":"a"', b'"node":"b"')
     assert changed != bytes(events[3].payload)
     events[3] = msgspec.structs.replace(events[3], payload=Raw(changed))
     with pytest.raises(ReplayDiverged) as diverged:
-        replayed(harness, events)
+        replay(harness, events)
     assert diverged.value.n == 4
     assert '"node":"b"' in diverged.value.difference.recorded
     assert '"node":"a"' in diverged.value.difference.requested
 
 
-async def test_an_effect_that_nobody_asks_for_is_a_divergence() -> None:
-    harness, events = await performed(one_turn)
+async def test_an_effect_that_is_not_requested_is_a_divergence() -> None:
+    harness, events = await perform(one_turn)
     strange = msgspec.structs.replace(events[4], key="b#1.1!turn.1", path="b")
     with pytest.raises(ReplayDiverged):
-        replayed(harness, [*events[:5], strange, *events[5:]])
+        replay(harness, [*events[:5], strange, *events[5:]])
 
 
-async def test_an_end_that_came_too_early_is_a_divergence() -> None:
-    harness, events = await performed(one_turn)
+async def test_an_early_end_is_a_divergence() -> None:
+    harness, events = await perform(one_turn)
     early = [event for event in events if event.type not in ("model.result", "node.exit")]
     with pytest.raises(ReplayDiverged):
-        replayed(harness, early)
+        replay(harness, early)
 
 
-async def test_a_fault_of_the_interpreter_replays_as_the_failure_that_it_was() -> None:
-    harness, events = await performed(broken)
+async def test_an_error_of_the_interpreter_replays_as_the_same_failure() -> None:
+    harness, events = await perform(fail)
     assert types(events)[-2:] == ["run.failed", "run.end"]
-    told = replayed(harness, events)
+    told = replay(harness, events)
     assert (told.ended, told.unwritten, told.standing.status) == (True, [], "failed")
 
 
-async def test_a_parked_run_replays_to_what_it_waits_for() -> None:
-    harness, events = await performed(waiting)
-    told = replayed(harness, events)
+async def test_a_parked_run_replays_to_its_open_effect() -> None:
+    harness, events = await perform(wait_for_signal)
+    told = replay(harness, events)
     assert [effect.key for effect in told.open] == ["a#1.1!wait"]
     assert (told.ended, told.unwritten) == (False, [])
 
 
 @pytest.mark.parametrize("verb", ["kill", "cancel"])
 async def test_killed_and_cancelled_runs_replay(verb: str) -> None:
-    harness, events = await performed(waiting, verb)
-    told = replayed(harness, events)
+    harness, events = await perform(wait_for_signal, verb)
+    told = replay(harness, events)
     assert (told.ended, told.unwritten, told.standing.status) == (True, [], "cancelled")
     assert (told.open, told.questions, told.deadlines) == ([], [], [])
 
 
-async def test_what_has_not_begun_cannot_be_replayed() -> None:
-    harness, events = await performed(one_turn)
+async def test_a_run_without_a_start_cannot_be_replayed() -> None:
+    harness, events = await perform(one_turn)
     with pytest.raises(CallboardError) as refused:
-        replayed(harness, events[:2])
+        replay(harness, events[:2])
     assert refused.value.code == "replay.not_started"
 
 
-async def test_a_start_that_is_not_understood_here_is_named() -> None:
-    _, events = await performed(one_turn)
+async def test_a_replay_of_an_unknown_start_is_refused() -> None:
+    _, events = await perform(one_turn)
     accepted = payload_of(events[0])
     assert isinstance(accepted, RunAccepted)
     elsewhere = replace(accepted.definition, language="dialect")

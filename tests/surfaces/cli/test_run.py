@@ -1,4 +1,4 @@
-"""`callboard run` as a process of its own: for people, for machines, refused, failed, interrupted."""
+"""`callboard run`: its text and JSON, refusals, failures and interruptions."""
 
 import json
 import os
@@ -23,12 +23,7 @@ LONG_MS = 60_000
 """Longer than any test waits."""
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
-
-
-def test_a_run_for_people(place: Place) -> None:
+def test_run_prints_text_and_further_commands(place: Place) -> None:
     done = place.call("run", place.triage(), "--input", INPUT, "--script", "flows/script.json", "--data-dir", "kept")
     assert done.returncode == exits.OK, done.stderr
     assert "▶ gather: Gather" in done.stdout
@@ -65,14 +60,14 @@ def test_a_run_at_a_terminal_is_drawn_as_a_tree(place: Place) -> None:
 
 
 def read_terminal(terminal: int) -> bytes:
-    """Read from a terminal; nothing more once the program has left it."""
+    """Read from a terminal; nothing once the program has closed it."""
     try:
         return os.read(terminal, 4096)
     except OSError:
         return b""
 
 
-def test_a_run_for_machines_that_keeps_nothing(place: Place) -> None:
+def test_run_prints_json_and_keeps_nothing_in_temp(place: Place) -> None:
     done = place.here("run", *place.one({"data": {"said": "hello"}}), "--json", "--data-dir", "temp")
     assert done.exit_code == exits.OK, done.stderr
     told = json.loads(done.stdout)
@@ -80,7 +75,7 @@ def test_a_run_for_machines_that_keeps_nothing(place: Place) -> None:
     assert sorted(path.name for path in place.folder.iterdir()) == ["one.json", "one.yaml"]
 
 
-def test_a_run_that_fails(place: Place) -> None:
+def test_a_failed_run_has_its_exit_code(place: Place) -> None:
     done = place.here("run", *place.one({"error": "overloaded"}), "--json", "--data-dir", "temp")
     assert done.exit_code == exits.FAILED
     told = json.loads(done.stdout)
@@ -88,7 +83,7 @@ def test_a_run_that_fails(place: Place) -> None:
     assert told["error"]["code"] == "workflow.node_failed"
 
 
-def test_a_dry_run_stops_where_a_way_would_be_chosen(place: Place) -> None:
+def test_a_dry_run_stops_before_a_route(place: Place) -> None:
     args = ("--input", INPUT, "--script", "flows/script.json", "--data-dir", "temp", "--json", "--dry-run")
     done = place.here("run", place.triage(), *args)
     assert json.loads(done.stdout)["path"] == ["gather"]
@@ -103,7 +98,7 @@ def search(q: str) -> dict:
 """
 
 
-def test_what_a_tool_raises_and_prints_is_shown_with_its_failure(place: Place) -> None:
+def test_the_traceback_and_output_of_a_tool_are_shown_with_its_failure(place: Place) -> None:
     place.triage()
     place.write("flows/logtools_of_the_test.py", BROKEN_TOOL)
     skills = SKILLS.replace(
@@ -124,7 +119,7 @@ def test_what_a_tool_raises_and_prints_is_shown_with_its_failure(place: Place) -
     assert "Traceback" not in done.stderr
 
 
-def test_a_run_that_fails_of_a_tool_shows_why_at_its_end(place: Place) -> None:
+def test_a_run_that_a_tool_failed_ends_with_the_traceback(place: Place) -> None:
     place.write("broken.py", "def go() -> None:\n    print('going')\n    raise OSError('gone')\n")
     target = {"provider": ours("tool"), "with": {"python": "broken:go", "arguments": {}}}
     file = place.write("f.json", flow({"a": call(target), "done": returned()}))
@@ -136,7 +131,7 @@ def test_a_run_that_fails_of_a_tool_shows_why_at_its_end(place: Place) -> None:
         assert re.search(r"Printed before:\n +going\n", text)
 
 
-def test_what_is_cut_comes_with_the_words_that_show_the_rest(place: Place) -> None:
+def test_a_cut_value_comes_with_the_command_that_shows_it(place: Place) -> None:
     long = " ".join(f"word{number}" for number in range(40))
     args = place.one({"data": {"found": long, "n": 1}})
     kept = place.here("run", *args, "--run-id", "r1")
@@ -154,7 +149,7 @@ def test_what_is_cut_comes_with_the_words_that_show_the_rest(place: Place) -> No
     assert "cut at" not in brief
 
 
-def test_a_refused_start_is_told_whole(place: Place) -> None:
+def test_a_refused_start_lists_all_problems(place: Place) -> None:
     args = ("--script", "flows/script.json", "--breakpoint", "nowhere", "--data-dir", "temp")
     done = place.here("run", place.triage(), *args)
     assert done.exit_code == exits.FAILED
@@ -164,23 +159,22 @@ def test_a_refused_start_is_told_whole(place: Place) -> None:
     assert done.stdout == ""
 
 
-def test_a_wrong_definition_is_refused_before_anything_is_started(place: Place) -> None:
-    done = place.here("run", place.write("x.yaml", "id: x\nnodes: {}\nentry: a\n"), "--json")
-    assert done.exit_code == exits.FAILED
-    assert json.loads(done.stdout)["error"]["code"] == "definition.refused"
+def test_a_wrong_definition_is_refused_before_the_start(place: Place) -> None:
+    assert place.refusal("run", place.write("x.yaml", "id: x\nnodes: {}\nentry: a\n")) == (
+        exits.FAILED,
+        "definition.refused",
+    )
     assert not (place.folder / ".callboard").exists()
 
 
-def test_a_data_directory_that_cannot_be_one(place: Place) -> None:
+def test_an_unusable_data_directory_is_refused(place: Place) -> None:
     place.write("taken", "a file")
-    done = place.here("run", *place.one({"text": "x"}), "--data-dir", "taken", "--json")
-    assert done.exit_code == exits.UNUSABLE
-    assert json.loads(done.stdout)["error"]["code"] == "store.unusable"
+    assert place.refusal("run", *place.one({"text": "x"}), "--data-dir", "taken") == (exits.UNUSABLE, "store.unusable")
 
 
 @pytest.mark.parametrize("form", [[], ["--stream"]])
-def test_whoever_reads_the_output_may_leave(place: Place, form: list[str]) -> None:
-    """As in `callboard run … | head -1`: the run goes on to its end unheard."""
+def test_a_run_continues_when_its_output_is_closed(place: Place, form: list[str]) -> None:
+    """As in `callboard run … | head -1`."""
     order = place.one({"text": "hello", "delay_ms": 1_000})
     with place.process("run", *order, "--run-id", "r1", *form) as process:
         assert process.stdout is not None
@@ -206,7 +200,7 @@ def test_an_interruption_cancels_the_run(place: Place, number: signal.Signals) -
     assert "again" in stderr
 
 
-def test_a_run_that_was_left_unfinished_is_named_when_it_continues(place: Place) -> None:
+def test_an_unfinished_run_is_named_when_it_continues(place: Place) -> None:
     with place.process("run", *place.one({"text": "late", "delay_ms": 2_000}), "--run-id", "r1", "--stream") as process:
         next_event(process, "model.call")
         process.kill()
@@ -214,11 +208,11 @@ def test_a_run_that_was_left_unfinished_is_named_when_it_continues(place: Place)
         _, stderr = process.communicate()
     assert "Run r1, which was unfinished, continues here." in stderr
     assert "r2" not in stderr
-    # Its turn was waited for, and so is not asked again.
+    # The command waits for r1 too, so that its turn is not lost again.
     assert place.told("show", "r1")["status"] == "completed"
 
 
-def left(place: Place, *args: str) -> str:
+def interrupt_twice(place: Place, *args: str) -> str:
     """Run a flow whose clean-up waits for a signal, and interrupt it twice; return what stderr says."""
     tidy = {"provider": ours("signal"), "with": {"name": "tidied"}}
     file = place.write(
@@ -226,7 +220,7 @@ def left(place: Place, *args: str) -> str:
     )
     with place.process("run", file, "--stream", "--run-id", "left", *args) as process:
         next_event(process, "timer.set")
-        # Both signals are there before the process can act on the first.
+        # The process is stopped, so it receives both signals before it can act on the first.
         for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
             process.send_signal(number)
         _, stderr = process.communicate()
@@ -234,8 +228,10 @@ def left(place: Place, *args: str) -> str:
     return stderr
 
 
-def test_a_second_interruption_leaves_a_run_that_the_next_worker_cancels(place: Place) -> None:
-    assert re.search(r"Left run left\. Its cancellation (is recorded|was sent); the next worker", left(place))
+def test_the_next_worker_cancels_a_run_interrupted_twice(place: Place) -> None:
+    assert re.search(
+        r"Left run left\. Its cancellation (is recorded|was sent); the next worker", interrupt_twice(place)
+    )
     assert running_url(place.folder / ".callboard") is None
     with place.up():
         assert place.here("watch", "left", "--until", "signal.awaited").exit_code == exits.OK
@@ -244,11 +240,11 @@ def test_a_second_interruption_leaves_a_run_that_the_next_worker_cancels(place: 
         assert place.here("watch", "left").exit_code == exits.CANCELLED
 
 
-def test_whoever_leaves_a_run_that_is_kept_nowhere_is_told_so(place: Place) -> None:
-    assert "Left run left; it was not kept." in left(place, "--data-dir", "temp")
+def test_leaving_a_temporary_run_is_reported(place: Place) -> None:
+    assert "Left run left; it was not kept." in interrupt_twice(place, "--data-dir", "temp")
 
 
-async def test_what_is_left_behind_is_what_the_log_says(tmp_path: Path) -> None:
+async def test_the_state_of_a_left_run_is_that_of_the_log(tmp_path: Path) -> None:
     async with standing(tmp_path) as connection:
         run = await Caller(connection.nc, connection.config.tenant).start(script=WAITS)
         cancellation = Cancellation(connection.client, run)

@@ -1,18 +1,12 @@
-"""`callboard schedule`: what it keeps, what it prints, and what it refuses."""
+"""`callboard schedule`: schedules, their starts, and refusals."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from callboard.surfaces.cli import exits
 from tests.support.cli_stage import INPUT, Place
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
 
 
 def cron_graph(cron: str = "30 2 * * *", **configurations: Any) -> dict[str, Any]:
@@ -38,7 +32,7 @@ def test_a_schedule_is_added_listed_paused_resumed_and_removed(place: Place) -> 
     assert place.here("schedule", "list").stdout.startswith("No schedules.")
 
 
-def test_a_graph_with_a_cron_trigger_has_times_of_its_own(place: Place) -> None:
+def test_a_graph_with_a_cron_trigger_has_its_own_times(place: Place) -> None:
     file = place.write("nightly.json", cron_graph(timezone="Asia/Tokyo", max_missed_runs=2))
     added = place.told("schedule", "add", file)
     assert (added["name"], added["when"], added["catch_up"]) == ("nightly", "30 2 * * * Asia/Tokyo", 2)
@@ -63,12 +57,12 @@ def test_a_registered_definition_is_scheduled_by_its_name(place: Place) -> None:
         (["--every", "1h", "--overlap", "wait"], exits.USAGE, "--overlap"),
     ],
 )
-def test_what_cannot_be_scheduled_is_told(place: Place, words: list[str], code: int, said: str) -> None:
+def test_an_invalid_schedule_is_refused(place: Place, words: list[str], code: int, said: str) -> None:
     done = place.here("schedule", "add", *place.one({"text": "x"}), *words)
     assert (done.exit_code, said in done.output) == (code, True), done.output
 
 
-def test_a_schedule_that_is_not_there_is_told_with_what_to_do(place: Place) -> None:
+def test_an_unknown_schedule_is_refused_with_a_remedy(place: Place) -> None:
     assert place.here("push", place.write("nightly.json", cron_graph())).exit_code == exits.OK
     done = place.here("schedule", "pause", "nix", "--json")
     error = json.loads(done.output)["error"]
@@ -76,7 +70,7 @@ def test_a_schedule_that_is_not_there_is_told_with_what_to_do(place: Place) -> N
     assert "`callboard schedule list" in error["remedy"]
 
 
-def test_a_run_that_is_due_by_a_trigger_has_the_triggers_data(place: Place) -> None:
+def test_a_scheduled_run_has_the_data_of_its_trigger(place: Place) -> None:
     file = place.write("nightly.json", cron_graph())
     with place.up():
         place.told("schedule", "add", file, "--every", "1s", "--name", "often")
@@ -89,7 +83,7 @@ def test_a_run_that_is_due_by_a_trigger_has_the_triggers_data(place: Place) -> N
     assert (data["trigger_message"], data["timezone"]) == (f"Due at {data['scheduled_time']} by schedule often", "UTC")
 
 
-def test_a_rejected_start_is_told_with_its_reason(place: Place) -> None:
+def test_a_rejected_scheduled_start_has_its_reason(place: Place) -> None:
     file = place.write("nightly.json", cron_graph())
     assert place.here("push", file).exit_code == exits.OK
     assert "schedule.no_worker" in place.here("schedule", "add", file).stderr
@@ -101,7 +95,7 @@ def test_a_rejected_start_is_told_with_its_reason(place: Place) -> None:
             rows = [row for row in place.told("schedule", "list") if row["name"] == "often"]
         last = rows[0]["last"]
         assert [one["code"] for one in rows[0]["last_problems"]] == ["model.unknown"]
-        # The next start may be due at any moment, and has no verdict yet then.
+        # The next start may be due at any moment; it has no verdict at first.
         while "error model.unknown model: " not in place.here("schedule", "list").stdout:
             pass
         while "rejected" not in (shown := place.here("schedule", "show", "often").stdout):

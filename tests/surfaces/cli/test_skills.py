@@ -1,4 +1,4 @@
-"""``callboard skills``: what is shipped, what lies in a folder, and what each lacks."""
+"""``callboard skills``: shipped skills, skills of a folder, and their missing variables."""
 
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     return Place(tmp_path)
 
 
-def told(place: Place, env: dict[str, str] | None = None) -> dict[str, dict[str, Any]]:
+def list_skills(place: Place, env: dict[str, str] | None = None) -> dict[str, dict[str, Any]]:
     return {one["id"]: one for one in place.told("skills", env=env)["skills"]}
 
 
-def test_what_is_shipped_is_listed_with_what_it_lacks(place: Place) -> None:
-    found = told(place, {"GITHUB_TOKEN": "t", "SENTRY_ORG": "acme", "DD_SITE": ""})
+def test_shipped_skills_are_listed_with_their_missing_variables(place: Place) -> None:
+    found = list_skills(place, {"GITHUB_TOKEN": "t", "SENTRY_ORG": "acme", "DD_SITE": ""})
     assert list(found) == list(shipped_ids())
     assert all(one["origin"] == ["shipped"] for one in found.values())
     lacking = {name: one["missing"] for name, one in found.items() if not one["available"]}
@@ -79,7 +79,7 @@ def test_skill_files_of_a_folder_are_found_with_their_origin(place: Place) -> No
     said = place.here("skills", "--folder", "p")
     assert "tools of an MCP server, expertise" in said.stdout
     assert said.stderr.count("warning") == 3
-    assert told(place).keys() == set(shipped_ids())
+    assert list_skills(place).keys() == set(shipped_ids())
     shown = place.here("skills", "house", "--folder", "p").stdout
     assert "MCP server: house-server -x" in shown
     assert "Be brief." in shown
@@ -98,7 +98,7 @@ def test_one_skill_is_shown_with_its_tools_and_their_schemas(place: Place) -> No
     assert (whole["available"], whole["missing"]) == (False, ["SENTRY_AUTH_TOKEN", "SENTRY_ORG"])
 
 
-def test_an_unknown_skill_is_told(place: Place) -> None:
+def test_an_unknown_skill_is_refused(place: Place) -> None:
     said = place.here("skills", "githbu")
     assert said.exit_code == exits.FAILED
     assert "skill.unknown" in said.stderr

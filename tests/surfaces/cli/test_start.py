@@ -1,4 +1,4 @@
-"""Forks at the command line: what is shown of them, and what is tried again."""
+"""Forks at the command line: their traces, views and archives."""
 
 import json
 from collections.abc import Generator
@@ -15,8 +15,8 @@ TURNS = [{"data": {"found": n}, "usage": {"input_tokens": 100, "output_tokens": 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Generator[Place]:
-    """A place with workers; the run ``r1`` has ended, ``f1`` is a fork of it behind its first node, ``f2`` one of that
-    behind an event of ``r1``."""
+    """A place with workers, the ended run ``r1``, its fork ``f1`` after the first node, and ``f2``, a fork of ``f1`` at
+    an event of ``r1``."""
     place = Place(tmp_path_factory.mktemp("forks"))
     nodes = {name: {"name": name.upper(), "instruction": f"Do {name}."} for name in "abc"}
     edges = [{"from": "a", "to": "b"}, {"from": "b", "to": "c"}]
@@ -31,12 +31,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Generator[Place]:
         yield place
 
 
-def test_whoever_watches_a_fork_is_told_all_of_it(place: Place) -> None:
-    events = [json.loads(line) for line in place.here("trace", "f2", "--format", "events").stdout.splitlines()]
+def test_a_watched_fork_has_the_events_of_its_origin(place: Place) -> None:
+    events = place.events("f2")
     streamed = [json.loads(line) for line in place.here("watch", "f2", "--json").stdout.splitlines()]
     sequences = [event.pop("sequence") for event in streamed]
     assert streamed == events
-    # Behind any of them the rest is told.
+    # Watching continues after any event.
     for n in (2, 3, len(events) - 1):
         rest = place.here("watch", "f2", "--json", "--after", str(sequences[n - 1])).stdout.splitlines()
         assert [json.loads(line)["n"] for line in rest] == list(range(n + 1, len(events) + 1))
@@ -44,7 +44,7 @@ def test_whoever_watches_a_fork_is_told_all_of_it(place: Place) -> None:
     assert [line.split()[3] for line in lines if "▶" in line] == ["a:", "b:", "c:"]
 
 
-def test_every_view_of_a_fork_is_the_same_read_and_followed(place: Place) -> None:
+def test_rebuilt_views_of_a_fork_are_equal(place: Place) -> None:
     for told in place.told("rebuild"):
         assert told["different"] == [], told["run"]
 
@@ -65,13 +65,13 @@ def test_a_fork_names_its_origin_wherever_it_is_shown(place: Place) -> None:
         assert len(spans) == 1
         tags = {tag["key"]: tag["value"] for tag in spans[0]["spans"][0]["tags"]}
         assert (tags["callboard.origin.run.id"], tags["callboard.origin.parted_at"]) == (origin, parted_at)
-    # What is shared was used by the origin.
+    # Tokens of the shared events count for the origin.
     assert [rows[run]["tokens"] for run in ("r1", "f1", "f2")] == [330, 220, 330]
     assert [told[run]["usage"]["input_tokens"] for run in ("f1", "f2")] == [200, 300]
     assert told["f1"]["started_at"] == rows["f1"]["started_at"]
 
 
-def test_a_fork_in_an_archive_is_told_likewise(place: Place, tmp_path: Path) -> None:
+def test_a_fork_in_an_archive_has_the_same_traces(place: Place, tmp_path: Path) -> None:
     file = tmp_path / "f2.callboard"
     assert place.here("archive", "f2", "--output", str(file)).exit_code == exits.OK
     for form in ("tree", "json", "events", "jaeger"):

@@ -1,4 +1,4 @@
-"""What the command line writes: events as lines, traces as trees, errors as messages, the live view."""
+"""Texts of the command line: events as lines, traces as trees, problems, and the live view."""
 
 import datetime as dt
 import io
@@ -108,7 +108,7 @@ SAMPLES: list[Payload] = [
 ]
 
 
-def test_the_samples_are_the_whole_vocabulary() -> None:
+def test_the_samples_have_every_event_type() -> None:
     assert {sample.type for sample in SAMPLES} == set(ev.TYPES)
 
 
@@ -120,7 +120,7 @@ def test_every_event_is_one_line(payload: Payload) -> None:
     assert "\n" not in line
 
 
-def test_instants_are_those_of_the_clock_on_the_wall(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_are_local(monkeypatch: pytest.MonkeyPatch) -> None:
     payloads = (ev.TimerSet(BEGIN, "sleep"), ev.RunParked(["a#1.1!sleep"], BEGIN))
     told: list[list[str]] = []
     for zone in ("UTC", "Asia/Tokyo"):
@@ -134,13 +134,13 @@ def test_instants_are_those_of_the_clock_on_the_wall(monkeypatch: pytest.MonkeyP
     assert all(nine_hours_on in line for line in told[1])
 
 
-def test_lines_are_cut_and_never_broken() -> None:
+def test_values_are_cut_to_one_line() -> None:
     assert short("a\n b\t c") == "a b c"
     assert len(short("x" * 1000)) == TEXT_CHARS_MAX
     assert short({"a": [1, None]}) == '{"a":[1,null]}'
 
 
-def test_the_tree_of_a_run() -> None:
+def test_the_tree_of_an_ended_run() -> None:
     assert tree_text(fold(TraceFold(), RUN)).splitlines() == [
         "✗ r1  triage  7.00 s  tool.failed: it broke",
         "├─ ✓ gather  2.00 s",
@@ -152,7 +152,7 @@ def test_the_tree_of_a_run() -> None:
     ]
 
 
-def test_the_tree_of_a_run_that_goes_on() -> None:
+def test_the_tree_of_a_running_run() -> None:
     assert tree_text(fold(TraceFold(), RUN[:5])).splitlines() == [
         "● r1  triage",
         "└─ ● gather",
@@ -172,13 +172,13 @@ def test_the_summary_of_a_run() -> None:
     assert told["error"]["code"] == "tool.failed"
 
 
-def test_a_repeated_node_is_told_apart_in_the_path() -> None:
+def test_a_repeated_node_is_numbered_in_the_path() -> None:
     again = msgspec.structs.replace(RUN[3], n=99, iteration=2)
     inner = msgspec.structs.replace(RUN[3], n=100, path="gather/inner")
     assert path_of([*RUN, again, inner]) == ["gather", "note", "gather#2"]
 
 
-def test_lines_of_several_runs_name_theirs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_of_several_runs_name_their_run(capsys: pytest.CaptureFixture[str]) -> None:
     lines = Lines(named=True)
     for event in RUN[:4]:
         lines.event(event.n, event)
@@ -217,14 +217,14 @@ def test_event_types_match_as_nats_filters(pattern: str, event_type: str, expect
 # -- the live view ----------------------------------------------------------------------------------------------------
 
 
-def live(height: int = 40) -> tuple[LiveTree, io.StringIO]:
+def open_live_tree(height: int = 40) -> tuple[LiveTree, io.StringIO]:
     screen = io.StringIO()
     with patch.dict(os.environ, NO_COLOR="1"):
         return LiveTree(screen, os.terminal_size((90, height))), screen
 
 
 def test_the_live_view_ends_with_the_whole_tree() -> None:
-    tree, screen = live()
+    tree, screen = open_live_tree()
     for event in RUN:
         tree.event(event.n, event)
     tree.notice("[bold] is no markup here")
@@ -236,8 +236,8 @@ def test_the_live_view_ends_with_the_whole_tree() -> None:
     assert "└─ ✗ note" in last
 
 
-def test_the_live_view_shows_what_is_being_said_and_fits_the_screen() -> None:
-    tree, screen = live(height=8)
+def test_the_live_view_shows_tokens_and_fits_the_screen() -> None:
+    tree, screen = open_live_tree(height=8)
     for event in RUN[:5]:
         tree.event(event.n, event)
     for number in range(20):
@@ -253,7 +253,7 @@ def test_the_live_view_shows_what_is_being_said_and_fits_the_screen() -> None:
     assert "⋮" in drawn
 
 
-def test_a_reason_without_words_leaves_no_colon_behind() -> None:
+def test_a_reason_without_a_message_has_no_colon() -> None:
     silent = Failure("cancelled", "", type="cancellation")
     run = events((ev.NodeEnter(node="note"), "note", ""), (ev.NodeExit("cancelled", error=silent), "note", ""))
     assert plain(node_line(result_of(run).nodes["note"])) == "  cancelled  note  cancelled"
@@ -272,7 +272,7 @@ def test_a_failure_of_an_expression_quotes_it() -> None:
 
 
 @pytest.mark.parametrize("column", [1, 40, 5_000, 9_990, 10_000])
-def test_of_a_long_line_what_stands_around_the_place_is_shown(column: int) -> None:
+def test_a_long_line_is_shown_around_the_place(column: int) -> None:
     source = "a" * (column - 1) + "X" + "b" * (10_000 - column)
     _title, shown, caret = problem_text(Problem("PARSE", "odd", line=1, column=column), "f", source).splitlines()
     assert shown[plain(caret).index("^")] == "X"
@@ -280,14 +280,14 @@ def test_of_a_long_line_what_stands_around_the_place_is_shown(column: int) -> No
     assert (shown.endswith("…"), "| …" in shown) == (column < 9_940, column > 60)
 
 
-def test_a_problem_that_repeats_much_is_cut() -> None:
+def test_a_long_problem_is_cut() -> None:
     long = "x" * 100_000
     told = problem_text(Problem("SCHEMA", long, long, expected=long))
     assert len(told) < 4 * WORDS_CHARS_MAX
     assert told.count("…") == 3
 
 
-def test_an_open_pause_says_what_has_paused_the_run() -> None:
+def test_an_open_pause_shows_its_reason() -> None:
     paused = OpenEffect("", ev.RunPaused.type, "", 11, dt.datetime(2026, 11, 20, tzinfo=dt.UTC))
     budget = ev.RunPaused(reason="budget", message="the budget of the run is used up: 330 of 250 tokens")
     assert "(by budget)" in open_line(paused, "r", Settings(), budget)

@@ -1,11 +1,10 @@
-"""Several commands over one data directory: who joins whom, whose tools are used, and who runs the server on."""
+"""Several commands over one data directory: they share a server and take it over; each run uses its own tools."""
 
 import json
 import signal
 import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -36,7 +35,7 @@ def tool(function: str) -> dict[str, Any]:
 
 
 ASKING = flow({"ask": call(HUMAN, "look"), "look": call(tool("where")), "done": returned()})
-"""Asks somebody, and calls a tool afterwards."""
+"""Asks a question, and then calls a tool."""
 
 GATED = flow({"wait": call(tool("gated")), "done": returned()})
 """Calls a tool that waits for a file."""
@@ -57,31 +56,22 @@ def gated() -> str:
 """
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
-
-
-def log_of(place: Place, run: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in place.here("trace", run, "--format", "events").stdout.splitlines()]
-
-
 @contextmanager
-def running(place: Place, run: str, *turns: dict[str, Any], until: str) -> Generator[subprocess.Popen[str]]:
-    """`callboard run` of one node as a process, having come to an event."""
+def start_until(place: Place, run: str, *turns: dict[str, Any], until: str) -> Generator[subprocess.Popen[str]]:
+    """Start `callboard run` of one node, and wait for an event type."""
     with place.process("run", *place.one(*turns), "--run-id", run, "--stream") as process:
         next_event(process, until)
         yield process
 
 
-def ended(process: subprocess.Popen[str]) -> str:
-    """Wait for a command that is to succeed; return what it said on stderr."""
+def wait_for_success(process: subprocess.Popen[str]) -> str:
+    """Wait until a command succeeds; return its stderr."""
     out, err = process.communicate(timeout=60)
     assert process.returncode == exits.OK, f"{out}\n{err}"
     return err
 
 
-def test_a_run_beside_up_is_performed_with_what_lies_beside_it(place: Place) -> None:
+def test_a_run_beside_up_uses_the_tools_beside_its_definition(place: Place) -> None:
     file = place.triage()
     with place.up() as (_process, said):
         done = place.call("run", file, "--input", INPUT, "--script", "flows/script.json", "--run-id", "mine", "--json")
@@ -92,7 +82,7 @@ def test_a_run_beside_up_is_performed_with_what_lies_beside_it(place: Place) -> 
         assert shown_url(place.folder / ".callboard") == said["url"]
 
 
-def test_the_worker_of_a_run_says_itself_whether_it_can_perform_it(place: Place) -> None:
+def test_the_worker_of_a_run_allows_scripts_for_itself(place: Place) -> None:
     file, *script = place.one({"text": "x"})
     with place.process("up", "--json", env={"CALLBOARD_ALLOW_SCRIPTS": "false"}) as up:
         assert up.stdout is not None
@@ -102,11 +92,11 @@ def test_the_worker_of_a_run_says_itself_whether_it_can_perform_it(place: Place)
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_second_run_goes_on_when_the_first_takes_its_server_along(place: Place, killed: bool) -> None:
+def test_a_second_run_takes_over_the_server_of_the_first(place: Place, killed: bool) -> None:
     place.write("flows/tools_of_the_test.py", TOOLS)
     gated = place.write("flows/gated.json", GATED)
     with (
-        running(place, "first", LONG, until="model.call") as first,
+        start_until(place, "first", LONG, until="model.call") as first,
         place.process("run", gated, "--run-id", "second", "--stream") as second,
     ):
         url = shown_url(place.folder / ".callboard")
@@ -116,15 +106,15 @@ def test_a_second_run_goes_on_when_the_first_takes_its_server_along(place: Place
         else:
             assert place.here("cancel", "first").exit_code == exits.OK
         first.communicate(timeout=60)
-        # Behind a verdict the server stands again.
+        # A verdict means that the server runs again.
         assert place.call("run", *place.one({"text": "x"}), "--run-id", "third").returncode == exits.OK
         place.write("flows/gate", "")
-        err = ended(second)
+        err = wait_for_success(second)
     assert f"Joined the server at {url}" in err
     assert "this command runs it now" in err
     assert "warning" not in err
-    types = [event["type"] for event in log_of(place, "second")]
-    # It has lost nothing and made nothing twice.
+    types = [event["type"] for event in place.events("second")]
+    # The second run lost nothing and repeated nothing.
     assert (types.count("tool.call"), types.count("run.claimed")) == (1, 1)
     assert {row["run"]: row["status"] for row in place.told("runs")} == {
         "first": "running" if killed else "cancelled",
@@ -133,30 +123,30 @@ def test_a_second_run_goes_on_when_the_first_takes_its_server_along(place: Place
     }
 
 
-def test_a_run_that_waits_for_somebody_blocks_nobody(place: Place) -> None:
+def test_a_waiting_run_blocks_no_other_command(place: Place) -> None:
     place.write("flows/tools_of_the_test.py", TOOLS)
     file = place.write("flows/asking.json", ASKING)
     no_linger = {"CALLBOARD_PARK_LINGER_S": "0"}
     with place.process("run", file, "--run-id", "asks", "--stream", env=no_linger) as asks:
         next_event(asks, "run.parked")
         assert place.call("run", *place.one({"text": "x"}), "--json").returncode == exits.OK
-        # One that stands for all takes its answer in, and leaves the run where its tools are.
+        # `callboard up` accepts the answer, and leaves the run to the worker with its tools.
         with place.up() as (_process, said):
             assert said["url"] == shown_url(place.folder / ".callboard")
             assert place.here("answer", "asks", "this one").exit_code == exits.OK
             end = next_event(asks, "run.end")
             assert (end["payload"]["status"], end["payload"]["output"]) == ("completed", "flows")
-            ended(asks)
-            # The server has come to the one that stands.
+            wait_for_success(asks)
+            # `callboard up` has taken over the server.
             assert place.here("start", *place.one({"text": "x"}), "--run-id", "later").exit_code == exits.OK
             assert place.here("watch", "later").exit_code == exits.OK
             assert shown_url(place.folder / ".callboard") == said["url"]
-    claims = {event["payload"]["worker"] for event in log_of(place, "asks") if event["type"] == "run.claimed"}
+    claims = {event["payload"]["worker"] for event in place.events("asks") if event["type"] == "run.claimed"}
     assert len(claims) == 1
 
 
-def test_what_was_handed_to_a_run_that_ends_goes_on_where_another_one_stands(place: Place) -> None:
-    with running(place, "first", LONG, until="model.call") as first:
+def test_another_worker_continues_runs_of_an_ended_command(place: Place) -> None:
+    with start_until(place, "first", LONG, until="model.call") as first:
         assert place.here("start", *place.one(LONG), "--run-id", "other").exit_code == exits.OK
         with place.up() as (up, _said):
             assert place.here("cancel", "first").exit_code == exits.OK
@@ -173,20 +163,20 @@ def test_what_was_handed_to_a_run_that_ends_goes_on_where_another_one_stands(pla
             assert up.returncode == exits.OK
 
 
-def test_two_that_start_at_once_share_one_server(place: Place) -> None:
+def test_commands_that_start_together_share_one_server(place: Place) -> None:
     args = place.one({"text": "x", "delay_ms": 500})
     with (
         place.process("run", *args, "--run-id", "one", "--json") as one,
         place.process("run", *args, "--run-id", "two", "--json") as two,
         place.process("run", *args, "--run-id", "three", "--json") as three,
     ):
-        said = [ended(process) for process in (one, two, three)]
+        said = [wait_for_success(process) for process in (one, two, three)]
     assert 1 <= sum("Joined the server" in err for err in said) <= 2
     assert {row["run"] for row in place.told("runs", "--status", "completed")} == {"one", "two", "three"}
 
 
-async def test_a_server_that_changes_hands_is_waited_for(place: Place) -> None:
-    """Whoever stands by takes a moment to notice that the server has gone; nobody is told meanwhile that none is."""
+async def test_a_command_waits_for_a_server_that_is_taken_over(place: Place) -> None:
+    """A command on standby needs a moment to notice that the server has ended; others wait for it."""
     async with EmbeddedServer(place.folder / ".callboard", sync="1s") as server:
         url = server.url
     config = load({"data_dir": place.folder / ".callboard"}, env={})

@@ -1,4 +1,4 @@
-"""`callboard up` as a process, and the commands that need one: start, watch, tell; and what they say without."""
+"""`callboard up`, and the commands that need a server: start, watch, and others; and their errors without one."""
 
 import json
 import os
@@ -7,7 +7,6 @@ import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from anyio import to_thread
@@ -28,78 +27,65 @@ LONG = {"text": "late", "delay_ms": 60_000}
 """A turn longer than any test waits."""
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """A place where `callboard up` stands."""
-    place = Place(tmp_path_factory.mktemp("standing"))
-    with place.standing():
-        yield place
-
-
 # -- start and watch --------------------------------------------------------------------------------------------------
 
 
-def test_a_run_is_started_and_watched_to_its_end(standing: Place) -> None:
-    run = standing.started()
-    done = standing.here("watch", run)
+def test_a_run_is_started_and_watched_to_its_end(running: Place) -> None:
+    run = running.started()
+    done = running.here("watch", run)
     assert done.exit_code == exits.OK
     assert done.stdout.splitlines()[-1].endswith("■ completed")
-    assert standing.here("start", "missing.yaml").exit_code == exits.USAGE
+    assert running.here("start", "missing.yaml").exit_code == exits.USAGE
 
 
-def test_starting_twice_with_one_id_is_one_run(standing: Place) -> None:
-    args = [*standing.one({"text": "x"}), "--run-id", "mine"]
-    assert standing.here("start", *args).stdout == "mine\n"
-    assert standing.told("start", *args)["duplicate"] is True
-    assert standing.here("watch", "mine").exit_code == exits.OK
-    assert [row["run"] for row in standing.told("runs")].count("mine") == 1
+def test_starting_twice_with_one_id_is_one_run(running: Place) -> None:
+    args = [*running.one({"text": "x"}), "--run-id", "mine"]
+    assert running.here("start", *args).stdout == "mine\n"
+    assert running.told("start", *args)["duplicate"] is True
+    assert running.here("watch", "mine").exit_code == exits.OK
+    assert [row["run"] for row in running.told("runs")].count("mine") == 1
 
 
-def test_watching_goes_on_behind_a_sequence(standing: Place) -> None:
-    run = standing.started()
-    assert standing.here("watch", run).exit_code == exits.OK
-    events = [json.loads(line) for line in standing.here("watch", run, "--json").stdout.splitlines()]
+def test_watching_continues_after_a_sequence(running: Place) -> None:
+    run = running.started()
+    assert running.here("watch", run).exit_code == exits.OK
+    events = [json.loads(line) for line in running.here("watch", run, "--json").stdout.splitlines()]
     half = events[len(events) // 2]["sequence"]
-    rest = standing.here("watch", run, "--json", "--after", str(half)).stdout.splitlines()
+    rest = running.here("watch", run, "--json", "--after", str(half)).stdout.splitlines()
     assert [json.loads(line)["n"] for line in rest] == [event["n"] for event in events if event["sequence"] > half]
-    assert standing.here("watch", run, "--after", str(events[-1]["sequence"])).stdout == ""
-    exits_only = standing.here("watch", run, "--json", "--type", "node.exit").stdout.splitlines()
+    assert running.here("watch", run, "--after", str(events[-1]["sequence"])).stdout == ""
+    exits_only = running.here("watch", run, "--json", "--type", "node.exit").stdout.splitlines()
     assert [json.loads(line)["path"] for line in exits_only] == ["gather", "investigate", "note"]
 
 
-def test_watching_ends_at_an_event(standing: Place) -> None:
-    run = standing.started()
-    lines = standing.here("watch", run, "--json", "--until", "node.exit").stdout.splitlines()
+def test_watching_ends_at_an_event_type(running: Place) -> None:
+    run = running.started()
+    lines = running.here("watch", run, "--json", "--until", "node.exit").stdout.splitlines()
     assert [json.loads(line)["type"] for line in lines].count("node.exit") == 1
     assert json.loads(lines[-1])["type"] == "node.exit"
     first = json.loads(lines[0])["sequence"] - 1
-    only = standing.here(
+    only = running.here(
         "watch", "--json", "--type", "node.enter", "--until", "run.end", "--definition", "triage", "--after", str(first)
     )
     assert only.exit_code == exits.OK
     assert {json.loads(line)["type"] for line in only.stdout.splitlines()} == {"node.enter"}
-    assert standing.here("watch", run, "--until", "run.end").exit_code == exits.OK
-    # A run that ends without it ends the watching too, and a script can tell.
-    without = standing.here("watch", run, "--until", "human.asked")
+    assert running.here("watch", run, "--until", "run.end").exit_code == exits.OK
+    # The end of a run without the event ends the watching with another exit code.
+    without = running.here("watch", run, "--until", "human.asked")
     assert (without.exit_code, without.stderr) == (exits.FAILED, f"{run} ended without human.asked.\n")
     for wrong in ("a b", "node.nonsense"):
-        refused = standing.here("watch", run, "--until", wrong)
+        refused = running.here("watch", run, "--until", wrong)
         assert (refused.exit_code, f"unknown event type {wrong!r}" in refused.stderr) == (exits.FAILED, True)
 
 
-def test_watching_everything_until_ctrl_c(standing: Place) -> None:
-    first = standing.started()
-    after = json.loads(standing.here("watch", first, "--json").stdout.splitlines()[0])["sequence"] - 1
-    with standing.process(
+def test_watching_everything_until_ctrl_c(running: Place) -> None:
+    first = running.started()
+    after = json.loads(running.here("watch", first, "--json").stdout.splitlines()[0])["sequence"] - 1
+    with running.process(
         "watch", "--json", "--type", "run.*", "--definition", "triage", "--after", str(after)
     ) as process:
         assert next_event(process, "run.end")["run"] == first
-        second = standing.started()
+        second = running.started()
         assert next_event(process, "run.end")["run"] == second
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate()
@@ -107,32 +93,30 @@ def test_watching_everything_until_ctrl_c(standing: Place) -> None:
     assert "Traceback" not in stderr
 
 
-def test_a_failed_run_is_told_by_the_exit_code_of_watch(standing: Place) -> None:
-    run = standing.started(*standing.one({"error": "overloaded"}))
-    assert standing.here("watch", run).exit_code == exits.FAILED
-    shown = standing.told("show", run)
+def test_watching_a_failed_run_has_its_exit_code(running: Place) -> None:
+    run = running.started(*running.one({"error": "overloaded"}))
+    assert running.here("watch", run).exit_code == exits.FAILED
+    shown = running.told("show", run)
     assert (shown["status"], shown["error"]["code"]) == ("failed", "workflow.node_failed")
-    (row,) = [row for row in standing.told("runs", "--status", "failed") if row["run"] == run]
+    (row,) = [row for row in running.told("runs", "--status", "failed") if row["run"] == run]
     assert row["error"] == "workflow.node_failed"
 
 
-def test_a_start_that_is_refused(standing: Place) -> None:
-    done = standing.here("start", "flows/triage.yaml", "--model", "nobody:nothing", "--json")
+def test_a_refused_start_lists_its_problems(running: Place) -> None:
+    done = running.here("start", "flows/triage.yaml", "--model", "nobody:nothing", "--json")
     assert done.exit_code == exits.FAILED
     error = json.loads(done.stdout)["error"]
     assert error["code"] == "start.refused"
     assert {"model.unknown", "INPUT"} <= {problem["code"] for problem in error["problems"]}
-    text = standing.here("start", "flows/triage.yaml")
+    text = running.here("start", "flows/triage.yaml")
     assert text.exit_code == exits.FAILED
     assert "input.service" in text.stderr
     assert text.stdout == ""
 
 
-def test_an_unknown_run_or_type_cannot_be_watched(standing: Place) -> None:
+def test_an_unknown_run_or_type_cannot_be_watched(running: Place) -> None:
     for args, code in ((["nobody"], "run.unknown"), (["--type", "a..b"], "watch.type")):
-        done = standing.here("watch", *args, "--json")
-        assert done.exit_code == exits.FAILED
-        assert json.loads(done.stdout)["error"]["code"] == code
+        assert running.refusal("watch", *args) == (exits.FAILED, code)
 
 
 @pytest.mark.parametrize("time", range(3))
@@ -148,31 +132,31 @@ def test_a_data_directory_that_is_a_file_is_an_error_in_three_lines(place: Place
 # -- servers ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_second_one_over_one_store_joins(standing: Place) -> None:
-    with standing.up() as (process, said):
-        assert said["url"] == shown_url(standing.folder / ".callboard")
-        assert said["data_dir"] == str(standing.folder / ".callboard")
+def test_a_second_up_joins_the_server(running: Place) -> None:
+    with running.up() as (process, said):
+        assert said["url"] == shown_url(running.folder / ".callboard")
+        assert said["data_dir"] == str(running.folder / ".callboard")
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate()
         assert f"Joined the server at {said['url']}" in err
-    assert shown_url(standing.folder / ".callboard") == said["url"]
+    assert shown_url(running.folder / ".callboard") == said["url"]
 
 
-def test_the_configuration_says_how_events_get_into_the_log(standing: Place, place: Place) -> None:
-    appends = standing.told("config")["appends"]
-    assert appends["server"] == without_secrets(running_url(standing.folder / ".callboard") or "")
+def test_the_configuration_shows_how_events_are_appended(running: Place, place: Place) -> None:
+    appends = running.told("config")["appends"]
+    assert appends["server"] == without_secrets(running_url(running.folder / ".callboard") or "")
     assert appends["together"] is (appends["batches"] == "memory")
-    assert f"batches are staged in {appends['batches']}" in standing.here("config").stdout
+    assert f"batches are staged in {appends['batches']}" in running.here("config").stdout
     assert place.told("config")["appends"] is None
 
 
-def test_a_run_at_a_server_that_is_named(standing: Place) -> None:
-    url = running_url(standing.folder / ".callboard")
+def test_a_run_uses_a_named_server(running: Place) -> None:
+    url = running_url(running.folder / ".callboard")
     assert url is not None
-    done = standing.call("run", *standing.one({"text": "x"}), "--nats", url, "--run-id", "named", "--json")
+    done = running.call("run", *running.one({"text": "x"}), "--nats", url, "--run-id", "named", "--json")
     assert done.returncode == exits.OK, done.stderr
     assert json.loads(done.stdout)["status"] == "completed"
-    assert standing.told("show", "named", "--nats", url)["status"] == "completed"
+    assert running.told("show", "named", "--nats", url)["status"] == "completed"
 
 
 @pytest.mark.parametrize("allowed", [False, True])
@@ -187,12 +171,12 @@ async def test_a_worker_takes_scripts_only_if_it_was_allowed_to(place: Place, al
         assert await to_thread.run_sync(start, server.url) == (exits.OK if allowed else exits.FAILED)
 
 
-def test_a_further_worker_joins(standing: Place) -> None:
-    with standing.process("worker", "--json", "--import-from", "flows") as process:
+def test_a_further_worker_joins(running: Place) -> None:
+    with running.process("worker", "--json", "--import-from", "flows") as process:
         assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["url"] == shown_url(standing.folder / ".callboard")
-        run = standing.started()
-        assert standing.here("watch", run).exit_code == exits.OK
+        assert json.loads(process.stdout.readline())["url"] == shown_url(running.folder / ".callboard")
+        run = running.started()
+        assert running.here("watch", run).exit_code == exits.OK
         process.send_signal(signal.SIGTERM)
         process.communicate()
         assert process.returncode == exits.OK
@@ -211,7 +195,7 @@ def test_a_further_worker_joins(standing: Place) -> None:
         ["replay", "r"],
     ],
 )
-def test_without_a_server_the_remedy_is_named(place: Place, args: list[str]) -> None:
+def test_a_command_without_a_server_has_a_remedy(place: Place, args: list[str]) -> None:
     place.one({"text": "x"})
     done = place.here(*args, "--json")
     assert done.exit_code == exits.UNUSABLE
@@ -223,7 +207,7 @@ def test_without_a_server_the_remedy_is_named(place: Place, args: list[str]) -> 
     assert text.stderr.startswith("error server.none: ")
 
 
-def test_a_server_that_cannot_be_reached(place: Place, unused_port: int) -> None:
+def test_an_unreachable_server_is_an_error(place: Place, unused_port: int) -> None:
     url = f"nats://me:hush@127.0.0.1:{unused_port}"
     done = place.here("runs", "--nats", url, "--json")
     assert done.exit_code == exits.UNUSABLE
@@ -235,7 +219,7 @@ def test_a_server_that_cannot_be_reached(place: Place, unused_port: int) -> None
 
 @pytest.fixture
 def unused_port() -> Iterator[int]:
-    """A port at which nobody answers: it is bound and does not listen."""
+    """A port that is bound and at which no program listens."""
     import socket
 
     with socket.socket() as bound:
@@ -252,14 +236,14 @@ def test_sigterm_lets_running_effects_finish(place: Place) -> None:
         out, _ = process.communicate()
     assert json.loads(out) == {"stopped": True, "drained": True}
     assert process.returncode == exits.OK
-    events = log_of(place, run)
+    events = place.events(run)
     assert [event["epoch"] for event in events if event["type"] == "model.result"] == [1]
     with place.up():
         assert place.here("watch", run).exit_code == exits.OK
-    assert [event["type"] for event in log_of(place, run)].count("model.call") == 1
+    assert [event["type"] for event in place.events(run)].count("model.call") == 1
 
 
-def test_a_drain_has_an_end_and_the_run_goes_on_elsewhere(place: Place) -> None:
+def test_a_drain_ends_and_another_worker_continues_the_run(place: Place) -> None:
     args = place.one(LONG)
     with place.up("--drain-wait", "0.1") as (process, _said):
         run = place.started(*args)
@@ -285,11 +269,7 @@ def test_a_second_signal_stops_at_once(place: Place) -> None:
     assert process.returncode == exits.INTERRUPTED
 
 
-def log_of(place: Place, run: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in place.here("trace", run, "--format", "events").stdout.splitlines()]
-
-
-def test_commands_for_a_server_of_ones_own_name_what_it_asks_for() -> None:
+def test_printed_commands_name_the_options_of_the_server() -> None:
     given = {"nats_url": "tls://ada:hush@n1:4222", "nats_ca": "/etc/ca.pem", "tenant": "acme", "prefix": "x"}
     start, _watch, bare = (command for _about, command in commands_elsewhere(load(given, env={}), Settings()))
     assert start.endswith("callboard start --nats tls://USER:PASSWORD@n1:4222 --tenant acme FILE")
@@ -297,7 +277,7 @@ def test_commands_for_a_server_of_ones_own_name_what_it_asks_for() -> None:
 
 
 def test_the_program_is_named_as_the_shell_finds_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Python tools get a PATH and a working directory of their own; who types a command has neither."""
+    """Python tools have another PATH and working directory than the person who types a command."""
     monkeypatch.setenv("PATH", os.defpath)
     monkeypatch.delenv("VIRTUAL_ENV", raising=False)
     before = program()
@@ -307,9 +287,9 @@ def test_the_program_is_named_as_the_shell_finds_it(monkeypatch: pytest.MonkeyPa
         assert Path(shlex.split(program(anywhere=True))[0]).is_absolute()
 
 
-def test_printed_commands_work_from_any_folder(standing: Place, tmp_path: Path) -> None:
-    """As `up` prints them; FILE is filled in, and a stand-in for the tool `nats` says what it was called with."""
-    config = load({}, env={}, cwd=standing.folder).model_copy(update={"data_dir": standing.folder / ".callboard"})
+def test_printed_commands_work_from_any_folder(running: Place, tmp_path: Path) -> None:
+    """Commands that `up` prints, with FILE filled in; a stand-in for the tool `nats` prints its arguments."""
+    config = load({}, env={}, cwd=running.folder).model_copy(update={"data_dir": running.folder / ".callboard"})
     start, watch, bare = (command for _about, command in commands_elsewhere(config, Settings()))
     elsewhere = Place(tmp_path)
     file, *script = elsewhere.one({"text": "x"})
@@ -317,12 +297,12 @@ def test_printed_commands_work_from_any_folder(standing: Place, tmp_path: Path) 
     assert (shell.returncode, shell.stdout) == (0, "elsewhere\n"), shell.stderr
     assert "■ completed" in elsewhere.typed(f"{watch} elsewhere").stdout
     said = elsewhere.shell(bare.replace("nats ", "printf '%s ' ", 1)).stdout.split()
-    assert said == ["--server", running_url(standing.folder / ".callboard"), "sub", "cb.>"]
+    assert said == ["--server", running_url(running.folder / ".callboard"), "sub", "cb.>"]
 
 
-def test_the_commands_of_the_empty_page_work_as_printed(standing: Place) -> None:
+def test_the_commands_of_the_empty_page_work_as_printed(running: Place) -> None:
     source = (ROOT / "surfaces" / "page" / "static" / "views" / "examples.js").read_text(encoding="utf-8")
     (block,) = re.findall(r"h\('pre', \{[^}]*\}, '(callboard[^']*)'", source)
     for command in block.split("\\n"):
-        done = standing.typed(command)
+        done = running.typed(command)
         assert done.exit_code == 0, done.output

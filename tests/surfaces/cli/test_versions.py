@@ -11,7 +11,7 @@ from tests.support.cli_stage import ONE_NODE, Place
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    made = Place(tmp_path_factory.mktemp("standing"))
+    made = Place(tmp_path_factory.mktemp("running"))
     with made.up():
         yield made
 
@@ -43,7 +43,7 @@ def test_versions_and_rollback_at_the_command_line(place: Place) -> None:
     assert place.here("rollback", "x", newer).stdout.startswith("unchanged x ")
 
 
-def test_what_cannot_be_rolled_back_is_told(place: Place) -> None:
+def test_an_impossible_rollback_is_refused(place: Place) -> None:
     place.write("two.yaml", ONE_NODE)
     assert place.here("push", "two.yaml", "--name", "y").exit_code == exits.OK
     for args, code in (
@@ -68,7 +68,7 @@ def test_a_version_is_started_by_name_and_hash(place: Place) -> None:
     assert place.told("show", run)["definition_hash"] == hash
 
 
-def test_a_name_has_no_sign_of_a_version_and_is_not_empty(place: Place) -> None:
+def test_a_name_with_a_version_or_without_characters_is_refused(place: Place) -> None:
     place.write("signed.yaml", ONE_NODE)
     said = place.here("push", "signed.yaml", "--name", "x@v1")
     assert said.exit_code == exits.FAILED
