@@ -1,7 +1,7 @@
-"""The table in `choosing-a-language.md` says what the pages of the languages say.
+"""The table in `choosing-a-language.md` agrees with the pages of the languages.
 
-For each need there is a pattern of the words with which a page describes how to do it. A page has such words if the
-table names a way for its language, and none if the table says no.
+Each need has a pattern of words that describe it on a page. A page matches if the table names a way for its language,
+and does not match if the table says no.
 """
 
 import re
@@ -60,7 +60,7 @@ def test_every_language_and_every_need_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("need", NEEDS)
-def test_the_table_says_what_the_pages_say(need: str) -> None:
+def test_the_table_agrees_with_the_pages(need: str) -> None:
     named = {language for language, cell in table()[need].items() if not re.match(r"no\b", cell)}
     described = {language for language in kits() if re.search(NEEDS[need], pages_of(language), re.MULTILINE)}
     assert named == described

@@ -1,4 +1,4 @@
-"""The page that compares adapters names the tests of its lines, and the others the examples that were tried."""
+"""The page that compares adapters names existing tests, and the pages of adapters name the tested examples."""
 
 import re
 
@@ -28,7 +28,7 @@ def test_each_line_about_callboard_has_a_test() -> None:
 
 
 @pytest.mark.parametrize("name", ["claude_agent", "langgraph", "openai_agents", "pydantic_ai"])
-def test_the_examples_that_are_tried_are_on_the_page_of_the_adapter(name: str) -> None:
+def test_the_tested_examples_are_on_the_page_of_the_adapter(name: str) -> None:
     page = (ROOT / "docs/adapters" / f"{name.replace('_', '-')}.md").read_text()
     source = (ROOT / "tests/maintenance/sdk_examples" / f"{name}.py").read_text()
     files = set(re.findall(r'file="(?:docs/docs/|examples/)?(.+?)"', source))

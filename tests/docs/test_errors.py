@@ -1,4 +1,4 @@
-"""The page of errors and the source agree: of each family on the page all codes are there, and no others."""
+"""The page of errors and the source have the same codes of each family."""
 
 import re
 from collections import Counter
@@ -33,16 +33,16 @@ NO_CODES = {
     "fork.run": "a place in a start message",
     "definition.file": "a place in what a child run is started with",
 }
-"""What looks like a code in the source, and why it is none."""
+"""Texts of the source that look like codes, and their meaning."""
 
 
 FILES = ("json", "yaml", "yml", "toml", "conf", "log", "out")
-"""What stands behind the dot of the name of a file."""
+"""Suffixes of file names."""
 
 
 @cache
 def strings() -> frozenset[str]:
-    """All texts in the deployment, and what follows the word that an f-string begins with, after an asterisk."""
+    """All texts in the source; of an f-string, an asterisk and the text after its first word."""
     deployment = [module(path) for path in paths()]
     texts = (one for each in deployment for one in each.constants if isinstance(one, str))
     return frozenset(texts).union(f"*{ending}" for each in deployment for ending in each.endings)
@@ -50,7 +50,7 @@ def strings() -> frozenset[str]:
 
 @cache
 def codes() -> frozenset[str]:
-    """What of these looks like a code, and is one."""
+    """The texts that are codes."""
     return frozenset(
         text for text in strings() - {*TYPES, *NO_CODES} if CODE.fullmatch(text) and not text.endswith(FILES)
     )
@@ -64,38 +64,38 @@ def rows() -> list[list[str]]:
 
 
 @cache
-def documented() -> list[str]:
+def documented_codes() -> list[str]:
     return [code for row in rows() for code in re.findall(r"`([^`]+)`", row[0])]
 
 
-FAMILIES = {code.partition(".")[0] for code in documented() if "." in code}
+FAMILIES = {code.partition(".")[0] for code in documented_codes() if "." in code}
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_the_codes_of_a_family_on_the_page_are_those_in_the_source(family: str) -> None:
+def test_the_documented_codes_of_a_family_are_those_of_the_source(family: str) -> None:
     used = {code for code in codes() if code.startswith(f"{family}.")}
-    shown = [code for code in documented() if code.startswith(f"{family}.")]
+    shown = [code for code in documented_codes() if code.startswith(f"{family}.")]
     assert used - set(shown) == set()
     assert [code for code in shown if not in_the_source(code)] == []
     assert [code for code, count in Counter(shown).items() if count > 1] == []
 
 
 def test_codes_of_no_family_are_in_the_source() -> None:
-    assert [code for code in documented() if "." not in code and not in_the_source(code)] == []
+    assert [code for code in documented_codes() if "." not in code and not in_the_source(code)] == []
 
 
 def in_the_source(code: str) -> bool:
     return code in strings() or f"*.{code.partition('.')[2]}" in strings()
 
 
-def test_every_row_says_what_it_means_and_what_to_do() -> None:
+def test_every_row_has_a_meaning_and_a_remedy() -> None:
     assert len(rows()) > 70
     assert all(len(row) == 3 and all(row) for row in rows())
 
 
-def test_what_is_no_code_is_still_there() -> None:
+def test_the_texts_that_only_look_like_codes_are_in_the_source() -> None:
     assert set(NO_CODES) <= strings()
 
 
-def test_the_page_says_what_to_do_as_the_page_of_errors_does() -> None:
+def test_the_published_remedies_are_up_to_date() -> None:
     assert REMEDIES.read_text(encoding="utf-8") == written(), "run `python -m tests.maintenance.remedies`"

@@ -1,6 +1,6 @@
-"""The page about messages holds: its programs and commands run against a real server and worker, its tables are whole.
+"""The page about messages: its programs and commands work with a server and a worker, its tables are complete.
 
-The ``nats`` command is played by a few lines over the bare client, which refuse whatever they do not know.
+A class simulates the ``nats`` command, and refuses unknown arguments.
 """
 
 import datetime as dt
@@ -38,7 +38,7 @@ from tests.support.places import ROOT
 PAGE = (ROOT / "docs" / "reference" / "messages.md").read_text()
 PATIENCE_S = 60.0
 FLAGS = {"--all": 0, "--raw": 0, "--timeout": 1, "-H": 1}
-"""What the commands on the page may carry, and how many values it takes."""
+"""The flags of the commands on the page, with their numbers of values."""
 
 
 def blocks(language: str) -> list[str]:
@@ -54,7 +54,7 @@ def tables() -> list[list[list[str]]]:
     return found
 
 
-def quoted(cell: str) -> list[str]:
+def quoted_words(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
@@ -73,7 +73,7 @@ def commands() -> list[Command]:
 
 
 def _lines(block: str) -> list[list[str]]:
-    """Split a block into commands and these into words; a command goes on as long as a quote is open."""
+    """Split a block into commands and these into words; a command continues while a quote is open."""
     found: list[list[str]] = []
     pending = ""
     for line in block.splitlines():
@@ -130,7 +130,7 @@ async def test_the_programs_run(connection: Connection, number: int) -> None:
 
 @dataclass
 class Terminal:
-    """Plays the ``nats`` command."""
+    """Simulates the ``nats`` command."""
 
     nc: Client
     heard: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
@@ -157,7 +157,7 @@ class Terminal:
                 pytest.fail(f"no such command: {command}")
 
     async def _asked(self, subject: str, body: str) -> Any:
-        """Ask, and again while the run of the command before is unknown: what is stored is not yet admitted."""
+        """Send a request, and repeat it while the run of the previous command is not yet admitted."""
         with anyio.fail_after(PATIENCE_S):
             while True:
                 answer = json.loads((await self.nc.request(subject, body.encode(), timeout=PATIENCE_S)).data)
@@ -184,8 +184,8 @@ class Terminal:
         assert [subject for subject, heard in self.heard.items() if not heard] == []
 
 
-async def test_the_commands_do_what_the_page_says(connection: Connection) -> None:
-    """Subscriptions are opened first, as in another window; then each must come to hear something."""
+async def test_the_commands_of_the_page_work(connection: Connection) -> None:
+    """Subscriptions are opened first, as in another window; each must receive a message."""
     assert connection.server is not None
     found = commands()
     nc = await nats.connect(connection.server.url)
@@ -197,13 +197,13 @@ async def test_the_commands_do_what_the_page_says(connection: Connection) -> Non
     for command in found:
         if command.what != "sub":
             await terminal.run(command)
-    await _what_the_page_cannot_show(nc, connection)
+    await _add_events(nc, connection)
     await terminal.until_all_have_heard()
     await nc.close()
 
 
-async def _what_the_page_cannot_show(nc: Client, connection: Connection) -> None:
-    """A run that fails; and a question, which needs another language than the examples are written in."""
+async def _add_events(nc: Client, connection: Connection) -> None:
+    """Add a failed run, and a question, which the language of the examples cannot ask."""
     source = json.loads(next(each for each in commands() if each.what == "req").arguments[1])["definition"]
     start = {
         "run_id": "fails",
@@ -253,12 +253,12 @@ def _verbs() -> set[str]:
 
 
 def table_of(first: str) -> list[list[str]]:
-    """The table whose first row's first cell names this."""
-    return next(table for table in tables() if quoted(table[0][0])[:1] == [first])
+    """The table with this word in its first cell."""
+    return next(table for table in tables() if quoted_words(table[0][0])[:1] == [first])
 
 
-def test_the_table_of_events_is_whole() -> None:
-    rows = {quoted(cells[0])[0]: cells for cells in table_of("run.accepted")}
+def test_the_table_of_events_is_complete() -> None:
+    rows = {quoted_words(cells[0])[0]: cells for cells in table_of("run.accepted")}
     assert list(rows) == list(TYPES)
     for name, payload in TYPES.items():
         fields = [f"`{each.encode_name}`" + ("" if each.required else "?") for each in msgspec.structs.fields(payload)]
@@ -267,24 +267,24 @@ def test_the_table_of_events_is_whole() -> None:
         assert rows[name][3]
 
 
-def test_the_table_of_the_envelope_is_whole() -> None:
-    named = {name for cells in table_of("type") for name in quoted(cells[0])}
+def test_the_table_of_the_envelope_is_complete() -> None:
+    named = {name for cells in table_of("type") for name in quoted_words(cells[0])}
     assert named == {each.encode_name for each in msgspec.structs.fields(Event)}
 
 
-def test_the_tables_of_starts_tells_and_verbs_are_whole() -> None:
-    starts = {name for cells in table_of("definition") for name in quoted(cells[0])}
-    # What stands beside a message is put in before it is read.
+def test_the_tables_of_starts_tells_and_verbs_are_complete() -> None:
+    starts = {name for cells in table_of("definition") for name in quoted_words(cells[0])}
+    # Large values are inserted before the start is read.
     assert starts - {BLOBS} | {"script"} == {each.encode_name for each in msgspec.structs.fields(StartRun)}
-    tells = {quoted(cells[0])[0]: set(quoted(cells[1].split(":")[0])) for cells in table_of("cancel")}
+    tells = {quoted_words(cells[0])[0]: set(quoted_words(cells[1].split(":")[0])) for cells in table_of("cancel")}
     assert set(tells) == set(TELLS)
     for verb, names in tells.items():
         fields = {each.encode_name for each in msgspec.structs.fields(TELLS[verb])} - {"id"}
         assert fields <= names, verb
-    assert {quoted(cells[0])[0] for cells in table_of("start")} == _verbs()
+    assert {quoted_words(cells[0])[0] for cells in table_of("start")} == _verbs()
 
 
-def test_names_stand_in_subjects_as_the_page_says() -> None:
+def test_tokens_of_subjects_are_documented() -> None:
     assert token("Acme & Sons") in PAGE
     assert token("") == "="
 

@@ -1,4 +1,4 @@
-"""The documentation holds: what its pages show is performed, links lead somewhere, its tables are whole."""
+"""The documentation is correct: its commands work, its links have targets, and its tables are complete."""
 
 import re
 import socket
@@ -17,12 +17,9 @@ from tests.support.places import ROOT
 
 README = ROOT / "README.md"
 MESSAGES = ROOT / "docs" / "reference" / "messages.md"
-"""Has a convention and a test of its own."""
+"""This page has its own test."""
 
-PAGES = [
-    README,
-    *sorted(path for path in (ROOT / "docs").rglob("*.md") if path != MESSAGES),
-]
+PAGES = [README, *sorted(path for path in (ROOT / "docs").rglob("*.md") if path != MESSAGES)]
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 OTHERS = [
     *(MESSAGES, CONTRIBUTING, ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", ROOT / "deploy" / "README.md"),
@@ -31,9 +28,9 @@ OTHERS = [
 """Pages that only have their links and names checked."""
 
 INSTEAD = {
-    # What the target does, without setting up an environment first.
+    # The recipe of the target, without creating an environment first.
     "make demo": "python -m examples.demo",
-    # That is us.
+    # This would run the tests recursively.
     "make test": "",
 }
 
@@ -42,15 +39,15 @@ NOT_PERFORMED = {
     "docker compose -f deploy/compose.yaml up --detach jaeger": "needs Docker",
     "OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318 make demo": "needs that Jaeger",
     "OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318 callboard rebuild --spans": "needs that Jaeger",
-    "CALLBOARD_ALWAYS_REPLAY=true make test": "that is us",
+    "CALLBOARD_ALWAYS_REPLAY=true make test": "runs these tests",
     "make bench": "takes minutes",
     "nats stream backup CB_CALLBOARD backup": "needs the nats command",
     "nats stream restore backup": "needs the nats command",
 }
-"""Commands in ``sh`` blocks, and why nobody performs them here."""
+"""Commands in ``sh`` blocks that are not performed, with the reason."""
 
 OWN_SERVERS = (README, ROOT / "docs" / "guide" / "operations.md", ROOT / "docs" / "reference" / "log.md")
-"""Pages that are about the server that a command starts, and its files."""
+"""Pages about the embedded server and its files."""
 
 HOSTS = {"localhost", "127.0.0.1", "spec.sweny.ai", "mwl.dev", "cel.dev", "example.com", "nats", "docs.astral.sh"}
 """The only hosts that pages name in addresses."""
@@ -76,7 +73,7 @@ def _quoted(cells: list[str]) -> list[str]:
     return [word for cell in cells for word in re.findall(r"`([^`]+)`", cell)]
 
 
-# -- what pages show is performed --------------------------------------------------------------------------------------
+# -- commands of pages -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -85,10 +82,10 @@ def _quoted(cells: list[str]) -> list[str]:
 def test_a_page_is_performed(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if page in OWN_SERVERS:
         request.getfixturevalue("own_servers")
-    # A command in this process that takes FILE.py imports it under its name, for which another page may have a file.
+    # A command in this process imports FILE.py under its name, which another page may use too.
     with forgotten_modules(tmp_path), Shell(tmp_path, INSTEAD) as shell:
         if page != README:
-            # Its workflow and its script are at hand on every page.
+            # The workflow and the script of the README are available on every page.
             for block in _blocks(README):
                 if block.language == "yaml":
                     shell.write(block)
@@ -112,32 +109,32 @@ def test_every_block_is_performed_or_says_why_not(page: Path) -> None:
             assert {line for line in block.text.splitlines() if line} <= set(NOT_PERFORMED)
 
 
-def test_what_is_not_performed_is_shown_somewhere() -> None:
+def test_every_listed_command_is_on_a_page() -> None:
     shown = "\n".join(block.text for page in PAGES for block in _blocks(page))
     assert [command for command in (*NOT_PERFORMED, *INSTEAD) if command not in shown] == []
 
 
-def test_the_demo_is_what_is_performed_instead_of_it() -> None:
+def test_the_substitute_for_make_demo_is_its_recipe() -> None:
     recipe = re.search(r"^demo:.*\n\t(.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert recipe
     assert recipe[1] == f"$(BIN)/{INSTEAD['make demo']}"
 
 
-def test_what_contributors_are_told_to_make_can_be_made() -> None:
+def test_the_make_targets_for_contributors_exist() -> None:
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    told = set(re.findall(r"make (\w+)", " ".join(_quoted([CONTRIBUTING.read_text(encoding="utf-8")]))))
-    assert told <= targets
-    assert targets - told == {"clean"}
+    output = set(re.findall(r"make (\w+)", " ".join(_quoted([CONTRIBUTING.read_text(encoding="utf-8")]))))
+    assert output <= targets
+    assert targets - output == {"clean"}
 
 
-def test_files_that_contributors_are_told_of_are_there() -> None:
+def test_the_files_for_contributors_exist() -> None:
     for name in _quoted([CONTRIBUTING.read_text(encoding="utf-8")]):
-        # What tests lay, they may not have laid yet.
+        # Files that tests create may not exist yet.
         if "/" in name and not re.search(r"[<>\s]", name) and not name.startswith(".browser/"):
             assert (ROOT / name).exists(), name
 
 
-def test_expected_lines_must_come_in_their_order() -> None:
+def test_expected_lines_must_be_in_order() -> None:
     assert missing(["a 1", "c…e"], "a   1\nb\nc d e\n") is None
     assert missing(["c…e", "a 1"], "a   1\nb\nc d e\n") == "a 1"
     assert missing(["b c"], "a b c d") == "b c"
@@ -163,7 +160,7 @@ tea
 """
 
 
-def test_a_page_is_performed_whoever_listens_at_the_port_that_it_names(tmp_path: Path) -> None:
+def test_a_page_is_performed_although_its_port_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as somebody, Shell(tmp_path) as shell:
         server, console = blocks(SERVING.replace("8723", str(somebody.getsockname()[1])))
         shell.write(server)
@@ -171,7 +168,7 @@ def test_a_page_is_performed_whoever_listens_at_the_port_that_it_names(tmp_path:
             shell.perform(step)
 
 
-def test_a_port_that_nothing_has_named_is_what_a_program_says_by_itself() -> None:
+def test_only_ports_of_the_page_are_translated() -> None:
     ports = Ports()
     here = ports.done("127.0.0.1:8723").removeprefix("127.0.0.1:")
     assert here != "8723"
@@ -188,7 +185,7 @@ def _anchors(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=_name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_targets(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if re.match(r"https?:", target):
@@ -208,7 +205,7 @@ def test_no_page_names_a_machine_or_a_host_of_its_own(page: Path) -> None:
     assert set(re.findall(r"https?://([\w.-]+)", text)) <= HOSTS
 
 
-def test_every_page_can_be_reached_from_the_readme() -> None:
+def test_every_page_is_reachable_from_the_readme() -> None:
     reached: set[Path] = set()
     frontier = [README]
     while frontier:
@@ -229,7 +226,7 @@ def test_the_index_names_every_page() -> None:
     assert [_name(page) for page in PAGES if page not in (README, index) and page not in named] == []
 
 
-def test_the_folders_in_the_readme_are_those_there_are() -> None:
+def test_the_readme_lists_the_folders() -> None:
     named = {name.strip("/") for name in _quoted([row[0] for row in _table(README, "folder")])}
     there = {path.name for path in ROOT.iterdir() if path.is_dir() and any(path.rglob("*.md")) | any(path.glob("*.py"))}
     assert named == {name for name in there if not name.startswith(".") and not name.endswith(".egg-info")}

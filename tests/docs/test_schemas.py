@@ -1,4 +1,4 @@
-"""The published schemas are those of this version, and what is really said and written fits them."""
+"""The published schemas are those of this version; recorded messages and existing definitions fit them."""
 
 import json
 import re
@@ -32,16 +32,16 @@ def validator(name: str) -> Draft202012Validator:
 
 
 def recorded() -> Iterator[dict[str, Any]]:
-    """Every event of the logs that are kept for ever."""
+    """Every event of the golden logs."""
     for path in sorted((ROOT / "tests" / "golden").glob("*.jsonl")):
         yield from (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
 
 
 @pytest.mark.parametrize("name", names())
-def test_what_is_published_is_what_this_version_has(name: str) -> None:
+def test_a_published_schema_is_that_of_this_version(name: str) -> None:
     published = json.loads((PUBLISHED / f"{name}.json").read_text(encoding="utf-8"))
-    made = json.loads(msgspec.json.encode(schema_named(name)))
-    assert published == made, f"callboard schema {name} > docs/schemas/{name}.json"
+    created = json.loads(msgspec.json.encode(schema_named(name)))
+    assert published == created, f"callboard schema {name} > docs/schemas/{name}.json"
 
 
 def test_nothing_else_is_published() -> None:
@@ -49,11 +49,11 @@ def test_nothing_else_is_published() -> None:
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_a_schema_is_one(name: str) -> None:
+def test_a_schema_is_valid(name: str) -> None:
     Draft202012Validator.check_schema(schema_named(name))
 
 
-def test_every_event_that_was_recorded_fits() -> None:
+def test_every_recorded_event_fits() -> None:
     events = list(recorded())
     assert len({event["type"] for event in events}) > 25
     for event in events:
@@ -61,14 +61,14 @@ def test_every_event_that_was_recorded_fits() -> None:
 
 
 @pytest.mark.parametrize("change", [{"n": "1"}, {"type": None}, {"payload": {"status": 7}}, {"run": 1}])
-def test_what_is_no_event_does_not_fit(change: dict[str, Any]) -> None:
+def test_a_malformed_event_does_not_fit(change: dict[str, Any]) -> None:
     end = next(event for event in recorded() if event["type"] == "run.end")
     assert not validator("events").is_valid({**end, **change})
-    # What a newer version says is let be.
+    # Events of a newer version are accepted.
     assert validator("events").is_valid({**end, "type": "run.something_new", "payload": {"status": 7}, "more": 1})
 
 
-def test_every_start_that_was_admitted_fits() -> None:
+def test_every_admitted_start_fits() -> None:
     starts = [event["payload"]["start"] for event in recorded() if event["type"] == "run.accepted"]
     assert len(starts) > 5
     for start in starts:
@@ -80,7 +80,7 @@ def test_every_start_that_was_admitted_fits() -> None:
 
 
 def documents() -> list[Path]:
-    """Definitions that are in this repository, but for the tests."""
+    """The definitions of this repository outside of the tests."""
     folders = [ROOT / "examples", *(ROOT / "languages" / name / "templates" for name in ("flow", "workflow"))]
     files = [path for folder in folders for path in folder.rglob("*") if path.suffix in (".json", ".yaml", ".yml")]
     return [path for path in sorted(files) if detect(path.read_text(encoding="utf-8")) in names()]
@@ -99,17 +99,17 @@ def test_definitions_fit_the_schema_of_their_language() -> None:
         assert not validator(name).is_valid({**value, "nodes": 7})
 
 
-def test_playbooks_as_they_are_converted_fit_the_schema_of_playbooks() -> None:
+def test_converted_playbooks_fit_the_schema_of_playbooks() -> None:
     text = (ROOT / "examples" / "playbook-review" / "review.md").read_text(encoding="utf-8")
-    made = authoring("playbook").forms["json"](text)
-    assert isinstance(made, str)
-    value = json.loads(made)
+    created = authoring("playbook").forms["json"](text)
+    assert isinstance(created, str)
+    value = json.loads(created)
     assert validator("playbook").is_valid(value), [str(error) for error in validator("playbook").iter_errors(value)]
     assert not validator("playbook").is_valid({**value, "steps": [{"title": 7}]})
 
 
 @pytest.mark.parametrize("source", ["text", {"file": "./a.md"}, {"url": "https://example.com", "type": "fetch"}])
-def test_a_source_is_a_text_or_says_what_it_is(source: Any) -> None:
+def test_a_source_is_a_text_or_names_its_kind(source: Any) -> None:
     node = {"name": "A", "instruction": source, "rules": [source], "context": {"only": True, "sources": [source]}}
     whole = {"id": "w", "name": "W", "entry": "a", "nodes": {"a": node}, "edges": [], "rules": [source]}
     assert validator("workflow").is_valid(whole), [str(error) for error in validator("workflow").iter_errors(whole)]
@@ -120,7 +120,7 @@ def test_a_source_is_a_text_or_says_what_it_is(source: Any) -> None:
 # -- subjects ---------------------------------------------------------------------------------------------------------
 
 
-def test_every_subject_is_told_with_what_is_said_there() -> None:
+def test_every_subject_is_in_the_asyncapi_document() -> None:
     document = schema_named("asyncapi")
     addresses = {channel["address"] for channel in document["channels"].values()}
     subjects = Subjects()
@@ -136,7 +136,7 @@ def test_every_subject_is_told_with_what_is_said_there() -> None:
     assert {told(subjects.api("TENANT", name)) for name in Operations.signatures()} <= addresses
 
 
-def test_every_reference_in_it_leads_somewhere() -> None:
+def test_every_reference_of_the_asyncapi_document_resolves() -> None:
     document = schema_named("asyncapi")
     found = re.findall(r'"\$ref":"#/([^"]+)"', msgspec.json.encode(document).decode())
     assert len(found) > 200
@@ -148,7 +148,7 @@ def test_every_reference_in_it_leads_somewhere() -> None:
         Draft202012Validator.check_schema(message["payload"])
 
 
-def test_they_are_printed(tmp_path: Path) -> None:
+def test_schemas_are_printed(tmp_path: Path) -> None:
     place = Place(tmp_path)
     assert place.told("schema") == names()
     assert place.told("schema", "start") == json.loads(msgspec.json.encode(schema_named("start")))

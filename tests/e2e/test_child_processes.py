@@ -1,4 +1,4 @@
-"""The child processes of one command: they perform the runs, are started anew if they die, and go when it goes."""
+"""The child processes of a command: they perform runs, are restarted if they die, and end with the command."""
 
 import json
 import os
@@ -19,26 +19,21 @@ from callboard.surfaces.cli import child_processes, exits
 from callboard.surfaces.cli.child_processes import BEAT, READY, ChildProcess, ProcessOptions, open_child_processes
 from callboard.surfaces.cli.launching import ForkServer, InheritedDescriptors, Launched, open_fork_server
 from callboard.surfaces.http.address import AddressUnusable, listening, listening_nearby
-from tests.support.cli_stage import Place, shown_url
+from tests.support.cli_stage import Place, read_json, shown_url
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
-
-
-def logged(process: subprocess.Popen[str], event: str, name: str | None = None) -> dict[str, Any]:
-    """Read the log up to a line, about the child of that name."""
+def read_log_entry(process: subprocess.Popen[str], event: str, name: str | None = None) -> dict[str, Any]:
+    """Read the log up to an event, optionally of the child with a name."""
     assert process.stderr is not None
     for line in process.stderr:
-        said = json.loads(line) if line.startswith("{") else {}
-        if said.get("event") == event and name in (None, said.get("name")):
-            return said
+        result = json.loads(line) if line.startswith("{") else {}
+        if result.get("event") == event and name in (None, result.get("name")):
+            return result
     raise AssertionError(f"the log ended without {event!r}")
 
 
 def wait_until_gone(pid: int) -> None:
-    """Wait for the end of a process that is no child of ours."""
+    """Wait for the end of a process that is not a child of this one."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -52,12 +47,12 @@ def claimed_by(place: Place, run: str) -> str:
     return next(event["payload"]["worker"] for event in map(json.loads, events) if event["type"] == "run.claimed")
 
 
-def test_both_perform_one_that_dies_is_started_again_and_both_stop_at_one_signal(place: Place) -> None:
+def test_a_dead_child_process_is_restarted_and_one_signal_stops_all(place: Place) -> None:
     with place.process("up", "--json", "--workers", "2", env={"CALLBOARD_LOG_FORMAT": "json"}) as process:
-        child = logged(process, "child process was started", "worker-1")["pid"]
+        child = read_log_entry(process, "child process was started", "worker-1")["pid"]
         one = place.one({"text": "x"})
         workers = set[str]()
-        # Until the child has half of the partitions.
+        # Start runs until the child has half of the partitions.
         for run in (f"r{k}" for k in count()):
             place.told("start", *one, "--run-id", run)
             assert place.here("watch", run).exit_code == exits.OK
@@ -66,8 +61,8 @@ def test_both_perform_one_that_dies_is_started_again_and_both_stop_at_one_signal
                 break
         assert str(child) in {worker.split("-")[-2] for worker in workers}
         os.kill(child, signal.SIGKILL)
-        assert logged(process, "child process died")["returncode"] == -signal.SIGKILL
-        again = logged(process, "child process was started", "worker-1")["pid"]
+        assert read_log_entry(process, "child process died")["returncode"] == -signal.SIGKILL
+        again = read_log_entry(process, "child process was started", "worker-1")["pid"]
         process.send_signal(signal.SIGTERM)
         out, _ = process.communicate()
         assert json.loads(out.splitlines()[-1]) == {"stopped": True, "drained": True}
@@ -94,16 +89,15 @@ async def sound() -> int: return 1
 """
 
 
-def test_code_that_ends_its_process_ends_no_more_than_one_worker(place: Place) -> None:
-    """And a worker ends with the command, even if that is killed."""
+def test_code_that_exits_ends_only_one_worker_process(place: Place) -> None:
+    """A worker process also ends when the command is killed."""
     file = place.write("crashing_code.py", CRASHING)
     with place.process("up", "--json", "--code", file, env={"CALLBOARD_LOG_FORMAT": "json"}) as process:
-        assert process.stdout is not None
-        url = json.loads(process.stdout.readline())["url"]
+        url = read_json(process)["url"]
         place.told("start", "crashing", "--run-id", "r1")
-        died = logged(process, "child process died")
+        died = read_log_entry(process, "child process died")
         assert (died["name"], died["returncode"]) == ("worker-1", 3)
-        again = logged(process, "child process was started", "worker-1")["pid"]
+        again = read_log_entry(process, "child process was started", "worker-1")["pid"]
         place.told("start", "sound", "--run-id", "r2")
         assert place.here("watch", "r2").exit_code == exits.OK
         assert url == shown_url(place.folder / ".callboard")
@@ -113,9 +107,9 @@ def test_code_that_ends_its_process_ends_no_more_than_one_worker(place: Place) -
         wait_until_gone(again)
 
 
-def test_the_command_ends_if_the_process_ends_that_forks_its_children(place: Place) -> None:
+def test_the_command_ends_if_its_fork_server_ends(place: Place) -> None:
     with place.process("up", "--json", "--workers", "2", env={"CALLBOARD_LOG_FORMAT": "json"}) as process:
-        child = logged(process, "child process was started", "worker-1")["pid"]
+        child = read_log_entry(process, "child process was started", "worker-1")["pid"]
         os.kill(_parent_of(child), signal.SIGKILL)
         out, _ = process.communicate()
         assert process.returncode == exits.UNUSABLE
@@ -123,7 +117,7 @@ def test_the_command_ends_if_the_process_ends_that_forks_its_children(place: Pla
     wait_until_gone(child)
 
 
-def test_children_inherit_no_files_and_work_if_stdin_is_closed_and_exits_of_children_are_ignored(place: Place) -> None:
+def test_child_processes_inherit_no_files_and_work_without_stdin_and_sigchld(place: Place) -> None:
     def inherit() -> None:
         os.close(0)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -132,14 +126,13 @@ def test_children_inherit_no_files_and_work_if_stdin_is_closed_and_exits_of_chil
     with file.open("w") as held:
         given = {"preexec_fn": inherit, "pass_fds": [held.fileno()]}
         with place.process("up", "--json", env={"CALLBOARD_LOG_FORMAT": "json"}, **given) as process:
-            child = logged(process, "child process was started", "worker-1")["pid"]
-            assert process.stdout is not None
-            assert json.loads(process.stdout.readline())["url"]
+            child = read_log_entry(process, "child process was started", "worker-1")["pid"]
+            assert read_json(process)["url"]
             for pid in (child, _parent_of(child)):
                 assert str(file) not in [str(one.readlink()) for one in Path(f"/proc/{pid}/fd").iterdir()]
             os.kill(child, signal.SIGKILL)
-            assert logged(process, "child process died")["returncode"] == -signal.SIGKILL
-            logged(process, "child process was started", "worker-1")
+            assert read_log_entry(process, "child process died")["returncode"] == -signal.SIGKILL
+            read_log_entry(process, "child process was started", "worker-1")
             process.terminate()
             process.communicate()
             assert process.returncode == exits.OK
@@ -150,7 +143,7 @@ def _await_end(_inherited: InheritedDescriptors) -> int:
     return 0
 
 
-def test_a_child_that_has_only_begun_is_terminated() -> None:
+def test_a_child_process_that_has_just_started_is_terminated() -> None:
     with open_fork_server(lambda: None, _await_end) as fork_server:
         for _ in range(20):
             launched = fork_server.launch()
@@ -171,7 +164,7 @@ def test_code_that_cannot_be_loaded_is_refused_at_the_start(place: Place) -> Non
 
 
 class Sleeping(ForkServer):
-    """Launches processes that report once and then never again."""
+    """Launches processes that report only once."""
 
     def __init__(self, *first_reports: bytes) -> None:
         self._first_reports = iter(first_reports)
@@ -196,7 +189,7 @@ async def _perform_nothing(_options: ProcessOptions) -> None:
     """Never called, since the process runs something else."""
 
 
-async def test_a_child_whose_loop_stands_still_is_killed_and_started_again(
+async def test_a_child_process_with_a_blocked_loop_is_killed_and_restarted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(child_processes, "LOOK_S", 0.001)
@@ -210,29 +203,28 @@ async def test_a_child_whose_loop_stands_still_is_killed_and_started_again(
     assert [one.process.wait() for one in fork_server.launched] == [-signal.SIGKILL] * 2
 
 
-def test_http_is_served_by_a_child_and_nobody_is_refused_when_that_dies(place: Place) -> None:
+def test_http_is_served_by_a_child_process_that_is_replaced_when_it_dies(place: Place) -> None:
     quiet = {"CALLBOARD_LOG_FORMAT": "json", "CALLBOARD_HTTP_LISTEN": "127.0.0.1:0"}
     with place.process("up", "--json", env=quiet) as process:
-        assert process.stdout is not None
-        page, token = json.loads(process.stdout.readline())["page"].split("/#token=")
+        page, token = read_json(process)["page"].split("/#token=")
         bearer = {"Authorization": f"Bearer {token}"}
-        serving = logged(process, "child process was started", "http")
+        serving = read_log_entry(process, "child process was started", "http")
         place.told("start", *place.one({"text": "x"}), "--run-id", "seen")
         with httpx2.Client(base_url=page, timeout=60, headers=bearer) as asking:
             assert asking.get("/api/default/runs/seen/result?wait_s=60").json()["status"] == "completed"
             os.kill(serving["pid"], signal.SIGKILL)
-        # Who may not speak to the server itself may not do so by way of HTTP.
+        # HTTP needs the token too.
         assert httpx2.get(f"{page}/api/default/runs/seen", timeout=60).status_code == 401
         assert httpx2.get(f"{page}/api/default/runs/seen", headers=bearer, timeout=60).json()["status"] == "completed"
-        # The browser is a program that says what it is given.
+        # The browser is a program that writes its argument.
         says = place.folder / "says"
         browser = _program(place.folder / "bin" / "xdg-open", says)
         with place.process("show", "seen", "--open", env={"PATH": f"{browser}:{os.environ['PATH']}"}) as showing:
             leading = place.folder / ".callboard" / "open.html"
             assert says.read_text() == f"{leading}\n"
-            _, said = showing.communicate()
-        assert f"{page}/t/default/runs/seen" in said
-        assert token not in said
+            _, result = showing.communicate()
+        assert f"{page}/t/default/runs/seen" in result
+        assert token not in result
         assert f"{page}/t/default/runs/seen#token={token}" in leading.read_text()
         assert leading.stat().st_mode & 0o077 == 0
         process.terminate()
@@ -242,7 +234,7 @@ def test_http_is_served_by_a_child_and_nobody_is_refused_when_that_dies(place: P
 
 
 def _program(path: Path, says: Path) -> Path:
-    """Write a program that says its last argument to whoever reads a pipe; return its folder."""
+    """Write a program that writes its last argument to a pipe; return its folder."""
     os.mkfifo(says)
     path.parent.mkdir()
     path.write_text(f'#!/bin/sh\nfor last; do :; done\necho "$last" > {says}\n')
@@ -259,6 +251,6 @@ def test_a_port_that_is_taken_leads_to_a_free_one() -> None:
             listening_nearby("203.0.113.1", port, "http")
 
 
-def test_there_are_as_many_as_cores_unless_somebody_says_how_many() -> None:
+def test_the_number_of_workers_is_that_of_cores_by_default() -> None:
     assert load(env={}).worker_processes() in range(1, WORKERS_MAX + 1)
     assert load({"workers": 7}, env={}).worker_processes() == 7

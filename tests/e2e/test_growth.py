@@ -1,6 +1,6 @@
-"""What work on users' data costs, in lines of Python: it grows like the data, and no piece of it holds the loop long.
+"""The cost of work on users' data grows like the data, and no piece of it blocks the loop for long.
 
-Lines are counted and not time, so that the outcome is the same on every machine.
+The cost is the number of executed lines of Python, which is the same on every machine.
 """
 
 import sys
@@ -41,15 +41,15 @@ DEPLOYMENT = tuple(f"{ROOT / room}/" for room in FOLDERS)
 SIZES = (100, 800)
 
 GROWTH_MAX = 13.0
-"""How much more the largest may cost than the smallest: eight times the data, times the logarithm; quadratic is 64."""
+"""The maximum ratio of costs for eight times the data: linear times a logarithm; quadratic would be 64."""
 
 PIECE_LINES_MAX = 30_000
-"""How many lines a piece may have that holds the loop, some tens of milliseconds."""
+"""The maximum lines of a piece on the loop, some tens of milliseconds."""
 
 
 @dataclass
 class Counted:
-    """How many lines were executed: in pieces on the loop, the longest of them, and beside the loop."""
+    """Executed lines: all, those of the longest piece on the loop, and the number of computations outside of it."""
 
     lines: int = 0
     longest: int = 0
@@ -57,7 +57,7 @@ class Counted:
 
 
 class CountingPace(Pace):
-    """Counts the lines that runs execute; each has its interpreter draw breath wherever it can."""
+    """Counts the executed lines of runs, whose interpreters yield wherever they can."""
 
     def __init__(self, counted: Counted) -> None:
         super().__init__(beside=on_the_loop)
@@ -102,15 +102,14 @@ def _is_counted(file: str) -> bool:
     return file.startswith(DEPLOYMENT)
 
 
-def performed(case: Case) -> tuple[Counted, ev.RunEnd]:
-    """Perform a run to its end; return what it cost, and how it ended."""
+def measure(case: Case) -> tuple[Counted, ev.RunEnd]:
+    """Perform a run to its end; return its cost and its end."""
     counted = Counted()
-    return counted, ended(case, CountingPace(counted))
+    return counted, perform(case, CountingPace(counted))
 
 
-def ended(case: Case, pace: Pace | None = None) -> ev.RunEnd:
-    """Perform a run to its end; return how it ended. Without a pace nothing is counted, which takes several times as
-    long as the run."""
+def perform(case: Case, pace: Pace | None = None) -> ev.RunEnd:
+    """Perform a run to its end; return its end. Without a pace no lines are counted, which is several times faster."""
     with Scenario(effects=case.effects) as scenario:
         if pace is not None:
             scenario._services.pace = pace  # pyright: ignore[reportPrivateUsage] - it has no switch for it
@@ -124,7 +123,7 @@ def ended(case: Case, pace: Pace | None = None) -> ev.RunEnd:
 
 @pytest.mark.parametrize("name", CASES)
 def test_work_grows_like_its_data(name: str) -> None:
-    costs = [performed(CASES[name](size)) for size in SIZES]
+    costs = [measure(CASES[name](size)) for size in SIZES]
     assert all(end.status == "completed" for _, end in costs), costs[-1][1].error
     lines = [counted.lines for counted, _ in costs]
     assert lines[-1] <= GROWTH_MAX * lines[0], f"lines for {SIZES}: {lines}"
@@ -132,9 +131,9 @@ def test_work_grows_like_its_data(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["graph: join", "graph: templates", "flow: map", "playbook: placeholders"])
-def test_work_that_takes_long_is_done_beside_the_loop(name: str) -> None:
-    few, _ = performed(CASES[name](10))
-    many, _ = performed(CASES[name](1_600))
+def test_long_work_is_done_outside_of_the_loop(name: str) -> None:
+    few, _ = measure(CASES[name](10))
+    many, _ = measure(CASES[name](1_600))
     assert few.computations == 0
     assert many.computations > 0
 
@@ -142,7 +141,7 @@ def test_work_that_takes_long_is_done_beside_the_loop(name: str) -> None:
 # -- steps -------------------------------------------------------------------------------------------------------------
 
 
-def test_work_at_once_stops_before_it_takes_long_and_as_none_of_its_own_errors() -> None:
+def test_a_step_limit_stops_work_and_is_not_caught_by_it() -> None:
     def work() -> str:
         try:
             Steps(100).take(60)
@@ -158,8 +157,8 @@ def test_work_at_once_stops_before_it_takes_long_and_as_none_of_its_own_errors()
     assert AT_ONCE_STEPS < 5_000
 
 
-def test_numbers_that_are_hard_to_read_take_no_longer_than_others() -> None:
-    """msgspec alone takes hundreds of times as long for them as for others; a ratio tells it on any machine."""
+def test_hard_numbers_take_no_longer_to_decode() -> None:
+    """msgspec alone takes hundreds of times as long for them."""
     hard = b'{"input":[' + b",".join([b"1e300"] * 20_000) + b'],"workflow":"w","arguments":{},"options":{}}'
     easy = hard.replace(b"1e300", b"1.500")
 
@@ -187,7 +186,7 @@ def test_numbers_beyond_the_doubles_are_refused() -> None:
     ]
 
 
-# -- what is too much fails by name ------------------------------------------------------------------------------------
+# -- limits fail the run with a code -----------------------------------------------------------------------------------
 
 
 def codes(end: ev.RunEnd) -> list[str]:
@@ -199,23 +198,23 @@ def codes(end: ev.RunEnd) -> list[str]:
     return found
 
 
-def test_a_value_that_nests_too_deep_fails_its_node_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_too_deep_value_fails_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each IF puts its input into an object."""
     monkeypatch.setattr(visit, "VALUE_DEPTH_MAX", 50)
     nodes = [condition(f"c{i}", "true") for i in range(52)]
     wires = ["t -> c0", *[f"c{i}.true -> c{i + 1}" for i in range(len(nodes) - 1)]]
-    end = ended(Case("graph", graph([webhook(), *nodes], *wires), {"a": 1}))
+    end = perform(Case("graph", graph([webhook(), *nodes], *wires), {"a": 1}))
     assert codes(end)[-1] == "graph.too_deep"
 
 
-def test_values_just_below_the_bound_go_on() -> None:
+def test_values_just_below_the_depth_limit_are_accepted() -> None:
     nodes = [condition(f"c{i}", "true") for i in range(VALUE_DEPTH_MAX - 2)]
     wires = ["t -> c0", *[f"c{i}.true -> c{i + 1}" for i in range(len(nodes) - 1)]]
-    end = ended(Case("graph", graph([webhook(), *nodes], *wires), {"a": 1}))
+    end = perform(Case("graph", graph([webhook(), *nodes], *wires), {"a": 1}))
     assert end.status == "completed"
 
 
-def test_depth_is_measured_level_by_level() -> None:
+def test_the_depth_of_a_value_is_measured_with_bounded_steps() -> None:
     value: Any = []
     for _ in range(9):
         value = {"a": [value, value]}
@@ -230,13 +229,13 @@ BRACKETS = ["[" * 100_000, '{"a":' * 100_000, "x ```json\n" + "[" * 100_000 + "]
 
 @pytest.mark.parametrize("text", BRACKETS, ids=["arrays", "objects", "fenced"])
 @pytest.mark.parametrize("language", ["workflow", "playbook", "graph", "flow"])
-def test_brackets_without_end_in_a_models_text_are_no_internal_error(language: str, text: str) -> None:
-    end = ended(_asking(language, text))
+def test_unclosed_brackets_of_a_model_cause_a_coded_failure(language: str, text: str) -> None:
+    end = perform(_asking(language, text))
     assert "internal" not in codes(end)
 
 
 def _asking(language: str, text: str) -> Case:
-    """A run that asks a model for structured data, and goes on with it."""
+    """A run that asks a model for structured data and uses it."""
     script = {"default": {"text": text}}
     match language:
         case "workflow":
@@ -254,30 +253,30 @@ def _asking(language: str, text: str) -> Case:
             return Case(language, flow({"a": call(target), "done": returned()}), None, script)
 
 
-def test_a_node_that_takes_too_many_steps_fails_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_above_its_step_limit_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WorkBudget.__init__, "__defaults__", (2_000, budget.CHARS_MAX))
-    end = ended(CASES["graph: map"](800))
+    end = perform(CASES["graph: map"](800))
     assert codes(end)[-1] == "graph.too_much"
 
 
-def test_a_node_that_writes_too_much_text_fails_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_above_its_text_limit_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WorkBudget.__init__, "__defaults__", (budget.STEPS_MAX, 1_000))
-    end = ended(CASES["graph: templates"](800))
+    end = perform(CASES["graph: templates"](800))
     assert codes(end)[-1] == "graph.too_much"
 
 
-def test_a_step_whose_text_becomes_too_long_fails_by_name() -> None:
+def test_a_step_with_a_too_long_text_fails() -> None:
     source = "# T\n\nd\n\n## INPUTS\n\n- `a` (string): x\n\n## STEP 1: one\n\n" + "{{a}}" * 40 + "\n"
-    end = ended(Case("playbook", source, {"a": "x" * 1_000_000}))
+    end = perform(Case("playbook", source, {"a": "x" * 1_000_000}))
     assert codes(end)[-1] == "playbook.too_much_text"
 
 
-# -- what stays as it was ----------------------------------------------------------------------------------------------
+# -- equivalence -------------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from("kKab"), st.sampled_from([0, 1, 1.0, True, "1", None, [1], {"a": 1}]))))
-def test_a_join_comes_to_what_comparing_each_with_each_comes_to(items: list[dict[str, Any]]) -> None:
+def test_a_join_equals_a_pairwise_comparison(items: list[dict[str, Any]]) -> None:
     joined: list[Any] = []
     for item in items:
         key = _key(item)
@@ -286,13 +285,13 @@ def test_a_join_comes_to_what_comparing_each_with_each_comes_to(items: list[dict
             joined.append(item)
         else:
             joined[found] = {**joined[found], **item}
-    end = ended(CASES["graph: join all"](0).on([{"k": None}, *items]))
+    end = perform(CASES["graph: join all"](0).on([{"k": None}, *items]))
     assert isinstance(end.output, dict)
     assert dumps(end.output["result"]["transformed_data"]) == dumps([{"k": None}, *joined])
 
 
 def _key(item: dict[str, Any]) -> Any:
-    """What the path ``k`` comes to: names in any case, the exact one first."""
+    """The value of the path ``k``: the exact name first, then any case."""
     return item.get("k", next((item[name] for name in item if name.lower() == "k"), None))
 
 

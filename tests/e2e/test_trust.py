@@ -1,4 +1,4 @@
-"""The authorities of the machine are read once in a process, and again when they are others."""
+"""The certificate authorities of the machine are read once in a process, and again when they change."""
 
 import os
 import ssl
@@ -23,10 +23,10 @@ class Text(BaseHTTPRequestHandler):
         self.wfile.write(b"tea")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nobody reads it."""
+        """Log nothing."""
 
 
-def test_fetches_read_the_authorities_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetches_read_certificate_authorities_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ca.pem").write_bytes(NOBODY)
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
     read: list[ssl.SSLContext] = []
@@ -45,9 +45,7 @@ def test_fetches_read_the_authorities_once(tmp_path: Path, monkeypatch: pytest.M
     assert read[0].check_hostname
 
 
-def test_they_are_read_again_when_others_are_named_or_their_file_is_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_certificate_authorities_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = tmp_path / "one.pem", tmp_path / "other.pem"
     for file in (one, other):
         file.write_bytes(NOBODY)

@@ -271,7 +271,7 @@ async def killed_worker(home: Path) -> list[Recorded]:
         assert await victim.died() == KILLED
         await fleet.hire("worker-b")
         await until_end(connection.client, run_id)
-        return await recorded_run(connection, run_id)
+        return await recorded_run(connection.client, run_id)
 
 
 async def playbook(home: Path) -> list[Recorded]:

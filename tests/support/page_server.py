@@ -127,6 +127,12 @@ class PageServer:
         selection = {"limit": 1_000} if types is None else {"limit": 1_000, "types": types}
         return (await self.client.get(f"/runs/{run}/events", params=selection)).json()["events"]
 
+    async def check_rows(self, page: Page, run: str) -> None:
+        """Check that a page has each event of a run once, in order."""
+        script = "() => document.querySelector('cb-run').run.rows.map((row) => [row.n, row.sequence])"
+        expected = [[one["event"]["n"], one["sequence"]] for one in await self.events(run)]
+        assert await evaluate(page, script) == expected
+
     async def resume(self, run: str) -> None:
         await self.client.post(f"/runs/{run}/resume", json={})
 
@@ -238,16 +244,26 @@ async def evaluate(page: Page, script: str, argument: Any = None) -> Any:
     return await page.evaluate(script, argument)
 
 
-async def hold_back(page: Page, urls: str) -> anyio.Event:
-    """Hold back the requests of a page to some addresses, until the returned event is set."""
-    release = anyio.Event()
+@dataclass
+class HeldRequests:
+    """Requests that are held back until ``release`` is set."""
 
-    async def hold(route: Route) -> None:
-        await release.wait()
+    release: anyio.Event = field(default_factory=anyio.Event)
+    begun: anyio.Event = field(default_factory=anyio.Event)
+    urls: list[str] = field(default_factory=list[str])
+
+    async def hold(self, route: Route) -> None:
+        self.urls.append(route.request.url)
+        self.begun.set()
+        await self.release.wait()
         await route.continue_()
 
-    await page.route(urls, hold)
-    return release
+
+async def hold_back(page: Page, urls: str) -> HeldRequests:
+    """Hold back the requests of a page to some addresses."""
+    held = HeldRequests()
+    await page.route(urls, held.hold)
+    return held
 
 
 class KillableServer:

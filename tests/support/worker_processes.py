@@ -234,6 +234,13 @@ async def open_fleet(home: Path, *, sync: str | None = None, **config: Any) -> A
             tasks.cancel_scope.cancel()
 
 
+@asynccontextmanager
+async def open_client(home: Path, **config: Any) -> AsyncGenerator[tuple[Fleet, Client]]:
+    """A fleet, and a client of its server."""
+    async with open_fleet(home, **config) as fleet, fleet.connection() as connection:
+        yield fleet, connection.client
+
+
 # -- runs -------------------------------------------------------------------------------------------------------------
 
 
@@ -306,8 +313,8 @@ def _told(seen: Sequence[Recorded]) -> list[str]:
     return [f"{item.event.n} {item.event.type} {item.event.key}" for item in seen[-30:]]
 
 
-async def recorded_run(connection: Connection, run_id: str) -> list[Recorded]:
-    return await read_run(connection.log, RunRef(TENANT, run_id))
+async def recorded_run(client: Client, run_id: str) -> list[Recorded]:
+    return await read_run(client.log, RunRef(TENANT, run_id))
 
 
 def claimers(recorded: Iterable[Recorded]) -> list[str]:
@@ -319,6 +326,11 @@ def claimers(recorded: Iterable[Recorded]) -> list[str]:
 def run_in(partition: int, count: int, word: str) -> str:
     """A run id that begins with a word and belongs to a partition."""
     return next(run for i in range(10_000) if partition_of(RunRef(TENANT, run := f"{word}-{i}"), count) == partition)
+
+
+def one_in_each(count: int, word: str) -> list[str]:
+    """Run ids, one in each partition."""
+    return [run_in(partition, count, word) for partition in range(count)]
 
 
 async def settled(client: Client, names: Collection[str]) -> None:

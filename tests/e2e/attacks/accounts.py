@@ -15,7 +15,7 @@ from callboard.surfaces.cli import exits
 from callboard.surfaces.nats.micro_service import open_service
 from tests.bus.nats.test_connection import nats_server
 from tests.support.cli_stage import ONE_NODE, Place
-from tests.surfaces.nats.test_door import user
+from tests.surfaces.nats.test_door import connect_user
 
 ATTACKER, VICTIM = "acme", "globex"
 SECRET = "the victim's own words"
@@ -43,7 +43,7 @@ class Deployment(Struct, frozen=True):
         return json.loads((await nc.request(f"cb.api.{tenant}.{verb}", body, timeout=PATIENCE_S)).data)
 
     async def performed(self, **start: Any) -> Any:
-        """Have a run of the attacker performed; return its end."""
+        """Perform a run of the attacker; return its end."""
         verdict = await self.attack("start", **start)
         assert verdict.get("status") == "accepted", verdict
         return await self.attack("result", run_id=verdict["run_id"], wait_s=PATIENCE_S)
@@ -51,7 +51,7 @@ class Deployment(Struct, frozen=True):
 
 @asynccontextmanager
 async def deployment(place: Place, **settings: Any) -> AsyncGenerator[Deployment]:
-    """Open the deployment; the worker has these settings besides."""
+    """Open the deployment; ``settings`` are further settings of the worker."""
     for tenant in (ATTACKER, VICTIM):
         assert place.here("tenant", "add", tenant).exit_code == exits.OK
     async with nats_server(place.folder, 'include "accounts.conf"') as url:
@@ -70,14 +70,14 @@ async def deployment(place: Place, **settings: Any) -> AsyncGenerator[Deployment
             open_connection(config) as connection,
             open_worker(connection, {}),
             open_service(connection),
-            user(place, url, ATTACKER) as attacker,
-            user(place, url, VICTIM) as victim,
+            connect_user(place, url, ATTACKER) as attacker,
+            connect_user(place, url, VICTIM) as victim,
         ):
             yield Deployment(url, connection, attacker, victim)
 
 
-def victims_start(run_id: str, **more: Any) -> dict[str, Any]:
-    """A start of the victim whose run goes on until it is told to stop."""
+def victim_start(run_id: str, **more: Any) -> dict[str, Any]:
+    """A start of the victim whose run continues until it is cancelled or killed."""
     return {
         "definition": {"source": ONE_NODE},
         "run_id": run_id,

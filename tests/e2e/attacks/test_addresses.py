@@ -9,7 +9,16 @@ import anyio
 import pytest
 
 from callboard.actors.lending.addresses import AddressRefused, Reach, checked_addresses, is_forbidden, is_public
-from tests.e2e.attacks.stage import GRAPH_START, attack, attacker, deployment, flow, graph, worker_env
+from tests.e2e.attacks.attack_runs import (
+    GRAPH_START,
+    attack,
+    deployment,
+    flow,
+    graph,
+    mcp_source,
+    serve_attacker,
+    worker_env,
+)
 
 FORBIDDEN = [
     "169.254.169.254",
@@ -47,13 +56,13 @@ PUBLIC = ["93.184.216.34", "8.8.8.8", "2606:4700::1111", "64:ff9b::8.8.8.8", "20
 
 
 @pytest.mark.parametrize("address", FORBIDDEN)
-async def test_an_address_is_refused_whatever_is_allowed(address: str) -> None:
+async def test_a_forbidden_address_is_refused_even_if_allowed(address: str) -> None:
     with pytest.raises(AddressRefused, match="always refused"):
         await checked_addresses(address, 80, Reach(private=True, allow_hosts=frozenset({address, f"{address}:80"})))
 
 
 @pytest.mark.parametrize("address", PRIVATE)
-async def test_a_private_address_is_for_a_single_user_or_allowed(address: str) -> None:
+async def test_a_private_address_needs_a_single_user_or_a_permission(address: str) -> None:
     with pytest.raises(AddressRefused, match="not of the public internet"):
         await checked_addresses(address, 80, Reach())
     assert await checked_addresses(address, 80, Reach(private=True))
@@ -67,13 +76,13 @@ def test_a_public_address_is_permitted(address: str) -> None:
 
 
 @pytest.mark.parametrize("written", ["2852039166", "0xa9fea9fe", "0251.0376.0251.0376", "169.254.43518"])
-async def test_a_number_is_the_address_that_it_leads_to(written: str) -> None:
+async def test_a_numeric_host_is_checked_as_its_address(written: str) -> None:
     with pytest.raises(AddressRefused):
         await checked_addresses(written, 80, Reach(private=True, allow_hosts=frozenset({written})))
 
 
-def mcp(url: str, **more: Any) -> dict[str, Any]:
-    return flow({"type": "mcp", "name": "desk", "url": url, **more})
+def mcp_flow(url: str, **more: Any) -> dict[str, Any]:
+    return flow(mcp_source(url, **more))
 
 
 METADATA = [
@@ -87,27 +96,27 @@ METADATA = [
 async def test_no_mcp_server_is_at_a_link_local_address_even_for_a_single_user(tmp_path: Path) -> None:
     async with deployment(tmp_path, worker_env()) as connection:
         for k, url in enumerate(METADATA):
-            outcome = await attack(connection, f"flow-{k}", "flow", mcp(url))
+            outcome = await attack(connection, f"flow-{k}", "flow", mcp_flow(url))
             assert "always refused" in outcome.text
             outcome = await attack(connection, f"graph-{k}", "graph", graph(mcp_server_url=url), **GRAPH_START)
             assert "always refused" in outcome.text
 
 
 async def test_a_shared_server_reaches_no_private_address_unless_the_operator_allows_it(tmp_path: Path) -> None:
-    with attacker() as inside, attacker() as other:
+    with serve_attacker() as inside, serve_attacker() as other:
         tenants = {"acme": {"allow_hosts": [inside.url.removeprefix("http://")]}}
         async with deployment(tmp_path, worker_env(), tenant="acme", tenants=tenants) as connection:
             for k, url in enumerate((other.url, other.url.replace("127.0.0.1", "localhost"), "http://[::1]:9/")):
-                outcome = await attack(connection, f"r{k}", "flow", mcp(url))
+                outcome = await attack(connection, f"r{k}", "flow", mcp_flow(url))
                 assert "not of the public internet" in outcome.text
             assert other.heard == []
-            await attack(connection, "allowed", "flow", mcp(inside.url))
+            await attack(connection, "allowed", "flow", mcp_flow(inside.url))
             assert inside.heard
 
 
-async def test_the_address_that_was_checked_is_connected_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_that_changes_its_address_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name whose address changes between two look-ups (DNS rebinding)."""
-    with attacker() as inside:
+    with serve_attacker() as inside:
         port = int(inside.url.rpartition(":")[2])
         asked: list[str] = []
         real = anyio.getaddrinfo
@@ -121,17 +130,17 @@ async def test_the_address_that_was_checked_is_connected_to(tmp_path: Path, monk
 
         monkeypatch.setattr(anyio, "getaddrinfo", resolved)
         async with deployment(tmp_path, worker_env(), shared="on") as connection:
-            outcome = await attack(connection, "r", "flow", mcp(f"http://rebinding.example:{port}/mcp"))
+            outcome = await attack(connection, "r", "flow", mcp_flow(f"http://rebinding.example:{port}/mcp"))
         assert len(asked) == 2, "it was checked before, and as it was connected to"
         assert outcome.status == "failed"
     assert inside.heard == []
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_takes_no_header_to_another_server(tmp_path: Path, status: int) -> None:
-    with attacker() as thief, attacker(status, thief.url) as first:
+async def test_a_redirect_carries_no_header_to_another_server(tmp_path: Path, status: int) -> None:
+    with serve_attacker() as thief, serve_attacker(status, thief.url) as first:
         async with deployment(tmp_path, worker_env()) as connection:
-            await attack(connection, "r", "flow", mcp(first.url, headers={"X": "${SHOP_TOKEN}"}))
+            await attack(connection, "r", "flow", mcp_flow(first.url, headers={"X": "${SHOP_TOKEN}"}))
     assert first.leaked == {"SHOP_TOKEN"}
     assert thief.heard == []
 
@@ -139,12 +148,12 @@ async def test_a_redirect_takes_no_header_to_another_server(tmp_path: Path, stat
 @pytest.mark.parametrize("target", ["http://169.254.169.254/latest/meta-data", "http://[::ffff:a9fe:a9fe]/"])
 async def test_an_http_request_reaches_no_metadata_service_even_at_an_allowed_host(tmp_path: Path, target: str) -> None:
     providers = {"http": {"allow_hosts": ["169.254.169.254", "::ffff:a9fe:a9fe", "127.0.0.1"]}}
-    with attacker(302, target) as first:
+    with serve_attacker(302, target) as first:
         allowed = {"http": {"allow_hosts": [*providers["http"]["allow_hosts"], first.url.removeprefix("http://")]}}
         async with deployment(tmp_path, worker_env(), providers=allowed) as connection:
             for k, url in enumerate((target, first.url)):
                 call = {"provider": "mwl:provider.call/callboard/http/v1", "with": {"url": url}}
-                document = mcp(url)
+                document = mcp_flow(url)
                 document["steps"]["a"]["call"] = call
                 outcome = await attack(connection, f"r{k}", "flow", document)
                 assert "always refused" in outcome.text

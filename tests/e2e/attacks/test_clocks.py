@@ -31,7 +31,7 @@ def shift(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dt
     return request.param
 
 
-async def test_a_sleep_lasts_as_long_as_it_should(tmp_path: Path, shift: dt.timedelta) -> None:
+async def test_a_sleep_has_the_right_length_with_a_wrong_clock(tmp_path: Path, shift: dt.timedelta) -> None:
     settings = {"data_dir": tmp_path, "sync": "100ms", "park_linger_s": 0, "clock_skew_max_s": 2 * HOUR.total_seconds()}
     config = load(settings, env={}, cwd=tmp_path)
     async with open_connection(config, "test") as connection, open_worker(connection, env={}):
@@ -57,7 +57,7 @@ async def test_a_worker_with_a_wrong_clock_does_not_start(tmp_path: Path, shift:
                 pass
 
 
-async def test_a_cluster_that_elects_a_leader_is_waited_for(tmp_path: Path) -> None:
+async def test_opening_a_log_waits_for_a_new_leader(tmp_path: Path) -> None:
     async with cluster(tmp_path) as servers:
         async with open_nats_connection(servers.url, name="first") as nc:
             log = await open_log(nc, Subjects(), partitions=4, replicas=SERVERS)

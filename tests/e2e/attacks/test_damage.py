@@ -1,4 +1,4 @@
-"""A flipped bit in the store of an embedded server: it concerns its run alone, and every reader says so."""
+"""A flipped bit in the store of an embedded server affects only its run, and every reader reports it."""
 
 import json
 import shutil
@@ -56,7 +56,7 @@ UNREADABLE_RUNS = {
     "ended-last": "the message of the run's last event is damaged",
     LARGE: "its large value",
 }
-"""Runs by name, with what a reader is told of their damage."""
+"""Runs by name, with the reported damage."""
 
 
 def encode(body: Struct) -> bytes:
@@ -68,7 +68,7 @@ def config_for(home: Path) -> Config:
 
 
 @asynccontextmanager
-async def opened(home: Path, *, works: bool = True) -> AsyncGenerator[Connection]:
+async def open_store(home: Path, *, works: bool = True) -> AsyncGenerator[Connection]:
     async with open_connection(config_for(home), "test") as connection:
         if not works:
             yield connection
@@ -77,12 +77,12 @@ async def opened(home: Path, *, works: bool = True) -> AsyncGenerator[Connection
             yield connection
 
 
-def start(run: str, **fields: object) -> dict[str, object]:
+def start_message(run: str, **fields: object) -> dict[str, object]:
     script = {"default": {"text": f"said in {run}"}}
     return {"definition": {"source": SOURCE}, "model": "scripted", "script": script, "run_id": run, **fields}
 
 
-async def until(client: Client, run: str, *types: str) -> ev.Event:
+async def wait_for(client: Client, run: str, *types: str) -> ev.Event:
     with anyio.fail_after(PATIENCE_S):
         async with client.follow(run) as feed:
             async for item in feed:
@@ -120,14 +120,14 @@ def flip_a_bit_of_a_value(home: Path) -> None:
 
 async def perform(home: Path) -> None:
     """Perform each run of `DAMAGED` up to its end, or to its breakpoint, and `LARGE`."""
-    async with opened(home) as connection:
+    async with open_store(home) as connection:
         script = {"default": {"text": PIECE.decode()}}
-        assert (await connection.client.start(start(LARGE, script=script))).status == "accepted"
+        assert (await connection.client.start(start_message(LARGE, script=script))).status == "accepted"
         for run in DAMAGED:
             fields = {"breakpoints": ["b"]} if run.startswith("open") else {}
-            assert (await connection.client.start(start(run, **fields))).status == "accepted"
+            assert (await connection.client.start(start_message(run, **fields))).status == "accepted"
         for run in (*DAMAGED, LARGE):
-            await until(connection.client, run, ev.RunParked.type, ev.RunEnd.type)
+            await wait_for(connection.client, run, ev.RunParked.type, ev.RunEnd.type)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -158,7 +158,7 @@ async def status_of(connection: Connection, run: str) -> RunStatus:
 
 
 async def test_a_damaged_store_is_verified(damaged: Path) -> None:
-    async with opened(damaged, works=False) as connection:
+    async with open_store(damaged, works=False) as connection:
         report = await verify_store(connection.log, "acme", values=True)
     found = {damage.run: damage.found for damage in report.damaged}
     assert found == {
@@ -176,34 +176,34 @@ async def test_a_damaged_store_is_verified(damaged: Path) -> None:
 
 @pytest.mark.parametrize("run", ["open-last", "open-middle"])
 async def test_an_open_run_is_quarantined_and_can_be_killed_or_forked(damaged: Path, run: str) -> None:
-    async with opened(damaged) as connection:
+    async with open_store(damaged) as connection:
         verdict = await connection.client.tell(run, "cancel", Cancel())
         assert verdict.status == "accepted"
-        await until(connection.client, run, ev.RunQuarantined.type)
+        await wait_for(connection.client, run, ev.RunQuarantined.type)
         assert await status_of(connection, run) == "quarantined"
         events = await connection.client.events(run)
         asked = ForkRun(run, at=4, start={"run_id": "again", "breakpoints": []})
         forked = await begin_fork(connection.client, asked, events)
         assert forked.status == "accepted", forked
-        await until(connection.client, "again", ev.RunEnd.type)
+        await wait_for(connection.client, "again", ev.RunEnd.type)
         assert await status_of(connection, "again") == "completed"
         await connection.client.tell(run, "kill", Kill())
-        await until(connection.client, run, ev.RunEnd.type)
+        await wait_for(connection.client, run, ev.RunEnd.type)
         assert await status_of(connection, run) == "cancelled"
 
 
-async def test_a_start_that_is_repeated_executes_nothing_again(damaged: Path) -> None:
-    async with opened(damaged) as connection:
+async def test_a_repeated_start_executes_nothing_again(damaged: Path) -> None:
+    async with open_store(damaged) as connection:
         for run in DAMAGED:
             before = await connection.client.events(run)
-            verdict = await connection.client.start(start(run))
+            verdict = await connection.client.start(start_message(run))
             assert verdict.status == "rejected" if run.endswith("last") else verdict.duplicate
             turns = [event for event in await connection.client.events(run) if event.type == ev.ModelCall.type]
             assert turns == [event for event in before if event.type == ev.ModelCall.type]
 
 
-async def test_readers_say_what_is_missing(damaged: Path, tmp_path: Path) -> None:
-    async with opened(damaged, works=False) as connection:
+async def test_readers_report_missing_events(damaged: Path, tmp_path: Path) -> None:
+    async with open_store(damaged, works=False) as connection:
         for run, missing in UNREADABLE_RUNS.items():
             warnings = result_of(await connection.client.events(run)).warnings
             assert {warning.code for warning in warnings} == {LogUnreadable.CODE}
@@ -218,8 +218,8 @@ async def test_readers_say_what_is_missing(damaged: Path, tmp_path: Path) -> Non
             await begin_fork(connection.client, ForkRun("first", again=True), await connection.client.events("first"))
 
 
-async def test_readings_of_a_damaged_run_are_refused_by_name(damaged: Path) -> None:
-    async with opened(damaged, works=False) as connection:
+async def test_readings_of_a_damaged_run_are_refused_with_a_code(damaged: Path) -> None:
+    async with open_store(damaged, works=False) as connection:
         readings = Readings(connection)
         for run in (*DAMAGED, LARGE):
             with pytest.raises(ApiError) as refused:
@@ -233,7 +233,7 @@ async def test_readings_of_a_damaged_run_are_refused_by_name(damaged: Path) -> N
 
 @pytest.mark.parametrize("run", ["open-last", "ended-last"])
 async def test_a_run_is_forked_before_its_damaged_last_event(damaged: Path, run: str) -> None:
-    async with opened(damaged) as connection:
+    async with open_store(damaged) as connection:
         last = (await connection.client.events(run))[-1].n
         refused = await begin_fork(connection.client, ForkRun(run, at=last), [])
         assert [(one.code, one.expected) for one in refused.problems] == [
@@ -241,27 +241,27 @@ async def test_a_run_is_forked_before_its_damaged_last_event(damaged: Path, run:
         ]
         forked = await begin_fork(connection.client, ForkRun(run, at=4, start={"run_id": "f", "breakpoints": []}), [])
         assert forked.status == "accepted", forked
-        await until(connection.client, "f", ev.RunEnd.type)
+        await wait_for(connection.client, "f", ev.RunEnd.type)
         assert await status_of(connection, "f") == "completed"
 
 
 async def test_a_run_without_its_first_event_is_listed(damaged: Path) -> None:
-    async with opened(damaged) as connection, listings(connection) as lists:
+    async with open_store(damaged) as connection, listings(connection) as lists:
         rows = {row.run: row for row in await lists.rows("acme")}
     assert (rows["first"].status, rows["first"].error) == ("quarantined", LogUnreadable.CODE)
     assert rows.keys() == {*DAMAGED, LARGE}
 
 
-async def test_a_store_that_was_cut_off_goes_on(damaged: Path) -> None:
-    """Without its index the server reads the file again, and drops everything from the first damaged message on."""
+async def test_a_truncated_store_works_and_reports_its_loss(damaged: Path) -> None:
+    """Without its index the server reads the file again, and drops all messages from the first damaged one on."""
     [index] = (damaged / "nats" / "jetstream").rglob("index.db")
     index.unlink()
     with capture_logs() as logs:
-        async with opened(damaged) as connection:
+        async with open_store(damaged) as connection:
             report = await verify_store(connection.log, "acme", values=True)
             for run in DAMAGED:
-                await connection.client.start(start(run))
-                await until(connection.client, run, ev.RunEnd.type, ev.RunParked.type)
+                await connection.client.start(start_message(run))
+                await wait_for(connection.client, run, ev.RunEnd.type, ev.RunParked.type)
     assert report.lost_bytes
     assert not report.sound
     assert "the store has lost messages" in [entry["event"] for entry in logs]

@@ -1,4 +1,4 @@
-"""Clients that open connections and send next to nothing keep no others out."""
+"""Clients with idle or incomplete connections do not block other clients."""
 
 import json
 import re
@@ -28,7 +28,7 @@ async def _hello(_request: Request) -> Response:
 
 
 @asynccontextmanager
-async def served() -> AsyncGenerator[int]:
+async def serve_hello() -> AsyncGenerator[int]:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         bound.listen()
@@ -38,7 +38,7 @@ async def served() -> AsyncGenerator[int]:
             tasks.cancel_scope.cancel()
 
 
-async def answered(port: int) -> bool:
+async def is_answered(port: int) -> bool:
     async with httpx2.AsyncClient(timeout=PATIENCE_S) as client:
         return json.loads((await client.get(f"http://127.0.0.1:{port}/")).content) == {"ok": True}
 
@@ -50,16 +50,16 @@ async def until_closed(stream: ByteStream) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n", b"GET / HTTP/1.1\r\nHost: x\r\n\r\nGET /"])
-async def test_a_head_that_does_not_come_ends_its_connection(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_without_a_complete_head_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BoundedProtocol, "head_wait_s", 0.2)
-    async with served() as port:
+    async with serve_hello() as port:
         stream = await anyio.connect_tcp("127.0.0.1", port)
         if sent:
             await stream.send(sent)
         with anyio.fail_after(PATIENCE_S):
             await until_closed(stream)
         await stream.aclose()
-        assert await answered(port)
+        assert await is_answered(port)
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,9 @@ async def test_a_head_that_does_not_come_ends_its_connection(sent: bytes, monkey
         "HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nContent-Length: 5",
     ],
 )
-async def test_a_request_of_ambiguous_length_is_refused_and_what_follows_it_is_not_read(head: str) -> None:
+async def test_a_request_of_ambiguous_length_is_refused_and_its_rest_not_read(head: str) -> None:
     follows = "0\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n"
-    async with served() as port:
+    async with serve_hello() as port:
         stream = await anyio.connect_tcp("127.0.0.1", port)
         await stream.send(f"GET / HTTP/1.1\r\nHost: x\r\n\r\nPOST / {head}\r\n\r\n{follows}".encode())
         found = b""
@@ -82,14 +82,12 @@ async def test_a_request_of_ambiguous_length_is_refused_and_what_follows_it_is_n
                 found += await stream.receive()
         await stream.aclose()
         assert re.findall(rb"HTTP/1.1 (\d+)", found) == [b"200", b"400"]
-        assert await answered(port)
+        assert await is_answered(port)
 
 
-async def test_connections_beyond_the_bound_are_closed_and_the_others_are_served(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_connections_above_the_maximum_are_closed_and_others_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 3)
-    async with served() as port:
+    async with serve_hello() as port:
         idle = [await anyio.connect_tcp("127.0.0.1", port) for _ in range(3)]
         beyond = await anyio.connect_tcp("127.0.0.1", port)
         with anyio.fail_after(PATIENCE_S):
@@ -100,12 +98,12 @@ async def test_connections_beyond_the_bound_are_closed_and_the_others_are_served
             await stream.aclose()
 
 
-def test_connections_take_half_of_the_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_maximum_of_connections_is_half_of_the_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server.resource, "getrlimit", lambda _which: (300, 300))
     assert connections_max() == 150
 
 
-def test_a_client_takes_the_places_of_no_other() -> None:
+def test_a_client_has_a_bounded_number_of_places() -> None:
     places = ClientSlots(each=2, most=3)
 
     def request(host: str) -> Request:

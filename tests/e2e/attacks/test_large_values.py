@@ -1,9 +1,8 @@
-"""Large values in the accounts of tenants: each stores and reads those of its own runs, and no others."""
+"""Large values in the accounts of tenants: a tenant stores and reads only those of its runs."""
 
 import base64
 import json
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +13,6 @@ from tests.e2e.attacks.accounts import ATTACKER, VICTIM, Deployment, deployment
 from tests.support.cli_stage import ONE_NODE, Place
 
 PIECE_BYTES = 500_000
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
 
 
 async def store(nc: Client, tenant: str, run: str, data: bytes) -> str:
@@ -57,7 +51,7 @@ async def values_of(opened: Deployment, who: str, run: str) -> list[str]:
     return [digest for one in events for digest in one["event"].get("blobs") or []]
 
 
-async def test_a_large_start_and_a_large_output_pass_through_the_tenants_own_account(place: Place) -> None:
+async def test_large_inputs_and_outputs_are_read_by_their_tenant_only(place: Place) -> None:
     async with deployment(place) as opened:
         text = json.dumps({"words": "say " * 600_000}).encode()
         digest = await store(opened.victim, VICTIM, "large-1", text)
@@ -73,13 +67,13 @@ async def test_a_large_start_and_a_large_output_pass_through_the_tenants_own_acc
             found = await read(opened, VICTIM, "large-1", one)
             assert isinstance(found, bytes)
             assert sha256(found).hexdigest() == one
-            # The attacker knows the run and the digests, and may call a run of its own alike.
+            # The attacker knows the run and the digests, and may give its own run the same id.
             assert await read(opened, ATTACKER, "large-1", one) == "value.unknown"
             with pytest.raises(NoRespondersError):
                 await opened.attacker.request(f"cb.api.{VICTIM}.value", b"{}", timeout=30)
 
 
-async def test_a_start_brings_in_no_value_of_another_tenant(place: Place) -> None:
+async def test_a_start_cannot_use_a_value_of_another_tenant(place: Place) -> None:
     async with deployment(place) as opened:
         text = json.dumps("mine alone " * 1_000).encode()
         digest = await store(opened.victim, VICTIM, "same-id", text)
@@ -111,7 +105,7 @@ NOT_PIECES = (
 )
 
 
-async def test_what_is_not_a_piece_is_not_stored(place: Place) -> None:
+async def test_a_malformed_piece_of_a_value_is_refused(place: Place) -> None:
     async with deployment(place) as opened:
         before = (await opened.runtime.nc.jetstream().stream_info("CB_CALLBOARD")).state.last_seq
         for rest, headers in NOT_PIECES:
@@ -121,7 +115,7 @@ async def test_what_is_not_a_piece_is_not_stored(place: Place) -> None:
         assert (await opened.runtime.nc.jetstream().stream_info("CB_CALLBOARD")).state.last_seq == before
 
 
-async def test_a_piece_that_is_stored_is_not_replaced(place: Place) -> None:
+async def test_a_stored_piece_is_not_replaced(place: Place) -> None:
     async with deployment(place) as opened:
         digest = await store(opened.attacker, ATTACKER, "r", b'"first"')
         subject = f"cb.blob.{ATTACKER}.r.{digest}.0"

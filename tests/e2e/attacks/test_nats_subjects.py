@@ -20,7 +20,7 @@ from callboard.bus.subjects import RunRef
 from callboard.runtime.client.connection import open_connection
 from callboard.runtime.settings.config import load
 from callboard.service.worker.bootstrap import open_worker
-from tests.e2e.attacks.accounts import ATTACKER, SECRET, VICTIM, Deployment, deployment, victims_start
+from tests.e2e.attacks.accounts import ATTACKER, SECRET, VICTIM, Deployment, deployment, victim_start
 from tests.support.cli_stage import Place
 from tests.support.flow_providers import flow_of, ours
 from tests.support.worker_processes import until_end
@@ -75,7 +75,7 @@ def source(subject: Any) -> dict[str, Any]:
     return {"type": "nats", "subject": subject, "tools": [{"name": "t"}]}
 
 
-def starts(subject: Any) -> list[dict[str, Any]]:
+def start_messages(subject: Any) -> list[dict[str, Any]]:
     """A start for each way in which a definition, or a start, can name a subject."""
     skills: list[dict[str, Any]] = [{"id": "s", "name": "S", "description": "d", "category": "general"}]
     skills[0]["tools"] = [{"name": "t", "description": "d", "input_schema": {"type": "object"}, "nats": subject}]
@@ -103,13 +103,8 @@ def starts(subject: Any) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
-
-
 @asynccontextmanager
-async def hearing(nc: Client, subject: str, reply: bytes | None = None) -> AsyncGenerator[list[Msg]]:
+async def listen(nc: Client, subject: str, reply: bytes | None = None) -> AsyncGenerator[list[Msg]]:
     heard: list[Msg] = []
 
     async def take(message: Msg) -> None:
@@ -124,46 +119,46 @@ async def hearing(nc: Client, subject: str, reply: bytes | None = None) -> Async
     await subscription.unsubscribe()
 
 
-async def victim_runs(deployment: Deployment, run: str = RUN) -> None:
-    verdict = await deployment.defend("start", **victims_start(run, encryption_key=KEY))
+async def start_victim_run(deployment: Deployment, run: str = RUN) -> None:
+    verdict = await deployment.defend("start", **victim_start(run, encryption_key=KEY))
     assert verdict.get("status") == "accepted", verdict
     while (await deployment.defend("show", run_id=run))["status"] == "accepted":
         pass  # no worker has taken it yet
 
 
-async def untouched(deployment: Deployment, run: str = RUN) -> None:
-    """The victim's run goes on and can be read with its key, and can be ended by its tenant."""
+async def check_untouched(deployment: Deployment, run: str = RUN) -> None:
+    """Check that the victim's run continues, can be read with its key, and can be killed by its tenant."""
     shown = await deployment.defend("show", run_id=run)
     assert shown.get("status") in ("running", "waiting"), shown
     page = await deployment.defend("events", run_id=run)
     assert SECRET in json.dumps(page), "the run cannot be read: its key is gone"
     ref = RunRef(VICTIM, run)
     assert await deployment.runtime.log.last_message(deployment.runtime.log.subjects.gone_subject(ref)) is None
-    told = await deployment.defend("tell", run_id=run, verb="kill", wait_s=30)
-    assert told.get("verdict") == "accepted", told
+    output = await deployment.defend("tell", run_id=run, verb="kill", wait_s=30)
+    assert output.get("verdict") == "accepted", output
     assert (await deployment.defend("result", run_id=run, wait_s=30))["status"] == "cancelled"
 
 
-async def test_subjects_that_a_definition_spells_out_are_refused_at_the_door(place: Place) -> None:
+async def test_forbidden_subjects_in_a_definition_are_refused_at_the_start(place: Place) -> None:
     async with deployment(place) as opened:
-        await victim_runs(opened)
+        await start_victim_run(opened)
         for k, subject in enumerate((*ATTACKS, *NEIGHBOURS)):
-            # The first of them in each way, and each of the others in one of the ways.
-            found = starts(subject)
+            # The first subject in each form of start, each further subject in one form.
+            found = start_messages(subject)
             for start in found[k % len(found) :][:1] if k else found:
                 answer = await opened.attack("start", **start)
                 assert "error" in answer, (subject, start, answer)
                 codes = {problem["code"] for problem in answer["error"]["problems"]}
-                # Where the definition's language has a form for subjects, that may refuse it before.
+                # The schema of the language may refuse the subject first.
                 assert codes & {"nats.refused", "SCHEMA", "OPTION"}, (subject, answer)
                 assert SECRET not in json.dumps(answer)
-        await untouched(opened)
+        await check_untouched(opened)
 
 
-async def test_subjects_that_an_expression_makes_are_refused_when_they_are_asked(place: Place) -> None:
+async def test_forbidden_subjects_from_expressions_are_refused_at_the_request(place: Place) -> None:
     async with deployment(place) as opened:
-        await victim_runs(opened)
-        ways = starts("{{ step.input.subject }}")[:3]
+        await start_victim_run(opened)
+        ways = start_messages("{{ step.input.subject }}")[:3]
         for k, subject in enumerate((*ATTACKS, *NEIGHBOURS)):
             for start in ways[k % len(ways) :][:1] if k else ways:
                 end = await opened.performed(**start, input={"subject": subject})
@@ -177,13 +172,13 @@ async def test_subjects_that_an_expression_makes_are_refused_when_they_are_asked
                     "ParameterValidationFailed",
                 }, (subject, failure)
                 assert SECRET not in json.dumps(end)
-        await untouched(opened)
+        await check_untouched(opened)
 
 
-async def test_a_service_cannot_lead_a_run_to_another_subject(place: Place) -> None:
-    """The description of a service comes from whoever answers, here the attacker itself."""
+async def test_a_service_cannot_redirect_a_run_to_a_forbidden_subject(place: Place) -> None:
+    """Any responder can describe a service, here the attacker."""
     async with deployment(place) as opened:
-        await victim_runs(opened)
+        await start_victim_run(opened)
         for subject in (*ATTACKS, f"cb.tell.{VICTIM}.{RUN}.kill", f"x cb.gone.{VICTIM}.{RUN}"):
             described = {
                 "name": "lure",
@@ -191,24 +186,24 @@ async def test_a_service_cannot_lead_a_run_to_another_subject(place: Place) -> N
                 "version": "1.0.0",
                 "endpoints": [{"name": "e", "subject": subject}],
             }
-            async with hearing(opened.attacker, "$SRV.INFO.lure", json.dumps(described).encode()):
+            async with listen(opened.attacker, "$SRV.INFO.lure", json.dumps(described).encode()):
                 end = await opened.performed(definition={"source": json.dumps(flow_of(ours("nats"), service="lure"))})
             assert end["output"]["failure"]["code"].rpartition(".")[2] in {"Refused", "NoResponders"}, end
-        await untouched(opened)
+        await check_untouched(opened)
 
 
-async def test_requests_arrive_in_the_account_of_their_tenant_alone(place: Place) -> None:
+async def test_requests_reach_the_account_of_their_tenant_only(place: Place) -> None:
     price = b'{"output": 40}'
     async with (
         deployment(place) as opened,
-        hearing(opened.victim, "shop.price", price) as victims,
-        hearing(opened.runtime.nc, "shop.price", price) as runtimes,
+        listen(opened.victim, "shop.price", price) as victims,
+        listen(opened.runtime.nc, "shop.price", price) as runtimes,
     ):
-        for start in starts("shop.price")[:3:2]:
+        for start in start_messages("shop.price")[:3:2]:
             end = await opened.performed(**start)
             assert end["output"]["failure"]["code"].rpartition(".")[2] in {"Unavailable", "NoResponders"}, end
-        async with hearing(opened.attacker, "shop.price", price) as own:
-            ends = [await opened.performed(**start) for start in starts("shop.price")[:3:2]]
+        async with listen(opened.attacker, "shop.price", price) as own:
+            ends = [await opened.performed(**start) for start in start_messages("shop.price")[:3:2]]
             assert [end["output"]["value"] for end in ends] == [40, {"output": 40}]
             assert [message.subject for message in own] == ["shop.price"] * 2
         assert (victims, runtimes) == ([], [])
@@ -232,29 +227,29 @@ async def test_a_service_of_the_tenant_is_found_in_its_account(place: Place) -> 
         await own.stop()
 
 
-async def test_the_allow_list_of_a_tenant_is_kept(place: Place) -> None:
+async def test_the_allow_list_of_a_tenant_is_enforced(place: Place) -> None:
     allowed = {ATTACKER: ["shop.*", "desk.>"], "*": ["other.>"]}
     async with deployment(place, tools_allow_nats=allowed) as opened:
         for subject in ("shop", "shop.price.eur", "desk", "other.x", "none"):
-            for start in starts(subject):
+            for start in start_messages(subject):
                 problems = (await opened.attack("start", **start))["error"]["problems"]
                 assert [problem["code"] for problem in problems] == ["nats.refused"]
                 assert "tools_allow_nats" in problems[0]["message"]
         for subject in ("shop.price", "desk.a.b"):
-            async with hearing(opened.attacker, subject, b'{"output": 1}'):
-                assert (await opened.performed(**starts(subject)[0]))["output"]["value"] == 1
+            async with listen(opened.attacker, subject, b'{"output": 1}'):
+                assert (await opened.performed(**start_messages(subject)[0]))["output"]["value"] == 1
 
 
-async def test_without_accounts_no_run_reaches_a_runtime(tmp_path: Path) -> None:
-    """Neither the worker's own, nor another one whose stream is on the same server."""
+async def test_without_accounts_no_run_reaches_the_subjects_of_a_runtime(tmp_path: Path) -> None:
+    """Neither the worker's own runtime nor another one on the same server."""
     other = load({"data_dir": tmp_path, "sync": "100ms", "prefix": "other.one"}, env={}, cwd=tmp_path)
     config = load({"data_dir": tmp_path, "sync": "100ms"}, env={}, cwd=tmp_path)
     async with (
         open_connection(config) as connection,
         open_connection(other, server=connection.server) as neighbour,
         open_worker(connection, {}),
-        hearing(neighbour.nc, "other.one.>") as heard,
-        hearing(neighbour.nc, "other.two", b"1"),
+        listen(neighbour.nc, "other.one.>") as heard,
+        listen(neighbour.nc, "other.two", b"1"),
     ):
         for subject, code in (
             ("other.one.gone.x.y", "Refused"),
@@ -262,7 +257,7 @@ async def test_without_accounts_no_run_reaches_a_runtime(tmp_path: Path) -> None
             ("cb.gone.x.y", "Refused"),
             ("other.two", None),
         ):
-            start = starts("{{ step.input.subject }}")[2]
+            start = start_messages("{{ step.input.subject }}")[2]
             run = (await connection.client.start({**start, "input": {"subject": subject}})).run_id
             assert run is not None
             end = ev.payload_of((await until_end(connection.client, run))[-1].event)
@@ -275,14 +270,14 @@ async def test_without_accounts_no_run_reaches_a_runtime(tmp_path: Path) -> None
 # -- headers and reply subjects of messages ----------------------------------------------------------------------------
 
 
-async def test_a_verdict_goes_to_the_account_of_its_tenant(place: Place) -> None:
+async def test_a_verdict_reaches_the_account_of_its_tenant_only(place: Place) -> None:
     async with (
         deployment(place) as opened,
-        hearing(opened.victim, "my.verdicts") as victims,
-        hearing(opened.runtime.nc, "my.verdicts") as runtimes,
-        hearing(opened.attacker, "my.verdicts") as own,
+        listen(opened.victim, "my.verdicts") as victims,
+        listen(opened.runtime.nc, "my.verdicts") as runtimes,
+        listen(opened.attacker, "my.verdicts") as own,
     ):
-        await victim_runs(opened)
+        await start_victim_run(opened)
         await opened.attacker.request(
             f"cb.start.{ATTACKER}", b"{}", headers={"Callboard-Reply": "my.verdicts"}, timeout=30
         )
@@ -299,7 +294,7 @@ async def test_a_verdict_goes_to_the_account_of_its_tenant(place: Place) -> None
             before = opened.runtime.nc.stats["out_msgs"]
             await opened.attacker.request(f"cb.start.{ATTACKER}", b"{}", headers={"Callboard-Reply": reply}, timeout=30)
             assert opened.runtime.nc.stats["out_msgs"] >= before
-        # The worker answers in order: with this verdict those before it have been dropped.
+        # The worker answers in order, so the verdicts before this one have been dropped.
         await opened.attacker.request(
             f"cb.start.{ATTACKER}", b"{}", headers={"Callboard-Reply": "my.verdicts"}, timeout=30
         )
@@ -307,7 +302,7 @@ async def test_a_verdict_goes_to_the_account_of_its_tenant(place: Place) -> None
             while len(own) < 2:
                 await opened.attacker.flush()
         assert (victims, runtimes) == ([], [])
-        await untouched(opened)
+        await check_untouched(opened)
 
 
 HEADERS = (
@@ -322,10 +317,10 @@ HEADERS = (
 
 
 async def test_headers_of_a_tenant_do_not_reach_the_stream(place: Place) -> None:
-    """JetStream obeys some headers of what it stores: it deletes messages, or publishes on a subject that they name."""
+    """JetStream obeys some headers of stored messages: it deletes messages, or publishes on a named subject."""
     digest = "ab" * 32
     async with deployment(place) as opened:
-        await victim_runs(opened)
+        await start_victim_run(opened)
         before = (await opened.runtime.nc.jetstream().stream_info("CB_CALLBOARD")).state.first_seq
         for headers in HEADERS:
             for subject in (f"start.{ATTACKER}", f"tell.{ATTACKER}.r.kill", f"blob.{ATTACKER}.r.{digest}.0"):
@@ -337,10 +332,10 @@ async def test_headers_of_a_tenant_do_not_reach_the_stream(place: Place) -> None
                 kept = {name for name in stored.headers if name.startswith("Nats-")}
                 assert kept <= {"Nats-Expected-Last-Subject-Sequence"}, stored.headers
         assert (await opened.runtime.nc.jetstream().stream_info("CB_CALLBOARD")).state.first_seq == before
-        await untouched(opened)
+        await check_untouched(opened)
 
 
-async def test_an_id_of_a_message_holds_for_its_tenant_alone(place: Place) -> None:
+async def test_message_ids_are_separate_for_each_tenant(place: Place) -> None:
     async with deployment(place) as opened:
         first = await opened.attacker.request(f"cb.start.{ATTACKER}", b"{}", headers={"Nats-Msg-Id": "one"}, timeout=30)
         again = await opened.attacker.request(f"cb.start.{ATTACKER}", b"{}", headers={"Nats-Msg-Id": "one"}, timeout=30)
@@ -352,9 +347,9 @@ async def test_an_id_of_a_message_holds_for_its_tenant_alone(place: Place) -> No
 async def test_the_service_answers_on_no_subject_of_the_runtime(place: Place) -> None:
     """A client that shares the runtime's account names a reply subject on which it might not publish itself."""
     async with deployment(place) as opened:
-        await victim_runs(opened)
+        await start_victim_run(opened)
         body = json.dumps({"run_id": RUN}).encode()
-        async with hearing(opened.runtime.nc, f"cb.gone.{VICTIM}.>") as heard:
+        async with listen(opened.runtime.nc, f"cb.gone.{VICTIM}.>") as heard:
             for reply in (
                 f"cb.gone.{VICTIM}.{RUN}",
                 "_GR_.a.b.cb.gone.globex.victims-run",
@@ -362,15 +357,15 @@ async def test_the_service_answers_on_no_subject_of_the_runtime(place: Place) ->
             ):
                 await opened.runtime.nc.publish(f"cb.api.{VICTIM}.show", body, reply=reply)
                 await opened.runtime.nc.publish(f"cb.door.{ATTACKER}.start", b"{}", reply=reply)
-            # Requests are taken in order, so those before have been dropped when this one is answered.
+            # Requests are processed in order, so the earlier ones have been dropped.
             await opened.defend("show", run_id=RUN)
         assert heard == []
-        await untouched(opened)
+        await check_untouched(opened)
 
 
-async def test_a_tenant_publishes_for_no_other(place: Place) -> None:
+async def test_a_tenant_cannot_publish_for_another(place: Place) -> None:
     async with deployment(place) as opened:
-        await victim_runs(opened)
+        await start_victim_run(opened)
         for subject in (
             f"cb.start.{VICTIM}",
             f"cb.tell.{VICTIM}.{RUN}.kill",
@@ -391,22 +386,22 @@ async def test_a_tenant_publishes_for_no_other(place: Place) -> None:
             f"blob.x.{'ab' * 32}.64",
         ):
             family, _, tail = rest.partition(".")
-            answer = await _answered(opened, f"cb.{family}.{ATTACKER}.{tail}")
+            answer = await request_or_none(opened, f"cb.{family}.{ATTACKER}.{tail}")
             assert answer is None or "error" in answer, (rest, answer)
-        await untouched(opened)
+        await check_untouched(opened)
 
 
-async def _answered(opened: Deployment, subject: str) -> Any:
+async def request_or_none(opened: Deployment, subject: str) -> Any:
     try:
         return json.loads((await opened.attacker.request(subject, b"{}", timeout=30)).data)
     except NoRespondersError:
         return None
 
 
-async def test_a_run_of_a_tenant_without_account_reaches_nobody(place: Place) -> None:
+async def test_a_run_of_a_tenant_without_an_account_reaches_no_subject(place: Place) -> None:
     async with deployment(place) as opened:
-        async with hearing(opened.runtime.nc, "shop.price", b'{"output": 1}') as heard:
-            start = {**starts("shop.price")[0], "run_id": "of-nobody"}
+        async with listen(opened.runtime.nc, "shop.price", b'{"output": 1}') as heard:
+            start = {**start_messages("shop.price")[0], "run_id": "of-nobody"}
             body = json.dumps(start).encode()
             await opened.runtime.nc.request("cb.api.initech.start", body, timeout=30)
             asked = json.dumps({"run_id": "of-nobody", "wait_s": 30}).encode()

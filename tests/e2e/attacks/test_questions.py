@@ -1,4 +1,4 @@
-"""A question about runs that SQLite cannot take is refused, and does not have the index made again."""
+"""A query of runs that SQLite cannot take is refused, and does not rebuild the index."""
 
 import datetime as dt
 import sqlite3
@@ -18,7 +18,7 @@ ODD = ["a\0b", "\0", "x\ud83d"]
 
 
 @pytest.mark.parametrize("text", ODD)
-def test_odd_characters_are_refused_with_their_place(text: str) -> None:
+def test_characters_that_sqlite_cannot_take_are_refused(text: str) -> None:
     with pytest.raises(WhereInvalid):
         where(f"text~'{text}'", STATUSES, dt.datetime.now(dt.UTC))
     for request in (CountRuns(q=text), CountRuns(definition=text)):
@@ -27,7 +27,7 @@ def test_odd_characters_are_refused_with_their_place(text: str) -> None:
         assert (found.value.status, found.value.code) == (400, "find.where")
 
 
-async def test_an_error_of_one_question_leaves_the_index_as_it_is(tmp_path: Path) -> None:
+async def test_an_error_of_one_query_keeps_the_index(tmp_path: Path) -> None:
     async with standing(tmp_path) as connection:
         await put(connection, *LOGS[:2])
         async with following(connection, tmp_path / "index") as index:

@@ -1,4 +1,4 @@
-"""Tenants of a shared server use the variables and hosts that the operator names for them, and no others."""
+"""Tenants of a shared server use only the variables and hosts that the operator names for them."""
 
 import json
 import sys
@@ -18,21 +18,32 @@ from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.cli import exits
 from callboard.surfaces.nats.micro_service import open_service
 from tests.bus.nats.test_connection import nats_server
-from tests.e2e.attacks.stage import attack, attacker, deployment, flow, leaks, script, value_of, worker_env, workflow
+from tests.e2e.attacks.attack_runs import (
+    attack,
+    deployment,
+    flow,
+    leaks,
+    mcp_source,
+    script,
+    serve_attacker,
+    value_of,
+    worker_env,
+    workflow,
+)
 from tests.support.cli_stage import Place
 from tests.support.graphs import graph, node
 from tests.support.service_api import service_api
-from tests.surfaces.nats.test_door import asked, user
+from tests.surfaces.nats.test_door import ask, connect_user
 
 START = StartRun(DefinitionSource(source=""))
 
 
 def header(url: str, variable: str) -> dict[str, Any]:
-    return flow({"type": "mcp", "name": "desk", "url": url, "headers": {"X": f"${{{variable}}}"}})
+    return flow(mcp_source(url, headers={"X": f"${{{variable}}}"}))
 
 
-async def test_a_variable_goes_to_the_hosts_that_are_named_for_the_tenant(tmp_path: Path) -> None:
-    with attacker() as named, attacker() as other:
+async def test_a_variable_is_sent_to_the_hosts_of_the_tenant_only(tmp_path: Path) -> None:
+    with serve_attacker() as named, serve_attacker() as other:
         hosts = [url.removeprefix("http://") for url in (named.url, other.url)]
         tenants = {"acme": {"env": {"SHOP_TOKEN": hosts[:1], "FLOOR": []}, "allow_hosts": hosts}}
         env = {**worker_env(), "FLOOR": "3"}
@@ -58,7 +69,7 @@ async def test_a_named_variable_is_not_sent_unencrypted_to_a_host_that_is_not_al
     assert "SHOP_TOKEN may not go to shop.example" in outcome.text
 
 
-async def test_programs_get_the_variables_of_the_tenant_alone(tmp_path: Path) -> None:
+async def test_programs_get_the_variables_of_the_tenant_only(tmp_path: Path) -> None:
     dumped = tmp_path / "env.json"
     dump = "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1], 'w'))"
     program = {"type": "mcp", "name": "desk", "command": [sys.executable, "-c", dump, str(dumped)]}
@@ -91,10 +102,10 @@ async def test_unset_lists_permit_the_shipped_tools_and_no_program(tmp_path: Pat
     assert all(path.startswith("callboard.actors.skills.") for path in shipped_functions())
 
 
-async def test_a_connector_acts_with_a_secret_that_is_named_for_the_tenant(
+async def test_a_connector_uses_a_secret_that_is_named_for_the_tenant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A shipped skill and a service of graphs: without the operator's word they have no credential of the worker."""
+    """A shipped skill and a service of graphs have no credential of the worker unless the operator names it."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     document = workflow({})
     del document["skills"]
@@ -115,28 +126,28 @@ async def test_a_connector_acts_with_a_secret_that_is_named_for_the_tenant(
                 assert (len(api.asked) - asked_before == 2) is bool(named)
 
 
-def lender(env: dict[str, str] | None = None, *, guest: bool = False, **settings: Any) -> Lender:
+def create_lender(env: dict[str, str] | None = None, *, guest: bool = False, **settings: Any) -> Lender:
     return Lender(load(settings, env={}), env or {}, guest=guest)
 
 
-def test_when_a_server_is_shared() -> None:
-    assert not lender().is_shared("default")
-    assert lender().is_shared("acme"), "another tenant than the one of the configuration"
-    assert lender(shared="on").is_shared("default")
-    assert not lender(shared="off").is_shared("acme")
-    assert lender(tenants={"default": {}}).is_shared("default")
-    assert lender(tenants={"*": {}}).is_shared("default")
-    assert not lender(tenants={"acme": {}}).is_shared("default")
+def test_a_server_is_shared_by_settings_tenants_or_credentials() -> None:
+    assert not create_lender().is_shared("default")
+    assert create_lender().is_shared("acme"), "another tenant than the one of the configuration"
+    assert create_lender(shared="on").is_shared("default")
+    assert not create_lender(shared="off").is_shared("acme")
+    assert create_lender(tenants={"default": {}}).is_shared("default")
+    assert create_lender(tenants={"*": {}}).is_shared("default")
+    assert not create_lender(tenants={"acme": {}}).is_shared("default")
     signed: dict[str, Any] = {"nats_url": "nats://127.0.0.1:1", "nats_nkey_seed": "SU" + "A" * 56}
-    assert lender(**signed).is_shared("default")
-    assert not lender(guest=True, **signed).is_shared("default")
-    assert lender(guest=True, **signed).is_shared("acme")
-    assert lender(nats_url="nats://127.0.0.1:1", nats_creds="x.creds").is_shared("default")
+    assert create_lender(**signed).is_shared("default")
+    assert not create_lender(guest=True, **signed).is_shared("default")
+    assert create_lender(guest=True, **signed).is_shared("acme")
+    assert create_lender(nats_url="nats://127.0.0.1:1", nats_creds="x.creds").is_shared("default")
 
 
-def test_every_other_tenant_has_what_the_star_names() -> None:
+def test_the_star_names_the_variables_of_other_tenants() -> None:
     tenants = {"*": {"env": {"A": []}}, "acme": {"env": {"B": []}}}
-    one = lender({"A": "1", "B": "2", "CALLBOARD_X": "3"}, tenants=tenants)
+    one = create_lender({"A": "1", "B": "2", "CALLBOARD_X": "3"}, tenants=tenants)
     assert one.of_processes("globex") == {"A": "1"}
     assert one.of_processes("acme") == {"B": "2"}
     assert one.lending("globex", START).named == {"A": ()}
@@ -148,7 +159,7 @@ def test_the_operator_cannot_name_a_variable_of_the_runtime() -> None:
             load({"tenants": {"acme": {"env": {variable: []}}}}, env={})
 
 
-def test_a_copy_of_a_secret_of_the_configuration_is_reserved_too() -> None:
+def test_a_copy_of_a_configured_secret_is_reserved() -> None:
     key = "a-long-key-of-an-endpoint"
     env = {
         "MINE": key,
@@ -164,11 +175,11 @@ def test_a_copy_of_a_secret_of_the_configuration_is_reserved_too() -> None:
     assert Lender(config, env).lending("default", START).refusals([]) == []
 
 
-async def test_a_tenant_with_an_account_takes_nothing_away(tmp_path: Path) -> None:
-    """As `callboard tenant add` sets a server up, and with no other setting."""
+async def test_a_tenant_with_an_account_gets_no_secret(tmp_path: Path) -> None:
+    """On a server as `callboard tenant add` sets it up."""
     place = Place(tmp_path)
     assert place.here("tenant", "add", "ada").exit_code == exits.OK
-    with attacker() as thief:
+    with serve_attacker() as thief:
         async with nats_server(tmp_path, 'include "accounts.conf"') as url:
             seed = (tmp_path / "callboard.nk").read_text().strip()
             config = load({"nats_url": url, "nats_nkey_seed": seed, "allow_scripts": True}, env={})
@@ -177,16 +188,16 @@ async def test_a_tenant_with_an_account_takes_nothing_away(tmp_path: Path) -> No
                 open_connection(config) as connection,
                 open_worker(connection, env),
                 open_service(connection),
-                user(place, url, "ada") as ada,
+                connect_user(place, url, "ada") as ada,
             ):
                 for variable in ("SHOP_TOKEN", "GITHUB_TOKEN", "CALLBOARD_NATS_NKEY_SEED"):
                     text = json.dumps(header(thief.url, variable))
                     start = {"definition": {"source": text}, "run_id": variable, "model": "scripted"}
                     with anyio.fail_after(60):
-                        verdict = await asked(ada, "ada", "start", json.dumps(start).encode())
+                        verdict = await ask(ada, "ada", "start", json.dumps(start).encode())
                         assert verdict["status"] == "accepted"
                         query = json.dumps({"run_id": variable, "wait_s": 30}).encode()
-                        result = await asked(ada, "ada", "result", query)
+                        result = await ask(ada, "ada", "result", query)
                     assert result["status"] == "failed"
                     assert value_of(variable) not in json.dumps(result)
     assert thief.heard == []

@@ -45,10 +45,10 @@ from tests.support.worker_processes import (
 )
 
 LANES = 8
-"""How many chains of workers die beside each other; most of their time they wait."""
+"""The number of concurrent chains of workers; they mostly wait."""
 
 AGAIN_MAX = 10
-"""How many runs of a lane are performed once more."""
+"""The maximum number of runs of a lane that are repeated."""
 
 PRELOADED = ["mcp", killed_runs.__name__]
 
@@ -57,7 +57,7 @@ WHEN: Sequence[When] = ("before", "after")
 
 @dataclass(frozen=True)
 class Death:
-    """A worker dies around something of a run, or of the ``of``-th member of its family."""
+    """A death of a worker around an action of a run, or of the ``of``-th member of its family."""
 
     boundary: str
     case: Case
@@ -70,12 +70,12 @@ def at(boundary: str, case: Case, when: When, event: type[ev.Payload], n: int = 
     return Death(boundary, case, Kill(when, "append", n, type=event.type), of)
 
 
-def routed(boundary: str, case: Case, when: When, n: int, of: int = 0) -> Death:
+def at_route(boundary: str, case: Case, when: When, n: int, of: int = 0) -> Death:
     """A death around the ``n``-th command on its way to a run."""
     return Death(boundary, case, Kill(when, "route", n), of)
 
 
-def batched(boundary: str, case: Case, when: When, of: int = 0) -> Death:
+def at_batch(boundary: str, case: Case, when: When, of: int = 0) -> Death:
     """A death around the commit of the first batch of a run, all of whose messages have reached the server."""
     return Death(boundary, case, Kill(when, "batch", 1), of)
 
@@ -83,33 +83,33 @@ def batched(boundary: str, case: Case, when: When, of: int = 0) -> Death:
 DEATHS = [
     at("start and admission", FLOW, "before", ev.RunAccepted),
     at("admission and acknowledgement", PLAYBOOK, "after", ev.RunAccepted),
-    routed("start on its way", GRAPH, "before", 1),
+    at_route("start on its way", GRAPH, "before", 1),
     at("claim and first turn", WORKFLOW, "after", ev.RunClaimed),
     at("intent and effect", WORKFLOW, "after", ev.ToolCall, 3),
     at("effect and outcome", WORKFLOW, "before", ev.ModelResult, 2),
     at("effect and outcome", PYTHON, "before", ev.EffectResult, of=1),
     at("outcome and next decision", WORKFLOW, "after", ev.ToolResult, 3),
     at("outcome and next decision", GRAPH, "after", ev.ModelResult, 2),
-    batched("event and alarm", GRAPH, "before"),
-    batched("event and alarm", GRAPH, "after"),
+    at_batch("event and alarm", GRAPH, "before"),
+    at_batch("event and alarm", GRAPH, "after"),
     at("parked and woken", PLAYBOOK, "after", ev.RunParked),
     at("parked and woken", PLAYBOOK, "before", ev.RunResumed),
     at("parked and woken", GRAPH, "before", ev.HumanAnswered),
     at("parked and woken", PYTHON, "before", ev.TimerFired),
-    routed("answer on its way", PLAYBOOK, "after", 2),
+    at_route("answer on its way", PLAYBOOK, "after", 2),
     at("cancellation and clean-up", CANCELLED, "after", ev.CancelRequested),
     at("cancellation and clean-up", CANCELLED_FLOW, "before", ev.EffectCancelled),
     at("clean-up and its outcome", CANCELLED_FLOW, "before", ev.EffectResult),
     at("bound and clean-up", FLOW, "after", ev.EffectCancelled),
     at("child start", PYTHON, "after", ev.ChildStart),
     at("child start", PYTHON, "before", ev.RunAccepted, of=1),
-    routed("child on its way", PYTHON, "before", 1, of=1),
-    routed("cancellation on its way to a child", CANCELLED_PARENT, "before", 2, of=1),
-    routed("cancellation on its way to a child", CANCELLED_PARENT, "after", 2, of=1),
+    at_route("child on its way", PYTHON, "before", 1, of=1),
+    at_route("cancellation on its way to a child", CANCELLED_PARENT, "before", 2, of=1),
+    at_route("cancellation on its way to a child", CANCELLED_PARENT, "after", 2, of=1),
     at("child end", PYTHON, "before", ev.RunEnd, of=2),
     at("child end", PYTHON, "before", ev.ChildEnd),
-    batched("end and successor", PYTHON, "before", of=1),
-    batched("end and successor", PYTHON, "after", of=1),
+    at_batch("end and successor", PYTHON, "before", of=1),
+    at_batch("end and successor", PYTHON, "after", of=1),
     at("end and successor", PYTHON, "before", ev.RunAccepted, of=2),
     at("end and acknowledgement", FLOW, "after", ev.RunEnd),
 ]
@@ -146,8 +146,8 @@ async def perform_undisturbed(fleet: Fleet, cases: Sequence[Case]) -> Expected:
     return expected
 
 
-async def lane(fleet: Fleet, prefix: str, deaths: Sequence[Death], expected: Expected) -> None:
-    """Perform a run for each death. A run that ends before its worker dies is performed once more."""
+async def run_lane(fleet: Fleet, prefix: str, deaths: Sequence[Death], expected: Expected) -> None:
+    """Perform a run for each death. A run that ends before its worker dies is repeated."""
     deaths = list(deaths)
     most = len(deaths) + AGAIN_MAX
 
@@ -182,8 +182,8 @@ async def lane(fleet: Fleet, prefix: str, deaths: Sequence[Death], expected: Exp
 
 
 def survived(kill: Kill, recorded: Sequence[Recorded], worker: str) -> bool:
-    """Whether a run ended before its worker was to die. How often a run parks is chance: on a slow machine a short
-    timer is over before."""
+    """Whether a run ended before its worker should die. A run may park less often on a slow machine, where a short
+    timer fires first."""
     if kill.what != "append" or not recorded[-1].id.startswith(f"{worker}."):
         return False
     types = [item.event.type for item in recorded if item.id.startswith(f"{worker}.")]
@@ -199,7 +199,7 @@ def check_same(death: Death, family: Sequence[Member], expected: Sequence[Member
 
 
 def every_death(family: Sequence[Member], case: Case) -> list[Death]:
-    """A death at each boundary between two events: after one or before the next, in turns, as the log is the same."""
+    """A death at each boundary between two events: alternately after one and before the next; the logs are equal."""
     found: list[Death] = []
     for of, member in enumerate(family):
         *others, last = select_deaths([item.event for item in member.recorded])
@@ -210,18 +210,18 @@ def every_death(family: Sequence[Member], case: Case) -> list[Death]:
 
 
 async def die(home: Path, cases: Sequence[Case], deaths: Sequence[Death] = ()) -> None:
-    """Have workers die these deaths; without any, all those of the first case."""
+    """Perform runs with these deaths of workers; without any, with all deaths of the first case."""
     async with open_fleet(home, partitions=2) as fleet:
         fleet.preload = PRELOADED
         expected = await perform_undisturbed(fleet, cases)
         deaths = deaths or every_death(expected[cases[0].name], cases[0])
         async with anyio.create_task_group() as tasks:
             for i in range(LANES):
-                tasks.start_soon(lane, fleet, f"lane-{i}", deaths[i::LANES], expected)
+                tasks.start_soon(run_lane, fleet, f"lane-{i}", deaths[i::LANES], expected)
 
 
 @pytest.mark.timeout(300)
-async def test_a_run_ends_the_same_at_each_kind_of_boundary_at_which_its_worker_dies(tmp_path: Path) -> None:
+async def test_a_run_ends_the_same_after_a_death_at_each_kind_of_boundary(tmp_path: Path) -> None:
     await die(tmp_path, CASES, DEATHS)
 
 
@@ -229,7 +229,7 @@ if EVERY:
 
     @pytest.mark.timeout(900)
     @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-    async def test_a_run_ends_the_same_after_each_event_at_which_its_worker_dies(case: Case, tmp_path: Path) -> None:
+    async def test_a_run_ends_the_same_after_a_death_at_each_event(case: Case, tmp_path: Path) -> None:
         await die(tmp_path, [case])
 
 
@@ -239,14 +239,14 @@ TOGETHER = 12
 """Runs that a worker with group commit performs at once."""
 
 COMMITS = (1, 2, 4, 8) if EVERY else (2,)
-"""At which of the group commits the worker dies."""
+"""The group commits at which the worker dies."""
 
 STEPS = max(COMMITS)
-"""Steps of each run: as each costs one commit, there must be as many as the last of these."""
+"""Steps of each run; each step takes one commit."""
 
 
 async def test_a_worker_dies_inside_a_group_commit_of_many_runs(tmp_path: Path) -> None:
-    """Before: all messages of the batch have reached the server but the one that commits it, so none may count."""
+    """Before the commit, all other messages of the batch have reached the server, and none may count."""
     async with open_fleet(tmp_path, sync="always", group_commit="on") as fleet, anyio.create_task_group() as tasks:
         for when in WHEN:
             for n in COMMITS:

@@ -1,6 +1,6 @@
-"""Parents and children at several workers, which are killed; and what a child may be.
+"""Parents and children at several workers that are killed, and kinds of children.
 
-Whichever worker is killed, each child is one run, its parent learns of its end once, and no run is left waiting.
+After any death each child is one run, its parent receives its end once, and no run is left waiting.
 """
 
 from collections.abc import AsyncGenerator
@@ -28,7 +28,7 @@ from tests.support.worker_processes import (
     check_run,
     claimers,
     end_payload,
-    open_fleet,
+    open_client,
     say,
     say_start,
     settled,
@@ -45,7 +45,7 @@ def start_of(run_id: str, **given: Any) -> dict[str, Any]:
     return play("keeps", run_id, given)
 
 
-async def both_end(client: Client, run_id: str) -> Family:
+async def wait_for_both(client: Client, run_id: str) -> Family:
     return await until_end(client, run_id), await until_end(client, child_of(run_id))
 
 
@@ -58,8 +58,8 @@ def check(fleet: Fleet, recorded: list[Recorded]) -> None:
 PARTITIONS = 3
 
 
-def apart(parents: str, childrens: str, word: str) -> str:
-    """A run id of a parent that falls to one worker and its child to another."""
+def find_separated(parents: str, childrens: str, word: str) -> str:
+    """A run id whose partition has one worker and whose child has another."""
 
     def falls_to(run: str) -> str:
         return owner(partition_of(RunRef(TENANT, run), PARTITIONS), (parents, childrens))
@@ -70,8 +70,8 @@ def apart(parents: str, childrens: str, word: str) -> str:
 
 
 @dataclass
-class Two:
-    """A family whose parent is at one worker and whose child, still at work, is at another."""
+class SeparatedFamily:
+    """A parent at one worker, and its active child at another."""
 
     fleet: Fleet
     client: Client
@@ -81,9 +81,9 @@ class Two:
     file: Path
 
     async def finish(self) -> Family:
-        """Let the child come to its end, and the parent with it."""
+        """Let the child end, and the parent after it."""
         self.file.touch()
-        family = await both_end(self.client, self.run_id)
+        family = await wait_for_both(self.client, self.run_id)
         for recorded in family:
             check(self.fleet, recorded)
         assert end_payload(family[0]).output == ["before", "completed", "do", None, "behind"]
@@ -91,20 +91,20 @@ class Two:
 
 
 @asynccontextmanager
-async def two_at_work(home: Path, **config: Any) -> AsyncGenerator[Two]:
-    async with open_fleet(home, partitions=PARTITIONS, **config) as fleet, fleet.connection() as connection:
+async def open_separated_family(home: Path, **config: Any) -> AsyncGenerator[SeparatedFamily]:
+    async with open_client(home, partitions=PARTITIONS, **config) as (fleet, client):
         names = ("parents", "childrens")
         parents, childrens = [await fleet.hire(name) for name in names]
-        await settled(connection.client, names)
-        run_id = apart(*names, "apart")
+        await settled(client, names)
+        run_id = find_separated(*names, "apart")
         file = home / "go on"
-        await say_start(connection.client, start_of(run_id, child={"until": str(file)}))
-        await until(connection.client, child_of(run_id), lambda event: event.key == "work#1.1!do")
-        yield Two(fleet, connection.client, run_id, parents, childrens, file)
+        await say_start(client, start_of(run_id, child={"until": str(file)}))
+        await until(client, child_of(run_id), lambda event: event.key == "work#1.1!do")
+        yield SeparatedFamily(fleet, client, run_id, parents, childrens, file)
 
 
-async def test_the_worker_of_a_parked_parent_dies(tmp_path: Path) -> None:
-    async with two_at_work(tmp_path) as two:
+async def test_a_child_end_reaches_a_parent_whose_worker_died(tmp_path: Path) -> None:
+    async with open_separated_family(tmp_path) as two:
         await until_type(two.client, two.run_id, ev.RunParked.type)
         await two.parents.emptied()
         await two.parents.kill()
@@ -115,8 +115,8 @@ async def test_the_worker_of_a_parked_parent_dies(tmp_path: Path) -> None:
         assert end.cause > 0
 
 
-async def test_both_workers_die(tmp_path: Path) -> None:
-    async with two_at_work(tmp_path) as two:
+async def test_parent_and_child_continue_after_both_workers_died(tmp_path: Path) -> None:
+    async with open_separated_family(tmp_path) as two:
         await two.parents.kill()
         await two.childrens.kill()
         await two.fleet.hire("heir")
@@ -125,32 +125,32 @@ async def test_both_workers_die(tmp_path: Path) -> None:
         assert claimers(parent)[-1] == "heir"
 
 
-async def test_a_parked_parent_is_cancelled_and_its_worker_dies(tmp_path: Path) -> None:
-    """The child is at another worker, and hears of it."""
-    async with two_at_work(tmp_path) as two:
+async def test_a_cancelled_parent_whose_worker_died_cancels_its_child(tmp_path: Path) -> None:
+    """The child is at another worker."""
+    async with open_separated_family(tmp_path) as two:
         await until_type(two.client, two.run_id, ev.RunParked.type)
         await say(two.client, two.run_id, "cancel", Cancel(reason="enough"))
         await until(two.client, two.run_id, lambda event: event.type == ev.EffectCancelled.type)
         await two.parents.kill()
-        parent, child = await both_end(two.client, two.run_id)
+        parent, child = await wait_for_both(two.client, two.run_id)
         assert [end_payload(recorded).status for recorded in (parent, child)] == ["cancelled", "cancelled"]
         assert "work#1.1!tidy" in [item.event.key for item in child]
         for recorded in (parent, child):
             check(two.fleet, recorded)
 
 
-# -- what a child may be ----------------------------------------------------------------------------------------------
+# -- kinds of children ------------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
 async def one_worker(home: Path, **config: Any) -> AsyncGenerator[tuple[Fleet, Client]]:
-    async with open_fleet(home, **config) as fleet, fleet.connection() as connection:
+    async with open_client(home, **config) as (fleet, client):
         await fleet.hire("only")
-        yield fleet, connection.client
+        yield fleet, client
 
 
-async def test_a_child_may_be_of_any_language_by_source_name_or_hash(tmp_path: Path) -> None:
-    """A workflow below a play; its turns count once."""
+async def test_a_child_of_another_language_is_named_by_source_name_or_hash(tmp_path: Path) -> None:
+    """The turns of the child count once."""
     async with one_worker(tmp_path) as (fleet, client):
         start = triage("unused")
         kept = Registration(language="workflow", source=start["definition"]["source"])
@@ -160,14 +160,14 @@ async def test_a_child_may_be_of_any_language_by_source_name_or_hash(tmp_path: P
         for definition in (start["definition"], {"name": registered.name}, {"hash": registered.hash}):
             run_id = f"by-{'-'.join(definition)}"
             await say_start(client, start_of(run_id, definition=definition, child={}, start=given))
-            parent, child = await both_end(client, run_id)
+            parent, child = await wait_for_both(client, run_id)
             for recorded in (parent, child):
                 check(fleet, recorded)
             assert end_payload(parent).output[1] == "completed", end_payload(child).error
             assert end_payload(parent).usage == end_payload(child).usage == Usage(17, 4)
 
 
-async def test_a_child_that_is_refused_is_an_answer_with_every_problem(tmp_path: Path) -> None:
+async def test_a_refused_child_ends_with_every_problem(tmp_path: Path) -> None:
     async with one_worker(tmp_path) as (fleet, client):
         await say_start(client, start_of("refused", definition={"name": "nowhere"}, start={"model": "nobody:x"}))
         recorded = await until_end(client, "refused")
@@ -181,12 +181,12 @@ async def test_a_child_that_is_refused_is_an_answer_with_every_problem(tmp_path:
         assert await client.log.last(client.ref(child_of("refused"))) is None
 
 
-async def test_a_large_end_reaches_the_parent(tmp_path: Path) -> None:
-    """It is stored beside the events of both."""
+async def test_a_large_child_output_reaches_the_parent(tmp_path: Path) -> None:
+    """The value is stored separately for both."""
     text = "x" * 5_000
     async with one_worker(tmp_path, inline_bytes_max=1_024) as (_, client):
         await say_start(client, start_of("large", child={"value": text}))
-        parent, _ = await both_end(client, "large")
+        parent, _ = await wait_for_both(client, "large")
         assert [item.event.type for item in parent if item.event.blobs]
         whole_child, whole_parent = await client.events(child_of("large")), await client.events("large")
         for events in (whole_parent, whole_child):
@@ -196,12 +196,12 @@ async def test_a_large_end_reaches_the_parent(tmp_path: Path) -> None:
         check_log(whole_parent)
 
 
-async def test_children_of_a_full_house_do_not_wait_for_their_parents(tmp_path: Path) -> None:
-    """One place, and a parent that keeps it until it is parked."""
+async def test_children_at_a_full_worker_do_not_wait_for_their_parents(tmp_path: Path) -> None:
+    """The parent keeps the only place until it is parked."""
     async with one_worker(tmp_path, runs_active_max=1, effects_active_max=1) as (fleet, client):
         for i in range(3):
             await say_start(client, start_of(f"full-{i}"))
         for i in range(3):
-            for recorded in await both_end(client, f"full-{i}"):
+            for recorded in await wait_for_both(client, f"full-{i}"):
                 check(fleet, recorded)
                 assert end_payload(recorded).status == "completed"

@@ -1,4 +1,4 @@
-"""What is on its way when the connection is lost: asked again, delivered again, found in the log; and never twice."""
+"""Requests, deliveries and verdicts when the connection is lost: repeated or read from the log, with one effect."""
 
 import asyncio
 import json
@@ -75,16 +75,15 @@ def halt(pid: int) -> None:
 
 
 @pytest.mark.parametrize("asked", ASKED)
-async def test_what_nobody_will_answer_is_asked_again(
+async def test_a_request_without_an_answer_is_repeated(
     asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does not take until an answer would be late."""
     monkeypatch.setattr(requests, "REQUEST_TIMEOUT_S", NEVER_S)
     async with EmbeddedServer(tmp_path, sync="100ms") as server, open_nats_connection(server.url, name="test") as nc:
         log = await open_log(nc, Subjects(), partitions=PARTITIONS)
         assert await log.publish(START) == 1
         assert await append(log, RUN, [entry(1)], 0) == 2
-        # The server is sent what is asked, and does not come to answer it.
+        # The server receives the request and does not answer.
         halt(server.pid)
         with anyio.fail_after(PATIENCE_S):
             async with anyio.create_task_group() as tasks:
@@ -93,7 +92,7 @@ async def test_what_nobody_will_answer_is_asked_again(
                 server.kill()
 
 
-async def test_a_server_that_takes_its_time_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_server_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request, asked = requests.Requests.request, 0
     asked_again = anyio.Event()
 
@@ -117,7 +116,7 @@ async def test_a_server_that_takes_its_time_is_asked_again(tmp_path: Path, monke
                 os.kill(server.pid, signal.SIGCONT)
 
 
-async def test_a_server_that_goes_while_it_is_looked_at_is_looked_at_again(
+async def test_a_connection_lost_during_its_check_is_checked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request, asked = ReconnectingClient.request, 0
@@ -135,14 +134,12 @@ async def test_a_server_that_goes_while_it_is_looked_at_is_looked_at_again(
     assert asked == 2
 
 
-async def test_whoever_leaves_does_not_wait_for_a_server_that_has_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_disconnecting_does_not_wait_for_a_dead_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bus_connection, "DRAIN_WAIT_S", NEVER_S)
     async with EmbeddedServer(tmp_path, sync="100ms") as server:
         nc = await connect(server.url, name="test")
         await nc.subscribe("news")
-        # The answer to the last words has not come.
+        # The last flush has no answer.
         monkeypatch.setattr(nc, "flush", anyio.sleep_forever)
         with anyio.fail_after(PATIENCE_S):
             async with anyio.create_task_group() as tasks:
@@ -152,7 +149,7 @@ async def test_whoever_leaves_does_not_wait_for_a_server_that_has_gone(
     assert nc.is_closed
 
 
-async def test_who_is_closed_connects_to_no_server_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_closed_client_does_not_reconnect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trying, tries = anyio.Event(), 0
 
     async def refused(self: ReconnectingClient, s: Any) -> None:
@@ -162,7 +159,7 @@ async def test_who_is_closed_connects_to_no_server_any_more(tmp_path: Path, monk
         try:
             await anyio.sleep_forever()
         except asyncio.CancelledError:
-            # So does asyncio, where a server's refusal comes at the same time.
+            # asyncio raises this if the refusal comes at the same time as the cancellation.
             if tries == 1:
                 raise ConnectionRefusedError from None
             raise
@@ -204,7 +201,7 @@ class Reader:
         self._news.set()
 
     async def has(self, *sequences: int) -> None:
-        """Wait until it has been delivered all of these, as often as they are named."""
+        """Wait until all of these have been delivered, each as often as it is named."""
         with anyio.fail_after(PATIENCE_S):
             while any(self.taken.count(one) < sequences.count(one) for one in sequences):
                 self._news = anyio.Event()
@@ -226,8 +223,8 @@ def command(log: JetStreamLog, partition: int) -> OutgoingMessage:
 
 
 @pytest.mark.usefixtures("own_servers")
-async def test_what_was_being_delivered_is_delivered_again(tmp_path: Path) -> None:
-    """Not only when the time is over within which it had to be acknowledged."""
+async def test_unacknowledged_messages_are_delivered_again_after_a_reconnection(tmp_path: Path) -> None:
+    """Without waiting for the end of the time to acknowledge."""
     async with open_connection(config(tmp_path)) as connection:
         reader = Reader(connection, "a")
         async with reader.reading():
@@ -238,8 +235,8 @@ async def test_what_was_being_delivered_is_delivered_again(tmp_path: Path) -> No
             await reader.has(*sent, *sent)
 
 
-async def has_come(sequence: int, *readers: Reader) -> None:
-    """Wait until one of them has been delivered something."""
+async def wait_for_delivery(sequence: int, *readers: Reader) -> None:
+    """Wait until one of the readers has a message."""
     async with anyio.create_task_group() as tasks:
 
         async def one(reader: Reader) -> None:
@@ -250,26 +247,26 @@ async def has_come(sequence: int, *readers: Reader) -> None:
             tasks.start_soon(one, reader)
 
 
-async def stay(reader: Reader, left: anyio.Event, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+async def read_until(reader: Reader, left: anyio.Event, *, task_status: anyio.abc.TaskStatus[None]) -> None:
     async with reader.reading():
         task_status.started()
         await left.wait()
 
 
-async def test_what_a_worker_leaves_behind_goes_to_one_that_came_when_nothing_was_there(tmp_path: Path) -> None:
+async def test_messages_of_a_leaving_worker_go_to_a_later_one(tmp_path: Path) -> None:
     theirs = next(partition for partition in range(PARTITIONS) if owner(partition, ("a", "c")) == "a")
     async with open_connection(config(tmp_path)) as connection:
         assert connection.server is not None
         there = config(tmp_path).model_copy(update={"nats_url": connection.server.url})
         first, left = Reader(connection, "a"), anyio.Event()
         async with open_connection(there) as other, anyio.create_task_group() as tasks:
-            await tasks.start(stay, first, left)
+            await tasks.start(read_until, first, left)
             second = Reader(other, "c")
             async with second.reading():
                 while not first.taken:
-                    # Until they have heard of each other it may come to either.
+                    # Either may receive it until they know each other.
                     sent = await connection.log.publish(command(connection.log, theirs))
-                    await has_come(sent, first, second)
+                    await wait_for_delivery(sent, first, second)
                 held = list(first.taken)
                 left.set()
                 await second.has(*held)
@@ -279,17 +276,17 @@ async def test_what_a_worker_leaves_behind_goes_to_one_that_came_when_nothing_wa
 
 
 @asynccontextmanager
-async def performing(home: Path) -> AsyncGenerator[Connection]:
-    """A worker and a client on one connection, as a command that performs a run has them."""
+async def open_performer(home: Path) -> AsyncGenerator[Connection]:
+    """A worker and a client on one connection, as in a command that performs a run."""
     async with open_connection(config(home)) as connection, open_worker(connection):
         yield connection
 
 
 @pytest.mark.usefixtures("own_servers")
-async def test_a_verdict_that_went_with_the_connection_is_read_in_the_log(
+async def test_a_verdict_lost_with_the_connection_is_read_from_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with performing(tmp_path) as connection:
+    async with open_performer(tmp_path) as connection:
         server = connection.server
         assert server is not None
         monkeypatch.setattr(Admission, "_send", lambda *_: server.kill())
@@ -299,11 +296,11 @@ async def test_a_verdict_that_went_with_the_connection_is_read_in_the_log(
         await until_end(connection.client, "r")
 
 
-async def test_whoever_has_heard_no_verdict_finds_the_same_in_the_log(
+async def test_verdicts_that_were_not_received_are_read_from_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Admission, "_send", lambda *_: None)
-    async with performing(tmp_path) as connection:
+    async with open_performer(tmp_path) as connection:
         client, nc = connection.client, connection.log.nc
 
         async def look_again() -> None:
@@ -322,45 +319,43 @@ async def test_whoever_has_heard_no_verdict_finds_the_same_in_the_log(
                 assert refused.problems
                 signals = [await client.tell("r", "signal", Signal("s"), wait_s=NEVER_S) for _ in range(2)]
                 cancelled = await client.tell("r", "cancel", Cancel(), wait_s=NEVER_S)
-                assert {told.status for told in (*signals, cancelled)} == {"accepted"}
+                assert {output.status for output in (*signals, cancelled)} == {"accepted"}
                 causes = [item.event.cause for item in await until_end(client, "r") if item.event.cause]
-                assert causes[1:] == [told.cause for told in (*signals, cancelled)]
+                assert causes[1:] == [output.cause for output in (*signals, cancelled)]
                 late = await client.tell("r", "signal", Signal("s"), wait_s=NEVER_S)
                 assert [problem.code for problem in late.problems] == ["run.finished"]
             tasks.cancel_scope.cancel()
 
 
-async def test_a_second_start_is_known_to_be_answered_though_the_consumer_does_not_say_so(
+async def test_a_second_start_has_a_verdict_despite_a_reset_consumer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A consumer that was reset while a message was looked at counts nothing as acknowledged that was erased then."""
+    """The acknowledgement floor of a reset consumer may be too low."""
 
     async def reset(*_: object) -> int:
         return 0
 
     monkeypatch.setattr(decided, "ack_floor", reset)
-    async with performing(tmp_path) as connection:
+    async with open_performer(tmp_path) as connection:
         client, log = connection.client, connection.log
-        said = OutgoingMessage(log.subjects.start(client.tenant), json.dumps(start("r", {"text": "x"})).encode(), {})
+        message = OutgoingMessage(log.subjects.start(client.tenant), json.dumps(start("r", {"text": "x"})).encode(), {})
         for duplicate in (False, True):
-            sequence = await log.publish(said)
-            told: list[Verdict] = []
+            sequence = await log.publish(message)
+            verdicts: list[Verdict] = []
 
-            async def is_told(sequence: int = sequence, told: list[Verdict] = told) -> bool:
+            async def is_told(sequence: int = sequence, verdicts: list[Verdict] = verdicts) -> bool:
                 verdict = await verdict_of_start(log, client.ref("r"), sequence)
-                told.extend([verdict] if verdict is not None else [])
-                return bool(told)
+                verdicts.extend([verdict] if verdict is not None else [])
+                return bool(verdicts)
 
             await until(is_told)
-            assert told == [Verdict("accepted", "r", duplicate=duplicate)]
+            assert verdicts == [Verdict("accepted", "r", duplicate=duplicate)]
 
 
-async def test_what_is_admitted_again_is_told_what_it_was_told_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Though the run has gone on, and come to its end by it."""
+async def test_a_repeated_admission_has_the_same_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if the run has ended since."""
     admitted: list[tuple[Admission, Delivery]] = []
-    told: list[Verdict] = []
+    verdicts: list[Verdict] = []
     admit, send = Admission.admit, Admission._send  # pyright: ignore[reportPrivateUsage]
 
     async def noted(self: Admission, delivery: Delivery) -> None:
@@ -368,17 +363,17 @@ async def test_what_is_admitted_again_is_told_what_it_was_told_before(
         await admit(self, delivery)
 
     def telling(self: Admission, verdict: Verdict, delivery: Delivery) -> None:
-        told.append(verdict)
+        verdicts.append(verdict)
         send(self, verdict, delivery)
 
     monkeypatch.setattr(Admission, "admit", noted)
     monkeypatch.setattr(Admission, "_send", telling)
-    async with performing(tmp_path) as connection:
+    async with open_performer(tmp_path) as connection:
         assert (await connection.client.start(start("r", LONG))).status == "accepted"
         await until_type(connection.client, "r", "model.call")
         assert (await connection.client.tell("r", "cancel", Cancel())).status == "accepted"
         await until_end(connection.client, "r")
         for admission, delivery in list(admitted):
             await admit(admission, delivery)
-    assert told[:2] == told[2:]
-    assert not told[0].duplicate
+    assert verdicts[:2] == verdicts[2:]
+    assert not verdicts[0].duplicate

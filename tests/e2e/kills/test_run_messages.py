@@ -1,4 +1,4 @@
-"""What runs and people say to runs fits the messages it travels in, whatever they say."""
+"""Commands from runs and callers to runs fit into messages of the server's maximum size."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -17,18 +17,18 @@ from callboard.runtime.run.messages import RUN_MESSAGE_BYTES_MAX, stop_of
 from tests.support.family_interpreters import child_of
 from tests.support.run_harness import end_of
 from tests.support.worker_interpreters import play
-from tests.support.worker_processes import Fleet, open_fleet, say, say_start, until, until_end
+from tests.support.worker_processes import Fleet, open_client, say, say_start, until, until_end
 
 PARENT, CHILD = RunRef("acme", "parent"), RunRef("acme", "child")
 
 MEBIBYTE = 1024 * 1024
-"""What a server takes as one message, headers included."""
+"""The maximum size of a message, with its headers."""
 
 
-# -- what runs say ----------------------------------------------------------------------------------------------------
+# -- messages between runs --------------------------------------------------------------------------------------------
 
 
-def test_a_small_cause_travels_whole() -> None:
+def test_a_small_cause_is_sent_whole() -> None:
     cause = Failure("cancelled", "enough", type="cancellation", details={"by": "Ada"})
     cancel = msgspec.json.decode(stop_of(CHILD, PARENT, cause, kill=False, key=None).body, type=Cancel)
     assert (cancel.reason, cancel.message, cancel.by) == ("cancelled", "enough", "run parent")
@@ -37,15 +37,15 @@ def test_a_small_cause_travels_whole() -> None:
 
 @pytest.mark.parametrize("letters", ["m", "\0", "\N{EURO SIGN}", "\N{PILE OF POO}"])
 @pytest.mark.parametrize("kill", [False, True])
-def test_a_message_is_never_larger_than_the_server_takes(letters: str, kill: bool) -> None:
+def test_a_message_to_a_run_fits_into_the_maximum_size(letters: str, kill: bool) -> None:
     large = Failure(letters * 300_000, letters * 300_000, details=letters * 300_000)
     run_message = stop_of(CHILD, PARENT, large, kill=kill, key=None)
     assert len(run_message.body) <= RUN_MESSAGE_BYTES_MAX
-    said: Cancel | Kill = msgspec.json.decode(run_message.body, type=Kill if kill else Cancel)
-    assert said.reason.startswith(letters)
+    result: Cancel | Kill = msgspec.json.decode(run_message.body, type=Kill if kill else Cancel)
+    assert result.reason.startswith(letters)
 
 
-def test_large_details_stay_behind_and_the_message_goes() -> None:
+def test_large_details_are_left_out_of_a_message() -> None:
     large = Failure("cancelled", "enough", details="x" * MEBIBYTE)
     cancel = msgspec.json.decode(stop_of(CHILD, PARENT, large, kill=False, key=None).body, type=Cancel)
     assert (cancel.reason, cancel.message, cancel.details) == ("cancelled", "enough", None)
@@ -57,11 +57,11 @@ def test_large_details_stay_behind_and_the_message_goes() -> None:
 @asynccontextmanager
 async def parent_at_work(home: Path) -> AsyncGenerator[tuple[Fleet, Client]]:
     """A run ``big`` that waits for a child whose effect never ends."""
-    async with open_fleet(home, partitions=2) as fleet, fleet.connection() as connection:
+    async with open_client(home, partitions=2) as (fleet, client):
         await fleet.hire("only")
-        await say_start(connection.client, play("keeps", "big", {"child": {"hang": True}}))
-        await until(connection.client, child_of("big"), lambda event: event.key == "work#1.1!do")
-        yield fleet, connection.client
+        await say_start(client, play("keeps", "big", {"child": {"hang": True}}))
+        await until(client, child_of("big"), lambda event: event.key == "work#1.1!do")
+        yield fleet, client
 
 
 async def status_of(client: Client, run: str) -> str:
@@ -77,22 +77,22 @@ async def test_a_cancellation_with_a_large_message_reaches_the_child(tmp_path: P
 
 
 async def publish_bare(client: Client, verb: str, body: dict[str, Any], size: int) -> None:
-    """Publish a tell of so many bytes, as any NATS client might: without headers."""
+    """Publish a tell of a given size without headers, as any NATS client can."""
     empty = len(msgspec.json.encode({**body, "message": ""}))
     data = msgspec.json.encode({**body, "message": "m" * (size - empty)})
     assert len(data) == size
     await client.log.nc.publish(client.log.subjects.tell(client.ref("big"), verb), data)
 
 
-async def test_a_tell_that_fills_a_whole_message_is_refused_and_hurts_nobody(tmp_path: Path) -> None:
-    """Routed on it would be larger than the server takes, which costs whoever says it the connection."""
+async def test_a_tell_of_the_maximum_message_size_is_refused_without_harm(tmp_path: Path) -> None:
+    """Routed further it would exceed the maximum size, which closes the connection of its sender."""
     async with parent_at_work(tmp_path) as (fleet, client):
         rejections = client.log.subjects.reject(client.tenant, "big")
         subscription = await client.log.nc.subscribe(rejections)
         await publish_bare(client, "cancel", {"reason": "enough"}, MEBIBYTE)
         rejected = msgspec.json.decode((await subscription.next_msg(timeout=60)).data, type=ev.RunRejected)
         assert [(problem.code, problem.where) for problem in rejected.problems] == [("tell.too_large", "message")]
-        # The worker is well, and takes one that is a little smaller.
+        # The worker is still connected, and takes a slightly smaller tell.
         await publish_bare(client, "cancel", {"reason": "enough"}, MEBIBYTE - 64 * 1024)
         assert await status_of(client, "big") == "cancelled"
         assert fleet.workers["only"].status is None

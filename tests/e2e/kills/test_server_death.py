@@ -1,4 +1,4 @@
-"""The server dies and comes back, several times, while runs are performed: nothing may be lost or done twice."""
+"""The server dies and restarts several times while runs are performed: nothing is lost or repeated."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +18,7 @@ from tests.support.worker_processes import (
     attend,
     check_run,
     end_payload,
+    open_client,
     open_fleet,
     say,
     say_start,
@@ -33,8 +34,8 @@ SIGNALS = 9
 """Number of chains, and of the signals that each of them takes, three in each of its runs."""
 
 
-async def outlive(fleet: Fleet, client: Client, deaths: int, outcomes_between: int) -> None:
-    """Kill the server several times, each when so many more outcomes have been recorded."""
+async def kill_server(fleet: Fleet, client: Client, deaths: int, outcomes_between: int) -> None:
+    """Kill the server ``deaths`` times, each after a number of further outcomes."""
     async with client.follow(event_type=ev.EffectResult.type) as feed:
         seen = 0
         async for _recorded in feed:
@@ -47,7 +48,7 @@ async def outlive(fleet: Fleet, client: Client, deaths: int, outcomes_between: i
 
 
 @pytest.mark.parametrize(("sync", "group_commit"), [("100ms", "off"), ("always", "on")])
-async def test_the_server_dies_under_load(sync: str, group_commit: str, tmp_path: Path) -> None:
+async def test_runs_under_load_survive_deaths_of_the_server(sync: str, group_commit: str, tmp_path: Path) -> None:
     runs = [f"run-{i}" for i in range(RUNS)]
     ended: dict[str, Sequence[Recorded]] = {}
     async with (
@@ -70,7 +71,7 @@ async def test_the_server_dies_under_load(sync: str, group_commit: str, tmp_path
             taken[run_id] = await follow_chain(client, run_id)
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(outlive, fleet, client, DEATHS, RUNS)
+            tasks.start_soon(kill_server, fleet, client, DEATHS, RUNS)
             for run_id in chains:
                 await say_start(client, play("links", run_id, {"each": 3, "total": SIGNALS}))
                 tasks.start_soon(send_signals, run_id)
@@ -81,7 +82,7 @@ async def test_the_server_dies_under_load(sync: str, group_commit: str, tmp_path
             check_run(recorded, fleet.carried(run_id))
             assert end_payload(recorded).output == list(range(5))
             carried = [one.key for one in fleet.carried(run_id)]
-            assert len(carried) == len(set(carried)), "a server's death is no reason to carry out anything again"
+            assert len(carried) == len(set(carried)), "a death of the server repeats no effect"
         for recorded in taken.values():
             # A signal may be passed on while the next one is routed to the newest run: their order may change.
             assert sorted(end_payload(recorded).output) == list(range(SIGNALS))
@@ -101,12 +102,11 @@ async def follow_chain(client: Client, run_id: str) -> list[Recorded]:
 
 
 async def test_parked_runs_wake_after_the_server_died(tmp_path: Path) -> None:
-    """It dies when all of them are parked for their alarm, and again among answers and signals."""
+    """It dies when all runs are parked for their alarms, and again during answers and signals."""
     runs = [f"run-{i}" for i in range(8)]
     world = World(answers={"person#1.1!ask": ["Ada"]}, signals={"go": 7})
     ended: dict[str, Sequence[Recorded]] = {}
-    async with open_fleet(tmp_path, sync="100ms", ack_wait_s=2.0) as fleet, fleet.connection() as connection:
-        client = connection.client
+    async with open_client(tmp_path, sync="100ms", ack_wait_s=2.0) as (fleet, client):
         await fleet.hire("a")
 
         async def follow(run_id: str) -> None:
@@ -128,10 +128,9 @@ async def test_parked_runs_wake_after_the_server_died(tmp_path: Path) -> None:
             assert end_payload(recorded).output == ["Ada", 7, ["part.0", "part.1"]]
 
 
-async def test_a_worker_listens_again_as_soon_as_the_server_is_back(tmp_path: Path) -> None:
-    """A start has its verdict, and a cancel its effect, without waiting for anybody to notice a silence."""
-    async with open_fleet(tmp_path, sync="100ms", ack_wait_s=30.0) as fleet, fleet.connection() as connection:
-        client = connection.client
+async def test_a_worker_receives_messages_once_the_server_is_back(tmp_path: Path) -> None:
+    """A start and a cancel take effect without waiting for a timeout."""
+    async with open_client(tmp_path, sync="100ms", ack_wait_s=30.0) as (fleet, client):
         await fleet.hire("a")
         assert (await client.start(play("unwinds", "first"))).status == "accepted"
         await until(client, "first", lambda event: event.key == "endless[1]#1.1!long")

@@ -1,4 +1,4 @@
-"""Crashes everywhere: each play is killed at every append and forked at every event, and must come to the same end."""
+"""Crashes at every append and forks at every event: each interpreter must reach the same end."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ from tests.support.sweeps import select_deaths
 
 @dataclass(frozen=True)
 class Case:
-    """A play with the world around it, and how it ends."""
+    """An interpreter with its environment, and its expected status."""
 
     name: str
     play: Callable[[Stage], Awaitable[End]]
@@ -35,7 +35,7 @@ class Case:
     script: dict[str, Any] = field(default_factory=dict[str, Any])
     breakpoints: list[str] = field(default_factory=list[str])
     contains: tuple[str, ...] = ()
-    """Event types that the undisturbed run must come to, so that the sweep is about something."""
+    """Event types that the undisturbed run must have."""
 
     def harness(self, log: MemoryLog | None = None) -> RunHarness:
         return harness_for(self.play, log, script=self.script)
@@ -82,11 +82,11 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 
 @pytest.fixture(autouse=True)
 def plain_log(quiet_log: None) -> None:
-    """Spare the rendering of tracebacks that nobody reads."""
+    """Do not render tracebacks."""
     structlog.configure(processors=[])
 
 
-async def undisturbed(case: Case) -> tuple[RunHarness, RunRef, list[Event]]:
+async def perform_undisturbed(case: Case) -> tuple[RunHarness, RunRef, list[Event]]:
     harness = case.harness()
     ref = await harness.accept("p", breakpoints=case.breakpoints)
     events = await finish(harness, ref, case.world)
@@ -105,8 +105,8 @@ def check_finished(case: Case, harness: RunHarness, ref: RunRef, events: list[Ev
 
 
 @every_case
-async def test_forked_behind_every_event(case: Case) -> None:
-    harness, ref, events = await undisturbed(case)
+async def test_a_fork_after_any_event_ends_the_same(case: Case) -> None:
+    harness, ref, events = await perform_undisturbed(case)
     check_finished(case, harness, ref, events, end_of(events))
     assert isinstance(harness.log, MemoryLog)
     for k in select_deaths(events)[:-1]:
@@ -122,9 +122,9 @@ async def test_forked_behind_every_event(case: Case) -> None:
 
 
 @every_case
-async def test_crash_at_every_append(case: Case) -> None:
-    """Before one, or after the previous one: the log is the same, so each boundary has one of the two crashes."""
-    _, _, events = await undisturbed(case)
+async def test_a_run_ends_the_same_after_a_crash_at_any_append(case: Case) -> None:
+    """A crash before an append or after the previous one leaves the same log, so each boundary has one of the two."""
+    _, _, events = await perform_undisturbed(case)
     for n in select_deaths(events):
         # The first append is the admission, which no crash interrupts here.
         point: CrashPoint = "before" if n % 2 and n < len(events) else "after"
@@ -152,9 +152,9 @@ async def test_crash_at_every_append(case: Case) -> None:
 
 @every_case
 @pytest.mark.parametrize("key", [None, "ada"])
-async def test_always_replay(case: Case, key: str | None) -> None:
-    """The worker dies after every single outcome, so that each next step is taken by a replay, decrypted or not."""
-    _, _, events = await undisturbed(case)
+async def test_a_run_ends_the_same_if_every_step_is_replayed(case: Case, key: str | None) -> None:
+    """The worker dies after every outcome, so each next step follows a replay, with and without encryption."""
+    _, _, events = await perform_undisturbed(case)
 
     def crash(entry: Entry) -> CrashPoint:
         return "after" if ev.TYPES[entry.type].kind == "outcome" else None

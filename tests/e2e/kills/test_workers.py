@@ -1,4 +1,4 @@
-"""Workers among each other: how runs and commands find their worker while workers join, leave, drain, fight and die."""
+"""Several workers: runs and commands reach their worker while workers join, leave, drain, compete and die."""
 
 import signal
 from collections.abc import Sequence
@@ -30,6 +30,8 @@ from tests.support.worker_processes import (
     check_writers,
     claimers,
     end_payload,
+    one_in_each,
+    open_client,
     open_fleet,
     recorded_run,
     run_in,
@@ -60,19 +62,15 @@ class Gate:
         self._file.touch()
 
 
-async def hold(client: Client, gate: Gate, runs: Sequence[str]) -> None:
-    """Start runs of one effect that waits at a gate, and wait until all of them are at it."""
+async def start_and_hold(client: Client, gate: Gate, runs: Sequence[str]) -> None:
+    """Start runs of one effect that waits at a gate, and wait until all effects have begun."""
     for run_id in runs:
         await say_start(client, play("steps", run_id, {"count": 1, "each": gate.until}))
     for run_id in runs:
         await until_type(client, run_id, ev.EffectCall.type)
 
 
-def one_in_each_partition(word: str) -> list[str]:
-    return [run_in(partition, PARTITIONS, word) for partition in range(PARTITIONS)]
-
-
-async def finished(fleet: Fleet, client: Client, runs: Sequence[str]) -> dict[str, list[Recorded]]:
+async def wait_for_end(fleet: Fleet, client: Client, runs: Sequence[str]) -> dict[str, list[Recorded]]:
     """Wait until runs have ended; check them."""
     found: dict[str, list[Recorded]] = {}
     for run_id in runs:
@@ -81,52 +79,49 @@ async def finished(fleet: Fleet, client: Client, runs: Sequence[str]) -> dict[st
     return found
 
 
-async def test_partitions_move_to_a_worker_that_joins_and_runs_stay_where_they_are(tmp_path: Path) -> None:
+async def test_partitions_move_to_a_joining_worker_and_active_runs_stay(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    runs = one_in_each_partition("early")
-    async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
-        client = connection.client
+    runs = one_in_each(PARTITIONS, "early")
+    async with open_client(tmp_path, partitions=PARTITIONS) as (fleet, client):
         await fleet.hire("a")
-        await hold(client, gate, runs)
+        await start_and_hold(client, gate, runs)
         await fleet.hire("b")
         await settled(client, ["a", "b"])
         gate.open()
-        for run_id, recorded in (await finished(fleet, client, runs)).items():
+        for run_id, recorded in (await wait_for_end(fleet, client, runs)).items():
             assert claimers(recorded) == ["a"], run_id
             assert len(fleet.carried(run_id)) == 1
 
 
-async def test_runs_stay_where_they_are_when_another_worker_dies(tmp_path: Path) -> None:
-    """What the dead worker's partitions held of others' runs must not be taken from them."""
+async def test_active_runs_stay_when_another_worker_dies(tmp_path: Path) -> None:
+    """Runs of others in the dead worker's partitions are not taken over."""
     gate = Gate(tmp_path)
     names = ["a", "b", "c"]
     of_b = [p for p in range(PARTITIONS) if owner(p, names) == "b" and owner(p, ["a", "c"]) == "c"]
     early = [run_in(partition, PARTITIONS, "early") for partition in of_b]
     late = [run_in(partition, PARTITIONS, "late") for partition in of_b]
     assert of_b
-    async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
-        client = connection.client
+    async with open_client(tmp_path, partitions=PARTITIONS) as (fleet, client):
         await fleet.hire("a")
-        await hold(client, gate, early)
+        await start_and_hold(client, gate, early)
         b, _c = await fleet.hire("b"), await fleet.hire("c")
         await settled(client, names)
-        before = {run_id: claimers(await recorded_run(connection, run_id)) for run_id in early}
-        await hold(client, gate, late)
+        before = {run_id: claimers(await recorded_run(client, run_id)) for run_id in early}
+        await start_and_hold(client, gate, late)
         await b.kill()
         for run_id in late:
             await until(client, run_id, lambda event: event.epoch == 2, "a second claim")
         gate.open()
-        for run_id, recorded in (await finished(fleet, client, late)).items():
+        for run_id, recorded in (await wait_for_end(fleet, client, late)).items():
             assert claimers(recorded) == ["b", "c"], run_id
-        for run_id, recorded in (await finished(fleet, client, early)).items():
+        for run_id, recorded in (await wait_for_end(fleet, client, early)).items():
             assert claimers(recorded) == before[run_id], run_id
 
 
-async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
-    """Runs of three workers, one of which dies: what was done twice was being done by the dead."""
+async def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
+    """Only an effect that the dead worker was performing may be repeated."""
     runs = [f"run-{i}" for i in range(48)]
-    async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
-        client = connection.client
+    async with open_client(tmp_path, partitions=PARTITIONS) as (fleet, client):
         for name in ("a", "b", "c"):
             await fleet.hire(name)
         await settled(client, ["a", "b", "c"])
@@ -139,7 +134,7 @@ async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
                 if seen == len(runs):
                     break
         await fleet.workers["b"].kill()
-        for run_id, recorded in (await finished(fleet, client, runs)).items():
+        for run_id, recorded in (await wait_for_end(fleet, client, runs)).items():
             assert end_payload(recorded).output == [0, 1, 2]
             assert claimers(recorded)[:-1] in ([], ["b"]), run_id
             carried = fleet.carried(run_id)
@@ -151,10 +146,9 @@ async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
 # -- drain -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_worker_that_drains_hands_its_runs_over_and_no_effect_is_carried_out_twice(tmp_path: Path) -> None:
+async def test_a_draining_worker_hands_over_its_runs_without_repeating_effects(tmp_path: Path) -> None:
     runs = [f"run-{i}" for i in range(8)]
-    async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
-        client = connection.client
+    async with open_client(tmp_path, partitions=PARTITIONS) as (fleet, client):
         a = await fleet.hire("a")
         for run_id in runs:
             await say_start(client, play("steps", run_id, {"count": 3, "each": {"after": 0.3}}))
@@ -163,16 +157,15 @@ async def test_a_worker_that_drains_hands_its_runs_over_and_no_effect_is_carried
         await fleet.hire("b")
         a.send(signal.SIGTERM)
         assert await a.died() == 0
-        for run_id, recorded in (await finished(fleet, client, runs)).items():
+        for run_id, recorded in (await wait_for_end(fleet, client, runs)).items():
             assert end_payload(recorded).output == list(range(3))
             assert len(fleet.carried(run_id)) == 3
             assert claimers(recorded)[-1] == "b"
 
 
 async def test_a_run_at_a_draining_worker_can_be_cancelled(tmp_path: Path) -> None:
-    """While it waits for its effect, for as long as its patience lasts."""
-    async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
-        client = connection.client
+    """While the worker waits for the effect."""
+    async with open_client(tmp_path, partitions=PARTITIONS) as (fleet, client):
         a = await fleet.hire("a", drain_s=8.0)
         await say_start(client, play("unwinds", "run"))
         await until(client, "run", lambda event: event.key == "endless[1]#1.1!long")
@@ -180,21 +173,20 @@ async def test_a_run_at_a_draining_worker_can_be_cancelled(tmp_path: Path) -> No
         a.send(signal.SIGTERM)
         verdict = await client.tell("run", "cancel", Cancel())
         assert verdict.status == "accepted"
-        (recorded,) = (await finished(fleet, client, ["run"])).values()
+        (recorded,) = (await wait_for_end(fleet, client, ["run"])).values()
         assert end_payload(recorded).status == "cancelled"
         cancelled = next(item.event for item in recorded if item.event.type == ev.CancelRequested.type)
         first = next(item.event for item in recorded if item.event.key == "endless[0]#1.1!long")
-        # Were it only looked at when the worker's patience is at an end, it would be in another's epoch.
+        # The draining worker itself recorded the cancellation.
         assert cancelled.epoch == first.epoch
 
 
 # -- commands ----------------------------------------------------------------------------------------------------------
 
 
-async def test_commands_reach_a_running_run_in_a_full_house(tmp_path: Path) -> None:
+async def test_commands_reach_an_active_run_at_a_full_worker(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    async with open_fleet(tmp_path, runs_active_max=1) as fleet, fleet.connection() as connection:
-        client = connection.client
+    async with open_client(tmp_path, runs_active_max=1) as (fleet, client):
         await fleet.hire("a")
         await say_start(client, play("gated", "first", gate.until))
         await until_type(client, "first", ev.EffectCall.type)
@@ -210,19 +202,18 @@ async def test_commands_reach_a_running_run_in_a_full_house(tmp_path: Path) -> N
         await until(client, "second", lambda event: event.key == "endless[1]#1.1!long")
         await say(client, "second", "cancel", Cancel())
         assert end_payload(await until_end(client, "second")).status == "cancelled"
-        await finished(fleet, client, ["first", "second", *(f"waiting-{i}" for i in range(5))])
+        await wait_for_end(fleet, client, ["first", "second", *(f"waiting-{i}" for i in range(5))])
 
 
 @pytest.mark.parametrize("where", ["queued", "parked"])
-async def test_a_run_that_is_not_running_can_be_cancelled_in_a_full_house(where: str, tmp_path: Path) -> None:
+async def test_a_waiting_run_can_be_cancelled_at_a_full_worker(where: str, tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    async with open_fleet(tmp_path, runs_active_max=1) as fleet, fleet.connection() as connection:
-        client = connection.client
+    async with open_client(tmp_path, runs_active_max=1) as (fleet, client):
         await fleet.hire("a")
         if where == "parked":
             await say_start(client, play("waits", "other", {"sleep_s": 3600}))
             await until_type(client, "other", ev.RunParked.type)
-        await hold(client, gate, ["busy"])
+        await start_and_hold(client, gate, ["busy"])
         if where == "queued":
             await client.start(play("waits", "other", {"sleep_s": 3600}))
         await say(client, "other", "cancel", Cancel())
@@ -230,14 +221,13 @@ async def test_a_run_that_is_not_running_can_be_cancelled_in_a_full_house(where:
         assert end_payload(recorded).status == "cancelled"
         assert not gate.opened
         gate.open()
-        await finished(fleet, client, ["busy", "other"])
+        await wait_for_end(fleet, client, ["busy", "other"])
 
 
 async def test_a_command_that_is_delivered_twice_acts_once(tmp_path: Path) -> None:
-    async with open_fleet(tmp_path, partitions=1) as fleet, fleet.connection() as connection:
-        client = connection.client
+    async with open_client(tmp_path, partitions=1) as (fleet, client):
         await fleet.hire("a")
-        # Stays active, so that its start is not acknowledged, and neither is anything behind it.
+        # The run stays active, so its start and all later messages are not acknowledged.
         await say_start(client, play("unwinds", "run"))
         await until(client, "run", lambda event: event.key == "endless[1]#1.1!long")
         for name in ("one", "two"):
@@ -245,7 +235,7 @@ async def test_a_command_that_is_delivered_twice_acts_once(tmp_path: Path) -> No
         await until(
             client, "run", lambda event: event.type == ev.SignalReceived.type and b"two" in bytes(event.payload)
         )
-        await redeliver_now(connection.log.requests, connection.log.stream, "partition-0")
+        await redeliver_now(client.log.requests, client.log.stream, "partition-0")
         await say(client, "run", "signal", Signal(name="three"))
         await say(client, "run", "cancel", Cancel())
         recorded = await until_end(client, "run")
@@ -255,10 +245,9 @@ async def test_a_command_that_is_delivered_twice_acts_once(tmp_path: Path) -> No
         assert claimers(recorded) == ["a"]
 
 
-async def test_commands_find_a_run_whose_partition_has_moved_away(tmp_path: Path) -> None:
-    runs = one_in_each_partition("early")
-    async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
-        client = connection.client
+async def test_commands_reach_a_run_whose_partition_has_moved(tmp_path: Path) -> None:
+    runs = one_in_each(PARTITIONS, "early")
+    async with open_client(tmp_path, partitions=PARTITIONS) as (fleet, client):
         await fleet.hire("a")
         for run_id in runs:
             await say_start(client, play("unwinds", run_id))
@@ -266,10 +255,10 @@ async def test_commands_find_a_run_whose_partition_has_moved_away(tmp_path: Path
             await until(client, run_id, lambda event: event.key == "endless[1]#1.1!long")
         await fleet.hire("b")
         await settled(client, ["a", "b"])
-        before = {run_id: claimers(await recorded_run(connection, run_id)) for run_id in runs}
+        before = {run_id: claimers(await recorded_run(client, run_id)) for run_id in runs}
         for run_id in runs:
             await say(client, run_id, "cancel", Cancel())
-        for run_id, recorded in (await finished(fleet, client, runs)).items():
+        for run_id, recorded in (await wait_for_end(fleet, client, runs)).items():
             assert end_payload(recorded).status == "cancelled"
             assert claimers(recorded) == before[run_id], run_id
 
@@ -277,9 +266,8 @@ async def test_commands_find_a_run_whose_partition_has_moved_away(tmp_path: Path
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
-async def test_what_can_not_be_told_is_refused(tmp_path: Path) -> None:
-    async with open_fleet(tmp_path) as fleet, fleet.connection() as connection:
-        client = connection.client
+async def test_a_repeated_start_is_a_duplicate_and_a_late_tell_is_refused(tmp_path: Path) -> None:
+    async with open_client(tmp_path) as (fleet, client):
         await fleet.hire("a")
         started = [await client.start(play("steps", "run", {"count": 1})) for _ in range(2)]
         assert [(verdict.status, verdict.run_id, verdict.duplicate) for verdict in started] == [
@@ -293,13 +281,12 @@ async def test_what_can_not_be_told_is_refused(tmp_path: Path) -> None:
             verdict = await client.tell(run_id, "cancel", Cancel())
             assert verdict.status == "rejected"
             assert [problem.code for problem in verdict.problems] == [code]
-        (recorded,) = (await finished(fleet, client, ["run"])).values()
+        (recorded,) = (await wait_for_end(fleet, client, ["run"])).values()
         assert claimers(recorded) == ["a"]
 
 
-async def test_a_tell_is_not_refused_while_the_start_before_it_is_with_a_dead_worker(tmp_path: Path) -> None:
-    async with open_fleet(tmp_path, ack_wait_s=3.0) as fleet, fleet.connection() as connection:
-        client = connection.client
+async def test_a_tell_waits_for_a_start_that_a_dead_worker_holds(tmp_path: Path) -> None:
+    async with open_client(tmp_path, ack_wait_s=3.0) as (fleet, client):
         victim = await fleet.hire("a", kill=Kill("before", "append", 1))
         await say_start(client, play("unwinds", "run"))
         assert await victim.died() == KILLED
@@ -312,10 +299,9 @@ async def test_a_tell_is_not_refused_while_the_start_before_it_is_with_a_dead_wo
 # -- parking -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_parked_run_leaves_the_memory_and_comes_back_by_its_alarm(tmp_path: Path) -> None:
+async def test_a_parked_run_is_unloaded_and_woken_by_its_alarm(tmp_path: Path) -> None:
     runs = [f"run-{i}" for i in range(3)]
-    async with open_fleet(tmp_path) as fleet, fleet.connection() as connection:
-        client = connection.client
+    async with open_client(tmp_path) as (fleet, client):
         a = await fleet.hire("a")
         for run_id in runs:
             await say_start(client, play("waits", run_id, {"sleep_s": 2.0}))
@@ -323,45 +309,43 @@ async def test_a_parked_run_leaves_the_memory_and_comes_back_by_its_alarm(tmp_pa
             await until_type(client, run_id, ev.RunParked.type)
         await a.emptied()
         for run_id in runs:
-            assert (await recorded_run(connection, run_id))[-1].event.type == ev.RunParked.type
+            assert (await recorded_run(client, run_id))[-1].event.type == ev.RunParked.type
         for run_id in runs:
             recorded = await until(client, run_id, lambda event: event.type == ev.HumanAsked.type)
             assert claimers(recorded) == ["a", "a"]
             await say(client, run_id, "answer", Answer(interaction="person#1.1!ask", user_response="Ada"))
             await say(client, run_id, "signal", Signal(name="go"))
-        for recorded in (await finished(fleet, client, runs)).values():
+        for recorded in (await wait_for_end(fleet, client, runs)).values():
             assert end_payload(recorded).output == ["Ada", None, ["part.0", "part.1"]]
 
 
-async def test_an_alarm_that_fired_while_nobody_was_there_is_not_lost(tmp_path: Path) -> None:
-    async with open_fleet(tmp_path) as fleet, fleet.connection() as connection:
-        client = connection.client
+async def test_an_alarm_that_fires_without_a_worker_is_not_lost(tmp_path: Path) -> None:
+    async with open_client(tmp_path) as (fleet, client):
         a = await fleet.hire("a")
         await say_start(client, play("waits", "run", {"sleep_s": 1.0}))
         await until_type(client, "run", ev.RunParked.type)
         await a.kill()
-        due = connection.log.subjects.due(partition_of(client.ref("run"), connection.log.partitions), client.ref("run"))
+        due = client.log.subjects.due(partition_of(client.ref("run"), client.log.partitions), client.ref("run"))
         fired = await client.log.nc.jetstream().subscribe(due, ordered_consumer=True)
         await fired.next_msg(timeout=PATIENCE_S)
         await fired.unsubscribe()
-        assert (await recorded_run(connection, "run"))[-1].event.type == ev.RunParked.type
+        assert (await recorded_run(client, "run"))[-1].event.type == ev.RunParked.type
         await fleet.hire("b")
         recorded = await until_type(client, "run", ev.HumanAsked.type)
         assert ev.TimerFired.type in {item.event.type for item in recorded}
         assert claimers(recorded) == ["a", "b"]
 
 
-# -- fights ------------------------------------------------------------------------------------------------------------
+# -- conflicts ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_worker_that_slept_through_its_own_death_does_no_harm(tmp_path: Path) -> None:
-    """Stopped for so long that another takes its runs, it wakes up with all it had in hand."""
+async def test_a_suspended_worker_that_lost_its_runs_does_no_harm(tmp_path: Path) -> None:
+    """Another worker takes its runs while it is stopped; then it continues with its old state."""
     gate = Gate(tmp_path)
-    runs = one_in_each_partition("run")
-    async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
-        client = connection.client
+    runs = one_in_each(PARTITIONS, "run")
+    async with open_client(tmp_path, partitions=PARTITIONS) as (fleet, client):
         a = await fleet.hire("a")
-        await hold(client, gate, runs)
+        await start_and_hold(client, gate, runs)
         a.send(signal.SIGSTOP)
         await fleet.hire("b")
         for run_id in runs:
@@ -370,37 +354,36 @@ async def test_a_worker_that_slept_through_its_own_death_does_no_harm(tmp_path: 
         ended = {run_id: await until_end(client, run_id) for run_id in runs}
         a.send(signal.SIGCONT)
         await settled(client, ["a", "b"])
-        for run_id, recorded in (await finished(fleet, client, runs)).items():
+        for run_id, recorded in (await wait_for_end(fleet, client, runs)).items():
             assert claimers(recorded) == ["a", "b"]
-            assert [item.id for item in await recorded_run(connection, run_id)] == [item.id for item in ended[run_id]]
-        # It finds each of them out when it next appends to it.
+            assert [item.id for item in await recorded_run(client, run_id)] == [item.id for item in ended[run_id]]
+        # It drops each run when its next append fails.
         await a.emptied()
         assert a.status is None
 
 
-async def test_a_start_that_is_routed_anew_leaves_a_run_where_it_is(tmp_path: Path) -> None:
-    """It reaches the owner of the run's partition, which is not the worker that performs the run."""
+async def test_a_start_that_is_routed_again_does_not_move_its_run(tmp_path: Path) -> None:
+    """It reaches the owner of the partition, which does not perform the run."""
     gate = Gate(tmp_path)
     partition = next(p for p in range(PARTITIONS) if owner(p, ["a", "b"]) == "b")
     run_id = run_in(partition, PARTITIONS, "run")
-    async with open_fleet(tmp_path, partitions=PARTITIONS) as fleet, fleet.connection() as connection:
-        client = connection.client
+    async with open_client(tmp_path, partitions=PARTITIONS) as (fleet, client):
         await fleet.hire("a")
-        await hold(client, gate, [run_id])
+        await start_and_hold(client, gate, [run_id])
         await fleet.hire("b")
         await settled(client, ["a", "b"])
-        before = claimers(await recorded_run(connection, run_id))
-        command = connection.log.subjects.command(partition, client.ref(run_id), "start")
+        before = claimers(await recorded_run(client, run_id))
+        command = client.log.subjects.command(partition, client.ref(run_id), "start")
         await client.log.nc.jetstream().publish(command, b"{}")
-        # Commands of a partition are taken in order: when this one has taken effect, the other has been seen to.
+        # Commands of a partition are processed in order, so this start has been processed by now.
         await settled(client, ["a", "b"])
         gate.open()
-        (recorded,) = (await finished(fleet, client, [run_id])).values()
+        (recorded,) = (await wait_for_end(fleet, client, [run_id])).values()
         assert claimers(recorded) == before
 
 
-async def test_of_two_that_claim_a_run_one_performs_it(tmp_path: Path) -> None:
-    """Two run actors on connections of their own, without workers above them that would keep them apart."""
+async def test_only_one_of_two_claimants_performs_a_run(tmp_path: Path) -> None:
+    """Two run actors on separate connections, without workers that would coordinate them."""
     script: dict[str, Any] = {}
     lost = 0
     async with open_fleet(tmp_path) as fleet, fleet.connection() as left, fleet.connection() as right:

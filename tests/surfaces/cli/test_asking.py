@@ -179,9 +179,9 @@ def test_a_question_answered_elsewhere_is_withdrawn(place: Place) -> None:
 
 
 def test_lines_from_a_pipe_answer_questions_and_enter_resumes(place: Place) -> None:
-    said = "up\n2\n nonsense\ntopic=over\n\nno\nlast words\n"
+    result = "up\n2\n nonsense\ntopic=over\n\nno\nlast words\n"
     done = place.here(
-        *run_command("--input", INPUT, "--breakpoint", "1", "--summary", "sum.md", "--artifact", "a.md"), said=said
+        *run_command("--input", INPUT, "--breakpoint", "1", "--summary", "sum.md", "--artifact", "a.md"), said=result
     )
     assert done.exit_code == 0, done.stderr
     assert "'up' is none of the options: left, right, back" in done.stderr
@@ -220,8 +220,8 @@ def test_an_autonomous_run_asks_no_questions(place: Place) -> None:
     done = place.here(
         *run_command("--input", INPUT, "--option", "autonomous=true", "--option", "elicit.1=back", "--json"), said=""
     )
-    told = json.loads(done.stdout)
-    assert (told["status"], told["results"]["step_outputs"]) == (
+    output = json.loads(done.stdout)
+    assert (output["status"], output["results"]["step_outputs"]) == (
         "completed",
         {"1": "back", "2": "Done | it.", "3": "yes", "4": ""},
     )
@@ -238,9 +238,9 @@ def test_a_run_continues_from_a_saved_state(place: Place) -> None:
         place.write("state.json", saved)
     options = '{"elicit": {"3": "no", "4": "end"}, "max_tokens": 9}'
     done = place.here(*run_command("--state", "state.json", "--options", options, "--json"), said="")
-    told = json.loads(done.stdout)
-    assert told["results"]["step_outputs"] == {"1": "left", "2": "Done | it.", "3": "no", "4": "end"}
-    assert told["path"] == ["3", "4"]
+    output = json.loads(done.stdout)
+    assert output["results"]["step_outputs"] == {"1": "left", "2": "Done | it.", "3": "no", "4": "end"}
+    assert output["path"] == ["3", "4"]
 
 
 def test_files_that_prompts_name_are_sent_with_the_start(place: Place) -> None:
@@ -307,7 +307,7 @@ def test_the_inbox_lists_open_requests_of_every_language(place: Place, monkeypat
         ):
             place.here("watch", name, "--until", kind)
         items = {item["run"]: item for item in place.told("inbox")}
-        said = place.here("inbox").stdout
+        result = place.here("inbox").stdout
         only = place.told("inbox", "--kind", "tool")
         read = list[str]()
         monkeypatch.setattr(Client, "events", lambda _client, run: read.append(run))
@@ -326,11 +326,11 @@ def test_the_inbox_lists_open_requests_of_every_language(place: Place, monkeypat
     assert (items["calls"]["name"], items["calls"]["data"]) == ("look", {"at": 7})
     assert all(item["since"] for item in items.values())
     assert all(items[name]["until"] for name in ("notes", "flow", "held"))
-    assert "callboard answer notes '1#1.1!ask' RESPONSE" in said
-    assert "callboard resume held" in said
-    assert "callboard answer calls '1#1.1!tool.0.0' RESULT" in said
-    assert "for ops, since " in said
-    assert "? Which way?  (left, right, back)" in said
+    assert "callboard answer notes '1#1.1!ask' RESPONSE" in result
+    assert "callboard resume held" in result
+    assert "callboard answer calls '1#1.1!tool.0.0' RESULT" in result
+    assert "for ops, since " in result
+    assert "? Which way?  (left, right, back)" in result
 
 
 # -- keys and lines ----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from callboard.surfaces.cli import exits
-from tests.support.cli_stage import Place
+from tests.support.cli_stage import Place, read_json
 
 APPROVAL = """
 from callboard import ask, step, workflow
@@ -33,8 +33,7 @@ def open_killed_up(place: Place, source: str) -> Generator[None]:
     """`callboard up` with a file of code, killed with its server and its worker at the end."""
     file = place.write("approval.py", source)
     with place.process("up", "--json", "--code", file) as process:
-        assert process.stdout is not None
-        json.loads(process.stdout.readline())
+        read_json(process)
         yield
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -51,9 +50,9 @@ def test_a_killed_worker_repeats_no_step_and_other_code_continues_only_matching_
         place.told("start", "approve", "--input", given, "--run-id", "r1")
         assert place.here("watch", "r1", "--until", "run.parked").exit_code == exits.OK
     with open_killed_up(place, WITH_A_STEP_BEFORE):
-        told = place.here("answer", "r1", "true")
+        output = place.here("answer", "r1", "true")
         assert place.here("watch", "r1", "--until", "run.diverged").exit_code == exits.OK
-        assert "is kept, and need not be repeated" in " ".join(told.stderr.split())
+        assert "is kept, and need not be repeated" in " ".join(output.stderr.split())
         found = status_of(place, "r1")
         assert found["status"] == "waiting:code"
         details = found["error"]["details"]

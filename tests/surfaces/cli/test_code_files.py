@@ -39,17 +39,17 @@ async def {name}(word: str) -> str:
 
 def test_each_workflow_is_reported_with_its_schemas(place: Place) -> None:
     file = place.write("counting_play.py", COUNTING)
-    said = place.here("validate", file)
-    assert said.exit_code == exits.OK, said.output
-    lines = said.stdout.splitlines()
+    result = place.here("validate", file)
+    assert result.exit_code == exits.OK, result.output
+    lines = result.stdout.splitlines()
     assert [line for line in lines if line.startswith("✓")] == [
         f"✓ {file}:count (python): valid",
         f"✓ {file}:compare (python): valid",
     ]
     assert "  Count the items." in lines
-    told = place.told("validate", f"{file}:count")
-    assert (told["valid"], told["problems"], len(told["code"])) == (True, [], 64)
-    (one,) = told["workflows"]
+    output = place.told("validate", f"{file}:count")
+    assert (output["valid"], output["problems"], len(output["code"])) == (True, [], 64)
+    (one,) = output["workflows"]
     assert (one["entry"], one["input"]["required"], one["output"]) == (
         "counting_play:count",
         ["items"],
@@ -60,10 +60,10 @@ def test_each_workflow_is_reported_with_its_schemas(place: Place) -> None:
 def test_an_input_is_checked_with_the_workflow(place: Place) -> None:
     file = place.write("checked_play.py", COUNTING)
     assert place.here("validate", f"{file}:count", "--input", '{"items": ["a"]}').exit_code == exits.OK
-    said = place.here("validate", f"{file}:count", "--input", '{"items": 3}')
-    assert said.exit_code == exits.FAILED
-    assert "error python.input input.items: " in said.stdout
-    assert f"✗ {file}:count (python): 1 error" in said.stdout
+    result = place.here("validate", f"{file}:count", "--input", '{"items": 3}')
+    assert result.exit_code == exits.FAILED
+    assert "error python.input input.items: " in result.stdout
+    assert f"✗ {file}:count (python): 1 error" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -82,14 +82,14 @@ def test_an_input_is_checked_with_the_workflow(place: Place) -> None:
 )
 def test_a_problem_of_code_has_its_line(place: Place, name: str, source: str, code: str, line: int | None) -> None:
     file = place.write(f"{name}.py", source)
-    said = place.here("validate", file)
-    assert said.exit_code == exits.FAILED
+    result = place.here("validate", file)
+    assert result.exit_code == exits.FAILED
     place_of = f"{file}:{line}: " if line else ""
-    assert said.stdout.startswith(f"{place_of}error {code}: ")
-    assert said.stdout.endswith(f"✗ {file} (python): 1 error\n")
-    told = json.loads(place.here("validate", file, "--json").stdout)
-    assert (told["valid"], told["workflows"]) == (False, [])
-    assert [(one["code"], one.get("line")) for one in told["problems"]] == [(code, line)]
+    assert result.stdout.startswith(f"{place_of}error {code}: ")
+    assert result.stdout.endswith(f"✗ {file} (python): 1 error\n")
+    output = json.loads(place.here("validate", file, "--json").stdout)
+    assert (output["valid"], output["workflows"]) == (False, [])
+    assert [(one["code"], one.get("line")) for one in output["problems"]] == [(code, line)]
 
 
 def test_a_problem_of_a_module_beside_it_has_the_file_of_the_module(place: Place) -> None:
@@ -115,10 +115,10 @@ def test_the_schema_of_an_input_and_of_an_output_is_printed(place: Place) -> Non
 
 def test_a_pushed_workflow_starts_where_a_worker_has_any_version_of_its_code(place: Place) -> None:
     file = place.write("pushed_play.py", ENTRIES.format(name="echo", more=""))
-    said = place.here("push", f"{file}:echo", "--name", "reply")
-    assert said.exit_code == exits.OK
-    assert "registered reply (python)" in said.stdout
-    assert "The code was not sent." in said.stdout
+    result = place.here("push", f"{file}:echo", "--name", "reply")
+    assert result.exit_code == exits.OK
+    assert "registered reply (python)" in result.stdout
+    assert "The code was not sent." in result.stdout
     assert place.here("definitions", "reply", "--source").stdout.strip() == '{"python":"pushed_play:echo"}'
     place.write(file, ENTRIES.format(name="echo", more=' + "!"'))
     with place.up("--code", file):
@@ -128,6 +128,6 @@ def test_a_pushed_workflow_starts_where_a_worker_has_any_version_of_its_code(pla
 
 
 def test_code_that_cannot_be_imported_is_not_registered(place: Place) -> None:
-    said = place.here("push", place.write("unloadable_play.py", "1 / 0\n"))
-    assert said.exit_code == exits.FAILED
-    assert "error python.import_failed" in said.stderr
+    result = place.here("push", place.write("unloadable_play.py", "1 / 0\n"))
+    assert result.exit_code == exits.FAILED
+    assert "error python.import_failed" in result.stderr

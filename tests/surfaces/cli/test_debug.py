@@ -52,8 +52,8 @@ def failed_run(place: Place) -> Place:
     """A run, ``p1``, that has failed."""
     file = place.write("debugged_parcel.py", PARCEL)
     given = json.dumps({"parcel": "vase"})
-    said = "false\n"
-    ended = place.here("run", f"{file}:send", "--input", given, "--run-id", "p1", said=said)
+    result = "false\n"
+    ended = place.here("run", f"{file}:send", "--input", given, "--run-id", "p1", said=result)
     assert ended.exit_code == exits.FAILED, ended.output
     return place
 
@@ -76,10 +76,10 @@ def test_the_state_at_an_event_has_the_stacks_of_the_tasks(failed_run: Place, mo
 """
         in shown
     )
-    told = failed_run.told("show", "p1", "--at", str(ASKED), *CODE)
-    assert (told["status"], told["at"], told["stacks"]["same_code"]) == ("waiting:human", ASKED, True)
-    assert [task["task"] for task in told["stacks"]["tasks"]] == ["", "task[1]", "task[2]"]
-    assert told["stacks"]["tasks"][2]["effect"]["key"] == "task[2]/ask#1.1!ask"
+    output = failed_run.told("show", "p1", "--at", str(ASKED), *CODE)
+    assert (output["status"], output["at"], output["stacks"]["same_code"]) == ("waiting:human", ASKED, True)
+    assert [task["task"] for task in output["stacks"]["tasks"]] == ["", "task[1]", "task[2]"]
+    assert output["stacks"]["tasks"][2]["effect"]["key"] == "task[2]/ask#1.1!ask"
     assert "failed: ValueError: not approved: 800" in failed_run.here("show", "p1", "--at", "10", *CODE).stdout
 
     monkeypatch.setattr(hosted, "HOSTED", {})

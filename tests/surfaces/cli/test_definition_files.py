@@ -24,24 +24,24 @@ def start_message(place: Place, file: str, **fields: Any) -> dict[str, Any]:
 
 def test_a_sound_definition_is_valid(place: Place) -> None:
     file = place.triage()
-    said = place.here("validate", file)
-    assert said.exit_code == exits.OK
-    assert said.stdout == f"✓ {file} (workflow): valid\n"
+    result = place.here("validate", file)
+    assert result.exit_code == exits.OK
+    assert result.stdout == f"✓ {file} (workflow): valid\n"
     assert place.told("validate", file) == {"file": file, "language": "workflow", "valid": True, "problems": []}
 
 
 def test_every_problem_has_its_place_and_its_line(place: Place) -> None:
     text = ONE_NODE.replace("edges: []", "edges:\n  - {from: a, to: b}\n").replace("entry: a", "entry: c")
     file = place.write("bad.yaml", text.replace("{name: A, ", "{nme: A, "))
-    said = place.here("validate", file)
-    assert said.exit_code == exits.FAILED
-    told = json.loads(place.here("validate", file, "--json").stdout)
-    assert (told["valid"], told["language"]) == (False, "workflow")
-    assert len(told["problems"]) >= 3
-    assert all(problem["line"] and problem["column"] for problem in told["problems"])
-    for problem in told["problems"]:
-        assert f"{file}:{problem['line']}:{problem['column']}: error {problem['code']}" in said.stdout
-    lines = said.stdout.splitlines()
+    result = place.here("validate", file)
+    assert result.exit_code == exits.FAILED
+    output = json.loads(place.here("validate", file, "--json").stdout)
+    assert (output["valid"], output["language"]) == (False, "workflow")
+    assert len(output["problems"]) >= 3
+    assert all(problem["line"] and problem["column"] for problem in output["problems"])
+    for problem in output["problems"]:
+        assert f"{file}:{problem['line']}:{problem['column']}: error {problem['code']}" in result.stdout
+    lines = result.stdout.splitlines()
     shown = next(i for i, line in enumerate(lines) if line.endswith("| entry: c"))
     assert lines[shown + 1].index("^") == lines[shown].index("entry")
 
@@ -56,9 +56,9 @@ def test_the_caret_is_placed_correctly_after_tabs(place: Place) -> None:
 
 @pytest.mark.parametrize("content", ["", "just words", "[1, 2]", "a: [", "\x00"])
 def test_a_malformed_definition_is_refused(place: Place, content: str) -> None:
-    said = place.here("validate", place.write("x.yaml", content), "--json")
-    assert said.exit_code == exits.FAILED
-    assert json.loads(said.stdout)["problems"]
+    result = place.here("validate", place.write("x.yaml", content), "--json")
+    assert result.exit_code == exits.FAILED
+    assert json.loads(result.stdout)["problems"]
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,9 @@ def test_a_malformed_definition_is_refused(place: Place, content: str) -> None:
     ],
 )
 def test_a_text_in_no_language_is_reported_with_its_content(place: Place, content: str, seen: str) -> None:
-    told = json.loads(place.here("validate", place.write("odd.yaml", content), "--json").stdout)
-    [problem] = told["problems"]
-    assert (told["language"], problem["code"]) == ("", "UNKNOWN_LANGUAGE")
+    output = json.loads(place.here("validate", place.write("odd.yaml", content), "--json").stdout)
+    [problem] = output["problems"]
+    assert (output["language"], problem["code"]) == ("", "UNKNOWN_LANGUAGE")
     assert problem["message"] == f"no language recognises this text{seen}"
     assert "entry, nodes, edges" in problem["expected"]
 
@@ -84,16 +84,12 @@ def test_a_binary_file_is_an_error_without_traceback(place: Place) -> None:
     assert place.here("validate", "x.yaml").stdout == ""
 
 
-def test_a_missing_file_is_wrong_usage(place: Place) -> None:
-    assert place.here("validate", "none.yaml").exit_code == exits.USAGE
-
-
 def test_a_missing_named_file_is_reported_at_its_place(place: Place) -> None:
     file = place.triage()
     (place.folder / "flows" / "rules.md").unlink()
     place.write(file, (place.folder / file).read_text().replace("instruction: Find out why.", "instruction: ./why.md"))
-    told = json.loads(place.here("validate", file, "--json").stdout)["problems"]
-    found = [(problem["code"], problem["where"], problem["line"]) for problem in told if "severity" not in problem]
+    output = json.loads(place.here("validate", file, "--json").stdout)["problems"]
+    found = [(problem["code"], problem["where"], problem["line"]) for problem in output if "severity" not in problem]
     assert found == [
         ("SOURCE_FILE_NOT_FOUND", "rules[0]", 5),
         ("SOURCE_FILE_NOT_FOUND", "nodes.investigate.instruction", 14),
@@ -103,8 +99,8 @@ def test_a_missing_named_file_is_reported_at_its_place(place: Place) -> None:
 def test_warnings_are_reported_without_an_input(place: Place) -> None:
     inputs = "inputs: {s: {type: string, required: true}, n: {type: number, required: true}}\nnodes:"
     text = ONE_NODE.replace("nodes:", inputs).replace("{name: A, ", "{name: A, skills: [slakc], ")
-    told = place.told("validate", place.write("odd.yaml", text))
-    assert [(one["code"], one["where"]) for one in told["problems"]] == [("UNKNOWN_SKILL", "nodes.a.skills[0]")]
+    output = place.told("validate", place.write("odd.yaml", text))
+    assert [(one["code"], one["where"]) for one in output["problems"]] == [("UNKNOWN_SKILL", "nodes.a.skills[0]")]
     given = json.loads(place.here("validate", "odd.yaml", "--input", "{}", "--json").stdout)
     assert [one["where"] for one in given["problems"]] == ["input.s", "input.n"]
 
@@ -112,9 +108,9 @@ def test_warnings_are_reported_without_an_input(place: Place) -> None:
 def test_a_start_is_checked_with_its_input(place: Place) -> None:
     file = place.triage()
     assert place.here("validate", file, "--input", '{"service": "checkout"}').exit_code == exits.OK
-    said = place.here("validate", file, "--input", '{"service": 3}')
-    assert said.exit_code == exits.FAILED
-    assert "input.service" in said.stdout
+    result = place.here("validate", file, "--input", '{"service": 3}')
+    assert result.exit_code == exits.FAILED
+    assert "input.service" in result.stdout
     assert place.here("validate", file, "--input", "{").exit_code == exits.USAGE
 
 
@@ -122,10 +118,10 @@ def test_a_start_is_checked_with_its_input(place: Place) -> None:
 def test_a_value_nested_5000_deep_is_a_short_error(place: Place, text: str) -> None:
     place.write("deep.json", text)
     place.write("one.yaml", ONE_NODE)
-    said = place.here("validate", "deep.json")
-    assert said.exit_code == exits.FAILED
-    assert "nested more than 256 deep" in said.output
-    assert len(said.output) < 500
+    result = place.here("validate", "deep.json")
+    assert result.exit_code == exits.FAILED
+    assert "nested more than 256 deep" in result.output
+    assert len(result.output) < 500
     for words in (
         ["validate", "one.yaml", "--input", "@deep.json"],
         ["validate", "one.yaml", "--arguments", "@deep.json"],
@@ -134,26 +130,26 @@ def test_a_value_nested_5000_deep_is_a_short_error(place: Place, text: str) -> N
         ["signal", "r1", "go", text],
         ["answer", "r1", "a!ask", text],
     ):
-        said = place.here(*words)
-        assert said.exit_code == exits.USAGE, words
-        assert "nested too deeply; expected at most 100 levels" in said.stderr
-        assert len(said.output) < 500
+        result = place.here(*words)
+        assert result.exit_code == exits.USAGE, words
+        assert "nested too deeply; expected at most 100 levels" in result.stderr
+        assert len(result.output) < 500
 
 
 def test_strict_turns_warnings_into_errors(place: Place) -> None:
     file = place.write("odd.yaml", ONE_NODE.replace("{name: A, ", "{name: A, skills: [slakc], "))
-    said = place.here("validate", file, "--strict")
-    assert (said.exit_code, said.stdout.splitlines()[-1]) == (exits.FAILED, f"✗ {file} (workflow): 1 error")
-    told = json.loads(place.here("validate", file, "--strict", "--json").stdout)
-    assert (told["valid"], [one.get("severity", "error") for one in told["problems"]]) == (False, ["error"])
+    result = place.here("validate", file, "--strict")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (exits.FAILED, f"✗ {file} (workflow): 1 error")
+    output = json.loads(place.here("validate", file, "--strict", "--json").stdout)
+    assert (output["valid"], [one.get("severity", "error") for one in output["problems"]]) == (False, ["error"])
     assert place.here("validate", place.write("good.yaml", ONE_NODE), "--strict").exit_code == exits.OK
 
 
 def test_undeclared_inputs_are_reported(place: Place) -> None:
     file = place.triage()
-    told = place.told("validate", file, "--input", '{"service": "checkout", "servise": "x", "rules": "Be quick."}')
-    [problem] = told["problems"]
-    assert (told["valid"], problem["code"], problem["where"]) == (True, "UNKNOWN_INPUT", "input.servise")
+    output = place.told("validate", file, "--input", '{"service": "checkout", "servise": "x", "rules": "Be quick."}')
+    [problem] = output["problems"]
+    assert (output["valid"], problem["code"], problem["where"]) == (True, "UNKNOWN_INPUT", "input.servise")
     assert "did you mean 'service'?" in problem["message"]
 
 
@@ -165,17 +161,17 @@ def test_the_diagram_of_a_definition(place: Place) -> None:
     text = place.here("diagram", file, "--direction", "LR").stdout
     assert text.startswith("flowchart LR\n")
     assert 'n_gather(["▶ Gather"])' in text
-    told = place.told("diagram", file)
-    assert told["mermaid"] == place.here("diagram", file).stdout
-    assert [node["id"] for node in told["outline"]["nodes"]] == ["gather", "investigate", "note"]
+    output = place.told("diagram", file)
+    assert output["mermaid"] == place.here("diagram", file).stdout
+    assert [node["id"] for node in output["outline"]["nodes"]] == ["gather", "investigate", "note"]
     assert "linkStyle" not in text
 
 
 def test_a_wrong_definition_has_no_diagram(place: Place) -> None:
-    said = place.here("diagram", place.write("x.yaml", "id: x\nnodes: {}\nentry: a\n"))
-    assert said.exit_code == exits.FAILED
-    assert "x.yaml:" in said.stderr
-    assert said.stdout == ""
+    result = place.here("diagram", place.write("x.yaml", "id: x\nnodes: {}\nentry: a\n"))
+    assert result.exit_code == exits.FAILED
+    assert "x.yaml:" in result.stderr
+    assert result.stdout == ""
 
 
 # -- start messages ---------------------------------------------------------------------------------------------------
@@ -253,9 +249,9 @@ def test_unreadable_inputs_are_wrong_usage(place: Place, monkeypatch: pytest.Mon
 
 
 def test_a_missing_input_file_is_named_once(place: Place) -> None:
-    said = place.here("run", place.write("one.yaml", ONE_NODE), "--input", "@none.json")
-    assert (said.exit_code, said.stderr.count("none.json")) == (exits.USAGE, 1)
-    assert "none.json cannot be read: No such file or directory" in said.stderr
+    result = place.here("run", place.write("one.yaml", ONE_NODE), "--input", "@none.json")
+    assert (result.exit_code, result.stderr.count("none.json")) == (exits.USAGE, 1)
+    assert "none.json cannot be read: No such file or directory" in result.stderr
 
 
 def test_pairs_need_a_key_and_a_value() -> None:

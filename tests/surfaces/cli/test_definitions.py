@@ -96,8 +96,8 @@ def test_problems_of_a_child_are_reported_where_it_is_named(place: Place) -> Non
     for command in ("validate", "run", "push"):
         done = place.here(command, file, "--json")
         assert done.exit_code == exits.FAILED
-        said = json.loads(done.stdout)
-        problems = {one["code"]: one for one in (said.get("problems") or said["error"]["problems"])}
+        result = json.loads(done.stdout)
+        problems = {one["code"]: one for one in (result.get("problems") or result["error"]["problems"])}
         assert set(problems) == {"MISSING_ENTRY", "SOURCE_FILE_NOT_FOUND"}
         assert problems["MISSING_ENTRY"]["message"].startswith("kids/child.yaml:3: ")
         assert "gone.yaml" in problems["SOURCE_FILE_NOT_FOUND"]["message"]
@@ -115,7 +115,7 @@ def test_problems_of_a_child_are_reported_where_it_is_named(place: Place) -> Non
         ("not: anything", "the text of a definition"),
     ],
 )
-def test_a_child_source_that_is_no_definition_is_reported(place: Place, source: str, told: str) -> None:
+def test_a_child_source_without_a_definition_is_reported(place: Place, source: str, told: str) -> None:
     file = place.write("flow.json", flow({"go": call(child_call(source=source)), "done": returned()}))
     [problem] = place.told("validate", file)["problems"]
     assert (problem["code"], problem["severity"], problem["where"]) == (

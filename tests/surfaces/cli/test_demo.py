@@ -22,9 +22,9 @@ def test_the_commands_that_the_demonstration_prints_work(
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
     monkeypatch.setenv("PATH", os.pathsep.join([programs(), os.environ["PATH"]]))
     assert demo.main() == 0
-    said = capsys.readouterr().out
-    assert "■ completed" in said
-    looking, _, seeing = said.partition("See more:\n")[2].partition("\n\n")
+    result = capsys.readouterr().out
+    assert "■ completed" in result
+    looking, _, seeing = result.partition("See more:\n")[2].partition("\n\n")
     printed = looking.splitlines()
     assert len(printed) == 8
     for line in printed:
@@ -34,7 +34,7 @@ def test_the_commands_that_the_demonstration_prints_work(
     assert (up[0], show[0], show[-1]) == ("up", "show", "--open")
 
 
-def test_with_a_key_it_is_a_real_model_and_real_tools() -> None:
+def test_the_demonstration_with_a_key_uses_a_real_model_and_tools() -> None:
     scripted, real = demo.run_command("r", claude=False), demo.run_command("r", claude=True)
     assert "--model" not in scripted
     assert real[real.index("--model") + 1] == "anthropic"

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from callboard.surfaces.cli import exits
-from tests.support.cli_stage import Place
+from tests.support.cli_stage import Place, read_json
 
 APPROVAL = """
 from itertools import count
@@ -100,6 +100,5 @@ def test_missing_code_is_refused_at_once(place: Place) -> None:
 def test_a_start_is_accepted_once_up_reports_its_address(place: Place) -> None:
     file = place.write("approval.py", APPROVAL)
     with open_up_dev(place, file) as process:
-        assert process.stdout is not None
-        json.loads(process.stdout.readline())
+        read_json(process)
         assert place.told("start", "approve", "--input", '{"path": "abc"}', "--run-id", "r1")["run_id"] == "r1"

@@ -2,7 +2,6 @@
 
 import json
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -105,13 +104,13 @@ def run_events(
 def visit_events(
     node: str, data: Any = None, to: str = "", reason: str = "", tokens: int = 0
 ) -> list[tuple[Payload, str, str]]:
-    told: list[tuple[Payload, str, str]] = [
+    output: list[tuple[Payload, str, str]] = [
         (NodeEnter(node=node), node, ""),
         (ModelCall("turn", "scripted", "d"), node, f"{node}#1.1!turn.1"),
         (ModelResult(text="well", usage=Usage(tokens, tokens)), node, f"{node}#1.1!turn.1"),
         (NodeExit("ok", {"status": "success", "data": data}), node, ""),
     ]
-    return [*told, (Route(node, to, reason), node, "")] if to else told
+    return [*output, (Route(node, to, reason), node, "")] if to else output
 
 
 def repeat_visit(found: list[Event]) -> list[Event]:
@@ -133,7 +132,7 @@ def test_runs_that_differ_in_measures_only_are_equal() -> None:
 def rehearsal_events(
     stand_in: str, default: str, model: str = "", *told: tuple[Payload, str, str], **start: Any
 ) -> list[Event]:
-    """A run with a stand-in for its models; ``model`` is the model of its turn, else the default one."""
+    """A run with a replacement of its models; ``model`` is the model of its turn, else the default one."""
     provider = stand_in or default.partition(":")[0]
     environment = Environment(default_model=default, stand_in=stand_in, models={} if stand_in else {"x": "x:1"})
     return events(
@@ -156,13 +155,13 @@ def rehearsal_events(
         (("recorded", "recorded:r1"), ("recorded", "recorded:r2")),
     ],
 )
-def test_the_stand_in_for_models_is_reported_once_and_makes_no_difference(
+def test_a_replacement_of_models_is_reported_once_and_makes_no_difference(
     left: tuple[str, str], right: tuple[str, str], named: str
 ) -> None:
     found = compare_logs(rehearsal_events(*left, named, script={"turns": {}}), rehearsal_events(*right, named))
-    [told] = found.start
-    assert told.pointer == "/environment/stand_in"
-    assert told.right == right[1]
+    [output] = found.start
+    assert output.pointer == "/environment/stand_in"
+    assert output.right == right[1]
     assert (found.nodes, found.models, found.sight) == ([], {}, None)
     assert found.equal
 
@@ -320,16 +319,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 def test_equal_runs_exit_with_0(place: Place) -> None:
-    said = place.here("diff", "one", "same")
-    assert said.exit_code == exits.OK
-    assert said.stdout.startswith("one and same: equal\n")
-    told = place.told("diff", "one", "same")
-    assert (told["left"], told["right"], told["equal"], told["nodes"]) == ("one", "same", True, [])
+    result = place.here("diff", "one", "same")
+    assert result.exit_code == exits.OK
+    assert result.stdout.startswith("one and same: equal\n")
+    output = place.told("diff", "one", "same")
+    assert (output["left"], output["right"], output["equal"], output["nodes"]) == ("one", "same", True, [])
 
 
 def test_different_runs_exit_with_1(place: Place) -> None:
-    said = place.here("diff", "one", "other")
-    assert said.exit_code == exits.FAILED
+    result = place.here("diff", "one", "other")
+    assert result.exit_code == exits.FAILED
     for line in (
         "    +  note: {name: Note, instruction: Write nothing down.}",
         "  - gather → investigate → note",
@@ -338,17 +337,13 @@ def test_different_runs_exit_with_1(place: Place) -> None:
         "  - investigate  ok",
         "  ~ tool search: 1× → 0×",
     ):
-        assert line in said.stdout.splitlines()
-    told = json.loads(place.here("diff", "one", "other", "--json").stdout)
-    assert told["parting"]["after"] == "gather"
-    assert told["tools"] == {"search": {"left": 1, "right": 0}}
+        assert line in result.stdout.splitlines()
+    output = json.loads(place.here("diff", "one", "other", "--json").stdout)
+    assert output["parting"]["after"] == "gather"
+    assert output["tools"] == {"search": {"left": 1, "right": 0}}
 
 
 @pytest.mark.parametrize("runs", [("one", "nobody"), ("nobody", "one")])
 def test_an_unknown_run_is_wrong_usage(place: Place, runs: tuple[str, str]) -> None:
     assert place.refusal("diff", *runs) == (exits.USAGE, "run.unknown")
     assert "there is no run 'nobody'" in place.here("diff", *runs).stderr
-
-
-def test_a_comparison_without_a_store_is_refused(tmp_path: Path) -> None:
-    assert Place(tmp_path).here("diff", "a", "b").exit_code == exits.UNUSABLE

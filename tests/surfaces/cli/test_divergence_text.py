@@ -47,9 +47,14 @@ def add_divergence(events: Sequence[Event], **fields: Any) -> list[Event]:
         "difference": DIFFERENCE,
         "n": 4,
     }
-    told = ev.RunDiverged("replay.diverged", "event 4 records …", worker="w1", version="1", **{**named, **fields})
+    output = ev.RunDiverged("replay.diverged", "event 4 records …", worker="w1", version="1", **{**named, **fields})
     last = msgspec.structs.replace(
-        events[-1], n=events[-1].n + 1, type=told.type, payload=msgspec.Raw(ev.encode_payload(told)), key="", path=""
+        events[-1],
+        n=events[-1].n + 1,
+        type=output.type,
+        payload=msgspec.Raw(ev.encode_payload(output)),
+        key="",
+        path="",
     )
     return [*events, last]
 

@@ -48,11 +48,11 @@ def test_errors_have_their_exit_code_however_they_are_wrapped(error: BaseExcepti
 def test_an_error_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     problem = Problem("SCHEMA", "is required", "nodes.a", 3, 4)
     report(RequestRefused("definition", [problem], "x.yaml", "a\nb\nc d e"), as_json=True)
-    said = capsys.readouterr()
-    told = json.loads(said.out)["error"]
-    assert said.err == ""
-    assert told["code"] == "definition.refused"
-    assert told["problems"][0]["line"] == 3
+    result = capsys.readouterr()
+    output = json.loads(result.out)["error"]
+    assert result.err == ""
+    assert output["code"] == "definition.refused"
+    assert output["problems"][0]["line"] == 3
 
 
 def test_an_internal_error_is_raised_again() -> None:
@@ -103,6 +103,6 @@ def test_wrong_usage_is_an_error_object_with_json(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("word", "meant"), [("trac", " Did you mean trace?"), ("zzz", "")])
 def test_an_unknown_command_has_a_suggestion(tmp_path: Path, word: str, meant: str) -> None:
-    said = Place(tmp_path).here(word)
-    assert said.exit_code == exits.USAGE
-    assert said.stderr.splitlines()[-1] == f"Error: No such command '{word}'.{meant}"
+    result = Place(tmp_path).here(word)
+    assert result.exit_code == exits.USAGE
+    assert result.stderr.splitlines()[-1] == f"Error: No such command '{word}'.{meant}"

@@ -11,18 +11,7 @@ from callboard.languages.registry import TITLE_CHARS_MAX, about, parse_definitio
 from callboard.surfaces.cli import exits
 from tests.support.cli_stage import Place
 from tests.support.conformance import CORPUS, WITH_DATA
-from tests.support.flows import (
-    call,
-    caught,
-    cleanup,
-    failing,
-    flow,
-    mock,
-    retry,
-    returned,
-    subflow,
-    timeout,
-)
+from tests.support.flows import call, caught, cleanup, failing, flow, mock, retry, returned, subflow, timeout
 
 # -- expressions -------------------------------------------------------------------------------------------------------
 
@@ -101,8 +90,8 @@ def test_the_names_that_an_expression_reads_are_explained(place: Place) -> None:
         "roots": ["step", "vars"],
         "unknown_functions": ["missing"],
     }
-    told = place.here("eval", expression, "--explain").stderr
-    assert told.splitlines() == ["reads: step (not bound), vars (not bound)", "calls unknown functions: missing"]
+    output = place.here("eval", expression, "--explain").stderr
+    assert output.splitlines() == ["reads: step (not bound), vars (not bound)", "calls unknown functions: missing"]
 
 
 # -- conformance -------------------------------------------------------------------------------------------------------
@@ -147,17 +136,12 @@ def test_the_claim_has_core_and_the_bases_of_all_extensions(place: Place) -> Non
 def test_a_corpus_is_run_and_every_difference_reported(corpus: Place) -> None:
     done = corpus.here("conformance", "corpus", "--json")
     assert done.exit_code == exits.FAILED
-    told = json.loads(done.stdout)
+    output = json.loads(done.stdout)
     counts = {"passed": 2, "failed": 1, "skipped": 0, "out-of-scope": 1, "scenarios": 5}
-    assert told["counts"] == counts
-    verdicts = {one["case"]: one["verdict"] for one in told["cases"]}
-    assert verdicts == {
-        "100-good": "passed",
-        "200-wrong": "failed",
-        "300-slow": "passed",
-        "400-other": "out-of-scope",
-    }
-    wrong = next(one for one in told["cases"] if one["case"] == "200-wrong")
+    assert output["counts"] == counts
+    verdicts = {one["case"]: one["verdict"] for one in output["cases"]}
+    assert verdicts == {"100-good": "passed", "200-wrong": "failed", "300-slow": "passed", "400-other": "out-of-scope"}
+    wrong = next(one for one in output["cases"] if one["case"] == "200-wrong")
     first, second = wrong["scenarios"]
     assert first["differences"] == ["value: expected 5, found 4"]
     assert second["differences"][0].startswith('code: expected "My.X", found "System.ExpressionEvaluationError"')
@@ -184,9 +168,9 @@ def test_an_unreadable_corpus_is_refused(corpus: Place) -> None:
 
 @WITH_DATA
 def test_the_public_corpus_is_run(place: Place) -> None:
-    told = place.told("conformance", str(CORPUS), "--skip-temporal")
-    assert (told["counts"]["failed"], told["counts"]["out-of-scope"]) == (0, 0)
-    assert told["counts"]["passed"] > 50
+    output = place.told("conformance", str(CORPUS), "--skip-temporal")
+    assert (output["counts"]["failed"], output["counts"]["out-of-scope"]) == (0, 0)
+    assert output["counts"]["passed"] > 50
 
 
 def test_results_are_compared_by_the_rules_of_the_corpus() -> None:
@@ -222,10 +206,7 @@ def build_many() -> dict[str, Any]:
         "output": "{{ size(step.results) }}",
         "next": "fetch",
     }
-    again = {
-        **retry(3, "Store.*"),
-        "onFailure": {"assign": {"failed": "{{ vars.failed + 1.0 }}"}},
-    }
+    again = {**retry(3, "Store.*"), "onFailure": {"assign": {"failed": "{{ vars.failed + 1.0 }}"}}}
     flaky = mock(failure="{{ vars.failed < 1.0 ? {'code': 'Store.Busy'} : null }}")
     inner = subflow({"in": call(mock(delay="PT60S"), middleware=[cleanup(mock())]), "done": returned()})
     steps = {
@@ -274,10 +255,10 @@ def test_arguments_must_be_an_object_and_a_run_shows_its_chain(performed: Place)
         "error       Order.Lost: gave up  (at main/give-up)\n            earlier, caught at main/lost: Store" in shown
     )
     assert "running" not in shown, "a retry middleware is not a running node"
-    told = performed.told("show", "r1")
-    assert told["path"] == ["fan", "fetch", "work", "judge", "lost", "give-up"]
-    assert told["error"]["previous"]["code"] == "Store.Gone"
-    [earlier] = told["cause"]["causes"]
+    output = performed.told("show", "r1")
+    assert output["path"] == ["fan", "fetch", "work", "judge", "lost", "give-up"]
+    assert output["error"]["previous"]["code"] == "Store.Gone"
+    [earlier] = output["cause"]["causes"]
     assert (earlier["code"], earlier["caught"]) == ("Store.Gone", "main/lost")
 
 
@@ -298,9 +279,9 @@ def test_the_tree_summarizes_dispatches_and_lists_failures(performed: Place) -> 
 
 
 def test_the_result_of_a_flow_has_its_frames(performed: Place) -> None:
-    told = json.loads(performed.here("trace", "r1", "--format", "result").stdout)
-    assert (told["result"]["code"], told["result"]["previous"]["code"]) == ("Order.Lost", "Store.Gone")
-    frame = told["trace"]
+    output = json.loads(performed.here("trace", "r1", "--format", "result").stdout)
+    assert (output["result"]["code"], output["result"]["previous"]["code"]) == ("Order.Lost", "Store.Gone")
+    frame = output["trace"]
     steps = {step["step"]: step for step in frame["steps"]}
     actions = {name: step["action"] for name, step in steps.items()}
     assert actions == {
@@ -384,9 +365,9 @@ def test_the_title_of_a_flow_is_the_first_sentence_of_its_comment(place: Place) 
     file = place.write("titled.json", build_titled())
     definition = parse_definition((place.folder / file).read_text(encoding="utf-8"))
     assert not isinstance(definition, list)
-    told = about(definition)
-    assert (told.title, told.description) == ("Waits for parcels", TITLED)
-    assert told.parameters == {"limit": {"type": "number", "description": "At most."}}
+    output = about(definition)
+    assert (output.title, output.description) == ("Waits for parcels", TITLED)
+    assert output.parameters == {"limit": {"type": "number", "description": "At most."}}
     assert ">Waits for parcels</title>" in place.here("diagram", file, "--format", "svg").stdout
 
 
@@ -458,9 +439,9 @@ def test_arguments_are_checked_before_anything_is_started(place: Place) -> None:
 def test_braces_that_do_not_span_a_value_are_reported(place: Place) -> None:
     gather = {"action": "Gather", "over": "{{ step.input }", "call": mock(), "next": "done"}
     file = place.write("half.json", flow({"fan": gather, "done": returned()}))
-    told = json.loads(place.here("validate", file, "--json").stdout)
-    [problem] = told["problems"]
-    assert (told["language"], problem["where"]) == ("flow", "steps.fan.over")
+    output = json.loads(place.here("validate", file, "--json").stdout)
+    [problem] = output["problems"]
+    assert (output["language"], problem["where"]) == ("flow", "steps.fan.over")
     assert "one pair of braces does not span it" in problem["message"]
 
 
@@ -475,14 +456,14 @@ def test_a_successful_fan_out_is_one_line_and_a_failure_several(performed: Place
 def test_a_dispatch_has_one_name_at_its_begin_and_end(place: Place) -> None:
     fan = {"action": "Gather", "over": [1, 2], "call": {"flow": "each"}, "next": "done"}
     document = flow({"fan": fan, "done": returned()}, flows={"each": subflow({"done": returned()})})
-    said = place.here("run", place.write("fan.json", document), "--data-dir", "temp").stdout
-    told = [line.split(" s ", 1)[1].strip() for line in said.splitlines() if "fan [" in line]
-    assert sorted(told) == ["▶ fan [0]: each", "▶ fan [1]: each", "✓ fan [0] ok", "✓ fan [1] ok"]
+    result = place.here("run", place.write("fan.json", document), "--data-dir", "temp").stdout
+    output = [line.split(" s ", 1)[1].strip() for line in result.splitlines() if "fan [" in line]
+    assert sorted(output) == ["▶ fan [0]: each", "▶ fan [1]: each", "✓ fan [0] ok", "✓ fan [1] ok"]
 
 
 def test_the_commands_to_answer_from_another_terminal_are_printed(place: Place) -> None:
     file = place.write("titled.json", build_titled())
-    told: list[str] = []
+    output: list[str] = []
     with place.process("run", file, "--data-dir", "temp") as process:
         assert process.stderr is not None
         for line in process.stderr:
@@ -490,7 +471,7 @@ def test_the_commands_to_answer_from_another_terminal_are_printed(place: Place) 
                 # The verb is the word before the first option.
                 words = shlex.split(line)
                 verb = words.index("--data-dir") - 1
-                told.append(words[verb])
+                output.append(words[verb])
                 place.told(*["yes" if word == "RESPONSE" else word for word in words[verb:]])
         process.wait()
-    assert (told, process.returncode) == (["answer", "signal"], exits.OK)
+    assert (output, process.returncode) == (["answer", "signal"], exits.OK)

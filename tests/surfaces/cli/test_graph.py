@@ -19,8 +19,8 @@ def test_node_types_are_listed(place: Place) -> None:
     listed = place.here("graph", "nodes")
     assert listed.exit_code == 0
     assert "FLOW\n  IF LOOP MERGE FILTER SORT WAIT DELAY (SPLIT)" in listed.stdout
-    told = json.loads(place.here("graph", "nodes", "flow.wait", "--json").stdout)
-    assert told["configurations"]["check_interval_seconds"] == {
+    output = json.loads(place.here("graph", "nodes", "flow.wait", "--json").stdout)
+    assert output["configurations"]["check_interval_seconds"] == {
         "type": "number",
         "default": 5.0,
         "min": 0.1,
@@ -53,9 +53,8 @@ def test_a_graph_is_paused_shown_and_stepped_through(place: Place) -> None:
         for at, path in (("a", "t"), ("b", "t → a"), ("i", "t → a → b")):
             wait_for_pause(place, "s", at)
             shown = place.here("show", "s").stdout
-            assert "status      paused" in shown
-            assert f"path        {path}\n" in shown
-            assert f"  ok  {path[-1]}  " in shown
+            for text in ("status      paused", f"path        {path}\n", f"  ok  {path[-1]}  "):
+                assert text in shown
             assert place.here("step", "s", "--set", "go=true").exit_code == 0
         assert place.here("watch", "s").exit_code == 0
         assert place.told("show", "s")["output"]["false"] is None
@@ -75,7 +74,7 @@ def wait_for_pause(place: Place, run: str, node: str) -> None:
 def test_problems_of_a_graph_are_reported(place: Place) -> None:
     broken = graph([webhook(), condition("i", "$json. >")], "t -> i", "i -> t")
     (place.folder / "g.json").write_text(json.dumps(broken, indent=1))
-    told = place.here("validate", "g.json")
-    assert told.exit_code == 1
-    assert "EXPRESSION" in told.stdout + told.stderr
-    assert "CYCLE" in told.stdout + told.stderr
+    output = place.here("validate", "g.json")
+    assert output.exit_code == 1
+    assert "EXPRESSION" in output.stdout + output.stderr
+    assert "CYCLE" in output.stdout + output.stderr

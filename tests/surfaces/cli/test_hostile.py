@@ -90,13 +90,7 @@ COMMANDS = [
 
 DATA = [
     *(("runs",), ("show", "h-1"), ("watch", "h-1"), ("inbox",), ("diff", "h-1", "h-2"), ("replay", "h-1")),
-    *(
-        ("definitions",),
-        ("definitions", "hostile"),
-        ("cost",),
-        ("schedule", "list"),
-        ("trace", "h-1"),
-    ),
+    *(("definitions",), ("definitions", "hostile"), ("cost",), ("schedule", "list"), ("trace", "h-1")),
 ]
 
 
@@ -122,16 +116,16 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: visible(" ".join(words)))
 def test_no_output_contains_terminal_commands(running: Place, words: tuple[str, ...]) -> None:
-    said = running.here(*words, said="n\n")
-    assert not OBEYED.search(said.stdout + said.stderr)
+    result = running.here(*words, said="n\n")
+    assert not OBEYED.search(result.stdout + result.stderr)
 
 
 @pytest.mark.parametrize("words", DATA, ids=lambda words: visible(" ".join(words)))
 def test_json_keeps_the_text_in_escaped_form(running: Place, words: tuple[str, ...]) -> None:
     more = ("--format", "json") if words[0] == "trace" else ()
-    said = running.here(*words, *more, "--json").stdout
-    assert not OBEYED.search(said)
-    values = [json.loads(line) for line in said.splitlines()] if words[0] == "watch" else [json.loads(said)]
+    result = running.here(*words, *more, "--json").stdout
+    assert not OBEYED.search(result)
+    values = [json.loads(line) for line in result.splitlines()] if words[0] == "watch" else [json.loads(result)]
     if words[0] in ("show", "watch", "replay", "definitions", "trace", "inbox"):
         assert "\x9b2J \u202eback\u2066 \x7f" in "".join(find_texts(values))
 
@@ -191,12 +185,12 @@ def test_control_characters_are_escaped_and_own_colours_kept() -> None:
     assert coloured.count("\x1b") == 2
 
 
-def test_a_source_is_written_as_it_is(running: Place) -> None:
+def test_the_source_of_a_definition_is_printed_unchanged(running: Place) -> None:
     source = running.here("definitions", "hostile", "--source").stdout
     assert json.loads(source) == WORKFLOW
     running.write("plain.md", f"# Hi\n\n## STEP 1: Say\n\nSay {H}.\n")
-    made = running.here("convert", "plain.md")
-    assert H in "".join(find_texts(json.loads(made.stdout)))
+    created = running.here("convert", "plain.md")
+    assert H in "".join(find_texts(json.loads(created.stdout)))
 
 
 # -- streams -----------------------------------------------------------------------------------------------------------
@@ -214,33 +208,33 @@ def run_in_shell(place: Place, *args: str, shell: str, **env: str) -> subprocess
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no device that is always full")
 @pytest.mark.parametrize("words", [("config",), ("config", "--json"), ("--help",), ("show", "nix", "--json")])
 def test_a_full_stdout_is_an_error(tmp_path: Path, words: tuple[str, ...]) -> None:
-    said = run_in_shell(Place(tmp_path), *words, shell=">/dev/full")
-    assert said.returncode == exits.LOST
-    assert said.stderr.startswith("error stdout.lost: stdout cannot be written: No space left on device\n")
-    assert "Traceback" not in said.stderr
+    result = run_in_shell(Place(tmp_path), *words, shell=">/dev/full")
+    assert result.returncode == exits.LOST
+    assert result.stderr.startswith("error stdout.lost: stdout cannot be written: No space left on device\n")
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize("words", [("config",), ("config", "--json"), ("--help",), ("completion", "bash")])
 def test_a_closed_stdout_is_an_error(tmp_path: Path, words: tuple[str, ...]) -> None:
-    said = run_in_shell(Place(tmp_path), *words, shell=">&-")
-    assert said.returncode == exits.LOST
-    assert said.stderr.startswith("error stdout.lost: stdout cannot be written: Bad file descriptor\n")
+    result = run_in_shell(Place(tmp_path), *words, shell=">&-")
+    assert result.returncode == exits.LOST
+    assert result.stderr.startswith("error stdout.lost: stdout cannot be written: Bad file descriptor\n")
 
 
 @pytest.mark.parametrize("shell", [">/dev/full", ">&-"])
 def test_a_run_continues_without_its_stdout_and_reports_the_loss(tmp_path: Path, shell: str) -> None:
     place = Place(tmp_path)
-    said = run_in_shell(place, "run", *place.one({"text": "done"}), "--run-id", "r-1", shell=shell)
-    assert said.returncode == exits.LOST
-    assert said.stderr.count("error stdout.lost") == 1
+    result = run_in_shell(place, "run", *place.one({"text": "done"}), "--run-id", "r-1", shell=shell)
+    assert result.returncode == exits.LOST
+    assert result.stderr.count("error stdout.lost") == 1
     assert place.told("show", "r-1")["status"] == "completed"
 
 
 @pytest.mark.parametrize("words", [("config",), ("config", "--json"), ("--help",), ("schema", "events")])
 def test_a_closed_pipe_ends_a_command_without_an_error(tmp_path: Path, words: tuple[str, ...]) -> None:
-    said = run_in_shell(Place(tmp_path), *words, shell="| :")
-    assert said.returncode in (exits.OK, exits.FAILED), "the command may end before the pipe is closed"
-    assert said.stderr == ""
+    result = run_in_shell(Place(tmp_path), *words, shell="| :")
+    assert result.returncode in (exits.OK, exits.FAILED), "the command may end before the pipe is closed"
+    assert result.stderr == ""
 
 
 @pytest.mark.parametrize("shell", ["2>/dev/full", "2>&-"])
@@ -254,15 +248,15 @@ def test_a_lost_stderr_changes_no_exit_code(tmp_path: Path, shell: str) -> None:
 def test_characters_outside_the_encoding_of_stdout_are_escaped(tmp_path: Path) -> None:
     place = Place(tmp_path)
     file = place.write("one.json", {**WORKFLOW, "nodes": {"a": {"name": "A", "instruction": "Say"}}, "edges": []})
-    said = run_in_shell(place, "validate", file, shell="", PYTHONIOENCODING="iso-8859-1")
-    assert (said.returncode, said.stdout) == (exits.OK, "\\u2713 one.json (workflow): valid\n")
+    result = run_in_shell(place, "validate", file, shell="", PYTHONIOENCODING="iso-8859-1")
+    assert (result.returncode, result.stdout) == (exits.OK, "\\u2713 one.json (workflow): valid\n")
 
 
 @pytest.mark.parametrize("words", [("show", "caf\udce9"), ("runs", "--where", "run=\udcff"), ("caf\udce9",)])
 def test_arguments_that_are_not_utf_8_are_wrong_usage(tmp_path: Path, words: tuple[str, ...]) -> None:
-    said = Place(tmp_path).call(*words)
-    assert (said.returncode, said.stdout) == (exits.USAGE, "")
-    assert re.search(r"Error: argument \d is not UTF-8: '.*\\x..'", said.stderr)
-    told = Place(tmp_path).call(*words, "--json")
-    assert told.returncode == exits.USAGE
-    assert json.loads(told.stdout)["error"]["code"] == "usage.invalid"
+    result = Place(tmp_path).call(*words)
+    assert (result.returncode, result.stdout) == (exits.USAGE, "")
+    assert re.search(r"Error: argument \d is not UTF-8: '.*\\x..'", result.stderr)
+    output = Place(tmp_path).call(*words, "--json")
+    assert output.returncode == exits.USAGE
+    assert json.loads(output.stdout)["error"]["code"] == "usage.invalid"

@@ -67,7 +67,7 @@ async def test_only_runs_with_other_waits_than_questions_are_read(
         for log in logs:
             await append_events(connection.log, log.run, log.events)
     await list_inbox(Call(config, Settings(), "test"), None, 200, None)
-    listed, said = capsys.readouterr()
+    listed, stderr = capsys.readouterr()
     assert sorted(read) == ["asks-and-waits", "rests"]
     assert [line.split()[0] for line in listed.splitlines() if line and not line.startswith(" ")] == [
         "asks-0",
@@ -76,11 +76,11 @@ async def test_only_runs_with_other_waits_than_questions_are_read(
         "rests",
     ]
     assert "signal go" in listed
-    assert "3 more questions are open" in said
+    assert "3 more questions are open" in stderr
     await list_inbox(Call(config, Settings(), "test"), "pause", 200, None)
-    listed, said = capsys.readouterr()
+    listed, stderr = capsys.readouterr()
     assert listed.startswith("rests")
-    assert said == ""
+    assert stderr == ""
 
 
 @pytest.mark.parametrize("answers", [True, False])

@@ -162,11 +162,11 @@ def test_a_small_screen_shows_running_and_new_lines() -> None:
 def test_a_slow_tree_is_drawn_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     from callboard.surfaces.cli import live_tree
 
-    made: list[int] = []
+    created: list[int] = []
     rows = live_tree.rows
 
     def slow(*given: Any, **more: Any) -> Any:
-        made.append(1)
+        created.append(1)
         return rows(*given, **more)
 
     now = [0.0]
@@ -174,12 +174,12 @@ def test_a_slow_tree_is_drawn_less_often(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(live_tree.time, "monotonic", lambda: now.__setitem__(0, now[0] + 1.0) or now[0])
     with open_screen(GATHER) as shown:
         shown.lines()
-        count = len(made)
+        count = len(created)
         for number in range(40):
             shown.take((ev.NodeEnter(node=f"n{number}"), f"n{number}", ""))
             shown.tree.draw()
         # Each call of the clock takes a second of it, so about one drawing in ten builds the tree.
-        assert count < len(made) <= count + 5
+        assert count < len(created) <= count + 5
 
 
 # -- lines ------------------------------------------------------------------------------------------------------------

@@ -60,11 +60,11 @@ def test_the_definition_of_a_template_is_in_its_language(template: ProjectTempla
 
 @pytest.mark.parametrize("template", CODE, ids=_name)
 def test_the_printed_commands_run_a_template_of_code(place: Place, template: ProjectTemplate) -> None:
-    said = place.typed(f"callboard new 'my code' --template {template.name} --language {template.language}")
-    assert said.exit_code != exits.OK, "a name has no blanks"
-    said = place.typed(f"callboard new 'my sub/first' --template {template.name} --language {template.language}")
-    assert said.exit_code == exits.OK, said
-    commands = [line.strip() for line in said.stdout.splitlines() if line.startswith("  callboard ")]
+    result = place.typed(f"callboard new 'my code' --template {template.name} --language {template.language}")
+    assert result.exit_code != exits.OK, "a name has no blanks"
+    result = place.typed(f"callboard new 'my sub/first' --template {template.name} --language {template.language}")
+    assert result.exit_code == exits.OK, result
+    commands = [line.strip() for line in result.stdout.splitlines() if line.startswith("  callboard ")]
     validate, rehearse, *others = commands
     checked = place.typed(validate)
     assert checked.stdout.startswith(f"✓ my sub/first/{template.definition}:"), checked
@@ -80,8 +80,8 @@ def test_the_printed_commands_run_a_template_of_code(place: Place, template: Pro
 
 
 def test_the_schedule_of_the_nightly_job_starts_hosted_code(place: Place) -> None:
-    said = place.typed("callboard new job --template nightly")
-    *_, up, add = [line.strip() for line in said.stdout.splitlines() if line.startswith("  callboard ")]
+    result = place.typed("callboard new job --template nightly")
+    *_, up, add = [line.strip() for line in result.stdout.splitlines() if line.startswith("  callboard ")]
     _program, verb, *args = shlex.split(up)
     assert verb == "up"
     with place.up(*args):
@@ -98,11 +98,11 @@ def test_the_schedule_of_the_nightly_job_starts_hosted_code(place: Place) -> Non
 
 @pytest.mark.parametrize("template", DOCUMENTS, ids=_name)
 def test_the_printed_commands_run_a_template(place: Place, template: ProjectTemplate) -> None:
-    said = place.here("new", "sub/my flow's", "--template", template.name, "--language", template.language)
-    assert said.exit_code == exits.USAGE, "a name has no blanks"
-    said = place.here("new", "my sub/first", "--template", template.name, "--language", template.language)
-    assert said.exit_code == exits.OK, said.output
-    commands = [shlex.split(line) for line in said.stdout.splitlines() if " first" in line or "first/" in line]
+    result = place.here("new", "sub/my flow's", "--template", template.name, "--language", template.language)
+    assert result.exit_code == exits.USAGE, "a name has no blanks"
+    result = place.here("new", "my sub/first", "--template", template.name, "--language", template.language)
+    assert result.exit_code == exits.OK, result.output
+    commands = [shlex.split(line) for line in result.stdout.splitlines() if " first" in line or "first/" in line]
     words = [
         command[command.index(verb) :]
         for verb in ("validate", "diagram", "run")
@@ -129,24 +129,24 @@ def test_the_printed_commands_run_a_template(place: Place, template: ProjectTemp
 
 
 def test_templates_are_listed(place: Place) -> None:
-    told = place.told("new", "--list")
-    assert [(one["language"], one["template"]) for one in told] == [(one.language, one.name) for one in TEMPLATES]
+    output = place.told("new", "--list")
+    assert [(one["language"], one["template"]) for one in output] == [(one.language, one.name) for one in TEMPLATES]
     lines = place.here("new", "--list").stdout.splitlines()
     assert [line.split()[1] for line in lines] == [one.name for one in TEMPLATES]
     assert list(place.folder.iterdir()) == []
 
 
 def test_the_default_name_is_that_of_the_template(place: Place) -> None:
-    told = place.told("new")
-    assert told["definition"] == "minimal/workflow.yaml"
+    output = place.told("new")
+    assert output["definition"] == "minimal/workflow.yaml"
     folder = place.folder / "minimal"
-    assert sorted(told["files"]) == sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file())
-    schemas = [file for file in told["files"] if file.startswith(".schemas/")]
+    assert sorted(output["files"]) == sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file())
+    schemas = [file for file in output["files"] if file.startswith(".schemas/")]
     assert schemas == [".schemas/script.json", ".schemas/workflow.json"]
     for name in ("workflow.yaml", "script.yaml"):
         named = (folder / name).read_text().splitlines()[0].partition("$schema=")[2]
         assert json.loads((folder / named).read_text())["$schema"]
-    assert next(iter(told["next"].values())).endswith("validate minimal/workflow.yaml")
+    assert next(iter(output["next"].values())).endswith("validate minimal/workflow.yaml")
 
 
 @pytest.mark.parametrize(
@@ -169,10 +169,10 @@ def test_files_are_overwritten_only_with_force(place: Place) -> None:
     file.write_text("mine")
     kept.write_text("mine")
     (place.folder / "mine" / "input.json").unlink()
-    said = place.here("new", "mine")
-    assert said.exit_code == exits.FAILED
-    assert "error file.exists" in said.stderr
-    assert "--force" in said.stderr
+    result = place.here("new", "mine")
+    assert result.exit_code == exits.FAILED
+    assert "error file.exists" in result.stderr
+    assert "--force" in result.stderr
     assert file.read_text() == "mine"
     assert not (place.folder / "mine" / "input.json").exists(), "all of it or nothing"
     place.told("new", "mine", "--force")
@@ -183,9 +183,9 @@ def test_files_are_overwritten_only_with_force(place: Place) -> None:
 def test_a_file_in_place_of_the_folder_is_kept(place: Place) -> None:
     place.write("mine", "text")
     for force in ([], ["--force"]):
-        said = place.here("new", "mine", *force)
-        assert said.exit_code == exits.FAILED
-        assert "file.exists" in said.stderr
+        result = place.here("new", "mine", *force)
+        assert result.exit_code == exits.FAILED
+        assert "file.exists" in result.stderr
     assert (place.folder / "mine").read_text() == "text"
 
 
@@ -209,7 +209,7 @@ def test_names_that_look_like_values_stay_names(place: Place, name: str) -> None
     ],
 )
 def test_invalid_names_and_templates_are_wrong_usage(place: Place, args: list[str], reason: str) -> None:
-    said = place.here("new", *args)
-    assert said.exit_code == exits.USAGE
-    assert reason in said.stderr
+    result = place.here("new", *args)
+    assert result.exit_code == exits.USAGE
+    assert reason in result.stderr
     assert list(place.folder.iterdir()) == []

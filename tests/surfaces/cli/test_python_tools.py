@@ -49,5 +49,5 @@ def test_configuration_of_a_start_is_not_an_environment_variable_of_tools(tmp_pa
     assert done.exit_code == 0, done.stderr
     trace = place.here("trace", "r", "--format", "events")
     events = [json.loads(line) for line in trace.stdout.splitlines()]
-    (said,) = (event["payload"]["output"] for event in events if event["type"] == "tool.result")
-    assert said == {"variable": None, "config": "of the start"}
+    (result,) = (event["payload"]["output"] for event in events if event["type"] == "tool.result")
+    assert result == {"variable": None, "config": "of the start"}

@@ -53,8 +53,8 @@ def test_runs_are_listed(performed: tuple[Place, list[dict[str, Any]]]) -> None:
 
 def test_a_run_is_shown(performed: tuple[Place, list[dict[str, Any]]]) -> None:
     place, events = performed
-    told = place.told("show", "r1")
-    assert (told["status"], told["last_n"], told["path"]) == (
+    output = place.told("show", "r1")
+    assert (output["status"], output["last_n"], output["path"]) == (
         "completed",
         len(events),
         ["gather", "investigate", "note"],
@@ -94,24 +94,24 @@ def test_a_trace_has_every_form(performed: tuple[Place, list[dict[str, Any]]], f
             assert "class n_gather,n_investigate,n_note success" in done.stdout
         case _:
             assert "gather" in done.stdout
-            told = json.loads(place.here("trace", "r1", "--format", form, "--json").stdout)
-            assert told[0]["path"] == "gather" if form == "table" else told["text"].strip() == done.stdout.strip()
+            output = json.loads(place.here("trace", "r1", "--format", form, "--json").stdout)
+            assert output[0]["path"] == "gather" if form == "table" else output["text"].strip() == done.stdout.strip()
 
 
 def test_a_replay_verifies_the_log(performed: tuple[Place, list[dict[str, Any]]]) -> None:
     place, events = performed
-    told = place.told("replay", "r1")
-    assert (told["at"], told["ended"], told["open"], told["unwritten"]) == (len(events), True, [], [])
-    assert told["standing"]["status"] == "completed"
+    output = place.told("replay", "r1")
+    assert (output["at"], output["ended"], output["open"], output["unwritten"]) == (len(events), True, [], [])
+    assert output["standing"]["status"] == "completed"
     assert "exactly what the log holds" in place.here("replay", "r1").stdout
 
 
 def test_a_replay_to_an_event_shows_the_open_effects(performed: tuple[Place, list[dict[str, Any]]]) -> None:
     place, events = performed
     call = next(event for event in events if event["type"] == "tool.call")
-    told = place.told("replay", "r1", "--at", str(call["n"]))
-    assert [effect["key"] for effect in told["open"]] == [call["key"]]
-    assert told["standing"]["nodes"]["gather"].get("outcome") is None
+    output = place.told("replay", "r1", "--at", str(call["n"]))
+    assert [effect["key"] for effect in output["open"]] == [call["key"]]
+    assert output["standing"]["nodes"]["gather"].get("outcome") is None
     assert call["key"] in place.here("replay", "r1", "--at", str(call["n"])).stdout
     before = place.told("replay", "r1", "--at", "1")
     assert before["standing"]["status"] == "accepted"
@@ -122,15 +122,13 @@ def test_a_replay_to_an_event_shows_the_open_effects(performed: tuple[Place, lis
 
 def test_rebuilt_views_are_equal(performed: tuple[Place, list[dict[str, Any]]]) -> None:
     place, events = performed
-    (told,) = place.told("rebuild")
-    assert (told["run"], told["events"], told["different"]) == ("r1", len(events), [])
-    assert set(told["digests"]) == {"results", "trace", "diagram", "runs", "spans", "workflow result"}
-    assert all(digest in place.here("rebuild", "r1").stdout for digest in told["digests"].values())
+    (output,) = place.told("rebuild")
+    assert (output["run"], output["events"], output["different"]) == ("r1", len(events), [])
+    assert set(output["digests"]) == {"results", "trace", "diagram", "runs", "spans", "workflow result"}
+    assert all(digest in place.here("rebuild", "r1").stdout for digest in output["digests"].values())
 
 
-def test_an_unreachable_backend_of_spans_is_reported(
-    performed: tuple[Place, list[dict[str, Any]]],
-) -> None:
+def test_an_unreachable_backend_of_spans_is_reported(performed: tuple[Place, list[dict[str, Any]]]) -> None:
     place, _ = performed
     with socket.socket() as bound:
         # The port is bound, and no program listens.
@@ -148,15 +146,9 @@ def test_spans_are_sent_again_on_demand(performed: tuple[Place, list[dict[str, A
     with otlp_receiver() as receiver:
         env = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
         for count in (1, 2):
-            (told,) = place.told("rebuild", "r1", "--spans", env=env)
-            assert len(receiver.spans()) == count * told["spans_sent"]
-        assert len({span.span_id for span in receiver.spans()}) == told["spans_sent"] > 3
-
-
-def test_reading_without_a_store_is_refused_and_creates_none(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    assert place.refusal("runs") == (exits.UNUSABLE, "server.none")
-    assert not (place.folder / ".callboard").exists()
+            (output,) = place.told("rebuild", "r1", "--spans", env=env)
+            assert len(receiver.spans()) == count * output["spans_sent"]
+        assert len({span.span_id for span in receiver.spans()}) == output["spans_sent"] > 3
 
 
 def test_invalid_names_and_numbers_are_refused_with_a_message(tmp_path: Path) -> None:
@@ -167,10 +159,10 @@ def test_invalid_names_and_numbers_are_refused_with_a_message(tmp_path: Path) ->
     assert place.here("start", long).exit_code == exits.UNUSABLE, "there is no worker"
     assert place.here("watch", "r-1", "--until", "").exit_code == exits.FAILED
     for words in (("show", long), ("rebuild", long), ("diagram", long)):
-        said = place.here(*words)
-        assert said.exit_code == exits.FAILED, words
-        assert said.stderr.startswith("error subject.unusable: name too long for a subject token (10000 bytes"), words
-        assert len(said.stderr) < 400
+        result = place.here(*words)
+        assert result.exit_code == exits.FAILED, words
+        assert result.stderr.startswith("error subject.unusable: name too long for a subject token (10000 bytes"), words
+        assert len(result.stderr) < 400
     for other in (long, "r.callboard#nix"):
         assert place.here("diff", "r.callboard", other).exit_code == exits.USAGE, "1 means that they differ"
     assert place.here("archive", long, "--output", "x.callboard").exit_code == exits.FAILED

@@ -45,17 +45,17 @@ def replay(harness: RunHarness, events: list[Event], at: int | None = None) -> R
 async def test_a_replay_stops_at_any_event_and_writes_nothing() -> None:
     harness, events = await perform(one_turn)
     for n in range(1, len(events) + 1):
-        told = replay(harness, events, n)
-        assert (told.at, told.events, told.unwritten) == (n, len(events), [])
+        output = replay(harness, events, n)
+        assert (output.at, output.events, output.unwritten) == (n, len(events), [])
     assert await harness.events(RunRef("acme", "r1")) == events
 
 
 async def test_a_replay_of_a_cut_log_lists_the_next_events() -> None:
     harness, events = await perform(one_turn)
     for n in range(3, len(events)):
-        told = replay(harness, events[:n])
-        assert not told.ended
-        next_types = [event.type for event in told.unwritten]
+        output = replay(harness, events[:n])
+        assert not output.ended
+        next_types = [event.type for event in output.unwritten]
         assert [*types(events[:n]), *next_types] == types(events)[: n + len(next_types)]
         # Before the answer of the model, the turn is next; after it, everything to the end.
         answered = "model.result" in types(events[:n])
@@ -91,23 +91,23 @@ async def test_an_early_end_is_a_divergence() -> None:
 async def test_an_error_of_the_interpreter_replays_as_the_same_failure() -> None:
     harness, events = await perform(fail)
     assert types(events)[-2:] == ["run.failed", "run.end"]
-    told = replay(harness, events)
-    assert (told.ended, told.unwritten, told.standing.status) == (True, [], "failed")
+    output = replay(harness, events)
+    assert (output.ended, output.unwritten, output.standing.status) == (True, [], "failed")
 
 
 async def test_a_parked_run_replays_to_its_open_effect() -> None:
     harness, events = await perform(wait_for_signal)
-    told = replay(harness, events)
-    assert [effect.key for effect in told.open] == ["a#1.1!wait"]
-    assert (told.ended, told.unwritten) == (False, [])
+    output = replay(harness, events)
+    assert [effect.key for effect in output.open] == ["a#1.1!wait"]
+    assert (output.ended, output.unwritten) == (False, [])
 
 
 @pytest.mark.parametrize("verb", ["kill", "cancel"])
 async def test_killed_and_cancelled_runs_replay(verb: str) -> None:
     harness, events = await perform(wait_for_signal, verb)
-    told = replay(harness, events)
-    assert (told.ended, told.unwritten, told.standing.status) == (True, [], "cancelled")
-    assert (told.open, told.questions, told.deadlines) == ([], [], [])
+    output = replay(harness, events)
+    assert (output.ended, output.unwritten, output.standing.status) == (True, [], "cancelled")
+    assert (output.open, output.questions, output.deadlines) == ([], [], [])
 
 
 async def test_a_run_without_a_start_cannot_be_replayed() -> None:

@@ -70,17 +70,17 @@ def read_terminal(terminal: int) -> bytes:
 def test_run_prints_json_and_keeps_nothing_in_temp(place: Place) -> None:
     done = place.here("run", *place.one({"data": {"said": "hello"}}), "--json", "--data-dir", "temp")
     assert done.exit_code == exits.OK, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["status"], told["output"], told["path"]) == ("completed", {"said": "hello"}, ["a"])
+    output = json.loads(done.stdout)
+    assert (output["status"], output["output"], output["path"]) == ("completed", {"said": "hello"}, ["a"])
     assert sorted(path.name for path in place.folder.iterdir()) == ["one.json", "one.yaml"]
 
 
 def test_a_failed_run_has_its_exit_code(place: Place) -> None:
     done = place.here("run", *place.one({"error": "overloaded"}), "--json", "--data-dir", "temp")
     assert done.exit_code == exits.FAILED
-    told = json.loads(done.stdout)
-    assert told["status"] == "failed"
-    assert told["error"]["code"] == "workflow.node_failed"
+    output = json.loads(done.stdout)
+    assert output["status"] == "failed"
+    assert output["error"]["code"] == "workflow.node_failed"
 
 
 def test_a_dry_run_stops_before_a_route(place: Place) -> None:
@@ -143,8 +143,8 @@ def test_a_cut_value_comes_with_the_command_that_shows_it(place: Place) -> None:
     full = place.here("show", "r1", "--full").stdout
     assert f'\n        "found": "{long}",\n' in full
     assert "cut at" not in full
-    told = place.here("run", *args, "--data-dir", "temp").stdout
-    assert "  (cut at 100 characters; whole: the same command with --json)\n" in told
+    output = place.here("run", *args, "--data-dir", "temp").stdout
+    assert "  (cut at 100 characters; whole: the same command with --json)\n" in output
     brief = place.here("run", *place.one({"text": "short"}), "--data-dir", "temp").stdout
     assert "cut at" not in brief
 
@@ -252,6 +252,6 @@ async def test_the_state_of_a_left_run_is_that_of_the_log(tmp_path: Path) -> Non
         async with connection.client.follow(run, event_type="cancel.requested", after=None) as feed:
             assert await cancellation.ask() is None
             await anext(feed)
-        while told := await cancellation.left_behind():
-            assert "Its cancellation is recorded" in told
+        while output := await cancellation.left_behind():
+            assert "Its cancellation is recorded" in output
         assert "run.finished" in str(await Cancellation(connection.client, run).ask())

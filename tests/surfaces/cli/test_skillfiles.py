@@ -153,9 +153,9 @@ def test_programs_of_a_trusted_project_are_kept(given: dict[str, Any], place: Pl
     script = ["--script", "script.json", "--data-dir", "temp", "--json"]
     before = place.here("run", "flows/deep/w.yaml", *script)
     assert "its MCP server (rm) is left out" in before.stderr
-    said = place.here("run", "flows/deep/w.yaml", *script, *given.get("args", []), env=given.get("env"))
+    result = place.here("run", "flows/deep/w.yaml", *script, *given.get("args", []), env=given.get("env"))
     # The server needs a token that this worker lacks, so the run has a warning that it is not started.
-    assert "is left out" not in said.stderr
+    assert "is left out" not in result.stderr
     assert prepare_start(place, skill_commands=True).message["files"] != {}
 
 
@@ -231,9 +231,9 @@ def test_a_folder_is_read_up_to_its_bound(place: Place) -> None:
 def test_a_run_uses_the_skill_and_prints_warnings(place: Place) -> None:
     write_skill(place, ".claude")
     write_skill(place, ".agents")
-    said = place.here("run", "flows/deep/w.yaml", "--script", "script.json", "--run-id", "r1")
-    assert said.exit_code == 0, said.output
-    assert "DUPLICATE_SKILL .agents/skills/review/SKILL.md" in said.stderr
+    result = place.here("run", "flows/deep/w.yaml", "--script", "script.json", "--run-id", "r1")
+    assert result.exit_code == 0, result.output
+    assert "DUPLICATE_SKILL .agents/skills/review/SKILL.md" in result.stderr
     events = place.here("trace", "r1", "--format", "events").stdout
     assert "## Skill: review\\n\\nreview of .claude" in events
     place.here("run", "flows/deep/w.yaml", "--script", "script.json", "--run-id", "r2", "--no-skills")
@@ -255,8 +255,8 @@ def test_start_has_warnings_of_skill_files_in_json(place: Place) -> None:
     write_skill(place, ".claude")
     write_skill(place, ".agents")
     with place.up():
-        said = place.told("start", "flows/deep/w.yaml", "--script", "script.json")
-    assert [one["code"] for one in said["warnings"]] == ["DUPLICATE_SKILL", "UNKNOWN_SKILL"]
+        result = place.told("start", "flows/deep/w.yaml", "--script", "script.json")
+    assert [one["code"] for one in result["warnings"]] == ["DUPLICATE_SKILL", "UNKNOWN_SKILL"]
 
 
 def test_ignored_files_and_fields_of_a_skill_are_reported(place: Place) -> None:
@@ -267,13 +267,13 @@ def test_ignored_files_and_fields_of_a_skill_are_reported(place: Place) -> None:
     place.write(".claude/skills/review/references/style.md", "Style.")
     place.write(".claude/skills/review/.hidden", "")
     write_skill(place, ".claude", "desk")
-    said = place.here("run", "flows/deep/w.yaml", "--script", "script.json", "--run-id", "r1")
-    assert said.exit_code == 0, said.output
-    assert said.stderr.count("SKILL_FILES_IGNORED .claude/skills/review/SKILL.md") == 1
-    assert "references/, scripts/ beside it cannot be read or run" in said.stderr
-    assert said.stderr.count("SKILL_FIELD_IGNORED") == 1
-    assert "have no effect here: allowed-tools, hooks" in said.stderr
-    assert "license" not in said.stderr
+    result = place.here("run", "flows/deep/w.yaml", "--script", "script.json", "--run-id", "r1")
+    assert result.exit_code == 0, result.output
+    assert result.stderr.count("SKILL_FILES_IGNORED .claude/skills/review/SKILL.md") == 1
+    assert "references/, scripts/ beside it cannot be read or run" in result.stderr
+    assert result.stderr.count("SKILL_FIELD_IGNORED") == 1
+    assert "have no effect here: allowed-tools, hooks" in result.stderr
+    assert "license" not in result.stderr
 
 
 def test_ignored_skill_files_of_a_start_are_reported() -> None:

@@ -76,9 +76,9 @@ def test_skill_files_of_a_folder_are_found_with_their_origin(place: Place) -> No
         "INVALID_SKILL_FILE",
         "DUPLICATE_SKILL",
     ]
-    said = place.here("skills", "--folder", "p")
-    assert "tools of an MCP server, expertise" in said.stdout
-    assert said.stderr.count("warning") == 3
+    result = place.here("skills", "--folder", "p")
+    assert "tools of an MCP server, expertise" in result.stdout
+    assert result.stderr.count("warning") == 3
     assert list_skills(place).keys() == set(shipped_ids())
     shown = place.here("skills", "house", "--folder", "p").stdout
     assert "MCP server: house-server -x" in shown
@@ -99,8 +99,8 @@ def test_one_skill_is_shown_with_its_tools_and_their_schemas(place: Place) -> No
 
 
 def test_an_unknown_skill_is_refused(place: Place) -> None:
-    said = place.here("skills", "githbu")
-    assert said.exit_code == exits.FAILED
-    assert "skill.unknown" in said.stderr
-    assert "github" in said.stderr
+    result = place.here("skills", "githbu")
+    assert result.exit_code == exits.FAILED
+    assert "skill.unknown" in result.stderr
+    assert "github" in result.stderr
     assert place.here("skills", "--folder", "nowhere").exit_code == exits.USAGE

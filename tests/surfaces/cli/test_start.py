@@ -45,15 +45,15 @@ def test_a_watched_fork_has_the_events_of_its_origin(place: Place) -> None:
 
 
 def test_rebuilt_views_of_a_fork_are_equal(place: Place) -> None:
-    for told in place.told("rebuild"):
-        assert told["different"] == [], told["run"]
+    for output in place.told("rebuild"):
+        assert output["different"] == [], output["run"]
 
 
 def test_a_fork_names_its_origin_wherever_it_is_shown(place: Place) -> None:
-    told = {run: place.told("show", run) for run in ("f1", "f2")}
+    output = {run: place.told("show", run) for run in ("f1", "f2")}
     rows: dict[str, Any] = {row["run"]: row for row in place.told("runs")}
     for run, origin in (("f1", "r1"), ("f2", "f1")):
-        shown = told[run]
+        shown = output[run]
         parted_at = shown["parted_at"]
         assert (shown["run"], shown["origin"]) == (run, origin)
         assert (rows[run]["origin"], rows[run]["parted_at"]) == (origin, parted_at)
@@ -67,8 +67,8 @@ def test_a_fork_names_its_origin_wherever_it_is_shown(place: Place) -> None:
         assert (tags["callboard.origin.run.id"], tags["callboard.origin.parted_at"]) == (origin, parted_at)
     # Tokens of the shared events count for the origin.
     assert [rows[run]["tokens"] for run in ("r1", "f1", "f2")] == [330, 220, 330]
-    assert [told[run]["usage"]["input_tokens"] for run in ("f1", "f2")] == [200, 300]
-    assert told["f1"]["started_at"] == rows["f1"]["started_at"]
+    assert [output[run]["usage"]["input_tokens"] for run in ("f1", "f2")] == [200, 300]
+    assert output["f1"]["started_at"] == rows["f1"]["started_at"]
 
 
 def test_a_fork_in_an_archive_has_the_same_traces(place: Place, tmp_path: Path) -> None:

@@ -30,10 +30,10 @@ def test_a_breakpoint_is_shown_with_its_command_and_resumed(running: Place) -> N
     assert f"callboard resume {run}" in running.here("show", run).stdout
     refused = running.here("resume", run, "--set", "a=[1]")
     assert "the language of this run has no variables" in refused.stderr
-    told = running.told("resume", run, "--by", "ada")
-    assert told["recorded"]
+    output = running.told("resume", run, "--by", "ada")
+    assert output["recorded"]
     events = [json.loads(line) for line in running.here("watch", run, "--json").stdout.splitlines()]
-    resumed = next(event for event in events if event["n"] == told["recorded"])
+    resumed = next(event for event in events if event["n"] == output["recorded"])
     assert resumed["payload"] == {"by": "ada"}
     assert events[-1]["payload"]["status"] == "completed"
 
@@ -119,8 +119,8 @@ def test_a_named_question_is_answered_with_a_json_verdict(running: Place) -> Non
     run = start_question(running)
     [effect] = running.told("show", run)["open"]
     assert running.here("answer", run, effect["key"], "two", "words").exit_code == exits.USAGE
-    told = running.told("answer", run, effect["key"], "no")
-    assert (told["verb"], told["verdict"]) == ("answer", "accepted")
+    output = running.told("answer", run, effect["key"], "no")
+    assert (output["verb"], output["verdict"]) == ("answer", "accepted")
 
 
 def test_a_command_to_an_unknown_run_is_refused(running: Place) -> None:

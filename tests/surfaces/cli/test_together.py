@@ -73,13 +73,13 @@ def wait_for_success(process: subprocess.Popen[str]) -> str:
 
 def test_a_run_beside_up_uses_the_tools_beside_its_definition(place: Place) -> None:
     file = place.triage()
-    with place.up() as (_process, said):
+    with place.up() as (_process, result):
         done = place.call("run", file, "--input", INPUT, "--script", "flows/script.json", "--run-id", "mine", "--json")
         assert done.returncode == exits.OK, done.stderr
-        assert f"Joined the server at {said['url']}" in done.stderr
+        assert f"Joined the server at {result['url']}" in done.stderr
         results = json.loads(done.stdout)["results"]
         assert results["gather"]["toolCalls"][0]["output"] == {"hits": 7, "worked_in": "flows"}
-        assert shown_url(place.folder / ".callboard") == said["url"]
+        assert shown_url(place.folder / ".callboard") == result["url"]
 
 
 def test_the_worker_of_a_run_allows_scripts_for_itself(place: Place) -> None:
@@ -131,8 +131,8 @@ def test_a_waiting_run_blocks_no_other_command(place: Place) -> None:
         next_event(asks, "run.parked")
         assert place.call("run", *place.one({"text": "x"}), "--json").returncode == exits.OK
         # `callboard up` accepts the answer, and leaves the run to the worker with its tools.
-        with place.up() as (_process, said):
-            assert said["url"] == shown_url(place.folder / ".callboard")
+        with place.up() as (_process, result):
+            assert result["url"] == shown_url(place.folder / ".callboard")
             assert place.here("answer", "asks", "this one").exit_code == exits.OK
             end = next_event(asks, "run.end")
             assert (end["payload"]["status"], end["payload"]["output"]) == ("completed", "flows")
@@ -140,7 +140,7 @@ def test_a_waiting_run_blocks_no_other_command(place: Place) -> None:
             # `callboard up` has taken over the server.
             assert place.here("start", *place.one({"text": "x"}), "--run-id", "later").exit_code == exits.OK
             assert place.here("watch", "later").exit_code == exits.OK
-            assert shown_url(place.folder / ".callboard") == said["url"]
+            assert shown_url(place.folder / ".callboard") == result["url"]
     claims = {event["payload"]["worker"] for event in place.events("asks") if event["type"] == "run.claimed"}
     assert len(claims) == 1
 
@@ -170,8 +170,8 @@ def test_commands_that_start_together_share_one_server(place: Place) -> None:
         place.process("run", *args, "--run-id", "two", "--json") as two,
         place.process("run", *args, "--run-id", "three", "--json") as three,
     ):
-        said = [wait_for_success(process) for process in (one, two, three)]
-    assert 1 <= sum("Joined the server" in err for err in said) <= 2
+        result = [wait_for_success(process) for process in (one, two, three)]
+    assert 1 <= sum("Joined the server" in err for err in result) <= 2
     assert {row["run"] for row in place.told("runs", "--status", "completed")} == {"one", "two", "three"}
 
 

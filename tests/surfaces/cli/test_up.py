@@ -20,7 +20,7 @@ from callboard.surfaces.cli.process import worker_environment
 from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.views import program
 from callboard.surfaces.cli.worker import commands_elsewhere
-from tests.support.cli_stage import Place, next_event, shown_url
+from tests.support.cli_stage import Place, next_event, read_json, shown_url
 from tests.support.places import ROOT
 
 LONG = {"text": "late", "delay_ms": 60_000}
@@ -133,13 +133,13 @@ def test_a_data_directory_that_is_a_file_is_an_error_in_three_lines(place: Place
 
 
 def test_a_second_up_joins_the_server(running: Place) -> None:
-    with running.up() as (process, said):
-        assert said["url"] == shown_url(running.folder / ".callboard")
-        assert said["data_dir"] == str(running.folder / ".callboard")
+    with running.up() as (process, result):
+        assert result["url"] == shown_url(running.folder / ".callboard")
+        assert result["data_dir"] == str(running.folder / ".callboard")
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate()
-        assert f"Joined the server at {said['url']}" in err
-    assert shown_url(running.folder / ".callboard") == said["url"]
+        assert f"Joined the server at {result['url']}" in err
+    assert shown_url(running.folder / ".callboard") == result["url"]
 
 
 def test_the_configuration_shows_how_events_are_appended(running: Place, place: Place) -> None:
@@ -163,8 +163,7 @@ def test_a_run_uses_a_named_server(running: Place) -> None:
 async def test_a_worker_takes_scripts_only_if_it_was_allowed_to(place: Place, allowed: bool) -> None:
     def start(url: str) -> int:
         with place.process("worker", "--json", "--nats", url, *(["--allow-scripts"] if allowed else [])) as worker:
-            assert worker.stdout is not None
-            assert json.loads(worker.stdout.readline())["url"] == without_secrets(url)
+            assert read_json(worker)["url"] == without_secrets(url)
             return place.call("start", *place.one({"text": "x"}), "--nats", url).returncode
 
     async with EmbeddedServer(place.folder / "server", sync="1s") as server:
@@ -173,8 +172,7 @@ async def test_a_worker_takes_scripts_only_if_it_was_allowed_to(place: Place, al
 
 def test_a_further_worker_joins(running: Place) -> None:
     with running.process("worker", "--json", "--import-from", "flows") as process:
-        assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["url"] == shown_url(running.folder / ".callboard")
+        assert read_json(process)["url"] == shown_url(running.folder / ".callboard")
         run = running.started()
         assert running.here("watch", run).exit_code == exits.OK
         process.send_signal(signal.SIGTERM)
@@ -193,6 +191,8 @@ def test_a_further_worker_joins(running: Place) -> None:
         ["runs"],
         ["rebuild"],
         ["replay", "r"],
+        ["diff", "a", "b"],
+        ["http", "--listen", "127.0.0.1:0"],
     ],
 )
 def test_a_command_without_a_server_has_a_remedy(place: Place, args: list[str]) -> None:
@@ -205,6 +205,7 @@ def test_a_command_without_a_server_has_a_remedy(place: Place, args: list[str]) 
     text = place.here(*args)
     assert text.stdout == ""
     assert text.stderr.startswith("error server.none: ")
+    assert not (place.folder / ".callboard").exists()
 
 
 def test_an_unreachable_server_is_an_error(place: Place, unused_port: int) -> None:
@@ -288,7 +289,7 @@ def test_the_program_is_named_as_the_shell_finds_it(monkeypatch: pytest.MonkeyPa
 
 
 def test_printed_commands_work_from_any_folder(running: Place, tmp_path: Path) -> None:
-    """Commands that `up` prints, with FILE filled in; a stand-in for the tool `nats` prints its arguments."""
+    """Commands that `up` prints, with FILE filled in; a replacement of the tool `nats` prints its arguments."""
     config = load({}, env={}, cwd=running.folder).model_copy(update={"data_dir": running.folder / ".callboard"})
     start, watch, bare = (command for _about, command in commands_elsewhere(config, Settings()))
     elsewhere = Place(tmp_path)
@@ -296,8 +297,8 @@ def test_printed_commands_work_from_any_folder(running: Place, tmp_path: Path) -
     shell = elsewhere.shell(start.replace("FILE", shlex.join([file, *script, "--run-id", "elsewhere"])))
     assert (shell.returncode, shell.stdout) == (0, "elsewhere\n"), shell.stderr
     assert "■ completed" in elsewhere.typed(f"{watch} elsewhere").stdout
-    said = elsewhere.shell(bare.replace("nats ", "printf '%s ' ", 1)).stdout.split()
-    assert said == ["--server", running_url(running.folder / ".callboard"), "sub", "cb.>"]
+    result = elsewhere.shell(bare.replace("nats ", "printf '%s ' ", 1)).stdout.split()
+    assert result == ["--server", running_url(running.folder / ".callboard"), "sub", "cb.>"]
 
 
 def test_the_commands_of_the_empty_page_work_as_printed(running: Place) -> None:

@@ -11,9 +11,9 @@ from tests.support.cli_stage import ONE_NODE, Place
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    made = Place(tmp_path_factory.mktemp("running"))
-    with made.up():
-        yield made
+    created = Place(tmp_path_factory.mktemp("running"))
+    with created.up():
+        yield created
 
 
 def test_versions_and_rollback_at_the_command_line(place: Place) -> None:
@@ -70,9 +70,9 @@ def test_a_version_is_started_by_name_and_hash(place: Place) -> None:
 
 def test_a_name_with_a_version_or_without_characters_is_refused(place: Place) -> None:
     place.write("signed.yaml", ONE_NODE)
-    said = place.here("push", "signed.yaml", "--name", "x@v1")
-    assert said.exit_code == exits.FAILED
-    assert "definition.name name: invalid definition name 'x@v1'; expected a name" in said.stderr
+    result = place.here("push", "signed.yaml", "--name", "x@v1")
+    assert result.exit_code == exits.FAILED
+    assert "definition.name name: invalid definition name 'x@v1'; expected a name" in result.stderr
     own = place.write("own.yaml", ONE_NODE.replace("id: one", "id: one@2"))
     assert place.here("push", own).exit_code == exits.FAILED
     assert place.here("push", own, "--name", "").exit_code == exits.USAGE

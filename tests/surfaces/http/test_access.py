@@ -248,7 +248,7 @@ async def test_a_follower_is_disconnected_when_its_access_ends(
         assert await caller.code(follower, "GET", "/live") == (401, "http.unauthorized")
 
 
-async def test_the_log_records_who_gave_a_command(connection: Connection) -> None:
+async def test_the_log_records_the_sender_of_a_command(connection: Connection) -> None:
     keys = ApiKeys(connection.log, "acme")
     key, _ = await keys.add("ci", list(SCOPES), now())
     async with open_caller(connection, Access("0perator", open=True, keys=keys)) as caller:
@@ -289,16 +289,20 @@ REVIEW = {
 }
 
 
+async def start_review(connection: Connection, caller: Caller, run: str) -> None:
+    start = {"definition": {"source": json.dumps(REVIEW)}, "run_id": run}
+    assert await caller.code("0perator", "POST", "/runs", json=start) == (202, "")
+    with anyio.fail_after(PATIENCE_S):
+        async with connection.client.follow(run, event_type="human.asked") as asked:
+            await anext(asked)
+
+
 async def test_only_an_authenticated_role_answers_a_review(connection: Connection) -> None:
     keys = ApiKeys(connection.log, "acme")
     plain, _ = await keys.add("clerk", ["answer"], now())
     chief, _ = await keys.add("chief", ["answer"], now(), roles=["cfo"])
-    start = {"definition": {"source": json.dumps(REVIEW)}, "run_id": "pay-1"}
     async with open_caller(connection, Access("0perator", keys=keys)) as caller:
-        assert await caller.code("0perator", "POST", "/runs", json=start) == (202, "")
-        with anyio.fail_after(PATIENCE_S):
-            async with connection.client.follow("pay-1", event_type="human.asked") as asked:
-                await anext(asked)
+        await start_review(connection, caller, "pay-1")
         body = {"interaction": "h#1.1!ask", "user_response": "approve"}
         path, wait = "/runs/pay-1/answer", {"wait_s": "20"}
         for token, more in ((plain, {}), ("0perator", {"by": "key:chief"}), (chief, {"interaction": ""})):
@@ -326,11 +330,7 @@ async def test_the_engine_api_authenticates_roles(connection: Connection) -> Non
     plain, _ = await keys.add("aide", ["answer"], now())
     chief, _ = await keys.add("head", ["answer"], now(), roles=["cfo"])
     async with open_caller(connection, Access("0perator", keys=keys)) as caller:
-        start = {"definition": {"source": json.dumps(REVIEW)}, "run_id": "pay-2"}
-        assert await caller.code("0perator", "POST", "/runs", json=start) == (202, "")
-        with anyio.fail_after(PATIENCE_S):
-            async with connection.client.follow("pay-2", event_type="human.asked") as asked:
-                await anext(asked)
+        await start_review(connection, caller, "pay-2")
         resume = {"node_id": "h", "user_response": {"approved": True}}
         for token, status in ((plain, 409), (chief, 200)):
             found = await caller.ask(token, "POST", "http://localhost/v2/executions/pay-2/resume", json=resume)

@@ -291,15 +291,15 @@ async def test_an_invalid_or_expired_link_is_refused(deployment: Deployment) -> 
     client, connection = deployment
     links = Links(connection.log, "acme")
     good = await links.made("one", KEY, "ada", now())
-    said, _, signature = good.partition(".")
+    result, _, signature = good.partition(".")
     other = await links.made("race", KEY, "ada", now())
     bad = [
         "x",
-        said,
-        f"{said}.",
-        f"{said}.{signature[:-2]}",
+        result,
+        f"{result}.",
+        f"{result}.{signature[:-2]}",
         f"{other.partition('.')[0]}.{signature}",
-        f"{said}.{other.partition('.')[2]}",
+        f"{result}.{other.partition('.')[2]}",
         good + "x" * 3_000,
         await Links(connection.log, "other").made("one", KEY, "ada", now()),
     ]

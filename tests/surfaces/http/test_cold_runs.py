@@ -92,8 +92,8 @@ def without_sequence(text: str) -> Any:
 
 async def fork(client: httpx2.AsyncClient, run: str, name: str) -> list[tuple[int, str]]:
     """Fork a run at its second node, wait for the end, and return the events of the fork."""
-    made = await client.post(f"/runs/{run}/fork", json={"from": "b", "start": {"run_id": name}})
-    assert made.status_code == 202, made.text
+    created = await client.post(f"/runs/{run}/fork", json={"from": "b", "start": {"run_id": name}})
+    assert created.status_code == 202, created.text
     assert (await client.get(f"/runs/{name}/result", params={"wait_s": 30})).json()["status"] == "completed"
     page = (await client.get(f"/runs/{name}/events", params={"limit": 1000})).json()
     return [(one["event"]["n"], one["event"]["type"]) for one in page["events"]]

@@ -1,4 +1,4 @@
-"""Many followers over HTTP: the maximum, slow and stuck ones, and servers that die meanwhile."""
+"""Many followers over HTTP: the maximum, slow and stuck ones, and deaths of servers."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from starlette.types import Scope
 from callboard.surfaces.http import app as module
 from callboard.surfaces.http import http_server, live, rings
 from callboard.surfaces.http.address import listening, url_of
-from tests.e2e.test_child_processes import logged
+from tests.e2e.test_child_processes import read_log_entry
 from tests.support.cli_stage import Place
 from tests.support.flows import flow, returned
 from tests.support.http_application import PATIENCE_S, code_of, served
@@ -162,7 +162,7 @@ class KillableUp:
     def _up(self) -> None:
         env = {"CALLBOARD_HTTP_LISTEN": self._listen, "CALLBOARD_HTTP_TOKEN": TOKEN, "CALLBOARD_LOG_FORMAT": "json"}
         self._process = self._stack.enter_context(self._place.process("up", "--json", env=env))
-        self._serving = int(logged(self._process, "child process was started")["pid"])
+        self._serving = int(read_log_entry(self._process, "child process was started")["pid"])
 
     def kill_http(self) -> None:
         """Kill the process that serves HTTP; `up` starts another one."""

@@ -164,24 +164,24 @@ async def test_the_index_is_read_in_pieces(client: httpx2.AsyncClient, two: str)
 
 
 def build_child() -> Log:
-    made = Log("a-child", "small")
-    made.accepted(parent=Parent("above", "ask", 1))
-    return made.failed("boom", "it broke")
+    created = Log("a-child", "small")
+    created.accepted(parent=Parent("above", "ask", 1))
+    return created.failed("boom", "it broke")
 
 
 def build_scheduled() -> Log:
-    made = Log("a-due", "small")
+    created = Log("a-due", "small")
     # A newer version may write more members of a schedule.
     start = {"scheduled": {"schedule": "daily", "due": "2026-11-24T08:00:00+00:00", "calendar": "work"}}
-    made.add(RunAccepted(DefinitionRef("graph", "ab" * 32, "{}", "small"), start))
-    made.add(RunQuarantined("log.unreadable", 7, "cb.here", "it is none"))
-    return made
+    created.add(RunAccepted(DefinitionRef("graph", "ab" * 32, "{}", "small"), start))
+    created.add(RunQuarantined("log.unreadable", 7, "cb.here", "it is none"))
+    return created
 
 
 def build_warned() -> Log:
-    made = Log("a-warned", "small").started()
-    made.add(RunEnd("completed", warnings=[Warned("a.thing", "look"), Warned("b.thing", "look")]))
-    return made
+    created = Log("a-warned", "small").started()
+    created.add(RunEnd("completed", warnings=[Warned("a.thing", "look"), Warned("b.thing", "look")]))
+    return created
 
 
 NOWHERE = {"parent": None, "schedule": None, "forked_from": None, "continues": None}
@@ -282,11 +282,11 @@ async def test_a_run_without_code_has_no_stacks(client: httpx2.AsyncClient, two:
 
 async def test_events_keep_their_numbers_after_an_unreadable_one(deployment: Deployment) -> None:
     client, connection = deployment
-    made = Log("torn", "torn").started(Outline([OutlineNode(name) for name in "abc"]))
+    created = Log("torn", "torn").started(Outline([OutlineNode(name) for name in "abc"]))
     for name in "abc":
-        made.enter(name)
-        made.exit(name)
-    events = made.events
+        created.enter(name)
+        created.exit(name)
+    events = created.events
     lost = next(event for event in events if event.type == "node.exit" and event.path == "a")
     after = await append_events(connection.log, "torn", events[: lost.n - 1])
     subject = connection.log.subjects.event(RunRef("acme", "torn"), "torn", lost.type)

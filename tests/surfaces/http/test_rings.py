@@ -53,11 +53,11 @@ async def read_sequences(
 ) -> list[int]:
     """Follow until ``count`` events have come; return their sequences."""
     found: list[int] = []
-    async with aclosing(rings.follow(filters, after)) as told:
-        begun = await anext(told)
+    async with aclosing(rings.follow(filters, after)) as output:
+        begun = await anext(output)
         assert begun.frame == b"id: %d\n\n" % begun.sequence
         assert after is None or begun.sequence == after
-        async for one in told:
+        async for one in output:
             assert one.frame.startswith(f"id: {one.sequence}\nevent: node.progress\ndata: ".encode())
             assert json.loads(one.frame.partition(b"data: ")[2])["type"] == "node.progress"
             found.append(one.sequence)
@@ -142,14 +142,14 @@ async def test_a_reader_that_is_slower_than_the_ring_misses_nothing(
 async def test_a_broken_ring_is_replaced(log: JetStreamLog, monkeypatch: pytest.MonkeyPatch) -> None:
     rings, writer = Rings(log), Writer(log, "broken")
     await writer.write(1)
-    told, breaks, feeds = module._read_frames, anyio.Event(), list[Any]()  # pyright: ignore[reportPrivateUsage]
+    output, breaks, feeds = module._read_frames, anyio.Event(), list[Any]()  # pyright: ignore[reportPrivateUsage]
 
     async def breaking(feed: AsyncIterator[Any]) -> AsyncIterator[Any]:
         feeds.append(feed)
         if len(feeds) == 1:
             await breaks.wait()
             raise NoAnswer("broken")
-        async for one in told(feed):
+        async for one in output(feed):
             yield one
 
     monkeypatch.setattr(module, "_read_frames", breaking)

@@ -1,4 +1,4 @@
-"""Slack's buttons: a press that Slack has signed answers once; later presses are told whose answer counts."""
+"""Slack's buttons: a press that Slack has signed answers once; later presses name that answer."""
 
 import json
 import time

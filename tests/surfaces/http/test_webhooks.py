@@ -42,8 +42,8 @@ NOW = 1_700_000_000
 # -- proofs -----------------------------------------------------------------------------------------------------------
 
 
-def hexed(secret: str, sign_now: bytes) -> str:
-    return hmac.digest(secret.encode(), sign_now, "sha256").hex()
+def hexed(secret: str, signed: bytes) -> str:
+    return hmac.digest(secret.encode(), signed, "sha256").hex()
 
 
 def sign_github(body: bytes, secret: str = SECRET) -> dict[str, str]:
@@ -56,15 +56,15 @@ def sign_slack(body: bytes, secret: str = SECRET, at: int | str = NOW) -> dict[s
 
 
 def sign_standard(body: bytes, secret: str = SECRET, at: int = NOW, id: str = "m-1") -> dict[str, str]:
-    made = hmac.digest(secret.encode(), f"{id}.{at}.".encode() + body, "sha256")
-    signature = f"v1,bm8= v1,{base64.b64encode(made).decode()}"
+    created = hmac.digest(secret.encode(), f"{id}.{at}.".encode() + body, "sha256")
+    signature = f"v1,bm8= v1,{base64.b64encode(created).decode()}"
     return {"webhook-id": id, "webhook-timestamp": str(at), "webhook-signature": signature}
 
 
-def is_late(proof: Proof, send: ReceivedRequest, *secrets: str) -> bool | None:
+def is_late(proof: Proof, request: ReceivedRequest, *secrets: str) -> bool | None:
     """Whether an unproven request comes too late; None if it is proven."""
     try:
-        prove(proof, send, secrets or (SECRET,), NOW)
+        prove(proof, request, secrets or (SECRET,), NOW)
     except Unproven as reason:
         return reason.late
     return None
@@ -217,9 +217,7 @@ async def test_a_signed_request_becomes_one_run(webhook_app: App) -> None:
     assert [event.type for event in events].count("run.accepted") == 1
 
 
-async def test_equal_keys_of_different_senders_start_different_runs(
-    webhook_app: App,
-) -> None:
+async def test_equal_keys_of_different_senders_start_different_runs(webhook_app: App) -> None:
     client, connection = webhook_app
     # Another trigger of the document, and the document under another name, have other senders.
     wanted = Registration(source=json.dumps(DESK), name="branch")
@@ -268,9 +266,7 @@ async def test_a_request_without_proof_starts_nothing(webhook_app: App) -> None:
     assert code_of(done) == (415, "http.media_type")
 
 
-async def test_a_trigger_without_proof_needs_the_access_of_a_start(
-    webhook_app: App,
-) -> None:
+async def test_a_trigger_without_proof_needs_the_access_of_a_start(webhook_app: App) -> None:
     client, connection = webhook_app
     done = await client.get("/open", params={"q": "1"}, headers={"idempotency-key": "k-1"})
     assert (done.status_code, done.text) == (202, "stored desk-open-k-1\n")
@@ -329,9 +325,9 @@ async def test_requests_of_github_and_slack_become_runs(webhook_app: App) -> Non
     challenge = json.dumps({"type": "url_verification", "challenge": "c-1", "token": "old"}).encode()
     done = await send(client, "/said", challenge, sign_slack(challenge, at=int(time.time())))
     assert (done.status_code, done.json()) == (200, {"challenge": "c-1"})
-    said = {"type": "event_callback", "team_id": "T1", "event_id": "Ev" + "1" * 200}
+    result = {"type": "event_callback", "team_id": "T1", "event_id": "Ev" + "1" * 200}
     event = {"type": "message", "channel": "C1", "user": "U1", "text": "Hello"}
-    body = json.dumps({**said, "event": event}).encode()
+    body = json.dumps({**result, "event": event}).encode()
     runs = [
         (await send(client, "/said", body, sign_slack(body, at=int(time.time())))).json()["run_id"] for _ in range(2)
     ]

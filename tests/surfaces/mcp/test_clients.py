@@ -1,4 +1,4 @@
-"""`callboard mcp` and what clients may offer it: resources, prompts, questions to people, tasks, a name."""
+"""`callboard mcp` and features of clients: resources, prompts, elicitation, tasks and names."""
 
 import datetime as dt
 import json
@@ -38,27 +38,27 @@ async def client(served: tuple[Place, str]) -> AsyncGenerator[Client]:
         yield found
 
 
-class Named(RequestParams):
+class NamedParams(RequestParams):
     task_id: str
 
 
-class Told(Named):
+class TaskParams(NamedParams):
     input_responses: dict[str, Any] | None = None
 
 
-class OfTask(Request[Told, Literal["tasks/get", "tasks/update", "tasks/cancel"]]):
+class TaskRequest(Request[TaskParams, Literal["tasks/get", "tasks/update", "tasks/cancel"]]):
     method: Literal["tasks/get", "tasks/update", "tasks/cancel"]
-    params: Told
+    params: TaskParams
     name_param = "taskId"
 
 
-class Anything(Result):
+class AnyResult(Result):
     model_config = ConfigDict(extra="allow")
 
 
-async def of_task(client: Client, verb: Any, task: str, **more: Any) -> dict[str, Any]:
-    request = OfTask(method=verb, params=Told(task_id=task, **more))
-    return (await client.session.send_request(request, Anything)).model_dump()
+async def send_task_request(client: Client, verb: Any, task: str, **more: Any) -> dict[str, Any]:
+    request = TaskRequest(method=verb, params=TaskParams(task_id=task, **more))
+    return (await client.session.send_request(request, AnyResult)).model_dump()
 
 
 # -- resources and prompts --------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ async def test_definitions_results_and_traces_are_resources(client: Client) -> N
         ("file:///etc/passwd", "unknown resource"),
     ],
 )
-async def test_what_is_no_resource_is_refused(uri: str, said: str, client: Client) -> None:
+async def test_an_unknown_resource_is_refused(uri: str, said: str, client: Client) -> None:
     with pytest.raises(MCPError, match=said):
         await client.read_resource(uri)
 
@@ -116,7 +116,7 @@ async def test_a_prompt_starts_a_workflow(client: Client) -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_question_is_put_to_the_person_at_the_client(mode: Any, served: tuple[Place, str]) -> None:
+async def test_a_question_is_elicited_from_the_person_at_the_client(mode: Any, served: tuple[Place, str]) -> None:
     heard: list[tuple[str, Any]] = []
 
     async def person(_context: Any, params: ElicitRequestParams) -> ElicitResult:
@@ -160,14 +160,14 @@ async def test_a_call_of_a_tool_is_approved_at_the_client_with_other_arguments(s
     ]
 
 
-async def test_a_state_that_is_not_ours_is_refused(client: Client) -> None:
+async def test_a_foreign_request_state_is_refused(client: Client) -> None:
     for state in ("nix", '{"run_id": ""}'):
         result = await client.session.call_tool("get_run", {"run_id": "x"}, request_state=state)
         assert "mcp.arguments" in str(result.content)
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_who_declines_is_not_asked_again_and_the_question_stays(mode: Any, served: tuple[Place, str]) -> None:
+async def test_a_declined_question_is_not_asked_again_and_stays_open(mode: Any, served: tuple[Place, str]) -> None:
     heard: list[str] = []
 
     async def person(_context: Any, params: ElicitRequestParams) -> ElicitResult:
@@ -230,26 +230,26 @@ def test_a_question_becomes_a_flat_form(asked: Any, properties: Any, content: An
 @pytest.mark.parametrize(
     "schema", [{"type": "array"}, {"type": "object", "properties": {"x": {"type": "object"}}, "required": ["x"]}]
 )
-def test_a_question_that_needs_more_than_a_form_is_not_asked_by_one(schema: Any) -> None:
+def test_a_question_that_no_form_can_ask_has_no_form(schema: Any) -> None:
     assert form_of(question(since=NOW, schema=schema)) is None
 
 
 # -- tasks ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_run_is_a_task_where_the_client_takes_tasks(served: tuple[Place, str]) -> None:
+async def test_a_run_is_a_task_if_the_client_supports_tasks(served: tuple[Place, str]) -> None:
     async with client_of(served, extensions=[TaskExtension()]) as client:
         arguments = {"file": "triage.yaml", "input": json.loads(INPUT), "script": SCRIPT, "wait_s": 60}
         result = await client.call_tool("start_workflow", {**arguments, "run_id": "task-1"})
         assert isinstance(result, CallToolResult)
         assert (result.structured_content["run_id"], result.structured_content["status"]) == ("task-1", "completed")
-        task = await of_task(client, "tasks/get", "task-1")
+        task = await send_task_request(client, "tasks/get", "task-1")
         assert (task["status"], task["result"]["structuredContent"]) == ("completed", result.structured_content)
         with pytest.raises(MCPError, match="unknown task"):
-            await of_task(client, "tasks/get", "nobody")
+            await send_task_request(client, "tasks/get", "nobody")
 
 
-async def test_a_task_asks_is_answered_and_is_cancelled(served: tuple[Place, str]) -> None:
+async def test_a_task_is_answered_or_cancelled(served: tuple[Place, str]) -> None:
     async def person(_context: Any, _params: ElicitRequestParams) -> ElicitResult:
         raise AssertionError("the task asks, not the call")
 
@@ -259,28 +259,28 @@ async def test_a_task_asks_is_answered_and_is_cancelled(served: tuple[Place, str
             created = await client.session.call_tool("start_workflow", start, allow_claimed=True)
             assert created.model_dump()["task_id"] == run
         await answer(client, "watch_run", run_id="task-2", types=["human.asked"], wait_s=60)
-        task = await of_task(client, "tasks/get", "task-2")
+        task = await send_task_request(client, "tasks/get", "task-2")
         [(key, request)] = task["inputRequests"].items()
         assert (task["status"], request["params"]["message"]) == ("input_required", "Which?")
         reply = {"action": "accept", "content": {"response": "a"}}
-        await of_task(client, "tasks/update", "task-2", input_responses={key: reply, "stranger": reply})
+        await send_task_request(client, "tasks/update", "task-2", input_responses={key: reply, "stranger": reply})
         assert (await answer(client, "get_run", run_id="task-2", wait_s=60))["output"] == "a"
-        assert (await of_task(client, "tasks/get", "task-3"))["status"] == "working"
-        await of_task(client, "tasks/cancel", "task-3")
+        assert (await send_task_request(client, "tasks/get", "task-3"))["status"] == "working"
+        await send_task_request(client, "tasks/cancel", "task-3")
         await answer(client, "get_run", run_id="task-3", wait_s=60)
-        assert (await of_task(client, "tasks/get", "task-3"))["status"] == "cancelled"
+        assert (await send_task_request(client, "tasks/get", "task-3"))["status"] == "cancelled"
 
 
 async def test_an_older_protocol_has_no_tasks(served: tuple[Place, str]) -> None:
     async with client_of(served, mode="legacy") as client:
         with pytest.raises(MCPError, match="Method not found"):
-            await of_task(client, "tasks/get", "task-1")
+            await send_task_request(client, "tasks/get", "task-1")
 
 
-# -- words ------------------------------------------------------------------------------------------------------------
+# -- remedies ---------------------------------------------------------------------------------------------------------
 
 
-async def test_remedies_name_tools(client: Client) -> None:
+async def test_remedies_name_tools_instead_of_commands(client: Client) -> None:
     assert (await refusal(client, "get_run", run_id="nobody"))["remedy"] == "list_runs lists the runs."
     error = await refusal(client, "answer_question", run_id="nobody", response=1)
     assert (error["code"], error["remedy"]) == ("run.unknown", "list_runs lists the runs.")
@@ -290,7 +290,7 @@ async def test_remedies_name_tools(client: Client) -> None:
     assert "--" not in str(error)
 
 
-def test_a_command_in_a_remedy_becomes_tools() -> None:
+def test_a_command_in_a_remedy_is_replaced_by_a_tool() -> None:
     assert "get_run" in error_members(CallboardError("x", "y", remedy="See `callboard show r`."))["remedy"]
     refused = RequestRefused("start", [Problem("a", "b", expected="a name (`callboard push` registers one)")])
     assert error_members(refused)["problems"][0]["expected"] == "a name"

@@ -1,4 +1,4 @@
-"""Cold runs over MCP and at the command line: what reads a run has the same answer as before the run was moved."""
+"""Cold runs over MCP and at the command line: they are read as before the runs were moved."""
 
 from pathlib import Path
 from typing import Any
@@ -9,17 +9,11 @@ from mcp import Client
 from tests.support.cli_stage import ONE_NODE, Place
 from tests.support.mcp_stage import QUICK, answer, client_of, serving
 
-COMMANDS = (
-    ("trace", "one"),
-    ("show", "one"),
-    ("watch", "one"),
-    ("replay", "one"),
-    ("diff", "one", "two"),
-)
+COMMANDS = (("trace", "one"), ("show", "one"), ("watch", "one"), ("replay", "one"), ("diff", "one", "two"))
 
 
 async def read(client: Client) -> dict[str, Any]:
-    """The answer of every tool that reads one run, found by its argument, and of every resource of a run."""
+    """The answers of every tool with a run as its argument, and of every resource of a run."""
     found: dict[str, Any] = {}
     for tool in (await client.list_tools()).tools:
         if tool.annotations and tool.annotations.read_only_hint and "run_id" in tool.input_schema["properties"]:

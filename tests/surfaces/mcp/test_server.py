@@ -27,7 +27,7 @@ from callboard.surfaces.http.address import AddressUnusable, check_address
 from callboard.surfaces.mcp.arguments import WatchRun
 from callboard.surfaces.mcp.library import DEPTH_MAX, library
 from callboard.surfaces.mcp.stdio import LINE_BYTES_MAX
-from tests.support.cli_stage import INPUT, ONE_NODE, SCRIPT, TRIAGE, Place
+from tests.support.cli_stage import INPUT, ONE_NODE, SCRIPT, TRIAGE, Place, read_json
 from tests.support.flows import call, flow, returned
 from tests.support.forks import callboard
 from tests.support.graphs import graph, node
@@ -71,7 +71,7 @@ BROKEN = "id: broken\nname: B\nentry: b\nnodes:\n  a: {name: A, instruction: Go.
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Place, str]]:
-    """A server over HTTP with an embedded server and worker of its own; its folder and its address."""
+    """A server over HTTP with an embedded server and a worker; its folder and its address."""
     files = (("flows/broken.yaml", BROKEN), ("flows/priced.json", PRICED), ("tools/prices_of_the_test.py", PRICES))
     with serving(tmp_path_factory.mktemp("mcp"), *files) as found:
         yield found
@@ -86,7 +86,7 @@ async def client(served: tuple[Place, str]) -> AsyncGenerator[Client]:
 # -- the tools --------------------------------------------------------------------------------------------------------
 
 
-async def test_every_tool_explains_itself(client: Client) -> None:
+async def test_every_tool_has_descriptions_and_schemas(client: Client) -> None:
     listed = (await client.list_tools()).tools
     assert [tool.name for tool in listed] == TOOLS
     for tool in listed:
@@ -140,7 +140,7 @@ async def test_a_registered_definition_is_listed_and_started_by_name(client: Cli
     assert (await refusal(client, "validate_workflow", name="nobody"))["code"] == "definition.unknown"
 
 
-async def test_validation_tells_every_problem_with_its_place(client: Client) -> None:
+async def test_validation_lists_every_problem_with_its_place(client: Client) -> None:
     for given in ({"file": "broken.yaml"}, {"source": BROKEN}):
         found = await answer(client, "validate_workflow", **given)
         assert found["valid"] is False
@@ -175,7 +175,7 @@ async def test_a_start_that_waits_returns_the_result_and_reports_progress(client
     assert "waits_for" not in again
 
 
-async def test_a_refused_start_tells_every_problem(client: Client) -> None:
+async def test_a_refused_start_lists_every_problem(client: Client) -> None:
     error = await refusal(client, "start_workflow", file="triage.yaml", input={"service": 3}, script=SCRIPT)
     assert error["code"] == "start.refused"
     assert [one["where"] for one in error["problems"]] == ["input.service"]
@@ -185,7 +185,7 @@ async def test_a_refused_start_tells_every_problem(client: Client) -> None:
     assert error["problems"][0]["code"] == "model.none"
 
 
-async def test_options_of_the_language_are_listed_and_kept(client: Client) -> None:
+async def test_options_of_the_language_are_listed_and_checked(client: Client) -> None:
     listed = (await answer(client, "list_workflows"))["workflows"]
     assert "max_steps" in next(one for one in listed if one.get("file", "").endswith("triage.yaml"))["options"]
     assert "options" not in next(one for one in listed if one["language"] == "flow")
@@ -210,8 +210,8 @@ async def test_a_run_is_watched_page_by_page_and_cancelled(client: Client) -> No
     (node,) = (await answer(client, "get_run", run_id="slow-1"))["nodes"]
     assert (node["path"], node["iteration"], node["attempt"]) == ("a", 1, 1)
     assert not node.keys() & {"outcome", "exited_at"}
-    told = await answer(client, "cancel_run", run_id="slow-1", reason="enough", by="ada")
-    assert told["text"].startswith("cancel requested by ada")
+    output = await answer(client, "cancel_run", run_id="slow-1", reason="enough", by="ada")
+    assert output["text"].startswith("cancel requested by ada")
     run = await answer(client, "get_run", run_id="slow-1", wait_s=60)
     assert (run["status"], run["ended"]) == ("cancelled", True)
     page = await answer(client, "watch_run", run_id="slow-1", types=["run.*"], detail="full", after=after)
@@ -220,7 +220,7 @@ async def test_a_run_is_watched_page_by_page_and_cancelled(client: Client) -> No
     assert (await refusal(client, "cancel_run", run_id="slow-1"))["code"].startswith("run.")
 
 
-async def test_what_a_run_is_told_is_recorded_or_refused(client: Client) -> None:
+async def test_a_command_to_a_run_is_recorded_or_refused(client: Client) -> None:
     await answer(client, "start_workflow", source=ONE_NODE, script=SLOW, run_id="told-1")
     while "model.call" not in str(await answer(client, "watch_run", run_id="told-1", types=["model.call"], wait_s=60)):
         pass
@@ -312,7 +312,7 @@ async def test_files_outside_of_the_folders_are_not_read(client: Client, served:
         ("cancel_run", {"run_id": "r", "why": 1}, {"why"}),
     ],
 )
-async def test_arguments_that_no_tool_takes(
+async def test_invalid_arguments_are_refused(
     client: Client, tool: str, arguments: dict[str, Any], where: set[str]
 ) -> None:
     error = await refusal(client, tool, **arguments)
@@ -321,13 +321,13 @@ async def test_arguments_that_no_tool_takes(
 
 
 @pytest.mark.parametrize("run_id", ["nobody", "a.b", "*", ">", "ä ö", "../..", "\u2028"])
-async def test_runs_that_nobody_knows(client: Client, run_id: str) -> None:
+async def test_unknown_runs_are_refused(client: Client, run_id: str) -> None:
     for tool in ("get_run", "watch_run", "cancel_run"):
         assert (await refusal(client, tool, run_id=run_id))["code"] == "run.unknown"
     assert (await refusal(client, "list_runs", before=run_id))["code"] == "run.unknown"
 
 
-async def test_a_bomb_of_nesting_is_refused(client: Client) -> None:
+async def test_a_deeply_nested_input_is_refused(client: Client) -> None:
     bomb: Any = 1
     for _ in range(120):
         bomb = [bomb]
@@ -335,11 +335,11 @@ async def test_a_bomb_of_nesting_is_refused(client: Client) -> None:
     assert [one["code"] for one in error["problems"]] == ["start.nesting"]
 
 
-async def test_a_tool_that_is_none(client: Client) -> None:
+async def test_an_unknown_tool_is_refused(client: Client) -> None:
     assert (await refusal(client, "rm_rf"))["code"] == "mcp.tool_unknown"
 
 
-async def test_many_clients_at_once_do_not_mix(served: tuple[Place, str]) -> None:
+async def test_concurrent_clients_have_their_own_results(served: tuple[Place, str]) -> None:
     outputs: dict[str, str] = {}
 
     async def one(number: int) -> None:
@@ -357,15 +357,15 @@ async def test_many_clients_at_once_do_not_mix(served: tuple[Place, str]) -> Non
 # -- HTTP -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_page_under_another_name_is_turned_away(served: tuple[Place, str]) -> None:
-    """DNS rebinding: a browser that was told that this address is evil.example."""
+async def test_a_foreign_host_or_origin_is_refused(served: tuple[Place, str]) -> None:
+    """As a browser sends it after DNS rebinding."""
     async with httpx2.AsyncClient() as http:
         for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
             reply = await http.post(served[1], json={"jsonrpc": "2.0", "id": 1, "method": "ping"}, headers=headers)
             assert reply.status_code in (403, 421)
 
 
-def test_a_token_is_wanted_off_the_loopback() -> None:
+def test_an_address_beyond_the_loopback_needs_a_token() -> None:
     with pytest.raises(AddressUnusable) as caught:
         check_address("0.0.0.0", 8722, None, "mcp")
     assert caught.value.code == "mcp.token_missing"
@@ -395,18 +395,17 @@ def identity_provider() -> Generator[tuple[str, Provider]]:
 
 
 @contextmanager
-def guarded(place: Place) -> Generator[tuple[str, Provider]]:
-    """A server that takes the token s3cret, and those of a provider; its address."""
+def open_guarded_server(place: Place) -> Generator[tuple[str, Provider]]:
+    """A server that accepts the token s3cret and tokens of a provider; its address."""
     with identity_provider() as (keys, provider):
         oidc = {"issuer": ISSUER, "audience": "callboard", "jwks_url": keys, "roles_claim": "groups"}
         env = {"CALLBOARD_MCP_TOKEN": "s3cret", "CALLBOARD_OIDC": json.dumps(oidc)}
         with place.process("mcp", "--http", "127.0.0.1:0", "--json", env=env) as process:
-            assert process.stdout is not None
-            yield json.loads(process.stdout.readline())["url"], provider
+            yield read_json(process)["url"], provider
 
 
-async def test_with_a_token_only_those_who_bring_it_get_in(tmp_path: Path) -> None:
-    with guarded(Place(tmp_path)) as (url, provider):
+async def test_a_server_with_a_token_refuses_other_callers(tmp_path: Path) -> None:
+    with open_guarded_server(Place(tmp_path)) as (url, provider):
         metadata = url.replace("/mcp", "/.well-known/oauth-protected-resource/mcp")
         async with httpx2.AsyncClient() as http:
             for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "s3cret"}):
@@ -415,7 +414,7 @@ async def test_with_a_token_only_those_who_bring_it_get_in(tmp_path: Path) -> No
                 assert f'resource_metadata="{metadata}"' in reply.headers["WWW-Authenticate"]
             found = (await http.get(metadata)).json()
             assert (found["resource"], found["authorization_servers"]) == (url, [ISSUER])
-        async with speaking(url, "s3cret") as client:
+        async with connect_client(url, "s3cret") as client:
             assert (await answer(client, "list_runs"))["runs"] == []
             operated = await answer(client, "start_workflow", source=ONE_NODE, script=SLOW, run_id="theirs")
             assert operated["run_id"] == "theirs"
@@ -428,15 +427,15 @@ async def test_with_a_token_only_those_who_bring_it_get_in(tmp_path: Path) -> No
             for token, status in (("s3cret", 200), (provider.token(scope="callboard:read"), 404)):
                 own = headers | {"Authorization": f"Bearer {token}", "Mcp-Session-Id": session}
                 assert (await http.post(url, json=ping, headers=own)).status_code == status
-        async with speaking(url, provider.token(scope="callboard:read callboard:start")) as client:
+        async with connect_client(url, provider.token(scope="callboard:read callboard:start")) as client:
             await answer(client, "start_workflow", source=ONE_NODE, script=SLOW, run_id="adas")
             page = await answer(client, "watch_run", run_id="adas", limit=1, detail="full")
             assert page["events"][0]["event"]["payload"]["start"]["by"] == "user:ada"
             assert (await refusal(client, "cancel_run", run_id="adas"))["code"] == "http.scope"
-        async with speaking(url, provider.token(scope="callboard:start")) as client:
+        async with connect_client(url, provider.token(scope="callboard:start")) as client:
             with pytest.raises(MCPError, match="needs the scope 'read'"):
                 await client.list_resources()
-            # Of their own they are told, however often they send it; of others not, whatever they call it.
+            # A caller sees its own run, also when it sends the start again, and no other run.
             for _ in range(2):
                 own = await answer(client, "start_workflow", source=ONE_NODE, script=SLOW, run_id="adas")
                 assert own["duplicate"]
@@ -447,25 +446,25 @@ async def test_with_a_token_only_those_who_bring_it_get_in(tmp_path: Path) -> No
             assert "http.scope" in str(result.content)
 
 
-async def test_who_may_not_answer_is_not_asked_and_answers_nothing(tmp_path: Path) -> None:
+async def test_a_caller_without_the_scope_is_not_asked_and_cannot_answer(tmp_path: Path) -> None:
     heard: list[str] = []
 
     async def person(_context: Any, params: ElicitRequestParams) -> ElicitResult:
         heard.append(params.message)
         return ElicitResult(action="accept", content={"response": "b"})
 
-    with guarded(Place(tmp_path)) as (url, provider):
-        async with speaking(url, "s3cret") as operator:
+    with open_guarded_server(Place(tmp_path)) as (url, provider):
+        async with connect_client(url, "s3cret") as operator:
             await answer(operator, "start_workflow", source=ASKS, run_id="asks")
             page = await answer(operator, "watch_run", run_id="asks", types=["human.asked"], wait_s=60, detail="full")
             asked = page["events"][0]["event"]
             reads = provider.token(scope="callboard:read")
             for mode in ("auto", "legacy"):
-                async with speaking(url, reads, mode=mode, elicitation_callback=person) as reader:
+                async with connect_client(url, reads, mode=mode, elicitation_callback=person) as reader:
                     run = await answer(reader, "get_run", run_id="asks", wait_s=0.2)
                     assert [one["question"] for one in run["waits_for"]] == ["Which?"]
-            async with speaking(url, reads, elicitation_callback=person) as reader:
-                # As if it came back from a question that it was never asked.
+            async with connect_client(url, reads, elicitation_callback=person) as reader:
+                # An answer to a question that this caller was never asked.
                 given = ElicitResult(action="accept", content={"response": "b"})
                 result = await reader.session.call_tool(
                     "get_run",
@@ -489,14 +488,14 @@ async def check_roles(operator: Client, url: str, provider: Provider) -> None:
     given = {"run_id": "pay", "interaction": "h#1.1!ask", "response": "approve"}
     assert (await refusal(operator, "answer_question", **given, by="user:ada"))["code"] == "answer.not_understood"
     scope = "callboard:read callboard:answer"
-    async with speaking(url, provider.token(scope=scope, groups=["staff", "cfo"])) as chief:
+    async with connect_client(url, provider.token(scope=scope, groups=["staff", "cfo"])) as chief:
         await answer(chief, "answer_question", **given)
         page = await answer(chief, "watch_run", run_id="pay", types=["human.answered"], detail="full", wait_s=60)
     assert [one["event"]["payload"].get("roles") for one in page["events"]] == [None, ["cfo", "staff"]]
 
 
 @asynccontextmanager
-async def speaking(url: str, token: str, **more: Any) -> AsyncGenerator[Client]:
+async def connect_client(url: str, token: str, **more: Any) -> AsyncGenerator[Client]:
     async with (
         httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}) as http,
         Client(streamable_http_client(url, http_client=http), **more) as client,
@@ -505,46 +504,46 @@ async def speaking(url: str, token: str, **more: Any) -> AsyncGenerator[Client]:
 
 
 @pytest.mark.parametrize("address", ["8722", "host:", ":1", "localhost:99999", "localhost:x"])
-def test_an_address_that_is_none(address: str, tmp_path: Path) -> None:
+def test_an_invalid_address_is_wrong_usage(address: str, tmp_path: Path) -> None:
     assert Place(tmp_path).here("mcp", "--http", address).exit_code == 2
 
 
 # -- stdio ------------------------------------------------------------------------------------------------------------
 
 
-def parameters(place: Place, *args: str) -> StdioServerParameters:
+def stdio_parameters(place: Place, *args: str) -> StdioServerParameters:
     command, *rest = callboard("mcp", *args)
     return StdioServerParameters(command=command, args=rest, cwd=place.folder, env=place.env)
 
 
-async def shown(place: Place, run_id: str) -> dict[str, Any]:
-    """What `callboard show` says of a run."""
-    said = await to_thread.run_sync(place.call, "show", run_id, "--json")
-    return json.loads(said.stdout)
+async def show_run(place: Place, run_id: str) -> dict[str, Any]:
+    """The output of `callboard show` for a run."""
+    result = await to_thread.run_sync(place.call, "show", run_id, "--json")
+    return json.loads(result.stdout)
 
 
 @pytest.mark.usefixtures("own_servers")
-async def test_over_stdio_it_runs_what_it_needs_and_cleans_up(tmp_path: Path) -> None:
+async def test_stdio_starts_its_own_server_and_stops_it(tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.write("one.yaml", ONE_NODE)
-    # The default for stderr is that of the time of the import, which pytest has closed in a lane.
-    async with Client(stdio_client(parameters(place), sys.stderr)) as client:
+    # The default stderr is that of the import, which pytest has closed in a lane.
+    async with Client(stdio_client(stdio_parameters(place), sys.stderr)) as client:
         assert [one["file"] for one in (await answer(client, "list_workflows"))["workflows"]] == ["one.yaml"]
         run = await answer(client, "start_workflow", file="one.yaml", script=QUICK, wait_s=60)
         assert run["output"] == {"summary": "ok"}
         assert running_url(tmp_path / ".callboard")
     assert running_url(tmp_path / ".callboard") is None
-    assert (await shown(place, run["run_id"]))["status"] == "completed"
+    assert (await show_run(place, run["run_id"]))["status"] == "completed"
 
 
-async def test_it_joins_the_server_that_stands(tmp_path: Path) -> None:
+async def test_stdio_joins_a_running_server(tmp_path: Path) -> None:
     place = Place(tmp_path)
     with place.up():
         url = running_url(tmp_path / ".callboard")
-        async with Client(stdio_client(parameters(place), sys.stderr)) as client:
+        async with Client(stdio_client(stdio_parameters(place), sys.stderr)) as client:
             run = await answer(client, "start_workflow", source=ONE_NODE, script=QUICK, wait_s=60)
         assert running_url(tmp_path / ".callboard") == url
-        assert (await shown(place, run["run_id"]))["output"] == {"summary": "ok"}
+        assert (await show_run(place, run["run_id"]))["output"] == {"summary": "ok"}
 
 
 def request(number: int, method: str, **params: Any) -> bytes:
@@ -552,11 +551,7 @@ def request(number: int, method: str, **params: Any) -> bytes:
 
 
 INITIALIZE = request(
-    1,
-    "initialize",
-    protocolVersion="2025-06-18",
-    capabilities={},
-    clientInfo={"name": "test", "version": "1"},
+    1, "initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo={"name": "test", "version": "1"}
 )
 GARBAGE = [
     b"not JSON\n",
@@ -572,7 +567,7 @@ GARBAGE = [
 ]
 
 
-def test_garbage_over_stdio_neither_kills_nor_dirties_the_conversation(tmp_path: Path) -> None:
+def test_garbage_over_stdio_does_not_end_the_conversation(tmp_path: Path) -> None:
     ready = b'{"jsonrpc": "2.0", "method": "notifications/initialized"}\n'
     call = request(2, "tools/call", name="list_runs", arguments={})
     talk = b"".join(GARBAGE) + INITIALIZE + ready + b"".join(GARBAGE) + call
@@ -603,26 +598,16 @@ def test_garbage_over_stdio_neither_kills_nor_dirties_the_conversation(tmp_path:
 
 def test_a_message_without_end_ends_the_conversation(tmp_path: Path) -> None:
     talk = INITIALIZE + b"x" * (LINE_BYTES_MAX + 100_000)
-    said = subprocess.run(
-        callboard("mcp"),
-        cwd=tmp_path,
-        env=Place(tmp_path).env,
-        input=talk,
-        capture_output=True,
-        timeout=60,
-        check=True,
+    result = subprocess.run(
+        callboard("mcp"), cwd=tmp_path, env=Place(tmp_path).env, input=talk, capture_output=True, timeout=60, check=True
     )
-    assert [json.loads(line)["id"] for line in said.stdout.splitlines()] == [1]
+    assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == [1]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_in_order_while_it_waits_for_input(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_signal_ends_the_server_while_it_waits_for_input(number: signal.Signals, tmp_path: Path) -> None:
     with subprocess.Popen(
-        callboard("mcp"),
-        cwd=tmp_path,
-        env=Place(tmp_path).env,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        callboard("mcp"), cwd=tmp_path, env=Place(tmp_path).env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -635,16 +620,16 @@ def test_a_signal_ends_it_in_order_while_it_waits_for_input(number: signal.Signa
     assert running_url(tmp_path / ".callboard") is None
 
 
-def test_an_error_at_the_start_is_told_on_stderr(tmp_path: Path) -> None:
-    said = Place(tmp_path).call("mcp", "--json", "--config", "nowhere.toml")
-    assert (said.returncode, said.stdout) == (2, "")
-    assert "config.invalid" in said.stderr
+def test_an_error_at_the_start_is_printed_on_stderr(tmp_path: Path) -> None:
+    result = Place(tmp_path).call("mcp", "--json", "--config", "nowhere.toml")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "config.invalid" in result.stderr
 
 
 # -- the library ------------------------------------------------------------------------------------------------------
 
 
-def test_the_library_is_bounded_and_passes_over_what_is_hidden(tmp_path: Path) -> None:
+def test_the_library_is_bounded_and_skips_hidden_files(tmp_path: Path) -> None:
     deep = "/".join(["d"] * DEPTH_MAX)
     place = Place(tmp_path)
     for name in ("a.yaml", f"{deep}/b.yaml", f"{deep}/d/c.yaml", ".git/x.yaml", "node_modules/y.yaml", "z.txt"):
@@ -656,7 +641,7 @@ def test_the_library_is_bounded_and_passes_over_what_is_hidden(tmp_path: Path) -
     assert not more
 
 
-def test_what_lies_in_the_store_is_none_of_the_library(tmp_path: Path) -> None:
+def test_files_of_the_store_are_not_in_the_library(tmp_path: Path) -> None:
     for name in ("flow.yaml", ".callboard/nats/token", ".callboard/flow.yaml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(ONE_NODE)
@@ -672,10 +657,10 @@ def test_what_lies_in_the_store_is_none_of_the_library(tmp_path: Path) -> None:
             here.check_named(tmp_path / "flow.yaml", name)
     with pytest.raises(CallboardError):
         here.folder(".callboard")
-    # Whoever names a folder in there means it.
+    # A folder of the library inside of the store is allowed.
     assert library([store], [store]).find("flow.yaml") == store / "flow.yaml"
 
 
-def test_bounds_of_a_page_are_told() -> None:
+def test_the_schema_has_the_bound_of_a_page() -> None:
     properties = WatchRun.model_json_schema()["properties"]
     assert properties["limit"]["maximum"] == 200

@@ -1,4 +1,4 @@
-"""Tenants with accounts of their own: what one says on the subjects of another reaches nobody, and it hears nothing."""
+"""Tenants with their own accounts: none publishes on the subjects of another, or receives from them."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -31,7 +31,7 @@ def place(tmp_path: Path) -> Place:
 
 
 @asynccontextmanager
-async def deployment(place: Place) -> AsyncGenerator[str]:
+async def open_deployment(place: Place) -> AsyncGenerator[str]:
     """A server with the accounts of two tenants, and a worker; yields its URL."""
     for tenant in ("ada", "bob"):
         assert place.here("tenant", "add", tenant).exit_code == exits.OK
@@ -43,7 +43,7 @@ async def deployment(place: Place) -> AsyncGenerator[str]:
 
 
 @asynccontextmanager
-async def user(place: Place, url: str, tenant: str) -> AsyncGenerator[Client]:
+async def connect_user(place: Place, url: str, tenant: str) -> AsyncGenerator[Client]:
     """Any NATS client, with the key of a tenant's user."""
     nc = ReconnectingClient()
     seed = (place.folder / f"{tenant}.nk").read_text().strip()
@@ -64,30 +64,33 @@ def start(run_id: str) -> bytes:
     return json.dumps(message).encode()
 
 
-async def asked(nc: Client, tenant: str, verb: str, body: bytes) -> Any:
+async def ask(nc: Client, tenant: str, verb: str, body: bytes) -> Any:
     return json.loads((await nc.request(f"cb.api.{tenant}.{verb}", body, timeout=30)).data)
 
 
-async def test_each_has_its_own_runs_and_reaches_no_other(place: Place) -> None:
-    async with deployment(place) as url, user(place, url, "ada") as ada, user(place, url, "bob") as bob:
+async def test_a_tenant_reaches_its_own_runs_only(place: Place) -> None:
+    async with (
+        open_deployment(place) as url,
+        connect_user(place, url, "ada") as ada,
+        connect_user(place, url, "bob") as bob,
+    ):
         heard: list[Msg] = []
 
         async def hear(message: Msg) -> None:
             heard.append(message)
 
-        # Whatever there is to hear for her account.
         hearing = await ada.subscribe(">", cb=hear)
         for nc, tenant in ((bob, "bob"), (ada, "ada")):
-            assert (await asked(nc, tenant, "start", start("one")))["status"] == "accepted"
-            result = await asked(nc, tenant, "result", b'{"run_id": "one", "wait_s": 30}')
+            assert (await ask(nc, tenant, "start", start("one")))["status"] == "accepted"
+            result = await ask(nc, tenant, "result", b'{"run_id": "one", "wait_s": 30}')
             assert result["status"] == "completed"
         acknowledged = await bob.request("cb.start.bob", start("two"), timeout=30)
         assert json.loads(acknowledged.data)["stream"] == "CB_CALLBOARD"
-        await asked(bob, "bob", "result", b'{"run_id": "two", "wait_s": 30}')
+        await ask(bob, "bob", "result", b'{"run_id": "two", "wait_s": 30}')
         await ada.flush()
-        told = [message.subject for message in heard]
-        assert any(subject.endswith("run.end") for subject in told)
-        assert not [subject for subject in told if ".bob" in subject]
+        output = [message.subject for message in heard]
+        assert any(subject.endswith("run.end") for subject in output)
+        assert not [subject for subject in output if ".bob" in subject]
         await hearing.unsubscribe()
 
         for pattern in (*SAID, *ASKED, *HEARD):
@@ -97,28 +100,28 @@ async def test_each_has_its_own_runs_and_reaches_no_other(place: Place) -> None:
         for subject in ("cb.beat", "cb.queue.0.bob.one.kill"):
             with pytest.raises(NoRespondersError):
                 await ada.request(subject, b"{}", timeout=30)
-        # The server itself says that there is nothing in her account.
+        # Her account has no JetStream.
         for verb in ("INFO", "STREAM.NAMES", "STREAM.MSG.GET.CB_CALLBOARD", "STREAM.PURGE.CB_CALLBOARD"):
-            said = json.loads((await ada.request(f"$JS.API.{verb}", b"{}", timeout=30)).data)
-            assert "JetStream not enabled" in said["error"]["description"]
-        rows = (await asked(bob, "bob", "runs", b"{}"))["runs"]
+            reply = json.loads((await ada.request(f"$JS.API.{verb}", b"{}", timeout=30)).data)
+            assert "JetStream not enabled" in reply["error"]["description"]
+        rows = (await ask(bob, "bob", "runs", b"{}"))["runs"]
         assert {(row["run"], row["status"]) for row in rows} == {("one", "completed"), ("two", "completed")}
 
 
-async def test_who_has_been_removed_is_not_let_in(place: Place) -> None:
+async def test_a_removed_tenant_cannot_connect(place: Place) -> None:
     for args in (("add", "ada"), ("add", "bob"), ("remove", "ada")):
         assert place.here("tenant", *args).exit_code == exits.OK
     assert list(place.told("tenant", "list")["tenants"]) == ["bob"]
     async with nats_server(place.folder, 'include "accounts.conf"') as url:
         with anyio.fail_after(30):
             with pytest.raises(Exception, match="Authorization"):
-                async with user(place, url, "ada"):
+                async with connect_user(place, url, "ada"):
                     pass
-            async with user(place, url, "bob") as bob:
+            async with connect_user(place, url, "bob") as bob:
                 assert bob.is_connected
 
 
-def test_keys_are_for_their_owner_alone_and_never_replaced(place: Place) -> None:
+def test_keys_are_private_to_their_owner_and_not_replaced(place: Place) -> None:
     assert place.here("tenant", "add", "Ada & Sons").exit_code == exits.OK
     keys = [place.folder / "Ada=20=26=20Sons.nk", place.folder / "callboard.nk"]
     assert all(key.stat().st_mode & 0o077 == 0 for key in keys)

@@ -1,4 +1,4 @@
-"""Hostile starts, end to end: each ends clearly and by name, and none holds the worker's loop for long."""
+"""Hostile starts: each ends with an error code, and none blocks the worker's loop for long."""
 
 import asyncio
 import time
@@ -14,16 +14,16 @@ from tests.support.flows import flow, returned
 from tests.support.hostile_starts import CORPUS, GROUPS, Hostile, start, what_becomes
 
 HELD_S_MAX = 0.25
-"""How long the loop may be held, in processor time of its thread, on a machine that counts as fast as `COUNTED_S`."""
+"""The maximum time that the loop is blocked, in processor time of its thread, on a machine as fast as `COUNTED_S`."""
 
 COUNTED = 1_000_000
 COUNTED_S = 0.025
-"""The processor time that counting so far takes on that machine."""
+"""The processor time of counting to `COUNTED` on that machine."""
 
 
-class Holds:
-    """Notes the longest time in which the loop did nothing else, in processor time of its thread, for which other
-    processes of the machine do not count. A test divides it by `slowness`."""
+class LoopWatch:
+    """Measures the longest time that the loop is blocked, in processor time of its thread, which other processes do not
+    change. A test divides it by `slowness`."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0
@@ -43,12 +43,12 @@ class Holds:
         return max(1.0, (time.thread_time() - before) / COUNTED_S)
 
 
-def test_there_are_many() -> None:
+def test_the_corpus_of_hostile_starts_is_complete() -> None:
     assert len(CORPUS) == sum(map(len, GROUPS.values())) >= 60
 
 
 @pytest.mark.parametrize("group", GROUPS)
-async def test_hostile_starts_end_by_name_and_do_not_hold_the_loop(tmp_path: Path, group: str) -> None:
+async def test_hostile_starts_end_with_a_code_and_do_not_block_the_loop(tmp_path: Path, group: str) -> None:
     config = load({"data_dir": tmp_path, "sync": "100ms", "tenant": "acme"}, env={}, cwd=tmp_path)
     became, held = dict[str, str](), dict[str, float]()
     async with (
@@ -57,15 +57,15 @@ async def test_hostile_starts_end_by_name_and_do_not_hold_the_loop(tmp_path: Pat
         anyio.create_task_group() as tasks,
     ):
         for name, hostile in GROUPS[group].items():
-            holds = Holds()
+            holds = LoopWatch()
             async with anyio.create_task_group() as watching:
                 watching.start_soon(holds.watch)
                 became[name] = await what_becomes(connection, hostile)
                 watching.cancel_scope.cancel()
-            # Few hold it so long that it matters how fast the machine is.
+            # Only a long time is corrected by the speed of the machine.
             held[name] = holds.longest_s
             if holds.longest_s > HELD_S_MAX:
-                held[name] /= max(Holds.slowness() for _ in range(3))
+                held[name] /= max(LoopWatch.slowness() for _ in range(3))
         assert await what_becomes(connection, Hostile("", lambda: start(flow({"r": returned(1)})))) == ""
         tasks.cancel_scope.cancel()
     assert became == {name: hostile.ends for name, hostile in GROUPS[group].items()}

@@ -1,4 +1,4 @@
-"""The service over real messages: a bare NATS client, a real server, a real worker."""
+"""The NATS micro service with a plain NATS client, a real server and a worker."""
 
 import json
 import threading
@@ -59,11 +59,11 @@ async def test_a_run_by_request_and_reply(caller: Caller) -> None:
     assert again == result
 
 
-async def test_what_a_model_has_said_so_far_is_told(caller: Caller) -> None:
+async def test_the_partial_answer_of_a_model_is_read(caller: Caller) -> None:
     turns = {"a": [{"data": {"found": 3}, "progress": ["Let me ", "see."], "delay_ms": 3_600_000}]}
     run = await caller.start(script={"turns": turns})
 
-    async def told() -> Any:
+    async def read_partial_answer() -> Any:
         page = await caller.ask("events", {"run_id": run, "types": ["model.call"]})
         for one in page["events"]:
             answer = await caller.ask("partial_answer", {"run_id": run, "n": one["event"]["n"]})
@@ -71,25 +71,25 @@ async def test_what_a_model_has_said_so_far_is_told(caller: Caller) -> None:
                 return answer
         return None
 
-    async def gone(n: int) -> bool:
+    async def is_gone(n: int) -> bool:
         return await caller.ask("partial_answer", {"run_id": run, "n": n}) is None
 
-    await until(told)
-    answer = await told()
+    await until(read_partial_answer)
+    answer = await read_partial_answer()
     assert {**answer, "n": 0} == {"n": 0, "epoch": 1, "k": 1, "path": "a", "text": "Let me "}
     assert await caller.ask("partial_answer", {"run_id": run, "n": 1}) is None
     await caller.ask("tell", {"run_id": run, "verb": "kill", "body": {}})
-    await until(lambda: gone(answer["n"]))
+    await until(lambda: is_gone(answer["n"]))
     unknown = await caller.ask("partial_answer", {"run_id": "nobody", "n": 1})
     assert unknown["error"]["code"] == "run.unknown"
 
 
 @pytest.mark.parametrize("subject", ["cb.start.acme", "cb.api.acme.start"])
-async def test_the_span_that_a_run_is_started_from_is_recorded(caller: Caller, subject: str) -> None:
+async def test_the_span_of_a_start_is_recorded(caller: Caller, subject: str) -> None:
     message = {"run_id": "traced", "definition": {"source": SOURCE}, "model": "scripted", "script": SCRIPT}
     span = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=1"}
     verdict = await caller.nc.subscribe(inbox := caller.nc.new_inbox())
-    # The stream acknowledges what is published there, whoever looks at it when.
+    # The stream acknowledges the message; the verdict comes later to the inbox.
     headers = {**span, REPLY_HEADER: inbox} if subject == "cb.start.acme" else span
     await caller.nc.request(subject, json.dumps(message).encode(), timeout=PATIENCE_S, headers=headers)
     if REPLY_HEADER in headers:
@@ -118,7 +118,7 @@ async def test_a_refused_start_names_every_problem(caller: Caller) -> None:
     assert (await caller.refused("show", {"run_id": "refused"}))["code"] == "run.unknown"
 
 
-async def test_a_start_that_fills_a_whole_message_is_admitted_all_the_same(caller: Caller) -> None:
+async def test_a_start_of_the_maximum_message_size_is_admitted(caller: Caller) -> None:
     start = {"definition": {"source": SOURCE}, "model": "scripted", "script": SCRIPT, "input": {"q": ""}}
     room = caller.nc.max_payload - len(json.dumps(start).encode())
     start["input"] = {"q": "x" * room}
@@ -127,7 +127,7 @@ async def test_a_start_that_fills_a_whole_message_is_admitted_all_the_same(calle
     assert await caller.finished()
 
 
-async def test_a_start_of_the_wrong_shape_is_refused_whole(refusing: Caller) -> None:
+async def test_a_malformed_start_lists_all_problems(refusing: Caller) -> None:
     error = await refusing.refused("start", {"definition": {"source": 7, "language": []}, "inputs": {}, "files": "x"})
     assert error["code"] == "start.refused"
     assert {"inputs", "files", "definition.source", "definition.language"} <= {p["where"] for p in error["problems"]}
@@ -135,17 +135,17 @@ async def test_a_start_of_the_wrong_shape_is_refused_whole(refusing: Caller) -> 
 
 @pytest.mark.parametrize("raw", [b"{", b"[]", b"7", b"\xff\xfe", b"null"])
 async def test_a_start_that_is_not_an_object_is_malformed(refusing: Caller, raw: bytes) -> None:
-    error = await refusing.refused("start", raw=raw)
-    assert error["code"] == "api.malformed"
+    assert (await refusing.refused("start", raw=raw))["code"] == "api.malformed"
 
 
-async def test_a_start_without_a_definition_is_refused(refusing: Caller) -> None:
+async def test_a_start_without_a_known_definition_is_refused(refusing: Caller) -> None:
     error = await refusing.refused("start", raw=b"")
-    assert error["code"] == "start.refused"
-    assert error["problems"]
+    assert (error["code"], bool(error["problems"])) == ("start.refused", True)
+    error = await refusing.refused("start", {"definition": {"name": "nothing"}, "model": "scripted"})
+    assert [problem["code"] for problem in error["problems"]] == ["definition.unknown"]
 
 
-async def test_a_result_that_is_not_there_yet_says_so(caller: Caller) -> None:
+async def test_a_result_before_the_end_is_refused(caller: Caller) -> None:
     run = await caller.start(script=WAITS)
     for body in ({"run_id": run}, {"run_id": run, "wait_s": 0.05}):
         error = await caller.refused("result", body)
@@ -153,7 +153,7 @@ async def test_a_result_that_is_not_there_yet_says_so(caller: Caller) -> None:
     assert (await caller.refused("result", {"run_id": "nobody"}))["code"] == "run.unknown"
 
 
-async def test_many_can_wait_while_others_are_answered(caller: Caller) -> None:
+async def test_requests_are_answered_while_many_others_wait(caller: Caller) -> None:
     run = await caller.start(script=WAITS)
     results: list[dict[str, Any]] = []
 
@@ -168,7 +168,7 @@ async def test_many_can_wait_while_others_are_answered(caller: Caller) -> None:
     assert [result["status"] for result in results] == ["cancelled"] * 20
 
 
-# -- tell -------------------------------------------------------------------------------------------------------------
+# -- commands ---------------------------------------------------------------------------------------------------------
 
 
 async def test_a_tell_reaches_the_run(caller: Caller) -> None:
@@ -208,7 +208,7 @@ async def test_a_tell_to_a_run_that_is_over_or_unknown_is_refused(caller: Caller
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-async def test_show_says_how_a_run_stands(caller: Caller) -> None:
+async def test_show_returns_the_status_of_a_run(caller: Caller) -> None:
     run = await caller.finished()
     shown = await caller.ask("show", {"run_id": run})
     assert (shown["run"], shown["status"], shown["language"]) == (run, "completed", "workflow")
@@ -222,14 +222,16 @@ async def test_trace_is_a_tree_of_nodes(caller: Caller) -> None:
     assert [effect["type"] for effect in trace["root"]["children"][0]["effects"]] == ["model.call"]
 
 
-async def test_a_long_run_is_folded_while_others_are_answered(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_run_is_folded_without_delaying_other_requests(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = await caller.finished()
     begun, gone_on = threading.Event(), threading.Event()
     fold = live_projection.fold
 
     def slow(*given: Any) -> Any:
         begun.set()
-        # On the loop nobody could let it go on.
+        # On the loop this wait would block the test itself.
         assert gone_on.wait(PATIENCE_S)
         return fold(*given)
 
@@ -242,7 +244,7 @@ async def test_a_long_run_is_folded_while_others_are_answered(caller: Caller, mo
         gone_on.set()
 
 
-async def test_events_come_in_pages(caller: Caller) -> None:
+async def test_events_are_read_in_pages(caller: Caller) -> None:
     run = await caller.finished()
     whole = await caller.ask("events", {"run_id": run})
     assert not whole["more"]
@@ -260,7 +262,7 @@ async def test_events_come_in_pages(caller: Caller) -> None:
     assert (nothing["events"], nothing["after"], nothing["more"]) == ([], after, False)
 
 
-async def test_events_can_be_chosen_by_type(caller: Caller) -> None:
+async def test_events_are_selected_by_type(caller: Caller) -> None:
     run = await caller.finished()
     page = await caller.ask("events", {"run_id": run, "types": ["node.enter", "node.exit"], "limit": 3})
     assert [each["event"]["type"] for each in page["events"]] == ["node.enter", "node.exit", "node.enter"]
@@ -269,7 +271,7 @@ async def test_events_can_be_chosen_by_type(caller: Caller) -> None:
     assert [each["event"]["type"] for each in rest["events"]] == ["node.exit"]
 
 
-async def test_a_page_is_no_larger_than_a_message(caller: Caller) -> None:
+async def test_a_page_of_events_fits_into_a_message(caller: Caller) -> None:
     large = {"turns": {"a": [{"data": {"text": "x" * 200_000}}], "b": [{"data": {}}]}}
     run = await caller.finished(script=large)
     after, more, count = 0, True, 0
@@ -284,14 +286,12 @@ async def test_a_page_is_no_larger_than_a_message(caller: Caller) -> None:
 async def test_an_answer_too_large_for_a_message_is_an_error(caller: Caller) -> None:
     large = {"turns": {"a": [{"data": {"text": "x" * 400_000}}], "b": [{"data": {"text": "y" * 400_000}}]}}
     run = await caller.start(script=large)
-    error = await caller.refused("result", {"run_id": run, "wait_s": PATIENCE_S})
-    assert error["code"] == "api.too_large"
+    assert (await caller.refused("result", {"run_id": run, "wait_s": PATIENCE_S}))["code"] == "api.too_large"
 
 
 @pytest.mark.parametrize("verb", ["show", "trace", "events", "result"])
-async def test_a_run_that_nobody_knows_is_unknown(refusing: Caller, verb: str) -> None:
-    error = await refusing.refused(verb, {"run_id": "nobody"})
-    assert error["code"] == "run.unknown"
+async def test_an_unknown_run_is_not_found(refusing: Caller, verb: str) -> None:
+    assert (await refusing.refused(verb, {"run_id": "nobody"}))["code"] == "run.unknown"
 
 
 @pytest.mark.parametrize(
@@ -358,9 +358,7 @@ async def test_runs_are_listed_newest_first_and_as_of_now(caller: Caller) -> Non
     assert (refused["code"], refused["column"]) == ("find.where", 18)
 
 
-async def test_a_listing_reads_definitions_that_are_stored_beside_their_event(
-    connection: Connection, caller: Caller
-) -> None:
+async def test_a_listing_reads_definitions_that_are_stored_separately(connection: Connection, caller: Caller) -> None:
     large = json.loads(SOURCE)
     large["nodes"]["a"]["instruction"] = "Count. " * 60_000
     run = await caller.finished(definition={"source": json.dumps(large)})
@@ -369,7 +367,7 @@ async def test_a_listing_reads_definitions_that_are_stored_beside_their_event(
     assert [row["run"] for row in (await caller.ask("runs"))["runs"]] == [run]
 
 
-async def test_a_listing_that_was_put_away_is_read_again(connection: Connection, caller: Caller) -> None:
+async def test_an_evicted_listing_is_read_again(connection: Connection, caller: Caller) -> None:
     run = await caller.finished()
     async with anyio.create_task_group() as tasks:
         listings = Listings(connection.log, tasks, tenants_max=1)
@@ -396,22 +394,17 @@ async def test_a_definition_is_registered_by_name_and_hash(caller: Caller) -> No
     assert again == {**registered, "unchanged": True}
 
 
-async def test_a_name_means_what_was_registered_last(caller: Caller) -> None:
+async def test_a_name_refers_to_the_last_registration(caller: Caller) -> None:
     changed = SOURCE.replace("Count.", "Count twice.")
-    first = await caller.ask("definition", {"source": SOURCE, "name": "n"})
-    second = await caller.ask("definition", {"source": changed, "name": "n"})
+    first = await caller.ask("definition", {"source": SOURCE})
+    second = await caller.ask("definition", {"source": changed})
+    assert first["name"] == second["name"] == "count"  # its own name by default
     assert first["hash"] != second["hash"]
-    assert (await caller.ask("definition", {"name": "n"}))["source"] == changed
+    assert (await caller.ask("definition", {"name": "count"}))["source"] == changed
     assert (await caller.ask("definition", {"hash": first["hash"]}))["source"] == SOURCE
 
 
-async def test_a_definition_has_its_own_name_unless_it_gets_one(caller: Caller) -> None:
-    registered = await caller.ask("definition", {"source": SOURCE})
-    assert registered["name"] == "count"
-    assert (await caller.ask("definition", {"name": "count"}))["hash"] == registered["hash"]
-
-
-async def test_a_flow_is_called_as_its_start_says_or_its_registration_or_its_comment(caller: Caller) -> None:
+async def test_a_flow_is_named_by_its_start_its_registration_or_its_comment(caller: Caller) -> None:
     source = json.dumps(flow({"done": returned(1)}, comment="Waits for parcels. Then some."))
     plain = json.dumps(flow({"done": returned(1)}))
     registered = await caller.ask("definition", {"source": source, "name": "parcels"})
@@ -432,7 +425,7 @@ async def test_a_flow_is_called_as_its_start_says_or_its_registration_or_its_com
     assert (await caller.ask("runs", {"definition": "parcels"}))["runs"][0]["definition"] == "parcels"
 
 
-async def test_a_name_that_is_not_used_is_told_and_one_too_long_refused(caller: Caller) -> None:
+async def test_an_unused_name_is_warned_of_and_a_long_name_refused(caller: Caller) -> None:
     start = {"definition": {"source": SOURCE}, "model": "scripted", "script": SCRIPT}
     [warning] = (await caller.ask("start", {**start, "name": "other"}))["warnings"]
     assert (warning["code"], warning["where"]) == ("start.name", "name")
@@ -461,15 +454,10 @@ async def test_an_invalid_definition_is_refused_with_every_problem(caller: Calle
         ({"source": "not any language"}, "UNKNOWN_LANGUAGE"),
     ],
 )
-async def test_a_definition_that_cannot_be_kept_is_refused(refusing: Caller, body: dict[str, str], code: str) -> None:
+async def test_an_unusable_definition_is_refused(refusing: Caller, body: dict[str, str], code: str) -> None:
     error = await refusing.refused("definition", body)
     assert error["code"] == "definition.refused"
     assert [problem["code"] for problem in error["problems"]] == [code]
-
-
-async def test_a_start_by_an_unknown_name_is_refused(refusing: Caller) -> None:
-    error = await refusing.refused("start", {"definition": {"name": "nothing"}, "model": "scripted"})
-    assert [problem["code"] for problem in error["problems"]] == ["definition.unknown"]
 
 
 # -- the micro service itself -----------------------------------------------------------------------------------------
@@ -478,7 +466,7 @@ async def test_a_start_by_an_unknown_name_is_refused(refusing: Caller) -> None:
 RUNS = ("start", "tell", "runs", "count", "costs", "questions", "show", "result", "trace", "state", "events", "value")
 
 
-async def test_it_is_discoverable_as_a_micro_service(connection: Connection, caller: Caller) -> None:
+async def test_the_service_is_discoverable(connection: Connection, caller: Caller) -> None:
     info = json.loads((await caller.nc.request("$SRV.INFO.callboard", timeout=PATIENCE_S)).data)
     assert info["name"] == "callboard"
     assert info["metadata"] == {"prefix": "cb", "stream": connection.log.stream}
@@ -494,7 +482,7 @@ async def test_it_is_discoverable_as_a_micro_service(connection: Connection, cal
     assert ping["name"] == "callboard"
 
 
-async def test_its_figures_count_errors_and_the_time_that_answers_take(caller: Caller) -> None:
+async def test_the_statistics_count_errors_and_processing_time(caller: Caller) -> None:
     assert (await caller.refused("rollback", {"name": "nobody"}))["code"].startswith("definition.")
     stats = json.loads((await caller.nc.request("$SRV.STATS.callboard", timeout=PATIENCE_S)).data)
     found = {endpoint["name"]: endpoint for endpoint in stats["endpoints"]}
@@ -505,7 +493,7 @@ async def test_its_figures_count_errors_and_the_time_that_answers_take(caller: C
     assert found["state"]["num_errors"] == 0
 
 
-async def test_when_it_is_closed_nobody_answers(tmp_path: Path) -> None:
+async def test_a_closed_service_has_no_responders(tmp_path: Path) -> None:
     flags = {"data_dir": tmp_path, "sync": "100ms"}
     async with open_connection(load(flags, env={}, cwd=tmp_path), "test") as connection:
         assert connection.server is not None
@@ -517,7 +505,7 @@ async def test_when_it_is_closed_nobody_answers(tmp_path: Path) -> None:
         await nc.close()
 
 
-async def test_an_error_in_the_block_comes_out_as_it_is(tmp_path: Path) -> None:
+async def test_an_error_in_the_block_is_raised_unchanged(tmp_path: Path) -> None:
     flags = {"data_dir": tmp_path, "sync": "100ms"}
     async with open_connection(load(flags, env={}, cwd=tmp_path), "test") as connection:
         with pytest.raises(LookupError, match="mine"):
@@ -525,7 +513,7 @@ async def test_an_error_in_the_block_comes_out_as_it_is(tmp_path: Path) -> None:
                 raise LookupError("mine")
 
 
-async def test_without_a_worker_a_start_waits_and_says_so(tmp_path: Path) -> None:
+async def test_a_start_without_a_worker_has_no_verdict_and_waits(tmp_path: Path) -> None:
     flags = {"data_dir": tmp_path, "sync": "100ms"}
     async with (
         open_connection(load(flags, env={}, cwd=tmp_path), "test") as connection,
@@ -537,13 +525,13 @@ async def test_without_a_worker_a_start_waits_and_says_so(tmp_path: Path) -> Non
         assert (await Caller(nc).refused("start", start))["code"] == "client.no_verdict"
         async with open_worker(connection, env={}):
             result: dict[str, Any] = {}
-            while "status" not in result:  # there is no such run until the worker has admitted it
+            while "status" not in result:  # the run is unknown until the worker has admitted it
                 result = await Caller(nc).ask("result", {"run_id": "later", "wait_s": PATIENCE_S})
         assert result["status"] == "completed"
         await nc.close()
 
 
-async def test_the_result_of_a_run_whose_end_only_a_newer_version_knows(connection: Connection, caller: Caller) -> None:
+async def test_the_result_of_a_run_of_a_newer_version_is_refused(connection: Connection, caller: Caller) -> None:
     run, log = await caller.finished(), connection.log
     for item in await log.read(RunRef("acme", run)):
         data = item.data.replace(run.encode(), b"newer").replace(b'"status":"completed"', b'"status":"suspended"')

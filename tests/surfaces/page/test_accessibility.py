@@ -10,16 +10,7 @@ from callboard.bus.events import NodeOutcome
 from callboard.projections.run.status import RunStatus
 from tests.support.accessibility import find_barriers, find_wider
 from tests.support.browser import go
-from tests.support.page_server import (
-    ASKING,
-    EVIL,
-    FAILED,
-    LOOP,
-    WITH_INPUTS,
-    PageServer,
-    evaluate,
-    fan_out,
-)
+from tests.support.page_server import ASKING, EVIL, FAILED, LOOP, WITH_INPUTS, PageServer, evaluate, fan_out
 
 
 async def test_every_view_is_accessible(server: PageServer) -> None:

@@ -252,7 +252,7 @@ async def test_many_tabs_share_a_stream_and_all_receive(server: PageServer, monk
         await expect(tab.locator(".live .live")).to_be_visible()
     await server.resume("shared")
     for tab in tabs:
-        # A tab in the background draws only when it comes to the front.
+        # A tab in the background draws only in the front.
         final = """async () => {
             const {run} = document.querySelector('cb-run')
             while (!run.final) await new Promise((done) => setTimeout(done, 20))

@@ -67,7 +67,7 @@ async def test_a_fan_out_is_one_row_and_opens_into_a_table(server: PageServer) -
     await expect(lines).to_have_count(4)
 
 
-async def test_tries_of_an_item_are_one_item(server: PageServer) -> None:
+async def test_tries_of_an_item_are_one_row(server: PageServer) -> None:
     log = Log("tried").started(language="python")
     for item in range(ITEMS):
         path = f"task[{item}]/score"

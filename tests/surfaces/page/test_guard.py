@@ -115,7 +115,7 @@ async def test_a_foreign_host_name_is_check_refused(deployment: Deployment, host
 @pytest.mark.parametrize("origin", ["http://evil.org", "null", "https://127.0.0.1.evil.org"])
 async def test_a_foreign_origin_is_check_refused(deployment: Deployment, origin: str) -> None:
     await deployment.check_refused((403, "http.origin"), {"Origin": origin})
-    # Also with the header of our own page, and as a form, which a browser sends without a preflight request.
+    # Also with the header of our page, and as a form, which a browser sends without a preflight request.
     await deployment.check_refused((403, "http.origin"), {"Origin": origin, "Callboard-Page": "1"})
     await deployment.check_refused((403, "http.origin"), {"Origin": origin, **FORM})
 

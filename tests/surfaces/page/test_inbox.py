@@ -2,15 +2,13 @@
 
 import json
 import re
-import subprocess
 from typing import Any
 
-import anyio
 import httpx2
 from playwright.async_api import Route, expect
 
 from callboard.bus.events import HumanAsked
-from tests.support.browser import NODE, go
+from tests.support.browser import go, run_node
 from tests.support.event_logs import Log
 from tests.support.page_server import ASKING, LOOP, WITH_INPUTS, PageServer, evaluate, hold_back
 from tests.support.places import ROOT
@@ -54,23 +52,16 @@ async def test_a_late_answer_keeps_the_draft_of_another_question(server: PageSer
             server, run, f'@elicit(confirm, "Is {run} good?")' if run != "other" else '@elicit(input, "And what?")'
         )
     page = await server.open_page("inbox")
-    release, begun = anyio.Event(), anyio.Event()
-
-    async def hold(route: Route) -> None:
-        begun.set()
-        await release.wait()
-        await route.continue_()
-
-    await page.route("**/runs/slow/answer*", hold)
+    held = await hold_back(page, "**/runs/slow/answer*")
     await page.get_by_role("row").filter(has_text="Is slow good?").click()
     button = page.locator(".question .actions button").first
     await button.dblclick()
-    await begun.wait()
+    await held.begun.wait()
     await expect(button).to_have_attribute("aria-disabled", "true")
     await page.get_by_role("row").filter(has_text="And what?").click()
     field = page.locator(".question form textarea, .question form input").first
     await field.fill("half a sentence")
-    release.set()
+    held.release.set()
     await expect(page.get_by_role("row")).to_have_count(2)
     await expect(field).to_have_value("half a sentence")
     await expect(field).to_be_enabled()
@@ -135,12 +126,12 @@ async def test_a_start_form_keeps_its_inputs_when_the_definition_name_changes(se
     name = page.get_by_placeholder("name of a registered definition")
     await name.fill("wants-mo")
     await expect(page.get_by_text("No definition is registered as wants-mo.")).to_be_visible()
-    release = await hold_back(page, "**/about")
+    held = await hold_back(page, "**/about")
     async with page.expect_request("**/about"):
         await name.fill("wants-more")
     await service.press("End")
     await page.keyboard.type(" bus")
-    release.set()
+    held.release.set()
     await expect(page.get_by_label("who")).to_be_visible()
     await expect(service).to_have_value("the bus")
     await expect(service).to_be_focused()
@@ -182,9 +173,10 @@ console.log(JSON.stringify([numbers, values]))
 
 def test_an_ambiguous_number_is_refused() -> None:
     numbers = ROOT / "surfaces" / "page" / "static" / "lib" / "numbers.js"
-    arguments = ["--no-warnings", "--input-type=module", "-e", READ, str(numbers), json.dumps(list(NUMBERS))]
-    done = subprocess.run([*NODE, *arguments], capture_output=True, text=True, timeout=60, check=True)
-    assert json.loads(done.stdout) == [list(NUMBERS.values()), [[[1.5, {"a": 3}]], None, None, None]]
+    assert run_node(READ, str(numbers), json.dumps(list(NUMBERS))) == [
+        list(NUMBERS.values()),
+        [[[1.5, {"a": 3}]], None, None, None],
+    ]
 
 
 FORMED = """async ([schema, before]) => {
@@ -264,7 +256,7 @@ async def test_a_start_that_is_sent_twice_begins_one_run(server: PageServer) -> 
     await page.get_by_text("Model or script", exact=True).click()
     await page.get_by_label("Model").fill("scripted")
     await page.route("**/api/acme/runs", lose)
-    # The title of the definition has come, so the button does not move any more.
+    # The title of the definition has come, so the button stays in its place.
     await expect(page.locator(".start p").filter(has_text=re.compile("^W$"))).to_be_visible()
     start = page.get_by_role("button", name="Start")
     await start.dblclick()
@@ -296,8 +288,8 @@ async def test_an_answer_with_comment_and_name_is_listed(server: PageServer) -> 
     await expect(page.get_by_text("answered commented")).to_be_visible()
     await page.get_by_role("link", name="Answered", exact=True).click()
     row = page.get_by_role("row").filter(has_text="commented")
-    for said in ("Release it?", "yes", "The tests have passed.", "Ada"):
-        await expect(row).to_contain_text(said)
+    for result in ("Release it?", "yes", "The tests have passed.", "Ada"):
+        await expect(row).to_contain_text(result)
     recorded = await server.events("commented", "human.answered")
     assert recorded[0]["event"]["payload"]["response_data"] == {"comment": "The tests have passed."}
     # The name is kept, and nothing is wider than the phone.
@@ -363,10 +355,10 @@ async def test_the_arguments_of_a_call_are_edited_before_it_is_approved(server: 
     log.add(APPROVAL, "clerk", 1, 1, "approve.1.0")
     await server.append_log(log)
     page = await server.open_page("inbox")
-    said: list[Any] = []
+    result: list[Any] = []
 
     async def take(route: Route) -> None:
-        said.append(json.loads(route.request.post_data or "{}"))
+        result.append(json.loads(route.request.post_data or "{}"))
         await route.fulfill(status=400, json={"error": {"code": "answer.not_understood", "message": "not now"}})
 
     await page.route("**/runs/calls/answer*", take)
@@ -384,7 +376,7 @@ async def test_the_arguments_of_a_call_are_edited_before_it_is_approved(server: 
     await page.get_by_label("Reason").fill("too much")
     async with page.expect_response("**/runs/calls/answer*"):
         await page.get_by_role("button", name="Reject").click()
-    assert [one["user_response"] for one in said] == [
+    assert [one["user_response"] for one in result] == [
         {"decision": "approve"},
         {"decision": "approve", "arguments": {"order": "a1", "cents": 500}},
         {"decision": "reject", "reason": "too much"},

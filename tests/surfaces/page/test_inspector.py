@@ -118,11 +118,7 @@ async def test_a_conversation_has_turns_with_the_results_of_tools_under_their_ca
     await expect(turns).to_have_count(3)
     assert await evaluate(
         page, "() => [...document.querySelectorAll('section.turn')].map((one) => one.classList[1])"
-    ) == [
-        "user",
-        "assistant",
-        "assistant",
-    ]
+    ) == ["user", "assistant", "assistant"]
     await expect(turns.nth(1).locator(".facts").first).to_contain_text("1.0k tok")
     calls = page.locator(".part.call")
     await expect(calls.first.locator("summary")).to_have_text("calls open answered")
@@ -166,7 +162,7 @@ HOSTILE = {
 
 async def test_hostile_markdown_is_text_and_is_read_in_pieces(server: PageServer) -> None:
     page = await server.open_page("nowhere")
-    made = """async (text) => {
+    created = """async (text) => {
         const {viewed} = await import('/static/lib/viewed.js')
         const element = viewed(text, {as: 'markdown'})
         document.body.append(element)
@@ -177,7 +173,7 @@ async def test_hostile_markdown_is_text_and_is_read_in_pieces(server: PageServer
         return found
     }"""
     for name, text in HOSTILE.items():
-        assert await evaluate(page, made, text) == [0, None, True], name
+        assert await evaluate(page, created, text) == [0, None, True], name
 
 
 async def test_the_server_reads_one_piece_at_a_time(server: PageServer) -> None:

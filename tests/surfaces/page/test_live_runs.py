@@ -14,15 +14,7 @@ from callboard.surfaces.http.address import listening, url_of
 from callboard.surfaces.http.http_server import serve_app
 from tests.support.browser import Opened, go
 from tests.support.http_application import PATIENCE_S, application, served
-from tests.support.page_server import (
-    ASKING,
-    EVIL,
-    LOOP,
-    TENANT,
-    WITH_INPUTS,
-    PageServer,
-    evaluate,
-)
+from tests.support.page_server import ASKING, EVIL, LOOP, TENANT, WITH_INPUTS, PageServer, evaluate
 from tests.support.patience import until
 
 TOKEN = "t0ken"
@@ -39,9 +31,7 @@ async def test_a_running_run_is_followed_without_a_gap(server: PageServer) -> No
     await page.get_by_label("at once").check()
     await page.get_by_role("button", name="Cancel the run").click()
     await expect(page.locator(".run-title .status")).to_contain_text("cancelled")
-    whole = await server.events("goes-on")
-    rows = await evaluate(page, "() => document.querySelector('cb-run').run.rows.map((row) => [row.n, row.sequence])")
-    assert rows == [[one["event"]["n"], one["sequence"]] for one in whole]
+    await server.check_rows(page, "goes-on")
 
 
 async def test_a_tab_that_opens_during_an_answer_shows_it_from_its_beginning(server: PageServer) -> None:
@@ -102,9 +92,7 @@ async def test_a_server_restart_leaves_no_gap_and_no_duplicate(server: PageServe
         for name in ("gone", "born-meanwhile"):
             await expect(runs.get_by_role("row").filter(has_text=name)).to_contain_text("failed")
             await expect(runs.get_by_role("row").filter(has_text=name)).to_have_count(1)
-        whole = await server.events("gone")
-        rows = await evaluate(run, "() => document.querySelector('cb-run').run.rows.map((row) => row.sequence)")
-        assert rows == [one["sequence"] for one in whole]
+        await server.check_rows(run, "gone")
         for page in (run, runs):
             assert await evaluate(page, "() => window.loaded") == "once"
         await server.browser.close_pages()
@@ -129,8 +117,8 @@ async def test_a_late_follower_receives_the_events_after_its_sequence(server: Pa
     page = await server.open_page("runs")
     sequences = [one["sequence"] for one in recorded]
     with anyio.fail_after(PATIENCE_S):
-        told = await evaluate(page, JOINED, [f"{server.client.base_url}live", "run:joined", sequences])
-    assert told == [sequences[1:], sequences[4:]]
+        output = await evaluate(page, JOINED, [f"{server.client.base_url}live", "run:joined", sequences])
+    assert output == [sequences[1:], sequences[4:]]
 
 
 async def test_a_token_in_the_address_becomes_a_cookie(
@@ -154,7 +142,7 @@ async def test_a_token_in_the_address_becomes_a_cookie(
         await browser.close_pages()
 
 
-async def test_a_question_is_answered_by_keys_alone(server: PageServer) -> None:
+async def test_a_question_is_answered_with_keys_only(server: PageServer) -> None:
     page = await server.open_page("runs")
     await expect(page.locator(".live .live")).to_be_visible()
     await server.start("order", {"definition": {"source": ASKING}}, end=False)

@@ -54,7 +54,7 @@ async def test_costs_are_charted_by_day_model_definition_and_tag(server: PageSer
     await expect(page.locator(".list-row .k-run")).to_have_text(["chart-2", "chart-1"])
 
 
-async def test_credentials_are_shown_by_name_alone(server: PageServer) -> None:
+async def test_credentials_are_shown_by_name_only(server: PageServer) -> None:
     page = await server.open_page("keys")
     await expect(page.get_by_text("callboard credentials add PROVIDER")).to_be_visible()
     credentials = Credentials(server.connection.log, "acme")

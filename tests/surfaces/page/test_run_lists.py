@@ -4,17 +4,11 @@ import json
 from pathlib import Path
 
 import httpx2
-from playwright.async_api import Request, Route, expect
+from playwright.async_api import Route, expect
 
 from callboard.surfaces.page import shell
 from tests.support.browser import go
-from tests.support.page_server import (
-    EVIL,
-    LOOP,
-    PageServer,
-    evaluate,
-    hold_back,
-)
+from tests.support.page_server import EVIL, LOOP, PageServer, evaluate, hold_back
 from tests.support.workflows import document as workflow
 
 SHELL_BYTES_MAX = 100_000
@@ -36,11 +30,7 @@ def test_the_shell_is_small_and_names_no_other_host() -> None:
 async def test_the_page_sends_requests_to_its_own_host_only(server: PageServer) -> None:
     page = await server.browser.page("about:blank", alone=True)
     hosts: set[str] = set()
-
-    def note(request: Request) -> None:
-        hosts.add(httpx2.URL(request.url).netloc.decode())
-
-    page.on("request", note)
+    page.on("request", lambda request: hosts.add(httpx2.URL(request.url).netloc.decode()))
     await page.goto(server.url())
     await server.start("at-home")
     await expect(page.get_by_role("link", name="at-home").first).to_be_visible()
@@ -81,12 +71,12 @@ async def test_the_costs_of_the_last_day_are_on_the_home_view(server: PageServer
 async def test_a_run_that_starts_before_the_stream_connects_is_listed(server: PageServer) -> None:
     page = await server.browser.page("about:blank", alone=True)
     await page.add_init_script("delete globalThis.SharedWorker")
-    release = await hold_back(page, "**/live?*")
+    held = await hold_back(page, "**/live?*")
     for path in ("", "runs"):
         await page.goto(server.url(path))
         await expect(page.locator("main > *")).to_be_visible()
     await server.start("before-the-stream")
-    release.set()
+    held.release.set()
     await expect(page.get_by_role("row").filter(has_text="before-the-stream")).to_be_visible()
 
 

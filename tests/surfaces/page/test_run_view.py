@@ -20,13 +20,7 @@ from callboard.projections.trace.tree import Node
 from tests.maintenance.remedies import remedies
 from tests.support.browser import go
 from tests.support.event_logs import Log
-from tests.support.page_server import (
-    LOOP,
-    PageServer,
-    evaluate,
-    hold_back,
-    numbers_of,
-)
+from tests.support.page_server import LOOP, PageServer, evaluate, hold_back, numbers_of
 from tests.support.places import TESTS
 from tests.support.workflows import scripted_skill
 
@@ -173,8 +167,8 @@ async def test_an_error_is_shown_with_its_remedy(server: PageServer) -> None:
     script = {"turns": {"a": [{"error": {"code": "refused"}}], "c": [{"text": "closed"}]}, "routes": {"a": ["c"]}}
     await server.start("remedied", {**LOOP, "script": script})
     await go(page, server.url("runs/remedied?tab=error"))
-    told = page.locator(".inspector .wrong .remedy").first
-    await expect(told).to_have_text(f"What to do: {remedies()['model.refused']}")
+    output = page.locator(".inspector .wrong .remedy").first
+    await expect(output).to_have_text(f"What to do: {remedies()['model.refused']}")
 
 
 async def test_reload_restores_the_selection(server: PageServer) -> None:
@@ -271,10 +265,10 @@ async def test_a_run_is_forked_at_the_selected_event_and_shown_with_its_origin(s
     page = await server.open_page("runs/parts")
     await expect(page.locator(".run-title .status")).to_contain_text("paused")
     recorded = await server.events("parts")
-    told = numbers_of(recorded, "model.result")[0]
-    await evaluate(page, "n => document.querySelector('cb-run').choose(n)", told)
+    output = numbers_of(recorded, "model.result")[0]
+    await evaluate(page, "n => document.querySelector('cb-run').choose(n)", output)
     # Until this event is drawn, the button forks at the one before.
-    await expect(page.locator(".inspector-head")).to_contain_text(f"n={told}")
+    await expect(page.locator(".inspector-head")).to_contain_text(f"n={output}")
     await page.get_by_role("button", name="Fork from here").click()
     # The form is filled in with the recorded values; a value that is not edited is not replaced.
     result = page.get_by_label("Result, as JSON")
@@ -282,7 +276,7 @@ async def test_a_run_is_forked_at_the_selected_event_and_shown_with_its_origin(s
     await expect(page.get_by_label("Model, from there on")).to_have_value("scripted")
     await result.fill((await result.input_value()).replace("one", "otherwise"))
     await page.get_by_role("button", name="Fork", exact=True).click()
-    await expect(page.get_by_text(f"forked from event {told} of parts")).to_be_visible()
+    await expect(page.get_by_text(f"forked from event {output} of parts")).to_be_visible()
     compares = page.get_by_role("link", name="compare", exact=True)
     await expect(compares).to_have_attribute("href", f"/t/acme/runs/parts/diff/{run_of(page)}")
     await expect(page.locator(".run-title .status")).to_contain_text("paused")
@@ -311,20 +305,20 @@ async def test_a_run_is_forked_at_the_selected_event_and_shown_with_its_origin(s
     assert lasted == {name: pytest.approx(seconds, abs=0.002) for name, seconds in rows.items()}
     assert begun["a#1"] < begun[""]
     assert folds >= 1
-    # At an event of the origin there is no such time.
-    await evaluate(page, "n => document.querySelector('cb-run').travel(n)", told)
-    await page.wait_for_function("(n) => document.querySelector('cb-run').waterfall.n === n", arg=told)
+    # At an event of the origin nothing is left out.
+    await evaluate(page, "n => document.querySelector('cb-run').travel(n)", output)
+    await page.wait_for_function("(n) => document.querySelector('cb-run').waterfall.n === n", arg=output)
     lasted, begun, folds = await evaluate(page, WATERFALL)
     assert (begun[""], folds) == (0, 0)
     started = next(event.time for event in events if event.type == "run.start")
-    assert lasted[""] == pytest.approx((events[told - 1].time - started).total_seconds(), abs=0.002)
+    assert lasted[""] == pytest.approx((events[output - 1].time - started).total_seconds(), abs=0.002)
     await page.get_by_role("tab", name="Output").click()
     await expect(page.locator(".inspector-body")).to_contain_text("otherwise")
     await evaluate(page, "() => document.querySelector('cb-run').choose(1)")
     await page.get_by_role("tab", name="Raw").click()
     await expect(page.locator(".inspector-body")).to_contain_text("forked_from")
     await go(page, server.url(f"runs/parts/diff/{fork}"))
-    await expect(page.get_by_text(f"They have events 2 to {told} in common")).to_be_visible()
+    await expect(page.get_by_text(f"They have events 2 to {output} in common")).to_be_visible()
     await expect(page.get_by_text("what the models saw")).to_be_visible()
 
 
@@ -414,10 +408,10 @@ async def test_a_fork_edits_prompts_arguments_and_breakpoints(server: PageServer
 
 async def test_another_run_replaces_the_events_of_the_first(server: PageServer) -> None:
     for run, node in (("one", "a"), ("other", "b")):
-        made = Log(run, "alike").started(Outline([OutlineNode(node)]))
-        made.enter(node)
-        made.exit(node)
-        await server.append(run, made.ended().events)
+        created = Log(run, "alike").started(Outline([OutlineNode(node)]))
+        created.enter(node)
+        created.exit(node)
+        await server.append(run, created.ended().events)
     page = await server.open_page("runs/one")
     rows = page.locator(".event-row.list-row .path")
     await expect(rows.get_by_text("a", exact=True).first).to_be_visible()
@@ -429,11 +423,11 @@ async def test_another_run_replaces_the_events_of_the_first(server: PageServer) 
 async def test_a_slow_graph_does_not_delay_the_events(server: PageServer) -> None:
     await server.start("slowly")
     page = await server.open_page("nowhere")
-    release = await hold_back(page, "**/slowly/graph?*")
+    held = await hold_back(page, "**/slowly/graph?*")
     await go(page, server.url("runs/slowly"))
     await expect(page.locator(".event-row.list-row").first).to_be_visible()
     await expect(page.locator(".graph-frame svg")).to_have_count(0)
-    release.set()
+    held.release.set()
     await expect(page.locator(".graph-frame svg")).to_be_visible()
 
 

@@ -54,8 +54,8 @@ def imports(module: str) -> Iterator[str]:
 
 def test_every_module_has_a_form_that_the_bundle_accepts() -> None:
     script = bundle_modules(MODULES)
-    said = [line for line in script.splitlines() if re.match(r"(import|export)\b", line)]
-    assert said == []
+    result = [line for line in script.splitlines() if re.match(r"(import|export)\b", line)]
+    assert result == []
     code = re.sub(r"/\*\*.*?\*/|^//.*$", "", script, flags=re.DOTALL | re.MULTILINE)
     assert not re.search(r"\bimport\(", code)
     for module in MODULES:

@@ -1,7 +1,5 @@
 """The event stream of the page, as a module in node and in a browser: gaps, faults, and shared connections."""
 
-import json
-import subprocess
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,9 +10,9 @@ from playwright.async_api import Route, expect
 from callboard.bus.events import Event, Outline, OutlineNode
 from callboard.bus.subjects import RunRef
 from callboard.surfaces.http.live import TOPICS_MAX
-from tests.support.browser import NODE, go
+from tests.support.browser import go, run_node
 from tests.support.event_logs import Log
-from tests.support.page_server import LOOP, TENANT, PageServer, evaluate
+from tests.support.page_server import LOOP, TENANT, PageServer, evaluate, hold_back
 from tests.support.patience import until
 from tests.support.places import ROOT
 
@@ -78,17 +76,8 @@ const followed = (topic) => {
 
 
 def run_beside_stream(script: str) -> Any:
-    """Run a script beside the stream; return what it prints."""
-    program = f"{SERVED.replace('%d', str(TOPICS_MAX))}\n{script}\nprocess.exit(0)"
-    done = subprocess.run(
-        [*NODE, "--no-warnings", "--input-type=module", "-e", program, str(STATIC)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    """Run a script beside the stream; return the JSON that it prints."""
+    return run_node(f"{SERVED.replace('%d', str(TOPICS_MAX))}\n{script}\nprocess.exit(0)", str(STATIC))
 
 
 def test_a_malformed_event_is_skipped() -> None:
@@ -237,28 +226,19 @@ async def test_events_between_reading_and_following_a_run_are_read(server: PageS
     await server.start("between", {**LOOP, "breakpoints": ["b"]}, end=False)
     *_, before = await server.start("meanwhile")
     page = await server.browser.page("about:blank", alone=True)
-    release, asked_for = anyio.Event(), list[str]()
-
-    async def hold(route: Route) -> None:
-        asked_for.append(route.request.url)
-        await release.wait()
-        await route.continue_()
-
     await page.add_init_script("delete globalThis.SharedWorker")
-    await page.route("**/live?*run%3Abetween*", hold)
+    held = await hold_back(page, "**/live?*run%3Abetween*")
     await page.goto(server.url("runs/between"))
     await expect(page.locator(".run-title .status")).to_contain_text("paused")
-    await until(lambda: bool(asked_for))
+    await held.begun.wait()
     await server.resume("between")
     await server.result("between")
-    release.set()
+    held.release.set()
     await expect(page.locator(".run-title .status")).to_contain_text("failed")
-    whole = await server.events("between")
-    rows = await evaluate(page, "() => document.querySelector('cb-run').run.rows.map((row) => row.sequence)")
-    assert rows == [one["sequence"] for one in whole]
-    # After its end the run is not followed any more, and no earlier event is sent again.
+    await server.check_rows(page, "between")
+    # An ended run is not followed, and no earlier event is sent again.
     assert await evaluate(page, "() => document.querySelector('cb-run').unfollow === undefined")
-    begun = [httpx2.URL(url).params.get("after") for url in asked_for]
+    begun = [httpx2.URL(url).params.get("after") for url in held.urls]
     assert all(one is None or int(one) >= before["sequence"] for one in begun)
 
 
@@ -317,18 +297,16 @@ async def test_missing_events_of_a_followed_run_are_requested(server: PageServer
     )
     await server.resume("lacking")
     await expect(page.locator(".run-title .status")).to_contain_text("failed")
-    whole = await server.events("lacking")
-    rows = await evaluate(page, "() => document.querySelector('cb-run').run.rows.map((row) => row.sequence)")
-    assert rows == [one["sequence"] for one in whole]
+    await server.check_rows(page, "lacking")
 
 
 async def test_an_unreadable_event_is_reported_once_and_the_others_are_shown(server: PageServer) -> None:
     log = server.connection.log
-    made = Log("gapped", "holey").started(Outline([OutlineNode("a")]))
+    created = Log("gapped", "holey").started(Outline([OutlineNode("a")]))
     for visit in range(1, 5):
-        made.enter("a", visit)
-        made.exit("a", iteration=visit)
-    *first, lost, then, late, last = made.events[:8]
+        created.enter("a", visit)
+        created.exit("a", iteration=visit)
+    *first, lost, then, late, last = created.events[:8]
     subject = log.subjects.event(RunRef(TENANT, "gapped"), "holey", lost.type)
 
     async def publish_malformed(after: int, following: Sequence[Event]) -> int:
@@ -355,7 +333,7 @@ async def test_an_unreadable_event_is_reported_once_and_the_others_are_shown(ser
     await expect(page.locator(".where")).to_contain_text(f"of {last.n}")
     rows = await evaluate(page, "() => document.querySelector('cb-run').run.rows.map((row) => [row.n, row.type])")
     unread = (lost.n, late.n)
-    assert rows == [[one.n, "unreadable" if one.n in unread else one.type] for one in made.events[: last.n]]
+    assert rows == [[one.n, "unreadable" if one.n in unread else one.type] for one in created.events[: last.n]]
     assert len(asked_for) <= 2 * last.n
 
 

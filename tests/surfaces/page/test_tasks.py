@@ -21,12 +21,7 @@ from callboard.bus.events import ModelCall, ModelResult, NodeExit, Outline, Outl
 from callboard.bus.subjects import RunRef
 from tests.support.cli_stage import Place
 from tests.support.event_logs import Log
-from tests.support.page_server import (
-    TENANT,
-    KillableServer,
-    PageServer,
-    open_page_server,
-)
+from tests.support.page_server import TENANT, KillableServer, PageServer, open_page_server
 from tests.support.patience import until
 from tests.support.workflows import document as workflow
 from tests.support.workflows import scripted_skill
@@ -118,7 +113,7 @@ def build_fan_out(run: str) -> Log:
     return log.ended(output={"scored": ITEMS - 1})
 
 
-async def test_the_failed_one_among_1000_items_is_found(server: PageServer) -> None:
+async def test_the_failed_item_among_1000_is_found(server: PageServer) -> None:
     log = build_fan_out("scores-1")
     await server.append_log(log)
     person = await open_printed_address(server)
@@ -215,11 +210,11 @@ async def test_a_run_is_forked_with_another_prompt_and_compared(server: PageServ
 def build_start_with_cost(node: str, dollars: float, *, fails: bool = False) -> dict[str, Any]:
     """A start whose only turn has a cost, and fails or not."""
     used = {"input_tokens": round(dollars * 500_000), "output_tokens": 0}
-    said = {"error": "refused"} if fails else {"text": "ok"}
+    result = {"error": "refused"} if fails else {"text": "ok"}
     return {
         "definition": {"source": json.dumps(workflow({node: {}}, id="billing"))},
         "model": "scripted",
-        "script": {"turns": {node: [{**said, "usage": used}]}},
+        "script": {"turns": {node: [{**result, "usage": used}]}},
     }
 
 
@@ -306,8 +301,8 @@ async def test_tokens_arrive_in_two_tabs_across_a_restart(server: PageServer) ->
 
     async def speak(text: str) -> None:
         nonlocal pieces
-        said = {"n": call.n, "epoch": 1, "k": pieces, "path": "a", "text": text}
-        await server.connection.log.nc.publish(live, msgspec.json.encode(said))
+        result = {"n": call.n, "epoch": 1, "k": pieces, "path": "a", "text": text}
+        await server.connection.log.nc.publish(live, msgspec.json.encode(result))
         pieces += 1
 
     with ExitStack() as stack:

@@ -19,12 +19,12 @@ async def test_a_pending_search_does_not_reopen_its_view(server: PageServer) -> 
 
 async def test_an_empty_list_is_reported_only_after_the_answer(server: PageServer) -> None:
     page = await server.open_page("nowhere")
-    release = await hold_back(page, "**/api/acme/runs?*")
+    held = await hold_back(page, "**/api/acme/runs?*")
     await go(page, server.url("runs?q=nobody"))
     await expect(page.locator(".live .live")).to_be_visible()
     await evaluate(page, "() => document.querySelector('cb-runs').drawn()")
     assert await page.locator(".nothing").count() == 0
-    release.set()
+    held.release.set()
     await expect(page.get_by_text("No run matches")).to_be_visible()
 
 
@@ -34,21 +34,21 @@ async def test_counts_are_requested_without_lists_and_after_the_view(server: Pag
     page = await server.browser.page("about:blank", alone=True)
     # Playwright does not report requests of the shared worker.
     await page.add_init_script("delete globalThis.SharedWorker")
-    told: list[str] = []
-    page.on("request", lambda one: told.append(f"ask {one.url.partition('/api/acme/')[2]}"))
-    page.on("requestfinished", lambda one: told.append(f"told {one.url.partition('/api/acme/')[2]}"))
+    output: list[str] = []
+    page.on("request", lambda one: output.append(f"ask {one.url.partition('/api/acme/')[2]}"))
+    page.on("requestfinished", lambda one: output.append(f"told {one.url.partition('/api/acme/')[2]}"))
     await page.goto(server.url("runs"))
     await expect(page.get_by_role("link", name="Inbox 1")).to_be_visible()
-    [listed] = [one for one in told if one.startswith("told runs?")]
-    [*counts] = [one for one in told if one.startswith("ask questions")]
-    assert told.index(listed) < told.index(counts[0])
+    [listed] = [one for one in output if one.startswith("told runs?")]
+    [*counts] = [one for one in output if one.startswith("ask questions")]
+    assert output.index(listed) < output.index(counts[0])
     assert set(counts) == {"ask questions?limit=1"}
 
-    told.clear()
+    output.clear()
     await page.get_by_role("link", name="Callboard").click()
     await expect(page.get_by_role("link", name="failed in 24 h")).to_have_text("✕1failed in 24 h")
     limits = [
-        int(one.partition("limit=")[2].partition("&")[0]) for one in told if one.startswith("ask") and "limit=" in one
+        int(one.partition("limit=")[2].partition("&")[0]) for one in output if one.startswith("ask") and "limit=" in one
     ]
     assert max(limits) < 10
     await server.kill("counted-asks")
@@ -68,7 +68,7 @@ async def test_the_palette_opens_the_entry_of_the_typed_text(server: PageServer)
     await expect(page.get_by_role("heading", name="Definitions")).to_be_visible()
 
 
-async def test_the_page_is_navigated_by_keys_alone(server: PageServer) -> None:
+async def test_the_page_is_navigated_with_keys_only(server: PageServer) -> None:
     await server.start("walked-1")
     await server.start("walked-2")
     page = await server.open_page("runs/walked-1", alone=True)

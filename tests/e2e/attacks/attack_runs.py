@@ -1,4 +1,4 @@
-"""Where attacks are tried: a server that keeps all it is sent, a worker whose environment has secrets, and runs."""
+"""Attacks: a server that records its requests, a worker whose environment has secrets, and runs."""
 
 import json
 from collections.abc import AsyncGenerator, Generator, Mapping
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import msgspec
 from msgspec import Struct, field
 
 from callboard.bus import events as ev
@@ -36,7 +35,7 @@ RUNTIMES = (
     "OTEL_EXPORTER_OTLP_HEADERS",
     "MY_ENDPOINT_KEY",
 )
-"""Variables of the runtime and of models; the last is that of an endpoint in the configuration."""
+"""Variables of the runtime and of models; the last one is of a configured endpoint."""
 
 ENDPOINTS = {"ours": {"api": "openai", "base_url": "http://127.0.0.1:9", "key": "leak-MY_ENDPOINT_KEY-of-the-worker"}}
 
@@ -44,7 +43,7 @@ CONNECTORS = ("GITHUB_TOKEN", "SLACK_BOT_TOKEN", "SENTRY_AUTH_TOKEN", "LINEAR_AP
 
 
 def value_of(variable: str) -> str:
-    """The value of a worker's variable, which says whose it is."""
+    """The value of a worker's variable, which contains its name."""
     return f"leak-{variable}-of-the-worker"
 
 
@@ -55,14 +54,14 @@ def worker_env(*more: str) -> dict[str, str]:
 
 
 class Attacker(Struct):
-    """A server of the attacker's: ``heard`` is all that came, as text."""
+    """A server of the attacker: ``heard`` has all requests as text."""
 
     url: str = ""
     heard: list[str] = field(default_factory=list[str])
 
     @property
     def leaked(self) -> set[str]:
-        """The variables whose values came."""
+        """The variables whose values were received."""
         return leaks("\n".join(self.heard))
 
 
@@ -73,8 +72,8 @@ def leaks(text: str) -> set[str]:
 
 
 @contextmanager
-def attacker(status: int = 404, location: str = "") -> Generator[Attacker]:
-    """Serve; every request is kept and answered with a status."""
+def serve_attacker(status: int = 404, location: str = "") -> Generator[Attacker]:
+    """Serve; every request is recorded and answered with a status."""
     found = Attacker()
 
     class Keeping(BaseHTTPRequestHandler):
@@ -90,7 +89,7 @@ def attacker(status: int = 404, location: str = "") -> Generator[Attacker]:
         do_GET = do_POST = do_DELETE = do_PUT = do_PATCH = do  # noqa: N815 - the library's names
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with http_server(Keeping) as url:
         found.url = url
@@ -120,13 +119,13 @@ class Outcome(Struct):
 
     @property
     def lent(self) -> list[tuple[str, str]]:
-        """The variables that the run says were lent, and where they went."""
+        """The lent variables that the run records, with their targets."""
         data = [one.data for one in self.payloads if isinstance(one, ev.NodeProgress) and one.data]
         return [(lent["variable"], lent["to"]) for one in data for lent in one.get("lent", [])]
 
 
 async def attack(connection: Connection, run: str, language: str, source: Any, **fields: Any) -> Outcome:
-    """Start a run and wait until it has ended, or is refused."""
+    """Start a run, and wait until it has ended or is refused."""
     text = source if isinstance(source, str) else json.dumps(source)
     message = {"definition": {"language": language, "source": text}, "run_id": run, "model": "scripted", **fields}
     verdict = await connection.client.start(message)
@@ -141,12 +140,6 @@ async def attack(connection: Connection, run: str, language: str, source: Any, *
     end = payloads[-1]
     assert isinstance(end, ev.RunEnd)
     return Outcome([], end.status, payloads, stored)
-
-
-def refused(outcome: Outcome) -> list[str]:
-    """The codes of the failures that a run records."""
-    failures = [getattr(one, "error", None) for one in outcome.payloads]
-    return [failure.code for failure in failures if failure is not None and hasattr(failure, "code")]
 
 
 # -- definitions ------------------------------------------------------------------------------------------------------
@@ -178,6 +171,11 @@ def flow(source: dict[str, Any], tool: str = "look", **arguments: Any) -> dict[s
     }
 
 
+def mcp_source(url: str, **more: Any) -> dict[str, Any]:
+    """An MCP server as a source of tools."""
+    return {"type": "mcp", "name": "desk", "url": url, **more}
+
+
 def graph(**configurations: Any) -> dict[str, Any]:
     """A graph whose one node calls a tool of an MCP server."""
     tool = {
@@ -198,18 +196,7 @@ def graph(**configurations: Any) -> dict[str, Any]:
 
 GRAPH_START = {"input": {"tool_name": "google_calendar_events"}, "options": {"user_id": "u", "start_from_node": "tool"}}
 
-PLAYBOOK = """# Look
-
-## STEP 1: Look
-
-@tool(desk, look)
-"""
-
 
 def script(tool: str, **input: Any) -> dict[str, Any]:
     """A model that calls one tool of the workflow's node and then ends."""
     return {"turns": {"a": [{"tool_calls": [{"tool": tool, "input": input}]}, {"text": "Done."}]}}
-
-
-def encoded(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
