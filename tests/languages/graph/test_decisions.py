@@ -6,12 +6,7 @@ import pytest
 
 from callboard.projections.projection import fold
 from callboard.projections.results.graph import GraphExecution
-from tests.support.graphs import Performance, flow, graph, node, perform, step, webhook
-
-
-def perform_alone(own: dict[str, Any], input: Any, *others: dict[str, Any]) -> Performance:
-    return perform(graph([own, *others], triggers=[]), input, start_from_node=own["id"])
-
+from tests.support.graphs import flow, graph, node, perform, perform_node, step, webhook
 
 # -- paths of members --------------------------------------------------------------------------------------------------
 
@@ -57,7 +52,7 @@ def test_an_item_that_lacks_a_field_has_none() -> None:
 
 def merged(items: Any, **configurations: Any) -> Any:
     own = flow("m", "MERGE", **{"merge_strategy": "concatenate", **configurations})
-    return perform_alone(own, items).out("m")["source_mapping"]
+    return perform_node(own, items).out("m")["source_mapping"]
 
 
 def test_the_range_of_a_source_has_its_last_item() -> None:
@@ -82,7 +77,7 @@ def test_a_condition_on_a_range(range: dict[str, Any], expected: list[int]) -> N
     items = [{"score": score} for score in (85, 65, 92, 70, None, True)]
     required = {"filter_mode": "partition", "filter_type": "range_filter"}
     own = flow("f", "FILTER", **required, conditions=[{"field": "score", **range}])
-    assert [item["score"] for item in perform_alone(own, items).out("f", "passed")["filtered_data"]] == expected
+    assert [item["score"] for item in perform_node(own, items).out("f", "passed")["filtered_data"]] == expected
 
 
 # -- settings of turns -------------------------------------------------------------------------------------------------
@@ -111,7 +106,7 @@ READING = {"type": "number", "value": 21, "unit": "C"}
 def seen(written: Any) -> Any:
     """Return the outputs of a node with a configuration."""
     own = node("x", "ACTION", "DATA_TRANSFORMATION", transform_type="template_map", template_map=written)
-    return perform_alone(own, {}).out("x")["transformed_data"]
+    return perform_node(own, {}).out("x")["transformed_data"]
 
 
 def test_an_object_with_more_than_a_schema_has_is_a_value() -> None:
@@ -120,12 +115,12 @@ def test_an_object_with_more_than_a_schema_has_is_a_value() -> None:
     assert seen({"type": "object", "default": {"a": 1}, "value": {"a": 2}, "description": "x"}) == {"a": 2}
 
 
-def test_where_an_object_is_wanted_a_schema_is_one_of_an_object() -> None:
+def test_a_setting_of_type_object_is_read_from_a_schema_of_an_object_only() -> None:
     own = flow("s", "SORT", sort_field="", order={"type": "string", "default": "desc"})
-    assert perform_alone(own, [1, 2]).out("s")["sorted_data"] == [2, 1]
+    assert perform_node(own, [1, 2]).out("s")["sorted_data"] == [2, 1]
     mapping = {"type": "string", "value": "id"}
     own = node("x", "ACTION", "DATA_TRANSFORMATION", operation="map", field_mapping=mapping)
-    assert perform_alone(own, {"string": 1, "id": 2}).out("x")["transformed_data"] == {"type": 1, "value": 2}
+    assert perform_node(own, {"string": 1, "id": 2}).out("x")["transformed_data"] == {"type": 1, "value": 2}
 
 
 def test_declared_members_without_a_value_are_empty() -> None:
@@ -138,7 +133,7 @@ def test_declared_members_without_a_value_are_empty() -> None:
         "b": {"type": "boolean", "default": True},
         "r": READING,
     }
-    assert perform_alone(own, {}).out("a") == {"n": 0, "s": "", "l": [], "o": {}, "b": True, "r": READING}
+    assert perform_node(own, {}).out("a") == {"n": 0, "s": "", "l": [], "o": {}, "b": True, "r": READING}
 
 
 # -- filters without a criterion ---------------------------------------------------------------------------------------
@@ -146,7 +141,7 @@ def test_declared_members_without_a_value_are_empty() -> None:
 
 def filtered(mode: str, **configurations: Any) -> Any:
     required = {"filter_mode": mode, "filter_type": "simple_condition", "conditions": []}
-    return perform_alone(flow("f", "FILTER", **(required | configurations)), [1, 2]).out("f", "passed")["filtered_data"]
+    return perform_node(flow("f", "FILTER", **(required | configurations)), [1, 2]).out("f", "passed")["filtered_data"]
 
 
 @pytest.mark.parametrize("mode", ["include", "exclude", "partition"])

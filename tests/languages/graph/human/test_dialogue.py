@@ -6,10 +6,7 @@ from typing import Any
 import pytest
 
 from callboard.bus import events as ev
-from callboard.bus.effects import ModelReply
 from callboard.bus.paths import interaction_id
-from callboard.languages.graph.human.classification import read_decision, read_score
-from callboard.languages.graph.human.decisions import label_of_option
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.virtual_time import simulate
 from tests.support.graphs import (
@@ -259,31 +256,6 @@ def test_free_text_decides_if_a_model_is_certain_of_its_meaning(
     assert done.out("h")["ai_classification"] == (expected or "rejected")
 
 
-def test_the_decision_of_a_model_is_one_of_the_options() -> None:
-    options = ["ship it", "hold"]
-    assert read_decision(ModelReply(data={"decision": "Ship it"}), options) == "confirmed"
-    assert read_decision(ModelReply(data={"decision": "hold"}), options) == "rejected"
-    assert read_decision(ModelReply(text='{"decision": "rejected"}'), options) == "rejected"
-    assert read_decision(ModelReply(text="confirmed"), options) is None
-
-
-@pytest.mark.parametrize(
-    ("options", "said", "expected"),
-    [
-        (["reject", "approve"], "reject", "rejected"),
-        (["reject", "approve"], "yes", "confirmed"),
-        (["ship it", "hold"], "SHIP  IT", "confirmed"),
-        (["ship it", "hold"], "yes", None),
-        (["approve", "reject", "escalate"], "Escalate", "unrelated"),
-        ([{"value": "go", "label": "Go ahead"}, {"value": "stop", "label": "No go"}], "go ahead", "confirmed"),
-        ([{"value": "go", "label": "Go ahead"}, {"value": "stop", "label": "No go"}], "stop", "rejected"),
-        ([], "yes", None),
-    ],
-)
-def test_the_label_of_an_exact_option(options: list[Any], said: str, expected: str | None) -> None:
-    assert label_of_option(options, said) == expected
-
-
 INPUT = person(
     "FORM_SUBMISSION",
     interaction_type="input",
@@ -379,26 +351,6 @@ def test_a_question_has_the_schema_of_its_answer(own: dict[str, Any], expected: 
 def answer_with_scores(*scores: Any, given: list[Any], channel: str | None = "slack") -> Performance:
     script = {"turns": {"h": [one if isinstance(one, dict) else {"data": {"relevance": one}} for one in scores]}}
     return reply(*given, channel=channel, script=script)
-
-
-@pytest.mark.parametrize(
-    ("reply", "score"),
-    [
-        (ModelReply(data={"relevance": 0.8}), 0.8),
-        (ModelReply(data={"score": 7}), 1.0),
-        (ModelReply(data={"classification": "filtered"}), 0.0),
-        (ModelReply(data={"factors": {"content": 1, "user": 0.5}}), 0.75),
-        (ModelReply(data={"reasoning": "x"}), None),
-        (ModelReply(text='```json\n{"relevance": 0.2}\n```'), 0.2),
-        (ModelReply(text="0.4"), 0.4),
-        (ModelReply(text="Relevant."), 1.0),
-        (ModelReply(text="irrelevant"), 0.0),
-        (ModelReply(text="who knows"), None),
-        (ModelReply(data=True), None),
-    ],
-)
-def test_the_score_in_a_reply_of_a_model_is_read(reply: ModelReply, score: float | None) -> None:
-    assert read_score(reply) == score
 
 
 # -- timeouts ----------------------------------------------------------------------------------------------------------
