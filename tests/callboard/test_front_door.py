@@ -1,4 +1,4 @@
-"""The front door: whole, documented, typed and cheap to import; and what it offers does its work."""
+"""The package's public API: complete, documented, typed and cheap to import; and its functions work."""
 
 import ast
 import inspect
@@ -65,7 +65,7 @@ def _public() -> list[tuple[str, Any]]:
 
 
 def _functions() -> Iterator[tuple[str, Any]]:
-    """Public functions, and public methods that public classes have of their own."""
+    """Return public functions, and public methods that public classes define."""
     for name, found in _public():
         if inspect.isfunction(found):
             yield name, found
@@ -78,7 +78,7 @@ def _functions() -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize(("name", "found"), _public())
-def test_a_name_is_documented_and_says_where_it_is_imported_from(name: str, found: Any) -> None:
+def test_a_name_is_documented_and_has_the_module_callboard(name: str, found: Any) -> None:
     assert found.__module__ == "callboard"
     assert found.__name__ == name
     assert (vars(found) if inspect.isclass(found) else {"__doc__": found.__doc__})["__doc__"]
@@ -93,7 +93,7 @@ def test_functions_are_documented_and_typed(name: str, function: Any) -> None:
     assert not untyped
 
 
-def test_the_names_are_these_and_no_others() -> None:
+def test_no_further_names_are_public() -> None:
     assert dir(callboard) == sorted(callboard.__all__)
     modules = {path.stem for path in (ROOT / "callboard").iterdir()}
     leaked = {name for name in vars(callboard) if not name.startswith("_")} - {*callboard.__all__, "TYPE_CHECKING"}
@@ -102,7 +102,7 @@ def test_the_names_are_these_and_no_others() -> None:
         _ = callboard.Stage  # pyright: ignore
 
 
-def test_what_type_checkers_see_is_what_there_is() -> None:
+def test_type_checkers_see_the_names_that_exist() -> None:
     tree = ast.parse((ROOT / "callboard" / "__init__.py").read_text())
     seen = {
         alias.name: f"{node.module}"
@@ -126,7 +126,7 @@ def test_the_version_is_that_of_the_package() -> None:
     assert f'\nversion = "{callboard.__version__}"\n' in (ROOT / "pyproject.toml").read_text()
 
 
-# -- what it does ------------------------------------------------------------------------------------------------------
+# -- runs --------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_file_is_run_in_one_call(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ async def test_a_file_is_run_in_one_call(tmp_path: Path) -> None:
     assert again.output == "Hello Ada."
 
 
-async def test_a_run_that_fails_is_a_result_that_raises_when_asked_to(tmp_path: Path) -> None:
+async def test_raise_for_status_raises_for_a_failed_run(tmp_path: Path) -> None:
     result = await callboard.run(source=json.dumps(FAILING), settings={"data_dir": tmp_path})
     assert result.status == "failed"
     with pytest.raises(callboard.RunNotCompleted, match=r"the run is failed: My\.Code: It fell\.") as caught:
@@ -164,7 +164,7 @@ async def test_the_language_of_a_file_may_be_named(tmp_path: Path) -> None:
         await callboard.run(file, language="nonsense", script=script, settings={"data_dir": tmp_path})
 
 
-async def test_a_run_is_followed_asked_and_answered(tmp_path: Path) -> None:
+async def test_a_run_is_followed_and_its_question_answered(tmp_path: Path) -> None:
     async with callboard.Runtime(data_dir=tmp_path) as runtime:
         run = await runtime.start(source=ASKING, script=SCRIPT)
         seen: list[str] = []
@@ -199,7 +199,7 @@ async def test_another_program_reaches_the_runtime_with_a_client(tmp_path: Path)
             await client.get_run("nobody").result()
 
 
-async def test_what_has_not_ended_goes_on_when_the_store_is_opened_again(tmp_path: Path) -> None:
+async def test_an_open_run_continues_when_the_store_is_opened_again(tmp_path: Path) -> None:
     async with callboard.Runtime(data_dir=tmp_path) as runtime:
         run = await runtime.start(source=ASKING, script=SCRIPT, run_id="asking")
         async for event in run.events():
@@ -212,7 +212,7 @@ async def test_what_has_not_ended_goes_on_when_the_store_is_opened_again(tmp_pat
             assert (await run.result()).status == "completed"
 
 
-# -- what it refuses ---------------------------------------------------------------------------------------------------
+# -- refusals ----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_definition_is_refused_with_every_problem(tmp_path: Path) -> None:
@@ -237,13 +237,13 @@ async def test_a_definition_is_refused_with_every_problem(tmp_path: Path) -> Non
         ({"source": GREETING, "sauce": 1}, "unknown start option: sauce"),
     ],
 )
-async def test_a_start_without_sense_is_refused(tmp_path: Path, start: dict[str, Any], words: str) -> None:
+async def test_a_start_with_invalid_options_is_refused(tmp_path: Path, start: dict[str, Any], words: str) -> None:
     async with callboard.Runtime(data_dir=tmp_path) as runtime:
         with pytest.raises(callboard.UsageInvalid, match=words):
             await runtime.start(**start)
 
 
-async def test_settings_are_told_as_a_program_writes_them() -> None:
+async def test_errors_of_settings_name_them_as_keyword_arguments() -> None:
     with pytest.raises(callboard.ConfigInvalid) as caught:
         async with callboard.Client(data_die="state", partitions=0):
             pass
@@ -252,7 +252,7 @@ async def test_settings_are_told_as_a_program_writes_them() -> None:
     assert wrong.where == "partitions="
 
 
-async def test_a_client_wants_a_server_and_its_block(tmp_path: Path) -> None:
+async def test_a_client_needs_a_server_and_its_async_with_block(tmp_path: Path) -> None:
     with pytest.raises(callboard.NoServer):
         async with callboard.Client(data_dir=tmp_path):
             pass

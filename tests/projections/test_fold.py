@@ -1,4 +1,4 @@
-"""The law of all projections: grown live or rebuilt, at every prefix of a log, the view is the same."""
+"""The law of all projections: the live view and the rebuilt view are equal at every prefix of a log."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +22,7 @@ from tests.support.event_logs import Log, cake, everything, killed
 
 
 class CollectedSpans:
-    """The span fold with everything it returned so far as its view."""
+    """The span fold; its view is all returned spans."""
 
     def __init__(self) -> None:
         self._fold = SpanFold(content=True)
@@ -47,13 +47,9 @@ PROJECTIONS: list[Callable[[], Projection[Any]]] = [
 LOGS: list[Callable[[], Log]] = [cake, lambda: cake(retry=True), everything, killed]
 
 
-def everything_but_rejected() -> set[str]:
-    return set(TYPES) - {RunRejected.type}
-
-
-def test_the_big_log_holds_every_type_that_can_stand_in_a_log() -> None:
+def test_the_logs_contain_every_type_of_event() -> None:
     types = {event.type for make in LOGS for event in make().failed().events}
-    assert everything_but_rejected() <= types
+    assert set(TYPES) - {RunRejected.type} <= types
 
 
 @pytest.mark.parametrize("make", LOGS)
@@ -69,7 +65,7 @@ def test_live_and_rebuilt_views_are_the_same_at_every_prefix(
         view = live.view()
         assert view == fold(projection(), events[:count])
         held.append((view, msgspec.json.encode(view)))
-    # A view that somebody holds does not change under their hands.
+    # A view that was returned before does not change.
     assert all(msgspec.json.encode(view) == before for view, before in held)
     assert len({encoded for _view, encoded in held}) > 1
 
@@ -83,7 +79,7 @@ def test_unknown_event_types_are_skipped(projection: Callable[[], Projection[Any
     strange.time = log.events[-1].time
     strange.add_raw("run.danced", b'{"steps":3}', "bake", 1, 1, "bake#1.1!dance")
     after = fold(projection(), strange.events)
-    # Number and time of the last event are facts of the envelope and may follow it.
+    # Number and time of the last event may change with it.
     assert _timeless(after) == _timeless(before)
 
 
@@ -96,7 +92,7 @@ def _timeless(view: Any) -> Any:
 
 
 @pytest.mark.parametrize("make", LOGS)
-def test_the_text_forms_take_every_prefix(make: Callable[[], Log]) -> None:
+def test_the_text_forms_accept_every_prefix(make: Callable[[], Log]) -> None:
     events = make().events
     for count in range(1, len(events) + 1):
         trace = fold(TraceFold(), events[:count])
@@ -106,7 +102,7 @@ def test_the_text_forms_take_every_prefix(make: Callable[[], Log]) -> None:
         assert mermaid(fold(DiagramFold(), events[:count])).startswith("flowchart TB\n")
 
 
-def test_a_checkpoint_takes_each_event_once_and_in_order() -> None:
+def test_a_checkpoint_accepts_each_event_once_and_in_order() -> None:
     first, second, third = cake().events[:3]
     checkpoint = Checkpoint()
     assert checkpoint.take(first)

@@ -1,4 +1,4 @@
-"""The test kit performs definitions of every language under virtual time, and has their workers die at every event."""
+"""The test kit performs definitions of every language in virtual time, with a crash at every event."""
 
 import json
 from typing import Any
@@ -36,7 +36,7 @@ Do it.
 HTTP = "mwl:provider.call/callboard/http/v1"
 
 
-def test_a_workflow_with_scripted_models_and_tools(scenario: Scenario) -> None:
+def test_a_workflow_runs_with_scripted_models_and_tools(scenario: Scenario) -> None:
     nodes = {"look": {"skills": ["search"]}, "tell": {}}
     script = {
         "turns": {
@@ -56,7 +56,7 @@ def test_a_workflow_with_scripted_models_and_tools(scenario: Scenario) -> None:
     scenario.crash_everywhere()
 
 
-def test_a_playbook_that_asks(scenario: Scenario) -> None:
+def test_the_question_of_a_playbook_is_answered(scenario: Scenario) -> None:
     scenario.start(source=PLAYBOOK, script={"default": {"text": "Yes."}})
     assert scenario.result.status == "waiting:human"
     [asked] = scenario.payloads("human.asked")
@@ -67,7 +67,7 @@ def test_a_playbook_that_asks(scenario: Scenario) -> None:
     scenario.crash_everywhere()
 
 
-def test_a_flow_that_sleeps_for_a_day(scenario: Scenario) -> None:
+def test_a_flow_sleeps_for_a_day_of_virtual_time(scenario: Scenario) -> None:
     steps = {"s": {"action": "Sleep", "for": "PT24H", "next": "c"}, "c": call(mock(value=7)), "done": returned()}
     scenario.start(source=json.dumps(flow(steps)))
     began = scenario.now
@@ -80,8 +80,7 @@ def test_a_flow_that_sleeps_for_a_day(scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "status", "output"),
-    [([{"n": 1}], "completed", {"n": 1}), (fails("Http.Down"), "failed", None)],
+    ("answers", "status", "output"), [([{"n": 1}], "completed", {"n": 1}), (fails("Http.Down"), "failed", None)]
 )
 def test_a_providers_answers_are_scripted_by_its_uri(answers: Any, status: str, output: Any) -> None:
     target = {"provider": HTTP, "with": {"url": "http://example.com"}}
@@ -91,7 +90,7 @@ def test_a_providers_answers_are_scripted_by_its_uri(answers: Any, status: str, 
         scenario.crash_everywhere()
 
 
-def test_a_graph_with_an_http_request_and_a_wait() -> None:
+def test_a_graph_runs_with_a_scripted_request_and_a_wait() -> None:
     written = graphs.graph(
         [
             graphs.webhook(),
@@ -109,10 +108,7 @@ def test_a_graph_with_an_http_request_and_a_wait() -> None:
         scenario.crash_everywhere()
 
 
-SERVED = document(
-    {"look": {"skills": ["books", "own"]}},
-    skills={"books": {"mcp": {"command": "books"}}},
-)
+SERVED = document({"look": {"skills": ["books", "own"]}}, skills={"books": {"mcp": {"command": "books"}}})
 LOOKING = {"name": "look", "description": "Look.", "input_schema": {"type": "object"}, "python": LOOK}
 OWN = scripted_skill("own", tools=[LOOKING])
 CALLS = [{"tool_calls": [{"tool": tool} for tool in ("find", "look", "burn")]}, {"text": "done"}]
@@ -123,19 +119,19 @@ SERVED_SCRIPT = {
 BOOKS = {"books": [ToolSpec("find"), ToolSpec("burn", input_schema={"type": "object"})]}
 
 
-def served(scenario: Scenario, **options: Any) -> Scenario:
+def start_served(scenario: Scenario, **options: Any) -> Scenario:
     return scenario.start(source=json.dumps(SERVED), script=SERVED_SCRIPT, options={"skills": [OWN], **options})
 
 
-def test_tools_of_servers_and_functions_are_listed_and_answered_for() -> None:
+def test_tools_of_servers_and_functions_are_listed_and_scripted() -> None:
     with Scenario(servers=BOOKS) as scenario:
-        assert served(scenario).result.raise_for_status().nodes["look"].outcome == "ok"
+        assert start_served(scenario).result.raise_for_status().nodes["look"].outcome == "ok"
         first, second = (scenario.turns[f"look#1.1!turn.{turn}"] for turn in (1, 2))
         assert [(tool.name, tool.server) for tool in first.tools] == [
             *[("find", "books"), ("burn", "books"), ("look", "python")]
         ]
-        told = [part for part in second.messages[-1].parts if isinstance(part, ToolOutput)]
-        assert [(one.output, one.error and one.error.message) for one in told] == [
+        outputs = [part for part in second.messages[-1].parts if isinstance(part, ToolOutput)]
+        assert [(one.output, one.error and one.error.message) for one in outputs] == [
             (1, None),
             (2, None),
             (None, "too wet"),
@@ -144,9 +140,9 @@ def test_tools_of_servers_and_functions_are_listed_and_answered_for() -> None:
 
 
 @pytest.mark.parametrize("servers", [{}, {"books": fails("testing.unscripted", "the MCP server books is down")}])
-def test_a_server_that_lists_nothing_fails_who_asks_for_it(servers: Any) -> None:
+def test_an_unscripted_server_fails_its_node(servers: Any) -> None:
     with Scenario(servers=servers) as scenario:
-        assert served(scenario).result.status == "failed"
+        assert start_served(scenario).result.status == "failed"
         [opened] = scenario.payloads(ev.EffectResult.type)
         assert isinstance(opened, ev.EffectResult)
         assert opened.error is not None
@@ -157,7 +153,7 @@ def test_a_server_that_lists_nothing_fails_who_asks_for_it(servers: Any) -> None
 def test_effects_end_newest_first() -> None:
     def ended(**kit: Any) -> list[str]:
         with Scenario(servers=BOOKS, **kit) as scenario:
-            served(scenario).crash_everywhere()
+            start_served(scenario).crash_everywhere()
             return [event.key for event in scenario.events if event.type == ev.ToolResult.type]
 
     reversed_order = ended(newest_first=True)
@@ -166,15 +162,15 @@ def test_effects_end_newest_first() -> None:
 
 
 @pytest.mark.parametrize("key", ["look#1.1!toolbox", "look#1.1!tool.1.1", "look#1.1!turn.2"])
-def test_it_is_cancelled_in_the_midst_of_an_effect(key: str) -> None:
+def test_a_run_is_cancelled_during_an_effect(key: str) -> None:
     with Scenario(servers=BOOKS) as scenario:
-        served(scenario.cancel("enough", at=key))
+        start_served(scenario.cancel("enough", at=key))
         assert scenario.result.status == "cancelled"
         assert [event.key for event in scenario.events if event.type == ev.EffectCancelled.type].count(key) == 1
         scenario.crash_everywhere()
 
 
-def test_a_worker_has_the_variables_that_it_is_given() -> None:
+def test_a_worker_has_the_given_variables() -> None:
     config = {"KEY": {"description": "d", "required": True, "env": "DESK_KEY"}}
     options = {"skills": [scripted_skill("desk", "look", config=config)]}
     source = json.dumps(document({"a": {"skills": ["desk"]}}))
@@ -190,7 +186,7 @@ def test_a_worker_has_the_variables_that_it_is_given() -> None:
         assert [(one.code, one.severity) for one in caught.value.problems] == [("SKILL_UNAVAILABLE", "error")]
 
 
-def test_sources_are_scripted_too() -> None:
+def test_sources_can_be_scripted() -> None:
     source = json.dumps(document({"a": {"instruction": "https://example.com/a.md"}}))
     with Scenario(effects={"source": [{"content": "Do it."}]}) as scenario:
         scenario.start(source=source, script={"default": {"text": "ok"}})
@@ -200,7 +196,7 @@ def test_sources_are_scripted_too() -> None:
         scenario.crash_everywhere()
 
 
-def test_it_is_paused_resumed_signalled_and_cancelled(scenario: Scenario) -> None:
+def test_a_run_is_paused_resumed_signalled_and_cancelled(scenario: Scenario) -> None:
     steps = {"s": {"action": "Sleep", "for": "PT1H", "next": "done"}, "done": returned()}
     scenario.start(source=json.dumps(flow(steps))).pause().signal("nobody awaits it", 1)
     assert scenario.result.status == "paused"
@@ -210,7 +206,7 @@ def test_it_is_paused_resumed_signalled_and_cancelled(scenario: Scenario) -> Non
     scenario.crash_everywhere()
 
 
-def test_what_is_not_scripted_fails_and_says_what_was_asked(scenario: Scenario) -> None:
+def test_an_unscripted_effect_fails_with_its_name(scenario: Scenario) -> None:
     written = graphs.graph(
         [graphs.webhook(), graphs.node("get", "ACTION", "HTTP_REQUEST", url="https://example.com", method="GET")],
         "t -> get",
@@ -228,9 +224,7 @@ def test_a_start_is_refused_as_at_a_server(scenario: Scenario) -> None:
         _ = scenario.events
 
 
-def test_a_run_that_comes_out_otherwise_after_a_death_is_noticed(
-    scenario: Scenario, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_different_result_after_a_crash_is_an_error(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
     scenario.start(source=PLAYBOOK, script={"default": {"text": "Yes."}})
     scenario.answer("yes")
     activations = 0

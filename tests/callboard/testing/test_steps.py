@@ -1,4 +1,4 @@
-"""Scenarios of workflows in Python: steps are answered or called on request, and child runs are performed."""
+"""Scenarios of workflows in Python: steps are scripted or called, and child runs are performed."""
 
 import asyncio
 import sys
@@ -99,7 +99,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def called() -> list[str]:
+def calls_of_steps() -> list[str]:
     """Return the calls of functions of steps since the latest start."""
     return vars(sys.modules["parcels_to_test"])["CALLED"]
 
@@ -115,7 +115,7 @@ def test_a_step_without_an_answer_fails_and_its_function_is_not_called(file: str
         assert error.code == "testing.unscripted"
         assert "step measure" in error.message
         assert "call_steps=True" in error.message
-        assert called() == []
+        assert calls_of_steps() == []
         assert scenario.carried_out == ["measure#1.1!step"], "an unanswered step is not retried"
 
 
@@ -142,29 +142,29 @@ def test_an_answer_counts_for_one_attempt(file: str) -> None:
     with ship(file, effects=answers) as scenario:
         assert scenario.result.output == "9, 1 g"
         scenario.crash_everywhere()
-    assert called() == []
+    assert calls_of_steps() == []
 
 
-def test_the_script_of_a_start_answers_steps_as_it_answers_tools(file: str) -> None:
+def test_the_script_of_a_start_answers_steps(file: str) -> None:
     script = {"tools": {"measure": [{"output": {"cm": 1}}], "pack": [{"error": "no box"}], "weigh": [{"output": 1}]}}
     with Scenario() as scenario:
         scenario.start(f"{file}:ship", input={"thing": "vase"}, script=script)
         assert scenario.result.output == "not packed: tool.failed "
-    assert called() == []
+    assert calls_of_steps() == []
 
 
 @pytest.mark.parametrize("asked", [{"call_steps": True}, {"own_models": True}])
 def test_the_functions_of_steps_are_called_on_request(file: str, asked: dict[str, bool]) -> None:
     with ship(file, **asked, effects={"pack": ["boxed"]}) as scenario:
         assert scenario.result.output == "boxed, 100 g"
-        assert called() == ["vase", "vase"]
+        assert calls_of_steps() == ["vase", "vase"]
 
 
 def test_agents_may_ask_their_own_models_without_calls_of_steps(file: str) -> None:
     with ship(file, own_models=True, call_steps=False) as scenario:
         assert scenario.result.error is not None
         assert scenario.result.error.code == "testing.unscripted"
-        assert called() == []
+        assert calls_of_steps() == []
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_agents_may_ask_their_own_models_without_calls_of_steps(file: str) -> No
         ("mwl:provider.call/callboard/htp/v1", "mwl:provider.call/callboard/http/v1"),
     ],
 )
-def test_a_name_that_no_effect_has_is_refused(file: str, name: str, meant: str) -> None:
+def test_an_unknown_effect_is_refused_with_a_suggestion(file: str, name: str, meant: str) -> None:
     with Scenario(effects={name: [1]}) as scenario, pytest.raises(callboard.UsageInvalid) as caught:
         scenario.start(f"{file}:ship", input={"thing": "vase"})
     assert f"did you mean {meant}?" in str(caught.value)
@@ -194,7 +194,7 @@ def test_child_runs_are_performed(file: str) -> None:
         scenario.crash_everywhere()
 
 
-def test_a_child_takes_its_only_argument_or_an_object_and_its_output_is_json_outside_of_a_run_too(file: str) -> None:
+def test_a_child_accepts_its_only_argument_or_an_object_and_returns_json(file: str) -> None:
     with Scenario() as scenario:
         scenario.start(f"{file}:labels", input={"thing": "vase"})
         assert scenario.result.output == [{"thing": "vase"}] * 2
@@ -240,7 +240,7 @@ def test_child_runs_of_definitions_that_the_test_names(file: str, tmp_path: Path
         scenario.crash_everywhere()
 
 
-def test_a_child_run_that_nobody_has_defined_is_refused(file: str) -> None:
+def test_a_child_run_of_an_unknown_definition_is_refused(file: str) -> None:
     with Scenario() as scenario:
         scenario.start(f"{file}:call", input={"name": "nothing"})
         error = scenario.result.error
@@ -249,7 +249,7 @@ def test_a_child_run_that_nobody_has_defined_is_refused(file: str) -> None:
         assert "definitions={'nothing'" in error.message
 
 
-def test_a_replay_in_another_process_finds_code_that_depends_on_its_process(file: str) -> None:
+def test_a_replay_in_another_process_detects_code_that_depends_on_the_process(file: str) -> None:
     with Scenario(call_steps=True) as scenario:
         scenario.start(f"{file}:unordered")
         assert scenario.result.output == 36

@@ -1,4 +1,4 @@
-"""Marks within two texts, and their limits."""
+"""Marks of the differences between two texts, and their limits."""
 
 import pytest
 from hypothesis import given
@@ -36,14 +36,14 @@ def marks(left: object, right: object) -> list[tuple[str, str]]:
         ("", "text", []),
     ],
 )
-def test_words_are_marked_that_only_one_text_has(left: object, right: object, found: list[tuple[str, str]]) -> None:
+def test_words_of_only_one_text_are_marked(left: object, right: object, found: list[tuple[str, str]]) -> None:
     assert marks(left, right) == found
 
 
 @given(
     st.lists(st.sampled_from(["a", "b", "c.", " ", "\n", "\t", "é", "雨"])), st.text(alphabet="abc .\n雨", max_size=30)
 )
-def test_both_texts_are_in_their_marks(pieces: list[str], right: str) -> None:
+def test_the_marks_contain_both_texts(pieces: list[str], right: str) -> None:
     left = "".join(pieces)
     found = Marker().mark(left, right)
     if found:
@@ -57,9 +57,9 @@ def test_a_text_beyond_a_limit_has_no_marks() -> None:
     texts = [" ".join(f"{side}{word}" for word in range(half)) for side in "xy"]
     assert marks(f"equal {texts[0]}", f"equal {texts[1]}")[0] == (EQUAL, "equal ")
     assert marks(f"equal {texts[0]} x", f"equal {texts[1]}") == []
-    # What both begin and end with does not count.
+    # A common beginning and end does not count.
     assert marks(f"{texts[0]} old {texts[1]}", f"{texts[0]} new {texts[1]}")[1:3] == [(REMOVED, "old"), (ADDED, "new")]
-    # Words that stand often in both texts are compared with each other.
+    # Words that are frequent in both texts are compared with each other.
     words = [f"w{word}" for word in range(150)] * 20
     assert len(words) * 20 > TEXT_PAIRS_MAX
     assert marks(" ".join(["equal", *words]), " ".join(["equal", *words[::-1]])) == []
@@ -74,7 +74,7 @@ def test_all_texts_of_a_comparison_have_a_limit() -> None:
     assert marker.mark("a red b", "a tin b") != []
 
 
-def test_a_difference_of_texts_has_marks_if_they_are_asked_for() -> None:
+def test_a_difference_of_texts_has_marks_on_request() -> None:
     left, right = {"text": "a red b", "n": 1}, {"text": "a tin b", "n": 2}
     marked = [Mark("equal", "a "), Mark("removed", "red"), Mark("added", "tin"), Mark("equal", " b")]
     places = [Difference("/text", "a red b", "a tin b", marked), Difference("/n", 1, 2)]

@@ -1,4 +1,4 @@
-"""Drawings: text that is measured, a layout without collisions, SVG that holds whatever names there are."""
+"""Drawings: measured text, a layout without collisions, SVG that is safe for any names."""
 
 import itertools
 import json
@@ -30,11 +30,11 @@ from tests.support.event_logs import CAKE, Log, cake, killed
 
 SVG = "{http://www.w3.org/2000/svg}"
 
-# -- text -------------------------------------------------------------------------------------------------------------
+# -- text --------------------------------------------------------------------------------------------------------------
 
 
 @given(st.text(max_size=200), st.integers(1, 4), st.floats(40, 300))
-def test_wrapped_lines_fit_and_lose_nothing_but_blanks(text: str, lines_max: int, width: float) -> None:
+def test_wrapped_lines_fit_and_lose_only_blanks(text: str, lines_max: int, width: float) -> None:
     lines = wrap_text(text, 12, width, lines_max)
     assert len(lines) <= lines_max
     assert all(line for line in lines)
@@ -45,7 +45,7 @@ def test_wrapped_lines_fit_and_lose_nothing_but_blanks(text: str, lines_max: int
         assert whole.startswith(kept.removesuffix(ELLIPSIS))
 
 
-def test_long_words_break_at_their_joints() -> None:
+def test_long_words_break_at_capitals() -> None:
     assert wrap_text("System.GatherCompletionUnmet", 12, 120, 3) == ["System.Gather", "CompletionUnmet"]
     assert wrap_text("x" * 30, 10, 64, 9) == ["x" * 10] * 3
 
@@ -57,20 +57,20 @@ def test_wide_and_combining_characters_have_their_width() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=80))
-def test_escaped_text_is_what_xml_may_hold(text: str) -> None:
+def test_escaped_text_is_valid_xml(text: str) -> None:
     root = ElementTree.fromstring(f'<a b="{escape_xml(text)}">{escape_xml(text)}</a>')
     assert root.get("b") == (root.text or "")
     assert len(root.text or "") == len(text)
 
 
-def test_a_card_says_what_the_name_does_not() -> None:
+def test_a_card_adds_the_details_that_the_name_lacks() -> None:
     assert card(OutlineNode("look_up", "Look up", "node")).aside == ""
     assert card(OutlineNode("main/fetch", "Get it", "step", "http")).aside == "fetch · step · http"
     assert card(OutlineNode("main/fetch")).name == ["fetch"]
     assert card(OutlineNode("", "\n")).name == ["–"]
 
 
-def test_a_label_says_how_often_if_more_than_once() -> None:
+def test_a_label_has_a_count_above_one() -> None:
     assert label("good", 1).lines == ["good"]
     assert label("good", 3).lines == ["good · 3×"]
     assert label(" ", 2).lines == ["2×"]
@@ -78,7 +78,7 @@ def test_a_label_says_how_often_if_more_than_once() -> None:
     assert len(label("word " * 100, 0).lines) == LABEL_LINES_MAX
 
 
-# -- layout -----------------------------------------------------------------------------------------------------------
+# -- layout ------------------------------------------------------------------------------------------------------------
 
 BOX = Size(120, 60)
 Rect = tuple[float, float, float, float]
@@ -89,7 +89,7 @@ def rect(centre: Point, size: Size, less: float = 0.0) -> Rect:
     return centre.x - half[0], centre.y - half[1], centre.x + half[0], centre.y + half[1]
 
 
-def apart(a: Rect, b: Rect) -> bool:
+def are_apart(a: Rect, b: Rect) -> bool:
     return a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
 
 
@@ -97,8 +97,8 @@ def inside(point: Point, box: Rect) -> bool:
     return box[0] < point.x < box[2] and box[1] < point.y < box[3]
 
 
-def points(start: Point, steps: list[tuple[Point, ...]]) -> list[Point]:
-    """Points all along a route."""
+def points_on(start: Point, steps: list[tuple[Point, ...]]) -> list[Point]:
+    """Sample points along a route."""
     found = [start]
     for step in steps:
         a = found[-1]
@@ -110,20 +110,20 @@ def points(start: Point, steps: list[tuple[Point, ...]]) -> list[Point]:
     return found
 
 
-def check(layout: Layout, boxes: list[Size], links: list[BoxLink]) -> None:
-    """Boxes and labels are apart; routes begin and end at their boxes and cross no other, nor a label of another."""
+def assert_no_collision(layout: Layout, boxes: list[Size], links: list[BoxLink]) -> None:
+    """Boxes and labels are apart; routes start and end at their boxes and cross no other box or foreign label."""
     rects = [rect(centre, size, 0.2) for centre, size in zip(layout.centres, layout.boxes, strict=True)]
     labels = {
         index: rect(route.label, links[index].label, 0.2) for index, route in enumerate(layout.routes) if route.label
     }
     assert set(labels) == {index for index, link in enumerate(links) if link.label.width}
-    whole = (-0.2, -0.2, layout.size.width + 0.2, layout.size.height + 0.2)
+    bounds = (-0.2, -0.2, layout.size.width + 0.2, layout.size.height + 0.2)
     for one in (*rects, *labels.values()):
-        assert all(whole[0] <= one[i] <= whole[2] and whole[1] <= one[i + 1] <= whole[3] for i in (0, 2))
+        assert all(bounds[0] <= one[i] <= bounds[2] and bounds[1] <= one[i + 1] <= bounds[3] for i in (0, 2))
     for a, b in itertools.combinations([*rects, *labels.values()], 2):
-        assert apart(a, b), (a, b)
+        assert are_apart(a, b), (a, b)
     for index, (route, link) in enumerate(zip(layout.routes, links, strict=True)):
-        way = points(route.start, route.steps)
+        way = points_on(route.start, route.steps)
         for end, box in ((way[0], link.source), (way[-1], link.target)):
             middle, size = layout.centres[box], layout.boxes[box]
             aside = abs(end.x - middle.x) - size.width / 2, abs(end.y - middle.y) - size.height / 2
@@ -147,50 +147,48 @@ def graphs(draw: st.DrawFn) -> tuple[list[Size], list[BoxLink]]:
 @given(graphs(), st.booleans())
 def test_nothing_collides_in_any_graph(graph: tuple[list[Size], list[BoxLink]], across: bool) -> None:
     boxes, links = graph
-    check(lay_out(boxes, links, across=across), boxes, links)
+    assert_no_collision(lay_out(boxes, links, across=across), boxes, links)
 
 
 @given(graphs(), st.booleans())
-def test_nothing_collides_where_edges_run_beside_the_rows(
-    graph: tuple[list[Size], list[BoxLink]], across: bool
-) -> None:
+def test_nothing_collides_with_edges_beside_the_rows(graph: tuple[list[Size], list[BoxLink]], across: bool) -> None:
     boxes, links = graph
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(graph_module, "LONG_RANKS", 2)
-        check(lay_out(boxes, links, across=across), boxes, links)
+        assert_no_collision(lay_out(boxes, links, across=across), boxes, links)
 
 
-def test_what_is_very_long_runs_beside_the_rows() -> None:
+def test_a_very_long_edge_runs_beside_the_rows() -> None:
     count = graph_module.LONG_RANKS
     boxes = [BOX] * count
     links = [BoxLink(i, i + 1) for i in range(count - 1)] + [BoxLink(0, count - 1, Size(60, 23)), BoxLink(count - 2, 1)]
     layout = lay_out(boxes, links)
-    check(layout, boxes, links)
+    assert_no_collision(layout, boxes, links)
     right = max(centre.x + BOX.width / 2 for centre in layout.centres)
-    lanes = [max(point.x for point in points(route.start, route.steps)) for route in layout.routes[-2:]]
+    lanes = [max(point.x for point in points_on(route.start, route.steps)) for route in layout.routes[-2:]]
     assert all(lane > right + 20 for lane in lanes)
     assert abs(lanes[0] - lanes[1]) > 10
     cut = cut_into_layers(boxes, links)
-    assert len(cut.vertices) < 3 * count, "rows in between have no part in it"
+    assert len(cut.vertices) < 3 * count, "the rows in between have no vertices of it"
 
 
-def test_a_chain_is_straight_and_a_loop_goes_aside() -> None:
+def test_a_chain_is_straight_and_a_loop_is_not() -> None:
     boxes = [BOX] * 3
     links = [BoxLink(0, 1), BoxLink(1, 2, Size(60, 23)), BoxLink(2, 0, Size(60, 23))]
     down = lay_out(boxes, links)
     assert len({centre.x for centre in down.centres}) == 1
     assert [centre.y for centre in down.centres] == sorted(centre.y for centre in down.centres)
     for route in down.routes[:2]:
-        assert len({point.x for point in points(route.start, route.steps)}) == 1
+        assert len({point.x for point in points_on(route.start, route.steps)}) == 1
     right = down.centres[0].x + BOX.width / 2
-    assert all(point.x >= right for point in points(down.routes[2].start, down.routes[2].steps))
+    assert all(point.x >= right for point in points_on(down.routes[2].start, down.routes[2].steps))
     across = lay_out(boxes, links, across=True)
     assert len({centre.y for centre in across.centres}) == 1
     assert [centre.x for centre in across.centres] == sorted(centre.x for centre in across.centres)
 
 
-def test_the_order_of_rows_takes_crossings_away() -> None:
-    """Two pairs whose lower boxes stand the other way round."""
+def test_the_order_of_rows_avoids_crossings() -> None:
+    """The lower boxes of two pairs are in reverse order."""
     links = [BoxLink(0, 4), BoxLink(1, 3), BoxLink(0, 2), BoxLink(2, 4), BoxLink(1, 2)]
     cut = cut_into_layers([BOX] * 5, links)
     order(cut)
@@ -211,7 +209,7 @@ def test_large_and_long_graphs_are_drawn() -> None:
     assert svg(Diagram(outline, {}, {}, "n0")).count('class="card"') == count
 
 
-# -- levels -----------------------------------------------------------------------------------------------------------
+# -- levels ------------------------------------------------------------------------------------------------------------
 
 FLOW = Outline(
     [
@@ -247,7 +245,7 @@ def scene_of(outline: Outline, *, across: bool = False) -> Scene:
     return SceneLayout(outline, outline.nodes[0].id, labels, across=across).scene()
 
 
-def test_what_stands_in_what() -> None:
+def test_the_parents_of_nodes_follow_their_paths() -> None:
     assert parents([node.id for node in FLOW.nodes]) == {
         "main/fetch": None,
         "main/fetch:call/get": "main/fetch",
@@ -268,7 +266,7 @@ def test_what_stands_in_what() -> None:
 
 
 @pytest.mark.parametrize("across", [False, True])
-def test_boxes_hold_what_stands_in_them_and_nothing_else(across: bool) -> None:
+def test_a_box_contains_exactly_its_inner_nodes(across: bool) -> None:
     scene = scene_of(FLOW, across=across)
     found = {placed.key: placed for placed in scene.placed}
     above = parents([node.id for node in FLOW.nodes])
@@ -276,25 +274,25 @@ def test_boxes_hold_what_stands_in_them_and_nothing_else(across: bool) -> None:
     assert {key for key, placed in found.items() if placed.inner} == set(above.values()) - {None}
     assert {key for key, placed in found.items() if not placed.is_node} == {"main/fan[0]", "main/fan[1]"}
 
-    def holds(outer: str, inner: str | None) -> bool:
-        return inner is not None and (outer == inner or holds(outer, above[inner]))
+    def is_outside(outer: str, inner: str | None) -> bool:
+        return inner is not None and (outer == inner or is_outside(outer, above[inner]))
 
-    def whole(placed: Placed) -> Rect:
+    def rect_of(placed: Placed) -> Rect:
         return rect(placed.centre, placed.size)
 
     for a, b in itertools.permutations(found, 2):
-        if holds(a, b):
-            big, small = whole(found[a]), whole(found[b])
+        if is_outside(a, b):
+            big, small = rect_of(found[a]), rect_of(found[b])
             assert all(big[i] <= small[i] for i in (0, 1))
             assert all(small[i] <= big[i] for i in (2, 3))
-        elif not holds(b, a):
-            assert apart(whole(found[a]), whole(found[b]))
+        elif not is_outside(b, a):
+            assert are_apart(rect_of(found[a]), rect_of(found[b]))
     order_of = [placed.key for placed in scene.placed]
     assert all(order_of.index(outer) < order_of.index(inner) for inner, outer in above.items() if outer)
     assert sorted(one.edge for one in scene.drawn if one.edge is not None) == list(range(len(FLOW.edges)))
 
 
-def test_a_level_begins_and_ends_once_per_way() -> None:
+def test_a_level_has_one_begin_and_one_end_for_each_path() -> None:
     scene = scene_of(FLOW)
     begins = [mark.of or "" for mark in scene.marks if mark.after is None]
     assert sorted(begins) == ["", "main/fan", "main/fan[0]", "main/fan[1]", "main/fetch"]
@@ -303,28 +301,28 @@ def test_a_level_begins_and_ends_once_per_way() -> None:
     assert "main/fan" not in ends
 
 
-# -- svg --------------------------------------------------------------------------------------------------------------
+# -- svg ---------------------------------------------------------------------------------------------------------------
 
 
-def parsed(text: str) -> ElementTree.Element:
+def parse_svg(text: str) -> ElementTree.Element:
     return ElementTree.fromstring(text)
 
 
-def groups(root: ElementTree.Element, word: str) -> list[ElementTree.Element]:
+def groups_of(root: ElementTree.Element, word: str) -> list[ElementTree.Element]:
     return [one for one in root.iter(f"{SVG}g") if word in (one.get("class") or "").split()]
 
 
-def look(root: ElementTree.Element, node: str) -> str:
+def class_of(root: ElementTree.Element, node: str) -> str:
     """The class of a node's group, found by its title."""
-    for group in groups(root, "node"):
+    for group in groups_of(root, "node"):
         title = group.find(f"{SVG}title")
         if title is not None and node in (title.text or "").split(" · "):
             return (group.get("class") or "").split()[-1]
     raise AssertionError(f"{node} is not drawn")
 
 
-def test_a_definition_is_drawn_plainly() -> None:
-    root = parsed(svg(Diagram(CAKE, {}, {}, "bake"), title="Cake", subtitle="three nodes"))
+def test_a_definition_is_drawn_without_outcomes() -> None:
+    root = parse_svg(svg(Diagram(CAKE, {}, {}, "bake"), title="Cake", subtitle="three nodes"))
     assert root.get("role") == "img"
     named = [one.text for name in ("title", "desc") if (one := root.find(f"{SVG}{name}")) is not None]
     assert named[0] == "Cake"
@@ -332,47 +330,46 @@ def test_a_definition_is_drawn_plainly() -> None:
     assert named[1].startswith("Begins at Bake. Bake leads to Taste.")
     ids = [root[0].get("id"), root[1].get("id")]
     assert root.get("aria-labelledby") == " ".join(str(one) for one in ids)
-    assert {look(root, node.id) for node in CAKE.nodes} == {"plain"}
-    assert len([one for one in groups(root, "edge") if one.find(f"{SVG}path") is not None]) == len(CAKE.edges) + 2
+    assert {class_of(root, node.id) for node in CAKE.nodes} == {"plain"}
+    assert len([one for one in groups_of(root, "edge") if one.find(f"{SVG}path") is not None]) == len(CAKE.edges) + 2
     said = [one.text for one in root.iter(f"{SVG}text")]
     assert {"Cake", "three nodes", "Bake", "too raw", "begins", "ends"} <= set(said)
     assert "way taken" not in said
 
 
-def test_ways_that_only_failures_take_are_dotted() -> None:
-    root = parsed(svg(Diagram(FLOW, {}, {}, "main/fetch")))
-    (caught, _sign) = groups(root, "caught")
+def test_edges_of_failures_are_dotted() -> None:
+    root = parse_svg(svg(Diagram(FLOW, {}, {}, "main/fetch")))
+    (caught, _sign) = groups_of(root, "caught")
     assert "catch Timeout" in str(caught.findtext(f"{SVG}title"))
     assert "for failures" in {one.text for one in root.iter(f"{SVG}text")}
 
 
 def test_a_run_is_coloured_and_what_was_not_reached_is_grey() -> None:
-    root = parsed(svg(fold(DiagramFold(), killed().events)))
-    assert look(root, "bake") == "current"
-    assert look(root, "serve") == "unreached"
+    root = parse_svg(svg(fold(DiagramFold(), killed().events)))
+    assert class_of(root, "bake") == "current"
+    assert class_of(root, "serve") == "unreached"
     said = {one.text for one in root.iter(f"{SVG}text")}
     assert {"under way", "not reached", "way not taken"} <= said
     assert "succeeded" not in said
-    done = parsed(svg(fold(DiagramFold(), cake().events)))
-    assert look(done, "serve") == "success"
+    done = parse_svg(svg(fold(DiagramFold(), cake().events)))
+    assert class_of(done, "serve") == "success"
     assert "2×" in {one.text for one in done.iter(f"{SVG}text")}
-    taken = [group for group in groups(done, "taken") if "edge" in (group.get("class") or "")]
+    taken = [group for group in groups_of(done, "taken") if "edge" in (group.get("class") or "")]
     assert len([one for one in taken if one.find(f"{SVG}path[@class='way']") is not None]) == len(CAKE.edges) + 2 + 1
 
 
 @pytest.mark.parametrize("colour", ["success", "failed", "skipped", "cancelled", "current"])
-def test_every_outcome_has_a_style_a_mark_and_words(colour: NodeColour) -> None:
-    root = parsed(svg(Diagram(CAKE, {"bake": colour}, {}, "bake")))
-    (group,) = [one for one in groups(root, colour) if "node" in (one.get("class") or "")]
+def test_every_outcome_has_a_style_and_a_mark(colour: NodeColour) -> None:
+    root = parse_svg(svg(Diagram(CAKE, {"bake": colour}, {}, "bake")))
+    (group,) = [one for one in groups_of(root, colour) if "node" in (one.get("class") or "")]
     assert group.find(f".//{SVG}path[@class='mark']") is not None
     style = "".join(one.text or "" for one in root.iter(f"{SVG}style"))
     assert style.count(f".callboard .{colour} .card {{") >= 2, "one for light, one for dark"
     assert "prefers-color-scheme: dark" in style
 
 
-def test_both_palettes_can_be_read() -> None:
-    """WCAG: text, and the lines and badges that tell an outcome, have a contrast of 4.5 to all they stand on; what
-    tells that nothing has happened there has one of 3."""
+def test_both_palettes_have_enough_contrast() -> None:
+    """WCAG: text, lines and badges of outcomes have a contrast of 4.5 to their backgrounds, unreached nodes of 3."""
 
     def light(colour: str) -> float:
         channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
@@ -421,12 +418,12 @@ def test_hostile_names_stay_text() -> None:
     edges = [OutlineEdge(a, b, a) for a, b in itertools.product(HOSTILE[:5], repeat=2)]
     text = svg(Diagram(Outline(nodes, edges), {}, {}, HOSTILE[0]), title=HOSTILE[0], subtitle=HOSTILE[2])
     text.encode()
-    root = parsed(text)
+    root = parse_svg(text)
     allowed = {"svg", "title", "desc", "style", "rect", "text", "g", "path", "circle"}
     assert {one.tag.removeprefix(SVG) for one in root.iter()} == allowed
     assert not any(name.startswith("on") or "href" in name for one in root.iter() for name in one.attrib)
     assert "http" not in text.replace('xmlns="http://www.w3.org/2000/svg"', "")
-    assert len(groups(root, "node")) == len(HOSTILE)
+    assert len(groups_of(root, "node")) == len(HOSTILE)
 
 
 names = st.sampled_from(["a", "b", "a/x", "a/y", "a[0]/z", "a[1]/z", "c:call/q", "c", "d/e", "d/f", "d/f/g", ""])
@@ -440,16 +437,12 @@ names = st.sampled_from(["a", "b", "a/x", "a/y", "a[0]/z", "a[1]/z", "c:call/q",
     st.sampled_from(["TB", "LR"]),
 )
 def test_any_outline_is_drawn(
-    ids: list[str],
-    edges: list[OutlineEdge],
-    colours: dict[str, NodeColour],
-    entry: str | None,
-    direction: str,
+    ids: list[str], edges: list[OutlineEdge], colours: dict[str, NodeColour], entry: str | None, direction: str
 ) -> None:
     diagram = Diagram(Outline([OutlineNode(name) for name in ids], edges), colours, {0: 2}, entry)
     text = svg(diagram, direction="LR" if direction == "LR" else "TB")
-    root = parsed(text)
-    assert len([one for one in groups(root, "node") if one.find(f"{SVG}rect") is not None]) >= len(ids)
+    root = parse_svg(text)
+    assert len([one for one in groups_of(root, "node") if one.find(f"{SVG}rect") is not None]) >= len(ids)
     assert "nan" not in text
     assert "inf" not in re.sub(r"<(style|title|desc)[^>]*>.*?</\1>|<text[^>]*>.*?</text>", "", text, flags=re.DOTALL)
     assert svg(diagram, direction="LR" if direction == "LR" else "TB") == text
@@ -460,10 +453,10 @@ def test_a_description_is_cut() -> None:
     assert len(describe(Diagram(Outline([OutlineNode("a")], edges), {}, {}, "a"))) == DESCRIPTION_CHARS_MAX
 
 
-# -- what happened, in outlines of paths ------------------------------------------------------------------------------
+# -- outcomes in outlines of paths -------------------------------------------------------------------------------------
 
 
-def test_steps_of_subflows_are_found_by_their_paths() -> None:
+def test_outcomes_of_subflows_are_found_by_path() -> None:
     outline = Outline(
         [
             OutlineNode("main/each"),
@@ -485,19 +478,19 @@ def test_steps_of_subflows_are_found_by_their_paths() -> None:
     assert diagram.taken == {0: 1, 1: 1}
 
 
-def test_mermaid_greys_what_was_not_reached_once_anything_was() -> None:
+def test_mermaid_greys_unreached_nodes_of_a_run() -> None:
     assert "unreached" not in mermaid(Diagram(CAKE, {}, {}, "bake"))
     text = mermaid(fold(DiagramFold(), killed().events))
     assert "    class n_taste,n_serve unreached\n" in text
     assert "    classDef unreached " in text
 
 
-# -- the command ------------------------------------------------------------------------------------------------------
+# -- the command -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A place with the triage and a run of it, ``r1``."""
+    """A folder with the triage and a run of it, ``r1``."""
     place = Place(tmp_path_factory.mktemp("drawn"))
     args = ("--input", INPUT, "--script", "flows/script.json", "--run-id", "r1")
     done = place.here("run", place.triage(), *args)
@@ -506,18 +499,18 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 def test_a_definition_is_drawn_at_the_command_line(place: Place) -> None:
-    root = parsed(place.here("diagram", "flows/triage.yaml", "--format", "svg").stdout)
+    root = parse_svg(place.here("diagram", "flows/triage.yaml", "--format", "svg").stdout)
     said = [one.text for one in root.iter(f"{SVG}text")]
     assert said[:2] == ["Triage", "workflow · 3 nodes"] or said[:2] == ["Triage", "triage · workflow · 3 nodes"]
-    assert {look(root, node) for node in ("gather", "investigate", "note")} == {"plain"}
+    assert {class_of(root, node) for node in ("gather", "investigate", "note")} == {"plain"}
     titled = place.here("diagram", "flows/triage.yaml", "--format", "svg", "--title", "<Mine>").stdout
     assert "&lt;Mine&gt;" in titled
 
 
 def test_a_run_is_drawn_at_the_command_line(place: Place) -> None:
     text = place.here("diagram", "r1", "--format", "svg").stdout
-    root = parsed(text)
-    assert {look(root, node) for node in ("gather", "investigate", "note")} == {"success"}
+    root = parse_svg(text)
+    assert {class_of(root, node) for node in ("gather", "investigate", "note")} == {"success"}
     assert any("run r1 · completed in" in (one.text or "") for one in root.iter(f"{SVG}text"))
     assert place.here("trace", "r1", "--format", "svg").stdout == text
     assert place.here("diagram", "r1").stdout == place.here("trace", "r1", "--format", "mermaid").stdout
@@ -527,14 +520,14 @@ def test_a_drawing_is_written_to_a_file(place: Place) -> None:
     said = place.here("diagram", "r1", "--format", "svg", "-o", "r1.svg")
     assert (said.stdout, said.stderr) == ("", "Wrote r1.svg\n")
     text = (place.folder / "r1.svg").read_text(encoding="utf-8")
-    told = place.told("diagram", "r1", "--format", "svg", "-o", "again.svg")
-    assert (told["svg"], told["output"], told["definition"]) == (text, "again.svg", "triage")
+    written = place.told("diagram", "r1", "--format", "svg", "-o", "again.svg")
+    assert (written["svg"], written["output"], written["definition"]) == (text, "again.svg", "triage")
     failed = place.here("diagram", "r1", "-o", "nowhere/x.mmd", "--json")
     assert failed.exit_code == exits.FAILED
     assert json.loads(failed.stdout)["error"]["code"] == "file.unwritable"
 
 
-def test_what_is_neither_file_nor_run(place: Place) -> None:
+def test_an_unknown_file_or_run_is_refused(place: Place) -> None:
     assert place.here("diagram", "none.yaml").exit_code == exits.USAGE
     assert place.here("diagram", "flows").exit_code == exits.USAGE
     said = place.here("diagram", "nobody", "--json")

@@ -1,4 +1,4 @@
-"""The person who answers sees what the question is about: at the terminal, in lists, by a link, in notices."""
+"""The data of a question is shown to the person who answers: at the terminal, in lists, by a link, in notices."""
 
 import datetime as dt
 import threading
@@ -52,7 +52,7 @@ def test_data_as_lines(data: Any, lines: list[str]) -> None:
     assert data_lines(data, "Pay?") == lines
 
 
-def test_what_is_left_out_is_said() -> None:
+def test_omitted_data_is_counted() -> None:
     *_, last = data_lines("x" * (DATA_CHARS_MAX + 5))
     assert last == "… (5 more characters are not shown)"
 
@@ -67,7 +67,7 @@ def test_the_terminal_shows_it_before_the_choices(monkeypatch: pytest.MonkeyPatc
     assert to_question(ASKED).choices == [TerminalOption("Yes", "yes"), TerminalOption("No", "no")]
 
 
-def test_lists_show_it() -> None:
+def test_lists_show_the_data() -> None:
     events = [event(ASKED), event(RunParked(awaits=["a#1.1!ask"], status="waiting:human"), 2)]
     [question] = fold(Questions(), events)
     assert ABOUT in item_text(Item(question, "pay", "flow"), Settings())
@@ -75,23 +75,23 @@ def test_lists_show_it() -> None:
     assert ABOUT in open_line(effect, "r1", Settings(), ASKED)
 
 
-def test_those_who_watch_see_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_watch_shows_the_data(capsys: pytest.CaptureFixture[str]) -> None:
     Guiding(Lines(), "r1", Settings()).event(1, event(ASKED))
-    told = capsys.readouterr().err
-    assert told.index(ABOUT) < told.index("callboard answer r1")
+    output = capsys.readouterr().err
+    assert output.index(ABOUT) < output.index("callboard answer r1")
 
 
-def test_the_page_of_a_link_shows_it_without_a_click() -> None:
+def test_the_page_of_a_link_shows_the_data() -> None:
     shown = bytes(question_page(ASKED, {}).body).decode()
     assert "to: Mallory &lt;m@evil.example&gt;; amount: 90000" in shown
     assert "<details" not in shown
     assert "checked" not in shown
 
 
-def test_notices_and_clients_of_mcp_are_told_it() -> None:
-    told = awaited_text(ASKED)
-    assert told is not None
-    first, *rest = told.splitlines()
+def test_notices_and_mcp_clients_receive_the_data() -> None:
+    output = awaited_text(ASKED)
+    assert output is not None
+    first, *rest = output.splitlines()
     assert (first, rest) == ("for an answer: Pay?", [ABOUT])
     [question] = fold(Questions(), [event(ASKED)])
     assert ABOUT in request_of(question).params.message

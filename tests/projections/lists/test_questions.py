@@ -1,4 +1,4 @@
-"""The open questions of many runs, and the schemas of what answers them."""
+"""The open questions of many runs, and the schemas of their answers."""
 
 import datetime as dt
 
@@ -38,7 +38,7 @@ def keys(events: list[Event]) -> list[tuple[str, str]]:
     return [(one.run, one.key) for one in fold(Questions(), events)]
 
 
-def test_a_question_says_all_that_an_answer_needs() -> None:
+def test_a_question_has_all_data_that_an_answer_needs() -> None:
     options = [{"value": 7, "label": "Seven"}, {"value": 8}]
     log = asking("r", HumanAsked("Which?", "select", options, "slack", {"of": 1}, at(60), "fail", {"enum": [7, 8]}))
     asked = log.events[-1]
@@ -62,7 +62,7 @@ def test_a_question_says_all_that_an_answer_needs() -> None:
     ]
 
 
-def test_a_question_is_open_until_it_is_closed_or_its_run_is_over() -> None:
+def test_a_question_is_open_until_it_is_closed_or_its_run_ends() -> None:
     log = asking("r", HumanAsked("?"), HumanAsked("??"))
     other = asking("s", HumanAsked("???"))
     log.add(HumanAnswered("a0#1.1!ask", 1, "x"), "a0", 1, 1)
@@ -84,7 +84,7 @@ def test_the_questions_need_a_few_types_only() -> None:
     assert fold(Questions(), [one for one in log.events if one.type in TYPES]) == fold(Questions(), log.events)
 
 
-def test_no_more_are_kept_than_may_be() -> None:
+def test_the_number_of_open_questions_is_bounded() -> None:
     questions = Questions(open_max=2)
     for run in "rst":
         for event in asking(run, HumanAsked("?")).events:
@@ -100,7 +100,7 @@ def test_no_more_are_kept_than_may_be() -> None:
         ([1, {"value": 2, "label": "Two"}], {"oneOf": [{"const": 1, "title": "1"}, {"const": 2, "title": "Two"}]}),
     ],
 )
-def test_the_schema_of_a_question_that_was_recorded_without(options: list[JSON], expected: JSON) -> None:
+def test_a_question_without_a_schema_has_that_of_its_options(options: list[JSON], expected: JSON) -> None:
     assert answer_schema(options) == expected
     (question,) = fold(Questions(), asking("r", HumanAsked("?", "select", options)).events)
     assert question.schema == expected
@@ -113,15 +113,15 @@ def test_the_oldest_comes_first() -> None:
     assert [run for run, _ in keys([*events, *old.events])] == ["s", "r"]
 
 
-def test_what_else_waits_for_somebody_is_told_until_it_has_come() -> None:
+def test_calls_of_tools_signals_and_pauses_are_open_until_they_end() -> None:
     log = asking("r", HumanAsked("Which?", "select", ["a"]))
     log.add(ToolCall("b", "look", {"at": 7}, via="caller"), "b", 1, 1, "tool")
     log.add(ToolCall("b", "own", {}), "b", 1, 1, "own")
     log.add(SignalAwaited("price", {"of": 1}, at(90)), "c", 1, 1, "wait")
     log.add(RunPaused("breakpoint", "b", timeout_at=at(30)), "", 1, 1, "pause")
     log.add(RunParked([], at(60)))
-    told = [(one.kind, one.name, one.data, one.until) for one in fold(OpenWaits(), log.events)]
-    assert told == [
+    waits = [(one.kind, one.name, one.data, one.until) for one in fold(OpenWaits(), log.events)]
+    assert waits == [
         ("tool", "look", {"at": 7}, at(60)),
         ("signal", "price", {"of": 1}, at(90)),
         ("pause", "b", None, at(30)),
@@ -131,7 +131,7 @@ def test_what_else_waits_for_somebody_is_told_until_it_has_come() -> None:
     assert [one.kind for one in fold(OpenWaits(), log.events)] == ["tool"]
 
 
-def test_closed_questions_say_who_answered_what_and_when() -> None:
+def test_closed_questions_have_their_answers() -> None:
     log = asking("r", HumanAsked("Ship it?"), HumanAsked("And this?"), HumanAsked("Why?"))
     log.add(HumanAnswered("a0#1.1!ask", 1, "no idea"))
     log.add(HumanAnswered("a0#1.1!ask", 2, "yes", {"comment": "It is paid."}, by="ada", channel="page"))

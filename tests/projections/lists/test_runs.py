@@ -29,7 +29,7 @@ def test_a_row_of_a_finished_run() -> None:
     )
 
 
-def test_the_rows_need_the_events_of_the_run_only() -> None:
+def test_the_rows_need_only_events_of_the_run_type() -> None:
     log = everything()
     selected = [event for event in log.events if event.type.startswith("run.")]
     assert fold(Runs(), selected) == fold(Runs(), log.events)
@@ -47,7 +47,7 @@ def test_the_status_of_a_row() -> None:
     assert (_row(log).awaits, _row(log).deadline) == (["a#1.1!ask"], at(9))
 
 
-def test_a_run_that_was_parked_without_saying_for_what_waits() -> None:
+def test_a_run_that_was_parked_without_a_status_is_waiting() -> None:
     log = Log().started()
     log.add(RunParked(["a#1.1!ask"]))
     assert _row(log).status == "waiting"
@@ -68,7 +68,7 @@ def test_a_failed_run_names_its_error_code() -> None:
     assert (_row(cancelled).status, _row(cancelled).error) == ("cancelled", "cancelled")
 
 
-def test_an_end_tells_duration_and_tokens() -> None:
+def test_a_run_that_has_ended_has_duration_and_tokens() -> None:
     log = Log().started()
     log.add(RunEnd("completed", usage=Usage(20, 3)))
     row = _row(log)
@@ -77,7 +77,7 @@ def test_an_end_tells_duration_and_tokens() -> None:
     assert (row.tokens, row.duration_s) == (23, (row.ended_at - row.started_at).total_seconds())
 
 
-def test_a_run_that_begins_anew_is_listed_once_and_as_the_newest() -> None:
+def test_a_run_that_starts_again_is_listed_once_as_the_newest() -> None:
     logs = [Log(f"r{number}").started() for number in range(3)]
     events = [event for log in (*logs, logs[0]) for event in log.events]
     assert [row.run for row in fold(Runs(), events)] == ["r0", "r2", "r1"]

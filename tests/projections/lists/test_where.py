@@ -1,4 +1,4 @@
-"""The language of questions about runs: what it reads, and the place that it names where it cannot."""
+"""The query language for runs: valid queries, and errors with their places."""
 
 import datetime as dt
 
@@ -56,7 +56,7 @@ def read(text: str) -> Where:
         ("text~'connection refused'", Term("text", "~", "connection refused")),
     ],
 )
-def test_it_is_read(text: str, tree: Where) -> None:
+def test_a_query_is_read(text: str, tree: Where) -> None:
     assert read(text) == tree
 
 
@@ -88,7 +88,7 @@ def test_it_is_read(text: str, tree: Where) -> None:
         ("run=" + "a" * WHERE_CHARS_MAX, WHERE_CHARS_MAX, f"the query has {WHERE_CHARS_MAX + 4} characters"),
     ],
 )
-def test_the_place_is_named_where_it_goes_wrong(text: str, column: int, message: str) -> None:
+def test_an_invalid_query_is_refused_with_its_place(text: str, column: int, message: str) -> None:
     with pytest.raises(WhereInvalid) as caught:
         read(text)
     assert (caught.value.code, caught.value.column, caught.value.where) == ("find.where", column, f"column {column}")

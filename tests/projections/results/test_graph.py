@@ -1,4 +1,4 @@
-"""The projection of graphs: the Execution while it goes on, and the rows of the people in its loop."""
+"""The projection of graphs: the Execution of an open run, and the rows of its questions to people."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -36,7 +36,7 @@ WRITTEN = graph(
 WRITTEN["metadata"]["version"] = "2.1"
 
 
-def performed(world: World | None = None) -> list[Event]:
+def perform_written(world: World | None = None) -> list[Event]:
     carry = answers({"results": [{"error": "not yet"}]}, {"results": [{"value": 1}]})
     return perform(WRITTEN, {"body": 1}, world=world, kinds={"code": carry}, user_id="ada").events
 
@@ -45,7 +45,7 @@ def views() -> list[tuple[Event, GraphExecutionRecord]]:
     """The view after each event, and the event."""
     projection = GraphExecution()
     seen: list[tuple[Event, GraphExecutionRecord]] = []
-    for event in performed(World(answers={ASK: [{"city": "Paris"}]})):
+    for event in perform_written(World(answers={ASK: [{"city": "Paris"}]})):
         projection.apply(event)
         seen.append((event, projection.view()))
     return seen
@@ -59,7 +59,7 @@ def status(view: GraphExecutionRecord, node_id: str) -> Any:
     return view.node_executions[node_id]["status"]
 
 
-def test_every_node_is_there_from_the_start() -> None:
+def test_every_node_is_listed_from_the_start() -> None:
     view = after("run.accepted", "")
     assert view.status == "NEW"
     assert {one["status"] for one in view.node_executions.values()} == {"PENDING"}
@@ -72,7 +72,7 @@ def test_every_node_is_there_from_the_start() -> None:
     assert begun.trigger_info["trigger_data"] == {"body": 1}
 
 
-def test_a_node_on_its_way() -> None:
+def test_the_status_of_a_node_from_entry_to_exit() -> None:
     assert status(after("node.enter", "c"), "c") == "RUNNING"
     assert status(after("node.retry", "c"), "c") == "RETRYING"
     waits = after("timer.set", "c")
@@ -85,7 +85,7 @@ def test_a_node_on_its_way() -> None:
     assert done.node_executions["c"]["max_retries"] == 1
 
 
-def test_an_execution_that_waits() -> None:
+def test_the_status_of_a_waiting_execution() -> None:
     delayed = after("timer.set", "d")
     assert (delayed.status, delayed.current_node_id, status(delayed, "d")) == ("WAITING", "d", "WAITING_INPUT")
     asked = after("human.asked", "h")
@@ -118,15 +118,15 @@ def test_an_answer_completes_its_rows() -> None:
     assert view.duration_ms == 65_000
 
 
-def test_a_timeout_does_too() -> None:
-    view = fold(GraphExecution(), performed())
+def test_a_timeout_completes_its_rows() -> None:
+    view = fold(GraphExecution(), perform_written())
     [row], [pause] = view.hil_interactions, view.workflow_execution_pauses
     assert (row.status, row.responded_at, row.warning_sent) == ("timeout", None, True)
     assert row.response_data == {"timeout": True, "timeout_action": "continue"}
     assert (pause.status, pause.resume_reason) == ("resumed", "timeout_reached")
 
 
-def test_a_cancelled_question() -> None:
+def test_a_cancelled_question_completes_its_rows() -> None:
     done = perform(graph([webhook(), PERSON], "t -> h"), {"body": 1}, commands=[("cancel", {})])
     view = fold(GraphExecution(), done.events)
     assert view.hil_interactions[0].status == "cancelled"
@@ -134,7 +134,7 @@ def test_a_cancelled_question() -> None:
     assert view.status == "CANCELED"
 
 
-def test_a_node_that_asks_waits_whatever_goes_on_beside() -> None:
+def test_a_node_with_an_open_question_waits_for_input() -> None:
     person = node("h", "HUMAN_IN_THE_LOOP", "SLACK_INTERACTION", message="Ship?", channel="#x", timeout_seconds=3600)
     done = perform(
         graph([webhook(), person], "t -> h"),
@@ -159,8 +159,8 @@ def test_a_node_that_asks_waits_whatever_goes_on_beside() -> None:
     assert statuses[-1] == ("node.exit", "COMPLETED")
 
 
-def paused(*commands: str, breakpoints: Sequence[str] = ()) -> GraphExecutionRecord:
-    """The view of a run that stands still."""
+def pause_run(*commands: str, breakpoints: Sequence[str] = ()) -> GraphExecutionRecord:
+    """Return the view of a paused run."""
     events: list[Event] = []
 
     async def body() -> None:
@@ -173,12 +173,12 @@ def paused(*commands: str, breakpoints: Sequence[str] = ()) -> GraphExecutionRec
     return fold(GraphExecution(), events)
 
 
-def test_an_execution_that_is_paused_says_where() -> None:
-    before = paused(breakpoints=["h"])
+def test_a_paused_execution_has_its_current_node() -> None:
+    before = pause_run(breakpoints=["h"])
     assert (before.status, before.current_node_id, before.run_data["current_node_id"]) == ("PAUSED", "h", "h")
     assert status(before, "h") == "PENDING"
-    told = paused("pause")
-    assert (told.status, told.current_node_id is not None) == ("PAUSED", True)
+    by_command = pause_run("pause")
+    assert (by_command.status, by_command.current_node_id is not None) == ("PAUSED", True)
 
 
 def test_a_view_is_json() -> None:

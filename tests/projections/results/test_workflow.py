@@ -39,7 +39,7 @@ def test_the_worked_example() -> None:
     }
 
 
-def test_a_retry_is_a_step_of_its_own_in_the_same_iteration() -> None:
+def test_a_retry_is_a_separate_step_of_the_same_iteration() -> None:
     steps = _shape(cake(retry=True))["trace"]["steps"]
     assert steps[2:4] == [
         {"node": "bake", "status": "failed", "iteration": 2, "retryAttempt": 0},
@@ -62,17 +62,16 @@ def test_a_dry_run_ends_without_an_edge() -> None:
 
 
 @pytest.mark.parametrize(
-    ("edge", "reason"),
-    [(0, "first"), (1, "second"), ("default", "only path"), (None, "first"), (7, "first")],
+    ("edge", "reason"), [(0, "first"), (1, "second"), ("default", "only path"), (None, "first"), (7, "first")]
 )
-def test_parallel_edges_are_told_apart_by_index_or_default(edge: int | str | None, reason: str) -> None:
+def test_parallel_edges_are_distinguished_by_index_or_default(edge: int | str | None, reason: str) -> None:
     outline = Outline(edges=[OutlineEdge("a", "b", "first"), OutlineEdge("a", "b", "second"), OutlineEdge("a", "b")])
     log = Log().started(outline)
     log.route("a", "b", "None of the above / default path", edge)
     assert _shape(log)["trace"]["edges"] == [{"from": "a", "to": "b", "reason": reason}]
 
 
-def test_a_node_that_left_no_result_still_has_one_of_the_right_shape() -> None:
+def test_a_node_without_a_result_has_an_empty_one() -> None:
     log = Log().started()
     log.enter("bake")
     log.exit("bake", outcome="failed")
@@ -123,7 +122,7 @@ def _brief(shape: dict[str, Any]) -> str:
     return f"{shape['type']} {shape.get('node', '')}".strip()
 
 
-def test_failed_tools_and_warnings_reach_observers_too() -> None:
+def test_failed_tools_and_warnings_are_in_the_event_stream() -> None:
     log = Log()
     log.add(ToolCall("a", "t"), "a", 1, 1, "tool.0.0")
     failed = log.add(ToolResult("a", "t", error=Failure("tool.failed", "rate limited")), "a", 1, 1, "tool.0.0")

@@ -1,4 +1,4 @@
-"""Why a run failed: the failures that led to it with their places, apart from those that were caught before."""
+"""The causes of the failure of a run: the failures that led to it with their places, and those caught before."""
 
 from typing import Any
 
@@ -17,8 +17,8 @@ from tests.support.event_logs import known_payload
 from tests.support.flows import call, caught, failing, flow, mock, perform, retry, returned, subflow
 
 
-def told(definition: dict[str, Any], input: Any = None) -> list[str]:
-    """Perform a flow and say why it failed."""
+def causes_of(definition: dict[str, Any], input: Any = None) -> list[str]:
+    """Run a flow and return the lines of its causes."""
     return cause_lines(fold(Results(), perform(definition, input).events).cause)
 
 
@@ -36,7 +36,7 @@ DEALERS = subflow(
 )
 
 
-def fanned(**fields: Any) -> dict[str, Any]:
+def fan_out(**fields: Any) -> dict[str, Any]:
     """A step that fails and is caught, and then a Gather all of whose dispatches fail."""
     return flow(
         {
@@ -48,8 +48,8 @@ def fanned(**fields: Any) -> dict[str, Any]:
     )
 
 
-def test_a_gather_fails_of_its_dispatches_and_not_of_what_was_caught_before() -> None:
-    assert told(fanned()) == [
+def test_the_causes_of_a_gather_are_its_dispatches() -> None:
+    assert causes_of(fan_out()) == [
         "System.GatherCompletionUnmet: 0 of 3 dispatches succeeded, 3 had to  (at main/fan)",
         "  [0]: Dealer.Shut: gone home  (at main/fan[0]/shut)",
         "  [1], [2]: Dealer.Busy: call again  (at main/fan[2]/busy)",
@@ -57,8 +57,8 @@ def test_a_gather_fails_of_its_dispatches_and_not_of_what_was_caught_before() ->
     ]
 
 
-def test_every_line_that_tells_of_a_gather_names_what_it_failed_of() -> None:
-    events = perform(fanned()).events
+def test_every_view_of_a_failed_gather_names_a_failed_dispatch() -> None:
+    events = perform(fan_out()).events
     words = "0 of 3 dispatches succeeded, 3 had to; [0]"
     lines = [narrate(event, known_payload(event)) for event in events]
     assert f"✗ fan failed: System.GatherCompletionUnmet {words}: Dealer.Shut gone home" in lines
@@ -67,7 +67,7 @@ def test_every_line_that_tells_of_a_gather_names_what_it_failed_of() -> None:
     assert f"System.GatherCompletionUnmet: {words} Dealer.Shut: gone home" in tree
 
 
-def test_dispatches_that_were_stopped_come_last() -> None:
+def test_cancelled_and_skipped_dispatches_are_listed_last() -> None:
     definition = flow(
         {
             "fan": {
@@ -80,16 +80,18 @@ def test_dispatches_that_were_stopped_come_last() -> None:
             "done": returned(),
         }
     )
-    assert [line.strip().partition(":")[2].split()[0] for line in told(definition)[1:]] == [
+    assert [line.strip().partition(":")[2].split()[0] for line in causes_of(definition)[1:]] == [
         "Dealer.Shut",
         "System.GatherDispatchCancelled",
         "System.GatherDispatchSkipped",
     ]
 
 
-def test_what_retries_gave_up_on_is_a_cause() -> None:
+def test_the_last_failure_of_a_retry_is_a_cause() -> None:
     steps = {"ask": call({"flow": "dealer"}, middleware=[retry(2)], input=1), "done": returned()}
-    assert told(flow(steps, flows={"dealer": DEALERS}))[1:] == ["after Dealer.Shut: gone home  (at main/ask:call/shut)"]
+    assert causes_of(flow(steps, flows={"dealer": DEALERS}))[1:] == [
+        "after Dealer.Shut: gone home  (at main/ask:call/shut)"
+    ]
 
 
 def test_a_handler_that_fails_names_the_step_whose_failure_it_handles() -> None:
@@ -98,38 +100,38 @@ def test_a_handler_that_fails_names_the_step_whose_failure_it_handles() -> None:
         "sorry": {"action": "Raise", "result": {"code": "Shop.Sorry"}},
         "done": returned(),
     }
-    assert told(flow(steps, flows={"dealer": DEALERS})) == [
+    assert causes_of(flow(steps, flows={"dealer": DEALERS})) == [
         "Shop.Sorry  (at main/sorry)",
         "earlier, caught at main/ask: Dealer.Shut: gone home  (at main/ask:call/shut)",
     ]
 
 
-def test_what_is_raised_again_is_not_told_as_caught() -> None:
+def test_a_failure_that_is_raised_again_was_not_caught() -> None:
     steps = {
         "ask": call(failing("Dealer.Shut"), catch=[caught("again")]),
         "again": {"action": "Raise"},
         "done": returned(),
     }
-    assert told(flow(steps)) == ["Dealer.Shut  (at main/ask)"]
+    assert causes_of(flow(steps)) == ["Dealer.Shut  (at main/ask)"]
 
 
-def test_a_gather_within_a_dispatch_tells_its_own() -> None:
+def test_a_gather_within_a_dispatch_has_its_own_causes() -> None:
     inner = subflow({"fan": {"action": "Gather", "calls": [failing("Deep.Down")], "next": "done"}, "done": returned()})
     steps = {"out": {"action": "Gather", "calls": [{"flow": "inner"}], "next": "done"}, "done": returned()}
-    assert [line.rpartition("(at ")[2] for line in told(flow(steps, flows={"inner": inner}))] == [
+    assert [line.rpartition("(at ")[2] for line in causes_of(flow(steps, flows={"inner": inner}))] == [
         "main/out)",
         "main/out[0]/fan)",
         "main/out[0]/fan[0])",
     ]
 
 
-def test_of_many_failures_some_are_told_and_the_rest_counted() -> None:
+def test_the_first_failures_are_listed_and_the_rest_counted() -> None:
     calls = [failing(f"Dealer.{name}") for name in "ABCDEF"]
-    lines = told(flow({"fan": {"action": "Gather", "calls": calls, "next": "done"}, "done": returned()}))
+    lines = causes_of(flow({"fan": {"action": "Gather", "calls": calls, "next": "done"}, "done": returned()}))
     assert len(lines) == 2 + DISPATCHES_MAX
     assert lines[-1] == f"  … and {len(calls) - DISPATCHES_MAX} more"
     alike = flow({"fan": {"action": "Gather", "calls": [failing("A.B")] * 9, "next": "done"}, "done": returned()})
-    assert told(alike)[1] == "  [0], [1], [2], [3], [4] and 4 more: A.B  (at main/fan[0])"
+    assert causes_of(alike)[1] == "  [0], [1], [2], [3], [4] and 4 more: A.B  (at main/fan[0])"
 
 
 def test_a_long_chain_is_cut() -> None:
@@ -143,13 +145,13 @@ def test_a_long_chain_is_cut() -> None:
 @pytest.mark.parametrize(
     "details", [None, 3, {"failures": 3}, {"failures": [3, {"index": "x"}, {"index": 0, "result": 1}]}]
 )
-def test_evidence_that_is_none_is_passed_over(details: Any) -> None:
+def test_malformed_details_are_ignored(details: Any) -> None:
     error = Failure("System.GatherCompletionUnmet", "0 of 1", details=details)
     assert Causes().of(error) == Cause(code=error.code, message="0 of 1")
     assert brief(error) == "System.GatherCompletionUnmet: 0 of 1"
 
 
-def test_only_so_many_places_are_remembered() -> None:
+def test_the_number_of_remembered_places_is_bounded() -> None:
     causes = Causes()
     events = perform(flow({"ask": call(failing("A.B")), "done": returned()})).events
     left = next(event for event in events if event.type == ev.NodeExit.type)

@@ -1,4 +1,4 @@
-"""What a run has cost: per node, per model, with its children, in results, traces, spans and figures."""
+"""The cost of a run: per node, per model, with child runs, in results, traces, spans and metrics."""
 
 import datetime as dt
 import json
@@ -38,7 +38,7 @@ SCRIPT: dict[str, Any] = {
 }
 
 
-def test_a_run_says_what_it_has_used_of_which_model(scenario: Scenario) -> None:
+def test_a_run_has_its_usage_by_model(scenario: Scenario) -> None:
     scenario.start(source=STEPS, script=SCRIPT)
     [end] = scenario.payloads("run.end")
     assert isinstance(end, ev.RunEnd)
@@ -46,7 +46,7 @@ def test_a_run_says_what_it_has_used_of_which_model(scenario: Scenario) -> None:
     scenario.crash_everywhere()
 
 
-def test_a_turn_that_failed_has_cost_what_it_has_used(scenario: Scenario) -> None:
+def test_a_failed_turn_has_a_cost(scenario: Scenario) -> None:
     failing = {"error": "bad_reply", "usage": {"input_tokens": 40_000, "output_tokens": 500}}
     scenario.start(source=STEPS, script={"turns": {**SCRIPT["turns"], "a": [failing]}})
     [end] = scenario.payloads("run.end")
@@ -57,19 +57,19 @@ def test_a_turn_that_failed_has_cost_what_it_has_used(scenario: Scenario) -> Non
     scenario.crash_everywhere()
 
 
-def test_results_trace_spans_and_figures_say_what_it_has_cost(scenario: Scenario) -> None:
+def test_results_trace_spans_and_metrics_have_the_cost(scenario: Scenario) -> None:
     scenario.start(source=STEPS, script=SCRIPT)
     result = fold(Results(PRICES), scenario.events)
     assert result.cost == Cost(0.089)
     assert result.cost_by_path == {"a": Cost(0.085), "b": Cost(0.004)}
     assert result.cost_by_model == {"scripted": Cost(0.089)}
-    assert fold(Results(), scenario.events).cost == Cost(0, 41_700), "by the list nobody knows"
+    assert fold(Results(), scenario.events).cost == Cost(0, 41_700), "the model has no list price"
 
     trace = fold(TraceFold(PRICES), scenario.events)
     assert [effect.cost for node in trace.root.children for effect in node.effects] == [Cost(0.085), Cost(0.004)]
     spans = SpanFold(prices=PRICES)
-    told = [dict(span.attributes) for event in scenario.events for span in spans.apply(event)]
-    assert [one["callboard.cost.usd"] for one in told if "callboard.cost.usd" in one] == [0.085, 0.004]
+    attributes = [dict(span.attributes) for event in scenario.events for span in spans.apply(event)]
+    assert [one["callboard.cost.usd"] for one in attributes if "callboard.cost.usd" in one] == [0.085, 0.004]
 
     for prices, name, value in (
         (PRICES, "callboard_cost_usd_total", pytest.approx(0.089)),
@@ -88,7 +88,7 @@ def test_results_trace_spans_and_figures_say_what_it_has_cost(scenario: Scenario
         )
 
 
-def test_what_a_fork_has_of_its_origin_that_has_paid_for() -> None:
+def test_a_fork_does_not_pay_for_events_of_its_origin() -> None:
     log = Log("fork")
     log.accepted(forked_from=ev.ForkedFrom(run="origin", n=2))
     for n in (1, 2):
@@ -119,7 +119,7 @@ def test_each_request_of_a_turn_is_priced_by_its_own_length() -> None:
     assert TIERS.bill(counted.models.view(), AT).cost == Cost(0.72)
 
 
-def test_what_a_provider_does_not_report_is_of_unknown_cost() -> None:
+def test_unmetered_usage_has_an_unknown_cost() -> None:
     log = Log()
     log.accepted()
     log.add(ev.ModelCall("turn", "m", "d"), "a", 1, 1, "turn.1")
@@ -133,7 +133,7 @@ def test_what_a_provider_does_not_report_is_of_unknown_cost() -> None:
     assert msgspec.to_builtins(Cost(1.0)) == {"usd": 1.0, "unknown_tokens": 0}
 
 
-def test_what_a_child_has_used_is_priced_by_its_models_and_the_rest_is_unknown() -> None:
+def test_usage_of_a_child_run_is_priced_by_its_models_and_the_rest_is_unknown() -> None:
     log = Log("parent")
     log.accepted()
     models = [ev.ModelUsage("scripted", Usage(1_000, 0)), ev.ModelUsage("openai:gpt-6-sol", Usage(300_000, 0), 272_000)]

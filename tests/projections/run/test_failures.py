@@ -32,8 +32,8 @@ def place(events: Sequence[Event], n: int) -> tuple[str, str]:
     return event.type, event.path
 
 
-def tried(log: Log, path: str, *errors: Failure | None, iteration: int = 1) -> None:
-    """Perform a step in Python, with an error or None for each try."""
+def add_tries(log: Log, path: str, *errors: Failure | None, iteration: int = 1) -> None:
+    """Add the events of a step in Python, with an error or None for each try."""
     for k, error in enumerate(errors, 1):
         slot = "step" if k == 1 else f"step.{k}"
         if k > 1:
@@ -43,61 +43,61 @@ def tried(log: Log, path: str, *errors: Failure | None, iteration: int = 1) -> N
         log.add(ev.EffectResult(None if error else 1, error), path, iteration, 1, slot)
 
 
-def begun() -> Log:
+def start_log() -> Log:
     return Log().started(language="python")
 
 
-def raised(log: Log, error: Failure) -> list[Event]:
-    """End a run by an exception that a step or a child run has raised in it."""
+def raise_error(log: Log, error: Failure) -> list[Event]:
+    """End a run by an exception that a step or a child run raised in it."""
     whole = Failure(error.code, f"StepFailed: {error.message} (play.py:9 play)", previous=error)
     log.add(ev.RunFailed(whole))
     log.add(ev.RunEnd("failed", error=whole))
     return log.events
 
 
-def test_a_run_has_ended_by_the_step_that_raised_and_not_by_one_that_recovered() -> None:
-    log = begun()
-    tried(log, "fetch", BUSY, None)
+def test_the_step_that_raised_has_ended_the_run() -> None:
+    log = start_log()
+    add_tries(log, "fetch", BUSY, None)
     refused = Failure("step.failed", "step save raised PermissionError: disk is read-only")
-    tried(log, "save", refused)
+    add_tries(log, "save", refused)
     n = log.events[-1].n
-    assert failures(raised(log, refused)) == RunFailures(n, FailedSteps(1, "save", n))
+    assert failures(raise_error(log, refused)) == RunFailures(n, FailedSteps(1, "save", n))
 
 
 def test_the_last_of_equal_failures_has_ended_a_run() -> None:
-    log = begun()
-    tried(log, "fetch", BUSY)
-    tried(log, "fetch", BUSY, BUSY, iteration=2)
+    log = start_log()
+    add_tries(log, "fetch", BUSY)
+    add_tries(log, "fetch", BUSY, BUSY, iteration=2)
     n = log.events[-1].n
-    assert failures(raised(log, BUSY)) == RunFailures(n, FailedSteps(2, "fetch", 6))
+    assert failures(raise_error(log, BUSY)) == RunFailures(n, FailedSteps(2, "fetch", 6))
 
 
-def test_an_exception_of_the_workflow_itself_is_where_the_run_failed() -> None:
-    log = begun()
-    tried(log, "fetch", BUSY)
+def test_an_exception_of_the_workflow_has_ended_the_run() -> None:
+    log = start_log()
+    add_tries(log, "fetch", BUSY)
     log.failed("python.failed", "ValueError: nothing to do")
     n = next(event.n for event in log.events if event.type == "run.failed")
     assert failures(log.events) == RunFailures(n, FailedSteps(1, "fetch", 6))
 
 
-def test_steps_and_child_runs_that_were_caught_are_counted_once_each() -> None:
-    log = begun()
-    tried(log, "fetch", BUSY, BUSY)
-    tried(log, "parse", None)
+def test_caught_steps_and_child_runs_are_counted_once_each() -> None:
+    log = start_log()
+    add_tries(log, "fetch", BUSY, BUSY)
+    add_tries(log, "parse", None)
     log.add(ev.ChildStart({"name": "other"}, "child-1"), "child", 1, 1, "child")
     log.add(ev.ChildEnd("failed", error=BUSY), "child", 1, 1, "child")
     log.add(ev.ChildStart({"name": "other"}, "child-2"), "child", 2, 1, "child")
     log.add(ev.ChildEnd("cancelled"), "child", 2, 1, "child")
-    # The model that asked for it is told of the failure of a tool.
+    # The failure of a tool is returned to the model and does not count.
     log.tool("agent", slot="tool.1.0", error=Failure("tool.failed", "no such page"))
-    tried(log, "tool in a process", None)
+    add_tries(log, "tool in a process", None)
     result = fold(Results(), log.ended("done").events)
     assert result.failures == RunFailures(0, FailedSteps(2, "fetch", 10))
     assert failed_steps_text(result) == "2 failed and were caught, first fetch (event 10)"
 
 
 @pytest.mark.parametrize(("attempts", "count"), [(3, 0), (2, 1)])
-def test_what_a_retry_of_a_flow_repeats_counts_by_its_last_try(attempts: int, count: int) -> None:
+def test_a_retried_step_of_a_flow_counts_by_its_last_attempt(attempts: int, count: int) -> None:
     steps = {
         "look": call(
             mock(value=1, failure="{{ vars.failed < 2.0 ? {'code': 'Dealer.Busy'} : null }}"),
@@ -114,7 +114,7 @@ def test_what_a_retry_of_a_flow_repeats_counts_by_its_last_try(attempts: int, co
         assert place(events, steps_of(events).n) == ("effect.result", "main/look:call")
 
 
-def test_a_flow_has_ended_by_the_call_that_failed_after_one_that_recovered() -> None:
+def test_the_last_failed_call_has_ended_a_flow() -> None:
     steps = {
         "look": call(failing("Stock.Unknown"), "buy", catch=[caught("buy")]),
         "buy": call(failing("Disk.ReadOnly"), middleware=[retry(2)]),
@@ -127,7 +127,7 @@ def test_a_flow_has_ended_by_the_call_that_failed_after_one_that_recovered() -> 
     assert (steps_of(events).count, steps_of(events).path) == (2, "main/look")
 
 
-def test_equal_failures_of_the_dispatches_of_a_gather_are_counted_in_each() -> None:
+def test_equal_failures_of_dispatches_are_counted_for_each() -> None:
     gather = {"action": "Gather", "over": [1, 2, 3], "call": {"flow": "dealer"}, "next": "done"}
     dealer = subflow({"ask": call(failing("Dealer.Busy")), "done": returned()})
     steps = {"fan": {**gather, "catch": [caught("done")]}, "done": returned()}

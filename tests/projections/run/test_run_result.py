@@ -56,7 +56,7 @@ def test_the_usage_of_child_runs_counts() -> None:
     assert result.usage_by_path["main"] == Usage(7, 8)
 
 
-def test_open_effects_are_named_while_the_run_goes_on() -> None:
+def test_an_active_run_lists_its_open_effects() -> None:
     log = Log().started()
     log.enter("bake")
     log.ask_model("bake")
@@ -118,13 +118,13 @@ WAITS: list[tuple[str, Callable[[Log], object]]] = [
 
 
 @pytest.mark.parametrize(("status", "happens"), WAITS)
-def test_the_status_follows_what_is_open(status: str, happens: Callable[[Log], object]) -> None:
+def test_the_status_depends_on_open_effects(status: str, happens: Callable[[Log], object]) -> None:
     log = Log().started()
     happens(log)
     assert _status(log) == status
 
 
-def test_a_question_wins_over_work_and_work_over_other_waits() -> None:
+def test_a_question_takes_precedence_over_work_and_work_over_other_waits() -> None:
     log = Log().started()
     log.add(TimerSet(T0, "wait"), "a", 1, 1, "nap")
     log.add(SignalAwaited("go"), "b", 1, 1, "sig")

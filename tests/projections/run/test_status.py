@@ -1,4 +1,4 @@
-"""The list of runs says what `show` says, whatever a run waits for, parked or not: over real messages."""
+"""The list of runs and `show` have the same status of a run, parked or not, over real messages."""
 
 import json
 from collections.abc import AsyncIterator
@@ -43,34 +43,34 @@ async def connection(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIte
         yield connection
 
 
-async def begun(caller: Caller, connection: Connection, step: dict[str, Any], until: str) -> str:
-    """Start a flow of one step, and wait until an event of a type."""
+async def start_step(caller: Caller, connection: Connection, step: dict[str, Any], until: str) -> str:
+    """Start a flow of one step, and wait for an event of a type."""
     source = json.dumps(flow({"a": step, "done": returned()}))
     run = await caller.start(definition={"source": source}, model=None, script=None)
-    await heard(connection, run, until)
+    await wait_for_event(connection, run, until)
     return run
 
 
-async def heard(connection: Connection, run: str, event_type: str) -> None:
+async def wait_for_event(connection: Connection, run: str, event_type: str) -> None:
     async with connection.client.follow(run, event_type=event_type) as feed:
         await anext(feed)
 
 
-async def test_the_list_and_the_run_use_the_same_words(connection: Connection) -> None:
+async def test_the_list_and_the_run_have_the_same_status(connection: Connection) -> None:
     caller = Caller(connection.nc, connection.config.tenant)
     parks = not connection.config.park_linger_s
     announced = ("human.asked", "timer.set", "signal.awaited", "child.start")
     runs: dict[str, str] = {
-        status: await begun(caller, connection, step, "run.parked" if parks else event_type)
+        status: await start_step(caller, connection, step, "run.parked" if parks else event_type)
         for (status, step), event_type in zip(WAITING.items(), announced, strict=True)
     }
     runs["running"] = await caller.start(script=WAITS)
-    await heard(connection, runs["running"], "model.call")
+    await wait_for_event(connection, runs["running"], "model.call")
     runs["paused"] = await caller.start(script=WAITS)
     await caller.ask("tell", {"run_id": runs["paused"], "verb": "pause", "wait_s": 30})
-    runs["cancelling"] = await begun(caller, connection, TIDIES, "timer.set")
+    runs["cancelling"] = await start_step(caller, connection, TIDIES, "timer.set")
     await caller.ask("tell", {"run_id": runs["cancelling"], "verb": "cancel", "wait_s": 30})
-    await heard(connection, runs["cancelling"], "run.parked" if parks else "signal.awaited")
+    await wait_for_event(connection, runs["cancelling"], "run.parked" if parks else "signal.awaited")
     listed = {row["run"]: row["status"] for row in (await caller.ask("runs"))["runs"]}
     for status, run in runs.items():
         assert (status, (await caller.ask("show", {"run_id": run}))["status"], listed[run]) == (status,) * 3
@@ -82,9 +82,9 @@ async def test_the_list_and_the_run_use_the_same_words(connection: Connection) -
     assert runs["running"] not in waiting
 
 
-async def test_a_page_of_a_status_says_whether_there_are_more(connection: Connection) -> None:
+async def test_a_page_of_a_status_is_marked_if_there_are_more(connection: Connection) -> None:
     caller = Caller(connection.nc, connection.config.tenant)
-    runs = [await begun(caller, connection, ASKS, "human.asked") for _ in range(3)]
+    runs = [await start_step(caller, connection, ASKS, "human.asked") for _ in range(3)]
     await caller.finished()
     page = await caller.ask("runs", {"status": "waiting:human", "limit": 2})
     assert ([row["run"] for row in page["runs"]], page["more"]) == ([runs[2], runs[1]], True)
@@ -93,32 +93,32 @@ async def test_a_page_of_a_status_says_whether_there_are_more(connection: Connec
     assert (await caller.ask("runs", {"status": "waiting:signal"}))["runs"] == []
 
 
-async def test_runs_that_are_over_are_not_read(connection: Connection) -> None:
+async def test_logs_of_runs_that_have_ended_are_not_read(connection: Connection) -> None:
     caller = Caller(connection.nc, connection.config.tenant)
     await caller.finished()
     rows = [msgspec.convert(row, RunRow) for row in (await caller.ask("runs"))["runs"]]
 
-    class Unread:
+    class UnreadableLog:
         async def read(self, *_: Any) -> Any:
             raise AssertionError("read")
 
-    log: Any = Unread()
+    log: Any = UnreadableLog()
     assert await Statuses(log).update_rows(connection.config.tenant, rows) == rows
 
 
-async def test_of_a_run_at_work_only_what_has_come_is_read(connection: Connection) -> None:
+async def test_only_new_events_of_an_active_run_are_read(connection: Connection) -> None:
     caller = Caller(connection.nc, connection.config.tenant)
     run = await caller.start(script=WAITS)
-    await heard(connection, run, "model.call")
+    await wait_for_event(connection, run, "model.call")
     read: list[int] = []
 
-    class Noted:
+    class CountingLog:
         async def read(self, ref: RunRef, after: int = 0) -> list[Recorded]:
             found = await connection.log.read(ref, after)
             read.append(len(found))
             return found
 
-    log: Any = Noted()
+    log: Any = CountingLog()
     statuses = Statuses(log, kept_max=1)
     ref = RunRef(connection.config.tenant, run)
     assert [await statuses.of(ref) for _ in range(2)] == ["running"] * 2

@@ -1,4 +1,4 @@
-"""What a run does without: told with what is missing and the remedy, kept with the run, refused to the strict."""
+"""Warnings of a run about missing skills and variables: their remedies, and the refusal of strict starts."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -46,12 +46,12 @@ async def connection(tmp_path: Path) -> AsyncGenerator[Connection]:
         yield opened
 
 
-async def started(connection: Connection, definition: dict[str, Any], **message: Any) -> Verdict:
+async def start_definition(connection: Connection, definition: dict[str, Any], **message: Any) -> Verdict:
     whole = {"definition": {"source": json.dumps(definition)}, "model": "scripted", **message}
     return await connection.client.start({"script": {"default": {"text": "ok"}}, **whole})
 
 
-async def ended(connection: Connection, verdict: Verdict) -> list[Event]:
+async def events_to_end(connection: Connection, verdict: Verdict) -> list[Event]:
     assert verdict.run_id, [str(problem) for problem in verdict.problems]
     async with connection.client.follow(verdict.run_id, event_type=ev.RunEnd.type) as ends:
         await anext(aiter(ends))
@@ -68,19 +68,17 @@ def row_of(events: list[Event]) -> RunRow:
     return fold(Runs(), events)[0]
 
 
-# -- what is missing ---------------------------------------------------------------------------------------------------
+# -- missing skills and variables --------------------------------------------------------------------------------------
 
 
-async def test_a_skill_without_its_variable_and_one_that_nobody_knows_stand_with_the_run(
-    connection: Connection,
-) -> None:
-    verdict = await started(connection, LACKING, options=OPTIONS)
+async def test_an_unavailable_and_an_unknown_skill_are_warnings_of_the_run(connection: Connection) -> None:
+    verdict = await start_definition(connection, LACKING, options=OPTIONS)
     assert [warning.code for warning in verdict.warnings] == CODES
     unknown, unavailable = (warning.message for warning in verdict.warnings)
     assert "'gone' is not defined" in unknown
     assert "skills.yaml" in unknown
     assert "NEEDY_KEY is not set where the worker runs; set it there, or give --set KEY=…" in unavailable
-    events = await ended(connection, verdict)
+    events = await events_to_end(connection, verdict)
     first = ev.payload_of(events[0])
     assert isinstance(first, ev.RunAccepted)
     assert first.warnings == verdict.warnings
@@ -103,20 +101,20 @@ def replay_events_to_the_end(events: list[Event]) -> bool:
 
 
 @pytest.mark.parametrize("variable", ["UNSET", "EMPTY"])
-async def test_the_variables_of_a_server_are_named_too(connection: Connection, variable: str) -> None:
+async def test_unset_variables_of_a_server_are_a_warning(connection: Connection, variable: str) -> None:
     server = {"command": "true", "env": {variable: "the key", "OTHER": "another"}}
     raw = document({"a": {"skills": ["desk"]}}, skills={"desk": {"mcp": server}})
-    [warning] = (await started(connection, raw)).warnings
+    [warning] = (await start_definition(connection, raw)).warnings
     assert f"{variable}, OTHER are not set where the worker runs; set them there" in warning.message
     assert "--set" not in warning.message
 
 
-async def test_what_no_node_lists_is_not_missed(connection: Connection) -> None:
-    verdict = await started(connection, document({"a": {}}), options={**OPTIONS, "strict": True})
+async def test_a_skill_that_no_node_lists_is_not_a_warning(connection: Connection) -> None:
+    verdict = await start_definition(connection, document({"a": {}}), options={**OPTIONS, "strict": True})
     assert (verdict.status, verdict.warnings) == ("accepted", [])
 
 
-async def test_a_flow_is_told_of_the_variables_that_its_tools_borrow(connection: Connection) -> None:
+async def test_unset_variables_of_tools_of_a_flow_are_a_warning(connection: Connection) -> None:
     source = {
         "type": "mcp",
         "name": "desk",
@@ -125,36 +123,36 @@ async def test_a_flow_is_told_of_the_variables_that_its_tools_borrow(connection:
     }
     asked = {"provider": "mwl:provider.call/callboard/tool/v1", "with": {"source": source, "tool": "look"}}
     borrowing = flow({"look": call(asked, catch=[caught("done")]), "done": returned(1)})
-    verdict = await started(connection, borrowing)
+    verdict = await start_definition(connection, borrowing)
     [warning] = verdict.warnings
     assert warning.code == "VARIABLE_UNSET"
     assert "DESK_KEY is not set where the worker runs" in warning.message
-    refused = await started(connection, borrowing, options={"strict": True})
+    refused = await start_definition(connection, borrowing, options={"strict": True})
     assert [(problem.code, problem.severity) for problem in refused.problems] == [("VARIABLE_UNSET", "error")]
 
 
 # -- strictness --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_strict_start_is_refused_with_everything_that_it_would_run_without(connection: Connection) -> None:
-    verdict = await started(connection, LACKING, options={**OPTIONS, "strict": True}, run_id="r1")
+async def test_a_strict_start_is_refused_with_all_warnings(connection: Connection) -> None:
+    verdict = await start_definition(connection, LACKING, options={**OPTIONS, "strict": True}, run_id="r1")
     assert verdict.status == "rejected"
     assert [(problem.code, problem.severity) for problem in verdict.problems] == [(code, "error") for code in CODES]
-    again = await started(connection, LACKING, options={**OPTIONS, "strict": False}, run_id="r1")
+    again = await start_definition(connection, LACKING, options={**OPTIONS, "strict": False}, run_id="r1")
     assert (again.status, again.duplicate) == ("accepted", False)
 
 
 @pytest.mark.parametrize("definition", [document({"a": {}}), flow({"done": returned(1)})])
-async def test_every_language_takes_it_and_what_it_may_be_is_checked(
+async def test_every_language_accepts_and_checks_the_option_strict(
     connection: Connection, definition: dict[str, Any]
 ) -> None:
-    strict = await started(connection, definition, options={"strict": True})
-    assert end_of(await ended(connection, strict)).status == "completed"
-    odd = await started(connection, definition, options={"strict": "yes"})
+    strict = await start_definition(connection, definition, options={"strict": True})
+    assert end_of(await events_to_end(connection, strict)).status == "completed"
+    odd = await start_definition(connection, definition, options={"strict": "yes"})
     assert [(problem.code, problem.where) for problem in odd.problems] == [("start.strict", "options.strict")]
 
 
-def test_a_worker_that_lacks_what_the_door_had_does_not_run_it_strictly() -> None:
+def test_a_strict_run_fails_on_a_worker_without_its_variables() -> None:
     raw = document({"a": {"skills": ["needy"]}})
     strict = run(raw, options={**OPTIONS, "strict": True}, env={"NEEDY_KEY": "k"})
     assert strict.end.status == "completed"
@@ -175,8 +173,8 @@ def parent(**more: Any) -> dict[str, Any]:
     return flow({"hand": call(asked, catch=[caught("sorry")]), "done": returned(1), "sorry": returned(0)})
 
 
-async def test_what_a_child_run_lacks_stands_with_its_parent(connection: Connection) -> None:
-    events = await ended(connection, await started(connection, parent()))
+async def test_warnings_of_a_child_run_are_warnings_of_its_parent(connection: Connection) -> None:
+    events = await events_to_end(connection, await start_definition(connection, parent()))
     end = end_of(events)
     assert end.output == 1
     [warned] = end.warnings
@@ -185,41 +183,44 @@ async def test_what_a_child_run_lacks_stands_with_its_parent(connection: Connect
     assert [one.code for one in end_of(child).warnings] == ["UNKNOWN_SKILL"]
     assert fold(Results(), events).warnings == end.warnings
     assert row_of(events).warnings == ["UNKNOWN_SKILL"]
-    told = [narrate(event, known_payload(event)) for event in events]
-    assert "child run completed  ! UNKNOWN_SKILL" in told
-    assert told[-1] == "■ completed  ! UNKNOWN_SKILL"
+    lines = [narrate(event, known_payload(event)) for event in events]
+    assert "child run completed  ! UNKNOWN_SKILL" in lines
+    assert lines[-1] == "■ completed  ! UNKNOWN_SKILL"
     assert f"! UNKNOWN_SKILL  run {warned.run}: the skill 'gone' is not defined" in tree_text(fold(TraceFold(), events))
     assert replay_events_to_the_end(events)
 
 
-async def test_strictness_is_inherited_unless_a_child_is_told_otherwise(connection: Connection) -> None:
-    strict = await ended(connection, await started(connection, parent(), options={"strict": True}))
+async def test_a_child_run_inherits_strict_unless_it_sets_it(connection: Connection) -> None:
+    strict = await events_to_end(connection, await start_definition(connection, parent(), options={"strict": True}))
     [refused] = [each for event in strict if isinstance(each := ev.payload_of(event), ev.ChildEnd)]
     assert refused.error is not None
     assert (end_of(strict).output, refused.error.code) == (0, "child.refused")
     assert "UNKNOWN_SKILL" in refused.error.message
-    loose = await ended(
-        connection, await started(connection, parent(options={"strict": False}), options={"strict": True})
+    loose = await events_to_end(
+        connection, await start_definition(connection, parent(options={"strict": False}), options={"strict": True})
     )
     assert end_of(loose).output == 1
 
 
 # -- tools that a node lacks -------------------------------------------------------------------------------------------
 
-WISHES: dict[str, Any] = {
+UNKNOWN_TOOL_CALL: dict[str, Any] = {
     "turns": {"a": [{"tool_calls": [{"tool": "nosuch", "input": {"q": 1}}]}, {"text": "well"}]},
     "tools": {},
 }
 
 
-async def test_a_wish_for_a_tool_that_the_node_lacks_is_an_event(connection: Connection) -> None:
+async def test_a_call_of_a_tool_that_the_node_lacks_is_a_warning(connection: Connection) -> None:
     raw = document({"a": {"skills": ["s"]}})
-    events = await ended(
-        connection, await started(connection, raw, script=WISHES, options={"skills": [scripted_skill("s", "look")]})
+    events = await events_to_end(
+        connection,
+        await start_definition(
+            connection, raw, script=UNKNOWN_TOOL_CALL, options={"skills": [scripted_skill("s", "look")]}
+        ),
     )
-    told = [narrate(event, known_payload(event)) for event in events]
-    wish = told.index("wants nosuch")
-    assert told[wish + 1] == "! UNKNOWN_TOOL: the model wants 'nosuch', which the node does not have; it has: look"
+    lines = [narrate(event, known_payload(event)) for event in events]
+    place = lines.index("wants nosuch")
+    assert lines[place + 1] == "! UNKNOWN_TOOL: the model wants 'nosuch', which the node does not have; it has: look"
     assert not [event for event in events if event.type == ev.ToolCall.type]
     tree = tree_text(fold(TraceFold(), events))
     assert "! UNKNOWN_TOOL  the model wants 'nosuch'" in tree
@@ -230,7 +231,7 @@ async def test_a_wish_for_a_tool_that_the_node_lacks_is_an_event(connection: Con
     assert replay_events_to_the_end(events)
 
 
-def test_input_that_does_not_fit_is_told_too() -> None:
+def test_invalid_input_of_a_tool_is_a_warning() -> None:
     schema = {"type": "object", "required": ["q"]}
     tool = {"name": "look", "description": "Look.", "input_schema": schema, "python": LOOK}
     script = {"turns": {"a": [{"tool_calls": [{"tool": "look", "input": {}}]}, {"text": "well"}]}}
@@ -238,10 +239,10 @@ def test_input_that_does_not_fit_is_told_too() -> None:
     assert ran.warnings() == ["INVALID_TOOL_INPUT"]
 
 
-# -- telling -----------------------------------------------------------------------------------------------------------
+# -- how they are shown ------------------------------------------------------------------------------------------------
 
 
-def test_like_warnings_are_told_once_and_many_are_counted() -> None:
+def test_equal_warnings_are_listed_once_and_further_ones_counted() -> None:
     found = WarnedFold()
     found.add_admission(
         [Problem("A", "once", "here", severity="warning"), Problem("A", "once", "there", severity="warning")]
@@ -250,12 +251,12 @@ def test_like_warnings_are_told_once_and_many_are_counted() -> None:
         found.apply(path, ev.NodeWarning("n", "A", "once"))
     for number in range(WARNINGS_MAX + 2):
         found.apply("z", ev.NodeWarning("n", "B", f"{number}"))
-    told = found.view()
-    assert told[:2] == [Warned("A", "once", "x", times=2, where="here"), Warned("A", "once", where="there")]
-    assert (len(told), told[-1]) == (WARNINGS_MAX + 1, Warned(MORE, "and 4 more"))
+    lines = found.view()
+    assert lines[:2] == [Warned("A", "once", "x", times=2, where="here"), Warned("A", "once", where="there")]
+    assert (len(lines), lines[-1]) == (WARNINGS_MAX + 1, Warned(MORE, "and 4 more"))
 
 
-def test_a_summary_lists_some() -> None:
+def test_a_summary_lists_the_first_warnings() -> None:
     result = Results().view()
     warned = [Warned("A", f"odd\n{number}", "n", times=number + 1) for number in range(WARNINGS_SHOWN_MAX + 2)]
     lines = [plain(line) for line in warning_lines(type(result)(status="completed", warnings=warned))]
@@ -263,7 +264,7 @@ def test_a_summary_lists_some() -> None:
     assert lines[-1] == "  … and 2 more, which the trace shows"
 
 
-def test_the_command_line_tells_it_everywhere(tmp_path: Path) -> None:
+def test_the_commands_show_the_warnings(tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.write("skills.json", [NEEDY])
     file, script = place.write("w.json", LACKING), place.write("script.json", {"default": {"text": "ok"}})

@@ -1,4 +1,4 @@
-"""Contents of spans: what the models saw, word for word, and what is left out where it is too much."""
+"""Contents of spans: requests and replies of models, and what is omitted when it is too large."""
 
 import json
 from typing import Any
@@ -33,21 +33,21 @@ from tests.projections.spans.test_spans import named, spans_of
 from tests.support.event_logs import Log
 
 
-def read(span: Span, name: str) -> Any:
+def read_attribute(span: Span, name: str) -> Any:
     return json.loads(str(span.attributes[name]))
 
 
 def chats(events: list[Event]) -> dict[int, Span]:
-    """The spans of a run's model turns, by the number of the event that asked."""
+    """Return the spans of model turns by the numbers of their calls."""
     log = Log()
     log.events = events
     spans = spans_of(log, content=True)
     return {int(str(span.attributes[semconv.FIRST_N])): span for span in spans if span.name.startswith("chat ")}
 
 
-def plain(messages: list[Message]) -> list[dict[str, Any]]:
-    """Messages as a model saw them, in the conventions' words: made here once more, the simple way."""
-    told: list[dict[str, Any]] = []
+def in_conventions(messages: list[Message]) -> list[dict[str, Any]]:
+    """Convert messages to the form of the conventions, in a simple way."""
+    converted: list[dict[str, Any]] = []
     for message in messages:
         rest: list[dict[str, Any]] = []
         for part in message.parts:
@@ -61,15 +61,15 @@ def plain(messages: list[Message]) -> list[dict[str, Any]]:
                 case ToolOutput(id, output=output, error=error):
                     response = {"error": error.message or error.code} if error else output
                     answer = {"type": "tool_call_response", "id": id, "response": response}
-                    told.append({"role": "tool", "parts": [answer]})
+                    converted.append({"role": "tool", "parts": [answer]})
                 case _:
                     pytest.fail(f"{part} is not resolved")
-        told += [{"role": message.role, "parts": rest}] if rest else []
-    return told
+        converted += [{"role": message.role, "parts": rest}] if rest else []
+    return converted
 
 
 @pytest.mark.parametrize("name", ["incident-triage", "bake", "playbook", "killed-worker"])
-def test_spans_tell_what_the_models_saw(name: str) -> None:
+def test_spans_contain_the_requests_to_models(name: str) -> None:
     events = [decode_event(line) for line in golden_lines(name)]
     ref, admission = RunRef("acme", events[0].run), read_admission(events[0], language)
     found = chats(events)
@@ -77,14 +77,14 @@ def test_spans_tell_what_the_models_saw(name: str) -> None:
     for n, span in found.items():
         saw = reconstruct_request(ref, events[:n], admission, {}, None)
         assert saw is not None
-        assert read(span, semconv.INPUT_MESSAGES) == plain([said.message for said in saw.messages])
+        assert read_attribute(span, semconv.INPUT_MESSAGES) == in_conventions([said.message for said in saw.messages])
         system = [{"type": "text", "content": saw.system}] if saw.system else None
-        assert (read(span, semconv.SYSTEM_INSTRUCTIONS) if system else None) == system
+        assert (read_attribute(span, semconv.SYSTEM_INSTRUCTIONS) if system else None) == system
         tools = [tool["name"] for tool in json.loads(str(span.attributes.get(semconv.TOOL_DEFINITIONS, "[]")))]
         assert tools == [tool.name for tool in saw.tools]
 
 
-def test_a_conversation_is_told_whole_at_every_turn() -> None:
+def test_every_turn_contains_the_whole_conversation() -> None:
     log = Log().started()
     log.enter("a")
     search = ToolSpec("search", "Searches.", {"type": "object"})
@@ -102,7 +102,7 @@ def test_a_conversation_is_told_whole_at_every_turn() -> None:
     log.add(ModelResult(data={"there": True}, stop_reason="end_turn"), "a", 1, 1, "turn.2")
     log.exit("a", result={"there": True})
     _, second = chats(log.events).values()
-    assert read(second, semconv.INPUT_MESSAGES) == [
+    assert read_attribute(second, semconv.INPUT_MESSAGES) == [
         {"role": "user", "parts": [{"type": "text", "content": "Where?"}]},
         {
             "role": "assistant",
@@ -115,20 +115,20 @@ def test_a_conversation_is_told_whole_at_every_turn() -> None:
         {"role": "tool", "parts": [{"type": "tool_call_response", "id": "d", "response": {"error": "down"}}]},
         {"role": "user", "parts": [{"type": "text", "content": "Go on."}]},
     ]
-    assert read(second, semconv.SYSTEM_INSTRUCTIONS) == [{"type": "text", "content": "Be kind."}]
-    assert [tool["parameters"] for tool in read(second, semconv.TOOL_DEFINITIONS)] == [{"type": "object"}]
-    assert read(second, semconv.OUTPUT_MESSAGES) == [
+    assert read_attribute(second, semconv.SYSTEM_INSTRUCTIONS) == [{"type": "text", "content": "Be kind."}]
+    assert [tool["parameters"] for tool in read_attribute(second, semconv.TOOL_DEFINITIONS)] == [{"type": "object"}]
+    assert read_attribute(second, semconv.OUTPUT_MESSAGES) == [
         {"role": "assistant", "parts": [{"type": "text", "content": '{"there":true}'}], "finish_reason": "end_turn"}
     ]
 
 
-def test_messages_are_left_out_whole_the_oldest_first() -> None:
+def test_the_oldest_messages_are_omitted_whole() -> None:
     log = Log().started()
     said = [user(f"{number} {'x' * (CONTENT_CHARS_MAX // 4)}") for number in range(6)]
     log.add(ModelCall("turn", "m", "1", messages=said), "a", 1, 1, "turn.1")
     log.add(ModelResult(text="y" * CONTENT_CHARS_MAX), "a", 1, 1, "turn.1")
     (chat,) = chats(log.events).values()
-    kept = read(chat, semconv.INPUT_MESSAGES)
+    kept = read_attribute(chat, semconv.INPUT_MESSAGES)
     assert [message["parts"][0]["content"][0] for message in kept] == ["3", "4", "5"]
     assert all(len(message["parts"][0]["content"]) == CONTENT_CHARS_MAX // 4 + 2 for message in kept)
     assert chat.attributes[f"callboard.omitted.{semconv.INPUT_MESSAGES}"] == 3
@@ -139,7 +139,7 @@ def test_messages_are_left_out_whole_the_oldest_first() -> None:
 @pytest.mark.parametrize(
     "part", [Recall("gone#1", "/result"), Recall("a#1", "/no/such/place"), ToolOutput("c", of="a#1.1!tool.9")]
 )
-def test_what_cannot_be_put_together_is_left_out(part: Part) -> None:
+def test_a_message_with_an_unresolved_part_is_omitted(part: Part) -> None:
     log = Log().started()
     log.enter("a")
     log.exit("a", result={"data": 1})
@@ -148,10 +148,10 @@ def test_what_cannot_be_put_together_is_left_out(part: Part) -> None:
     (chat,) = chats(log.events).values()
     assert semconv.INPUT_MESSAGES not in chat.attributes
     assert chat.attributes[f"callboard.omitted.{semconv.INPUT_MESSAGES}"] == 1
-    assert read(chat, semconv.OUTPUT_MESSAGES)[0]["parts"] == [{"type": "text", "content": "ok"}]
+    assert read_attribute(chat, semconv.OUTPUT_MESSAGES)[0]["parts"] == [{"type": "text", "content": "ok"}]
 
 
-def test_a_value_that_is_too_large_is_left_out_whole() -> None:
+def test_a_value_that_is_too_large_is_omitted() -> None:
     log = Log().started()
     log.tool("a", output="x" * CONTENT_CHARS_MAX)
     (tool,) = spans_of(log, content=True)
@@ -159,20 +159,20 @@ def test_a_value_that_is_too_large_is_left_out_whole() -> None:
     assert tool.attributes[f"callboard.omitted.{semconv.TOOL_CALL_RESULT}"] == 1
 
 
-def test_input_and_output_of_a_run_stand_on_its_root() -> None:
+def test_the_root_has_input_and_output_of_the_run() -> None:
     log = Log()
     log.accepted()
     log.add(RunStart("w", {"q": 1}, {"limit": 5}))
     log.add(RunEnd("completed", "done"))
     (root,) = spans_of(log, content=True)
-    assert read(root, semconv.INPUT_VALUE) == {"input": {"q": 1}, "arguments": {"limit": 5}}
+    assert read_attribute(root, semconv.INPUT_VALUE) == {"input": {"q": 1}, "arguments": {"limit": 5}}
     assert root.attributes[semconv.INPUT_MIME_TYPE] == "application/json"
     assert (root.attributes[semconv.OUTPUT_VALUE], root.attributes[semconv.OUTPUT_MIME_TYPE]) == ("done", "text/plain")
-    assert read(root, semconv.OUTPUT_MESSAGES)[0]["parts"] == [{"type": "text", "content": "done"}]
-    assert read(root, semconv.INPUT_MESSAGES)[0]["role"] == "user"
+    assert read_attribute(root, semconv.OUTPUT_MESSAGES)[0]["parts"] == [{"type": "text", "content": "done"}]
+    assert read_attribute(root, semconv.INPUT_MESSAGES)[0]["role"] == "user"
 
 
-def test_other_spans_have_input_and_output_too_and_choices_are_told() -> None:
+def test_other_spans_have_input_output_and_choices() -> None:
     log = Log().started()
     log.enter("a")
     choices = [Choice("b", "if it rains")]
@@ -184,11 +184,14 @@ def test_other_spans_have_input_and_output_too_and_choices_are_told() -> None:
     log.add(ChildEnd("completed", 2), "a", 1, 1, "child")
     log.exit("a", result={"data": 3})
     chat, code, child, node = spans_of(log, content=True)
-    assert read(chat, semconv.MODEL_CHOICES) == [{"id": "b", "description": "if it rains"}]
+    assert read_attribute(chat, semconv.MODEL_CHOICES) == [{"id": "b", "description": "if it rains"}]
     assert semconv.OUTPUT_MESSAGES not in chat.attributes
-    assert (read(code, semconv.INPUT_VALUE), read(code, semconv.OUTPUT_VALUE)) == ({"source": "1"}, [1])
-    assert (read(child, semconv.INPUT_VALUE), read(child, semconv.OUTPUT_VALUE)) == ({"x": 1}, 2)
-    assert (node.attributes[semconv.INPUT_VALUE], read(node, semconv.OUTPUT_VALUE)) == ("Do a.", {"data": 3})
+    assert (read_attribute(code, semconv.INPUT_VALUE), read_attribute(code, semconv.OUTPUT_VALUE)) == (
+        {"source": "1"},
+        [1],
+    )
+    assert (read_attribute(child, semconv.INPUT_VALUE), read_attribute(child, semconv.OUTPUT_VALUE)) == ({"x": 1}, 2)
+    assert (node.attributes[semconv.INPUT_VALUE], read_attribute(node, semconv.OUTPUT_VALUE)) == ("Do a.", {"data": 3})
 
 
 @pytest.mark.parametrize(
@@ -202,16 +205,16 @@ def test_other_spans_have_input_and_output_too_and_choices_are_told() -> None:
         ("", False),
     ],
 )
-def test_content_is_asked_for_by_the_variable_of_the_conventions(said: str, captures: bool) -> None:
+def test_the_variable_of_the_conventions_enables_contents(said: str, captures: bool) -> None:
     assert semconv.captures_content({semconv.CAPTURE_CONTENT: said}) is captures
     assert semconv.captures_content({}) is False
 
 
-def test_what_is_told_of_contents_is_nothing_without_being_asked() -> None:
+def test_contents_are_omitted_by_default() -> None:
     events = [decode_event(line) for line in golden_lines("incident-triage")]
     log = Log()
     log.events = events
-    told = {name for span in spans_of(log) for name in span.attributes}
-    assert not told & {semconv.INPUT_MESSAGES, semconv.OUTPUT_MESSAGES, semconv.INPUT_VALUE, semconv.OUTPUT_VALUE}
+    names = {name for span in spans_of(log) for name in span.attributes}
+    assert not names & {semconv.INPUT_MESSAGES, semconv.OUTPUT_MESSAGES, semconv.INPUT_VALUE, semconv.OUTPUT_VALUE}
     assert len(msgspec.json.encode(spans_of(log))) < len(msgspec.json.encode(spans_of(log, content=True))) / 2
     assert named(spans_of(log, content=True), "invoke_workflow incident-triage")

@@ -27,10 +27,10 @@ Points = dict[str, dict[frozenset[tuple[str, Any]], Any]]
 class Board:
     """A metrics projection with its reader."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         self.reader = InMemoryMetricReader()
         self.provider = MeterProvider([self.reader], shutdown_on_exit=False)
-        self.metrics = MetricsRecorder(self.provider.get_meter(semconv.SCOPE))
+        self.metrics = MetricsRecorder(self.provider.get_meter(semconv.SCOPE), **options)
 
     def take(self, *logs: Log) -> Points:
         for log in logs:
@@ -51,9 +51,9 @@ class Board:
 
 @pytest.fixture
 def board() -> Iterator[Board]:
-    made = Board()
-    yield made
-    made.provider.shutdown()
+    board = Board()
+    yield board
+    board.provider.shutdown()
 
 
 def _sums(points: dict[frozenset[tuple[str, Any]], Any], *keys: str) -> dict[tuple[Any, ...], float]:
@@ -73,7 +73,7 @@ def test_runs_are_counted_by_status(board: Board) -> None:
     assert _sums(points[semconv.RUNS_ACTIVE]) == {(): 1}
 
 
-def test_two_tenants_may_have_runs_of_one_id(board: Board) -> None:
+def test_equal_run_ids_of_two_tenants_are_two_runs(board: Board) -> None:
     for event in cake().events:
         for tenant in ("acme", "zeta"):
             board.metrics.apply(event, tenant)
@@ -100,7 +100,7 @@ def test_tokens_are_counted_by_model_and_type(board: Board) -> None:
     assert point.explicit_bounds[:4] == (1, 4, 16, 64)
 
 
-def test_tokens_of_embeddings_are_counted_beside_them(board: Board) -> None:
+def test_tokens_of_embeddings_are_counted_separately(board: Board) -> None:
     log = Log().started()
     log.add(EffectCall("memory"), "notes", 1, 1, slot="memory")
     log.add(EffectResult(model="openai:text-embedding-3-small", usage=Usage(7)), "notes", 1, 1, slot="memory")
@@ -122,7 +122,7 @@ def test_operations_and_nodes_are_timed(board: Board) -> None:
     assert sum(point.count for point in nodes.values()) == 5
 
 
-def test_calls_of_systems_outside_are_counted_by_outcome(board: Board) -> None:
+def test_calls_of_external_systems_are_counted_by_outcome(board: Board) -> None:
     log = Log().started()
     refused = {"success": False, "error_code": "missing_oauth_token"}
     failure = {"result": {"type": "error", "code": "http.dns"}}
@@ -164,7 +164,7 @@ def test_the_wait_in_the_queue_is_from_admission_to_the_first_claim(board: Board
     assert [(point.count, point.sum) for point in points.values()] == [(1, pytest.approx(5.0))]
 
 
-def test_failed_and_cancelled_operations_name_their_error(board: Board) -> None:
+def test_failed_and_cancelled_operations_have_their_error(board: Board) -> None:
     log = Log().started()
     log.tool("a", error=Failure("tool.failed"))
     log.ask_model("a")
@@ -173,27 +173,18 @@ def test_failed_and_cancelled_operations_name_their_error(board: Board) -> None:
     assert {dict(labels)[semconv.ERROR_TYPE] for labels in points} == {"tool.failed", "flow.timeout"}
 
 
-def test_old_runs_are_forgotten_and_no_longer_active() -> None:
-    reader = InMemoryMetricReader()
-    provider = MeterProvider([reader], shutdown_on_exit=False)
-    metrics = MetricsRecorder(provider.get_meter("test"), runs_max=2)
-    for number in range(5):
-        for event in Log(f"r{number}").started().events:
-            metrics.apply(event)
-    data = reader.get_metrics_data()
-    assert data is not None
-    active = next(
-        metric for metric in data.resource_metrics[0].scope_metrics[0].metrics if metric.name == semconv.RUNS_ACTIVE
-    )
-    assert [getattr(point, "value", None) for point in active.data.data_points] == [2]
-    provider.shutdown()
+def test_the_oldest_active_runs_are_forgotten() -> None:
+    board = Board(runs_max=2)
+    points = board.take(*(Log(f"r{number}").started() for number in range(5)))
+    assert _sums(points[semconv.RUNS_ACTIVE]) == {(): 2}
+    board.provider.shutdown()
 
 
-def test_what_a_fork_has_done_that_its_origin_had_asked_for_is_counted(board: Board) -> None:
+def test_a_call_of_the_origin_that_a_fork_completes_is_counted(board: Board) -> None:
     log = Log("fork")
     log.accepted(forked_from=ForkedFrom("origin", 3))
     log.claimed()
-    # The call is the origin's: nobody is told of it as the fork's.
+    # The call is an event of the origin, which the metrics of the fork do not contain.
     usage = Usage(1_000_000, 50)
     log.add(ModelResult(usage=usage, model="openai:gpt-6-sol", provider="openai"), "a", 1, 1, "turn.1")
     points = board.take(log)

@@ -1,4 +1,4 @@
-"""Names of spans: effects are called what they are, in the conventions of their kind; who asks a model is an agent."""
+"""Names of spans and their attributes, by the conventions of their kind."""
 
 from typing import Any
 
@@ -24,15 +24,15 @@ def span_of(kind: Any, request: Any, value: Any = None) -> Span:
     return span
 
 
-def called(provider: str, **arguments: Any) -> dict[str, Any]:
+def provider_call(provider: str, **arguments: Any) -> dict[str, Any]:
     return {"provider": provider, "with": arguments, "input": None}
 
 
 @pytest.mark.parametrize(
     ("kind", "request_", "name", "client"),
     [
-        ("provider", called("mwl:provider.call/mwl/mock/v1"), "mock", True),
-        ("provider", called("mwl:provider.call/acme/billing/v1"), "billing", True),
+        ("provider", provider_call("mwl:provider.call/mwl/mock/v1"), "mock", True),
+        ("provider", provider_call("mwl:provider.call/acme/billing/v1"), "billing", True),
         ("service", {"service": "slack", "action": "send_message"}, "slack send_message", True),
         ("channel", {"channel_type": "email"}, "channel email", True),
         ("memory", {"operation": "get_context"}, "memory get_context", False),
@@ -45,7 +45,7 @@ def called(provider: str, **arguments: Any) -> dict[str, Any]:
         ("toolbox", None, "toolbox", False),
     ],
 )
-def test_an_effect_is_called_what_it_is(kind: str, request_: Any, name: str, client: bool) -> None:
+def test_the_span_of_an_effect_is_named_by_its_kind(kind: str, request_: Any, name: str, client: bool) -> None:
     span = span_of(kind, request_)
     assert (span.name, span.kind == "client") == (name, client)
     assert span.attributes[semconv.SPAN_KIND] == "CHAIN"
@@ -53,7 +53,7 @@ def test_an_effect_is_called_what_it_is(kind: str, request_: Any, name: str, cli
 
 
 def test_an_http_request_has_the_attributes_of_http() -> None:
-    request = called(HTTP, method="post", url="https://ada:pw@api.example.com/v1/orders?key=secret")
+    request = provider_call(HTTP, method="post", url="https://ada:pw@api.example.com/v1/orders?key=secret")
     ok = {"result": {"type": "success", "value": {}}, "metadata": {"status": 201, "redirects": 1}}
     span = span_of("provider", request, ok)
     expected = {
@@ -69,25 +69,25 @@ def test_an_http_request_has_the_attributes_of_http() -> None:
     assert {name: span.attributes[name] for name in expected} == expected
     assert "secret" not in repr(span)
     assert "pw" not in repr(span)
-    based = span_of("provider", called(HTTP, base="http://localhost:8080/a/", path="/b"))
+    based = span_of("provider", provider_call(HTTP, base="http://localhost:8080/a/", path="/b"))
     assert based.attributes["url.full"] == "http://localhost:8080/a/b"
     assert based.attributes["server.port"] == 8080
-    assert "url.full" not in span_of("provider", called(HTTP, url="http://[")).attributes
+    assert "url.full" not in span_of("provider", provider_call(HTTP, url="http://[")).attributes
 
 
-def test_a_response_that_is_a_failure_is_an_error_of_its_status() -> None:
+def test_a_failed_response_is_an_error_with_its_status() -> None:
     failed = {"type": "error", "code": "Provider.Call.Http.Status", "message": "not found"}
     value = {"result": failed, "metadata": {"status": 404}}
-    span = span_of("provider", called(HTTP, url="http://x.example/"), value)
+    span = span_of("provider", provider_call(HTTP, url="http://x.example/"), value)
     assert (span.status, span.status_message) == ("error", "not found")
     assert (span.attributes["error.type"], span.attributes[semconv.OUTCOME]) == ("404", "failed")
-    other = span_of("provider", called("mwl:provider.call/mwl/mock/v1"), {"result": failed, "metadata": {}})
+    other = span_of("provider", provider_call("mwl:provider.call/mwl/mock/v1"), {"result": failed, "metadata": {}})
     assert other.attributes["error.type"] == "Provider.Call.Http.Status"
 
 
 def test_a_request_on_nats_has_the_attributes_of_messaging() -> None:
     value = {"result": {"type": "success"}, "metadata": {"subject": "shop.price"}}
-    span = span_of("provider", called(NATS, service="shop"), value)
+    span = span_of("provider", provider_call(NATS, service="shop"), value)
     expected = {
         "messaging.system": "nats",
         "messaging.operation.name": "request",
@@ -98,7 +98,7 @@ def test_a_request_on_nats_has_the_attributes_of_messaging() -> None:
     assert {name: span.attributes[name] for name in expected} == expected
 
 
-def test_tools_say_what_they_do_and_how_their_servers_are_reached() -> None:
+def test_tools_have_descriptions_and_the_addresses_of_their_servers() -> None:
     log = Log().started()
     sources = [
         {"type": "mcp", "name": "desk", "command": ["desk", "--secret"]},
@@ -122,7 +122,7 @@ def test_tools_say_what_they_do_and_how_their_servers_are_reached() -> None:
     assert "secret" not in repr(spans_of(log))
 
 
-def test_a_tool_that_a_model_was_offered_is_described() -> None:
+def test_a_tool_has_the_description_of_its_model_call() -> None:
     log = Log().started()
     log.add(ModelCall("turn", "m", "1", tools=[ToolSpec("ring", "Rings.")]), "a", 1, 1, "turn.1")
     log.add(ModelResult(), "a", 1, 1, "turn.1")
@@ -176,13 +176,13 @@ def test_a_model_has_its_exact_name(model: str, provider: str, name: str) -> Non
     assert (chat.name, chat.attributes["gen_ai.request.model"]) == (f"chat {name}", name)
 
 
-def test_every_span_has_a_kind_that_every_backend_knows() -> None:
+def test_every_span_has_a_known_kind() -> None:
     for span in [*spans_of(cake()), *spans_of(everything())]:
         kind = span.attributes.get(semconv.SPAN_KIND)
         assert (kind is None) == semconv.of_a_kind(span.attributes.get(semconv.OPERATION_NAME)), span.name
 
 
-def test_the_resource_has_our_version(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_resource_has_the_version_of_callboard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OTEL_SERVICE_NAME", raising=False)
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test")
     said = dict(resource_of().attributes)
@@ -193,7 +193,7 @@ def test_the_resource_has_our_version(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (said["service.name"], said["service.version"]) == ("shop", "7")
 
 
-def test_requests_are_bounded_by_spans_and_by_what_these_say() -> None:
+def test_requests_are_bounded_by_spans_and_by_characters() -> None:
     small = spans_of(cake())
     long = [Span("1", "2", "", "x", "internal", 0, 0, {"said": "x" * (BATCH_CHARS_MAX // 2)}) for _ in range(5)]
     assert [len(batch) for batch in batches([*small, *long])] == [len(small) + 1, 2, 2]

@@ -34,7 +34,7 @@ def _named(receiver: Receiver, name: str) -> Span:
     return next(span for span in receiver.spans() if span.name == name)
 
 
-def test_ids_parents_and_times_arrive_as_the_log_has_them(receiver: Receiver) -> None:
+def test_ids_parents_and_times_arrive(receiver: Receiver) -> None:
     log = cake()
     _export(log)
     assert receiver.paths == ["/v1/traces"]
@@ -75,7 +75,7 @@ def test_the_scope_names_the_pinned_schema_and_the_service_has_a_default(receive
     assert (scope.scope.name, scope.schema_url) == ("callboard", semconv.SCHEMA_URL)
 
 
-def test_the_usual_variables_are_honoured(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_usual_variables_are_read(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SERVICE_NAME", "stage-door")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=rehearsal")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=acme")
@@ -99,7 +99,7 @@ def test_many_spans_go_in_batches(receiver: Receiver) -> None:
     assert receiver.spans()[-1].name == "invoke_workflow cake"
 
 
-def test_a_refusal_is_a_named_error_that_says_how_much_was_taken(receiver: Receiver) -> None:
+def test_a_refusal_is_an_error_with_the_number_of_accepted_spans(receiver: Receiver) -> None:
     receiver.answer = 400
     exporter = OtlpExporter()
     spans = spans_of(cake())
@@ -112,7 +112,7 @@ def test_a_refusal_is_a_named_error_that_says_how_much_was_taken(receiver: Recei
     assert len(receiver.spans()) == len(spans)
 
 
-def test_arguments_beat_the_environment(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_take_precedence_over_the_environment(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     exporter = OtlpExporter(f"{receiver.url}/elsewhere", {"x-experiment": "0"}, timeout_s=5)
     exporter.export(spans_of(cake()))

@@ -1,4 +1,4 @@
-"""The spans projection and the Jaeger file: ids, tree, times, attributes, and what is left out."""
+"""The spans projection and the Jaeger file: ids, tree, times, attributes, and omitted contents."""
 
 import json
 from hashlib import sha256
@@ -33,7 +33,7 @@ from tests.support.event_logs import RUN, Log, at, cake, everything, killed
 LOGS = [cake, everything, killed]
 
 IDS = SpanIds()
-"""Of logs that were recorded without a store and a tenant."""
+"""Ids of logs that were recorded without a store and a tenant."""
 
 
 def spans_of(log: Log, *, content: bool = False) -> list[Span]:
@@ -59,7 +59,7 @@ def test_ids_are_hashes_of_run_and_address() -> None:
     assert {IDS.span(RUN, f"bake#{visit}") for visit in (1, 2)} <= {span.span_id for span in spans}
 
 
-def test_two_tenants_and_two_stores_with_runs_of_one_id_have_traces_of_their_own() -> None:
+def test_equal_run_ids_of_different_tenants_and_stores_have_different_traces() -> None:
     traces: set[str] = set()
     for trace in (None, Traced("s1", "acme"), Traced("s1", "zeta"), Traced("s2", "acme")):
         log = Log()
@@ -78,7 +78,7 @@ def test_two_tenants_and_two_stores_with_runs_of_one_id_have_traces_of_their_own
 
 
 @pytest.mark.parametrize("make", LOGS)
-def test_every_span_comes_once_in_one_tree_within_its_parent_and_the_root_last(make: Any) -> None:
+def test_spans_form_one_tree_in_which_children_precede_their_parents(make: Any) -> None:
     spans = spans_of(make())
     by_id = {span.span_id: span for span in spans}
     assert len(by_id) == len(spans)
@@ -87,11 +87,11 @@ def test_every_span_comes_once_in_one_tree_within_its_parent_and_the_root_last(m
         parent = by_id[span.parent_id]
         assert parent.start_ns <= span.start_ns <= span.end_ns <= parent.end_ns
     for position, span in enumerate(spans):
-        assert all(other.parent_id != span.span_id for other in spans[position:]), "a child came after its parent"
+        assert all(other.parent_id != span.span_id for other in spans[position:]), "a child follows its parent"
 
 
 @pytest.mark.parametrize("make", LOGS)
-def test_every_span_leads_back_to_the_log(make: Any) -> None:
+def test_every_span_has_the_numbers_of_its_events(make: Any) -> None:
     log = make()
     for span in spans_of(log):
         first, last = span.attributes[semconv.FIRST_N], span.attributes[semconv.LAST_N]
@@ -122,14 +122,14 @@ def test_the_spans_of_a_workflow() -> None:
     assert tool.attributes[semconv.TOOL_SERVER] == "mcp"
 
 
-def test_a_routing_question_after_the_exit_belongs_to_what_contains_the_node() -> None:
+def test_a_routing_question_after_the_exit_belongs_to_the_node_above() -> None:
     spans = spans_of(cake())
     routing = [span for span in spans if span.attributes.get(semconv.MODEL_PURPOSE) == "route"]
     assert [span.parent_id for span in routing] == [spans[-1].span_id] * 2
     assert [span.attributes[semconv.PATH] for span in routing] == ["taste", "taste"]
 
 
-def test_what_follows_an_inner_exit_belongs_to_the_nearest_node_that_is_open() -> None:
+def test_effects_after_an_inner_exit_belong_to_the_nearest_open_node() -> None:
     log = Log().started()
     log.enter("a")
     log.enter("a/b")
@@ -164,7 +164,7 @@ def test_a_chat_span_has_the_attributes_of_the_conventions() -> None:
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [("gemini", "gcp.gemini"), ("openai", "openai"), ("local", "local")])
-def test_a_provider_has_the_name_that_the_conventions_give_it(ours: str, theirs: str) -> None:
+def test_a_provider_has_its_name_of_the_conventions(ours: str, theirs: str) -> None:
     log = Log().started()
     log.enter("a")
     log.add(ModelCall("turn", f"{ours}:m", "0", provider=ours), "a", 1, 1, "turn.0")
@@ -205,7 +205,7 @@ def test_retries_routes_and_waits_are_events_on_their_span() -> None:
         assert names.index(pair[0]) < names.index(pair[1])
 
 
-def test_a_span_open_across_a_claim_says_how_often_it_was_executed() -> None:
+def test_a_span_open_across_a_claim_counts_its_executions() -> None:
     spans = spans_of(everything())
     assert named(spans, "chat opus").attributes[semconv.EXECUTIONS] == 2
     assert named(spans, "frame main").attributes[semconv.EXECUTIONS] == 3
@@ -213,7 +213,7 @@ def test_a_span_open_across_a_claim_says_how_often_it_was_executed() -> None:
     assert semconv.EXECUTIONS not in named(spans, "http").attributes
 
 
-def test_what_the_caller_answers_is_not_executed_again_by_a_claim() -> None:
+def test_a_claim_does_not_execute_the_tool_of_a_caller_again() -> None:
     log = Log().started()
     log.add(ToolCall("a", "t", via="caller"), "a", 1, 1, "tool.0.0")
     log.claimed("w2")
@@ -245,14 +245,14 @@ def test_a_cancelled_model_turn_closes_its_span() -> None:
     assert (chat.status, chat.attributes[semconv.CANCEL_CAUSE]) == ("unset", "flow.timeout")
 
 
-def test_a_killed_run_closes_what_was_open() -> None:
+def test_the_end_of_a_killed_run_closes_open_spans() -> None:
     spans = spans_of(killed())
     assert [span.name for span in spans] == ["chat opus", "invoke_agent bake", "invoke_workflow cake"]
     assert [span.attributes.get(semconv.UNFINISHED) for span in spans] == [True, True, None]
     assert len({span.end_ns for span in spans}) == 1
 
 
-def test_children_and_forks_are_linked_and_have_traces_of_their_own() -> None:
+def test_children_and_forks_are_links_to_separate_traces() -> None:
     log = Log()
     log.accepted(forked_from=ForkedFrom("origin", 7))
     log.add(ChildStart({"name": "sub"}, "child-0"), "a", 1, 1, "child")
@@ -295,7 +295,7 @@ def test_long_texts_and_long_lists_are_cut() -> None:
     assert node.attributes[semconv.DROPPED_EVENTS] == 5
 
 
-# -- the Jaeger file --------------------------------------------------------------------------------------------------
+# -- the Jaeger file ---------------------------------------------------------------------------------------------------
 
 
 def test_the_jaeger_file_is_in_its_legacy_form() -> None:
@@ -319,7 +319,7 @@ def test_the_jaeger_file_is_in_its_legacy_form() -> None:
     assert roots[0]["duration"] == (spans[-1].end_ns - spans[-1].start_ns) // 1000
 
 
-def test_jaeger_tags_are_typed_and_links_stand_in_tags() -> None:
+def test_jaeger_tags_are_typed_and_contain_links() -> None:
     data = jaeger(spans_of(everything()))["data"][0]
     tool = next(span for span in data["spans"] if span["operationName"] == "execute_tool search")
     tags = {tag["key"]: (tag["type"], tag["value"]) for tag in tool["tags"]}

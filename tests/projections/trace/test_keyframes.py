@@ -1,4 +1,4 @@
-"""Standings behind any event, columns of events, and what models saw, over the golden logs."""
+"""The state of a run after any event, columns of events, and requests to models, over the golden logs."""
 
 import random
 from itertools import accumulate
@@ -22,7 +22,7 @@ from tests.support.event_logs import Log, everything
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_behind_any_event_a_run_stands_as_it_was_folded_to_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_after_any_event_is_that_of_the_folded_events(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyframes, "EVERY_EVENTS", 2)
     monkeypatch.setattr(keyframes, "KEPT_MAX", 5)
     events = events_of(name)
@@ -37,58 +37,58 @@ def rows(log: Log) -> list[EventRow]:
     return [EventRow(10 * event.n, len(event.payload), event) for event in log.events]
 
 
-def taken_apart(found: Any, after: int) -> list[tuple[Any, ...]]:
-    """Columns read again: number, sequence, time, type, path and key of each event."""
+def read_columns(found: Any, after: int) -> list[tuple[Any, ...]]:
+    """Read number, sequence, time, type, path and key of each event from columns."""
     numbers = list(accumulate(found.n, initial=after))[1:]
     keys = []
     for place, n in enumerate(numbers):
         slot, path = found.slots[found.slot[place]], found.paths[found.path[place]]
-        made = f"{path}#{found.iteration[place]}.{found.attempt[place]}!{slot}" if slot else ""
-        keys.append(found.keys.get(n, made))
+        key = f"{path}#{found.iteration[place]}.{found.attempt[place]}!{slot}" if slot else ""
+        keys.append(found.keys.get(n, key))
     types, paths = [found.types[at] for at in found.type], [found.paths[at] for at in found.path]
     return list(zip(numbers, accumulate(found.sequence), accumulate(found.time), types, paths, keys, strict=True))
 
 
 @pytest.mark.parametrize("after", [0, 7])
-def test_columns_hold_what_the_events_say(after: int) -> None:
+def test_columns_contain_the_events(after: int) -> None:
     log = everything()
     log.add_raw("tool.call", b'{"node":"a","tool":"t"}', "a", 1, 1, "odd key")
     found = columns(rows(log)[after:], after)
-    assert taken_apart(found, after) == [
+    assert read_columns(found, after) == [
         (event.n, 10 * event.n, int(event.time.timestamp() * 1000), event.type, event.path, event.key)
         for event in log.events[after:]
     ]
     assert {len(column) for column in (found.name, found.outcome, found.tokens, found.size)} == {len(found.n)}
 
 
-def test_columns_say_what_events_are_about() -> None:
+def test_columns_contain_names_outcomes_and_tokens() -> None:
     log = everything()
     found = columns(rows(log), 0)
-    told = {
+    seen = {
         (found.types[kind], found.names[name], found.outcomes[outcome])
         for kind, name, outcome in zip(found.type, found.name, found.outcome, strict=True)
     }
-    assert {("run.claimed", "w1", ""), ("human.asked", "really?", ""), ("run.end", "", "cancelled")} <= told
+    assert {("run.claimed", "w1", ""), ("human.asked", "really?", ""), ("run.end", "", "cancelled")} <= seen
     assert sum(found.tokens) > 0
 
 
-def called(events: list[Event]) -> list[Event]:
+def model_calls(events: list[Event]) -> list[Event]:
     return [event for event in events if event.type == ModelCall.type]
 
 
-def sight(events: list[Event], admission: Admitted, event: Event) -> Seen | None:
+def request_of(events: list[Event], admission: Admitted, event: Event) -> Seen | None:
     reply = next(one for one in events if one.key == event.key and one.type == ModelResult.type)
     return reconstruct_request(RunRef("default", event.run), events[: event.n], admission, {}, reply)
 
 
-def test_what_a_model_saw_grows_turn_by_turn() -> None:
+def test_the_request_to_a_model_grows_turn_by_turn() -> None:
     events = events_of("incident-triage")
     admission = read_admission(events[0], language)
     turns = 0
-    for event in called(events):
+    for event in model_calls(events):
         call = payload_of(event)
         assert isinstance(call, ModelCall)
-        found = sight(events, admission, event)
+        found = request_of(events, admission, event)
         assert found is not None
         new = [one for one in found.messages if one.new]
         assert found.result is not None
@@ -98,8 +98,8 @@ def test_what_a_model_saw_grows_turn_by_turn() -> None:
             assert new == found.messages
             continue
         turns += 1
-        before = next(one for one in called(events) if one.key == call.base)
-        seen_before = sight(events, admission, before)
+        before = next(one for one in model_calls(events) if one.key == call.base)
+        seen_before = request_of(events, admission, before)
         assert seen_before is not None
         old = [one for one in found.messages if not one.new]
         assert [one.message for one in old] == [one.message for one in seen_before.messages]

@@ -1,4 +1,4 @@
-"""The neutral trace, its places in the tree, and its text forms: diagram, waterfall, table."""
+"""The neutral trace, its tree, and its text forms: diagram, waterfall, table."""
 
 import re
 
@@ -26,10 +26,7 @@ def _tree(node: Node) -> dict[str, object]:
         ("bake", []),
         ("main/fetch", ["main"]),
         ("main/fan-out[3]/fetch", ["main/fan-out[3]", "main/fan-out", "main"]),
-        (
-            "main/v1.2:call.mw0.onEntry",
-            ["main/v1.2:call.mw0", "main/v1.2:call", "main/v1.2", "main"],
-        ),
+        ("main/v1.2:call.mw0.onEntry", ["main/v1.2:call.mw0", "main/v1.2:call", "main/v1.2", "main"]),
         ("loop[3]/body[1]/inner", ["loop[3]/body[1]", "loop[3]/body", "loop[3]", "loop"]),
     ],
 )
@@ -37,12 +34,12 @@ def test_the_paths_above_a_path(path: str, paths: list[str]) -> None:
     assert list(above(path)) == paths
 
 
-def test_nested_nodes_hang_on_the_nearest_execution_above() -> None:
+def test_nested_nodes_belong_to_the_nearest_execution_above() -> None:
     trace = fold(TraceFold(), everything().events)
     assert _tree(trace.root) == {"main#1": {"main/fan#1": {"main/fan[0]#1": {}, "main/fan[1]#1": {}}}}
 
 
-def test_children_belong_to_the_iteration_that_is_open() -> None:
+def test_children_belong_to_the_open_iteration() -> None:
     log = Log().started()
     for visit in (1, 2):
         log.enter("a", visit)
@@ -52,7 +49,7 @@ def test_children_belong_to_the_iteration_that_is_open() -> None:
     assert _tree(fold(TraceFold(), log.events).root) == {"a#1": {"a/b#1": {}}, "a#2": {"a/b#2": {}}}
 
 
-def test_effects_of_nodes_that_are_not_entered_hang_on_what_contains_them() -> None:
+def test_effects_of_nodes_that_are_not_entered_belong_to_the_node_above() -> None:
     log = Log().started()
     log.enter("main", kind="frame")
     log.add(EffectCall("provider"), "main/fetch:call", 1, 1, "call.0")
@@ -101,7 +98,7 @@ def test_effects_open_across_a_claim_count_their_executions() -> None:
     assert trace.claims == 3
 
 
-# -- text -------------------------------------------------------------------------------------------------------------
+# -- text --------------------------------------------------------------------------------------------------------------
 
 
 def test_the_table_has_a_row_per_node_execution() -> None:
@@ -141,7 +138,7 @@ def test_waterfall_bars_share_one_scale(width: int) -> None:
     assert first.endswith("500 ms")
 
 
-def test_a_waterfall_shows_what_still_goes_on() -> None:
+def test_a_waterfall_marks_open_nodes_and_effects() -> None:
     log = Log().started()
     log.enter("a")
     log.ask_model("a")
@@ -151,23 +148,16 @@ def test_a_waterfall_shows_what_still_goes_on() -> None:
     assert waterfall(fold(TraceFold(), [])) == ""
 
 
-def test_a_waterfall_tells_the_branches_of_a_fan_out_apart() -> None:
+def test_a_waterfall_names_the_branches_of_a_fan_out() -> None:
     lines = waterfall(fold(TraceFold(), everything().events)).splitlines()
     assert [line.split("▕")[0].strip() for line in lines if "fan" in line] == ["fan", "fan[0]", "fan[1]"]
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [
-        (None, "…"),
-        (0.0123, "12 ms"),
-        (3.4, "3.40 s"),
-        (302, "5 min 02 s"),
-        (7500, "2 h 05 min"),
-        (273_600, "3 d 04 h"),
-    ],
+    [(None, "…"), (0.0123, "12 ms"), (3.4, "3.40 s"), (302, "5 min 02 s"), (7500, "2 h 05 min"), (273_600, "3 d 04 h")],
 )
-def test_durations_are_written_for_people(seconds: float | None, text: str) -> None:
+def test_durations_are_written_in_suitable_units(seconds: float | None, text: str) -> None:
     assert duration_text(seconds) == text
 
 
@@ -186,14 +176,14 @@ def test_the_diagram_of_the_worked_example() -> None:
     assert text.count("stroke-dasharray:5 4") == 0
 
 
-def test_a_diagram_of_a_run_under_way_dashes_what_was_not_taken() -> None:
+def test_a_diagram_of_an_open_run_dashes_untaken_edges() -> None:
     text = mermaid(fold(DiagramFold(), killed().events))
     assert "class n_bake current" in text
     assert text.count("stroke-dasharray:5 4") == 3
     assert '    n_taste -->|"too raw"| n_bake\n' in text
 
 
-def test_a_diagram_before_anything_happened_has_an_entry_and_no_styles() -> None:
+def test_a_diagram_of_a_new_run_has_an_entry_and_no_styles() -> None:
     log = Log()
     log.accepted(Outline(CAKE.nodes[::-1], [OutlineEdge("bake", "taste"), OutlineEdge("taste", "serve")]))
     text = mermaid(fold(DiagramFold(), log.events))
@@ -201,7 +191,7 @@ def test_a_diagram_before_anything_happened_has_an_entry_and_no_styles() -> None
     assert "linkStyle" not in text
 
 
-def test_outcomes_colour_nodes_found_by_path_node_or_last_id() -> None:
+def test_outcomes_colour_nodes_by_path_node_or_last_id() -> None:
     outline = Outline([OutlineNode("main/a"), OutlineNode("b"), OutlineNode("c"), OutlineNode("d")])
     log = Log().started(outline)
     ended: list[tuple[str, str, NodeOutcome]] = [
@@ -221,10 +211,9 @@ def test_outcomes_colour_nodes_found_by_path_node_or_last_id() -> None:
 NASTY = ["a-b", "a_b", "a b", "a.b", "a", "A", "end", "é", "e\u0301", "a__b", "a_x2d_b", 'q"[|]', "", "n_a"]
 
 
-def test_ids_stay_apart_and_labels_cannot_break_out() -> None:
+def test_ids_are_distinct_and_labels_are_escaped() -> None:
     outline = Outline(
-        nodes=[OutlineNode(node) for node in NASTY],
-        edges=[OutlineEdge("a", "A", 'say "[done]" | <b>stop</b>\nnow')],
+        nodes=[OutlineNode(node) for node in NASTY], edges=[OutlineEdge("a", "A", 'say "[done]" | <b>stop</b>\nnow')]
     )
     text = mermaid(Diagram(outline, {}, {}, None))
     ids = re.findall(r"^    (\w+)\[", text, re.MULTILINE)
