@@ -1,4 +1,4 @@
-"""Contents of spans: requests and replies of models, and what is omitted when it is too large."""
+"""Contents of spans: requests and replies of models, and the omission of those that are too large."""
 
 import json
 from typing import Any
