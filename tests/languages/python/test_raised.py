@@ -169,11 +169,6 @@ def test_a_class_is_that_of_the_module_of_the_step() -> None:
     assert isinstance(decode_error(record, own=vars(other)), other.Declined)
 
 
-def test_records_of_earlier_versions_are_read() -> None:
-    error = decode_error({"type": "builtins:KeyError", "args": ["gone"]})
-    assert (type(error), error and error.args) == (KeyError, ("gone",))
-
-
 def test_an_exception_that_is_too_long_is_not_recorded() -> None:
     assert encode_error(ValueError("x" * 10_000)) is None
     error = ValueError("short")
