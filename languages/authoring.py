@@ -7,8 +7,8 @@ from msgspec import Struct, field
 from pydantic import BaseModel
 
 from callboard.bus.events import Outline, Problem
-from callboard.languages.language import Definition
 from callboard.languages.node_types import NodeTypes
+from callboard.languages.plan import Definition
 from callboard.languages.triggers import Begun, Entrance, PassedOver, Received
 from callboard.lib.json_types import JsonSchema
 

@@ -18,7 +18,8 @@ from callboard.bus.subjects import token
 from callboard.languages.authoring import About, Authoring
 from callboard.languages.hosting import Hosting
 from callboard.languages.kit import kits
-from callboard.languages.language import RULES, STRICT, Definition, Language, Plan
+from callboard.languages.language import Language
+from callboard.languages.plan import RULES, STRICT, Definition, Plan
 from callboard.languages.problems import FIELDS_LISTED_MAX, Tree, find_misspelled, kind_of
 from callboard.languages.provider_contracts import ProviderContracts
 from callboard.languages.source_text import read_document

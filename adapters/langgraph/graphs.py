@@ -36,7 +36,8 @@ from callboard.adapters.langgraph.work import RecordedStore, perform_work
 from callboard.languages.python.approvals import Approving, approvals_of
 from callboard.languages.python.errors import NotInWorkflow
 from callboard.languages.python.in_steps import refuse_in_step
-from callboard.languages.python.loop import NumberedFuture, WorkflowLoop, current_loop
+from callboard.languages.python.loop import WorkflowLoop, current_loop
+from callboard.languages.python.tasks import NumberedFuture
 
 _log = logging.getLogger("callboard.langgraph")
 

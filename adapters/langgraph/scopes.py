@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from callboard.adapters.langgraph.greenlets import Carried
 from callboard.bus.paths import child, encode_id
 from callboard.languages.python.approvals import Approve
-from callboard.languages.python.loop import SCOPE, LibraryScope, WorkflowLoop, current_loop
+from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.model_turns import ModelTurns
+from callboard.languages.python.tasks import SCOPE, LibraryScope
 
 
 class GraphSettings(Struct, frozen=True):

@@ -10,7 +10,7 @@ from callboard.bus.events import Problem
 from callboard.bus.log.port import LogReader
 from callboard.bus.subjects import RunRef
 from callboard.languages.kit import kits
-from callboard.languages.language import STRICT
+from callboard.languages.plan import STRICT
 from callboard.languages.registry import code_language, hosting, language
 from callboard.lib.text import encode_json
 from callboard.runtime.admission.first_events import accepted_event, definition_token, last_of_each_kind

@@ -18,11 +18,11 @@ from callboard.bus.events import Event
 from callboard.bus.log.port import Entry
 from callboard.bus.prices import Prices, list_prices, read_prices
 from callboard.bus.subjects import RunRef
-from callboard.languages.language import NOT_UNDERSTOOD
 from callboard.projections.projection import Projection, fold
 from callboard.projections.run.run_result import RunResult
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.client.errors import UsageInvalid
+from callboard.runtime.interpreter.nodes import NOT_UNDERSTOOD
 from callboard.runtime.run.activation import Command
 from callboard.runtime.run.actor import RunActor
 from callboard.runtime.settings.logs import configure_for_client

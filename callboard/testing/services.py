@@ -27,7 +27,8 @@ from callboard.bus.model_names import PREFIXES
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.subjects import RunRef
 from callboard.bus.work import Work
-from callboard.languages.language import Language, Plan
+from callboard.languages.language import Language
+from callboard.languages.plan import Plan
 from callboard.languages.registry import hosting
 from callboard.lib.json_types import JSON
 from callboard.runtime.admission.definitions import Definitions

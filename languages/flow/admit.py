@@ -25,7 +25,7 @@ from callboard.languages.flow.interpret import ROOT
 from callboard.languages.flow.outline import outline
 from callboard.languages.flow.shipped_providers import CONTRACTS, NEED_A_MODEL
 from callboard.languages.flow.template import extract_literals
-from callboard.languages.language import Definition, Needs, Plan, TurnParameters
+from callboard.languages.plan import Definition, Needs, Plan, TurnParameters
 from callboard.languages.problems import Location, format_location
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_types import JSON

@@ -17,7 +17,7 @@ from callboard.languages.flow.document import Flow
 from callboard.languages.flow.interpret import ROOT
 from callboard.languages.flow.outline import outline
 from callboard.languages.flow.schema import DESCRIPTIONS, flow_schema
-from callboard.languages.language import Definition
+from callboard.languages.plan import Definition
 from callboard.languages.problems import format_location
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_types import JSON

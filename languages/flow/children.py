@@ -11,7 +11,7 @@ from callboard.languages.cel.template_strings import OPENING
 from callboard.languages.flow.contracts.definition import DEFINITION
 from callboard.languages.flow.inspection import Findings
 from callboard.languages.kit import kits
-from callboard.languages.language import Definition
+from callboard.languages.plan import Definition
 from callboard.languages.problems import Location, format_location
 from callboard.lib.json_types import JSON
 

@@ -10,7 +10,8 @@ from callboard.languages.flow.middleware_stack import run_stack
 from callboard.languages.flow.result import Result, as_failure, is_success
 from callboard.languages.flow.shipped_providers import CONTRACTS
 from callboard.languages.flow.temporal import format_instant
-from callboard.languages.language import Cancelled, End, Plan, Stage
+from callboard.languages.language import Cancelled, End, Stage
+from callboard.languages.plan import Plan
 from callboard.languages.provider_contracts import Contract, contract_of
 from callboard.lib.json_types import JSON
 

@@ -9,7 +9,8 @@ from callboard.languages.flow.build import build
 from callboard.languages.flow.document import Flow
 from callboard.languages.flow.shipped_providers import CONTRACTS
 from callboard.languages.flow.structure import find_problems
-from callboard.languages.language import Definition, End, Plan, Stage
+from callboard.languages.language import End, Stage
+from callboard.languages.plan import Definition, Plan
 from callboard.languages.problems import Tree, kind_of
 from callboard.languages.source_text import read_document
 from callboard.lib.canonical_json import canonical

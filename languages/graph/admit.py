@@ -12,7 +12,7 @@ from callboard.languages.graph.runners.agent import OF_TRIGGER, PICTURES
 from callboard.languages.graph.tools import referenced_variables
 from callboard.languages.graph.topology import Graph
 from callboard.languages.graph.turn_parameters import wanted_parameters
-from callboard.languages.language import Definition, Needs, Plan
+from callboard.languages.plan import Definition, Needs, Plan
 from callboard.languages.problems import FIELDS_LISTED_MAX, Tree, from_pydantic, hint_at
 from callboard.lib.json_types import JSON
 

@@ -15,8 +15,9 @@ from callboard.languages.graph.times import after, ms
 from callboard.languages.graph.topology import Graph
 from callboard.languages.graph.visit import Visitor
 from callboard.languages.graph.work import ExecutionState
-from callboard.languages.language import Cancelled, End, Instant, Ok, Plan, Stage
+from callboard.languages.language import Cancelled, End, Instant, Ok, Stage
 from callboard.languages.language import Task as Running
+from callboard.languages.plan import Plan
 from callboard.lib.json_types import JSON
 
 TASKS_IN_A_TURN_MAX = 200

@@ -5,7 +5,8 @@ from callboard.bus.events import Problem
 from callboard.languages.graph import admit, parse
 from callboard.languages.graph.rules import LATEST
 from callboard.languages.graph.topology import Graph
-from callboard.languages.language import Definition, End, Plan, Stage
+from callboard.languages.language import End, Stage
+from callboard.languages.plan import Definition, Plan
 
 
 class GraphLanguage:

@@ -9,7 +9,7 @@ from callboard.languages.graph.document import RESULT, Node, Workflow
 from callboard.languages.graph.node_specs import spec_of
 from callboard.languages.graph.topology import Graph, GraphNode, Wire
 from callboard.languages.graph.validate import check_beyond_shape, coerce_configurations, find_objections
-from callboard.languages.language import Definition
+from callboard.languages.plan import Definition
 from callboard.languages.problems import Location, Tree, from_pydantic, kind_of
 from callboard.languages.source_text import read_document
 from callboard.lib.canonical_json import canonical

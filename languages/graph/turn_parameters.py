@@ -6,7 +6,7 @@ from typing import Any
 from callboard.bus.model_parameters import given_parameters
 from callboard.languages.graph.coercion import UNFIT, coerce
 from callboard.languages.graph.topology import GraphNode
-from callboard.languages.language import TurnParameters
+from callboard.languages.plan import TurnParameters
 from callboard.lib.json_types import JSON
 
 PROVIDERS = {"OPENAI_CHATGPT": "openai", "ANTHROPIC_CLAUDE": "anthropic", "GOOGLE_GEMINI": "gemini"}

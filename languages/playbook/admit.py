@@ -15,7 +15,7 @@ from callboard.bus.commands import StartRun
 from callboard.bus.effects import NatsTools
 from callboard.bus.events import Problem
 from callboard.bus.outgoing_subjects import Addressed
-from callboard.languages.language import Definition, Needs, Plan, TurnParameters
+from callboard.languages.plan import Definition, Needs, Plan, TurnParameters
 from callboard.languages.playbook.document import Playbook, Step
 from callboard.languages.playbook.elicitation import questions, refusal
 from callboard.languages.playbook.findings import ELICITED

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from callboard.bus.effects import Failure
 from callboard.bus.paths import child, encode_id
-from callboard.languages.language import Cancelled, End, Expired, Node, Plan, Stage
+from callboard.languages.language import Cancelled, End, Expired, Node, Stage
+from callboard.languages.plan import Plan
 from callboard.languages.playbook.admit import plan_options
 from callboard.languages.playbook.context import StepOutput
 from callboard.languages.playbook.document import ARTIFACT_TYPES, Branch, Condition, Playbook, Step

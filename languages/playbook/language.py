@@ -2,7 +2,8 @@
 
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Problem
-from callboard.languages.language import Definition, End, Plan, Stage
+from callboard.languages.language import End, Stage
+from callboard.languages.plan import Definition, Plan
 from callboard.languages.playbook.admit import admit
 from callboard.languages.playbook.document import Playbook, to_vector_form
 from callboard.languages.playbook.findings import UNREADABLE

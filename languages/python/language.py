@@ -9,7 +9,8 @@ from callboard.bus.commands import StartRun
 from callboard.bus.effects import Failure
 from callboard.bus.events import Outline, OutlineNode, Problem
 from callboard.languages.hosting import CODE_UNKNOWN
-from callboard.languages.language import Continuation, Definition, End, Needs, Plan, Stage
+from callboard.languages.language import Continuation, End, Stage
+from callboard.languages.plan import Definition, Needs, Plan
 from callboard.languages.problems import Tree, kind_of
 from callboard.languages.python.errors import ContinueAsNew, WorkflowFault
 from callboard.languages.python.failures import failure_of

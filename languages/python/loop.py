@@ -14,24 +14,30 @@ from asyncio import events, tasks
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
-from contextvars import Context, ContextVar, copy_context
+from contextvars import Context
 from itertools import count
 from traceback import walk_tb
 from types import FrameType
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
-from msgspec import Struct
-
 from callboard.bus.effects import Failure
 from callboard.bus.paths import child, encode_id
 from callboard.bus.work import NEEDS_PERSON
 from callboard.languages.language import Cancelled, Collection, Failed, Node, Ok, Settled, Stage, Task
-from callboard.languages.python.addresses import TaskPaths
+from callboard.languages.python.bare_loop import BareLoop
 from callboard.languages.python.errors import NotInWorkflow, WorkflowFault
-from callboard.languages.python.frames import is_own
 from callboard.languages.python.output import printing
-from callboard.languages.python.remedies import remedy
+from callboard.languages.python.tasks import (
+    SCOPE,
+    LibraryScope,
+    NumberedFuture,
+    NumberedTask,
+    TaskPaths,
+    clear_callbacks,
+    close_coroutine,
+    current_place,
+)
 from callboard.lib.foreign_errors import is_foreign
 
 T = TypeVar("T")
@@ -48,9 +54,6 @@ SLICE_MAX = 1_000
 DRAWN_BITS = 52
 """How many bits of a drawn number are used."""
 
-CLOSES_MAX = 1_000
-"""How often a dropped coroutine is closed that awaits again instead of ending."""
-
 CLOSING = "closing"
 """The path of the tasks that close generators which the workflow has left."""
 
@@ -59,63 +62,15 @@ _LOOPS = count(1)
 _log = logging.getLogger("callboard.python")
 
 
-class LibraryScope(Struct, frozen=True):
-    """The part of a workflow in which a library works that knows nothing of the run; its tasks inherit it.
-
-    ``path`` is the path of the effects there, instead of those of the library's own tasks. ``carry`` wraps the
-    coroutine of each task, so that plain functions called there can wait for effects; a plain function that the library
-    gives to an executor gets a task too. ``state`` is the adapter's own. ``loop_id`` is the `WorkflowLoop.id`.
-    """
-
-    loop_id: int
-    path: str
-    carry: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]]
-    state: Any
-
-
-SCOPE: ContextVar[LibraryScope | None] = ContextVar("scope", default=None)
-
-
 class WorkflowInterrupted(BaseException):
     """Raised in the code of a workflow that blocks the worker; `WorkflowLoop.fault` says why."""
-
-
-class Unwinding(BaseException):
-    """Raised in each coroutine that is dropped, where it awaits."""
 
 
 class WorkflowDropped(GeneratorExit):
     """Raised in a coroutine that is dropped, whenever it uses the stage: its run has ended, or continues elsewhere."""
 
 
-class NumberedTask(asyncio.Task[Any]):
-    """A task whose hash is its number in the run, so that a set of tasks has the same order in every replay.
-
-    The hash of asyncio's own tasks is their address in memory. ``asyncio.wait`` and libraries keep tasks in sets.
-    """
-
-    def __init__(self, coro: Any, *, number: int, context: Context | None = None, **more: Any) -> None:
-        self._number = number
-        self.own_context = copy_context() if context is None else context
-        """Its context variables, which Python before 3.12 does not tell."""
-        super().__init__(coro, context=self.own_context, **more)
-
-    def __hash__(self) -> int:
-        return self._number
-
-
-class NumberedFuture(asyncio.Future[Any]):
-    """A future whose hash is its number in the run."""
-
-    def __init__(self, *, number: int, loop: asyncio.AbstractEventLoop) -> None:
-        self._number = number
-        super().__init__(loop=loop)
-
-    def __hash__(self) -> int:
-        return self._number
-
-
-class WorkflowLoop(asyncio.AbstractEventLoop):
+class WorkflowLoop(BareLoop):
     """The event loop of one run. ``where`` returns the place of the caller in the code."""
 
     def __init__(self, stage: Stage, where: Callable[[FrameType | None], str] = lambda _frame: "") -> None:
@@ -322,18 +277,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def stacks(self) -> str:
         """Return a text with the current place of each unfinished task."""
         return ", ".join(
-            f"{self.addresses.of(task) or 'the workflow'} at {self._current_place(task)}"
+            f"{self.addresses.of(task) or 'the workflow'} at {current_place(task, self._where)}"
             for task in self.list_unfinished()
         )
-
-    def _current_place(self, task: "asyncio.Task[Any]") -> str:
-        """Return the innermost line of a task's coroutines that belongs to the workflow, else to another library."""
-        frames = [frame for frame in _frames_of(task.get_coro()) if not is_own(frame.f_code.co_filename)]
-        inside = [frame for frame in frames if self._where(frame)]
-        if not frames:
-            return "?"
-        frame = (inside or frames)[-1]
-        return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
 
     def drop(self) -> None:
         """Drop all tasks without clean-up, since the run has ended here or continues on another worker.
@@ -353,11 +299,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                 # As the current task, which anyio's scopes compare with the one that has entered them.
                 tasks._enter_task(self, task)  # pyright: ignore
                 try:
-                    task.own_context.run(_close, task.get_coro())
+                    task.own_context.run(close_coroutine, task.get_coro())
                 finally:
                     tasks._leave_task(self, task)  # pyright: ignore
-                _clear_callbacks(task, waits_for)
-            _clear_callbacks(*self._futures)
+                clear_callbacks(task, waits_for)
+            clear_callbacks(*self._futures)
             for handle, *_ in list(self._timers.values()):
                 handle.cancel()
         self._ready.clear()
@@ -453,11 +399,6 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             )
         return self.call_soon(callback, *args, context=context)
 
-    def call_later(
-        self, delay: float, callback: Any, *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:  # pyright: ignore
-        return self.call_at(self.time() + delay, callback, *args, context=context)
-
     def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:  # pyright: ignore
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         if self._dead:
@@ -527,85 +468,20 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._generators.clear()
         await asyncio.gather(*(generator.aclose() for generator in generators), return_exceptions=True)
 
-    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """Do nothing, since this loop has no executor."""
-
-    def get_debug(self) -> bool:
-        return False
-
-    def set_debug(self, enabled: bool) -> None:
-        """Do nothing, since this loop has no debug mode."""
-
     def is_running(self) -> bool:
         return not self._dead
 
     def is_closed(self) -> bool:
         return self._dead
 
-    def get_task_factory(self) -> None:
-        return None
-
-    def get_exception_handler(self) -> None:
-        return None
-
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if not self._dead:
             error = context.get("exception")
             _log.error("%s", context.get("message", "an exception in a workflow's loop"), exc_info=error)
 
-    def default_exception_handler(self, context: dict[str, Any]) -> None:
-        self.call_exception_handler(context)
-
-
-def _frames_of(coro: Any) -> Generator[FrameType]:
-    """Iterate over the frames of a suspended coroutine, from the outermost on."""
-    while (frame := getattr(coro, "cr_frame", None)) is not None:
-        yield frame
-        coro = coro.cr_await
-
 
 async def _call(func: Callable[..., T], *args: Any) -> T:
     return func(*args)
-
-
-def _close(coro: Any) -> None:
-    """Unwind a coroutine, also where it awaits again meanwhile; its exceptions decide nothing any more.
-
-    ``close`` would leave the inner coroutines behind whose clean-up awaits.
-    """
-    for _ in range(CLOSES_MAX):
-        try:
-            coro.throw(Unwinding())
-        except BaseException:
-            return
-    with suppress(BaseException):
-        coro.close()
-
-
-def _clear_callbacks(*futures: Any) -> None:
-    """Mark futures as done, which clears their callbacks; those of gathered futures too.
-
-    Callbacks refer to futures and tasks, and the cycles would keep the run in memory until the next full garbage
-    collection.
-    """
-    left = list(futures)
-    while left:
-        future = left.pop()
-        if isinstance(future, asyncio.Future) and not future.done():
-            asyncio.Future.cancel(future)  # pyright: ignore
-            left += getattr(future, "_children", ())
-
-
-def _make_refusal(name: str) -> Callable[..., Any]:
-    def refuse(*_args: Any, **_named: Any) -> Any:
-        raise NotInWorkflow(f"a workflow's loop has no {name}: {remedy()}")
-
-    return refuse
-
-
-for _name in dir(asyncio.AbstractEventLoop):
-    if not _name.startswith("_") and _name not in vars(WorkflowLoop):
-        setattr(WorkflowLoop, _name, _make_refusal(_name))
 
 
 class Performed(Generic[T]):

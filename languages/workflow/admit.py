@@ -12,8 +12,8 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Environment, Outline, OutlineEdge, OutlineNode, Problem
-from callboard.languages.language import Definition, Plan
 from callboard.languages.parts import Part, Whole
+from callboard.languages.plan import Definition, Plan
 from callboard.languages.problems import Complaint, Location, Tree, format_location, from_pydantic, hint_at
 from callboard.languages.skills.near_misses import UNFILLED, server_near_misses
 from callboard.languages.skills.server_files import discover_servers

@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from callboard.bus.effects import Choice, Failure, Message, ModelRequest, Text
 from callboard.bus.paths import encode_id
-from callboard.languages.language import STRICT, Cancelled, End, Failed, Node, Ok, Plan, Stage
+from callboard.languages.language import Cancelled, End, Failed, Node, Ok, Stage
+from callboard.languages.plan import STRICT, Plan
 from callboard.languages.questions import choose
 from callboard.languages.skills.skill import Skill, aliases
 from callboard.languages.workflow.document import Edge, Workflow

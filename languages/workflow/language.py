@@ -2,7 +2,8 @@
 
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Problem
-from callboard.languages.language import Definition, End, Plan, Stage
+from callboard.languages.language import End, Stage
+from callboard.languages.plan import Definition, Plan
 from callboard.languages.workflow import admit, parse
 from callboard.languages.workflow.document import Workflow
 

@@ -3,7 +3,7 @@
 from pydantic import ValidationError
 
 from callboard.bus.events import Problem
-from callboard.languages.language import Definition
+from callboard.languages.plan import Definition
 from callboard.languages.problems import Tree, from_pydantic, kind_of
 from callboard.languages.source_text import read_document
 from callboard.languages.workflow.document import Workflow

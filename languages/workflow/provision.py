@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from callboard.bus.events import Environment
 from callboard.bus.outgoing_subjects import Addressed
-from callboard.languages.language import Needs
+from callboard.languages.plan import Needs
 from callboard.languages.skills.shipped import PREFIX, shipped_ids, shipped_skill
 from callboard.languages.skills.skill import (
     Skill,

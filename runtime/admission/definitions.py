@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.events import Problem
 from callboard.languages.kit import kits
-from callboard.languages.language import Definition, End, Language, Plan, Stage
+from callboard.languages.language import End, Language, Stage
+from callboard.languages.plan import Definition, Plan
 from callboard.languages.problems import hints_within
 from callboard.languages.registry import give_name, plan_start
 from callboard.lib.threads import quick_turns

@@ -10,7 +10,7 @@ from callboard.bus import events as ev
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.events import Problem
 from callboard.bus.subjects import RunRef, token
-from callboard.languages.language import Definition, Plan
+from callboard.languages.plan import Definition, Plan
 from callboard.runtime.admission.forks import effective_breakpoints
 from callboard.runtime.admission.verdicts import PROBLEMS_MAX
 

@@ -20,7 +20,7 @@ from callboard.bus.log.port import Recorded, whole
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.kit import has_variables, kits
-from callboard.languages.language import RULES, Plan
+from callboard.languages.plan import RULES, Plan
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_types import JSON
 from callboard.runtime.admission.definitions import Definitions

@@ -13,7 +13,7 @@ from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import api
 from callboard.bus.subjects import TOKEN_BYTES_MAX, name_of, token
-from callboard.languages.language import Definition
+from callboard.languages.plan import Definition
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.start_message import check_attributes
 

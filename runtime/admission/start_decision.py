@@ -16,7 +16,7 @@ from callboard.bus.outgoing_subjects import OutgoingPolicy
 from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, token
 from callboard.bus.tracecontext import TraceContext
 from callboard.languages.hosting import CODE_UNKNOWN
-from callboard.languages.language import STRICT, Plan
+from callboard.languages.plan import STRICT, Plan
 from callboard.runtime.admission.first_events import accepted_event, definition_token, last_of_each_kind
 from callboard.runtime.admission.forks import Forks
 from callboard.runtime.admission.start_message import Examined

@@ -9,7 +9,7 @@ from callboard.bus.commands import DefinitionSource, Registration, StartRun
 from callboard.bus.events import Problem
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.languages.hosting import CODE_UNKNOWN
-from callboard.languages.language import Plan
+from callboard.languages.plan import Plan
 from callboard.languages.registry import hosting
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.versions import find_registration

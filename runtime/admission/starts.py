@@ -25,7 +25,7 @@ from callboard.bus.nats.tenant_requests import TenantRequests
 from callboard.bus.run_ids import derived_run_id
 from callboard.bus.subjects import RunRef, is_name
 from callboard.languages.hosting import CODE_UNKNOWN
-from callboard.languages.language import Plan
+from callboard.languages.plan import Plan
 from callboard.projections.run.span_ids import SpanIds, effect_address
 from callboard.runtime.admission.chains import find_stop
 from callboard.runtime.admission.child_continuation import concerns_only_fork, restart_warning, start_attempts

@@ -14,8 +14,6 @@ from callboard.bus.events import Event, NodeOutcome, Payload, TimerPurpose
 from callboard.bus.paths import again_slot, effect_key, last_id
 from callboard.bus.work import TurnWork, Work
 from callboard.languages.language import (
-    COUNTED,
-    NOT_UNDERSTOOD,
     Alike,
     Answered,
     Ask,
@@ -35,6 +33,12 @@ from callboard.runtime.interpreter.execution import Execution
 from callboard.runtime.interpreter.waits import OpenQuestion
 
 _RANDOM_SCALE = float(1 << 53)
+
+COUNTED_ANSWER = "counted_answer"
+"""The member of the data of ``node.progress`` with the number of an answer that counts; the question needs more."""
+
+NOT_UNDERSTOOD = "human.not_understood"
+"""The code of the warning that an answer does not fit its question."""
 
 
 class StageNode(Execution):
@@ -275,7 +279,7 @@ class AskedQuestion:
         self._node.warn(NOT_UNDERSTOOD, reason)
 
     def counted(self, k: int, message: str) -> None:
-        self._node.progress(message, data={COUNTED: k, "interaction": self._key})
+        self._node.progress(message, data={COUNTED_ANSWER: k, "interaction": self._key})
 
     def close(self, outcome: Literal["answered", "timeout", "cancelled"], k: int | None, label: str | None) -> None:
         self._asks.close_question(self._key, ev.HumanClosed(outcome=outcome, k=k, label=label))

@@ -17,7 +17,8 @@ from callboard.bus.errors import CallboardError, LogNewer
 from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.kit import has_variables
-from callboard.languages.language import RULES, Language, Plan, RunInfo
+from callboard.languages.language import Language, RunInfo
+from callboard.languages.plan import RULES, Plan
 from callboard.languages.registry import hosting, plan_start
 from callboard.lib.installed import own_version
 from callboard.runtime.interpreter.asks import Parting

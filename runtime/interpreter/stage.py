@@ -14,18 +14,7 @@ from callboard.bus.effects import Failure, Usage
 from callboard.bus.events import Event, NodeOutcome, Payload, Problem
 from callboard.bus.paths import encode_id, last_id
 from callboard.languages.inspection import Inspection
-from callboard.languages.language import (
-    Cancelled,
-    End,
-    Expired,
-    Instant,
-    Node,
-    Ok,
-    Resumed,
-    RunInfo,
-    Settled,
-    Unwound,
-)
+from callboard.languages.language import Cancelled, End, Expired, Instant, Node, Ok, Resumed, RunInfo, Settled, Unwound
 from callboard.lib.json_types import JSON
 from callboard.runtime.interpreter.asks import Asks, Parting
 from callboard.runtime.interpreter.collection import Collection

@@ -33,7 +33,7 @@ from callboard.bus.log.port import (
 )
 from callboard.bus.log.successors import find_newest, successor_of
 from callboard.bus.subjects import RunRef
-from callboard.languages.language import STRICT
+from callboard.languages.plan import STRICT
 from callboard.lib.backoff import backoff_s
 from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.run.activation import Children, Command

@@ -19,7 +19,7 @@ from callboard.bus.events import Problem
 from callboard.bus.log.port import EventLog, readable
 from callboard.bus.stand_ins import stands_in
 from callboard.bus.subjects import RunRef
-from callboard.languages.language import TurnParameters
+from callboard.languages.plan import TurnParameters
 from callboard.runtime.run.log import events_of, read_run
 
 RECORDED = "recorded"

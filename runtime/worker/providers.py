@@ -20,7 +20,7 @@ from callboard.actors.providers.process_rules import ProcessRules
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Problem
 from callboard.bus.nats.tenant_requests import TenantRequests
-from callboard.languages.language import Plan
+from callboard.languages.plan import Plan
 from callboard.languages.problems import Tree, hint_at
 from callboard.languages.provider_contracts import CALL, contract_of
 from callboard.languages.registry import provider_contracts

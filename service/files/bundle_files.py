@@ -24,7 +24,7 @@ from callboard.bus.commands import Bundle
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
 from callboard.languages.authoring import Authoring
-from callboard.languages.language import Definition
+from callboard.languages.plan import Definition
 from callboard.languages.problems import Tree, format_location
 from callboard.languages.registry import authoring, give_name, parse_definition
 from callboard.languages.skills.server_files import SERVER_FILES, kept_servers, read_server_file

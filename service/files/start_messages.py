@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from callboard.bus.events import Problem
-from callboard.languages.language import Definition
+from callboard.languages.plan import Definition
 from callboard.languages.problems import Tree, kind_of
 from callboard.languages.registry import about, authoring, give_name, parse_definition
 from callboard.languages.source_text import read_document

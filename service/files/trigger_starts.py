@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from callboard.bus.subjects import is_name
-from callboard.languages.language import Definition
+from callboard.languages.plan import Definition
 from callboard.languages.registry import authoring
 from callboard.languages.triggers import Begun, PassedOver, Received
 from callboard.runtime.client.errors import UsageInvalid

@@ -7,7 +7,7 @@ import msgspec
 
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Problem
-from callboard.languages.language import Definition, Plan
+from callboard.languages.plan import Definition, Plan
 from callboard.languages.registry import about, authoring, detect_nearly, language, parse_definition
 from callboard.runtime.client.errors import RequestRefused
 from callboard.service.files.bundle_files import Permit, permit_all

@@ -15,11 +15,11 @@ from callboard.bus.errors import CallboardError, LogNewer, LogUnreadable
 from callboard.bus.events import Event
 from callboard.bus.log.port import Recorded, whole
 from callboard.bus.log.successors import successor_of
-from callboard.languages.language import COUNTED, NOT_UNDERSTOOD
 from callboard.projections.projection import known_payload
 from callboard.runtime.admission.tells import divergence_remedy, kept_message
 from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.client.client import VERDICT_WAIT_S, Client
+from callboard.runtime.interpreter.nodes import COUNTED_ANSWER, NOT_UNDERSTOOD
 
 SETTLE_WAIT_S = 5.0
 """How long to wait for the effect of a command; the command itself is durable by then."""
@@ -234,7 +234,7 @@ def _counts(event: Event, interaction: str) -> int | None:
     payload = known_payload(event) if event.type == ev.NodeProgress.type else None
     match payload:
         case ev.NodeProgress(data={"interaction": key, **data}) if key == interaction:
-            k = data.get(COUNTED)
+            k = data.get(COUNTED_ANSWER)
             return k if isinstance(k, int) else None
         case _:
             return None

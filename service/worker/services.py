@@ -34,7 +34,8 @@ from callboard.features.access.credentials import AccountLookup
 from callboard.features.access.keyring import keyring_of
 from callboard.features.access.links import Addresses
 from callboard.features.access.vouchers import is_vouched
-from callboard.languages.language import Language, Plan
+from callboard.languages.language import Language
+from callboard.languages.plan import Plan
 from callboard.lib.code_loop import CodeLoop
 from callboard.lib.installed import own_version
 from callboard.lib.json_types import JSON

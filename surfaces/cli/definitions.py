@@ -15,7 +15,7 @@ from callboard.surfaces.cli.start_options import DefinitionFile, skill_options
 
 if TYPE_CHECKING:
     from callboard.bus.commands import Registration
-    from callboard.languages.language import Definition
+    from callboard.languages.plan import Definition
     from callboard.runtime.admission.registration import Registered
     from callboard.service.files.start_messages import PreparedStart
     from callboard.service.operations.requests import OneVersion

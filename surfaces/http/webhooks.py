@@ -22,7 +22,7 @@ from starlette.types import Scope
 from callboard.bus.commands import Registration
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.features.access.subject import Subject
-from callboard.languages.language import Definition
+from callboard.languages.plan import Definition
 from callboard.languages.registry import authoring
 from callboard.languages.triggers import Begun, Entrance, PassedOver, Received
 from callboard.lib.text import normalise_text

@@ -21,7 +21,7 @@ from callboard.bus.log.port import whole
 from callboard.bus.log.successors import successor_of
 from callboard.bus.subjects import RunRef
 from callboard.features.access.vouchers import Vouchers, with_voucher
-from callboard.languages.language import Definition, Plan
+from callboard.languages.plan import Definition, Plan
 from callboard.languages.registry import authoring, language, parse_definition
 from callboard.lib.json_types import JSON
 from callboard.projections.lists.questions import Question, Questions

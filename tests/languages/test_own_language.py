@@ -15,7 +15,8 @@ from callboard.bus.effects import ModelRequest, user
 from callboard.bus.events import OutlineEdge, OutlineNode, Outline, Problem
 from callboard.languages.authoring import Authoring
 from callboard.languages.kit import Kit
-from callboard.languages.language import Definition, End, Failed, Needs, Plan
+from callboard.languages.language import End, Failed
+from callboard.languages.plan import Definition, Needs, Plan
 
 
 def steps(document):

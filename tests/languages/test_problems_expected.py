@@ -7,7 +7,7 @@ import pytest
 
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.events import Problem
-from callboard.languages.language import Definition
+from callboard.languages.plan import Definition
 from callboard.languages.registry import language
 from tests.support.flows import flow, returned
 from tests.support.graphs import graph, step

@@ -17,7 +17,8 @@ from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.events import Environment, Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.flow.language import LANGUAGE
-from callboard.languages.language import Definition, Language
+from callboard.languages.language import Language
+from callboard.languages.plan import Definition
 from callboard.lib.json_types import JSON
 from callboard.runtime.admission.definitions import Remembering
 from callboard.runtime.interpreter.replay import Admitted

@@ -15,7 +15,8 @@ from callboard.bus.effects import Failure
 from callboard.bus.events import Event, Problem
 from callboard.bus.subjects import RunRef
 from callboard.languages.graph.language import LANGUAGE
-from callboard.languages.language import Definition, Language
+from callboard.languages.language import Language
+from callboard.languages.plan import Definition
 from callboard.lib.json_types import JSON
 from callboard.projections.projection import fold
 from callboard.projections.results.graph import GraphExecution

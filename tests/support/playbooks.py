@@ -18,7 +18,8 @@ from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.effects import Failure, ModelReply, Text
 from callboard.bus.events import Event, Problem
 from callboard.bus.subjects import RunRef
-from callboard.languages.language import Definition, Language, Plan
+from callboard.languages.language import Language
+from callboard.languages.plan import Definition, Plan
 from callboard.languages.playbook.document import Playbook
 from callboard.languages.playbook.language import LANGUAGE
 from callboard.lib.json_types import JSON

@@ -27,7 +27,8 @@ from callboard.bus.log.memory import MemoryLog
 from callboard.bus.log.port import EventLog, RunMessage
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.subjects import RunRef
-from callboard.languages.language import Definition, End, Language, Plan, Stage
+from callboard.languages.language import End, Language, Stage
+from callboard.languages.plan import Definition, Plan
 from callboard.lib.json_types import JSON
 from callboard.runtime.budgets.allowances import Allowances
 from callboard.runtime.interpreter.replay import Admitted, read_admission

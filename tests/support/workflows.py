@@ -16,7 +16,7 @@ from callboard.bus.effects import Failure, Text, ToolOutput
 from callboard.bus.events import Environment, Event, Problem
 from callboard.bus.log.memory import MemoryLog
 from callboard.bus.subjects import RunRef
-from callboard.languages.language import Definition, Plan
+from callboard.languages.plan import Definition, Plan
 from callboard.languages.registry import language
 from callboard.languages.workflow.document import Workflow
 from callboard.lib.canonical_json import digest

@@ -11,7 +11,7 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.languages.flow.language import LANGUAGE
-from callboard.languages.language import Definition, Plan
+from callboard.languages.plan import Definition, Plan
 from tests.support.cli_stage import Place, next_event
 from tests.support.places import ROOT
 

@@ -7,7 +7,7 @@ import pytest
 
 from callboard.bus.events import Problem
 from callboard.languages.flow.language import LANGUAGE
-from callboard.languages.language import Definition
+from callboard.languages.plan import Definition
 from tests.docs.test_schemas import validator
 from tests.support.flow_documents import flow
 

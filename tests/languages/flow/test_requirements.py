@@ -15,7 +15,7 @@ from callboard.languages.flow import result
 from callboard.languages.flow.authoring import CLAIM
 from callboard.languages.flow.language import LANGUAGE
 from callboard.languages.flow.specified_providers import MOCK, SPECIFIED
-from callboard.languages.language import Definition
+from callboard.languages.plan import Definition
 from tests.support.flow_cases import EXHAUSTED, INVALID, bad, ok, one_step, parameters, shaper
 from tests.support.flows import (
     LOOP,

@@ -11,7 +11,7 @@ from callboard.languages.graph.admit import outline
 from callboard.languages.graph.coercion import UNFIT, coerce
 from callboard.languages.graph.language import LANGUAGE
 from callboard.languages.graph.node_specs import NODE_TYPES, is_known, node_type, spec_of
-from callboard.languages.language import Plan
+from callboard.languages.plan import Plan
 from tests.support.graphs import condition, flow, graph, node, parsed, perform, problems_of, step, webhook
 
 

@@ -7,7 +7,7 @@ import msgspec
 import yaml
 
 from callboard.languages.graph.language import LANGUAGE
-from callboard.languages.language import Definition
+from callboard.languages.plan import Definition
 from tests.support.graphs import Performance, check_deaths, perform
 from tests.support.places import ROOT
 from tests.support.simulation import World

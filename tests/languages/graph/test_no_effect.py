@@ -16,7 +16,7 @@ import callboard
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.languages.graph.language import LANGUAGE
 from callboard.languages.graph.node_specs import NODE_TYPES, Field, NodeSpec, node_type
-from callboard.languages.language import Plan
+from callboard.languages.plan import Plan
 from callboard.runtime.admission.definitions import Definitions
 from tests.support.graphs import flow, graph, node, parsed, perform, webhook
 

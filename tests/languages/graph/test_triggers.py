@@ -9,7 +9,7 @@ import pytest
 
 from callboard.languages.graph.language import LANGUAGE
 from callboard.languages.graph.triggers import match_triggers
-from callboard.languages.language import Definition
+from callboard.languages.plan import Definition
 from callboard.languages.triggers import Begun, PassedOver, Received
 from callboard.surfaces.cli import exits
 from tests.support.cli_stage import Place

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.languages.language import Definition, Plan
+from callboard.languages.plan import Definition, Plan
 from callboard.languages.playbook.authoring import report, to_json, to_markdown, write_markdown
 from callboard.languages.playbook.document import Playbook, to_vector_form
 from callboard.languages.playbook.language import LANGUAGE

@@ -6,7 +6,7 @@ import pytest
 
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.events import Problem
-from callboard.languages.language import Definition, Plan
+from callboard.languages.plan import Definition, Plan
 from callboard.languages.playbook.language import LANGUAGE
 from callboard.languages.playbook.near_misses import PROBLEMS_MAX, near_misses
 from callboard.languages.playbook.parse import parse

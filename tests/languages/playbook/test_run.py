@@ -10,7 +10,7 @@ from callboard.bus import events as ev
 from callboard.bus.commands import DefinitionSource
 from callboard.bus.effects import Recall
 from callboard.bus.events import Event
-from callboard.languages.language import Plan
+from callboard.languages.plan import Plan
 from callboard.languages.playbook.context import INLINE_CHARS_MAX
 from callboard.languages.playbook.language import LANGUAGE
 from callboard.runtime.admission.definitions import Definitions

@@ -16,7 +16,7 @@ from callboard.bus import events as ev
 from callboard.bus.effects import PythonTools
 from callboard.bus.events import Environment
 from callboard.languages.json_schema import violations
-from callboard.languages.language import Needs
+from callboard.languages.plan import Needs
 from callboard.languages.skills.shipped import shipped_functions, shipped_ids, shipped_skill
 from callboard.languages.skills.skill import aliases
 from callboard.runtime.client.connection import open_connection

@@ -24,7 +24,7 @@ from structlog.testing import capture_logs
 from callboard.bus import events as ev
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.events import Event, Problem
-from callboard.languages.language import Plan
+from callboard.languages.plan import Plan
 from callboard.projections.projection import fold
 from callboard.projections.results.workflow import WorkflowExecution, execution_event
 from callboard.projections.spans.metrics import MetricsRecorder

@@ -8,7 +8,7 @@ import pytest
 
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.events import Problem
-from callboard.languages.language import Definition, Plan
+from callboard.languages.plan import Definition, Plan
 from callboard.languages.skills.skill_files import read_skill_file
 from callboard.languages.workflow.language import LANGUAGE
 from tests.docs.test_schemas import validator

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from callboard.bus import events as ev
-from callboard.languages.language import Needs
+from callboard.languages.plan import Needs
 from callboard.languages.skills.skill import Skill, aliases
 from callboard.languages.skills.skill_files import discover, read_skill_file
 from callboard.runtime.client.errors import RequestRefused

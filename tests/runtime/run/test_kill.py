@@ -19,7 +19,8 @@ from callboard.bus.events import Event, Problem
 from callboard.bus.log.memory import MemoryLog
 from callboard.bus.log.port import Beside, Entry
 from callboard.bus.subjects import RunRef
-from callboard.languages.language import STRICT, Ask, Continuation, End, Stage
+from callboard.languages.language import Ask, Continuation, End, Stage
+from callboard.languages.plan import STRICT
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.client.connection import open_connection
 from callboard.runtime.interpreter.replay import read_admission

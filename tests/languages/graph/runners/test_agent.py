@@ -11,7 +11,7 @@ from callboard.bus.effects import McpTools, ScriptedTools
 from callboard.languages.graph.language import LANGUAGE
 from callboard.languages.graph.tools import resolve_tools
 from callboard.languages.graph.work import ExecutionState
-from callboard.languages.language import Needs
+from callboard.languages.plan import Needs
 from tests.support.graphs import (
     Answering,
     Performance,
