@@ -95,6 +95,11 @@ class Tree(Struct, frozen=True):
         )
 
 
+def in_order(problems: Iterable[Problem]) -> list[Problem]:
+    """Sort problems by their place in the text, errors and warnings together."""
+    return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))
+
+
 def format_location(location: Location) -> str:
     """Return a location as text, such as ``nodes.gather.rules[0]``; unusual names are quoted: ``nodes["a b"]``."""
     text = ""

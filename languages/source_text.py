@@ -2,7 +2,7 @@
 
 from callboard.bus.events import Problem
 from callboard.languages.json_text import read_json
-from callboard.languages.problems import Tree
+from callboard.languages.problems import Tree, kind_of
 from callboard.lib.text_bytes import plain_text
 
 
@@ -15,3 +15,11 @@ def read_document(text: str) -> Tree | list[Problem]:
     from callboard.languages.yaml12 import read_yaml
 
     return read_yaml(text)
+
+
+def read_object(text: str, what: str, fields: str) -> Tree | list[Problem]:
+    """Read a document that has to be an object, such as a flow, with these fields."""
+    tree = read_document(text)
+    if isinstance(tree, Tree) and not isinstance(tree.value, dict):
+        return [tree.problem("SCHEMA", f"expected a {what} object, got {kind_of(tree.value)}", expected=fields)]
+    return tree

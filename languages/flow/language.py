@@ -11,8 +11,8 @@ from callboard.languages.flow.shipped_providers import CONTRACTS
 from callboard.languages.flow.structure import find_problems
 from callboard.languages.language import End, Stage
 from callboard.languages.plan import Definition, Plan
-from callboard.languages.problems import Tree, kind_of
-from callboard.languages.source_text import read_document
+from callboard.languages.problems import Tree
+from callboard.languages.source_text import read_object
 from callboard.lib.canonical_json import canonical
 
 
@@ -23,12 +23,9 @@ class FlowLanguage:
     rules = 0
 
     def parse(self, source: str) -> Definition[Flow] | list[Problem]:
-        tree = read_document(source)
+        tree = read_object(source, "flow", "$schema, entrypoint and steps")
         if not isinstance(tree, Tree):
             return tree
-        if not isinstance(tree.value, dict):
-            message = f"expected a flow object, got {kind_of(tree.value)}"
-            return [tree.problem("SCHEMA", message, expected="$schema, entrypoint and steps")]
         found = find_problems(tree, CONTRACTS)
         if any(problem.severity == "error" for problem in found):
             return found

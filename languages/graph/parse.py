@@ -10,8 +10,8 @@ from callboard.languages.graph.node_specs import spec_of
 from callboard.languages.graph.topology import Graph, GraphNode, Wire
 from callboard.languages.graph.validate import check_beyond_shape, coerce_configurations, find_objections
 from callboard.languages.plan import Definition
-from callboard.languages.problems import Location, Tree, from_pydantic, kind_of
-from callboard.languages.source_text import read_document
+from callboard.languages.problems import Location, Tree, from_pydantic, in_order
+from callboard.languages.source_text import read_object
 from callboard.lib.canonical_json import canonical
 
 VERSION = "1.0"
@@ -20,31 +20,23 @@ VERSION = "1.0"
 
 def parse(source: str) -> Definition[Graph] | list[Problem]:
     """Read a graph, JSON or YAML; its canonical form is the canonical JSON of the document as written."""
-    tree = read_document(source)
+    tree = read_object(source, "graph", "metadata, nodes, connections and triggers")
     if not isinstance(tree, Tree):
         return tree
-    if not isinstance(tree.value, dict):
-        message = f"expected a graph object, got {kind_of(tree.value)}"
-        return [tree.problem("SCHEMA", message, expected="metadata, nodes, connections and triggers")]
     if (first_version := _find_first_version(tree)) is not None:
         return [first_version]
     problems = check_beyond_shape(tree)
     try:
         document = Workflow.model_validate(tree.value)
     except ValidationError as error:
-        return _in_order([*from_pydantic(error, Workflow, tree), *problems])
+        return in_order([*from_pydantic(error, Workflow, tree), *problems])
     if any(problem.severity == "error" for problem in problems):
-        return _in_order(problems)
+        return in_order(problems)
     graph = _graph(document)
-    objections = tuple(_in_order(list(find_objections(tree, graph))))
+    objections = tuple(in_order(find_objections(tree, graph)))
     return Definition(
-        "graph", graph.id, source, canonical(tree.value), graph, tuple(_in_order(problems)), objections=objections
+        "graph", graph.id, source, canonical(tree.value), graph, tuple(in_order(problems)), objections=objections
     )
-
-
-def _in_order(problems: list[Problem]) -> list[Problem]:
-    """Sort problems by their place in the text, errors and warnings together."""
-    return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))
 
 
 def _graph(document: Workflow) -> Graph:
