@@ -1,6 +1,6 @@
-"""The vocabulary on the wire: one golden line per event type, byte for byte, and what readers may rely on.
+"""The encoding of events: one golden line per event type, byte for byte, and the guarantees for readers.
 
-The lines of ``golden/events.jsonl`` are never changed while `SCHEMA_VERSION` stands: old logs look like that.
+The lines of ``golden/events.jsonl`` are never changed while `SCHEMA_VERSION` is the same, as old logs contain such lines.
 """
 
 import datetime as dt
@@ -194,7 +194,7 @@ def test_there_is_an_example_of_every_type() -> None:
 
 
 @pytest.mark.parametrize("event_type", ADDED)
-def test_what_was_added_since_stands_behind_what_there_was(event_type: str) -> None:
+def test_new_members_of_events_come_after_the_old_ones(event_type: str) -> None:
     [before] = [payload for payload in EXAMPLES if payload.type == event_type]
     grown = msgspec.structs.replace(before, **ADDED[event_type])
     line = ev.encode_payload(grown)
@@ -203,7 +203,7 @@ def test_what_was_added_since_stands_behind_what_there_was(event_type: str) -> N
 
 
 @pytest.mark.parametrize(("n", "payload"), list(enumerate(EXAMPLES, 1)), ids=lambda item: getattr(item, "type", ""))
-def test_the_golden_line_of_a_type(n: int, payload: ev.Payload) -> None:
+def test_each_event_type_encodes_as_its_golden_line(n: int, payload: ev.Payload) -> None:
     line = GOLDEN.read_bytes().splitlines()[n - 1]
     event = event_of(n, payload)
     assert ev.encode_event(event) == line
@@ -215,14 +215,14 @@ def test_the_golden_line_of_a_type(n: int, payload: ev.Payload) -> None:
 
 
 @pytest.mark.parametrize("payload", EXAMPLES, ids=lambda payload: payload.type)
-def test_readers_ignore_what_they_do_not_know(payload: ev.Payload) -> None:
+def test_readers_ignore_unknown_members(payload: ev.Payload) -> None:
     document = msgspec.json.decode(ev.encode_event(event_of(1, payload)))
     document["from_the_future"] = document["payload"]["from_the_future"] = {"x": 1}
     read = ev.decode_event(msgspec.json.encode(document))
     assert ev.payload_of(read) == payload
 
 
-def test_the_envelope_leaves_out_what_is_default() -> None:
+def test_the_envelope_omits_default_members() -> None:
     event = ev.Event(type="run.claimed", run="r", n=1, epoch=1, v=1, time=AT, path="", payload=Raw(b"{}"))
     assert set(msgspec.json.decode(ev.encode_event(event))) == {
         "type",
@@ -245,7 +245,7 @@ def test_every_intent_has_its_outcome() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"type":"run.end"}', b'{"type":1'])
-def test_what_is_no_event_is_refused(data: bytes) -> None:
+def test_invalid_event_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         ev.decode_event(data)
 

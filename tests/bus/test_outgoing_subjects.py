@@ -1,4 +1,4 @@
-"""The policy for subjects on which runs ask, by itself; its settings; and what a server says of accounts."""
+"""The policy for the subjects of requests that runs send, its settings, and the accounts of a server."""
 
 import json
 from pathlib import Path
@@ -32,12 +32,12 @@ POLICY = OutgoingPolicy("our.cb")
         ("none", "none", False),
     ],
 )
-def test_patterns_are_those_of_nats(pattern: str, subject: str, fits: bool) -> None:
+def test_patterns_follow_the_rules_of_nats(pattern: str, subject: str, fits: bool) -> None:
     assert matches(pattern, subject) is fits
 
 
 @pytest.mark.parametrize("text", ["", "a..b", "a b", ">.a", "a.>.b", "a*", "a.b>", "."])
-def test_what_is_not_a_pattern(text: str) -> None:
+def test_an_invalid_pattern_is_refused(text: str) -> None:
     assert not is_pattern(text)
 
 
@@ -56,7 +56,7 @@ def test_a_prefix_is_compared_word_by_word() -> None:
     assert POLICY.fault("t", "theirs.x", frozenset({"theirs"})) is not None
 
 
-def test_answers_may_go_to_inboxes_and_to_what_is_permitted() -> None:
+def test_answers_may_be_sent_to_inboxes_and_permitted_subjects() -> None:
     policy = OutgoingPolicy("cb", "desk.inbox", {"t": ["shop.>"], "*": ["any.*"]})
     for reply in (f"{INBOX}.a", "_INBOX_http.a", "_R_.a.b", "desk.inbox.a", "shop.a", "_GR_.c.s._INBOX.a"):
         assert policy.fault_of_reply("t", reply) is None, reply
@@ -75,14 +75,14 @@ def test_answers_may_go_to_inboxes_and_to_what_is_permitted() -> None:
     assert OutgoingPolicy("cb", allowed={"t": []}).fault("other", "any.a") is not None
 
 
-def test_problems_name_the_place_and_quote_no_more_than_a_piece() -> None:
+def test_problems_name_the_place_and_quote_a_limited_part() -> None:
     requests = TenantRequests(None, POLICY)  # type: ignore[arg-type]
     [problem] = requests.problems("t", [Addressed("shop", "here"), Addressed("$" + "x" * 5_000, "there")])
     assert (problem.code, problem.where) == ("nats.refused", "there")
     assert len(problem.message) < 400
 
 
-def test_the_setting_is_a_list_or_a_table_by_tenant(tmp_path: Path) -> None:
+def test_the_setting_for_outgoing_subjects_is_a_list_or_a_table_by_tenant(tmp_path: Path) -> None:
     assert Config.model_validate({}).tools_allow_nats is None
     (tmp_path / "callboard.toml").write_text('[tools_allow_nats]\nacme = ["shop.>"]\n"*" = []\n')
     assert load(env={}, cwd=tmp_path).tools_allow_nats == {"acme": ("shop.>",), "*": ()}
@@ -107,7 +107,7 @@ async def test_a_refused_subject_is_not_sent(tmp_path: Path) -> None:
         assert nc.stats["out_msgs"] == sent
 
 
-async def test_without_an_answer_on_accounts_nothing_is_sent(tmp_path: Path) -> None:
+async def test_nothing_is_sent_if_the_server_does_not_report_its_accounts(tmp_path: Path) -> None:
     denied = json.dumps({"publish": {"deny": ["$SYS.REQ.USER.INFO"]}})
     users = f"authorization {{ users: [{{user: u, password: p, permissions: {denied}}}] }}"
     async with nats_server(tmp_path, users) as url:

@@ -1,4 +1,4 @@
-"""Paths and effect keys: every name can stand in a path, every key can be taken apart again."""
+"""Paths and effect keys: a path can contain any name, and every key can be parsed."""
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +15,7 @@ fixed = settings(derandomize=True, deadline=None, database=None)
 
 @fixed
 @given(names)
-def test_every_name_survives_its_encoding(name: str) -> None:
+def test_every_name_is_restored_from_its_encoding(name: str) -> None:
     encoded = encode_id(name)
     assert decode_id(encoded) == name
     assert encoded
@@ -42,7 +42,7 @@ def test_the_last_id_and_the_parent_of_a_path(ids: list[str], index: int, aspect
 
 @fixed
 @given(st.lists(names, max_size=3), counters, counters, slots)
-def test_keys_are_taken_apart_as_they_were_built(ids: list[str], iteration: int, attempt: int, slot: str) -> None:
+def test_keys_are_parsed_into_their_parts(ids: list[str], iteration: int, attempt: int, slot: str) -> None:
     path = "/".join(encode_id(name) for name in ids)
     key = effect_key(path, iteration, attempt, slot)
     assert parse_key(key) == EffectKey(path, iteration, attempt, slot)
@@ -50,12 +50,12 @@ def test_keys_are_taken_apart_as_they_were_built(ids: list[str], iteration: int,
 
 
 @pytest.mark.parametrize("text", ["", "a", "a#1.1", "a!x", "a#1!x", "a#x.1!slot", "a#1.!slot", "a#-1.1!slot"])
-def test_what_is_no_key_is_refused(text: str) -> None:
+def test_an_invalid_key_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"path#iteration\.attempt!slot"):
         parse_key(text)
 
 
-def test_examples_of_the_grammar() -> None:
+def test_examples_of_the_key_grammar_are_valid() -> None:
     assert encode_id("") == "%"
     assert encode_id("a/b [1]: #2!") == "a%2Fb %5B1%5D%3A %232%21"
     assert encode_id(" padded ") == "%20padded%20"

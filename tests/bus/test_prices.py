@@ -1,4 +1,4 @@
-"""Prices: which row of a table counts, what a usage comes to, and what nobody knows."""
+"""Prices: which row of a table applies, the cost of a usage, and unknown prices."""
 
 import datetime as dt
 import json
@@ -30,18 +30,18 @@ def usd(model: str, usage: Usage, at: dt.datetime = NOW, table: Prices | None = 
 
 
 @pytest.mark.parametrize("provider", [name for name, one in PROVIDERS.items() if not one.stands_in])
-def test_what_is_asked_by_default_has_a_price(provider: str) -> None:
+def test_the_default_models_have_prices(provider: str) -> None:
     assert list_prices().price(f"{provider}:{PROVIDERS[provider].default}", NOW) is not None
 
 
-def test_each_kind_of_token_has_its_price() -> None:
+def test_each_kind_of_token_has_its_own_price() -> None:
     usage = Usage(input_tokens=1_000_000, output_tokens=100_000, cache_read_tokens=500_000, cache_write_tokens=200_000)
     assert usd("anthropic:claude-opus-5", usage) == 0.3 * 5 + 0.5 * 0.5 + 0.2 * 6.25 + 0.1 * 25
     free = prices(x={"input": 1, "output": 2})
     assert usd("x", usage, table=free) == 1.2
 
 
-def test_a_price_holds_from_its_day_until_another_does() -> None:
+def test_a_price_applies_from_its_day_until_the_next_one() -> None:
     read = Usage(input_tokens=1_000_000, cache_read_tokens=1_000_000)
     before, behind = NOW.replace(month=10, day=6), NOW.replace(month=10, day=7)
     assert [usd("anthropic:claude-sonnet-5-5", read, at) for at in (before, behind)] == [0.2, 0.1]
@@ -50,7 +50,7 @@ def test_a_price_holds_from_its_day_until_another_does() -> None:
     assert usd("gemini:gemini-3.8-flash", Usage(1_000_000), NOW.replace(year=2027)) == 1.5
 
 
-def test_long_turns_have_prices_of_their_own() -> None:
+def test_long_turns_have_their_own_prices() -> None:
     short, long = Usage(272_000, 1_000), Usage(272_001, 1_000)
     assert usd("openai:gpt-6-sol", short) == pytest.approx(0.272 * 2 + 0.01)
     assert usd("openai:gpt-6-sol", long) == pytest.approx(0.272001 * 4 + 0.015)
@@ -59,7 +59,7 @@ def test_long_turns_have_prices_of_their_own() -> None:
     assert list_prices().bill(together, NOW) == apart
 
 
-def test_names_come_before_patterns_and_ours_before_the_list() -> None:
+def test_names_precede_patterns_and_configured_prices_precede_the_list() -> None:
     table = prices(**{"openai:*": 9, "openai:gpt-5*": 5, "openai:gpt-5-nano": 1, "local": {"input": 0, "output": 0}})
     found = {
         name: usd(name, Usage(1_000_000), table=table)
@@ -70,7 +70,7 @@ def test_names_come_before_patterns_and_ours_before_the_list() -> None:
     assert usd("openai:gpt-5", Usage(1_000_000), table=later) == 1.25, "as long as ours is not in force, the list is"
 
 
-def test_what_nobody_knows_is_no_nothing() -> None:
+def test_an_unknown_price_is_not_zero() -> None:
     bill = list_prices().bill([ModelUsage("scripted", Usage(10, 5)), ModelUsage("", Usage(1))], NOW)
     assert bill == Bill(0, 16)
     told = [dollars(cost) for cost in (Cost(0, 16), Cost(0.5, 16), Cost(0.5), Cost(1234.5), Cost(0.00001), Cost())]
@@ -108,7 +108,7 @@ def test_sums_are_exact_in_any_order() -> None:
         None,
     ],
 )
-def test_what_is_no_price_is_refused(row: Any) -> None:
+def test_an_invalid_price_is_refused(row: Any) -> None:
     assert list(read_prices({"x": row})[1]) == ["x[0]" if isinstance(row, list) else "x"]
 
 
@@ -135,7 +135,7 @@ def test_a_row_that_never_applies_is_refused(table: dict[str, Any], places: list
     assert list(read_prices(table)[1]) == places
 
 
-def test_the_setting_is_a_table_or_its_json(tmp_path: Any) -> None:
+def test_the_setting_for_prices_is_a_table_or_its_json(tmp_path: Any) -> None:
     file = tmp_path / "callboard.toml"
     file.write_text('[prices]\nscripted = 1.00\n"openai:gpt-5" = [{since = 2026-12-01, input = 1, output = 2}]\n')
     config = load(file=file, env={})

@@ -1,4 +1,4 @@
-"""Subjects: names become tokens and come back; what is published is what the filters of its readers match."""
+"""Subjects: names are encoded as tokens and decoded, and the filters of readers match the published subjects."""
 
 import pytest
 from hypothesis import assume, given, settings
@@ -26,7 +26,7 @@ fixed = settings(derandomize=True, deadline=None, database=None)
 
 @fixed
 @given(names)
-def test_every_name_survives_its_token(name: str) -> None:
+def test_every_name_is_restored_from_its_token(name: str) -> None:
     encoded = token(name)
     assert name_of(encoded) == name
     assert encoded
@@ -56,7 +56,9 @@ def test_an_unusable_prefix_is_refused(prefix: str) -> None:
 
 @fixed
 @given(prefixes, refs, names, types)
-def test_event_subjects(prefix: str, ref: RunRef, definition: str, event_type: str) -> None:
+def test_an_event_subject_has_the_tokens_of_its_event(
+    prefix: str, ref: RunRef, definition: str, event_type: str
+) -> None:
     subjects = Subjects(prefix)
     subject = subjects.event(ref, definition, event_type)
     assert subjects.parse_event(subject) == EventSubject(ref.tenant, ref.run, definition, event_type)
@@ -83,7 +85,9 @@ def test_a_runs_filter_matches_no_other_run(ref: RunRef, other: RunRef, definiti
 
 @fixed
 @given(prefixes, refs, st.sampled_from(["cancel", "answer", "signal"]), st.integers(0, 63))
-def test_what_users_say_and_workers_read(prefix: str, ref: RunRef, verb: str, partition: int) -> None:
+def test_the_subjects_of_users_match_the_filters_of_workers(
+    prefix: str, ref: RunRef, verb: str, partition: int
+) -> None:
     subjects = Subjects(prefix)
     start, tell = subjects.start(ref.tenant), subjects.tell(ref, verb)
     assert subjects.parse_inbound(start) == (ref.tenant, None, "start")
@@ -99,7 +103,7 @@ def test_what_users_say_and_workers_read(prefix: str, ref: RunRef, verb: str, pa
 
 @fixed
 @given(prefixes, refs, names)
-def test_what_is_live_is_not_stored_and_the_rest_is(prefix: str, ref: RunRef, name: str) -> None:
+def test_live_subjects_are_not_stored_and_all_others_are(prefix: str, ref: RunRef, name: str) -> None:
     subjects = Subjects(prefix)
 
     def stored(subject: str) -> bool:
@@ -116,7 +120,7 @@ def test_what_is_live_is_not_stored_and_the_rest_is(prefix: str, ref: RunRef, na
 
 @fixed
 @given(refs, st.integers(1, 64))
-def test_a_partition_is_below_the_count_and_stays(ref: RunRef, count: int) -> None:
+def test_a_partition_is_stable_and_below_the_count(ref: RunRef, count: int) -> None:
     assert 0 <= partition_of(ref, count) < count
     assert partition_of(ref, count) == partition_of(RunRef(*ref), count)
 

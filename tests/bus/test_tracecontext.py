@@ -1,4 +1,4 @@
-"""Trace context: what is read, what goes along, and from what start to what run it comes."""
+"""Trace context: how it is read and sent, and how it passes from a start to its run."""
 
 import json
 import sys
@@ -40,11 +40,11 @@ PARENT = f"00-{TRACE}-{SPAN}-01"
         ({"traceparent": f"00-{TRACE}-{'0' * 16}-01"}, None),
     ],
 )
-def test_what_is_well_formed_is_read(given: dict[str, Any], found: TraceContext | None) -> None:
+def test_a_well_formed_trace_context_is_read(given: dict[str, Any], found: TraceContext | None) -> None:
     assert read(given) == found
 
 
-def test_a_request_takes_along_the_span_that_it_is_made_in() -> None:
+def test_a_request_carries_the_current_span() -> None:
     assert headers() == {}
     with within(TraceContext(PARENT, "a=1")):
         assert headers() == {"traceparent": PARENT, "tracestate": "a=1"}
@@ -54,7 +54,7 @@ def test_a_request_takes_along_the_span_that_it_is_made_in() -> None:
     assert headers() == {}
 
 
-def test_a_program_that_traces_itself_is_gone_on_from() -> None:
+def test_the_span_of_an_instrumented_program_is_the_parent() -> None:
     around = NonRecordingSpan(SpanContext(int(TRACE, 16), int(SPAN, 16), False, TraceFlags(1)))
     with trace.use_span(around):
         assert headers() == {"traceparent": PARENT}
@@ -76,7 +76,7 @@ def test_a_request_is_sent_while_a_thread_is_importing_opentelemetry(
     ("said", "on"),
     [(None, True), ("", True), ("tracecontext, baggage", True), ("baggage,tracecontext", True), ("none", False)],
 )
-def test_it_can_be_switched_off(said: str | None, on: bool) -> None:
+def test_trace_context_can_be_disabled(said: str | None, on: bool) -> None:
     assert propagates({} if said is None else {"OTEL_PROPAGATORS": said}) is on
 
 

@@ -11,16 +11,17 @@ from callboard.actors.carrier import EffectFailed, Job, Spent
 from callboard.actors.kinds.memory import Memory
 from callboard.actors.memory.embedder import Embedder
 from callboard.actors.memory.embedders import ByModel, EmbedderOf, counting
-from callboard.actors.memory.store import InMemory, Store
+from callboard.actors.memory.store import InMemory, Store, Unavailable
 from callboard.actors.memory.text_store import TextStore
 from callboard.actors.models.embedding_models import EmbeddingModel, EmbeddingReply, EmbeddingRequest
 from callboard.bus.effects import Usage
+from callboard.bus.nats.key_value import KeyValueEntry
 from callboard.bus.subjects import RunRef
 from tests.support.event_logs import T0
 
 
 class Asking:
-    """Asks a memory as effects of runs do, each with a key of its own."""
+    """Asks a memory as effects of runs do, each with another key."""
 
     def __init__(
         self,
@@ -98,3 +99,31 @@ def always(embedder: Embedder) -> EmbedderOf:
 
 def placing(model: EmbeddingModel, spec: str = "placed:p") -> EmbedderOf:
     return always(ByModel(model, "p", spec, None))
+
+
+TEXTS = [
+    {"id": "tea", "text": "Ada drinks green tea in the morning.", "metadata": {"of": "Ada"}},
+    {"id": "chair", "text": "The chair of order A-17 arrived broken.", "metadata": {"of": "Bob"}},
+    {"id": "sea", "content": "Ships sail to the islands in summer."},
+]
+
+
+class AnswerLosingStore(InMemory):
+    """Loses the answers to the first writes and to the first reads after a write; the writes take effect."""
+
+    def __init__(self, writes: int, reads: int = 0) -> None:
+        super().__init__()
+        self.writes = writes
+        self.reads = reads
+
+    async def get(self, key: str) -> KeyValueEntry | None:
+        if self._entries and self.reads > 0:
+            self.reads -= 1
+            raise Unavailable("lost")
+        return await super().get(key)
+
+    async def put(self, key: str, value: bytes, revision: int) -> None:
+        await super().put(key, value, revision)
+        if self.writes > 0:
+            self.writes -= 1
+            raise Unavailable("lost")

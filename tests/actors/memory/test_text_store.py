@@ -1,4 +1,4 @@
-"""Stores of texts: one suite for all of them, and what each does by itself."""
+"""Stores of texts: one suite for all of them, and tests of each one."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
@@ -26,8 +26,6 @@ from tests.support.postgres import PASSWORD, Postgres, postgres
 from tests.support.qdrant_api import KEY, QdrantApi, Reply, qdrant_api
 
 Closes = TypeVar("Closes", Qdrant, PgVector)
-
-# -- the suite ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +56,7 @@ async def on_qdrant(_request: pytest.FixtureRequest) -> AsyncGenerator[TextStore
 @asynccontextmanager
 async def on_postgres(request: pytest.FixtureRequest) -> AsyncGenerator[TextStore]:
     serving: Postgres = request.getfixturevalue("with_vector")
-    # All tests have the same database: each is a stream of its own.
+    # All tests share a database, in which each uses a namespace of another name.
     async with closing(PgVector(serving.url, PASSWORD, request.node.nodeid)) as store:
         yield store
 
@@ -73,8 +71,8 @@ async def closing(store: Closes) -> AsyncGenerator[Closes]:
 
 @pytest.fixture(params=[exact, on_qdrant, on_postgres])
 async def text_store(request: pytest.FixtureRequest) -> AsyncIterator[TextStore]:
-    async with request.param(request) as opened:
-        yield opened
+    async with request.param(request) as store:
+        yield store
 
 
 TEXTS = [
@@ -92,15 +90,15 @@ async def found(ask: Asking, query: str, **more: Any) -> list[str]:
     return [one["text"] for one in (await ask.own("search", query=query, **more))["results"]]
 
 
-async def test_texts_are_kept_and_found(text_store: TextStore) -> None:
+async def test_stored_texts_are_found_by_similarity(text_store: TextStore) -> None:
     ask = asking(text_store)
     assert await found(ask, "tea") == []
     kept = (await ask.own("store", items=TEXTS))["results"]
-    told = await ask.own("search", query="tea")
-    assert [(one["id"], one["score"]) for one in told["results"]] == [("tea", 1.0), (kept[2]["id"], 0.96)]
-    assert told["results"][0]["metadata"] == TEXTS[0]["metadata"]
-    assert told["results"][1]["metadata"] is None
-    assert told["scores"] == [1.0, 0.96]
+    answer = await ask.own("search", query="tea")
+    assert [(one["id"], one["score"]) for one in answer["results"]] == [("tea", 1.0), (kept[2]["id"], 0.96)]
+    assert answer["results"][0]["metadata"] == TEXTS[0]["metadata"]
+    assert answer["results"][1]["metadata"] is None
+    assert answer["scores"] == [1.0, 0.96]
     assert (await ask.context("coffee"))["context"] == "- black coffee\n- green tea"
     ask.settings = {"similarity_threshold": 0.97}
     assert await found(ask, "tea") == ["green tea"]
@@ -108,14 +106,14 @@ async def test_texts_are_kept_and_found(text_store: TextStore) -> None:
     assert await found(ask, "tea") == ["green tea", "black coffee"]
 
 
-async def test_texts_are_got_replaced_and_removed(text_store: TextStore) -> None:
+async def test_texts_are_read_replaced_and_removed(text_store: TextStore) -> None:
     ask = asking(text_store)
     assert (await ask.own("get", ids=["tea"]))["results"] == []
     assert (await ask.own("delete", ids=["tea"]))["success"]
     assert (await ask.own("clear"))["total_results"] == 0
     await ask.own("store", items=TEXTS)
-    got = (await ask.own("get", ids=["chair", "nobody", "tea", "chair"]))["results"]
-    assert [(one["id"], one["text"], one["metadata"]) for one in got] == [
+    results = (await ask.own("get", ids=["chair", "nobody", "tea", "chair"]))["results"]
+    assert [(one["id"], one["text"], one["metadata"]) for one in results] == [
         ("chair", "a broken chair", TEXTS[1]["metadata"]),
         ("tea", "green tea", TEXTS[0]["metadata"]),
     ]
@@ -145,7 +143,7 @@ async def test_texts_are_filtered_by_their_metadata(text_store: TextStore, filte
     assert await found(ask, "tea", filters=filters) == texts
 
 
-async def test_no_memory_reads_anothers_texts(text_store: TextStore) -> None:
+async def test_a_memory_does_not_read_the_texts_of_another(text_store: TextStore) -> None:
     ask = asking(text_store)
     await ask.own("store", items=TEXTS)
     others: list[dict[str, Any]] = [{"tenant": "t2"}, {"user": "v"}, {"user": None}, {"id": "mem2"}, {"id": "Ä" * 99}]
@@ -157,7 +155,7 @@ async def test_no_memory_reads_anothers_texts(text_store: TextStore) -> None:
     assert len(await found(ask, "tea")) == 2
 
 
-async def test_what_is_carried_out_again_undoes_nothing(text_store: TextStore) -> None:
+async def test_a_repeated_store_does_not_undo_a_later_one(text_store: TextStore) -> None:
     ask = asking(text_store)
     await ask.own("store", items=[{"id": "x", "text": "tea"}])
     first = ask.asked
@@ -171,7 +169,7 @@ async def test_what_is_carried_out_again_undoes_nothing(text_store: TextStore) -
     assert [one["text"] for one in (await ask.own("get", ids=["x"]))["results"]] == ["tea 2"]
 
 
-async def test_what_has_been_carried_out_is_not_embedded_again(text_store: TextStore) -> None:
+async def test_a_repeated_store_embeds_nothing_again(text_store: TextStore) -> None:
     ask = asking(text_store)
     await ask.own("store", items=["tea", "coffee"])
     cost = ask.spent.usage.input_tokens
@@ -179,7 +177,7 @@ async def test_what_has_been_carried_out_is_not_embedded_again(text_store: TextS
     assert (cost, ask.spent.usage.input_tokens) == (2, 0)
 
 
-async def test_what_was_said_is_kept_each_time_and_once_if_carried_out_again(text_store: TextStore) -> None:
+async def test_a_text_is_kept_for_each_message_and_once_for_a_repeated_effect(text_store: TextStore) -> None:
     ask = asking(text_store, similarity_threshold=0.5)
     await ask.say("I like tea")
     await ask.say("I like tea")
@@ -191,7 +189,7 @@ class Shrunk(Placed):
     places: Mapping[str, list[float]] = {"tea": [1.0, 2.0], "coffee": [2.0, 1.0]}
 
 
-async def test_vectors_of_another_dimension_are_a_failure_until_the_memory_is_cleared(text_store: TextStore) -> None:
+async def test_vectors_of_another_dimension_fail_until_the_memory_is_cleared(text_store: TextStore) -> None:
     ask = asking(text_store)
     await ask.own("store", items=TEXTS)
     other = asking(text_store, Shrunk(), ask.store)
@@ -204,7 +202,7 @@ async def test_vectors_of_another_dimension_are_a_failure_until_the_memory_is_cl
     assert await found(other, "coffee") == ["tea"]
 
 
-async def test_what_another_model_has_embedded_is_embedded_anew_or_it_is_said(text_store: TextStore) -> None:
+async def test_texts_of_another_embedder_are_embedded_again_or_the_search_fails(text_store: TextStore) -> None:
     ask = asking(text_store)
     await ask.own("store", items=["tea"])
     other = Asking("VECTOR_DATABASE", ask.store, placing(Placed(), "placed:q"), text_store)
@@ -217,7 +215,7 @@ async def test_what_another_model_has_embedded_is_embedded_anew_or_it_is_said(te
     assert await found(other, "tea") == ["tea"]
 
 
-async def test_a_text_without_a_direction_is_like_nothing(text_store: TextStore) -> None:
+async def test_a_text_with_a_zero_vector_is_not_found(text_store: TextStore) -> None:
     ask = Asking("VECTOR_DATABASE", text_store=text_store)
     await ask.own("store", items=["?!", "green tea"])
     assert await found(ask, "green tea") == ["green tea"]
@@ -229,31 +227,28 @@ async def test_texts_that_are_too_large_are_refused(text_store: TextStore) -> No
     assert await ask.refused("store", input={"items": [large]}) == "memory.too_large"
 
 
-# -- Qdrant ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 async def api() -> AsyncIterator[QdrantApi]:
-    with qdrant_api() as opened:
-        yield opened
+    with qdrant_api() as api:
+        yield api
 
 
 @asynccontextmanager
-async def opened(api: QdrantApi, key: str = KEY, namespace: str = "CB_MEMORY") -> AsyncGenerator[Asking]:
+async def open_qdrant(api: QdrantApi, key: str = KEY, namespace: str = "CB_MEMORY") -> AsyncGenerator[Asking]:
     async with closing(Qdrant(api.url, key, namespace)) as store:
         yield asking(store)
 
 
 @pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(qdrant, "TRY_AGAIN_MAX_S", 0.001)
 
 
-async def test_a_memory_is_a_collection_that_names_its_tenant(api: QdrantApi) -> None:
-    async with opened(api) as ask:
+async def test_the_collection_of_a_memory_names_its_tenant(api: QdrantApi) -> None:
+    async with open_qdrant(api) as ask:
         await ask("store", input={"text": "tea"}, tenant="Acme GmbH & Co.")
         await ask("store", input={"text": "tea"}, tenant="acme")
-    async with opened(api, namespace="OTHER_MEMORY") as ask:
+    async with open_qdrant(api, namespace="OTHER_MEMORY") as ask:
         await ask("store", input={"text": "tea"}, tenant="acme")
     names = list(api.collections)
     assert len(set(names)) == 3
@@ -261,7 +256,7 @@ async def test_a_memory_is_a_collection_that_names_its_tenant(api: QdrantApi) ->
     assert all(len(collection.points) == 1 for collection in api.collections.values())
 
 
-def test_names_of_collections_fit_everywhere() -> None:
+def test_collection_names_are_valid_for_every_store() -> None:
     for tenant in ("t", "x" * 200, "==ab", "Ä"):
         name = collection_of("CB_MEMORY", f"{tenant}.w.u.m")
         assert len(name) <= 63
@@ -269,18 +264,18 @@ def test_names_of_collections_fit_everywhere() -> None:
         assert name == name.lower()
 
 
-async def test_many_texts_are_brought_in_parts(api: QdrantApi, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_texts_are_sent_in_several_requests(api: QdrantApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(qdrant, "POINTS_BYTES_MAX", 1000)
-    async with opened(api) as ask:
+    async with open_qdrant(api) as ask:
         await ask.own("store", items=[f"tea {number}" for number in range(10)])
     [collection] = api.collections.values()
     assert len(collection.points) == 10
     assert len([one for one in api.asked if one.method == "PUT" and one.path.endswith("/points")]) > 2
 
 
-@pytest.mark.usefixtures("at_once")
-async def test_a_server_that_has_much_to_do_is_asked_again(api: QdrantApi) -> None:
-    async with opened(api) as ask:
+@pytest.mark.usefixtures("short_waits")
+async def test_a_busy_server_is_asked_again(api: QdrantApi) -> None:
+    async with open_qdrant(api) as ask:
         api.instead = [Reply(429, headers={"retry-after": "0"}), Reply(503), Reply(200, b"{")]
         await ask.own("store", items=["tea"])
         assert await found(ask, "tea") == ["tea"]
@@ -292,16 +287,16 @@ async def test_a_server_that_has_much_to_do_is_asked_again(api: QdrantApi) -> No
         assert api.instead == []
 
 
-@pytest.mark.usefixtures("at_once")
-async def test_a_server_that_is_not_there_is_a_failure_that_may_pass() -> None:
+@pytest.mark.usefixtures("short_waits")
+async def test_an_unreachable_server_is_a_retryable_failure() -> None:
     with qdrant_api() as api:
         pass
-    async with opened(api) as ask:
+    async with open_qdrant(api) as ask:
         assert await ask.refused("search", input={"query": "tea"}) == "memory.unavailable"
 
 
-async def test_a_key_that_is_not_taken_is_told_nobody(api: QdrantApi) -> None:
-    async with opened(api, key="wrong-k3y") as ask:
+async def test_the_failure_omits_a_refused_key(api: QdrantApi) -> None:
+    async with open_qdrant(api, key="wrong-k3y") as ask:
         with pytest.raises(Exception, match=r"memory\.refused.*does not take the key: status 401") as caught:
             await ask.own("search", query="tea")
     assert "wrong-k3y" not in str(caught.value)
@@ -316,15 +311,15 @@ async def test_a_key_that_is_not_taken_is_told_nobody(api: QdrantApi) -> None:
         (Reply(422, {"status": {"error": "what?"}}), "memory.refused"),
     ],
 )
-async def test_what_is_no_answer_of_qdrants_is_a_failure_by_name(api: QdrantApi, reply: Reply, code: str) -> None:
-    async with opened(api) as ask:
+async def test_an_invalid_or_refusing_answer_has_its_failure_code(api: QdrantApi, reply: Reply, code: str) -> None:
+    async with open_qdrant(api) as ask:
         await ask.own("store", items=["tea"])
         api.instead = [reply]
         assert await ask.refused("search", input={"query": "tea"}) == code
 
 
-async def test_a_request_that_is_refused_for_another_reason_than_the_dimension(api: QdrantApi) -> None:
-    async with opened(api) as ask:
+async def test_a_refusal_that_is_not_about_the_dimension_has_its_reason(api: QdrantApi) -> None:
+    async with open_qdrant(api) as ask:
         await ask.own("store", items=["tea"])
         api.instead = [Reply(400, {"status": {"error": "Wrong input: shape"}})]
         with pytest.raises(Exception, match=r"memory\.refused.*Wrong input: shape"):
@@ -332,38 +327,37 @@ async def test_a_request_that_is_refused_for_another_reason_than_the_dimension(a
 
 
 @pytest.mark.parametrize("taken", [409, 400])
-async def test_a_collection_that_another_worker_makes_first_is_as_good(api: QdrantApi, taken: int) -> None:
+async def test_a_collection_that_another_worker_creates_first_is_used(api: QdrantApi, taken: int) -> None:
     api.taken = taken
-    async with opened(api) as ask, opened(api) as other:
+    async with open_qdrant(api) as ask, open_qdrant(api) as other:
         await other.own("store", items=["coffee"])
         [(name, made)] = api.collections.items()
         api.collections.clear()
 
-        def meanwhile(asked: Any) -> None:
+        def create_collection(asked: Any) -> None:
             if asked.method == "PUT" and asked.path == f"/collections/{name}":
                 api.collections[name] = made
 
-        api.before = meanwhile
+        api.before = create_collection
         ask.asked = 100
         await ask.own("store", items=["tea"])
     assert len(made.points) == 2
 
 
-async def test_a_collection_that_goes_again_and_again_is_given_up(api: QdrantApi) -> None:
-    def gone(asked: Any) -> None:
+async def test_a_store_fails_if_its_collection_disappears_repeatedly(api: QdrantApi) -> None:
+    def remove_collections(asked: Any) -> None:
         if asked.path.endswith("/points"):
             api.collections.clear()
 
-    api.before = gone
-    async with opened(api) as ask:
+    api.before = remove_collections
+    async with open_qdrant(api) as ask:
         assert await ask.refused("store", input={"items": ["tea"]}) == "memory.unavailable"
 
 
-# -- PostgreSQL --------------------------------------------------------------------------------------------------------
-
-
 @asynccontextmanager
-async def stored(server: Postgres, request: pytest.FixtureRequest, password: str = PASSWORD) -> AsyncGenerator[Asking]:
+async def open_postgres(
+    server: Postgres, request: pytest.FixtureRequest, password: str = PASSWORD
+) -> AsyncGenerator[Asking]:
     async with closing(PgVector(server.url, password, request.node.nodeid)) as store:
         yield asking(store)
 
@@ -376,30 +370,34 @@ async def sql(server: Postgres, statement: str) -> list[Any]:
         await connection.close()
 
 
-async def test_a_password_that_is_not_taken_is_told_nobody(server: Postgres, request: pytest.FixtureRequest) -> None:
-    async with stored(server, request, password="wrong-passw0rd") as ask:
+async def test_the_failure_does_not_contain_a_refused_password(
+    server: Postgres, request: pytest.FixtureRequest
+) -> None:
+    async with open_postgres(server, request, password="wrong-passw0rd") as ask:
         with pytest.raises(EffectFailed, match=r"memory\.refused.*28P01") as caught:
             await ask.own("search", query="tea")
     assert "wrong-passw0rd" not in str(caught.value)
 
 
-async def test_a_database_without_the_extension_says_so(server: Postgres, request: pytest.FixtureRequest) -> None:
+async def test_the_failure_names_a_missing_extension(server: Postgres, request: pytest.FixtureRequest) -> None:
     if server.has_vector:
         pytest.skip("PostgreSQL has the extension `vector` on this machine")
-    async with stored(server, request) as ask:
+    async with open_postgres(server, request) as ask:
         with pytest.raises(EffectFailed, match=r'memory\.refused.*extension "vector" is not available'):
             await ask.own("store", items=["tea"])
 
 
-async def test_a_database_that_is_not_there_is_a_failure_that_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unreachable_database_is_a_retryable_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pgvector, "TRY_AGAIN_MAX_S", 0.001)
     url = f"postgresql://u@127.0.0.1:{free_ports(1)[0]}/d"
     async with closing(PgVector(url, "", "n")) as store:
         assert await asking(store).refused("search", input={"query": "tea"}) == "memory.unavailable"
 
 
-async def test_a_memory_is_a_table_that_names_its_tenant(with_vector: Postgres, request: pytest.FixtureRequest) -> None:
-    async with stored(with_vector, request) as ask:
+async def test_the_table_of_a_memory_has_the_name_of_its_tenant(
+    with_vector: Postgres, request: pytest.FixtureRequest
+) -> None:
+    async with open_postgres(with_vector, request) as ask:
         await ask("store", input={"items": ["tea", "coffee"]}, tenant="table-tenant")
         [row] = await sql(with_vector, "SELECT tablename FROM pg_tables WHERE tablename LIKE 'cb_table_tenant_%'")
         [count] = await sql(with_vector, f"SELECT count(*) FROM {row['tablename']} WHERE vector_dims(vector) = 3")
@@ -408,10 +406,10 @@ async def test_a_memory_is_a_table_that_names_its_tenant(with_vector: Postgres, 
         assert await sql(with_vector, f"SELECT 1 FROM pg_tables WHERE tablename = '{row['tablename']}'") == []
 
 
-async def test_workers_that_make_a_table_at_once_both_keep(
+async def test_workers_that_create_a_table_at_the_same_time_both_store(
     with_vector: Postgres, request: pytest.FixtureRequest
 ) -> None:
-    async with stored(with_vector, request) as one, stored(with_vector, request) as other:
+    async with open_postgres(with_vector, request) as one, open_postgres(with_vector, request) as other:
         other.asked = 100
         async with anyio.create_task_group() as tasks:
             for ask, text in ((one, "tea"), (other, "coffee")):
@@ -419,18 +417,18 @@ async def test_workers_that_make_a_table_at_once_both_keep(
         assert await found(one, "tea") == ["tea", "coffee"]
 
 
-async def test_a_connection_that_is_lost_is_made_anew(with_vector: Postgres, request: pytest.FixtureRequest) -> None:
-    async with stored(with_vector, request) as ask:
+async def test_a_lost_connection_is_replaced(with_vector: Postgres, request: pytest.FixtureRequest) -> None:
+    async with open_postgres(with_vector, request) as ask:
         await ask.own("store", items=["tea"])
         lost = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'callboard'"
         assert len(await sql(with_vector, lost)) == 1
         assert await found(ask, "tea") == ["tea"]
 
 
-async def test_many_changes_of_a_text_are_remembered_up_to_a_bound(
+async def test_the_number_of_remembered_changes_of_a_text_is_limited(
     with_vector: Postgres, request: pytest.FixtureRequest
 ) -> None:
-    async with stored(with_vector, request) as ask:
+    async with open_postgres(with_vector, request) as ask:
         for number in range(APPLIED_MAX + 3):
             await ask("store", input={"items": [{"id": "x", "text": f"tea {number}"}]}, tenant="bound-tenant")
         [row] = await sql(with_vector, "SELECT tablename FROM pg_tables WHERE tablename LIKE 'cb_bound_tenant_%'")
@@ -439,15 +437,15 @@ async def test_many_changes_of_a_text_are_remembered_up_to_a_bound(
     assert text["applied"][-1] == f"{ask.asked:064}"[::-1][: len(text["applied"][-1])]
 
 
-class Recording:
-    """Where statements go that are looked at and not carried out: what they are given back, a test lays ready."""
+class RecordingPool:
+    """Records statements instead of executing them, and returns the rows that a test prepares."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, tuple[Any, ...]]] = []
         self.rows: list[Any] = []
 
     @asynccontextmanager
-    async def acquire(self, timeout: float) -> AsyncGenerator["Recording"]:
+    async def acquire(self, timeout: float) -> AsyncGenerator["RecordingPool"]:
         yield self
 
     @asynccontextmanager
@@ -465,10 +463,10 @@ class Recording:
         """Nothing is open."""
 
 
-async def test_the_statements_that_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = Recording()
+async def test_the_statements_name_the_table_and_pass_values_as_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = RecordingPool()
 
-    async def pool(*_given: Any, **_names: Any) -> Recording:
+    async def pool(*_given: Any, **_names: Any) -> RecordingPool:
         return sent
 
     monkeypatch.setattr(asyncpg, "create_pool", pool)
@@ -492,15 +490,12 @@ async def test_the_statements_that_are_sent(monkeypatch: pytest.MonkeyPatch) -> 
     assert delete == f"DELETE FROM {table} WHERE id = ANY($1::text[])"
 
 
-# -- the configuration -------------------------------------------------------------------------------------------------
-
-
 def configured(folder: Path, table: str, env: dict[str, str]) -> Config:
     (folder / "callboard.toml").write_text(table, encoding="utf-8")
     return load(env=env, cwd=folder)
 
 
-def test_a_store_is_configured_with_a_key_which_nobody_sees(tmp_path: Path) -> None:
+def test_the_configured_key_of_a_store_is_never_shown(tmp_path: Path) -> None:
     table = '[vectors]\nstore = "qdrant"\nurl = "https://q.example.com:6333"\nkey = "${QDRANT_KEY}"\n'
     config = configured(tmp_path, table, {"QDRANT_KEY": "k3y"})
     assert (config.vectors.store, config.vectors.key.get_secret_value()) == ("qdrant", "k3y")
@@ -511,7 +506,7 @@ def test_a_store_is_configured_with_a_key_which_nobody_sees(tmp_path: Path) -> N
     assert (warning.code, "QDRANT_KEY" in warning.message) == ("config.unset", True)
 
 
-def test_a_database_has_its_user_in_the_url_and_the_password_as_its_key(tmp_path: Path) -> None:
+def test_the_key_of_a_database_is_its_password(tmp_path: Path) -> None:
     table = {"store": "pgvector", "url": "postgresql://me@h:5432/d?sslmode=require", "key": "k3y"}
     config = load(env={"CALLBOARD_VECTORS": json.dumps(table)}, cwd=tmp_path)
     assert str(config.vectors) == "pgvector postgresql://me@h:5432/d?sslmode=require"
@@ -536,7 +531,7 @@ def test_a_database_has_its_user_in_the_url_and_the_password_as_its_key(tmp_path
         ('{"kee": "k3y"}', "vectors.kee"),
     ],
 )
-def test_what_is_no_store_is_refused_and_not_repeated(tmp_path: Path, given: str, words: str) -> None:
+def test_an_invalid_store_is_refused_without_its_secret(tmp_path: Path, given: str, words: str) -> None:
     with pytest.raises(ConfigInvalid) as caught:
         load(env={"CALLBOARD_VECTORS": given}, cwd=tmp_path)
     [problem] = caught.value.problems

@@ -1,4 +1,4 @@
-"""Programs that workers start: nothing of them outlives its effect, or its worker."""
+"""Programs that workers start, and their child processes, end with their effect and with their worker."""
 
 import os
 import signal
@@ -38,7 +38,7 @@ async def pids_in(path: Path) -> list[int]:
     return list(map(int, (await anyio.Path(path).read_text()).split()))
 
 
-async def all_gone(pids: list[int]) -> None:
+async def until_all_are_gone(pids: list[int]) -> None:
     assert len(pids) == KINDS
     for pid in pids:
         await until(lambda pid=pid: is_gone(pid))
@@ -48,7 +48,7 @@ def python(*arguments: str) -> list[str]:
     return [sys.executable, "-S", *arguments]
 
 
-async def ended(command: list[str]) -> int:
+async def run_to_end(command: list[str]) -> int:
     program = await Program.start(command, env=ENV)
     try:
         return await program.wait()
@@ -60,28 +60,28 @@ async def ended(command: list[str]) -> int:
     ("code", "expected"),
     [("raise SystemExit(3)", 3), ("import os; os.abort()", -6), ("import os; os.kill(os.getpid(), 9)", -9), ("", 0)],
 )
-async def test_a_program_ends_as_it_would_without_a_keeper(code: str, expected: int) -> None:
-    assert await ended(python("-c", code)) == expected
+async def test_a_program_ends_with_its_own_exit_status(code: str, expected: int) -> None:
+    assert await run_to_end(python("-c", code)) == expected
 
 
-async def test_streams_folder_and_environment_are_those_that_are_given(tmp_path: Path) -> None:
+async def test_a_program_gets_the_given_input_folder_and_environment(tmp_path: Path) -> None:
     code = "import os, sys; print(sys.stdin.read(), os.getcwd(), 'LC_ALL' in os.environ, os.environ['A'])"
     program = await Program.start(python("-I", "-c", code), env={"A": "b"}, cwd=str(tmp_path))
-    await program.stdin.send(b"said")
+    await program.stdin.send(b"input")
     await program.stdin.aclose()
-    said = b"".join([chunk async for chunk in program.stdout])
-    assert said.decode() == f"said {tmp_path} False b\n"
+    output = b"".join([chunk async for chunk in program.stdout])
+    assert output.decode() == f"input {tmp_path} False b\n"
     await program.end()
 
 
-async def test_no_variable_is_added_but_the_mark() -> None:
+async def test_only_the_mark_is_added_to_the_environment() -> None:
     program = await Program.start(["/usr/bin/env"], env={"A": "b"})
-    said = b"".join([chunk async for chunk in program.stdout])
+    output = b"".join([chunk async for chunk in program.stdout])
     await program.end()
-    assert sorted(line.partition("=")[0] for line in said.decode().splitlines()) == ["A", keeper.MARK]
+    assert sorted(line.partition("=")[0] for line in output.decode().splitlines()) == ["A", keeper.MARK]
 
 
-async def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:
+async def test_the_error_names_a_program_that_cannot_be_started(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as missing:
         await Program.start(["no-such-program-anywhere"], env=ENV)
     assert missing.value.filename == "no-such-program-anywhere"
@@ -91,12 +91,12 @@ async def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None
         await Program.start([str(file)], env=ENV)
 
 
-async def test_what_a_program_has_started_ends_with_it(tmp_path: Path) -> None:
-    assert await ended(python(SPAWNING, str(tmp_path / "pids"))) == 0
-    await all_gone(await pids_in(tmp_path / "pids"))
+async def test_the_children_of_a_program_end_with_it(tmp_path: Path) -> None:
+    assert await run_to_end(python(SPAWNING, str(tmp_path / "pids"))) == 0
+    await until_all_are_gone(await pids_in(tmp_path / "pids"))
 
 
-async def test_what_a_program_has_started_is_killed_with_it(tmp_path: Path) -> None:
+async def test_the_children_of_a_program_are_killed_with_it(tmp_path: Path) -> None:
     program = await Program.start(python(SPAWNING, str(tmp_path / "pids"), "waits"), env=ENV)
     pids = await pids_in(tmp_path / "pids")
     await program.end()
@@ -107,9 +107,9 @@ async def test_what_a_program_has_started_is_killed_with_it(tmp_path: Path) -> N
 async def test_a_request_to_end_reaches_the_program() -> None:
     code = "import signal, sys; signal.signal(15, lambda *_: sys.exit(7)); print('up', flush=True); signal.pause()"
     program = await Program.start(python("-c", code), env=ENV)
-    said = b""
-    while b"\n" not in said:
-        said += await program.stdout.receive()
+    output = b""
+    while b"\n" not in output:
+        output += await program.stdout.receive()
     program.terminate()
     assert await program.wait() == 7
     await program.end()
@@ -131,7 +131,7 @@ def keeper_of(pid: int) -> int:
     return int(mark.partition(b"=")[2].partition(b".")[0])
 
 
-async def test_a_program_ends_with_its_worker_and_is_swept_if_its_keeper_is_gone_too(tmp_path: Path) -> None:
+async def test_a_program_ends_with_its_worker_or_is_swept_if_its_keeper_died(tmp_path: Path) -> None:
     for keeper_dies in (False, True):
         path = tmp_path / f"pids-{keeper_dies}"
         worker = await anyio.open_process([sys.executable, "-c", WORKER, SPAWNING, str(path), "waits"])
@@ -146,22 +146,20 @@ async def test_a_program_ends_with_its_worker_and_is_swept_if_its_keeper_is_gone
             await worker.wait()
         if keeper_dies:
             sweep()
-        await all_gone(pids)
+        await until_all_are_gone(pids)
 
 
-async def test_a_killed_keeper_leaves_nothing_to_its_worker_and_others_are_left_alone(tmp_path: Path) -> None:
+async def test_the_program_of_a_killed_keeper_is_swept_and_others_are_not(tmp_path: Path) -> None:
     programs = [await Program.start(python(SPAWNING, str(tmp_path / f"{k}"), "waits"), env=ENV) for k in range(2)]
     first, second = [await pids_in(tmp_path / f"{k}") for k in range(2)]
     os.kill(keeper_of(first[0]), signal.SIGKILL)
     with capture_logs() as logs:
         await programs[0].end()
-    await all_gone(first)
+    await until_all_are_gone(first)
     assert [log["event"] for log in logs] == ["program.swept"]
     assert not any(is_gone(pid) for pid in second)
     await programs[1].end()
 
-
-# -- every kind of program --------------------------------------------------------------------------------------------
 
 Spawn = Callable[[Path, bool], Coroutine[Any, Any, None]]
 
@@ -195,11 +193,11 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("importable")
 @pytest.mark.parametrize("waits", [False, True], ids=["ends", "is_cancelled"])
 @pytest.mark.parametrize("spawn", [process_provider, python_tool, mcp_server])
-async def test_the_rule_is_the_same_for_every_kind(tmp_path: Path, spawn: Spawn, waits: bool) -> None:
+async def test_programs_of_every_kind_end_with_their_children(tmp_path: Path, spawn: Spawn, waits: bool) -> None:
     path = tmp_path / "pids"
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(spawn, path, waits)
         if waits:
             await until(path.exists)
             tasks.cancel_scope.cancel()
-    await all_gone(await pids_in(path))
+    await until_all_are_gone(await pids_in(path))

@@ -1,10 +1,11 @@
-"""The sandbox: what code of a definition's author can do, and that it can do nothing else, however it tries."""
+"""The sandbox: what code of a definition can do, and attempts to escape that must fail."""
 
 import errno
 import os
 import platform
 import sys
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,31 +17,30 @@ from callboard.actors.carrier import EffectFailed, Job
 from callboard.actors.kinds.code import NESTING_MAX, CodeSandboxes, Mode
 from callboard.actors.sandbox.process import Sandbox, SandboxBroken
 from callboard.bus.effects import Failure
+from tests.support.patience import until
 
 JOB = cast(Job, None)
-"""Code is told nothing of the run that it belongs to."""
+"""Code gets nothing of its run."""
 
 ISOLATES = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
 
 WALK = "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == '_wrap_close'][0].__init__.__globals__"
-"""The module `os`, however little one is given."""
+"""An expression for the globals of the module `os`, which needs no import."""
 
 pytestmark = pytest.mark.skipif(not ISOLATES, reason="no filter of system calls is known here")
 
 
 @pytest.fixture(scope="module")
 async def code() -> AsyncIterator[CodeSandboxes]:
-    made = CodeSandboxes("isolated")
-    yield made
-    await made.aclose()
+    async with aclosing(CodeSandboxes("isolated")) as code:
+        yield code
 
 
 @pytest.fixture
 async def fresh() -> AsyncIterator[CodeSandboxes]:
     """Code whose process has not been started."""
-    made = CodeSandboxes("isolated")
-    yield made
-    await made.aclose()
+    async with aclosing(CodeSandboxes("isolated")) as code:
+        yield code
 
 
 async def run(code: CodeSandboxes, source: str, *inputs: Any, **more: Any) -> Any:
@@ -63,17 +63,14 @@ async def failure(code: CodeSandboxes, source: str, **more: Any) -> Failure:
     return caught.value.failure
 
 
-# -- what it can do ----------------------------------------------------------------------------------------------------
-
-
-async def test_each_input_is_called_by_itself(code: CodeSandboxes) -> None:
+async def test_the_function_is_called_for_each_input(code: CodeSandboxes) -> None:
     first, second, third = await run(code, "lambda x: {'twice': x * 2}", 1, None, [2])
     assert first == {"value": {"twice": 2}}
     assert second["code"] == "code.raised"
     assert third == {"value": {"twice": [2, 2]}}
 
 
-async def test_what_is_offered_can_be_used(code: CodeSandboxes) -> None:
+async def test_the_offered_modules_can_be_used(code: CodeSandboxes) -> None:
     source = """def f(x: Dict[str, Any]) -> Any:
     import math, urllib.parse
     from datetime import datetime
@@ -86,7 +83,7 @@ async def test_what_is_offered_can_be_used(code: CodeSandboxes) -> None:
     assert await run(code, source, {"n": 2.5}) == [{"value": [2, "Thursday", 2, "a%20b", [1], ["n"]]}]
 
 
-async def test_what_is_printed_is_kept_beside_the_results(code: CodeSandboxes) -> None:
+async def test_printed_text_is_returned_beside_the_results(code: CodeSandboxes) -> None:
     request = {"source": "lambda x: print('x is', x)", "inputs": [1, 2]}
     assert await code.carry(JOB, request) == (
         {"results": [{"value": None}, {"value": None}]},
@@ -95,7 +92,7 @@ async def test_what_is_printed_is_kept_beside_the_results(code: CodeSandboxes) -
 
 
 @pytest.mark.parametrize("value", ["text", 3, 1.5, [1, 2], True, None])
-async def test_what_is_no_object_answers_to_names_if_wrapped(code: CodeSandboxes, value: Any) -> None:
+async def test_a_wrapped_scalar_has_the_usual_member_names(code: CodeSandboxes, value: Any) -> None:
     both = "lambda x: [x, x['value'], x['output'], x['data']['result'], x.get('value'), x.get('other', 7)]"
     assert await run(code, both, value, wrap=True) == [{"value": [*[value] * 5, 7]}]
     assert (await run(code, both, value))[0]["code"] == "code.raised"
@@ -105,12 +102,9 @@ async def test_an_object_is_never_wrapped(code: CodeSandboxes) -> None:
     assert await run(code, "lambda x: x", {"a": 1}, wrap=True) == [{"value": {"a": 1}}]
 
 
-async def test_nothing_is_left_for_those_who_come_later(code: CodeSandboxes) -> None:
+async def test_a_call_leaves_nothing_for_the_next_one(code: CodeSandboxes) -> None:
     assert await result(code, "lambda x: setattr(json, 'seen', x) or json.seen") == {"value": 1}
     assert await result(code, "lambda x: hasattr(json, 'seen')") == {"value": False}
-
-
-# -- what it cannot do -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -130,37 +124,39 @@ async def test_nothing_is_left_for_those_who_come_later(code: CodeSandboxes) -> 
         "def f(x):\n    import time\n    time.sleep(1)",
     ],
 )
-async def test_files_and_processes_are_out_of_reach(code: CodeSandboxes, source: str) -> None:
+async def test_code_cannot_use_files_or_processes(code: CodeSandboxes, source: str) -> None:
     one = await result(code, source)
     assert one["code"] == "code.refused"
     assert "(line " in one["error"]
 
 
-async def test_a_socket_is_out_of_reach(code: CodeSandboxes) -> None:
-    # As C has it: no module of Python's that knows of sockets is loaded.
+async def test_code_cannot_open_a_socket(code: CodeSandboxes) -> None:
+    # The call of the C library, as no Python module for sockets is loaded.
     walk = f"    ctypes = {WALK}['sys'].modules['ctypes']\n"
     call = "    fd = ctypes.CDLL(None, use_errno=True).socket(2, 1, 0)\n    return [fd, ctypes.get_errno()]"
     assert await result(code, f"def f(x):\n{walk}{call}") == {"value": [-1, errno.EPERM]}
 
 
-async def test_a_walk_finds_no_environment(fresh: CodeSandboxes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_code_does_not_see_the_environment_of_the_worker(
+    fresh: CodeSandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SECRET_OF_THE_WORKER", "s3cret")
     assert await result(fresh, f"lambda x: dict({WALK}['environ'])") == {"value": {}}
 
 
-async def test_a_fork_bomb_makes_no_process(code: CodeSandboxes) -> None:
+async def test_code_cannot_fork(code: CodeSandboxes) -> None:
     source = f"def f(x):\n    made = 0\n    for _ in range(100):\n        try:\n            {WALK}['fork']()\n"
     source += "            made += 1\n        except PermissionError:\n            pass\n    return made"
     assert await result(code, source) == {"value": 0}
 
 
-async def test_a_program_is_not_started(code: CodeSandboxes, tmp_path: Path) -> None:
+async def test_code_cannot_start_a_program(code: CodeSandboxes, tmp_path: Path) -> None:
     touched = tmp_path / "touched"
     await result(code, f"lambda x: {WALK}['system']('touch {touched}')")
     assert not touched.exists()
 
 
-async def test_who_writes_the_answer_himself_tells_of_himself_alone(code: CodeSandboxes) -> None:
+async def test_code_that_writes_to_the_answer_pipe_fails_only_its_own_call(code: CodeSandboxes) -> None:
     forged = await failure(code, f"lambda x: {WALK}['write'](1, b'{{}}') and {WALK}['_exit'](0)")
     assert forged.code == "code.crashed"
     noise = await failure(code, f"lambda x: {WALK}['write'](1, b'noise')")
@@ -168,10 +164,7 @@ async def test_who_writes_the_answer_himself_tells_of_himself_alone(code: CodeSa
     assert await result(code, "lambda x: x") == {"value": 1}
 
 
-# -- bounds ------------------------------------------------------------------------------------------------------------
-
-
-async def test_a_loop_without_end_ends(code: CodeSandboxes) -> None:
+async def test_an_endless_loop_is_ended(code: CodeSandboxes) -> None:
     endless = "def f(x):\n    while True:\n        pass"
     assert (await failure(code, endless, cpu_s=0.2)).code == "code.cpu"
     ended = await failure(code, endless, wall_s=0.2)
@@ -208,14 +201,11 @@ async def test_nesting_is_bounded(code: CodeSandboxes) -> None:
 
 
 @pytest.mark.parametrize("value", ["{1, 2}", "float('nan')", "'\\ud800'", "lambda: 1", "b'x'", "{(1, 2): 3}"])
-async def test_a_result_is_json(code: CodeSandboxes, value: str) -> None:
+async def test_a_result_that_is_not_json_is_bad_output(code: CodeSandboxes, value: str) -> None:
     assert (await result(code, f"lambda x: {value}"))["code"] == "code.bad_output"
 
 
-# -- what is wrong with it ---------------------------------------------------------------------------------------------
-
-
-async def test_an_exception_is_told_with_its_line(code: CodeSandboxes) -> None:
+async def test_an_exception_is_returned_with_its_line(code: CodeSandboxes) -> None:
     source = "def f(x):\n    return g(x)\n\ndef g(x):\n    return 1 / (x - 1)"
     assert await result(code, source) == {
         "error": "ZeroDivisionError: division by zero (line 5: return 1 / (x - 1))",
@@ -226,7 +216,7 @@ async def test_an_exception_is_told_with_its_line(code: CodeSandboxes) -> None:
     assert "cannot be read" in (await result(code, unreadable))["error"]
 
 
-async def test_a_source_that_is_none(code: CodeSandboxes) -> None:
+async def test_an_invalid_source_is_refused(code: CodeSandboxes) -> None:
     syntax = await failure(code, "def f(x)\n    return 1")
     assert (syntax.code, syntax.retryable) == ("code.invalid", False)
     assert syntax.message.endswith("(line 1: def f(x))")
@@ -239,7 +229,7 @@ async def test_a_source_that_is_none(code: CodeSandboxes) -> None:
     assert (raising.code, raising.message) == ("code.raised", "ZeroDivisionError: division by zero (line 4: 1 / 0)")
 
 
-async def test_a_request_that_is_none(code: CodeSandboxes) -> None:
+async def test_an_invalid_request_is_refused(code: CodeSandboxes) -> None:
     for request, expected in (
         ({"inputs": []}, "code.malformed"),
         ({"source": "1", "inputs": [], "language": "javascript"}, "code.language"),
@@ -249,41 +239,28 @@ async def test_a_request_that_is_none(code: CodeSandboxes) -> None:
         assert caught.value.failure.code == expected
 
 
-# -- the process that watches ------------------------------------------------------------------------------------------
-
-
-async def test_a_worker_may_run_none() -> None:
+async def test_a_worker_with_code_off_refuses_it() -> None:
     assert (await failure(CodeSandboxes("off"), "lambda x: x")).code == "code.unavailable"
 
 
-async def test_bounds_alone_keep_files_and_processes_out_of_reach_too() -> None:
-    bounded = CodeSandboxes("bounded")
-    try:
+async def test_bounded_code_cannot_use_files_either() -> None:
+    async with aclosing(CodeSandboxes("bounded")) as bounded:
         with capture_logs() as logs:
             assert await result(bounded, "lambda x: x + 1") == {"value": 2}
         assert [entry["log_level"] for entry in logs] == ["warning"]
         opened = await result(bounded, f"lambda x: {WALK}['open']('/etc/passwd', 0)")
         assert "Too many open files" in opened["error"]
         assert (await failure(bounded, "def f(x):\n    while True: pass", cpu_s=0.2)).code == "code.cpu"
-    finally:
-        await bounded.aclose()
 
 
-async def test_nothing_of_a_request_is_left_in_the_process_that_stands_ready() -> None:
-    bounded = CodeSandboxes("bounded")
-    try:
-        with capture_logs():
-            parents = [(await result(bounded, f"lambda x: {WALK}['getppid']()"))["value"] for _ in range(3)]
+async def test_each_request_has_a_new_process_that_ends_with_it() -> None:
+    async with aclosing(CodeSandboxes("bounded")) as bounded:
+        parents = [(await result(bounded, f"lambda x: {WALK}['getppid']()"))["value"] for _ in range(3)]
         assert len(set(parents)) == len(parents)
-        # What has read a request ends with it.
-        with anyio.fail_after(30):
-            while _sandboxes() & set(parents):  # noqa: ASYNC110 - other processes set no events
-                await anyio.sleep(0.01)
-    finally:
-        await bounded.aclose()
+        await until(lambda: not _sandboxes() & set(parents))
 
 
-async def test_a_worker_that_goes_takes_its_code_along() -> None:
+async def test_code_ends_with_its_worker() -> None:
     sandbox = await Sandbox.start(isolated=True)
     limits = {"wall_s": 60.0, "cpu_s": 60.0, "memory_bytes": 2**28, "output_bytes": 1000}
     endless = b'{"source": "def f(x):\\n    while True: pass", "function": "f", "inputs": [1], "wrap": false}'
@@ -295,18 +272,16 @@ async def test_a_worker_that_goes_takes_its_code_along() -> None:
                 await sandbox.ask(limits, endless)
 
         tasks.start_soon(ask)
-        with anyio.fail_after(30):
-            while len(_sandboxes() - before) < 2:  # noqa: ASYNC110 - other processes set no events
-                await anyio.sleep(0.01)
-        # As its end does: the pipe closes.
+        await until(lambda: len(_sandboxes() - before) >= 2)
+        # The pipe also closes when a worker ends.
         await sandbox._stdin.aclose()  # pyright: ignore[reportPrivateUsage]
-    with anyio.fail_after(30):
-        while _sandboxes() - before:  # noqa: ASYNC110
-            await anyio.sleep(0.01)
+    await until(lambda: not _sandboxes() - before)
     await sandbox.kill()
 
 
-async def test_where_nothing_isolates_code_is_not_run(monkeypatch: pytest.MonkeyPatch, fresh: CodeSandboxes) -> None:
+async def test_code_is_refused_if_isolation_is_unavailable(
+    monkeypatch: pytest.MonkeyPatch, fresh: CodeSandboxes
+) -> None:
     async def start(isolated: bool) -> Sandbox:
         raise SandboxBroken(f"no filter, isolated={isolated}")
 
@@ -323,9 +298,7 @@ async def test_a_cancelled_effect_leaves_no_process(fresh: CodeSandboxes) -> Non
     with anyio.move_on_after(0.5) as scope:
         await run(fresh, "def f(x):\n    while True:\n        pass", cpu_s=60, wall_s=60)
     assert scope.cancelled_caught
-    with anyio.fail_after(30):
-        while _sandboxes() - began:  # noqa: ASYNC110 - other processes set no events
-            await anyio.sleep(0.01)
+    await until(lambda: not _sandboxes() - began)
     assert await result(fresh, "lambda x: x") == {"value": 1}
 
 
@@ -353,16 +326,13 @@ def _is_ours(process: str) -> bool:
 
 
 @pytest.mark.parametrize("mode", ["isolated", "bounded"])
-async def test_as_many_run_at_once_as_there_are_cores(mode: Mode) -> None:
-    code = CodeSandboxes(mode)
+async def test_concurrent_requests_get_their_own_results(mode: Mode) -> None:
     found: list[Any] = []
 
-    async def one(number: int) -> None:
+    async def run_one(number: int) -> None:
         found.append((await run(code, "lambda x: x", number))[0]["value"])
 
-    with capture_logs():
-        async with anyio.create_task_group() as tasks:
-            for number in range(10):
-                tasks.start_soon(one, number)
+    async with aclosing(CodeSandboxes(mode)) as code, anyio.create_task_group() as tasks:
+        for number in range(10):
+            tasks.start_soon(run_one, number)
     assert sorted(found) == list(range(10))
-    await code.aclose()

@@ -1,8 +1,8 @@
-"""The shipped skills' tools, each against a server that speaks its service: what they ask, return and refuse."""
+"""The tools of the shipped skills, each against a server of its API: requests, results and refusals."""
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,31 +26,16 @@ class Context:
 
 
 @pytest.fixture
-def api() -> Iterator[ServiceApi]:
-    with service_api() as served:
-        yield served
-
-
-@pytest.fixture
 def context(api: ServiceApi) -> Context:
     return Context(api.config)
 
 
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "PAUSE_S", 0.001)
-    # Whatever proxy this machine has, the server is here.
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-
-
-def failure(tool: Tool, context: Context, **given: Any) -> ServiceFailed:
+def failure(tool: Tool, context: Context, **arguments: Any) -> ServiceFailed:
     with pytest.raises(ServiceFailed) as caught:
-        tool(context, **given)
+        tool(context, **arguments)
     assert TOKEN not in str(caught.value)
     return caught.value
 
-
-# -- what is asked, and what comes back --------------------------------------------------------------------------------
 
 REPO: dict[str, Any] = {"repo": "acme/shop"}
 
@@ -68,7 +53,7 @@ def test_github_searches_and_reads(api: ServiceApi, context: Context) -> None:
     assert api.last.headers["user-agent"] == "callboard"
 
 
-def test_github_writes(api: ServiceApi, context: Context) -> None:
+def test_github_creates_issues_and_comments(api: ServiceApi, context: Context) -> None:
     assert github.create_issue(context, title="T", **REPO) == {"number": 7, "title": "T"}
     assert github.create_issue(context, title="T", body="B", labels=["x"], **REPO)["labels"] == ["x"]
     assert github.add_comment(context, issue_number=7, body="Hi.", **REPO)["body"] == "Hi."
@@ -86,7 +71,7 @@ def test_github_opens_a_pull_request_once(api: ServiceApi, context: Context) -> 
     assert github.create_pr(context, title="T", head="fix", **REPO)["state"] == "closed"
 
 
-def test_a_pull_request_without_its_labels_is_open_nevertheless(
+def test_a_pull_request_is_returned_if_its_labels_fail(
     api: ServiceApi, context: Context, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.instead = [Reply(201, {"number": 8}), Reply(500, {"message": f"no labels for {TOKEN}"})]
@@ -95,11 +80,11 @@ def test_a_pull_request_without_its_labels_is_open_nevertheless(
     assert TOKEN not in caplog.text
 
 
-def test_another_refusal_of_a_pull_request_is_one(api: ServiceApi, context: Context) -> None:
+def test_a_refused_pull_request_fails_with_the_reason(api: ServiceApi, context: Context) -> None:
     api.instead = [Reply(422, {"message": "Validation Failed", "errors": [{"field": "head", "code": "invalid"}]})]
-    told = str(failure(github.create_pr, context, title="T", head="none", **REPO))
-    assert "HTTP 422" in told
-    assert "Validation Failed; head: invalid" in told
+    message = str(failure(github.create_pr, context, title="T", head="none", **REPO))
+    assert "HTTP 422" in message
+    assert "Validation Failed; head: invalid" in message
 
 
 def test_github_reads_files(api: ServiceApi, context: Context) -> None:
@@ -113,14 +98,14 @@ def test_github_reads_files(api: ServiceApi, context: Context) -> None:
 
 
 @pytest.mark.parametrize("repo", ["acme", "acme/shop/../../user", "../x", "acme/..", "a b/c", "acme/shop?x", "acme/ä"])
-def test_what_is_no_repository_is_not_asked_for(api: ServiceApi, context: Context, repo: str) -> None:
+def test_an_invalid_repository_or_path_sends_no_request(api: ServiceApi, context: Context, repo: str) -> None:
     assert "is not a repository" in str(failure(github.get_issue, context, repo=repo, number=1))
     failure(github.search_code, context, repo=repo, query="q")
     failure(github.get_file, context, path="a/../b", **REPO)
     assert api.asked == []
 
 
-def test_linear_reads(api: ServiceApi, context: Context) -> None:
+def test_linear_reads_issues_comments_teams_and_labels(api: ServiceApi, context: Context) -> None:
     assert linear.search_issues(context, query="slow", limit=2)["searchIssues"]["nodes"] == [{"title": "slow"}] * 2
     assert len(linear.search_issues(context, query="slow")["searchIssues"]["nodes"]) == 10
     assert linear.get_issue(context, id="ENG-42")["issue"]["identifier"] == "ENG-42"
@@ -134,19 +119,19 @@ def test_linear_reads(api: ServiceApi, context: Context) -> None:
     assert "knows no issue 'ENG-44'" in str(failure(linear.list_comments, context, issueId="ENG-44"))
 
 
-def test_linear_writes(api: ServiceApi, context: Context) -> None:
+def test_linear_creates_and_updates_issues(api: ServiceApi, context: Context) -> None:
     made = linear.create_issue(context, teamId="t1", title="T", description="D", priority=2, projectId="p")
     assert made["issueCreate"]["issue"]["identifier"] == "ENG-42"
     own = api.last.body["variables"]["input"].pop("id")
     assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", own)
-    given = {"teamId": "t1", "title": "T", "description": "D", "priority": 2, "projectId": "p"}
-    assert api.last.body["variables"]["input"] == given
+    arguments = {"teamId": "t1", "title": "T", "description": "D", "priority": 2, "projectId": "p"}
+    assert api.last.body["variables"]["input"] == arguments
     changed = linear.update_issue(context, issueId="i1", stateId="s2")["issueUpdate"]["issue"]
     assert (changed["id"], changed["stateId"]) == ("i1", "s2")
     assert api.last.body["variables"] == {"id": "i1", "input": {"stateId": "s2"}}
 
 
-def test_linear_creates_nothing_twice_for_one_call(api: ServiceApi, context: Context) -> None:
+def test_linear_creates_an_issue_once_per_call(api: ServiceApi, context: Context) -> None:
     first = linear.create_issue(context, teamId="t1", title="T")
     again = linear.create_issue(context, teamId="t1", title="T")
     assert again["issueCreate"]["issue"]["id"] == first["issueCreate"]["issue"]["id"]
@@ -170,7 +155,7 @@ def test_linear_creates_nothing_twice_for_one_call(api: ServiceApi, context: Con
         "ok",
     ],
 )
-def test_linear_that_says_nothing_of_an_issue_has_created_none(api: ServiceApi, context: Context, body: Any) -> None:
+def test_a_linear_answer_without_an_issue_fails_the_call(api: ServiceApi, context: Context, body: Any) -> None:
     api.instead = [Reply(body=body)]
     assert "answered without saying why" in str(failure(linear.create_issue, context, teamId="t", title="T"))
     api.instead = [Reply(body=body)]
@@ -179,19 +164,17 @@ def test_linear_that_says_nothing_of_an_issue_has_created_none(api: ServiceApi, 
     failure(linear.add_comment, context, issueId="i1", body="Hi.")
 
 
-def test_linear_that_is_asked_too_often_says_so_in_its_own_way(api: ServiceApi, context: Context) -> None:
+def test_a_rate_limit_of_linear_with_status_400_is_recognized(api: ServiceApi, context: Context) -> None:
     limited = {"errors": [{"message": "Rate limit exceeded", "extensions": {"code": "RATELIMITED"}}]}
     api.instead = [Reply(400, limited)]
     assert "Rate limit exceeded" in str(failure(linear.list_teams, context))
 
 
-def test_slack_sends_as_bot_or_to_the_webhook(api: ServiceApi, context: Context) -> None:
+def test_slack_messages_are_sent_by_the_bot_or_the_webhook(api: ServiceApi, context: Context) -> None:
     blocks = [{"type": "divider"}]
     assert slack.send_message(context, text="Hi.", channel="#ops", blocks=blocks)["ts"] == "1.2"
-    assert (api.last.path, api.last.body) == (
-        "/slack/chat.postMessage",
-        {"channel": "#ops", "text": "Hi.", "blocks": blocks},
-    )
+    assert api.last.path == "/slack/chat.postMessage"
+    assert api.last.body == {"channel": "#ops", "text": "Hi.", "blocks": blocks}
     assert slack.send_message(context, text="Hi.") == {"ok": True}
     assert (api.last.path, api.last.body) == (f"/hook/{TOKEN}", {"text": "Hi."})
     assert "authorization" not in api.last.headers
@@ -199,7 +182,7 @@ def test_slack_sends_as_bot_or_to_the_webhook(api: ServiceApi, context: Context)
     assert reply["message"] == {"channel": "C1", "thread_ts": "1.1", "text": "Yes."}
 
 
-def test_slack_says_what_is_missing(api: ServiceApi, context: Context) -> None:
+def test_a_slack_failure_names_what_is_missing(api: ServiceApi, context: Context) -> None:
     assert "invited" in str(failure(slack.send_message, context, text="Hi.", channel="nowhere"))
     api.instead = [Reply(body={"ok": False, "error": "missing_scope", "needed": "chat:write"})]
     assert "chat:write" in str(failure(slack.send_message, context, text="Hi.", channel="C"))
@@ -213,7 +196,7 @@ def test_slack_says_what_is_missing(api: ServiceApi, context: Context) -> None:
     assert "SLACK_BOT_TOKEN" in str(failure(slack.send_thread_reply, nothing, channel="C", thread_ts="1", text="t"))
 
 
-def test_sentry_reads(api: ServiceApi, context: Context) -> None:
+def test_sentry_reads_issues_and_events(api: ServiceApi, context: Context) -> None:
     assert sentry.list_issues(context, project="shop")[0]["query"] == "is:unresolved"
     assert sentry.list_issues(context, project="a/../b", query="level:error x&y")[0]["project"] == "a%2F..%2Fb"
     assert api.last.query == {"query": "level:error x&y"}
@@ -228,7 +211,7 @@ def test_sentry_reads(api: ServiceApi, context: Context) -> None:
     failure(sentry.get_issue, context, issueId="..")
 
 
-def test_datadog_reads(api: ServiceApi, context: Context) -> None:
+def test_datadog_reads_logs_metrics_and_monitors(api: ServiceApi, context: Context) -> None:
     asked = datadog.search_logs(context, query="status:error", limit=5, **{"from": "now-2h"})["asked"]
     assert asked == {
         "filter": {"query": "status:error", "from": "now-2h", "to": "now"},
@@ -243,7 +226,7 @@ def test_datadog_reads(api: ServiceApi, context: Context) -> None:
     assert api.last.headers["dd-api-key"] == TOKEN
 
 
-def test_datadogs_site_is_a_name_of_a_host() -> None:
+def test_the_datadog_site_must_be_a_host_name() -> None:
     keys = {"DD_API_KEY": TOKEN, "DD_APP_KEY": TOKEN}
     assert datadog._base(Context(keys)) == "https://api.datadoghq.com"  # pyright: ignore[reportPrivateUsage]
     assert datadog._base(Context({**keys, "DD_SITE": "datadoghq.eu"})) == "https://api.datadoghq.eu"  # pyright: ignore[reportPrivateUsage]
@@ -251,7 +234,7 @@ def test_datadogs_site_is_a_name_of_a_host() -> None:
         assert "DD_SITE" in str(failure(datadog.list_monitors, Context({**keys, "DD_SITE": site})))
 
 
-def test_notifications_go_where_they_are_configured_to(api: ServiceApi, context: Context) -> None:
+def test_notifications_are_sent_to_the_configured_address(api: ServiceApi, context: Context) -> None:
     assert notification.notify_webhook(context, payload={"a": 1}) == {"ok": True, "status": 200}
     assert (api.last.path, api.last.body) == (f"/hook/{TOKEN}", {"a": 1})
     assert api.last.headers["idempotency-key"] == "key-1"
@@ -260,15 +243,15 @@ def test_notifications_go_where_they_are_configured_to(api: ServiceApi, context:
     assert notification.notify_teams(context, text="Hi.", title="T") == {"ok": True}
     assert (api.last.raw, api.last.body["title"]) == (f"/teams/{TOKEN}/?sig={TOKEN}", "T")
     assert api.last.body["themeColor"] == "0076D7"
-    for tool, given in (
+    for tool, arguments in (
         (notification.notify_webhook, {"payload": {}}),
         (notification.notify_discord, {"content": "Hi."}),
         (notification.notify_teams, {"text": "Hi."}),
     ):
-        assert "has to set" in str(failure(tool, Context({}), **given))
+        assert "has to set" in str(failure(tool, Context({}), **arguments))
 
 
-def test_a_model_may_name_another_address_on_a_host_that_is_allowed(api: ServiceApi, context: Context) -> None:
+def test_a_model_may_name_another_address_of_an_allowed_host(api: ServiceApi, context: Context) -> None:
     assert notification.notify_webhook(context, payload={}, url=f"{api.url}/hook/other")["ok"]
     elsewhere = Context({"NOTIFICATION_WEBHOOK_ALLOWED_HOSTS": f" example.com, {api.host.upper()} "})
     assert notification.notify_webhook(elsewhere, payload={}, url=f"{api.url}/hook/other")["ok"]
@@ -290,13 +273,11 @@ def test_a_model_may_name_another_address_on_a_host_that_is_allowed(api: Service
         "nonsense",
     ],
 )
-def test_nothing_is_sent_to_a_host_that_is_not_allowed(api: ServiceApi, context: Context, url: str) -> None:
-    told = failure(notification.notify_webhook, context, payload={"a": 1}, url=url.replace("HOST", api.host))
-    assert re.search(r"Nothing may be sent|is not an http or https address", str(told))
+def test_nothing_is_sent_to_a_forbidden_host(api: ServiceApi, context: Context, url: str) -> None:
+    message = failure(notification.notify_webhook, context, payload={"a": 1}, url=url.replace("HOST", api.host))
+    assert re.search(r"Nothing may be sent|is not an http or https address", str(message))
     assert api.asked == []
 
-
-# -- what goes wrong ---------------------------------------------------------------------------------------------------
 
 CALLS: dict[str, tuple[Tool, dict[str, Any]]] = {
     "github": (github.get_issue, {"repo": "acme/shop", "number": 1}),
@@ -325,12 +306,12 @@ READING = ("github", "linear", "sentry", "datadog")
         (599, "The fault is the service's"),
     ],
 )
-def test_a_refusal_has_status_words_and_remedy(
+def test_a_refusal_has_the_status_the_message_and_a_remedy(
     api: ServiceApi, context: Context, name: str, status: int, remedy: str
 ) -> None:
-    tool, given = CALLS[name]
+    tool, arguments = CALLS[name]
     api.instead = [Reply(status, {"message": f"Bad {TOKEN} here"})]
-    found = failure(tool, context, **given)
+    found = failure(tool, context, **arguments)
     assert found.status == status
     for words in (f"HTTP {status}", "Bad [secret] here", remedy):
         assert words in str(found)
@@ -338,105 +319,107 @@ def test_a_refusal_has_status_words_and_remedy(
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_too_many_requests_are_repeated_after_the_pause_that_is_asked_for(
+def test_a_rate_limited_request_is_repeated_after_the_requested_pause(
     api: ServiceApi, context: Context, name: str
 ) -> None:
-    tool, given = CALLS[name]
+    tool, arguments = CALLS[name]
     api.instead = [Reply(429, {}, {"retry-after": "0"}), Reply(429, {}, {"Retry-After": "0.01"})]
-    tool(context, **given)
+    tool(context, **arguments)
     assert len(api.asked) == 3
 
 
 @pytest.mark.parametrize("status", [403, 429])
-def test_a_long_pause_is_not_waited_for(api: ServiceApi, context: Context, status: int) -> None:
-    tool, given = CALLS["github"]
+def test_a_request_fails_if_the_requested_pause_is_too_long(api: ServiceApi, context: Context, status: int) -> None:
+    tool, arguments = CALLS["github"]
     api.instead = [Reply(status, {"message": "secondary rate limit"}, {"retry-after": "3600"})]
-    assert "try again in 3600 s" in str(failure(tool, context, **given))
+    assert "try again in 3600 s" in str(failure(tool, context, **arguments))
     assert len(api.asked) == 1
     api.instead = [Reply(status, {}, {"retry-after": "0"})] * 5
-    failure(tool, context, **given)
+    failure(tool, context, **arguments)
     assert len(api.asked) == 1 + service.TRIES_MAX
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_only_what_changes_nothing_is_repeated_after_a_fault(api: ServiceApi, context: Context, name: str) -> None:
-    tool, given = CALLS[name]
+def test_only_reading_requests_are_repeated_after_a_fault(api: ServiceApi, context: Context, name: str) -> None:
+    tool, arguments = CALLS[name]
     api.instead = [Reply(503, b"<html>busy</html>"), Reply(502, b"")]
     if name in READING:
-        tool(context, **given)
+        tool(context, **arguments)
         assert len(api.asked) == 3
     else:
-        assert "html" not in str(failure(tool, context, **given))
+        assert "html" not in str(failure(tool, context, **arguments))
         assert len(api.asked) == 1
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_silence_is_told(api: ServiceApi, context: Context, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_does_not_answer_times_out(
+    api: ServiceApi, context: Context, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(request, "REQUEST_TIMEOUT_S", 0.05)
-    tool, given = CALLS[name]
+    tool, arguments = CALLS[name]
     api.instead = [Reply(holds=True)] * service.TRIES_MAX
-    assert "did not answer in time" in str(failure(tool, context, **given))
+    assert "did not answer in time" in str(failure(tool, context, **arguments))
     tries = service.TRIES_MAX if name in READING else 1
     api.until_asked(tries)
     assert len(api.asked) == tries
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_service_that_is_not_there_is_told(name: str) -> None:
-    with service_api() as api:
-        config = api.config
-    tool, given = CALLS[name]
-    told = str(failure(tool, Context(config), **given))
-    assert "cannot be reached at http://127.0.0.1:" in told
+@pytest.mark.usefixtures("api")
+def test_an_unreachable_service_fails_with_its_address(name: str) -> None:
+    with service_api() as closed:
+        config = closed.config
+    tool, arguments = CALLS[name]
+    assert "cannot be reached at http://127.0.0.1:" in str(failure(tool, Context(config), **arguments))
 
 
 @pytest.mark.parametrize("name", [*READING, "slack"])
 @pytest.mark.parametrize("body", [b"", b"<html>hello</html>", b"\xff\xfe", b"[" * 100_000, b'{"a": NaN}', b'{"a"'])
-def test_what_is_no_json_is_told(api: ServiceApi, context: Context, name: str, body: bytes) -> None:
-    tool, given = CALLS[name]
+def test_an_answer_that_is_not_json_fails(api: ServiceApi, context: Context, name: str, body: bytes) -> None:
+    tool, arguments = CALLS[name]
     api.instead = [Reply(200, body)]
-    assert "is not JSON" in str(failure(tool, context, **given))
+    assert "is not JSON" in str(failure(tool, context, **arguments))
     api.instead = [Reply(400, body)]
-    assert "HTTP 400" in str(failure(tool, context, **given))
+    assert "HTTP 400" in str(failure(tool, context, **arguments))
 
 
-def test_an_answer_without_end_is_broken_off(
+def test_an_answer_over_the_size_or_time_limit_fails(
     api: ServiceApi, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request, "ANSWER_BYTES_MAX", 1000)
     api.instead = [Reply(200, {"a": "x" * 2000})]
-    tool, given = CALLS["sentry"]
-    assert "more than 1000 bytes" in str(failure(tool, context, **given))
+    tool, arguments = CALLS["sentry"]
+    assert "more than 1000 bytes" in str(failure(tool, context, **arguments))
     monkeypatch.setattr(service, "CALL_TIMEOUT_S", 0)
-    assert "did not finish its answer" in str(failure(tool, context, **given))
+    assert "did not finish its answer" in str(failure(tool, context, **arguments))
 
 
-def test_an_answer_that_breaks_off_is_told(api: ServiceApi, context: Context) -> None:
-    tool, given = CALLS["sentry"]
+def test_an_answer_that_breaks_off_fails(api: ServiceApi, context: Context) -> None:
+    tool, arguments = CALLS["sentry"]
     api.instead = [Reply(200, b"not gzip", {"content-encoding": "gzip"})] * service.TRIES_MAX
-    assert "broke off its answer" in str(failure(tool, context, **given))
+    assert "broke off its answer" in str(failure(tool, context, **arguments))
 
 
-def test_redirects_stay_with_the_service(api: ServiceApi, context: Context) -> None:
-    tool, given = CALLS["github"]
+def test_redirects_are_followed_only_within_the_service(api: ServiceApi, context: Context) -> None:
+    tool, arguments = CALLS["github"]
     api.instead = [Reply(301, {}, {"location": "/github/repos/acme/store/issues/1"})]
-    assert tool(context, **given)["number"] == 1
+    assert tool(context, **arguments)["number"] == 1
     assert api.last.path == "/github/repos/acme/store/issues/1"
     api.instead = [Reply(307, {}, {"location": "/github/repos/acme/store/issues"})]
     assert github.create_issue(context, title="T", **REPO)["title"] == "T"
     assert (api.last.method, api.last.path) == ("POST", "/github/repos/acme/store/issues")
     with service_api() as other:
         api.instead = [Reply(302, {}, {"location": f"{other.url}/github/repos/a/b/issues/1"})]
-        assert f"redirects to another server, {other.url}" in str(failure(tool, context, **given))
+        assert f"redirects to another server, {other.url}" in str(failure(tool, context, **arguments))
         assert other.asked == []
     api.instead = [Reply(302, {}, {"location": "/github"})] * 10
-    assert "redirects more than" in str(failure(tool, context, **given))
+    assert "redirects more than" in str(failure(tool, context, **arguments))
     api.instead = [Reply(302, {}, {"location": "/hook/x"})]
     assert "has moved" in str(failure(notification.notify_webhook, context, payload={}))
 
 
 @pytest.mark.parametrize("base", ["", "ftp://example.com", "nonsense", "http://", "http://a:b:c"])
-def test_an_address_that_is_none_is_told(base: str) -> None:
+def test_an_invalid_address_is_refused(base: str) -> None:
     config = {"SENTRY_AUTH_TOKEN": TOKEN, "SENTRY_ORG": "acme", "SENTRY_BASE_URL": base or " "}
     if base:
         assert "no usable address" in str(failure(sentry.get_issue, Context(config), issueId="1"))
@@ -445,17 +428,17 @@ def test_an_address_that_is_none_is_told(base: str) -> None:
 
 
 @pytest.mark.parametrize("token", [f"{TOKEN}\nx: y", f"{TOKEN}ä€", f"{TOKEN}\x00"])
-def test_a_credential_that_fits_no_header_is_not_told(api: ServiceApi, token: str) -> None:
-    told = failure(github.get_issue, Context({**api.config, "GITHUB_TOKEN": token}), number=1, **REPO)
-    assert "GITHUB_TOKEN does not fit into a header" in str(told)
+def test_a_credential_that_fits_no_header_is_refused_without_its_value(api: ServiceApi, token: str) -> None:
+    message = failure(github.get_issue, Context({**api.config, "GITHUB_TOKEN": token}), number=1, **REPO)
+    assert "GITHUB_TOKEN does not fit into a header" in str(message)
 
 
-def test_blanks_around_a_credential_do_not_matter(api: ServiceApi) -> None:
+def test_blanks_around_a_credential_are_removed(api: ServiceApi) -> None:
     config = {**api.config, "GITHUB_TOKEN": f" {TOKEN}\n", "GITHUB_API_URL": f"{api.url}/github/ "}
     assert github.get_issue(Context(config), number=1, **REPO)["number"] == 1
 
 
-def test_a_service_does_not_show_its_secrets() -> None:
+def test_the_repr_of_a_service_hides_its_secrets() -> None:
     shown = repr(Service("S", "http://127.0.0.1", "KEY", {"authorization": TOKEN}, (TOKEN,)))
     assert TOKEN not in shown
 
@@ -474,5 +457,5 @@ def test_a_service_does_not_show_its_secrets() -> None:
         (b'{"message": "' + b"x" * 600 + b'"}', "x" * 500 + "…"),
     ],
 )
-def test_the_words_of_a_refusal(body: bytes, said: str) -> None:
+def test_the_message_of_a_refusal_is_extracted(body: bytes, said: str) -> None:
     assert said_in(body) == said

@@ -1,4 +1,4 @@
-"""Encryption: what a run says stands nowhere in the clear, whoever has its key reads it, and without it nobody does."""
+"""Encryption: the content of a run is stored only encrypted, and only readable with its key."""
 
 import io
 import json
@@ -55,7 +55,7 @@ def encrypted(event: Event) -> Event:
 
 
 @pytest.mark.parametrize("name", golden_names())
-def test_a_run_can_be_looked_at_without_its_key(name: str) -> None:
+def test_the_plain_members_of_an_encrypted_run_are_readable_without_its_key(name: str) -> None:
     plain = [decode_event(line) for line in golden_lines(name)]
     events = [encrypted(event) for event in plain]
     for event, before in zip(events, plain, strict=True):
@@ -69,7 +69,7 @@ def test_a_run_can_be_looked_at_without_its_key(name: str) -> None:
     assert json.dumps(accepted.definition.source) not in json.dumps(views)
 
 
-def test_what_is_encrypted_is_no_attribute() -> None:
+def test_an_encrypted_member_is_not_an_attribute() -> None:
     first = decode_event(golden_lines("bake")[0])
     payload = msgspec.json.decode(first.payload)
     payload["start"]["attributes"] = {"guests": "input.guests"}
@@ -84,7 +84,7 @@ def test_every_event_has_an_encrypted_form() -> None:
         decode_payload(event.type, event.payload)
 
 
-def test_what_is_encrypted_for_one_place_is_for_no_other() -> None:
+def test_a_ciphertext_cannot_be_moved_to_another_place() -> None:
     stored, _ = KEY.payload("run.end", 9, b'{"status":"completed","output":1}', {})
     assert KEY.decrypted_payload("run.end", 9, stored) == b'{"status":"completed","output":1}'
     other = Key("ada", bytes(KEY_BYTES))
@@ -98,7 +98,7 @@ def test_what_is_encrypted_for_one_place_is_for_no_other() -> None:
 # -- one run -----------------------------------------------------------------------------------------------------------
 
 
-async def test_large_values_are_encrypted_and_gone_with_the_key() -> None:
+async def test_large_values_are_encrypted_and_unreadable_without_the_key() -> None:
     log, ref = MemoryLog(), RunRef(TENANT, "r1")
     runlog = RunLog(log, ref, writer="w", inline_bytes_max=1_000)
     runlog.key = await log.keys.make(TENANT, "ada")
@@ -128,7 +128,7 @@ async def test_large_values_are_encrypted_and_gone_with_the_key() -> None:
     assert await log.keys.make(TENANT, "ada") is None
 
 
-async def test_large_values_inside_large_values_come_back() -> None:
+async def test_nested_large_values_are_restored() -> None:
     log, ref = MemoryLog(), RunRef(TENANT, "r1")
     runlog = RunLog(log, ref, writer="w")
     runlog.key = await log.keys.make(TENANT, "ada")
@@ -145,7 +145,7 @@ async def test_large_values_inside_large_values_come_back() -> None:
     assert end.output == output
 
 
-async def test_what_a_tool_brings_that_is_no_json_is_encrypted_too() -> None:
+async def test_binary_parts_of_a_tool_are_encrypted() -> None:
     kept: list[Keep] = []
 
     class Keeping(RunHarness):
@@ -185,7 +185,7 @@ async def test_a_run_has_the_key_of_its_first_event() -> None:
     assert runlog.key is keys[0]
 
 
-async def test_what_does_not_decrypt_is_no_event_of_the_run() -> None:
+async def test_an_event_that_does_not_decrypt_is_refused() -> None:
     log, ref = MemoryLog(), RunRef(TENANT, "r1")
     runlog = RunLog(log, ref, writer="w")
     runlog.key = replace_key(await log.keys.make(TENANT, "ada"))
@@ -205,7 +205,7 @@ def replace_key(key: Key | None) -> Key:
 # -- the whole way -----------------------------------------------------------------------------------------------------
 
 
-async def test_nothing_of_a_run_is_stored_in_the_clear(connection: Connection, caller: Caller) -> None:
+async def test_no_content_of_an_encrypted_run_is_stored_unencrypted(connection: Connection, caller: Caller) -> None:
     run = await caller.start(
         definition={"source": ASKS},
         input={"about": SECRET, "long": SECRET * 20_000},
@@ -213,7 +213,7 @@ async def test_nothing_of_a_run_is_stored_in_the_clear(connection: Connection, c
         encryption_key="ada",
     )
     asked = await question(caller, run)
-    # What is refused is said in the clear no more than what is not.
+    # The content of a refused command is not stored unencrypted either.
     await caller.refused("tell", {"run_id": run, "verb": "answer", "body": {"interaction": "nobody", "xyz": SECRET}})
     body = {"interaction": asked["key"], "user_response": SECRET}
     await caller.ask("tell", {"run_id": run, "verb": "answer", "body": body})
@@ -222,7 +222,7 @@ async def test_nothing_of_a_run_is_stored_in_the_clear(connection: Connection, c
     events = (await caller.ask("events", {"run_id": run}))["events"]
     assert SECRET in json.dumps([one for one in events if one["event"]["type"] == "human.answered"])
     assert SECRET.encode() not in await everything(connection)
-    # Those who keep what they hear keep it as it is: nobody finds a run by what it has said.
+    # The index stores the encrypted events, so no search finds a run by its content.
     assert (await caller.ask("runs", {"where": "text~Lovelace"}))["runs"] == []
     [row] = (await caller.ask("runs", {"where": "encryption_key=ada and status=completed"}))["runs"]
     assert (row["run"], row["encryption_key"]) == (run, "ada")
@@ -241,7 +241,7 @@ async def stands_beside(connection: Connection, run: str, **message: Any) -> byt
     return json.dumps(apart.message).encode()
 
 
-async def test_who_dies_while_a_start_is_erased_has_admitted_it(
+async def test_a_start_is_admitted_if_the_worker_dies_while_erasing_it(
     connection: Connection, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deaths = ["before the message goes"]
@@ -255,14 +255,14 @@ async def test_who_dies_while_a_start_is_erased_has_admitted_it(
     message = await stands_beside(connection, "long", encryption_key="ada")
     verdict = await caller.told_to(f"cb.start.{TENANT}", message)
     assert (verdict["status"], verdict.get("duplicate", False), deaths) == ("accepted", False, [])
-    # Whoever asks for it once more, with what has been erased, has asked for the same.
+    # The same start, sent again with the erased content, is a duplicate.
     verdict = await caller.told_to(f"cb.start.{TENANT}", message)
     assert (verdict["status"], verdict["duplicate"]) == ("accepted", True)
     await question(caller, "long")
     assert SECRET.encode() not in await everything(connection)
 
 
-async def test_a_start_with_a_key_takes_nothing_from_a_run_without(connection: Connection, caller: Caller) -> None:
+async def test_a_start_with_a_key_does_not_erase_a_run_without_one(connection: Connection, caller: Caller) -> None:
     await caller.told_to(f"cb.start.{TENANT}", await stands_beside(connection, "plain"))
     await question(caller, "plain")
     again = await stands_beside(connection, "plain", encryption_key="ada")
@@ -283,7 +283,7 @@ async def test_a_start_with_a_key_takes_nothing_from_a_run_without(connection: C
         {"run_id": "long", "blobs": {"input": "0" * 64}, "input": None},
     ],
 )
-async def test_what_is_refused_is_put_on_record_without_its_words(
+async def test_a_rejection_is_recorded_without_the_content_of_the_start(
     connection: Connection, caller: Caller, wrong: dict[str, Any]
 ) -> None:
     message = {**start(encryption_key="ada"), "input": SECRET, **wrong}
@@ -296,7 +296,7 @@ async def test_what_is_refused_is_put_on_record_without_its_words(
     assert SECRET.encode() not in await everything(connection)
 
 
-async def test_what_a_parent_passes_on_to_its_child_is_encrypted(connection: Connection, caller: Caller) -> None:
+async def test_the_input_of_a_child_is_encrypted(connection: Connection, caller: Caller) -> None:
     child = {"language": "playbook", "source": ASKS}
     target = {"provider": "mwl:provider.call/callboard/definition/v1", "with": child}
     source = {"source": json.dumps(flow({"a": call(target), "done": returned(1)}))}
@@ -327,7 +327,7 @@ async def test_forks_and_children_are_encrypted_like_their_run(connection: Conne
     assert SECRET.encode() not in await everything(connection)
 
 
-async def test_a_fork_has_no_other_key_than_its_origin(connection: Connection, caller: Caller) -> None:
+async def test_a_fork_with_another_key_than_its_origin_is_refused(connection: Connection, caller: Caller) -> None:
     plain = await caller.finished(input={"who": "nobody"})
     with_key = await caller.finished(input={"who": SECRET}, encryption_key="ada")
     for origin, key in ((plain, "ada"), (with_key, "bob"), (with_key, None)):
@@ -337,7 +337,7 @@ async def test_a_fork_has_no_other_key_than_its_origin(connection: Connection, c
     assert SECRET.encode() not in await everything(connection)
 
 
-async def test_what_the_page_has_read_of_a_run_goes_with_its_key(connection: Connection, caller: Caller) -> None:
+async def test_the_page_forgets_a_run_when_its_key_is_forgotten(connection: Connection, caller: Caller) -> None:
     histories = Histories(connection.log, TENANT)
     run = await caller.finished(input={"who": SECRET}, encryption_key="ada")
     assert any(SECRET.encode() in bytes(event.payload) for event in (await histories.of(run)).events)
@@ -347,7 +347,7 @@ async def test_what_the_page_has_read_of_a_run_goes_with_its_key(connection: Con
     assert not any(SECRET.encode() in bytes(event.payload) for event in history.events)
 
 
-async def test_nor_does_the_index_tell_what_it_came_to(connection: Connection) -> None:
+async def test_the_index_holds_no_result_of_an_encrypted_run(connection: Connection) -> None:
     tenant = connection.config.tenant
     log = RunLog(connection.log, RunRef(tenant, "came-to"), writer="w")
     log.key = await connection.log.keys.make(tenant, "ada")
@@ -364,9 +364,6 @@ async def test_nor_does_the_index_tell_what_it_came_to(connection: Connection) -
     assert [(one.ended, one.origin.parent) for one in told] == [(True, "above")] * 2
 
 
-# -- those who are to see no words -------------------------------------------------------------------------------------
-
-
 class Backend:
     """A backend of spans in memory."""
 
@@ -380,7 +377,7 @@ class Backend:
         """Nothing is open."""
 
 
-async def test_no_span_has_words_whoever_folds_it_and_of_a_fork_neither() -> None:
+async def test_spans_of_encrypted_runs_and_their_forks_have_no_content() -> None:
     log = MemoryLog()
     key = await log.keys.make(TENANT, "ada")
     origin, fork = RunRef(TENANT, "origin"), RunRef(TENANT, "fork")
@@ -399,7 +396,7 @@ async def test_no_span_has_words_whoever_folds_it_and_of_a_fork_neither() -> Non
     stored = await log.without_keys().read(origin)
     [born, *_] = await log.without_keys().read(fork)
     backend = Backend()
-    # One that takes the run over reads what came before; a fork has spans of its origin; and anybody may ask for them.
+    # Spans come from a worker that takes over, from a fork with events of its origin, and from an export.
     backend.export([*await DeliveredSpans(log).take(stored[-1]), *await DeliveredSpans(log).take(born)])
     assert await export_run(log, origin, backend) > 0
     assert len(backend.spans) >= 3
@@ -434,7 +431,7 @@ def saying(words: str) -> Callable[[Stage], Awaitable[End]]:
 
 
 @pytest.mark.parametrize("key", ["ada", None])
-async def test_a_run_that_diverges_tells_the_log_of_the_worker_no_words(key: str | None) -> None:
+async def test_a_divergence_of_an_encrypted_run_is_logged_without_content(key: str | None) -> None:
     stream, given_back = io.StringIO(), anyio.Event()
     harness = RunHarness({"p": saying(SECRET)})
     ref = await harness.accept("p", encryption_key=key)

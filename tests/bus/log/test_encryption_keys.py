@@ -1,4 +1,4 @@
-"""The keys of encrypted runs: forgotten they are gone for good, missing they are waited for."""
+"""The keys of encrypted runs: a forgotten key is destroyed, and a missing key is waited for."""
 
 import json
 from pathlib import Path
@@ -69,7 +69,7 @@ async def test_a_run_whose_key_is_gone_can_still_be_killed(connection: Connectio
 
 
 class Ring:
-    """A ring that lacks its keys for so many questions, and keeps count of those that it was to make."""
+    """A key ring that lacks its keys for a number of requests, and counts the keys that it had to create."""
 
     def __init__(self, keys: KeyRing) -> None:
         self.lacking = 0.0
@@ -98,7 +98,7 @@ def ring(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> Ring:
     return found
 
 
-async def test_a_key_that_was_destroyed_is_told_from_one_that_is_not_there(connection: Connection) -> None:
+async def test_a_destroyed_key_is_distinguished_from_a_missing_key(connection: Connection) -> None:
     keys = connection.log.keys
     assert await keys.get(TENANT, "bob") is Lack.MISSING  # there is no bucket
     key = await keys.make(TENANT, "ada")
@@ -108,7 +108,7 @@ async def test_a_key_that_was_destroyed_is_told_from_one_that_is_not_there(conne
     assert await keys.get(TENANT, "ada") is Lack.DESTROYED
 
 
-async def test_a_run_whose_key_is_missing_goes_on_when_it_is_there(ring: Ring, caller: Caller) -> None:
+async def test_a_run_with_a_missing_key_continues_when_the_key_arrives(ring: Ring, caller: Caller) -> None:
     ring.lacking = 5
     run = await caller.start(encryption_key="ada")
     result = await caller.ask("result", {"run_id": run, "wait_s": PATIENCE_S})
@@ -128,7 +128,7 @@ async def test_a_tell_waits_for_the_key_of_its_run(
     assert (verdict["status"], ring.lacking) == ("accepted", 0)
     assert (await caller.ask("result", {"run_id": run, "wait_s": PATIENCE_S}))["status"] == "completed"
     assert SECRET.encode() not in await everything(connection)
-    # Not for ever: then it is refused, as are forks at once.
+    # The command is refused after a number of deliveries, and a fork at once.
     waiting = await caller.start(**start(encryption_key="ada"))
     await question(caller, waiting)
     ring.lacking = float("inf")
@@ -137,7 +137,7 @@ async def test_a_tell_waits_for_the_key_of_its_run(
         message = {"fork": {"run": run, "at": 3}} if verb == "start" else {}
         verdict = await caller.told_to(subject, json.dumps(message).encode())
         assert [problem["code"] for problem in verdict["problems"]] == ["key.missing"]
-    # And whoever does not want to wait ends the run.
+    # A run with a missing key can still be killed.
     await caller.ask("tell", {"run_id": waiting, "verb": "kill", "body": {}})
     assert (await caller.ask("result", {"run_id": waiting, "wait_s": PATIENCE_S}))["status"] == "cancelled"
 

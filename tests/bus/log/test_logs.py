@@ -24,7 +24,7 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-async def test_run_and_node_mark_what_is_logged_inside_also_in_tasks() -> None:
+async def test_log_lines_have_their_run_and_node_also_in_tasks() -> None:
     stream = io.StringIO()
     logs.configure("info", "json", stream)
     log = structlog.get_logger("callboard.somewhere")
@@ -48,7 +48,7 @@ async def test_run_and_node_mark_what_is_logged_inside_also_in_tasks() -> None:
     assert "run" not in outside
 
 
-def test_libraries_log_through_the_same_lines() -> None:
+def test_log_lines_of_libraries_have_the_same_format() -> None:
     stream = io.StringIO()
     logs.configure("info", "json", stream)
     with logs.bound(run="R2"):
@@ -61,7 +61,7 @@ def test_libraries_log_through_the_same_lines() -> None:
     ]
 
 
-def test_level_holds_for_all_and_debug_lets_libraries_speak() -> None:
+def test_the_level_applies_to_all_and_debug_includes_libraries() -> None:
     stream = io.StringIO()
     logs.configure("warning", "json", stream)
     structlog.get_logger().info("quiet")
@@ -72,7 +72,7 @@ def test_level_holds_for_all_and_debug_lets_libraries_speak() -> None:
     assert [line["event"] for line in lines(stream)] == ["chatter"]
 
 
-def test_configured_twice_says_it_once() -> None:
+def test_a_second_configuration_does_not_duplicate_lines() -> None:
     first, second = io.StringIO(), io.StringIO()
     logs.configure("info", "json", first)
     logs.configure("info", "json", second)
@@ -96,13 +96,13 @@ def test_an_exception_keeps_its_traceback_and_stdout_stays_clean(
     assert "the cause" in captured.err
 
 
-async def test_of_an_encrypted_run_no_words_are_logged() -> None:
+async def test_no_content_of_an_encrypted_run_is_logged() -> None:
     stream = io.StringIO()
     logs.configure("info", "json", stream)
     ours, theirs = structlog.get_logger("callboard.somewhere"), logging.getLogger("mcp.client")
 
     async def fail() -> None:
-        name = "".join(["A", "da"])  # nor does the source tell it
+        name = "".join(["A", "da"])  # so that the source in a traceback does not contain it
         try:
             raise ValueError(name)
         except ValueError as error:

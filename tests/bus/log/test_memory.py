@@ -47,7 +47,7 @@ class Faulty:
         return self.left.pop(0) if self.left else "none"
 
 
-async def test_the_guard_lets_only_the_next_event_in() -> None:
+async def test_only_the_next_event_is_appended() -> None:
     log = MemoryLog()
     first = await log.put(REF, [entry(1)], 0)
     for after in (0, first + 1):
@@ -58,7 +58,7 @@ async def test_the_guard_lets_only_the_next_event_in() -> None:
     assert [item.sequence for item in await log.read(REF)] == [first, second]
 
 
-async def test_the_guard_is_a_runs_own() -> None:
+async def test_each_run_has_its_own_guard() -> None:
     log = MemoryLog()
     first = await log.put(REF, [entry(1)], 0)
     other = await log.put(OTHER, [entry(1)], 0)
@@ -66,7 +66,7 @@ async def test_the_guard_is_a_runs_own() -> None:
     assert await log.put(REF, [entry(2)], first) > other
 
 
-async def test_reading_gives_back_what_was_put() -> None:
+async def test_a_read_returns_the_appended_events() -> None:
     log = MemoryLog()
     assert await log.last(REF) is None
     assert await log.read(REF) == []
@@ -77,7 +77,7 @@ async def test_reading_gives_back_what_was_put() -> None:
     assert await log.read(REF, sequence) == []
 
 
-async def test_an_alarm_is_set_with_its_event_and_not_without() -> None:
+async def test_an_alarm_is_set_only_if_its_event_is_stored() -> None:
     log = MemoryLog(faults=Faulty("lost", "refused"))
     alarm = Alarm(BEGINNING + dt.timedelta(hours=1), 3)
     with pytest.raises(NoAnswer):
@@ -89,7 +89,7 @@ async def test_an_alarm_is_set_with_its_event_and_not_without() -> None:
     assert log.alarms == {REF: alarm}
 
 
-async def test_a_letter_is_stored_once_with_its_event_and_not_without() -> None:
+async def test_a_message_is_stored_once_and_only_with_its_event() -> None:
     log = MemoryLog(faults=Faulty("lost", "refused", "stored_but_unknown"))
     run_message = RunMessage(RunRef("acme", "other"), "wake", b"{}")
     with pytest.raises(NoAnswer):
@@ -114,7 +114,7 @@ async def test_a_letter_is_stored_once_with_its_event_and_not_without() -> None:
     ],
 )
 @pytest.mark.parametrize("n", [1, 2])
-async def test_an_append_stores_once_whatever_the_answers(faults: tuple[Fault, ...], n: int) -> None:
+async def test_an_append_stores_once_despite_lost_answers(faults: tuple[Fault, ...], n: int) -> None:
     log = MemoryLog()
     after = 0
     for number in range(1, n):
@@ -127,7 +127,7 @@ async def test_an_append_stores_once_whatever_the_answers(faults: tuple[Fault, .
 
 
 @pytest.mark.parametrize("faults", [(), ("lost",), ("refused",), ("late",)])
-async def test_an_append_behind_a_rivals_is_lost(faults: tuple[Fault, ...]) -> None:
+async def test_an_append_after_that_of_another_writer_is_lost(faults: tuple[Fault, ...]) -> None:
     log = MemoryLog()
     await append(log, REF, [entry(1, "rival")], 0)
     log.faults = Faulty(*faults)
@@ -138,7 +138,7 @@ async def test_an_append_behind_a_rivals_is_lost(faults: tuple[Fault, ...]) -> N
     assert [item.id for item in await log.read(REF)] == ["rival.1.1"]
 
 
-async def test_an_append_has_patience_and_an_end_of_it() -> None:
+async def test_an_append_is_retried_for_a_limited_time() -> None:
     log = MemoryLog(faults=lambda _ref, _entry: "lost")
     begun = anyio.current_time()
     with pytest.raises(LogUnavailable) as unavailable:
@@ -147,7 +147,7 @@ async def test_an_append_has_patience_and_an_end_of_it() -> None:
     assert (unavailable.value.n, unavailable.value.patience_s) == (1, 5)
 
 
-async def test_large_values_are_kept_by_run_and_digest() -> None:
+async def test_large_values_are_stored_by_run_and_digest() -> None:
     log = MemoryLog()
     await log.put_blob(REF, "0f", b"large")
     await log.put_blob(REF, "0f", b"large")
@@ -157,7 +157,7 @@ async def test_large_values_are_kept_by_run_and_digest() -> None:
             await log.get_blob(ref, digest)
 
 
-async def test_followers_see_the_past_and_then_what_comes() -> None:
+async def test_followers_get_past_events_and_then_new_ones() -> None:
     log = MemoryLog()
     subjects = Subjects()
     first = await log.put(REF, [entry(1)], 0)

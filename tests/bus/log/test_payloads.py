@@ -36,7 +36,7 @@ fixed = settings(derandomize=True, deadline=None, database=None)
 
 @fixed
 @given(documents, limits)
-def test_what_is_split_is_joined_again(document: dict[str, Any], limit: int) -> None:
+def test_a_split_payload_is_joined_again(document: dict[str, Any], limit: int) -> None:
     payload = msgspec.json.encode(document)
     slim, blobs = split(payload, limit)
     assert join(slim, blobs) == payload
@@ -63,7 +63,7 @@ forgeable: st.SearchStrategy[Any] = st.recursive(
 
 @fixed
 @given(st.dictionaries(marks | st.text(max_size=3), forgeable, max_size=5), limits)
-def test_a_forged_marker_comes_back_as_what_it_is(document: dict[str, Any], limit: int) -> None:
+def test_a_forged_marker_is_restored_unchanged(document: dict[str, Any], limit: int) -> None:
     """Its digest is that of a part of the same payload: taken for a marker, it would turn into that part."""
     payload = msgspec.json.encode(document)
     slim, blobs = split(payload, limit)
@@ -71,7 +71,7 @@ def test_a_forged_marker_comes_back_as_what_it_is(document: dict[str, Any], limi
     assert bool(blobs) or slim == payload
 
 
-def test_only_what_could_be_taken_for_a_marker_is_renamed() -> None:
+def test_only_members_that_look_like_markers_are_renamed() -> None:
     digest = "0" * 64
     forged = {"$blob": digest, "bytes": 1}
     others = [{"$blob": digest}, {"$blob": "none", "bytes": 1}, {"blob": digest, "bytes": 1}, {"$blob": 1, "bytes": 1}]
@@ -88,7 +88,7 @@ def test_only_what_could_be_taken_for_a_marker_is_renamed() -> None:
     assert split(small) == (small, {})
 
 
-def test_what_was_split_before_markers_were_escaped_is_joined_as_it_was() -> None:
+def test_a_payload_that_was_split_before_markers_were_escaped_is_joined() -> None:
     data = msgspec.json.encode({"deep": "y" * 5_000})
     digest = sha256(data).hexdigest()
     outer = msgspec.json.encode([{"$blob": digest, "bytes": len(data)}, {"$blob": "1" * 64, "bytes": 7}])
@@ -100,7 +100,7 @@ def test_what_was_split_before_markers_were_escaped_is_joined_as_it_was() -> Non
 
 @fixed
 @given(documents, limits)
-def test_splitting_is_a_function_of_the_payload(document: dict[str, Any], limit: int) -> None:
+def test_splitting_is_deterministic(document: dict[str, Any], limit: int) -> None:
     payload = msgspec.json.encode(document)
     assert split(payload, limit) == split(payload, limit)
 
@@ -153,7 +153,7 @@ def test_a_value_that_looks_like_a_marker_is_kept(marker: dict[str, Any]) -> Non
     assert join(slim, blobs) == payload
 
 
-def test_what_is_nested_deeper_than_the_stack_stays_readable() -> None:
+def test_a_payload_nested_deeper_than_the_stack_stays_readable() -> None:
     deep = b"[" * 600 + b'"x"' + b"]" * 600
     for payload in (
         b'{"text":"' + b"x" * 300_000 + b'","deep":' + deep + b"}",

@@ -1,4 +1,4 @@
-"""Archives: what was recorded is in the file byte for byte, is read from there, comes back, and no damage passes."""
+"""Archives hold the recorded events byte for byte, can be read and imported, and damage is detected."""
 
 import json
 import zipfile
@@ -53,7 +53,7 @@ async def bytes_of(log: JetStreamLog, ref: RunRef) -> list[tuple[str, bytes]]:
 
 
 def with_large_input(file: Path, folder: Path) -> Path:
-    """A recorded run whose start has a value that stands beside its event."""
+    """Copy a recorded run and give its start a value that is stored outside the event."""
     first, *rest = file.read_text(encoding="utf-8").splitlines()
     event = json.loads(first)
     event["payload"]["start"].setdefault("files", {})["large.txt"] = "x" * LARGE
@@ -68,7 +68,7 @@ def replayed(recorded: list[Recorded]) -> bool:
     return told.ended and not told.unwritten
 
 
-async def test_what_was_archived_comes_back_byte_for_byte_and_replays(tmp_path: Path) -> None:
+async def test_an_archived_run_is_restored_byte_for_byte_and_replays(tmp_path: Path) -> None:
     runs = {
         **read_runs(with_large_input(GOLDEN / "incident-triage.jsonl", tmp_path)),
         **read_runs(GOLDEN / "flow.jsonl"),
@@ -99,7 +99,7 @@ async def test_what_was_archived_comes_back_byte_for_byte_and_replays(tmp_path: 
         assert replayed(await read_run(other.log, RunRef("acme", "another")))
 
 
-async def test_an_import_goes_on_where_it_was_broken_off_and_refuses_the_id_of_another_run(tmp_path: Path) -> None:
+async def test_an_interrupted_import_continues_and_the_id_of_another_run_is_refused(tmp_path: Path) -> None:
     [(id, events)] = read_runs(GOLDEN / "bake.jsonl").items()
     file = tmp_path / "runs.callboard"
     async with standing(tmp_path / "one") as here:
@@ -118,7 +118,7 @@ async def test_an_import_goes_on_where_it_was_broken_off_and_refuses_the_id_of_a
         assert refused.value.code == "archive.taken"
 
 
-async def test_a_run_that_goes_on_is_archived_and_not_imported(tmp_path: Path) -> None:
+async def test_an_active_run_is_archived_but_not_imported(tmp_path: Path) -> None:
     [(id, events)] = read_runs(GOLDEN / "bake.jsonl").items()
     file = tmp_path / "runs.callboard"
     async with standing(tmp_path / "one") as here:
@@ -131,7 +131,7 @@ async def test_a_run_that_goes_on_is_archived_and_not_imported(tmp_path: Path) -
         assert await here.log.last(RunRef("other", id)) is None
 
 
-async def test_messages_are_as_the_stream_has_them(tmp_path: Path) -> None:
+async def test_an_archive_has_the_messages_as_stored_in_the_stream(tmp_path: Path) -> None:
     async with standing(tmp_path) as here:
         subject = here.log.subjects.blob(RunRef("default", "r"), "0" * 64) + ".0"
         sequence = await here.log.publish(OutgoingMessage(subject, b"\xff\n{}", {"Cb-Chunks": "1"}))
@@ -155,7 +155,7 @@ def _contents(file: Path) -> list[bytes]:
     return [message.data for run in archive.runs for message in archive.messages(run)]
 
 
-async def test_no_byte_can_be_changed_and_none_be_missing(archived: Path, tmp_path: Path) -> None:
+async def test_a_changed_or_missing_byte_is_detected(archived: Path, tmp_path: Path) -> None:
     _damage(archived, tmp_path / "damaged.callboard")
 
 
@@ -176,7 +176,7 @@ def _damage(archived: Path, damaged: Path) -> None:
             _contents(damaged)
 
 
-async def test_a_member_that_somebody_put_in_its_place_is_noticed(archived: Path, tmp_path: Path) -> None:
+async def test_a_replaced_member_is_detected(archived: Path, tmp_path: Path) -> None:
     forged = tmp_path / "forged.callboard"
     with zipfile.ZipFile(archived) as old, zipfile.ZipFile(forged, "w") as new:
         for name in old.namelist():
@@ -221,7 +221,7 @@ async def test_a_message_that_does_not_belong_to_its_run_is_refused(
         assert await there.log.last_sequence() == 0
 
 
-async def test_of_several_runs_one_has_to_be_named(tmp_path: Path) -> None:
+async def test_an_archive_of_several_runs_requires_the_id_of_one(tmp_path: Path) -> None:
     runs = {**read_runs(GOLDEN / "stepped.jsonl"), **read_runs(GOLDEN / "bake.jsonl")}
     async with standing(tmp_path / "one") as here:
         await store(here.log, "default", runs)
@@ -262,7 +262,7 @@ def test_commands_take_a_file_instead_of_a_run(tmp_path: Path) -> None:
     assert "archive.invalid: the file cannot be read: No such file or directory" in absent.output
 
 
-async def test_children_come_along_if_they_are_asked_for_and_have_their_parents_id_to_go_by(tmp_path: Path) -> None:
+async def test_children_are_archived_on_request_with_the_id_of_their_parent(tmp_path: Path) -> None:
     runs = {**read_runs(GOLDEN / "bake.jsonl"), **read_runs(GOLDEN / "stepped.jsonl")}
     [parent, child] = runs
     first = runs[parent][0]
@@ -281,7 +281,7 @@ async def test_children_come_along_if_they_are_asked_for_and_have_their_parents_
 
 
 @pytest.mark.parametrize("place", [0, 2, -1])
-async def test_an_event_that_only_a_newer_version_knows_is_no_damage(tmp_path: Path, place: int) -> None:
+async def test_an_event_of_a_newer_version_is_not_reported_as_damage(tmp_path: Path, place: int) -> None:
     [(id, recorded)] = read_runs(GOLDEN / "bake.jsonl").items()
     events = list(recorded)
     event = events[place]

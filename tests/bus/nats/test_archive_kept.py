@@ -1,4 +1,4 @@
-"""What is archived before it is purged is whole: a fork's own children, a run's last events; and it comes back."""
+"""An archive made before a purge is complete, with the children of a fork and the last events of a run."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ from tests.support.service_client import connection as connection
 
 
 def quietly(_more: int) -> None:
-    """Progress that nobody looks at."""
+    """Ignore the progress."""
 
 
 def _files(folder: Path) -> list[Path]:
@@ -36,7 +36,7 @@ async def archived(connection: Connection, run: str, folder: Path) -> Archive:
     return Archive(file)
 
 
-async def test_a_fork_is_archived_with_the_children_that_it_has_started_anew(
+async def test_a_fork_is_archived_with_the_children_that_it_started_again(
     connection: Connection, caller: Caller, tmp_path: Path
 ) -> None:
     child = {"language": "flow", "source": json.dumps(flow({"done": returned(7)}))}
@@ -56,7 +56,7 @@ async def test_a_fork_is_archived_with_the_children_that_it_has_started_anew(
     assert await connection.log.last(below) is not None
 
 
-async def test_what_a_replica_lacks_is_not_archived_as_if_it_were_all(
+async def test_an_archive_fails_if_the_replica_lacks_events(
     connection: Connection, caller: Caller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = await caller.finished(input={"who": "x" * 300_000})
@@ -75,7 +75,7 @@ async def test_what_a_replica_lacks_is_not_archived_as_if_it_were_all(
     assert (await archived(connection, run, tmp_path)).run(run).status == "completed"
 
 
-async def test_a_fork_of_a_run_that_goes_on_comes_back_where_that_is_there(
+async def test_a_fork_of_an_active_run_is_imported_if_its_origin_exists(
     connection: Connection, caller: Caller, tmp_path: Path
 ) -> None:
     hangs = {"turns": {**SCRIPT["turns"], "b": [{"data": {"sum": 4}, "delay_ms": 60_000}]}}

@@ -1,4 +1,4 @@
-"""The line publishes by itself what is usual, and on the wire it is what the client library would have sent."""
+"""The client encodes usual messages without the library, and sends the same bytes as the library."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -37,7 +37,7 @@ CASES: list[tuple[bytes, str, dict[str, str] | None]] = [
 ]
 
 
-async def test_it_says_what_the_library_says(tmp_path: Path) -> None:
+async def test_the_client_sends_the_same_bytes_as_the_library(tmp_path: Path) -> None:
     ways: list[Publish] = [ReconnectingClient.publish, Client.publish]
     async with line(tmp_path) as nc:
         subscription = await nc.subscribe("a.>")
@@ -55,7 +55,7 @@ async def test_it_says_what_the_library_says(tmp_path: Path) -> None:
         assert (nc.stats["out_msgs"], nc.stats["out_bytes"]) == (before[0] + len(ways) * len(CASES), before[1] + size)
 
 
-async def test_what_is_out_of_the_ordinary_is_refused_as_the_library_does(tmp_path: Path) -> None:
+async def test_invalid_messages_are_refused_as_by_the_library(tmp_path: Path) -> None:
     async with line(tmp_path) as nc:
         for subject in ("", "a b", "a\r\nPUB b 0\r\n"):
             with pytest.raises(BadSubjectError):
@@ -73,7 +73,7 @@ BLOCKS = st.lists(st.tuples(NAMES, st.sampled_from([":", ": ", " ", ":\t"]), VAL
 
 
 @given(st.sampled_from([None, "", " 404", " 100 Idle Heartbeat", " 503\r\nA: b"]), BLOCKS)
-async def test_it_reads_headers_as_the_library_does(status: str | None, block: list[tuple[str, str, str]]) -> None:
+async def test_headers_are_parsed_as_by_the_library(status: str | None, block: list[tuple[str, str, str]]) -> None:
     lines = [f"NATS/1.0{status}", *("".join(parts) for parts in block), "", ""]
     headers = "\r\n".join(lines).encode() if status is not None else None
     read = [await nc._process_headers(headers) for nc in (ReconnectingClient(), Client())]  # pyright: ignore[reportPrivateUsage]

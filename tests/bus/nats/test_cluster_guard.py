@@ -37,7 +37,7 @@ PATIENCE_S = 60.0
 
 @dataclass
 class Writer:
-    """Somebody who believes to own the run: ``events`` at once, all of one type."""
+    """A worker that believes to own the run, and appends ``events`` of one type at once."""
 
     name: str
     type: str
@@ -47,7 +47,7 @@ class Writer:
     """Marks of the events that were acknowledged to it."""
 
     async def compete(self, n: int, after: int) -> int | None:
-        """Try to write event n and those behind it; the last one's sequence, or None if somebody else was first."""
+        """Try to write event n and the following ones; return the last sequence, or None if another writer was first."""
         entries = [entry(n + i, self.name, type=self.type) for i in range(self.events)]
         sequence = await (self._one(entries[0], after) if self.events == 1 else self._batch(entries, after))
         if sequence is not None:
@@ -112,7 +112,7 @@ class Race:
     rounds: int = 0
 
     async def round(self, first: Writer | None = None, head_start: int = 0) -> None:
-        """Have all of them write at once; or one first, whom the others follow so many round trips later."""
+        """Let all write at once; or one first, and the others a number of round trips later."""
         winners: dict[str, int] = {}
 
         async def compete(writer: Writer) -> None:
@@ -124,7 +124,7 @@ class Race:
                 winners[writer.name] = sequence
 
         async with anyio.create_task_group() as tasks:
-            # Whoever begins has an advantage; everybody has it in turn.
+            # The writer that begins has an advantage, so each one begins in turn.
             for i in range(len(self.writers)):
                 tasks.start_soon(compete, self.writers[(self.rounds + i) % len(self.writers)])
         assert len(winners) == 1, f"event {self.n + 1}: acknowledged to {winners}"
@@ -133,14 +133,14 @@ class Race:
         self.rounds += 1
 
     async def until_all_have_won(self) -> None:
-        """Let whoever was never first begin before the others: who speaks to the leader is, at once, always first."""
+        """Let writers that never won begin before the others, as the one at the leader would always win otherwise."""
         for writer in self.writers:
             for head_start in HEAD_STARTS_ROUND_TRIPS:
                 if not writer.won:
                     await self.round(writer, head_start)
 
 
-async def test_one_writer_wins_each_round_whoever_leads_the_cluster(tmp_path: Path) -> None:
+async def test_one_writer_wins_each_round_with_any_leader(tmp_path: Path) -> None:
     async with cluster(tmp_path) as servers, racing(servers) as writers:
         race = Race(writers)
         for _ in range(ROUNDS_BEFORE):
@@ -195,7 +195,7 @@ async def note_or_mark(writers: list[Writer], n: int, head_start: int = 0) -> st
 
 
 async def whole(log: JetStreamLog, last: int) -> list[Recorded]:
-    """Read the run up to a sequence; a replica that answers may be behind for a moment."""
+    """Read the run up to a sequence; a replica that answers may lack events for a moment."""
     with anyio.fail_after(PATIENCE_S):
         while True:
             found = await log.read(RUN)

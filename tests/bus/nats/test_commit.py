@@ -83,7 +83,7 @@ async def test_no_effect_begins_while_the_outcome_before_it_is_not_acknowledged(
     assert end_of(await harness.events(ref)).status == "completed"
 
 
-async def test_what_was_thought_beyond_a_refused_append_is_dropped() -> None:
+async def test_decisions_after_a_refused_append_are_discarded() -> None:
     log = WatchedLog()
     harness = RunHarness({"chain": chain}, log=log, always_replay=False)
     ref = await harness.accept("chain")
@@ -110,7 +110,7 @@ async def test_what_was_thought_beyond_a_refused_append_is_dropped() -> None:
         log.go_on.set()
     assert lost
     assert harness.executed == [f"n{i}#1.1!do" for i in range(4)]
-    # Whoever has it now does the fourth step again, under the same key, and goes on.
+    # The next owner executes the fourth step again, with the same key, and continues.
     await harness.perform(ref)
     assert harness.executed[4:] == [f"n{i}#1.1!do" for i in range(3, STEPS)]
     events = await harness.events(ref)
@@ -131,7 +131,7 @@ async def cancelled_while_busy(stage: Stage) -> End:
 
 
 @pytest.mark.parametrize("stored", [False, True])
-async def test_an_effect_is_called_off_only_when_the_log_says_why(stored: bool) -> None:
+async def test_an_effect_is_cancelled_only_after_the_reason_is_recorded(stored: bool) -> None:
     log = WatchedLog()
     stopped = anyio.Event()
 
@@ -167,7 +167,7 @@ async def answered(stage: Stage) -> End:
     return End("completed", signal.data)
 
 
-async def test_a_command_that_comes_twice_is_acknowledged_when_the_log_has_it() -> None:
+async def test_a_redelivered_command_is_acknowledged_when_it_is_recorded() -> None:
     log = WatchedLog()
     harness = RunHarness({"answered": answered}, log=log, always_replay=False)
     ref = await harness.accept("answered")
@@ -186,7 +186,7 @@ async def test_a_command_that_comes_twice_is_acknowledged_when_the_log_has_it() 
     assert [event.cause for event in await harness.events(ref) if event.cause] == [77]
 
 
-async def test_a_fork_obeys_and_stores_what_its_origin_knew() -> None:
+async def test_a_fork_applies_and_stores_the_commands_of_its_origin() -> None:
     """Causes are places in the stream where an origin was recorded: of one that was imported they say nothing here."""
 
     async def calls(_job: object, _request: object) -> tuple[object, object]:
@@ -274,9 +274,11 @@ async def kid(_stage: Stage) -> End:
 
 
 @pytest.mark.parametrize("play", ["sleeper", "parent"])
-async def test_who_has_lost_the_run_acknowledges_nothing(play: str) -> None:
-    """A worker is cut off while an effect takes its time, and does not hear that another one has the run and parks it.
-    What wakes the run then comes to the first one."""
+async def test_a_worker_that_lost_the_run_acknowledges_nothing(play: str) -> None:
+    """A worker loses its connection during an effect and does not learn that another one has parked the run.
+
+    It then gets the message that wakes the run.
+    """
     back, calls, done = anyio.Event(), 0, list[str]()
 
     async def call(_job: object, _request: object) -> tuple[object, object]:
@@ -314,7 +316,7 @@ async def test_who_has_lost_the_run_acknowledges_nothing(play: str) -> None:
     assert (lost, done) == (True, [])
 
 
-async def test_a_fork_goes_on_under_its_own_definition() -> None:
+async def test_a_fork_continues_with_its_own_definition() -> None:
     harness = RunHarness({"answered": answered, "other": answered}, always_replay=False)
     origin = await harness.accept("answered", run="origin")
     assert await harness.perform(origin) == "parked"
@@ -326,14 +328,14 @@ async def test_a_fork_goes_on_under_its_own_definition() -> None:
 
 
 @pytest.mark.parametrize("verb", ["wake", "usage", "release", "cancel", "kill"])
-async def test_what_nests_deeper_than_can_be_read_does_no_harm(verb: str) -> None:
+async def test_a_payload_nested_too_deep_does_not_break_the_run(verb: str) -> None:
     harness = RunHarness({"answered": answered}, always_replay=False)
     ref = await harness.accept("answered")
     deep = Command(500, verb, b'{"key":' + b"[" * 100_000)
     assert await harness.perform(ref, deep) == "parked"
 
 
-async def test_a_child_that_is_there_is_not_begun_again_when_its_parent_is_resumed() -> None:
+async def test_an_existing_child_is_not_started_again_when_its_parent_resumes() -> None:
     async def play(stage: Stage) -> End:
         node = stage.enter("a")
         long = stage.spawn(effect(node, "long"))

@@ -78,7 +78,7 @@ async def test_connects_to_a_server_that_has_what_is_needed(tmp_path: Path) -> N
         assert client.is_closed
 
 
-async def test_nobody_there() -> None:
+async def test_an_address_without_a_listener_is_unreachable() -> None:
     port = free_ports(1)[0]
     with pytest.raises(ServerUnreachable, match=r"Connect call failed.*Check the URL") as caught:
         await connect(f"nats://u:secret@127.0.0.1:{port}", name="t", connect_wait_s=0.3)
@@ -87,14 +87,14 @@ async def test_nobody_there() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "nobody.invalid"])
-async def test_who_waits_for_an_answer_does_not_wait_long_where_nobody_listens(host: str) -> None:
+async def test_a_connection_attempt_without_a_listener_fails_quickly(host: str) -> None:
     watch = ConnectionWatch("t", refused_wait_s=0.05)
     with pytest.raises(ServerUnreachable):
         await connect(f"nats://{host}:{free_ports(1)[0]}", name="t", watch=watch, connect_wait_s=100 * PATIENCE_S)
 
 
-async def test_a_server_that_comes_up_meanwhile_is_waited_for(tmp_path: Path) -> None:
-    """The first try is refused; patience with that is no hindrance to the second."""
+async def test_a_connection_waits_for_a_server_that_is_starting(tmp_path: Path) -> None:
+    """The first attempt is refused, and the second one succeeds."""
     port = free_ports(1)[0]
     refused, connected_to = anyio.Event(), anyio.Event()
 
@@ -117,12 +117,12 @@ async def test_a_server_that_comes_up_meanwhile_is_waited_for(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "nats://127.0.0.1:port"])
-async def test_no_url_of_a_server(url: str) -> None:
+async def test_an_invalid_server_url_is_refused(url: str) -> None:
     with pytest.raises(ServerUnreachable):
         await connect(url, name="t", connect_wait_s=0.3)
 
 
-async def test_a_listener_that_says_nothing_is_not_waited_for_for_ever() -> None:
+async def test_a_silent_listener_times_out() -> None:
     async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
         with pytest.raises(ServerUnreachable, match=r"no answer within 0\.3 s"):
@@ -149,14 +149,14 @@ async def test_an_old_server_is_refused_by_its_version(version: str, accepted: b
         assert (caught.value.found, caught.value.needed) == (version, ".".join(map(str, SERVER_VERSION_MIN)))
 
 
-async def test_no_jetstream(tmp_path: Path) -> None:
+async def test_a_server_without_jetstream_is_refused(tmp_path: Path) -> None:
     async with nats_server(tmp_path, jetstream=False) as url:
         with pytest.raises(JetStreamDisabled, match="the server runs without it"):
             await connect(url, name="t")
         await disconnect(await connect(url, name="t", probe=False))
 
 
-async def test_no_jetstream_for_this_account(tmp_path: Path) -> None:
+async def test_an_account_without_jetstream_is_refused(tmp_path: Path) -> None:
     async with nats_server(tmp_path, "accounts { A { users: [{user: ada, password: pw}] } }") as url:
         with pytest.raises(JetStreamDisabled, match="not enabled for account"):
             await connect(url, name="t", credentials=ADA)
@@ -183,7 +183,7 @@ async def test_a_jetstream_that_hangs_is_not_called_disabled(
     assert "restart" in caught.value.remedy
 
 
-async def test_wrong_password_is_told_at_once(tmp_path: Path) -> None:
+async def test_a_wrong_password_is_refused_at_once(tmp_path: Path) -> None:
     async with nats_server(tmp_path, "authorization { user: ada, password: other }") as url:
         with anyio.fail_after(PATIENCE_S):
             with pytest.raises(CredentialsRefused, match="Authorization Violation") as caught:
@@ -198,7 +198,7 @@ async def test_wrong_password_is_told_at_once(tmp_path: Path) -> None:
         ("authorization { token: t0ken }", ServerCredentials(token="t0ken")),
     ],
 )
-async def test_right_credentials(tmp_path: Path, config: str, credentials: ServerCredentials) -> None:
+async def test_correct_credentials_are_accepted(tmp_path: Path, config: str, credentials: ServerCredentials) -> None:
     async with (
         nats_server(tmp_path, config) as url,
         open_nats_connection(url, name="t", credentials=credentials) as client,
@@ -234,7 +234,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
         ({"key_file": "KEY"}, r"nats_key \(KEY\) is set, and nats_cert is not"),
     ],
 )
-async def test_credentials_that_cannot_be_used_are_named(
+async def test_the_error_names_unusable_credentials(
     pair: tuple[str, str], tmp_path: Path, given: dict[str, str], told: str
 ) -> None:
     (tmp_path / "broken").write_text("-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n")
@@ -250,7 +250,7 @@ async def test_credentials_that_cannot_be_used_are_named(
     assert "SUMMER" not in str(caught.value)
 
 
-async def test_tls_with_the_authority_of_the_server(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_tls_uses_the_configured_certificate_authority(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cert, key = certificate(tmp_path)
     tls = f"tls {{ cert_file: {json.dumps(str(cert))}, key_file: {json.dumps(str(key))} }}"
     async with nats_server(tmp_path, tls) as url:
@@ -265,7 +265,7 @@ async def test_tls_with_the_authority_of_the_server(tmp_path: Path, caplog: pyte
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
-async def test_a_server_that_wants_our_certificate(tmp_path: Path) -> None:
+async def test_a_client_certificate_is_sent_to_a_server_that_requires_it(tmp_path: Path) -> None:
     cert, key = (str(file) for file in certificate(tmp_path))
     files = {"cert_file": cert, "key_file": key, "ca_file": cert}
     tls = ", ".join(f"{name}: {json.dumps(file)}" for name, file in files.items())
@@ -276,13 +276,13 @@ async def test_a_server_that_wants_our_certificate(tmp_path: Path) -> None:
             await connect(url, name="t", credentials=ServerCredentials(ca_file=cert), connect_wait_s=PATIENCE_S)
 
 
-async def test_a_url_that_asks_for_tls_gets_nothing_else(tmp_path: Path) -> None:
+async def test_a_tls_url_never_falls_back_to_plain_text(tmp_path: Path) -> None:
     async with nats_server(tmp_path) as url:
         with pytest.raises(CredentialsRefused, match=r"begins with tls://.*Enable `tls` at the server"):
             await connect(url.replace("nats://", "tls://"), name="t", credentials=ADA, connect_wait_s=PATIENCE_S)
 
 
-async def test_a_domain_that_is_not_there_is_named(tmp_path: Path) -> None:
+async def test_the_error_names_an_unknown_domain(tmp_path: Path) -> None:
     async with nats_server(tmp_path) as url:
         with pytest.raises(JetStreamDisabled, match=r"no server answers in this domain \(nats_domain is 'leaf'\)"):
             await connect(url, name="t", domain="leaf")
@@ -319,7 +319,7 @@ async def test_denied_subjects_are_recorded(tmp_path: Path) -> None:
     assert told[0].code == "auth.denied"
 
 
-async def test_may_not_even_ask_about_jetstream(tmp_path: Path) -> None:
+async def test_an_account_without_permission_for_the_jetstream_api_is_refused(tmp_path: Path) -> None:
     config = "authorization { users: [{ user: ada, password: pw, permissions: { publish: [ok] } }] }"
     async with nats_server(tmp_path, config) as url:
         with pytest.raises(PermissionDenied, match=r"publish to '\$JS\.API\.INFO'"):
@@ -338,7 +338,7 @@ class Lost(ConnectionWatch):
         self.event.set()
 
 
-async def test_reconnects_for_ever_and_closes_also_while_the_server_is_down(tmp_path: Path) -> None:
+async def test_a_client_reconnects_without_limit_and_closes_while_the_server_is_down(tmp_path: Path) -> None:
     watch = Lost()
     async with nats_server(tmp_path) as url:
         client = await connect(url, name="t", watch=watch)
@@ -352,7 +352,7 @@ async def test_reconnects_for_ever_and_closes_also_while_the_server_is_down(tmp_
 
 
 class BreaksOff:
-    """A transport whose connection breaks when it is told to write."""
+    """A transport whose connection breaks at the first write."""
 
     def __init__(self, transport: Any) -> None:
         self._transport = transport
@@ -364,7 +364,7 @@ class BreaksOff:
         raise ConnectionResetError("Connection lost")
 
 
-async def test_closes_also_when_the_connection_breaks_at_that_moment(
+async def test_a_client_closes_if_the_connection_breaks_during_the_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def leave_it() -> None: ...

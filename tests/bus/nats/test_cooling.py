@@ -149,7 +149,7 @@ async def test_readers_see_cold_runs_like_any_other(tmp_path: Path, segments: Se
             await log.put(ref("a"), [Entry(1, 1, "run.accepted", "x", "i", b"{}")], 0)
 
 
-async def test_a_run_is_restored(tmp_path: Path, segments: SegmentStore) -> None:
+async def test_a_moved_run_is_restored(tmp_path: Path, segments: SegmentStore) -> None:
     async with stage(tmp_path, run_log("b", {"text": LARGE}), segments=segments) as (connection, folder):
         log = connection.log
         before = await read(log, "b")
@@ -165,16 +165,16 @@ async def test_a_run_is_restored(tmp_path: Path, segments: SegmentStore) -> None
 
 
 def pause_before(
-    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, meanwhile: Callable[[], Awaitable[Any]], call: int = 1
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, action: Callable[[], Awaitable[Any]], call: int = 1
 ) -> None:
-    """Do something ``meanwhile``, when a function is called for the given time."""
+    """Do something else before the given call of a function."""
     original, calls = getattr(owner, name), 0
 
     async def called(*args: Any, **more: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == call:
-            await meanwhile()
+            await action()
         return await original(*args, **more)
 
     monkeypatch.setattr(owner, name, called)
@@ -274,7 +274,7 @@ async def test_a_fork_of_a_cold_run_and_a_cold_fork_are_read(tmp_path: Path, seg
         assert [one.event.n for one in await log.read(ref("fork"))] == [1, 2]
 
 
-async def test_open_runs_stay(tmp_path: Path, segments: SegmentStore) -> None:
+async def test_open_runs_are_not_moved(tmp_path: Path, segments: SegmentStore) -> None:
     log = Log("open")
     log.started()
     async with stage(tmp_path, log, segments=segments) as (connection, folder):
@@ -300,7 +300,7 @@ async def test_purged_runs_vanish_and_are_removed_from_segments(tmp_path: Path, 
         assert await folder.names() == []
 
 
-async def test_what_a_killed_process_has_written_of_a_segment_is_removed_later(tmp_path: Path) -> None:
+async def test_the_partial_segment_of_a_killed_process_is_removed_later(tmp_path: Path) -> None:
     folder = SegmentFolder(tmp_path)
     old, young = (tmp_path / TENANT / f"{name}.segment.12ab.part" for name in ("old", "young"))
     old.parent.mkdir()
@@ -311,7 +311,7 @@ async def test_what_a_killed_process_has_written_of_a_segment_is_removed_later(t
     assert [file.exists() for file in (old, young)] == [False, True]
 
 
-async def test_two_streams_with_one_place_for_segments(
+async def test_two_streams_share_a_place_for_segments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segments: SegmentStore
 ) -> None:
     """By mistake. No process removes the segments of another stream as segments that no mark names."""
@@ -326,7 +326,7 @@ async def test_two_streams_with_one_place_for_segments(
         assert await read(one.log, "a") == before
 
 
-async def test_an_index_that_is_built_anew_has_cold_runs(tmp_path: Path) -> None:
+async def test_a_rebuilt_index_has_cold_runs(tmp_path: Path) -> None:
     logs = [run_log(name) for name in "abc"]
     async with stage(tmp_path, *logs) as (connection, folder):
         await cool_runs(connection.log, folder, [ref("a"), ref("b")])
@@ -391,7 +391,7 @@ async def test_a_missing_segment_does_not_hide_the_other_runs(tmp_path: Path) ->
             tasks.cancel_scope.cancel()
 
 
-async def test_a_process_without_the_setting_says_so(tmp_path: Path) -> None:
+async def test_a_process_without_the_setting_fails_with_the_remedy(tmp_path: Path) -> None:
     async with stage(tmp_path, run_log("a")) as (connection, folder):
         await cool_runs(connection.log, folder, [ref("a")])
         connection.log.cold = ColdRuns(connection.log, None)
@@ -641,7 +641,7 @@ async def test_a_reader_finds_the_segment_that_replaced_one(tmp_path: Path, segm
 async def test_a_segment_that_is_not_marked_in_time_is_removed_and_never_marked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process is stopped after it has stored a segment, and goes on when that has been removed."""
+    """A process is stopped after it has stored a segment, and continues after that was removed."""
     async with stage(tmp_path, run_log("a")) as (connection, folder):
         log = connection.log
         before = await read(log, "a")

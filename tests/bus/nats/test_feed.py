@@ -1,4 +1,4 @@
-"""Feeds: a follower is told every event once and in order, whatever becomes of its consumer."""
+"""Feeds: a follower gets every event once and in order, even if its consumer is deleted."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -44,7 +44,7 @@ async def numbers(feed: AsyncIterator[Recorded], last: int) -> list[int]:
 
 
 @pytest.mark.parametrize("after", [0, None])
-async def test_it_goes_on_as_soon_as_the_connection_is_back(
+async def test_a_feed_continues_as_soon_as_the_connection_is_restored(
     after: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody has to notice a silence, and what was written before it listened again is not missing."""
@@ -58,7 +58,7 @@ async def test_it_goes_on_as_soon_as_the_connection_is_back(
         assert await numbers(feed, 5) == [4, 5]
 
 
-async def test_it_goes_on_when_its_consumer_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_feed_continues_when_its_consumer_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HEARTBEAT_S", 0.1)
     monkeypatch.setattr(module, "SILENCE_S", 0.3)
     async with opened(tmp_path) as (_server, log), log.follow(log.subjects.run(RUN), 0) as feed:
@@ -72,8 +72,8 @@ async def test_it_goes_on_when_its_consumer_is_deleted(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("lost", [2, 4], ids=["in-the-middle", "the-last-one"])
-async def test_what_was_lost_on_its_way_comes_again(lost: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next event tells, or the next heartbeat."""
+async def test_a_lost_event_is_delivered_again(lost: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gap is detected at the next event or the next heartbeat."""
     monkeypatch.setattr(module, "SILENCE_S", NEVER_S)
     seen = 0
     take = module._Consumer.take  # pyright: ignore[reportPrivateUsage]
@@ -92,7 +92,7 @@ async def test_what_was_lost_on_its_way_comes_again(lost: int, tmp_path: Path, m
     assert seen > 4
 
 
-async def test_who_reads_slowly_misses_nothing_and_is_not_sent_everything(
+async def test_a_slow_reader_misses_nothing_and_is_sent_a_bounded_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "FEED_EVENTS_MAX", 5)
@@ -100,7 +100,7 @@ async def test_who_reads_slowly_misses_nothing_and_is_not_sent_everything(
         written = await write(log, 1, 40, 0)
         async with log.follow(log.subjects.run(RUN), 0) as feed:
             assert await numbers(feed, 20) == list(range(1, 21))
-            # The connection goes while much has come that nobody has read.
+            # The connection breaks while many received events are unread.
             server.kill()
             await write(log, 41, 50, written)
             assert await numbers(feed, 50) == list(range(21, 51))

@@ -1,6 +1,6 @@
-"""A store that is full: nothing is lost, whoever wants something stored is told at once, and all goes on with the room.
+"""A full store: nothing is lost, senders are notified at once, and runs continue when there is room.
 
-A quota of the embedded server stands for the disk; where the log is in memory, its own bound does.
+A quota of the embedded server replaces the full disk. A log in memory has its own limit.
 """
 
 import json
@@ -71,7 +71,7 @@ def small_store(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def fill(log: JetStreamLog, leaving: int = 0) -> None:
-    """Fill the store with ballast, to so many bytes before its end; to the very end if none are to be left."""
+    """Fill the store with ballast and leave a number of bytes free."""
     stream = log.nc.jetstream()
     await stream.add_stream(name="BALLAST", subjects=["ballast"])
     while (room := STORE_BYTES_MAX - leaving - (await stream.account_info()).storage) > 1_000:
@@ -138,7 +138,7 @@ async def test_an_append_waits_for_room_and_is_stored_once(store: Store) -> None
     assert await store.log.last(OTHER) is None
 
 
-async def test_who_waits_for_room_and_has_lost_the_run_learns_it_then(store: Store) -> None:
+async def test_a_writer_that_lost_the_run_fails_when_there_is_room(store: Store) -> None:
     await store.fill()
     lost = False
     async with anyio.create_task_group() as tasks:
@@ -174,7 +174,7 @@ async def log(tmp_path: Path) -> AsyncIterator[JetStreamLog]:
         yield await open_log(nc, Subjects(), partitions=4)
 
 
-async def test_a_value_that_did_not_fit_whole_does_not_eat_up_what_room_there_is(log: JetStreamLog) -> None:
+async def test_a_value_that_did_not_fit_does_not_use_up_the_remaining_room(log: JetStreamLog) -> None:
     data = b"x" * 1_600_000
     await fill(log, leaving=800_000)
     for _ in range(3):
@@ -187,7 +187,7 @@ async def test_a_value_that_did_not_fit_whole_does_not_eat_up_what_room_there_is
     assert await log.get_blob(REF, "d") == data
 
 
-async def test_pieces_that_others_put_there_are_nobody_s_value(log: JetStreamLog) -> None:
+async def test_foreign_chunks_are_not_read_as_a_value(log: JetStreamLog) -> None:
     subject = log.subjects.blob(REF, "d")
     await log.put_blob(REF, "d", b"true")
     for piece, count in (("0", "1"), ("1", "2"), ("x", "1"), ("9" * 30, "9" * 5_000), ("7", "many")):
@@ -195,7 +195,7 @@ async def test_pieces_that_others_put_there_are_nobody_s_value(log: JetStreamLog
     assert await log.get_blob(REF, "d") == b"true"
 
 
-async def test_the_quota_of_an_account_is_a_full_store(tmp_path: Path) -> None:
+async def test_an_exhausted_account_quota_counts_as_a_full_store(tmp_path: Path) -> None:
     users = '{jetstream: {max_file: 300000, max_mem: 1M}, users: [{user: "u", password: "p"}]}'
     async with (
         nats_server(tmp_path, f"accounts {{A: {users}}}") as url,
@@ -211,7 +211,7 @@ async def test_the_quota_of_an_account_is_a_full_store(tmp_path: Path) -> None:
 # -- before it is full ------------------------------------------------------------------------------------------------
 
 
-async def test_it_is_said_long_before_and_shortly_before_and_again_once_there_was_room(
+async def test_the_worker_warns_at_two_levels_and_again_after_there_was_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_watch, "LOOK_S", 0.05)
@@ -250,7 +250,7 @@ async def test_it_is_said_long_before_and_shortly_before_and_again_once_there_wa
         tasks.cancel_scope.cancel()
 
 
-async def test_a_server_that_does_not_say_how_full_it_is_has_not_been_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_usage_report_is_not_taken_for_free_space(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_watch, "LOOK_S", 0.0)
     said = [StoreUsage(80, 100), None, StoreUsage(80, 100), None, StoreUsage(80, 100)]
     shares: list[float | None] = []
@@ -284,7 +284,7 @@ async def test_a_server_that_does_not_say_how_full_it_is_has_not_been_emptied(mo
 # -- a server that falls silent ---------------------------------------------------------------------------------------
 
 
-async def test_a_server_that_answers_and_stores_nothing_is_said_to_fail(
+async def test_a_server_that_answers_and_stores_nothing_is_reported_as_failing(
     log: JetStreamLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = Requests.request
@@ -314,7 +314,7 @@ async def test_a_server_that_answers_and_stores_nothing_is_said_to_fail(
     assert log.room.full is None
 
 
-async def test_who_may_not_publish_is_not_told_that_the_store_fails(tmp_path: Path) -> None:
+async def test_a_missing_publish_permission_is_not_reported_as_a_failing_store(tmp_path: Path) -> None:
     users = 'users: [{user: "u", password: "p", permissions: {publish: {deny: "cb.start.acme"}}}]'
     async with (
         nats_server(tmp_path, f"authorization {{{users}}}") as url,
@@ -325,7 +325,7 @@ async def test_who_may_not_publish_is_not_told_that_the_store_fails(tmp_path: Pa
             await log.publish(OutgoingMessage("cb.start.acme", b"{}", {}))
 
 
-def test_whoever_listens_hears_of_a_full_store_once_and_of_room_once() -> None:
+def test_listeners_are_notified_once_of_a_full_store_and_once_of_room() -> None:
     heard: list[str | None] = []
 
     async def near_the_end_of_a_quota() -> None:
@@ -347,7 +347,7 @@ def test_whoever_listens_hears_of_a_full_store_once_and_of_room_once() -> None:
     assert heard == ["no room", None, "still no room"]
 
 
-def test_patience_with_a_full_store_has_an_end() -> None:
+def test_an_append_to_a_full_store_fails_after_its_time_limit() -> None:
     async def wait() -> None:
         log = MemoryLog()
         log.bytes_max = 0
@@ -359,7 +359,7 @@ def test_patience_with_a_full_store_has_an_end() -> None:
     simulate(wait)
 
 
-def test_a_run_whose_log_is_full_again_and_again_goes_on_and_repeats_nothing() -> None:
+def test_a_run_with_a_repeatedly_full_log_continues_and_repeats_nothing() -> None:
     async def play(stage: Any) -> End:
         node = stage.enter("work")
         done = [(await node.call(f"do.{i}", "code", {"i": i})).value for i in range(5)]
@@ -374,7 +374,7 @@ def test_a_run_whose_log_is_full_again_and_again_goes_on_and_repeats_nothing() -
 
             async def janitor() -> None:
                 while True:
-                    # As if somebody removed a little every hour.
+                    # A little is removed every hour.
                     await anyio.sleep(3_600)
                     log.bytes_max = (log.bytes_max or 0) + 700
 
@@ -457,7 +457,7 @@ async def hall_at(home: Path) -> AsyncGenerator[Hall]:
         yield hall
 
 
-async def test_runs_wait_and_go_on_when_there_is_room(tmp_path: Path) -> None:
+async def test_runs_wait_and_continue_when_there_is_room(tmp_path: Path) -> None:
     async with hall_at(tmp_path) as hall:
         assert (await hall.client.start(by_nats("waiting"))).status == "accepted"
         with anyio.fail_after(PATIENCE_S):
@@ -465,7 +465,7 @@ async def test_runs_wait_and_go_on_when_there_is_room(tmp_path: Path) -> None:
         await fill(hall.connection.log)
         # Its tool answers now, and the answer cannot be recorded.
         await hall.asked[0].respond(b'{"output": 42}')
-        # A start is not stored, and whoever sent it is told at once.
+        # A start is not stored, and its sender gets an error at once.
         with pytest.raises(StoreFull) as told:
             await hall.client.start(start("refused"))
         assert told.value.code == "store.full"
@@ -528,8 +528,8 @@ async def test_a_full_store_can_be_emptied_by_moving_runs_to_cold_storage(tmp_pa
         assert await hall.status("four") == "completed"
 
 
-async def test_of_many_starts_each_is_admitted_or_told_that_there_is_no_room(tmp_path: Path) -> None:
-    """Those that were stored while there was room for them, and not for what follows, are told, and run later."""
+async def test_each_of_many_starts_is_admitted_or_refused_for_lack_of_room(tmp_path: Path) -> None:
+    """Starts that were stored without room for the following events are refused, and run later."""
     told: dict[str, StoreFull] = {}
     admitted: list[str] = []
 
@@ -560,7 +560,7 @@ async def test_of_many_starts_each_is_admitted_or_told_that_there_is_no_room(tmp
             assert await hall.status(run) == "completed"
 
 
-async def test_a_bare_client_hears_that_its_start_waits_and_then_what_became_of_it(tmp_path: Path) -> None:
+async def test_a_plain_nats_client_gets_the_waiting_notice_and_then_the_verdict(tmp_path: Path) -> None:
     async with hall_at(tmp_path) as hall:
         log = hall.connection.log
         verdicts = await log.nc.subscribe("my.verdicts")
@@ -580,7 +580,7 @@ async def test_a_bare_client_hears_that_its_start_waits_and_then_what_became_of_
         assert await hall.status("mine") == "completed"
 
 
-async def test_a_command_is_told_at_once(tmp_path: Path) -> None:
+async def test_a_command_to_a_full_store_is_refused_at_once(tmp_path: Path) -> None:
     async with hall_at(tmp_path) as hall:
         await fill(hall.connection.log)
         assert hall.connection.server is not None

@@ -1,6 +1,6 @@
 """One conformance suite for every implementation of the log: in memory, and JetStream with and without group commit.
 
-JetStream runs on a real embedded server. What only it has, alarms and a server that can die, stands at the end.
+JetStream runs on a real embedded server. Tests of its alarms and of a killed server follow at the end.
 """
 
 import datetime as dt
@@ -71,7 +71,7 @@ PAYLOAD = {
     "error": {"code": "x", "message": "x"},
     "status": "completed",
 }
-"""What the types that are used here need."""
+"""The members that the event types of these tests need."""
 
 
 def entry(n: int, writer: str = "w", *, type: str = "node.progress", definition: str = "d") -> Entry:
@@ -89,7 +89,7 @@ def entry(n: int, writer: str = "w", *, type: str = "node.progress", definition:
 async def jetstream(
     url: str, *, group_commit: bool, batches: bool = False, writers: int = 1
 ) -> AsyncGenerator[list[JetStreamLog]]:
-    """Logs on one stream, each with a connection of its own."""
+    """Open logs on one stream, each with a separate connection."""
     async with AsyncExitStack() as stack:
         logs: list[JetStreamLog] = []
         for i in range(writers):
@@ -204,7 +204,7 @@ class Faulty:
 # -- writing and reading ----------------------------------------------------------------------------------------------
 
 
-async def test_an_entry_goes_behind_the_one_it_names(committing: EventLog) -> None:
+async def test_an_entry_is_appended_after_the_one_it_names(committing: EventLog) -> None:
     first = await committing.put(RUN, [entry(1)], 0)
     between = await committing.put(OTHER, [entry(1)], 0)
     second = await committing.put(RUN, [entry(2)], first)
@@ -213,7 +213,7 @@ async def test_an_entry_goes_behind_the_one_it_names(committing: EventLog) -> No
     assert [each.sequence for each in await committing.read(OTHER)] == [between]
 
 
-async def test_several_entries_go_in_at_once_in_their_order(committing: EventLog) -> None:
+async def test_several_entries_are_appended_at_once_in_order(committing: EventLog) -> None:
     first = await committing.put(RUN, [entry(1)], 0)
     other = await committing.put(OTHER, [entry(1), entry(2)], 0)
     last = await committing.put(RUN, [entry(n, type=TYPES[n % WRITERS]) for n in range(2, 7)], first)
@@ -226,7 +226,7 @@ async def test_several_entries_go_in_at_once_in_their_order(committing: EventLog
     assert len(await committing.read(RUN)) == 6
 
 
-async def test_the_guard_refuses_whatever_does_not_follow_the_last_entry(committing: EventLog) -> None:
+async def test_an_entry_that_does_not_follow_the_last_one_is_refused(committing: EventLog) -> None:
     first = await committing.put(RUN, [entry(1)], 0)
     last = await committing.put(RUN, [entry(2)], first)
     for wrong in (0, first, last + 1, 1 << 40):
@@ -259,7 +259,7 @@ async def test_the_last_entry_is_the_one_acknowledged_last(log: EventLog) -> Non
         assert last.data == entry(n, type=TYPES[n % WRITERS]).data
 
 
-async def test_bytes_come_back_as_they_went_in(log: EventLog) -> None:
+async def test_a_read_returns_the_appended_bytes(log: EventLog) -> None:
     sent = entry(1, "Zoë", type="node.exit", definition="ein Name / mit [allem].*>")
     await log.put(RUN, [sent], 0)
     (found,) = await log.read(RUN)
@@ -279,7 +279,7 @@ async def test_a_run_is_read_in_order_and_from_anywhere(log: EventLog) -> None:
     assert await log.read(RUN, after=sequences[-1]) == []
 
 
-async def test_no_more_is_read_than_was_asked_for(log: EventLog) -> None:
+async def test_a_read_returns_at_most_the_requested_number(log: EventLog) -> None:
     ref = RunRef("acme", "limited")
     after = 0
     for n in range(1, 6):
@@ -299,7 +299,7 @@ async def test_a_run_longer_than_one_page_is_read_whole(log: EventLog, monkeypat
 
 
 async def grow(log: EventLog, ref: RunRef, count: int, after: int = 0, first: int = 1) -> list[int]:
-    """Append so many events of several types to a run; return their sequences."""
+    """Append a number of events of several types to a run; return their sequences."""
     sequences: list[int] = []
     for n in range(first, first + count):
         after = await log.put(ref, [entry(n, type=("node.progress", "node.unheard_of")[n % 2])], after)
@@ -318,7 +318,7 @@ async def take(feed: AsyncIterator[Recorded], count: int) -> list[Recorded]:
     return found
 
 
-async def test_following_from_the_beginning_goes_over_into_the_present(log: EventLog) -> None:
+async def test_a_follower_from_the_beginning_gets_past_and_new_events(log: EventLog) -> None:
     sequences = await grow(log, RUN, 3)
     async with log.follow(Subjects().run(RUN), 0) as feed:
         past = await take(feed, 3)
@@ -328,13 +328,13 @@ async def test_following_from_the_beginning_goes_over_into_the_present(log: Even
     assert all(each.ref == RUN for each in past)
 
 
-async def test_following_from_a_sequence_begins_behind_it(log: EventLog) -> None:
+async def test_a_follower_from_a_sequence_begins_after_it(log: EventLog) -> None:
     sequences = await grow(log, RUN, 4)
     async with log.follow(Subjects().run(RUN), sequences[1]) as feed:
         assert [each.sequence for each in await take(feed, 2)] == sequences[2:]
 
 
-async def test_following_from_now_has_no_past(log: EventLog) -> None:
+async def test_a_follower_from_now_gets_no_past_events(log: EventLog) -> None:
     past = await grow(log, RUN, 3)
     async with log.follow(Subjects().run(RUN)) as feed:
         live = await grow(log, RUN, 2, past[-1], 4)
@@ -379,7 +379,7 @@ async def test_followers_do_not_take_from_each_other(log: EventLog) -> None:
 SIZES = (0, 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES - 1, (CHUNKS_AT_ONCE + 4) * CHUNK_BYTES)
 
 
-async def test_values_of_any_number_of_chunks_come_back(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_values_of_any_number_of_chunks_are_restored(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blobs_module, "READ_BYTES_MAX", 6 * CHUNK_BYTES)
     for size in SIZES:
         data = os.urandom(size)
@@ -411,7 +411,7 @@ async def test_a_value_belongs_to_its_run(log: EventLog) -> None:
         ["refused", "stored_but_unknown"],
     ],
 )
-async def test_an_append_gets_through_and_is_stored_once(log: EventLog, faults: list[Fault]) -> None:
+async def test_an_append_succeeds_and_is_stored_once(log: EventLog, faults: list[Fault]) -> None:
     first = await append(log, RUN, [entry(1)], 0)
     faulty = Faulty(log, *faults)
     second = await append(faulty, RUN, [entry(2)], first)
@@ -420,7 +420,7 @@ async def test_an_append_gets_through_and_is_stored_once(log: EventLog, faults: 
 
 
 @pytest.mark.parametrize("fault", ["stored_but_unknown", "lost", "refused", "half_stored"])
-async def test_an_append_of_several_gets_through_and_each_is_stored_once(log: EventLog, fault: Faulted) -> None:
+async def test_an_append_of_several_entries_succeeds_and_stores_each_once(log: EventLog, fault: Faulted) -> None:
     entries = [entry(n) for n in range(2, 6)]
     first = await append(log, RUN, [entry(1)], 0)
     faulty = Faulty(log, fault)
@@ -451,7 +451,7 @@ async def test_an_append_repeated_by_a_writer_that_never_saw_the_answer_succeeds
     assert len(await log.read(RUN)) == 1
 
 
-async def test_whoever_lost_the_run_learns_who_has_it(log: EventLog) -> None:
+async def test_a_writer_that_lost_the_run_gets_the_current_owner(log: EventLog) -> None:
     first = await append(log, RUN, [entry(1)], 0)
     await append(log, RUN, [entry(2, "thief", type="run.claimed")], first)
     with pytest.raises(RunLost) as caught:
@@ -470,15 +470,13 @@ async def test_a_run_lost_while_the_answer_was_unknown_is_lost(log: EventLog) ->
         await append(Faulty(log, "lost"), RUN, [entry(2, "owner")], first)
 
 
-async def test_an_append_to_a_run_that_is_not_there_is_lost(log: EventLog) -> None:
+async def test_an_append_to_a_missing_run_is_lost(log: EventLog) -> None:
     with pytest.raises(RunLost) as caught:
         await append(log, RUN, [entry(7)], 41)
     assert caught.value.found is None
 
 
-async def test_a_read_that_nobody_answers_is_unknown_and_not_empty(
-    nats_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_read_without_an_answer_fails_and_is_not_empty(nats_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jetstream_api, "DIRECT_GET_TIMEOUT_S", 0.1)
     monkeypatch.setattr(jetstream_api, "SILENCE_PATIENCE_S", 0.2)
     async with jetstream(nats_url, group_commit=False) as (log,):
@@ -489,7 +487,7 @@ async def test_a_read_that_nobody_answers_is_unknown_and_not_empty(
             await nowhere.get_blob(RUN, "ab")
 
 
-async def test_patience_ends(log: EventLog) -> None:
+async def test_an_append_without_answers_fails_after_its_time_limit(log: EventLog) -> None:
     with pytest.raises(LogUnavailable) as caught:
         await append(Faulty(log, "lost", "lost", "lost"), RUN, [entry(1)], 0, patience_s=0.2)
     assert (caught.value.ref, caught.value.n) == (RUN, 1)
@@ -499,7 +497,7 @@ async def test_patience_ends(log: EventLog) -> None:
 # -- racing -----------------------------------------------------------------------------------------------------------
 
 
-async def test_of_racing_writers_one_wins_each_round(writers: Sequence[EventLog]) -> None:
+async def test_one_of_several_racing_writers_wins_each_round(writers: Sequence[EventLog]) -> None:
     after = 0
     for n in range(1, ROUNDS + 1):
         winners = await race(writers, n, after)
@@ -511,7 +509,7 @@ async def test_of_racing_writers_one_wins_each_round(writers: Sequence[EventLog]
 
 
 async def race(writers: Sequence[EventLog], n: int, after: int) -> dict[str, int]:
-    """Let every writer put an event of its own type as event n; return who was acknowledged, and where."""
+    """Let every writer put an event of another type as event n; return the acknowledged writers and sequences."""
     winners: dict[str, int] = {}
 
     async def compete(writer: EventLog, type: str) -> None:
@@ -524,7 +522,7 @@ async def race(writers: Sequence[EventLog], n: int, after: int) -> dict[str, int
     return winners
 
 
-async def test_racing_appends_leave_one_winner_and_tell_the_others(writers: Sequence[EventLog]) -> None:
+async def test_one_of_several_racing_appends_wins_and_the_others_lose_the_run(writers: Sequence[EventLog]) -> None:
     first = await writers[0].put(RUN, [entry(1)], 0)
     outcomes: list[str] = []
 
@@ -542,7 +540,7 @@ async def test_racing_appends_leave_one_winner_and_tell_the_others(writers: Sequ
     assert [each.event.n for each in await writers[0].read(RUN)] == [1, 2]
 
 
-async def test_one_bad_guard_among_many_harms_nobody_else(committing: EventLog) -> None:
+async def test_a_refused_put_does_not_affect_others_of_its_batch(committing: EventLog) -> None:
     taken = await committing.put(RUN, [entry(1, "before")], 0)
     runs = [RunRef("acme", f"many-{i}") for i in range(60)]
     acknowledged: dict[RunRef, int] = {}
@@ -566,7 +564,7 @@ async def test_one_bad_guard_among_many_harms_nobody_else(committing: EventLog) 
     assert [each.sequence for each in await committing.read(RUN)] == [taken]
 
 
-async def test_many_runs_append_several_each_and_one_bad_guard_harms_nobody_else(committing: EventLog) -> None:
+async def test_a_refused_append_of_several_entries_does_not_affect_other_runs(committing: EventLog) -> None:
     await committing.put(RUN, [entry(1, "before")], 0)
     runs = [RunRef("acme", f"many-{i}") for i in range(12)]
     refused: list[RunRef] = []
@@ -587,7 +585,7 @@ async def test_many_runs_append_several_each_and_one_bad_guard_harms_nobody_else
         assert [each.id for each in await committing.read(ref)] == [f"{ref.run}.1.{n}" for n in range(1, 13)]
 
 
-async def test_of_two_first_events_that_are_put_at_once_one_is_refused(committing: EventLog) -> None:
+async def test_one_of_two_concurrent_first_events_is_refused(committing: EventLog) -> None:
     """However many others there are to be committed together with."""
     refused: list[RunRef] = []
     runs = [RunRef("acme", f"many-{i}") for i in range(12)]
@@ -622,7 +620,7 @@ async def test_more_messages_than_fit_a_batch_are_committed_in_several(nats_url:
             assert [each.event.n for each in found] == list(range(1, BATCH_MESSAGES_MAX // 4 + 1))
 
 
-async def test_a_cancelled_put_leaves_the_others_their_answers(committing: EventLog) -> None:
+async def test_a_cancelled_put_does_not_affect_the_answers_of_others(committing: EventLog) -> None:
     runs = [RunRef("acme", f"many-{i}") for i in range(30)]
     answered: dict[RunRef, int] = {}
     scopes: dict[RunRef, anyio.CancelScope] = {}
@@ -649,7 +647,7 @@ both_commits = pytest.mark.parametrize("group_commit", [False, True], ids=["sing
 
 
 @both_commits
-async def test_an_alarm_goes_off_and_names_its_run(nats_url: str, group_commit: bool) -> None:
+async def test_an_alarm_is_delivered_with_its_run(nats_url: str, group_commit: bool) -> None:
     async with jetstream(nats_url, group_commit=group_commit) as (log,):
         rung = await log.nc.jetstream().subscribe("cb.due.>", stream=log.stream, ordered_consumer=True)
         first = await log.put(RUN, [entry(1)], 0)
@@ -675,7 +673,7 @@ async def test_a_refused_event_sets_no_alarm(nats_url: str, group_commit: bool) 
 
 
 @both_commits
-async def test_a_later_alarm_takes_the_place_of_the_one_before(nats_url: str, group_commit: bool) -> None:
+async def test_a_later_alarm_replaces_the_earlier_one(nats_url: str, group_commit: bool) -> None:
     async with jetstream(nats_url, group_commit=group_commit) as (log,):
         rung = await log.nc.jetstream().subscribe("cb.due.>", stream=log.stream, ordered_consumer=True)
         after = 0
@@ -690,7 +688,7 @@ async def test_a_later_alarm_takes_the_place_of_the_one_before(nats_url: str, gr
 
 
 @both_commits
-async def test_a_letter_is_stored_with_its_event_and_not_with_a_refused_one(nats_url: str, group_commit: bool) -> None:
+async def test_a_message_is_stored_with_its_event_but_not_with_a_refused_one(nats_url: str, group_commit: bool) -> None:
     async with jetstream(nats_url, group_commit=group_commit) as (log,):
         run_message = RunMessage(RunRef(RUN.tenant, "other"), "wake", b"{}")
         first = await log.put(RUN, [entry(1)], 0)
@@ -705,7 +703,7 @@ async def test_a_letter_is_stored_with_its_event_and_not_with_a_refused_one(nats
         assert await stored(log, told) == 1
 
 
-async def test_who_follows_is_told_that_the_connection_is_closed(nats_url: str) -> None:
+async def test_a_follower_fails_when_the_connection_is_closed(nats_url: str) -> None:
     async with jetstream(nats_url, group_commit=False) as (log,), log.follow(log.subjects.run(RUN), 0) as feed:
         await log.put(RUN, [entry(1)], 0)
         assert (await anext(feed)).event.n == 1
@@ -714,7 +712,7 @@ async def test_who_follows_is_told_that_the_connection_is_closed(nats_url: str) 
             await anext(feed)
 
 
-async def test_the_headers_of_a_message_are_not_taken_for_words_of_the_server(nats_url: str) -> None:
+async def test_the_headers_of_a_message_are_not_read_as_a_status_of_the_server(nats_url: str) -> None:
     strange = {"Status": "204", "Description": "EOB", "Nats-Last-Consumer": "x", "Nats-Consumer-Stalled": "cb.x"}
     async with jetstream(nats_url, group_commit=False) as (log,):
         for type in ("node.progress", "node.exit", "node.progress"):
@@ -746,7 +744,7 @@ async def test_the_headers_of_a_message_are_not_taken_for_words_of_the_server(na
     assert found == [1, 2, 3, 4]
 
 
-async def test_a_follower_that_lags_holds_few_bytes_and_misses_nothing(
+async def test_a_slow_follower_buffers_few_bytes_and_misses_nothing(
     nats_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feed_module, "FEED_BYTES_MAX", 50_000)
@@ -772,7 +770,7 @@ async def test_a_follower_that_lags_holds_few_bytes_and_misses_nothing(
     assert seen == list(range(1, 41))
 
 
-async def test_an_id_that_somebody_else_took_is_gone_past(nats_url: str) -> None:
+async def test_a_sequence_that_another_writer_used_is_skipped(nats_url: str) -> None:
     async with jetstream(nats_url, group_commit=False) as (log,):
         theirs = [
             await log.publish(OutgoingMessage("cb.start.acme", b"", {MESSAGE_ID: id})) for id in ("tell-7", "tell-7+1")
@@ -784,7 +782,7 @@ async def test_an_id_that_somebody_else_took_is_gone_past(nats_url: str) -> None
         assert await stored(log, ours.subject) == 1
 
 
-async def test_a_value_whose_writer_died_half_way_is_not_there(nats_url: str) -> None:
+async def test_a_partly_written_value_is_missing(nats_url: str) -> None:
     async with jetstream(nats_url, group_commit=False) as (log,):
         data = os.urandom(3 * CHUNK_BYTES)
         digest = sha256(data).hexdigest()
@@ -816,7 +814,7 @@ KILLED_AFTER = RUNS_UNDER_LOAD * EVENTS_UNDER_LOAD // 3
 
 
 @both_commits
-async def test_a_server_killed_under_load_forgets_and_repeats_nothing(tmp_path: Path, group_commit: bool) -> None:
+async def test_a_server_killed_under_load_loses_and_duplicates_nothing(tmp_path: Path, group_commit: bool) -> None:
     runs = [RunRef("acme", f"load-{i}") for i in range(RUNS_UNDER_LOAD)]
     acknowledged: dict[RunRef, list[int]] = {ref: [] for ref in runs}
     killed = False
@@ -845,7 +843,7 @@ async def test_a_server_killed_under_load_forgets_and_repeats_nothing(tmp_path: 
             assert [each.id for each in found] == [f"{ref.run}.1.{n}" for n in range(1, EVENTS_UNDER_LOAD + 1)]
 
 
-async def test_a_follower_goes_on_after_the_server_was_killed(tmp_path: Path) -> None:
+async def test_a_follower_continues_after_the_server_was_killed(tmp_path: Path) -> None:
     async with (
         EmbeddedServer(tmp_path, sync="100ms") as server,
         open_nats_connection(server.url, name="writer") as nc,

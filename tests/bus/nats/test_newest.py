@@ -43,7 +43,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Acco
         yield one
 
 
-async def test_what_was_looked_through_is_not_looked_through_again(server: AccountServer) -> None:
+async def test_scanned_messages_are_not_scanned_again(server: AccountServer) -> None:
     async with open_nats_connection(server.url, name="test") as nc:
         noted = Noted(await open_log(nc, Subjects(), partitions=1))
         news = NewMessages(noted, [ENDS, ASKS])  # type: ignore[arg-type]

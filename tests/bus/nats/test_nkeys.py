@@ -20,7 +20,7 @@ SEED = "SUABLPJQKC7MMWE6DWDH6RVLFIHJ5RLRJW5OFKNJGFHIYXFKTZOIMAZCKI"
 PUBLIC = "UBJD3JO4BMZ6P6NRHGXGSEFVHOW2N4ULAS6RUTUJVOJ6HFHRQESFU6RE"
 
 
-def test_a_seed_has_its_public_key_and_another_character_is_noticed() -> None:
+def test_a_seed_yields_its_public_key_and_a_changed_character_is_detected() -> None:
     assert public_key(read_seed(f" {SEED}\n")) == PUBLIC
     seed, public = new_user()
     assert public_key(read_seed(seed)) == public

@@ -1,4 +1,4 @@
-"""Purging: a run is gone for good, with all that belongs to it, and its id is not used again."""
+"""Purging removes a run with all that belongs to it, and its id is not used again."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -44,7 +44,9 @@ from tests.support.service_client import caller as caller  # the fixtures
 from tests.support.service_client import connection as connection
 
 
-async def test_a_run_goes_with_all_that_belongs_to_it(connection: Connection, caller: Caller, tmp_path: Path) -> None:
+async def test_a_purge_removes_a_run_with_all_its_messages(
+    connection: Connection, caller: Caller, tmp_path: Path
+) -> None:
     secret = "s3cr3t-of-a-person " * 20_000
     other = await caller.finished()
     run = await caller.finished(run_id="mine", input={"who": secret})
@@ -61,7 +63,7 @@ async def test_a_run_goes_with_all_that_belongs_to_it(connection: Connection, ca
     assert await purged(connection, run) == 0
     error = await caller.refused("start", {**_start(), "run_id": run})
     assert [problem["code"] for problem in error["problems"]] == ["run.purged"]
-    # Nothing of it is on the disk any more, the message that started it included.
+    # The disk holds nothing of it, not even the message that started it.
     starts = await connection.log.next_message(connection.log.subjects.start(TENANT), 1)
     while starts is not None:
         assert b"s3cr3t" not in starts.data
@@ -72,7 +74,7 @@ async def test_a_run_goes_with_all_that_belongs_to_it(connection: Connection, ca
     assert (await caller.ask("show", {"run_id": other}))["status"] == "completed"
 
 
-async def test_what_was_broken_off_is_finished(connection: Connection, caller: Caller) -> None:
+async def test_an_interrupted_purge_is_finished(connection: Connection, caller: Caller) -> None:
     run = await caller.finished(run_id="half", input={"who": "x" * 300_000})
     with broken_off(), pytest.raises(NoAnswer, match="killed"):
         await purged(connection, run)
@@ -85,7 +87,7 @@ async def test_what_was_broken_off_is_finished(connection: Connection, caller: C
     assert await purge_mark(connection.log, RunRef(TENANT, run)) == PurgeMark(run, "ada", "asked to")
 
 
-async def test_the_workers_finish_what_was_broken_off_whoever_began_it(
+async def test_workers_finish_an_interrupted_purge_of_another_process(
     connection: Connection, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(purges, "UNDER_WAY_S", 0.05)
@@ -99,7 +101,7 @@ async def test_the_workers_finish_what_was_broken_off_whoever_began_it(
     # It is broken off at the child: that has its mark, and so has the run that has started it.
     with broken_off(), pytest.raises(NoAnswer, match="killed"):
         await purged(connection, parent)
-    # What goes on stays, whoever has marked it, and keeps nothing else.
+    # An active run stays although it is marked, and does not keep other runs from being purged.
     await connection.log.publish(
         OutgoingMessage(connection.log.subjects.gone_subject(RunRef(TENANT, going)), b"{}", {})
     )
@@ -126,7 +128,7 @@ async def test_the_workers_finish_what_was_broken_off_whoever_began_it(
     )
 
 
-async def test_a_purge_that_fails_unexpectedly_keeps_no_other_from_being_finished(
+async def test_an_unexpected_failure_of_a_purge_does_not_block_other_purges(
     connection: Connection, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(purges, "UNDER_WAY_S", 0.05)
@@ -153,7 +155,7 @@ async def test_a_purge_that_fails_unexpectedly_keeps_no_other_from_being_finishe
     assert failed == ["first", "first"]
 
 
-async def test_what_is_still_needed_stays(connection: Connection, caller: Caller) -> None:
+async def test_a_run_that_is_still_needed_is_not_purged(connection: Connection, caller: Caller) -> None:
     open_run = await caller.start(script=WAITS)
     with pytest.raises(CannotPurge, match="has not ended"):
         await purged(connection, open_run)
@@ -239,7 +241,7 @@ async def test_a_run_that_is_forked_while_it_is_purged_stays(
     assert await left(connection, origin) == [f"cb.gone.acme.{origin}"]
 
 
-async def test_a_child_that_was_given_up_while_it_was_admitted_goes_with_its_parent(connection: Connection) -> None:
+async def test_a_child_that_was_abandoned_during_admission_is_purged_with_its_parent(connection: Connection) -> None:
     """Nobody is called for it, ever."""
     key = effect_key("a", 1, 1, "kid")
     child = child_id("parent", key)
@@ -263,10 +265,10 @@ async def archive_of(connection: Connection, run: str, folder: Path) -> Archive:
 
 
 def quietly(_more: int) -> None:
-    """Progress that nobody looks at."""
+    """Ignore the progress."""
 
 
-async def test_of_an_imported_run_no_message_of_others_is_taken_for_its_start(
+async def test_no_message_of_another_run_is_removed_as_the_start_of_an_imported_run(
     connection: Connection, caller: Caller, tmp_path: Path
 ) -> None:
     """The cause of its first event is a place in the stream where it was recorded."""
@@ -285,7 +287,9 @@ async def test_of_an_imported_run_no_message_of_others_is_taken_for_its_start(
         assert await log.message(first.event.cause) is None
 
 
-async def test_what_was_archived_and_purged_comes_back(connection: Connection, caller: Caller, tmp_path: Path) -> None:
+async def test_an_archived_and_purged_run_can_be_imported(
+    connection: Connection, caller: Caller, tmp_path: Path
+) -> None:
     log, run = connection.log, await caller.finished(run_id="mine")
     ref = RunRef(TENANT, run)
     archive = await archive_of(connection, run, tmp_path)
@@ -295,7 +299,7 @@ async def test_what_was_archived_and_purged_comes_back(connection: Connection, c
             await purged(connection, run)
         assert [one.verdict for one in await import_runs(log, TENANT, archive, archive.runs, quietly)] == ["imported"]
         assert await purge_mark(log, ref) is None
-        # Whoever is still at the purge removes nothing of it.
+        # A process that is still purging removes nothing of it.
         assert await finish(log, ref) == 0
         assert [row["run"] for row in (await caller.ask("runs", {}))["runs"]] == [run]
         # Nor does a start that is sent again.
@@ -306,9 +310,7 @@ async def test_what_was_archived_and_purged_comes_back(connection: Connection, c
         assert (await caller.ask("runs", {}))["runs"] == []
 
 
-async def test_no_import_takes_the_place_of_a_run_that_goes_on(
-    connection: Connection, caller: Caller, tmp_path: Path
-) -> None:
+async def test_an_import_does_not_replace_an_active_run(connection: Connection, caller: Caller, tmp_path: Path) -> None:
     log, run = connection.log, await caller.finished()
     archive, going = await archive_of(connection, run, tmp_path), await caller.start(script=WAITS)
     await log.publish(OutgoingMessage(log.subjects.gone_subject(RunRef(TENANT, going)), b"{}", {}))
@@ -317,7 +319,9 @@ async def test_no_import_takes_the_place_of_a_run_that_goes_on(
     assert await log.last(RunRef(TENANT, going)) is not None
 
 
-async def test_an_imported_fork_keeps_what_it_shares(connection: Connection, caller: Caller, tmp_path: Path) -> None:
+async def test_an_imported_fork_keeps_the_events_it_shares(
+    connection: Connection, caller: Caller, tmp_path: Path
+) -> None:
     log, origin = connection.log, await caller.finished()
     fork = (await caller.ask("fork", {"run_id": origin, "from": "b"}))["run_id"]
     assert (await caller.ask("result", {"run_id": fork, "wait_s": PATIENCE_S}))["status"] == "completed"
@@ -344,7 +348,7 @@ async def test_an_imported_fork_keeps_what_it_shares(connection: Connection, cal
     assert await log.last(RunRef("other", fork)) is None
 
 
-async def test_children_go_with_their_run(connection: Connection, caller: Caller) -> None:
+async def test_children_are_purged_with_their_run(connection: Connection, caller: Caller) -> None:
     child = {"language": "flow", "source": json.dumps(flow({"done": returned(7)}))}
     target = {"provider": "mwl:provider.call/callboard/definition/v1", "with": child}
     steps: dict[str, Any] = {"a": call(target), "done": returned()}
@@ -365,7 +369,7 @@ async def test_children_go_with_their_run(connection: Connection, caller: Caller
     assert sorted(await left(connection, "cb.gone")) == sorted(f"cb.gone.acme.{one}" for one in known)
 
 
-async def test_who_waits_for_what_is_purged_meanwhile_waits_no_longer(
+async def test_a_wait_for_a_run_ends_when_the_run_is_purged(
     connection: Connection, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await caller.finished()
@@ -394,7 +398,7 @@ async def test_who_waits_for_what_is_purged_meanwhile_waits_no_longer(
             tasks.cancel_scope.cancel()
 
 
-async def test_an_index_that_was_away_forgets_what_was_purged(connection: Connection, tmp_path: Path) -> None:
+async def test_an_index_that_was_offline_forgets_purged_runs(connection: Connection, tmp_path: Path) -> None:
     assert connection.server is not None
     caller = Caller(await nats.connect(connection.server.url))
     first, second = await caller.finished(), await caller.finished()
@@ -408,7 +412,7 @@ async def test_an_index_that_was_away_forgets_what_was_purged(connection: Connec
     await caller.nc.close()
 
 
-async def test_a_mark_that_says_nothing_is_a_mark_all_the_same(connection: Connection, caller: Caller) -> None:
+async def test_an_empty_purge_mark_is_valid(connection: Connection, caller: Caller) -> None:
     run, other = await caller.finished(), await caller.finished()
     strange = [run, "a/b", "r1"]
     for one, body in zip(strange, (b"\xff{", b'{"run": 7}', b"[" * 100_000), strict=True):
@@ -424,7 +428,7 @@ async def test_a_mark_that_says_nothing_is_a_mark_all_the_same(connection: Conne
         assert await purge_mark(connection.log, RunRef(TENANT, one)) == PurgeMark(one)
 
 
-async def test_others_run_on_while_runs_are_purged(connection: Connection, caller: Caller) -> None:
+async def test_other_runs_continue_during_a_purge(connection: Connection, caller: Caller) -> None:
     before = [await caller.finished() for _ in range(5)]
     after = list[str]()
     async with anyio.create_task_group() as tasks:
@@ -442,9 +446,7 @@ def _start() -> dict[str, Any]:
     return {"definition": {"source": SOURCE}, "model": "scripted", "script": SCRIPT}
 
 
-async def test_a_start_that_is_sent_again_leaves_nothing_for_a_purge_to_find(
-    connection: Connection, caller: Caller
-) -> None:
+async def test_a_purge_finds_no_message_of_a_repeated_start(connection: Connection, caller: Caller) -> None:
     log, start = connection.log, {**_start(), "run_id": "mine", "input": {"who": "s3cr3t-of-a-person"}}
     assert await caller.finished(**start) == "mine"
     assert (await caller.ask("start", start))["duplicate"]
@@ -460,7 +462,7 @@ async def test_a_start_that_is_sent_again_leaves_nothing_for_a_purge_to_find(
         assert b"s3cr3t" not in found.data, found.subject
 
 
-async def test_of_many_an_origin_goes_behind_its_forks(connection: Connection, caller: Caller) -> None:
+async def test_an_origin_is_purged_after_its_forks(connection: Connection, caller: Caller) -> None:
     origin = await caller.finished()
     runs = [origin]
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Queues: how much is pulled at once, and what is told of a consumer that delivers nothing."""
+"""Queues: how much is pulled at once, and how a consumer that delivers nothing is reported."""
 
 from pathlib import Path
 
@@ -52,10 +52,10 @@ async def test_large_messages_are_pulled_a_few_at_a_time(tmp_path: Path, monkeyp
     assert asked >= len(stored) // 2, "two of them are what fits into one request"
 
 
-async def test_a_request_that_is_used_up_is_followed_by_the_next_at_once(
+async def test_an_exhausted_pull_request_is_followed_by_the_next_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server tells of it, which is no refusal: no pause follows."""
+    """The status of the server for it is not an error, so no pause follows."""
     monkeypatch.setattr(queue, "PULL_MESSAGES", 2)
     monkeypatch.setattr(queue, "PULL_RETRY_S", 10 * PATIENCE_S)
     async with AccountServer(tmp_path) as server, open_nats_connection(server.url, name="test") as nc:
@@ -76,7 +76,7 @@ async def test_a_request_that_is_used_up_is_followed_by_the_next_at_once(
             tasks.cancel_scope.cancel()
 
 
-async def test_no_more_is_pulled_than_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pulls_are_limited_to_the_free_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "PULL_MESSAGES", 2)
     async with AccountServer(tmp_path) as server, open_nats_connection(server.url, name="test") as nc:
         log = await open_log(nc, Subjects(), partitions=1)
@@ -109,8 +109,8 @@ async def test_no_more_is_pulled_than_there_is_room_for(tmp_path: Path, monkeypa
     assert (found, seen[:3]) == (stored, [0, 2, 4])
 
 
-async def test_whoever_stops_reading_leaves_nothing_on_its_way(tmp_path: Path) -> None:
-    """What the server had sent by then is taken: another would have it only when it counts as lost."""
+async def test_a_reader_that_stops_leaves_no_undelivered_message(tmp_path: Path) -> None:
+    """Messages that the server has already sent are read, as another reader would get them only after a timeout."""
     async with AccountServer(tmp_path) as server, open_nats_connection(server.url, name="test") as nc:
         log = await open_log(nc, Subjects(), partitions=1)
         await ensure_consumer(log.requests, log.stream, "c", ["cb.start.*"], 100 * PATIENCE_S)
@@ -136,7 +136,7 @@ async def test_whoever_stops_reading_leaves_nothing_on_its_way(tmp_path: Path) -
     assert found == stored
 
 
-async def test_a_consumer_that_is_gone_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_deleted_consumer_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "PULL_RETRY_S", 0.01)
     async with AccountServer(tmp_path) as server, open_nats_connection(server.url, name="test") as nc:
         log = await open_log(nc, Subjects(), partitions=1)

@@ -58,7 +58,7 @@ def alive(pid: int) -> bool:
     return True
 
 
-async def test_nobody_comes_in_without_the_token_which_only_the_owner_can_read(
+async def test_a_connection_without_the_token_is_refused_and_only_the_owner_can_read_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     structlog.configure(processors=[KeyValueRenderer()], logger_factory=structlog.PrintLoggerFactory())
@@ -85,7 +85,7 @@ async def test_nobody_comes_in_without_the_token_which_only_the_owner_can_read(
         assert stat.S_IMODE((home / "server.conf").stat().st_mode) == 0o600
 
 
-async def test_serves_jetstream_on_loopback_and_keeps_its_store(tmp_path: Path) -> None:
+async def test_an_embedded_server_serves_jetstream_on_loopback_and_keeps_its_store(tmp_path: Path) -> None:
     async with EmbeddedServer(tmp_path) as server, open_nats_connection(server.url, name="test") as client:
         js = client.jetstream()
         await js.add_stream(StreamConfig(name="S", subjects=["s"]))
@@ -102,7 +102,7 @@ async def test_serves_jetstream_on_loopback_and_keeps_its_store(tmp_path: Path) 
         assert (await client.jetstream().get_msg("S", 1)).data == b"kept"
 
 
-async def test_a_crashed_server_comes_back_on_its_port_and_clients_reconnect(tmp_path: Path) -> None:
+async def test_a_crashed_server_restarts_on_its_port_and_clients_reconnect(tmp_path: Path) -> None:
     back = anyio.Event()
     seen: list[Restarted] = []
 
@@ -131,7 +131,7 @@ async def test_a_crashed_server_comes_back_on_its_port_and_clients_reconnect(tmp
         assert server.pid != pid
 
 
-async def test_a_second_owner_is_refused_and_told_who_the_first_is(tmp_path: Path) -> None:
+async def test_a_second_owner_is_refused_with_the_name_of_the_first(tmp_path: Path) -> None:
     async with EmbeddedServer(tmp_path) as server:
         with pytest.raises(StoreLocked) as caught:
             async with EmbeddedServer(tmp_path):
@@ -190,7 +190,7 @@ async def test_an_orphaned_server_keeps_the_store_locked(tmp_path: Path, monkeyp
     again.unlock()
 
 
-async def test_a_taken_port_is_given_up_at_the_first_start(tmp_path: Path) -> None:
+async def test_a_port_in_use_fails_the_first_start(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -203,7 +203,7 @@ async def test_a_taken_port_is_given_up_at_the_first_start(tmp_path: Path) -> No
                 pass
 
 
-async def test_a_server_that_cannot_come_back_ends_the_block_with_its_reason(tmp_path: Path) -> None:
+async def test_a_failed_restart_ends_the_block_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(ServerFailed, match="already in use") as caught:
         await lose_the_port(EmbeddedServer(tmp_path, restarts_max=3, restart_pause_s=0.01))
     assert caught.value.log
@@ -225,7 +225,7 @@ async def lose_the_port(embedded: EmbeddedServer) -> None:
             await anyio.sleep_forever()
 
 
-async def test_the_body_s_own_exception_passes_unwrapped(tmp_path: Path) -> None:
+async def test_an_exception_of_the_block_propagates_unwrapped(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="mine"):
         async with EmbeddedServer(tmp_path):
             raise KeyError("mine")
@@ -250,7 +250,7 @@ async def test_cancelling_stops_the_server(tmp_path: Path) -> None:
     assert not alive(pids[0])
 
 
-async def test_data_directories_that_cannot_be_used(tmp_path: Path) -> None:
+async def test_an_unusable_data_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreUnusable, match=r"Not a directory.*Choose another"):
         async with EmbeddedServer(tmp_path / "file"):
@@ -262,7 +262,7 @@ async def test_data_directories_that_cannot_be_used(tmp_path: Path) -> None:
             pass
 
 
-async def test_what_the_server_says_about_its_configuration_is_passed_on(tmp_path: Path) -> None:
+async def test_the_error_contains_the_configuration_error_of_the_server(tmp_path: Path) -> None:
     with pytest.raises(ServerFailed, match=r"sync_interval.*sometimes"):
         async with EmbeddedServer(tmp_path, sync="sometimes"):
             pass
@@ -271,7 +271,7 @@ async def test_what_the_server_says_about_its_configuration_is_passed_on(tmp_pat
             pass
 
 
-async def test_a_server_that_never_gets_ready_is_ended(tmp_path: Path) -> None:
+async def test_a_server_that_never_becomes_ready_is_ended(tmp_path: Path) -> None:
     sleeper = tmp_path / "sleeper"
     sleeper.write_text("#!/bin/sh\nexec sleep 60\n")
     sleeper.chmod(0o755)
@@ -281,7 +281,7 @@ async def test_a_server_that_never_gets_ready_is_ended(tmp_path: Path) -> None:
     assert running_url(tmp_path / "data") is None
 
 
-def test_a_missing_server_is_named_with_the_places_looked_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_server_names_the_searched_places(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Path(find_server()).name == "nats-server"
 
     def which(cmd: str, path: str | None = None) -> None:
@@ -322,7 +322,7 @@ def test_the_end_of_the_log_is_read_for_the_cause(
         (10**12, serverstore.DISK_RESERVE_BYTES),
     ],
 )
-def test_the_store_may_grow_by_what_is_free_whatever_it_holds(
+def test_the_store_may_grow_by_the_free_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, reserve: int
 ) -> None:
     def disk_usage(path: Path) -> SimpleNamespace:

@@ -47,7 +47,7 @@ DISK_BYTES = 48 * 1024 * 1024
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of its own, of `DISK_BYTES`."""
+    """Mount a disk of `DISK_BYTES`."""
     folder = tmp_path / "disk"
     folder.mkdir()
     if os.getuid() != 0:
@@ -63,7 +63,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path, leaving: int = 0) -> Path:
-    """Fill a disk with a file, to so many bytes before its end."""
+    """Fill a disk with a file and leave a number of bytes free."""
     ballast = disk / "ballast"
     with ballast.open("wb", buffering=0) as file:
         while free := os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize:
@@ -80,7 +80,7 @@ async def log_on(disk: Path) -> AsyncGenerator[tuple[EmbeddedServer, JetStreamLo
 
 
 async def refused(log: JetStreamLog) -> list[int]:
-    """Publish until there is no room; return what was acknowledged."""
+    """Publish until the store is full; return the sequences of the stored messages."""
     stored: list[int] = []
     with anyio.fail_after(PATIENCE_S):
         while True:
@@ -91,7 +91,7 @@ async def refused(log: JetStreamLog) -> list[int]:
 
 
 async def taken(log: JetStreamLog) -> int:
-    """Publish, again and again, until it is taken in; the server may be started anew meanwhile."""
+    """Publish a message repeatedly until it is stored; the server may be restarted in between."""
     with anyio.fail_after(PATIENCE_S):
         while True:
             try:
@@ -106,7 +106,7 @@ async def check(log: JetStreamLog, stored: list[int]) -> None:
         assert len((await stream.get_msg(log.stream, sequence)).data or b"") == 100_000
 
 
-async def test_a_server_whose_disk_others_fill_stops_short_of_its_end_and_goes_on(
+async def test_a_server_stops_storing_before_the_disk_is_full_and_resumes(
     disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lowered = anyio.Event()
@@ -136,7 +136,7 @@ async def test_a_server_whose_disk_others_fill_stops_short_of_its_end_and_goes_o
         assert embedded.pid == pid, "no new server is needed to hold more"
 
 
-async def test_a_server_that_could_not_write_is_started_anew_when_there_is_room(
+async def test_a_server_that_could_not_write_is_restarted_when_there_is_room(
     disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ServerStore, "bytes_max", lambda *_: 10**12)
@@ -154,7 +154,7 @@ async def test_a_server_that_could_not_write_is_started_anew_when_there_is_room(
         assert embedded.pid != pid
 
 
-async def test_a_server_that_was_started_on_a_full_disk_is_started_again_when_there_is_room(
+async def test_a_server_on_a_full_disk_is_restarted_when_there_is_room(
     disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It cannot write which ports it has, so it is not known to be ready."""
@@ -171,7 +171,7 @@ async def test_a_server_that_was_started_on_a_full_disk_is_started_again_when_th
         await check(log, stored)
 
 
-async def test_runs_go_on_after_the_disk_was_full(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_runs_continue_after_the_disk_was_full(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ServerStore, "bytes_max", lambda *_: 10**12)
     async with open_connection(config_for(disk), "test") as connection, open_worker(connection, env={}):
         monkeypatch.setattr(server, "HEALTH_INTERVAL_S", 0.1)
@@ -192,7 +192,7 @@ async def test_runs_go_on_after_the_disk_was_full(disk: Path, monkeypatch: pytes
         assert len(hall.asked) == 1, "a full disk is no reason to carry out anything again"
 
 
-async def test_without_any_room_no_server_is_started(disk: Path) -> None:
+async def test_a_server_is_not_started_without_free_space(disk: Path) -> None:
     ballast = fill(disk)
     with pytest.raises(StoreFull) as told:
         async with EmbeddedServer(disk):
@@ -237,7 +237,7 @@ MB = 1_000_000
         (10 * MB, -5 * MB, False, "exceeds the free space"),
     ],
 )
-async def test_the_bound_of_a_server_follows_what_is_left(
+async def test_the_limit_of_a_server_follows_the_free_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: int, now: int, raised: bool, why: str
 ) -> None:
     signals: list[int] = []
@@ -257,7 +257,7 @@ async def test_the_bound_of_a_server_follows_what_is_left(
     assert (f"max_file_store: {used + now}\n" in store.config.read_text()) is raised
 
 
-def test_what_was_kept_free_stays_so_while_the_disk_fills_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reserved_space_stays_free_while_the_disk_fills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = 1_000 * MB
     monkeypatch.setattr(serverstore.shutil, "disk_usage", lambda _path: SimpleNamespace(free=free))
     store = ServerStore(tmp_path)
@@ -268,7 +268,7 @@ def test_what_was_kept_free_stays_so_while_the_disk_fills_up(tmp_path: Path, mon
     assert store.bytes_max() == 450 * MB
 
 
-async def test_a_server_that_cannot_write_is_started_anew_ever_less_often(
+async def test_a_server_that_cannot_write_is_restarted_with_growing_pauses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = ServerSpace(ServerStore(tmp_path))
@@ -296,7 +296,7 @@ async def bound(log: JetStreamLog, **bounds: int) -> None:
     await stream.update_stream(config.evolve(**bounds))
 
 
-async def test_bounds_of_the_stream_are_taken_off_where_it_is_ours_and_refused_elsewhere(tmp_path: Path) -> None:
+async def test_stream_limits_are_removed_on_an_embedded_server_and_refused_elsewhere(tmp_path: Path) -> None:
     async with (
         EmbeddedServer(tmp_path, sync="100ms") as embedded,
         open_nats_connection(embedded.url, name="test") as nc,
@@ -310,9 +310,7 @@ async def test_bounds_of_the_stream_are_taken_off_where_it_is_ours_and_refused_e
             await open_log(nc, Subjects(), partitions=1)
 
 
-async def test_a_worker_says_when_somebody_gives_the_stream_bounds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_worker_warns_when_the_stream_gets_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_watch, "LOOK_S", 0.02)
     said: list[str] = []
     news = anyio.Event()
@@ -331,7 +329,7 @@ async def test_a_worker_says_when_somebody_gives_the_stream_bounds(
     assert set(said) == {"stream.bounded"}
 
 
-async def test_nothing_is_brought_in_where_the_stream_would_drop_something_for_it(
+async def test_an_import_is_refused_if_the_stream_would_drop_messages_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_watch, "LOOK_S", 0.02)

@@ -20,7 +20,7 @@ def folder_of(home: Path, stream: str) -> Path:
 
 
 @needs_memory
-async def test_the_link_is_laid_again_when_the_server_comes_back(tmp_path: Path) -> None:
+async def test_the_link_to_memory_is_restored_when_the_server_restarts(tmp_path: Path) -> None:
     back = anyio.Event()
 
     def restarted(_restarted: Restarted) -> None:
@@ -33,7 +33,7 @@ async def test_the_link_is_laid_again_when_the_server_comes_back(tmp_path: Path)
             assert server.stage_in_memory(log.stream)
             staged = link.readlink()
             assert staged.is_relative_to(MEMORY)
-            # What is refused leaves nothing behind, in the stream and in memory.
+            # A refused batch leaves nothing in the stream and in memory.
             await batches_are_cheap(log.requests, log.subjects)
             assert await log.next_sequence(">", 1) is None
             assert list(staged.iterdir()) == []
@@ -54,7 +54,7 @@ async def test_without_memory_batches_are_staged_in_files(tmp_path: Path) -> Non
     staging.remove()
 
 
-def test_a_batch_under_way_is_left_alone(tmp_path: Path) -> None:
+def test_a_batch_in_progress_is_not_removed(tmp_path: Path) -> None:
     memory = tmp_path / "memory"
     memory.mkdir()
     folder = tmp_path / "jetstream" / "$G" / "streams" / "S" / "batches"
@@ -69,6 +69,6 @@ def test_a_batch_under_way_is_left_alone(tmp_path: Path) -> None:
     assert list(memory.iterdir()) == []
 
 
-def test_a_refused_batch_tells_where_it_was_staged() -> None:
+def test_the_error_of_a_refused_batch_names_its_staging_folder() -> None:
     assert is_cheap(single_s=0.000_2, batch_s=0.000_7)
     assert not is_cheap(single_s=0.000_2, batch_s=0.006_5)

@@ -1,4 +1,4 @@
-"""What NATS people have already: NATS_URL, contexts of the tool `nats`, JetStream in a domain behind a leaf node."""
+"""Existing NATS installations: NATS_URL, contexts of the tool `nats`, JetStream in the domain of a leaf node's hub."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ def context(tmp_path: Path, name: str = "there", **members: Any) -> dict[str, st
     return {"XDG_CONFIG_HOME": str(tmp_path / "config"), "HOME": str(tmp_path)}
 
 
-def test_a_server_in_the_environment_of_nats_is_joined_unless_another_is_configured(tmp_path: Path) -> None:
+def test_the_server_in_nats_url_is_used_unless_another_is_configured(tmp_path: Path) -> None:
     env = {"NATS_URL": "nats://a:1"}
     assert load(env=env, cwd=tmp_path).nats_url == "nats://a:1"
     assert load(env={**env, "CALLBOARD_NATS_URL": "nats://b:1"}, cwd=tmp_path).nats_url == "nats://b:1"
@@ -39,7 +39,7 @@ def test_a_server_in_the_environment_of_nats_is_joined_unless_another_is_configu
     assert load(env=env, cwd=tmp_path).nats_url == "nats://c:1"
 
 
-def test_a_context_has_all_that_is_said_nowhere_else(tmp_path: Path) -> None:
+def test_a_context_supplies_all_settings_that_are_not_configured(tmp_path: Path) -> None:
     (tmp_path / "seed").write_text("SUAB\n")
     env = context(
         tmp_path, url="tls://there:4222", creds="~/a.creds", nkey="~/seed", jetstream_domain="hub", inbox_prefix="_I"
@@ -100,7 +100,7 @@ def leaf(tmp_path: Path) -> Generator[str]:
         yield f"nats://127.0.0.1:{ours}"
 
 
-async def test_runs_are_performed_over_a_leaf_in_the_domain_of_its_hub(tmp_path: Path) -> None:
+async def test_runs_are_executed_through_a_leaf_node_in_the_domain_of_its_hub(tmp_path: Path) -> None:
     with leaf(tmp_path) as url:
         given = {"nats_url": url, "nats_domain": "hub", "nats_inbox_prefix": "_I_test", "allow_scripts": True}
         config = Config.model_validate({**given, "partitions": 1})
