@@ -118,7 +118,7 @@ async def test_leaving_a_supervisor_waits_for_its_actors() -> None:
     assert child.has_ended
 
 
-async def test_a_failed_actor_is_escalated_and_its_siblings_go_on() -> None:
+async def test_a_failed_actor_is_escalated_and_its_siblings_continue() -> None:
     failures: list[tuple[str, str]] = []
     done: list[str] = []
 

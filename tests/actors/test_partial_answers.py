@@ -1,4 +1,4 @@
-"""What models have said so far, for those who come in the middle."""
+"""Partial answers of models, for readers that connect during a turn."""
 
 import pytest
 

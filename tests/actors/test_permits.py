@@ -31,7 +31,7 @@ def refused(permits: Permits, *sources: ToolSource) -> list[str]:
     return failure.details["refused"]
 
 
-def test_everything_is_permitted_unless_somebody_says_otherwise() -> None:
+def test_everything_is_permitted_by_default() -> None:
     EVERYTHING.check([SHELL, PYTHON, *ELSEWHERE])
     assert Config.model_validate({}).tools_allow_python is None
     Permits(python=["acme_tools.*"]).check([ACME, PYTHON])
@@ -62,7 +62,7 @@ def test_a_pattern_has_to_match_the_whole(pattern: str, path: str) -> None:
 
 
 def test_words_of_a_command_cannot_run_together() -> None:
-    """What a shell would quote is quoted, so one word cannot pass for several."""
+    """A word with special characters is quoted, so that it cannot pass for several words."""
     permits = Permits(mcp_commands=["/srv/mcp/files --read-only *"])
     permits.check([McpTools("files", ["/srv/mcp/files", "--read-only", "data"])])
     assert refused(permits, McpTools("files", ["/srv/mcp/files --read-only data"]))

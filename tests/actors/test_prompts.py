@@ -85,7 +85,7 @@ def test_folders_are_a_setting(tmp_path: Path) -> None:
     assert ("prompt_folders", "a, b", "CALLBOARD_PROMPT_FOLDERS") in found.explain()
 
 
-async def test_a_folder_that_is_not_there_is_told_from_a_prompt_that_is_not_there(tmp_path: Path) -> None:
+async def test_a_missing_folder_is_distinguished_from_a_missing_prompt(tmp_path: Path) -> None:
     prompts = PromptLibraries([tmp_path, tmp_path / "gone"])
     assert await code_of(prompts, library("review")) == "prompt.unreadable"
     (tmp_path / "review.md").write_text("Review.")

@@ -129,7 +129,7 @@ async def test_the_folder_may_not_be_left(tmp_path: Path) -> None:
         assert (await failure(way, base)).code == "SOURCE_FILE_OUTSIDE_ROOT", way
 
 
-async def test_what_cannot_be_read_as_text_is_refused(tmp_path: Path) -> None:
+async def test_a_source_that_is_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"Gr\xfc\xdfe")
     (tmp_path / "folder").mkdir()
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
@@ -364,7 +364,9 @@ async def test_one_address_that_is_not_public_is_enough(monkeypatch: pytest.Monk
 
 
 async def test_addresses_are_tried_in_turn(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = [(socket.AF_INET, 1, 6, "", (ip, site.port)) for ip in ("127.0.0.2", "127.0.0.1")]  # nobody is at .2
+    answers = [
+        (socket.AF_INET, 1, 6, "", (ip, site.port)) for ip in ("127.0.0.2", "127.0.0.1")
+    ]  # no server listens at .2
 
     async def both(*_arguments: Any, **_more: Any) -> Any:
         return answers

@@ -262,7 +262,7 @@ def test_a_turn_whose_process_ends_is_tried_again_by_another_one(scenario: Scena
     assert sorted(plays.MADE) == ["price a1", "price a2", "refund a1 500"]
 
 
-def test_a_script_stands_in_for_the_program(cli: Cli) -> None:
+def test_a_script_replaces_the_program(cli: Cli) -> None:
     said: dict[str, Any] = {
         "claude": [
             {"tool_calls": [{"tool": "mcp__shop__price", "input": {"order": "a1"}}, {"tool": "Read", "input": {}}]},

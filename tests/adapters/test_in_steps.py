@@ -171,7 +171,7 @@ LANGGRAPH = [
 
 
 @pytest.mark.parametrize("how", LANGGRAPH)
-def test_what_needs_a_person_is_refused_in_a_tool_of_a_graph(scenario: Scenario, how: str) -> None:
+def test_a_call_that_needs_a_person_is_refused_in_a_tool_of_a_graph(scenario: Scenario, how: str) -> None:
     assert set(LANGGRAPH) == set(langgraph.REFUSED)
     langgraph.MADE.clear()
     langgraph.CHOSEN[:] = [langgraph.REFUSED[how]]
@@ -181,7 +181,7 @@ def test_what_needs_a_person_is_refused_in_a_tool_of_a_graph(scenario: Scenario,
 
 
 @pytest.mark.parametrize("how", ["a durable graph", "an interrupt", "an interrupt of a graph with a checkpointer"])
-def test_what_needs_a_person_is_refused_in_a_step(scenario: Scenario, how: str) -> None:
+def test_a_call_that_needs_a_person_is_refused_in_a_step(scenario: Scenario, how: str) -> None:
     langgraph.MADE.clear()
     langgraph.CHOSEN[:] = [langgraph.REFUSED[how]]
     scenario.start(langgraph.step_desk)

@@ -73,7 +73,7 @@ def test_turns_are_those_of_callboard_with_the_message_of_langchain(scenario: Sc
     assert {"step": "book", "arguments": {"city": "Bonn", "nights": 2}} in calls
 
 
-def test_a_script_stands_in_for_the_models() -> None:
+def test_a_script_replaces_the_models() -> None:
     plays.CALLED.clear()
     with Scenario(call_steps=True) as scenario:
         script = {"turns": {"plan": [{"text": "No trip."}], "criticise": [{"text": "Bad."}]}}
@@ -101,7 +101,7 @@ def test_routers_chains_and_graphs_in_plain_functions_are_recorded(scenario: Sce
     ]
 
 
-def test_a_script_answers_what_is_asked_as_a_type() -> None:
+def test_a_script_answers_turns_with_a_response_type() -> None:
     with Scenario(call_steps=True) as scenario:
         scenario.start(plays.routes, input={"text": "poem 1 2"}, script={"default": {"data": {"to": "sum"}}})
         assert scenario.result.output == "3"
@@ -142,7 +142,7 @@ def test_a_store_is_outside_of_the_run_and_its_answers_are_recorded(scenario: Sc
         "said": ["hi", "visit 1", "0 facts", "", "remembered a", "1 facts", "Yes."],
         "written": [{"remembered": "a"}],
     }
-    # The run was replayed meanwhile, and a replay does not write.
+    # The run was replayed in between, and a replay does not write.
     assert plays.shelf.get(("visits",), "ada").value == {"n": 1}  # type: ignore[union-attr]
     assert plays.CALLED["remember"] == 1
     asked = payloads(scenario, "effect.call")
@@ -205,7 +205,7 @@ def test_tools_hand_over_ask_are_tried_again_and_wait_for_consent(scenario: Scen
     assert (plays.CALLED["refund"], plays.CALLED["ship"]) == (2, 2)
 
 
-def test_a_denied_call_is_told_to_the_model(scenario: Scenario) -> None:
+def test_the_model_gets_the_denial_of_a_call(scenario: Scenario) -> None:
     scenario.start(plays.served, input={"text": "Help."}).answer({"decision": "reject", "reason": "too much"}).advance(
         seconds=2
     )
@@ -228,7 +228,7 @@ def test_a_node_with_input_and_output_is_refused_until_it_is_a_step(tmp_path: Pa
         assert 'steps=["read"]' in error.message
 
 
-async def test_outside_of_workflows_a_graph_is_what_it_was() -> None:
+async def test_a_graph_is_unchanged_outside_of_workflows() -> None:
     plays.CALLED.clear()
     given: Any = {"topic": "dogs"}
     found = await plays.jokes.ainvoke(given)
@@ -295,7 +295,7 @@ def test_each_reviewed_call_of_a_turn_is_a_question(scenario: Scenario) -> None:
     assert scenario.result.output == [rejected, {"type": "approve"}]
 
 
-def test_a_review_that_is_no_approval_takes_only_its_decisions(scenario: Scenario) -> None:
+def test_a_review_accepts_only_the_decisions_it_offers(scenario: Scenario) -> None:
     scenario.start(plays.reviewed, input={"calls": "tell", "allowed": ["respond"]})
     for answer in ("approve", {"decisions": []}, {"decisions": [{"type": "approve"}]}):
         with pytest.raises(NotTaken):

@@ -84,7 +84,7 @@ def test_turns_are_those_of_callboard_with_the_response_of_the_sdk(scenario: Sce
         ("serving_twice", ["A cat.", "A cat."]),
     ],
 )
-def test_an_agent_works_as_elsewhere(play: str, output: Any, scenario: Scenario) -> None:
+def test_an_agent_in_a_workflow_works_as_outside(play: str, output: Any, scenario: Scenario) -> None:
     scenario.start(getattr(plays, play))
     assert (scenario.result.error, scenario.result.output) == (None, output)
 
@@ -93,11 +93,11 @@ async def test_outside_of_a_workflow_nothing_changes() -> None:
     assert (await plays.planning()).sql == "SELECT 1"
     assert (await plays.support.run("?", deps=plays.Customer(1, plays.Bank()))).output.text == "$101.00"
     plays.CALLED.clear()
-    assert "refund=500 for a1" in (await plays.desk.run("x")).output  # nobody is asked
+    assert "refund=500 for a1" in (await plays.desk.run("x")).output  # no question is asked
     assert (await plays.streaming())[-3:] == ["final_result", "part_delta", "part_end"]
 
 
-def test_histories_and_iteration(scenario: Scenario) -> None:
+def test_an_agent_keeps_its_history_and_can_be_iterated(scenario: Scenario) -> None:
     scenario.start(plays.chat)
     nodes = ["UserPromptNode", "ModelRequestNode", "CallToolsNode", "End"]
     assert scenario.result.output == ["1 messages", "1 messages", "1 messages", *nodes]
@@ -110,7 +110,7 @@ def test_an_agent_in_an_output_function_is_below_the_agent_that_hands_over(scena
     assert keys(scenario, "model.call") == ["host#1.1!turn.1", "host/joker#1.1!turn.1", "joker#1.1!turn.1"]
 
 
-def test_streams_and_their_handlers(scenario: Scenario) -> None:
+def test_streams_and_their_handlers_work_in_a_workflow(scenario: Scenario) -> None:
     scenario.start(plays.streaming)
     assert scenario.result.output[:2] == ["Hello world", "Hello world"]
     assert scenario.result.output[-3:] == ["part_start", "final_result", "part_end"]
@@ -120,7 +120,7 @@ def test_streams_and_their_handlers(scenario: Scenario) -> None:
     assert plays.CALLED["streamed"] == 4
 
 
-def test_a_stream_of_events_and_answers_for_people_who_watch(scenario: Scenario) -> None:
+def test_events_of_a_stream_and_partial_answers_are_visible_to_watchers(scenario: Scenario) -> None:
     scenario.start(plays.streaming_events)
     assert scenario.result.output[-3:] == ["final_result", "part_end", "agent_run_result"]
     with Scenario(own_models=True) as other:
@@ -129,7 +129,7 @@ def test_a_stream_of_events_and_answers_for_people_who_watch(scenario: Scenario)
         assert payloads(other, "model.result")[1].first_chunk_ms is not None
 
 
-def test_every_kind_of_toolset(scenario: Scenario) -> None:
+def test_every_kind_of_toolset_works_in_a_workflow(scenario: Scenario) -> None:
     scenario.start(plays.crafting)
     assert scenario.result.output is None  # the pause before the second attempt
     scenario.advance(seconds=2)
@@ -191,13 +191,13 @@ def test_calls_whose_tools_require_approval_are_asked_about_while_others_are_mad
     scenario.crash_everywhere()
 
 
-def test_nobody_is_asked_about_calls_that_the_agent_itself_approves(scenario: Scenario) -> None:
+def test_calls_that_the_agent_approves_are_not_questions(scenario: Scenario) -> None:
     scenario.start(plays.checking)
     assert keys(scenario, "human.asked") == []
     assert scenario.result.output == "delete=deleted z look_up={'cents': 500}"
 
 
-def test_files_and_failures_cross(scenario: Scenario) -> None:
+def test_files_and_failures_of_tools_reach_the_model(scenario: Scenario) -> None:
     scenario.start(plays.reporting)
     output, *kinds = scenario.result.output
     assert output == "fail=out of order report=see below"

@@ -1,6 +1,6 @@
 """The encoding of events: one golden line per event type, byte for byte, and the guarantees for readers.
 
-The lines of ``golden/events.jsonl`` are never changed while `SCHEMA_VERSION` is the same, as old logs contain such lines.
+The lines of ``golden/events.jsonl`` never change while `SCHEMA_VERSION` is the same, as old logs contain such lines.
 """
 
 import datetime as dt

@@ -79,7 +79,7 @@ async def fail(*answers: Answer, turn: ModelTurn | None = None, retry: RetryPoli
 # -- what is sent -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_turn_is_streamed_and_its_reply_says_where_it_came_from() -> None:
+async def test_a_turn_is_streamed_and_its_reply_names_its_source() -> None:
     pieces: list[str] = []
     answer = saying("Three of them.", cache_creation_input_tokens=20, cache_read_input_tokens=300)
     reply = await ask(answer, pieces=pieces)
@@ -167,7 +167,7 @@ async def test_a_single_question_is_not_written_to_the_cache() -> None:
 # -- tools ------------------------------------------------------------------------------------------------------------
 
 
-async def test_tool_calls_come_back_under_our_names_with_their_input() -> None:
+async def test_tool_calls_are_returned_with_their_original_names_and_input() -> None:
     events = [
         *start(),
         *text_block(0, "I look."),
@@ -190,7 +190,7 @@ async def test_a_call_of_a_tool_that_was_not_offered_is_passed_through() -> None
     assert (await ask(answer)).tool_calls == [ToolUse("toolu_1", "rm_rf", {})]
 
 
-async def test_a_tool_call_beside_a_schema_is_no_structured_answer_yet() -> None:
+async def test_a_tool_call_in_a_turn_with_a_schema_is_not_the_structured_answer() -> None:
     answer = streaming([*start(), *text_block(0, "Wait."), *tool_block(1, "t", "f", "{}"), *stop("tool_use")])
     reply = await ask(answer, a_turn(schema={"type": "object"}, tools=[ToolSpec("f")]))
     assert reply.data is None
@@ -218,7 +218,7 @@ def going_on(reply: ModelReply) -> ModelTurn:
     return a_turn(tools=[ToolSpec("f")], messages=[user("Go."), said, Message("user", [*answers])])
 
 
-async def test_what_a_model_thought_before_its_calls_is_told_again_at_its_place() -> None:
+async def test_thinking_before_calls_is_sent_back_at_its_place() -> None:
     async with claude(streaming(THINKING), saying("ok")) as (model, api):
         reply = await model.turn(a_turn(tools=[ToolSpec("f")]), lambda _: None)
         await model.turn(going_on(reply), lambda _: None)
@@ -242,7 +242,7 @@ def types_of(request: Any) -> list[str]:
     return [block["type"] for block in request.body["messages"][1]["content"]]
 
 
-async def test_thoughts_that_the_api_refuses_are_left_away_at_once_and_all_of_them() -> None:
+async def test_all_thinking_is_omitted_after_the_api_refused_it() -> None:
     words = (
         "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation."
     )
@@ -256,7 +256,7 @@ async def test_thoughts_that_the_api_refuses_are_left_away_at_once_and_all_of_th
     assert (await fail(refused)).code == "model.bad_request"
 
 
-async def test_what_is_no_thought_of_claudes_is_not_told() -> None:
+async def test_an_invalid_thought_is_not_sent() -> None:
     strange = ("bm90IGF0IGFsbA==", "5", '[{"type":"reasoning","id":"r"},{"type":"thinking"},-3,true]', "{")
     calls = [ToolUse("c", "f", {}, thought=thought) for thought in strange]
     async with claude(saying("ok")) as (model, api):
@@ -265,7 +265,7 @@ async def test_what_is_no_thought_of_claudes_is_not_told() -> None:
 
 
 @pytest.mark.parametrize("raw", ['{"q": ', "[1]", "{]"])
-async def test_a_tool_call_with_broken_input_says_what_is_wrong_with_it(raw: str) -> None:
+async def test_a_tool_call_with_invalid_input_has_the_reason(raw: str) -> None:
     reply = await ask(streaming([*start(), *tool_block(0, "toolu_1", "search", raw), *stop("tool_use")]))
     [call] = reply.tool_calls
     assert (call.id, call.tool, call.input) == ("toolu_1", "search", {})
@@ -273,7 +273,7 @@ async def test_a_tool_call_with_broken_input_says_what_is_wrong_with_it(raw: str
     assert reply.usage.tokens == 17
 
 
-async def test_half_a_tool_call_at_the_token_limit_is_a_bad_reply_that_says_what_to_do() -> None:
+async def test_a_tool_call_cut_at_the_token_limit_is_a_bad_reply_with_a_remedy() -> None:
     half = tool_block(0, "toolu_1", "search", '{"q": "time')[:-1]
     failure = await fail(streaming([*start(), *half, *stop("max_tokens")]))
     assert failure.code == "model.bad_reply"
@@ -281,7 +281,7 @@ async def test_half_a_tool_call_at_the_token_limit_is_a_bad_reply_that_says_what
     assert failure.retryable is False
 
 
-async def test_text_at_the_token_limit_is_a_reply_that_says_so() -> None:
+async def test_text_cut_at_the_token_limit_is_a_reply_with_that_stop_reason() -> None:
     reply = await ask(streaming([*start(), *text_block(0, "Once upon"), *stop("max_tokens")]))
     assert (reply.text, reply.stop_reason) == ("Once upon", "max_tokens")
 
@@ -311,7 +311,7 @@ async def test_a_schema_with_a_closed_shape_is_enforced_by_the_api() -> None:
 
 
 @pytest.mark.parametrize("text", ['{"any": 1}', 'Here it is:\n```json\n{"any": 1}\n```\nDone.'])
-async def test_a_schema_the_api_cannot_enforce_is_asked_for_in_words(text: str) -> None:
+async def test_a_schema_that_the_api_cannot_enforce_is_put_into_the_prompt(text: str) -> None:
     async with claude(saying(text)) as (model, api):
         reply = await model.turn(a_turn(schema={"type": "object"}, system="Be brief."), lambda _: None)
     assert reply.data == {"any": 1}
@@ -321,7 +321,7 @@ async def test_a_schema_the_api_cannot_enforce_is_asked_for_in_words(text: str) 
     assert '{"type":"object"}' in request.body["system"][1]["text"]
 
 
-async def test_a_structured_answer_that_is_not_json_is_left_to_whoever_asked() -> None:
+async def test_a_structured_answer_that_is_not_json_is_returned_as_text() -> None:
     reply = await ask(streaming([*start(), *text_block(0, '{"found": '), *stop("end_turn")]), a_turn(schema=FOUND))
     assert (reply.text, reply.data) == ('{"found": ', None)
 
@@ -346,7 +346,7 @@ async def test_a_routing_question_is_answered_with_one_of_its_choices() -> None:
 
 
 @pytest.mark.parametrize("text", ['{"choice": "c"}', "b", '"b"', "I choose b."])
-async def test_an_answer_in_other_words_is_left_to_whoever_asked(text: str) -> None:
+async def test_an_answer_that_names_no_choice_is_returned_as_text(text: str) -> None:
     turn = a_turn(purpose="route", choices=[Choice("a", ""), Choice("b", "")])
     assert (await ask(saying(text), turn)).text == text
 
@@ -354,7 +354,7 @@ async def test_an_answer_in_other_words_is_left_to_whoever_asked(text: str) -> N
 # -- hostile streams --------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_not_understood_is_passed_over() -> None:
+async def test_unknown_events_and_blocks_are_ignored() -> None:
     events = [
         {"type": "invented_event", "deep": {"er": [1]}},
         *start(),
@@ -403,7 +403,7 @@ BROKEN: dict[str, tuple[Callable[[], Answer], str]] = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-async def test_a_stream_that_breaks_off_is_tried_again(case: str) -> None:
+async def test_a_stream_that_breaks_off_is_retried(case: str) -> None:
     broken, _ = BROKEN[case]
     async with claude(broken(), saying("Whole.")) as (model, api):
         reply = await model.turn(a_turn(), lambda _: None)
@@ -411,7 +411,7 @@ async def test_a_stream_that_breaks_off_is_tried_again(case: str) -> None:
     assert [request.headers["idempotency-key"] for request in api.requests] == ["idem-1", "idem-1"]
 
 
-async def test_what_failed_tries_have_cost_counts_with_the_reply() -> None:
+async def test_the_usage_of_failed_tries_is_added_to_that_of_the_reply() -> None:
     broken = streaming([*start(cache_read_input_tokens=300), *text_block(0, "Half a ")], "reset")
     reply = await ask_all(broken, saying("Whole."))
     assert (reply.tries, reply.usage) == (2, Usage(320, 8, cache_read_tokens=300))
@@ -426,7 +426,7 @@ async def test_what_failed_tries_have_cost_counts_with_the_reply() -> None:
         (failing(400, "invalid_request_error"), Usage()),
     ],
 )
-async def test_a_turn_that_failed_says_what_it_has_cost(answer: Answer, used: Usage) -> None:
+async def test_a_failed_turn_reports_its_usage(answer: Answer, used: Usage) -> None:
     async with claude(answer) as (model, _):
         with pytest.raises(ModelTurnFailed) as caught:
             await model.turn(a_turn(), lambda _: None)
@@ -442,7 +442,7 @@ async def test_a_stream_that_keeps_breaking_off_fails(case: str) -> None:
     assert failure.retryable is True
 
 
-async def test_an_event_that_is_not_json_is_a_bad_reply_that_is_tried_again() -> None:
+async def test_an_event_that_is_not_json_is_a_bad_reply_and_is_retried() -> None:
     broken = streaming([*start(), "event: message_delta\ndata: {oops\n\n"])
     assert (await fail(*[broken] * QUICK.tries_max)).code == "model.bad_reply"
     async with claude(broken, saying("Whole.")) as (model, _):
@@ -464,7 +464,7 @@ async def test_an_event_that_is_not_json_is_a_bad_reply_that_is_tried_again() ->
         (529, "overloaded_error", "model.overloaded"),
     ],
 )
-async def test_what_may_pass_is_tried_again(status: int, kind: str, code: str) -> None:
+async def test_a_temporary_error_is_retried(status: int, kind: str, code: str) -> None:
     error = failing(status, kind, "scripted trouble", {"retry-after-ms": "1"})
     async with claude(error, error, saying("At last.")) as (model, _):
         reply = await model.turn(a_turn(), lambda _: None)
@@ -488,13 +488,13 @@ async def test_what_may_pass_is_tried_again(status: int, kind: str, code: str) -
         (501, "api_error", "model.bad_request"),
     ],
 )
-async def test_what_will_not_pass_is_not_tried_again(status: int, kind: str, code: str) -> None:
+async def test_a_permanent_error_is_not_retried(status: int, kind: str, code: str) -> None:
     failure = await fail(failing(status, kind, "no"))
     assert (failure.code, failure.retryable) == (code, False)
     assert failure.details["tries"] == 1
 
 
-async def test_the_providers_word_on_trying_again_outweighs_the_status() -> None:
+async def test_the_retry_header_of_a_provider_overrides_the_status() -> None:
     failure = await fail(failing(429, "rate_limit_error", "enough", {"x-should-retry": "false"}))
     assert (failure.code, failure.retryable, failure.details["tries"]) == ("model.rate_limited", False, 1)
     again = failing(400, "invalid_request_error", "once more", {"x-should-retry": "true"})
@@ -503,7 +503,7 @@ async def test_the_providers_word_on_trying_again_outweighs_the_status() -> None
 
 
 @pytest.mark.parametrize("headers", [{"retry-after": "3600"}, {"retry-after": "Fri, 31 Dec 2100 23:59:59 GMT"}])
-async def test_a_wait_longer_than_the_total_is_not_begun(headers: dict[str, str]) -> None:
+async def test_a_wait_longer_than_the_total_time_fails_at_once(headers: dict[str, str]) -> None:
     failure = await fail(failing(529, "overloaded_error", "later", headers))
     assert (failure.code, failure.details["tries"]) == ("model.overloaded", 1)
 
@@ -528,7 +528,7 @@ async def test_the_total_time_bounds_a_try_as_well() -> None:
     assert "0.1 s" in caught.value.failure.message
 
 
-async def test_nobody_at_the_other_end_is_unreachable() -> None:
+async def test_an_address_without_a_listener_is_unreachable() -> None:
     async with model_api() as api:
         url = api.url
     model = AnthropicModel(api_key="sk-test", base_url=url, retry=QUICK)
@@ -539,14 +539,14 @@ async def test_nobody_at_the_other_end_is_unreachable() -> None:
     assert f"(at {url.removesuffix('/v1')})" in caught.value.failure.message
 
 
-def test_no_key_is_said_before_anything_is_sent() -> None:
+def test_a_missing_key_fails_before_any_request() -> None:
     with pytest.raises(ModelTurnFailed) as caught:
         open_model("anthropic", env={"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"})
     assert caught.value.failure.code == "model.auth"
     assert "ANTHROPIC_API_KEY" in caught.value.failure.message
 
 
-async def test_a_token_serves_as_well_as_a_key() -> None:
+async def test_a_token_is_accepted_instead_of_a_key() -> None:
     async with model_api() as api:
         api.will(saying("ok"))
         model: Any = open_model("anthropic", env={"ANTHROPIC_AUTH_TOKEN": "tok-1", "ANTHROPIC_BASE_URL": api.url})[0]

@@ -1,5 +1,7 @@
-"""Attachments to messages and calls are recorded with the turn and sent back unchanged, over each API; and an answer
-that a provider pauses goes on."""
+"""Attachments to messages and calls are recorded with the turn and sent back unchanged, over each API.
+
+An answer that a provider pauses is continued.
+"""
 
 from base64 import b64decode
 from collections.abc import AsyncGenerator
@@ -149,7 +151,7 @@ async def test_details_of_reasoning_that_come_in_pieces_are_joined() -> None:
 
 
 async def test_members_of_chat_calls_are_sent_back_with_their_call() -> None:
-    """Google's signature comes with the call, or behind it; LiteLLM's within the function."""
+    """Google sends a signature with the call or after it, LiteLLM within the function."""
     signed = [{"google": {"thought_signature": name}} for name in ("c2ln", "b3RoZXI=")]
     calls: list[dict[str, Any]] = [
         {"index": n, "id": id, "function": {"name": "f", "arguments": "{}"}} for n, id in enumerate("ab")
@@ -193,7 +195,7 @@ async def test_a_server_that_never_accepts_reasoning_gets_none_in_further_turns(
 @pytest.mark.parametrize(
     ("reason", "code"), [("insufficient_system_resource", "model.bad_reply"), ("sensitive", "model.refused")]
 )
-async def test_a_chat_message_that_its_server_breaks_off_is_no_answer(reason: str, code: str) -> None:
+async def test_an_incomplete_chat_message_is_not_an_answer(reason: str, code: str) -> None:
     answers = [streaming([*text_chunks("Once"), *finish(reason)]) for _ in range(6)]
     async with provider("openai-chat", *answers) as (model, _):
         with pytest.raises(ModelTurnFailed) as caught:
@@ -274,7 +276,7 @@ async def test_messages_without_a_phase_are_separated_by_a_blank_line() -> None:
     assert reply.text == "".join(pieces) == "One.\n\nTwo."
 
 
-async def test_a_response_that_is_only_a_commentary_goes_on() -> None:
+async def test_a_response_with_only_a_commentary_is_continued() -> None:
     only = streaming([*created(), thinking(0, "rs_1"), *message(1, "I sum up.", "commentary"), *completed()])
     last = streaming([*created(), thinking(0, "rs_2"), *message(1, "It is 5.", "final_answer"), *completed()])
     async with provider("openai", only, last, DONE["openai"]) as (model, server):
@@ -385,7 +387,7 @@ def searching() -> list[dict[str, Any]]:
     ]
 
 
-async def test_a_turn_that_claude_pauses_goes_on_with_what_it_has_said() -> None:
+async def test_a_turn_that_claude_pauses_continues_with_its_content() -> None:
     paused = streaming([*start(), *searching(), *stop("pause_turn")])
     found = {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": [{"encrypted_content": "E"}]}
     opened, closed = text_block(0, "")
@@ -411,7 +413,7 @@ async def test_a_turn_that_claude_pauses_goes_on_with_what_it_has_said() -> None
     ]
 
 
-async def test_a_paused_turn_that_breaks_goes_on_after_the_pause() -> None:
+async def test_a_paused_turn_that_breaks_off_continues_after_the_pause() -> None:
     paused = streaming([*start(), *searching(), *stop("pause_turn")])
     broken = streaming([*start(), *text_block(0, "The an")], ending="reset")
     async with provider("anthropic", paused, broken, DONE["anthropic"]) as (model, server):
@@ -420,7 +422,7 @@ async def test_a_paused_turn_that_breaks_goes_on_after_the_pause() -> None:
     assert server.requests[1].body["messages"] == server.requests[2].body["messages"]
 
 
-async def test_a_turn_that_is_paused_for_ever_fails() -> None:
+async def test_a_turn_that_is_paused_too_often_fails() -> None:
     paused = [streaming([*start(), *searching(), *stop("pause_turn")])] * (PAUSES_MAX + 1)
     async with provider("anthropic", *paused) as (model, server):
         with pytest.raises(ModelTurnFailed, match="paused"):
@@ -484,7 +486,7 @@ async def test_calls_of_another_model_get_a_substitute_for_their_signature_once_
     assert "extra_content" not in second
 
 
-async def test_a_signature_behind_a_final_text_is_sent_back() -> None:
+async def test_a_signature_after_a_final_text_is_sent_back() -> None:
     events = [
         *gemini_api.text_chunks("Done."),
         gemini_api.chunk({"text": "", "thoughtSignature": "c2ln"}),

@@ -68,13 +68,13 @@ def test_a_run_without_a_script_may_still_be_scripted() -> None:
 
 
 @pytest.mark.parametrize("spec", ["scripted", "recorded"])
-def test_stand_ins_are_refused_where_they_are_not_allowed(spec: str) -> None:
+def test_scripted_and_recorded_models_are_refused_where_they_are_not_allowed(spec: str) -> None:
     code, message = refusal(lambda: open_model(spec, script={}, env=ENV))
     assert code == "model.scripts_refused"
     assert spec in message
 
 
-def test_what_is_missing_or_wrong_is_said_at_the_opening() -> None:
+def test_a_missing_key_or_an_invalid_script_fails_the_opening() -> None:
     assert refusal(lambda: open_model("anthropic"))[0] == "model.auth"
     code, message = refusal(lambda: open_model("scripted", script={"turns": 1}, allow_scripts=True))
     assert code == "model.bad_request"
@@ -109,8 +109,8 @@ async def test_an_endpoint_is_a_provider_of_its_own_name(api: API) -> None:
     assert "near[:<model>]" in message
 
 
-def test_a_missing_sdk_is_an_error_that_says_what_to_install() -> None:
-    """In a process of its own, where no SDK but Anthropic's can be found."""
+def test_the_error_for_a_missing_sdk_names_the_package_to_install() -> None:
+    """Run in a separate process, where only the SDK of Anthropic can be found."""
     code = f"""
 import sys
 sys.modules["openai"] = sys.modules["google.genai"] = None
@@ -131,12 +131,12 @@ for name in ("openai", "gemini"):
         assert f"pip install 'callboard[{name}]'" in failure
 
 
-def test_what_is_installed_is_not_lacking() -> None:
+def test_installed_sdks_are_not_reported_as_missing() -> None:
     assert [name for name, provider in PROVIDERS.items() if provider.lacks()] == []
 
 
 def test_no_sdk_is_imported_by_the_thread_of_the_event_loop() -> None:
-    """In a process of its own, which has imported none; the requests import more of their SDK."""
+    """Run in a separate process, which has imported no SDK; the requests import more of their SDK."""
     code = f"""
 import sys, threading
 import anyio

@@ -109,7 +109,7 @@ CLEAR: dict[str, tuple[list[Any], Made]] = {
 
 
 @pytest.mark.parametrize("name", CLEAR)
-def test_the_calls_of_a_stream_are_told_apart(name: str) -> None:
+def test_the_calls_of_a_stream_are_distinguished(name: str) -> None:
     chunks, calls = CLEAR[name]
     assert made(*chunks) == calls
 
@@ -128,13 +128,13 @@ DOUBTFUL: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("name", DOUBTFUL)
-def test_a_stream_that_does_not_tell_its_calls_apart_is_a_bad_reply(name: str) -> None:
+def test_a_stream_with_indistinguishable_calls_is_a_bad_reply(name: str) -> None:
     with pytest.raises(TryFailed) as caught:
         made(*DOUBTFUL[name])
     assert (caught.value.failure.code, caught.value.again) == ("model.bad_reply", True)
 
 
-def test_calls_of_a_whole_message_are_told_apart_by_their_order() -> None:
+def test_calls_of_a_complete_message_are_distinguished_by_their_order() -> None:
     calls = [piece("read", X), piece("read", ""), piece("read", X)]
     fold = ChatFold()
     for event in fold.whole({"choices": [{"message": {"tool_calls": calls}, "finish_reason": "tool_calls"}]}) or []:

@@ -54,13 +54,13 @@ def test_json_is_found_alone_or_in_the_last_fence_that_has_any(text: str) -> Non
 @pytest.mark.parametrize(
     "text", ["", "```", "``````", '```json\n{"a": {"b": 1}', "```python\n2\n```", "```2```", "```\n{\n```"]
 )
-def test_what_is_no_json_is_said_to_be_none(text: str) -> None:
+def test_text_without_json_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="no JSON"):
         read_json(text)
 
 
 @pytest.mark.parametrize("text", ["```json" + "\n" * 100_000 + "x", "```" * 100_000, "```\n" * 100_000, "[" * 100_000])
-def test_a_hostile_answer_is_read_in_one_go(text: str) -> None:
+def test_a_hostile_answer_is_read_in_linear_time(text: str) -> None:
     """What grew with the cube of a run of newlines would not come back."""
     with pytest.raises(ValueError, match="no JSON"):
         read_json(text)
@@ -75,7 +75,7 @@ def descendants(kind: type[BaseException]) -> Iterator[type[BaseException]]:
         yield from descendants(child)
 
 
-def test_no_exception_of_the_sdk_is_forgotten() -> None:
+def test_every_exception_of_the_sdk_is_classified() -> None:
     import anthropic
 
     module = vars(importlib.import_module("anthropic._exceptions"))
@@ -87,13 +87,13 @@ def test_no_exception_of_the_sdk_is_forgotten() -> None:
             assert entry_of(kind, CODE_OF) is not None, f"{kind} has no code"
 
 
-def test_no_type_of_error_within_a_stream_is_forgotten() -> None:
+def test_every_error_type_within_a_stream_is_classified() -> None:
     from anthropic.types.shared.error_type import ErrorType
 
     assert set(get_args(ErrorType)) == set(CODE_OF_TYPE)
 
 
-def test_every_entry_names_something_and_says_a_code_of_the_port() -> None:
+def test_every_entry_names_an_error_and_a_code_of_the_port() -> None:
     import anthropic
 
     known = {f"anthropic.{kind.__name__}" for kind in descendants(anthropic.AnthropicError)}
@@ -104,7 +104,7 @@ def test_every_entry_names_something_and_says_a_code_of_the_port() -> None:
         assert f"``{code}``" in words
 
 
-def test_our_own_bugs_stay_our_own() -> None:
+def test_other_exceptions_are_not_taken_for_errors_of_the_provider() -> None:
     assert anthropic_model.failure_of(KeyError("x")) is None
 
 
@@ -126,7 +126,7 @@ def test_our_own_bugs_stay_our_own() -> None:
         ({"retry-after": "whenever"}, None),
     ],
 )
-def test_what_a_provider_asks_to_wait(headers: dict[str, str], seconds: float | None) -> None:
+def test_the_requested_wait_is_read_from_the_headers(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after_s(headers, now=40.0) == seconds
 
 
@@ -153,13 +153,13 @@ def test_tries_and_time_are_bounded() -> None:
     assert wait_s(policy, 1, 5.0, failed(after_s=4.0), 0.8) == 4.8
 
 
-def test_a_wait_of_nearly_nothing_is_kept_once() -> None:
+def test_a_requested_wait_near_zero_is_observed_once() -> None:
     policy = RetryPolicy(delay_first_s=1.0)
     assert wait_s(policy, 1, 100.0, failed(after_s=0.001), 1.0) == 0.001
     assert wait_s(policy, 2, 100.0, failed(after_s=0.001), 1.0) == 2.0
 
 
-def test_refusals_for_which_the_provider_names_a_time_do_not_use_up_the_tries() -> None:
+def test_refusals_with_a_requested_wait_do_not_count_as_tries() -> None:
     policy = RetryPolicy(tries_max=3)
     limited = TryFailed(Failure("model.rate_limited"), again=True, after_s=1.0)
     assert wait_s(policy, 50, 100.0, limited, 0.0) == 1.0
@@ -199,7 +199,7 @@ async def test_a_cancellation_from_outside_passes_through() -> None:
 
 
 async def carried(model: Any, asides: list[ev.Payload]) -> ev.ModelResult:
-    """What a run records of a turn of a model."""
+    """The payloads that a run records for a turn of a model."""
     call = ev.ModelCall("turn", "busy:m", "0")
     event = ev.decode_event(
         b'{"type":"model.call","run":"r1","n":7,"epoch":1,"v":1,"time":"2026-11-20T11:00:00Z","path":"a","payload":{}}'
@@ -223,7 +223,7 @@ async def carried(model: Any, asides: list[ev.Payload]) -> ev.ModelResult:
     return result
 
 
-async def test_what_was_said_before_a_turn_failed_is_recorded_with_it() -> None:
+async def test_the_text_before_a_failure_is_recorded_with_it() -> None:
     tries: list[list[str]] = [["an earlier ", "try"], ["half ", "an answer"], []]
 
     class Broken:
@@ -297,7 +297,7 @@ OBJECT: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string
         {"allOf": [{"$ref": "#/definitions/a"}], "description": "one", "definitions": {"a": OBJECT}},
     ],
 )
-def test_shapes_that_can_be_enforced(schema: dict[str, Any]) -> None:
+def test_an_enforceable_schema_is_closed(schema: dict[str, Any]) -> None:
     native = native_schema(schema, ANTHROPIC)
     assert native is not None
     jsonschema.Draft202012Validator.check_schema(native)
@@ -330,7 +330,7 @@ def test_shapes_that_can_be_enforced(schema: dict[str, Any]) -> None:
         {"type": "array", "items": {"anyOf": [{"type": ["null", "string"]}] * 17}},
     ],
 )
-def test_shapes_that_cannot(schema: dict[str, Any]) -> None:
+def test_a_schema_that_cannot_be_enforced_is_refused(schema: dict[str, Any]) -> None:
     assert native_schema(schema, ANTHROPIC) is None
 
 
@@ -393,7 +393,7 @@ def test_a_definition_that_refers_to_itself_is_enforced_where_the_provider_takes
     assert not check.is_valid({"value": 1, "kids": [{"value": "x", "kids": []}]})
 
 
-def test_references_that_multiply_are_asked_for_in_words() -> None:
+def test_a_schema_with_multiplying_references_is_put_into_the_prompt() -> None:
     definitions: dict[str, Any] = {"d30": {"type": "null"}}
     for n in range(30):
         properties = {name: {"$ref": f"#/$defs/d{n + 1}"} for name in "ab"}
@@ -401,7 +401,7 @@ def test_references_that_multiply_are_asked_for_in_words() -> None:
     assert native_schema({"$ref": "#/$defs/d0", "$defs": definitions}, OPENAI) is None
 
 
-def test_limits_are_told_in_the_description() -> None:
+def test_limits_that_cannot_be_enforced_are_put_into_the_description() -> None:
     schema = {"type": "integer", "description": "A dice", "minimum": 1, "maximum": 6}
     assert native_schema(schema, ANTHROPIC) == {"type": "integer", "description": "A dice (minimum: 1, maximum: 6)"}
 
@@ -431,14 +431,14 @@ schemas = st.recursive(
 
 
 @given(schemas, json_values)
-def test_what_fits_the_enforced_schema_fits_the_one_asked_for(schema: dict[str, Any], value: Any) -> None:
+def test_a_value_that_fits_the_enforced_schema_fits_the_requested_one(schema: dict[str, Any], value: Any) -> None:
     native = native_schema(schema, ANTHROPIC)
     if native is not None and jsonschema.Draft202012Validator(native).is_valid(value):
         assert jsonschema.Draft202012Validator(schema).is_valid(value)
 
 
 @given(json_values)
-def test_no_value_where_a_schema_should_be_breaks_the_reading(value: Any) -> None:
+def test_any_value_in_place_of_a_schema_is_handled(value: Any) -> None:
     native = native_schema({"type": "object", "properties": {"x": value}, "required": value}, ANTHROPIC)
     assert native is None or native["type"] == "object"
 
@@ -451,7 +451,7 @@ def a_turn(**fields: Any) -> ModelTurn:
 
 
 @given(st.lists(st.text(max_size=80), unique=True, max_size=8))
-def test_tool_names_stay_apart_and_find_their_way_back(names: list[str]) -> None:
+def test_encoded_tool_names_are_distinct_and_can_be_decoded(names: list[str]) -> None:
     request = request_of(a_turn(tools=[ToolSpec(name) for name in names]))
     sent = [tool["name"] for tool in request.params.get("tools", [])]
     assert [request.tools[name] for name in sent] == names
@@ -484,7 +484,7 @@ def test_an_endless_reply_is_ended() -> None:
         json_values | st.dictionaries(st.sampled_from(["type", "index", "delta", "message", "usage"]), json_values)
     )
 )
-def test_no_event_breaks_the_fold(events: list[Any]) -> None:
+def test_any_sequence_of_events_is_folded_without_an_error(events: list[Any]) -> None:
     fold = StreamFold()
     for event in events:
         fold.take(event)

@@ -98,7 +98,7 @@ async def failure_of(provider: str, *answers: Answer, **fields: Any) -> Failure:
 # -- the providers -----------------------------------------------------------------------------------------------------
 
 
-async def test_what_openai_is_asked_and_answers() -> None:
+async def test_an_openai_embedding_request_and_its_answer() -> None:
     shuffled = json.loads(by_openai([[1, 0], [0, 1]]).body)
     shuffled["data"].reverse()
     async with serving("openai", refusing(200, shuffled), by_openai([[3, 4]])) as (model, server):
@@ -112,14 +112,14 @@ async def test_what_openai_is_asked_and_answers() -> None:
     assert "dimensions" not in second.body
 
 
-async def test_what_others_leave_out_is_not_missed() -> None:
+async def test_an_answer_without_optional_members_is_accepted() -> None:
     bare = refusing(200, {"data": [{"embedding": [1, 0]}, {"embedding": [0, 1]}]})
     async with serving("openai", bare) as (model, _):
         assert await model.embed(a_request("a", "b")) == EmbeddingReply([[1, 0], [0, 1]], unmetered=True)
 
 
 @pytest.mark.parametrize("name", ["gemini-embedding-001", "gemini-embedding-2"])
-async def test_what_gemini_is_asked_and_answers(name: str) -> None:
+async def test_a_gemini_embedding_request_and_its_answer(name: str) -> None:
     async with serving("gemini", by_gemini([[1, 0], [0, 1]]), by_gemini([[1]], tokens=None)) as (model, server):
         request = msgspec.structs.replace(a_request("a", "b", dimensions=2), model=name)
         assert await model.embed(request) == EmbeddingReply([[1, 0], [0, 1]], Usage(7))
@@ -132,7 +132,7 @@ async def test_what_gemini_is_asked_and_answers(name: str) -> None:
 
 
 @both
-async def test_many_texts_are_asked_in_parts_each_with_a_key_of_its_own(provider: str) -> None:
+async def test_many_texts_are_sent_in_parts_each_with_its_own_idempotency_key(provider: str) -> None:
     many = [str(number) for number in range(REQUEST_TEXTS_MAX + 1)]
     answers = [SAYING[provider]([[1, number] for number in range(count)]) for count in (REQUEST_TEXTS_MAX, 1)]
     async with serving(provider, *answers) as (model, server):
@@ -144,7 +144,7 @@ async def test_many_texts_are_asked_in_parts_each_with_a_key_of_its_own(provider
         assert [one.headers["idempotency-key"] for one in server.requests] == ["idem-0", "idem-1"]
 
 
-async def test_long_texts_are_cut_between_letters_and_asked_in_parts() -> None:
+async def test_long_texts_are_cut_between_characters_and_sent_in_parts() -> None:
     count = REQUEST_BYTES_MAX // TEXT_BYTES_MAX
     answers = [by_openai([[1]] * (count + 1)), by_openai([[1]])]
     async with serving("openai", *answers) as (model, server):
@@ -155,7 +155,7 @@ async def test_long_texts_are_cut_between_letters_and_asked_in_parts() -> None:
     assert (len(first), len(second)) == (count + 1, 1)
 
 
-async def test_nothing_is_cut_off_in_the_middle_of_a_letter() -> None:
+async def test_no_text_is_cut_within_a_character() -> None:
     async with serving("openai", by_openai([[1]])) as (model, server):
         await model.embed(a_request("a" + "記" * TEXT_BYTES_MAX))
     [text] = server.requests[0].body["input"]
@@ -163,7 +163,7 @@ async def test_nothing_is_cut_off_in_the_middle_of_a_letter() -> None:
 
 
 @both
-async def test_a_limited_rate_is_waited_for_as_the_provider_asks(provider: str) -> None:
+async def test_a_rate_limit_is_waited_for_as_the_provider_requests(provider: str) -> None:
     again = LIMITED[provider]({"retry-after-ms": "1"})
     async with serving(provider, again, SAYING[provider]([[1], [2]])) as (model, server):
         assert (await model.embed(a_request("a", "b"))).tries == 2
@@ -188,7 +188,7 @@ async def test_a_limited_rate_is_waited_for_as_the_provider_asks(provider: str) 
         ([[1, 0], ["x", 0]], "cannot be read"),
     ],
 )
-async def test_what_is_no_answer_is_refused_by_name(provider: str, vectors: Any, words: str) -> None:
+async def test_an_invalid_answer_is_a_bad_reply(provider: str, vectors: Any, words: str) -> None:
     failure = await failure_of(provider, SAYING[provider](vectors))
     assert (failure.code, failure.retryable) == ("model.bad_reply", False)
     assert words in failure.message
@@ -201,7 +201,7 @@ async def test_vectors_of_another_dimension_than_was_asked_for_are_refused(provi
     assert "2 dimensions, and 3 were asked for" in failure.message
 
 
-async def test_what_was_paid_before_a_part_fails_is_told_with_the_failure() -> None:
+async def test_a_failure_has_the_usage_of_the_parts_before_it() -> None:
     async with serving("openai", by_openai([[1.0]] * REQUEST_TEXTS_MAX), by_openai([[0.0]])) as (model, _):
         with pytest.raises(ModelTurnFailed) as caught:
             await model.embed(a_request(*["x"] * (REQUEST_TEXTS_MAX + 1)))
@@ -217,13 +217,13 @@ async def test_vectors_whose_dimension_changes_on_the_way_are_refused() -> None:
 
 @both
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'{"data": null}', b'{"data": [{}], "embeddings": [{}]}'])
-async def test_garbage_is_refused_by_name(provider: str, body: bytes) -> None:
+async def test_an_unreadable_answer_is_a_bad_reply(provider: str, body: bytes) -> None:
     answer = Answer(body, headers={"content-type": "application/json"})
     assert (await failure_of(provider, answer)).code == "model.bad_reply"
 
 
 @both
-async def test_a_refused_key_is_no_secret_told(provider: str) -> None:
+async def test_the_failure_omits_a_refused_key(provider: str) -> None:
     refused = {
         "openai": openai_api.failing(401, "invalid_api_key", "no such key"),
         "gemini": gemini_api.failing(400, "INVALID_ARGUMENT", "no such key", details=[{"reason": "API_KEY_INVALID"}]),
@@ -270,7 +270,7 @@ def embedders(default: str = "") -> Embedders:
         ("BAAI/bge-m3", "local", "local:BAAI/bge-m3"),
     ],
 )
-async def test_the_model_that_a_node_or_else_the_worker_names(named: str, default: str, name: str) -> None:
+async def test_the_embedding_model_is_that_of_the_node_or_of_the_worker(named: str, default: str, name: str) -> None:
     found = await embedders(default)({"embedding_model": named, "vector_dimension": 1536})
     assert found.name == name
 
@@ -287,18 +287,18 @@ async def test_the_model_that_a_node_or_else_the_worker_names(named: str, defaul
         ("", "nowhere:x"),
     ],
 )
-async def test_what_embeds_nothing_is_refused_by_name(named: str, default: str) -> None:
+async def test_a_model_that_cannot_embed_is_unknown(named: str, default: str) -> None:
     with pytest.raises(EffectFailed, match=r"model\.unknown"):
         await embedders(default)({"embedding_model": named})
 
 
-async def test_a_missing_key_is_a_failure_by_name() -> None:
+async def test_a_missing_key_is_an_authentication_failure() -> None:
     found = Embedders(opening({}))
     with pytest.raises(EffectFailed, match=r"model\.auth"):
         await found({"embedding_model": "openai/text-embedding-3-small"})
 
 
-async def test_a_dimension_is_asked_for_where_it_is_not_that_of_the_table() -> None:
+async def test_a_dimension_is_requested_if_it_differs_from_the_table() -> None:
     asked = {"embedding_model": "openai/e", "vector_dimension": 512}
     assert (await embedders()(asked)).name == "openai:e@512"
     for wrong in (0, "512", True, 1e9):
@@ -309,7 +309,7 @@ async def test_a_dimension_is_asked_for_where_it_is_not_that_of_the_table() -> N
 # -- memories ----------------------------------------------------------------------------------------------------------
 
 
-async def test_texts_are_found_by_a_models_vectors_which_are_paid_for() -> None:
+async def test_texts_are_found_by_the_vectors_of_a_model_and_its_usage_is_counted() -> None:
     model = Placed()
     ask = Asking("VECTOR_DATABASE", embedder_of=placing(model))
     await ask.own("store", items=["green tea", "a chair"])
@@ -323,7 +323,7 @@ async def test_texts_are_found_by_a_models_vectors_which_are_paid_for() -> None:
     await ask.own("store", items=["green tea"], again=True)
 
 
-async def test_vectors_that_a_model_makes_anew_are_kept() -> None:
+async def test_vectors_that_replace_those_of_another_model_are_stored() -> None:
     model, store = Placed(), InMemory()
     await Asking("VECTOR_DATABASE", store).own("store", items=["green tea", "a chair"])
     ask = Asking("VECTOR_DATABASE", store, placing(model))
@@ -335,7 +335,7 @@ async def test_vectors_that_a_model_makes_anew_are_kept() -> None:
     assert [len(unpack_vector(one["vector"])) for one in kept] == [3, 3]
 
 
-async def test_what_is_made_anew_is_kept_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_replaced_vectors_are_stored_before_a_later_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing(Placed):
         async def embed(self, request: EmbeddingRequest) -> EmbeddingReply:
             if len(self.requests) == 2:
@@ -353,7 +353,7 @@ async def test_what_is_made_anew_is_kept_as_it_comes(monkeypatch: pytest.MonkeyP
     assert [len(request.texts) for request in model.requests] == [1, 1]
 
 
-async def test_vectors_of_another_dimension_than_those_kept_are_a_failure_by_name() -> None:
+async def test_vectors_of_another_dimension_than_the_stored_ones_fail() -> None:
     class Shrunk(Placed):
         places: Mapping[str, list[float]] = {"tea": [1.0, 2.0]}
 
@@ -374,7 +374,7 @@ async def test_a_model_that_fails_is_the_failure_of_the_memory() -> None:
     assert await ask.store.keys("t") == []
 
 
-async def test_vectors_are_of_length_one_however_large_they_came() -> None:
+async def test_vectors_of_any_size_are_normalized() -> None:
     class Vast(Placed):
         places: Mapping[str, list[float]] = {"large": [1e300, -1e300], "small": [1e-300, 0.0]}
 
@@ -412,7 +412,7 @@ async def performed(folder: Path, source: str, env: Mapping[str, str], **start: 
         return list(await connection.client.events("r1"))
 
 
-async def test_what_a_run_has_embedded_counts_where_its_model_turns_do(tmp_path: Path) -> None:
+async def test_the_usage_of_embeddings_is_counted_with_that_of_model_turns(tmp_path: Path) -> None:
     async with model_api() as server:
         server.will(by_openai([[3, 4]]))
         endpoint = {"api": "openai-chat", "base_url": f"{server.url}/v1", "key": "sk-local"}
@@ -458,7 +458,7 @@ async def test_a_run_keeps_its_texts_where_the_worker_says(tmp_path: Path) -> No
     assert KEY not in str(events)
 
 
-async def test_where_a_script_answers_nobody_embeds(tmp_path: Path) -> None:
+async def test_a_scripted_run_sends_no_embedding_request(tmp_path: Path) -> None:
     env = {
         "CALLBOARD_EMBEDDING": "openai",
         "CALLBOARD_VECTORS": json.dumps({"store": "qdrant", "url": "http://127.0.0.1:9"}),

@@ -36,7 +36,7 @@ def configured(folder: Path, table: str, env: dict[str, str]) -> Config:
     return load(env=env, cwd=folder)
 
 
-def test_endpoints_are_read_with_their_keys_which_nobody_sees(tmp_path: Path) -> None:
+def test_the_keys_of_configured_endpoints_are_never_shown(tmp_path: Path) -> None:
     config = configured(tmp_path, TABLE, {"AZURE_KEY": "sk-azure"})
     azure = config.endpoints["azure"].endpoint()
     assert (azure.api, azure.key, azure.model) == ("openai", "sk-azure", "")
@@ -79,7 +79,7 @@ def test_the_environment_has_the_table_as_json(tmp_path: Path) -> None:
         ('{"scripted": {"api": "openai", "base_url": "http://h"}}', "endpoints.scripted: is the name of a provider"),
     ],
 )
-def test_what_is_no_endpoint_is_refused_and_not_repeated(tmp_path: Path, given: str, words: str) -> None:
+def test_an_invalid_endpoint_is_refused_without_its_key(tmp_path: Path, given: str, words: str) -> None:
     with pytest.raises(ConfigInvalid) as caught:
         load(env={"CALLBOARD_ENDPOINTS": given}, cwd=tmp_path)
     [problem] = caught.value.problems
@@ -126,7 +126,7 @@ AMBIENT = {
     "OPENAI_CUSTOM_HEADERS": "Authorization: Bearer sk-ours\nX-Team: ours",
     "ANTHROPIC_CUSTOM_HEADERS": "X-Api-Key: sk-ours\nAuthorization: Bearer sk-ours\nX-Team: ours",
 }
-"""What the SDKs look for in the environment and send as headers."""
+"""The variables of the environment that the SDKs send as headers."""
 
 SAYING = {"openai": openai_api.responding, "openai-chat": openai_api.chatting, "anthropic": messages_api.saying}
 TURN = ModelTurn(model="m", path="a", key="a#1.1!turn.0", ordinal=0, idempotency_key="i", messages=[user("Count.")])
@@ -141,7 +141,7 @@ def ambient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("ambient")
 @pytest.mark.parametrize("key", ["sk-theirs", ""])
 @pytest.mark.parametrize("api", SAYING)
-async def test_an_endpoint_is_sent_nothing_that_the_environment_has_for_another(api: Any, key: str) -> None:
+async def test_an_endpoint_gets_no_environment_settings_of_another(api: Any, key: str) -> None:
     async with model_api() as server:
         server.will(SAYING[api]("Three."))
         providers = with_endpoints({"local": Endpoint(api, f"{server.url}/v1", key)})
@@ -156,7 +156,7 @@ async def test_an_endpoint_is_sent_nothing_that_the_environment_has_for_another(
 
 
 @pytest.mark.usefixtures("ambient")
-async def test_a_provider_itself_is_sent_what_the_environment_has_for_it() -> None:
+async def test_a_provider_gets_its_environment_settings() -> None:
     async with model_api() as server:
         server.will(openai_api.responding("Three."), messages_api.saying("Three."))
         env = {

@@ -75,7 +75,7 @@ async def fail(*answers: Answer, turn: ModelTurn | None = None, retry: RetryPoli
 # -- what is sent -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_turn_is_streamed_and_its_reply_says_where_it_came_from() -> None:
+async def test_a_turn_is_streamed_and_its_reply_names_its_source() -> None:
     pieces: list[str] = []
     reply = await ask(saying("Three of them."), pieces=pieces)
     assert pieces == ["Three", " of t", "hem."]
@@ -158,7 +158,7 @@ async def test_the_request_carries_conversation_tools_and_thoughts() -> None:
 # -- tools ------------------------------------------------------------------------------------------------------------
 
 
-async def test_tool_calls_come_back_under_our_names_with_their_input_and_thought() -> None:
+async def test_tool_calls_are_returned_with_their_original_names_input_and_thought() -> None:
     events = [
         chunk({"text": "Let me think.", "thought": True}),
         *text_chunks("I look."),
@@ -174,7 +174,7 @@ async def test_tool_calls_come_back_under_our_names_with_their_input_and_thought
     assert unnamed.id.startswith("unnamed-")
 
 
-async def test_a_call_without_a_name_is_passed_over_and_one_at_the_limit_of_tokens_counts() -> None:
+async def test_a_call_without_a_name_is_ignored_and_one_at_the_token_limit_is_kept() -> None:
     events = [chunk({"functionCall": {"args": {}}}), chunk({"functionCall": {"name": "f"}}), *end("MAX_TOKENS")]
     reply = await ask(streaming(events))
     assert [call.tool for call in reply.tool_calls] == ["f"]
@@ -204,7 +204,7 @@ async def test_a_schema_with_a_closed_shape_is_enforced_by_the_api() -> None:
     }
 
 
-async def test_a_schema_the_api_cannot_enforce_is_asked_for_in_words() -> None:
+async def test_a_schema_that_the_api_cannot_enforce_is_put_into_the_prompt() -> None:
     async with gemini(saying('Here:\n```json\n{"any": 1}\n```')) as (model, server):
         reply = await model.turn(a_turn(schema={"type": "object"}), lambda _: None)
     assert reply.data == {"any": 1}
@@ -213,7 +213,7 @@ async def test_a_schema_the_api_cannot_enforce_is_asked_for_in_words() -> None:
     assert "JSON Schema" in request.body["systemInstruction"]["parts"][0]["text"]
 
 
-async def test_a_structured_answer_that_is_not_json_is_left_to_whoever_asked() -> None:
+async def test_a_structured_answer_that_is_not_json_is_returned_as_text() -> None:
     reply = await ask(streaming([*text_chunks('{"found": '), *end()]), a_turn(schema=FOUND))
     assert (reply.text, reply.data) == ('{"found": ', None)
 
@@ -235,7 +235,7 @@ async def test_a_routing_question_is_answered_with_one_of_its_choices() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.* is not a valid FinishReason")
-async def test_what_is_not_understood_is_passed_over() -> None:
+async def test_unknown_events_and_blocks_are_ignored() -> None:
     events = [
         {"invented": {"deep": [1]}},
         {"candidates": []},
@@ -283,7 +283,7 @@ BROKEN: dict[str, tuple[Callable[[], Answer], str]] = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-async def test_a_stream_that_breaks_off_is_tried_again(case: str) -> None:
+async def test_a_stream_that_breaks_off_is_retried(case: str) -> None:
     broken, code = BROKEN[case]
     async with gemini(broken(), saying("Whole.")) as (model, _):
         reply = await model.turn(a_turn(), lambda _: None)
@@ -327,7 +327,7 @@ json_values = st.recursive(
 
 
 @given(st.lists(json_values))
-def test_no_event_breaks_the_fold(events: list[Any]) -> None:
+def test_any_sequence_of_events_is_folded_without_an_error(events: list[Any]) -> None:
     fold = ContentFold()
     for event in events:
         fold.take(event)
@@ -349,7 +349,7 @@ def test_no_event_breaks_the_fold(events: list[Any]) -> None:
         (504, "DEADLINE_EXCEEDED", "model.timeout"),
     ],
 )
-async def test_what_may_pass_is_tried_again(status: int, word: str, code: str) -> None:
+async def test_a_temporary_error_is_retried(status: int, word: str, code: str) -> None:
     error = failing(status, word, "scripted trouble", {"retry-after-ms": "1"})
     async with gemini(error, error, saying("At last.")) as (model, _):
         reply = await model.turn(a_turn(), lambda _: None)
@@ -369,19 +369,19 @@ async def test_what_may_pass_is_tried_again(status: int, word: str, code: str) -
         (418, "INVENTED", "model.bad_request"),
     ],
 )
-async def test_what_will_not_pass_is_not_tried_again(status: int, word: str, code: str) -> None:
+async def test_a_permanent_error_is_not_retried(status: int, word: str, code: str) -> None:
     failure = await fail(failing(status, word, "no"))
     assert (failure.code, failure.message, failure.retryable) == (code, "no", False)
     assert failure.details["tries"] == 1
 
 
-async def test_a_wrong_key_is_known_by_its_reason() -> None:
+async def test_a_wrong_key_is_recognized_by_its_reason() -> None:
     info = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}
     failure = await fail(failing(400, "INVALID_ARGUMENT", "API key not valid.", details=[None, info]))
     assert (failure.code, failure.message) == ("model.auth", "API key not valid.")
 
 
-async def test_how_long_to_wait_is_told_beside_the_error() -> None:
+async def test_the_requested_wait_is_read_from_the_details_of_the_error() -> None:
     def slow(delay: str) -> Answer:
         info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay}
         return failing(429, "RESOURCE_EXHAUSTED", "slow", details=[info])
@@ -394,12 +394,12 @@ async def test_how_long_to_wait_is_told_beside_the_error() -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>bad gateway</html>", b"[1, 2]", b""])
-async def test_an_error_of_no_shape_is_known_by_its_status(body: bytes) -> None:
+async def test_an_error_of_unknown_shape_is_classified_by_its_status(body: bytes) -> None:
     failure = await fail(*[Answer(body, 502)] * 3)
     assert (failure.code, failure.details["status"]) == ("model.overloaded", 502)
 
 
-async def test_an_answer_that_is_no_stream_is_a_bad_reply() -> None:
+async def test_an_answer_that_is_not_a_stream_is_a_bad_reply() -> None:
     failure = await fail(*[refusing(200, {"candidates": []})] * 3)
     assert failure.code == "model.bad_reply"
 
@@ -421,7 +421,7 @@ async def test_the_total_time_bounds_a_try_as_well() -> None:
 
 
 async def test_many_turns_at_once_do_not_wait_for_each_other() -> None:
-    many = 120  # more than an HTTP client has connections by itself
+    many = 120  # more than the default connections of an HTTP client
     async with gemini(*[streaming([], "silent")] * many) as (model, server), anyio.create_task_group() as tasks:
         for _ in range(many):
             tasks.start_soon(model.turn, a_turn(), lambda _: None)
@@ -429,7 +429,7 @@ async def test_many_turns_at_once_do_not_wait_for_each_other() -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_nobody_at_the_other_end_is_unreachable() -> None:
+async def test_an_address_without_a_listener_is_unreachable() -> None:
     async with model_api() as server:
         url = server.url
     model = GeminiModel(api_key="k-test", base_url=url, retry=QUICK)
@@ -440,14 +440,14 @@ async def test_nobody_at_the_other_end_is_unreachable() -> None:
     assert f"(at {url.removesuffix('/v1')})" in caught.value.failure.message
 
 
-def test_no_key_is_said_before_anything_is_sent() -> None:
+def test_a_missing_key_fails_before_any_request() -> None:
     with pytest.raises(ModelTurnFailed, match="GEMINI_API_KEY") as caught:
         open_model("gemini", env={"GOOGLE_GEMINI_BASE_URL": "http://127.0.0.1:9"})
     assert caught.value.failure.code == "model.auth"
 
 
 @pytest.mark.parametrize("variables", [("GEMINI_API_KEY",), ("GOOGLE_API_KEY",), ("GEMINI_API_KEY", "GOOGLE_API_KEY")])
-async def test_the_environment_says_where_and_by_which_key(variables: tuple[str, ...]) -> None:
+async def test_the_environment_supplies_the_address_and_the_key(variables: tuple[str, ...]) -> None:
     async with model_api() as server:
         server.will(saying("ok"))
         env = {name: f"k-{name}" for name in variables}
@@ -460,7 +460,7 @@ async def test_the_environment_says_where_and_by_which_key(variables: tuple[str,
 # -- the SDK ----------------------------------------------------------------------------------------------------------
 
 
-def test_no_exception_of_the_sdk_is_forgotten() -> None:
+def test_every_exception_of_the_sdk_is_classified() -> None:
     module = importlib.import_module("google.genai.errors")
     kinds: list[type[BaseException]] = [module.APIError]
     for kind in kinds:
@@ -471,11 +471,11 @@ def test_no_exception_of_the_sdk_is_forgotten() -> None:
     assert gemini_model.failure_of(KeyError("x")) is None
 
 
-def test_no_reason_to_finish_is_forgotten() -> None:
+def test_every_finish_reason_of_the_sdk_is_classified() -> None:
     reasons = {reason.value.lower() for reason in importlib.import_module("google.genai.types").FinishReason}
     assert reasons == REFUSALS | MISTAKES | {"stop", "max_tokens", "continuation"}
 
 
-def test_the_default_model_is_one_that_the_sdk_writes_of() -> None:
+def test_the_default_model_is_named_in_the_sdk() -> None:
     written = importlib.import_module("google.genai.models").AsyncModels.generate_content.__doc__
     assert PROVIDERS["gemini"].default in f"{written}"

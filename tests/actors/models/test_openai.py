@@ -95,7 +95,7 @@ async def fail(api: Api, *answers: Answer, turn: ModelTurn | None = None, retry:
 @pytest.mark.parametrize(
     ("api", "id", "reason"), [("responses", "resp_1", "completed"), ("chat", "chatcmpl-1", "stop")]
 )
-async def test_a_turn_is_streamed_and_its_reply_says_where_it_came_from(api: Api, id: str, reason: str) -> None:
+async def test_a_turn_is_streamed_and_its_reply_names_its_source(api: Api, id: str, reason: str) -> None:
     pieces: list[str] = []
     reply = await ask(api, SAYING[api]("Three of them."), pieces=pieces)
     assert pieces == ["Three", " of t", "hem."]
@@ -189,7 +189,7 @@ async def test_a_request_of_a_chat_completion() -> None:
     }
 
 
-async def test_a_server_that_wants_no_key_is_sent_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_without_authentication_gets_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-worker")
     async with model_api() as server:
         server.will(chatting("ok"))
@@ -220,7 +220,7 @@ CALLS: Mapping[Api, list[Any]] = {
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_tool_calls_come_back_under_our_names_with_their_input(api: Api) -> None:
+async def test_tool_calls_are_returned_with_their_original_names_and_input(api: Api) -> None:
     turn = a_turn(tools=[ToolSpec("web.search"), ToolSpec("web/search")])
     reply = await ask(api, streaming(CALLS[api]), turn)
     assert reply.text == "I look."
@@ -232,13 +232,13 @@ async def test_tool_calls_come_back_under_our_names_with_their_input(api: Api) -
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_a_tool_call_beside_a_schema_is_no_structured_answer_yet(api: Api) -> None:
+async def test_a_tool_call_in_a_turn_with_a_schema_is_not_the_structured_answer(api: Api) -> None:
     reply = await ask(api, streaming(CALLS[api]), a_turn(schema=FOUND))
     assert reply.data is None
     assert [call.tool for call in reply.tool_calls] == ["web_search", "web_search_2"]
 
 
-async def test_calls_that_a_server_numbers_alike_are_told_apart_by_their_ids() -> None:
+async def test_calls_with_the_same_index_are_distinguished_by_their_ids() -> None:
     """And input that comes as an object, and an index that is missing, are taken as they are meant."""
     whole = {"id": "c", "function": {"name": "h", "arguments": {"z": 3}}}
     events = [
@@ -259,7 +259,7 @@ def reasoning(index: int, id: str, **fields: Any) -> dict[str, Any]:
     return {"type": "response.output_item.done", "output_index": index, "item": item}
 
 
-async def test_what_a_model_thought_before_a_call_is_told_again_with_it_and_to_nobody_else() -> None:
+async def test_reasoning_before_a_call_is_sent_back_only_to_its_provider() -> None:
     """The provider keeps nothing, so it comes back sealed; what is not sealed could not be read there."""
     events = [
         *created(),
@@ -287,7 +287,7 @@ async def test_what_a_model_thought_before_a_call_is_told_again_with_it_and_to_n
 
 @pytest.mark.parametrize("raw", ['{"q": ', "[1]", "{]"])
 @pytest.mark.parametrize("api", APIS)
-async def test_a_tool_call_with_broken_input_says_what_is_wrong_with_it(api: Api, raw: str) -> None:
+async def test_a_tool_call_with_invalid_input_has_the_reason(api: Api, raw: str) -> None:
     broken: Mapping[Api, list[Any]] = {
         "responses": [*created(), *call_item(0, "call_1", "search", raw), *completed()],
         "chat": [*call_chunks(0, "call_1", "search", raw), *finish("tool_calls")],
@@ -306,7 +306,7 @@ HALF: Mapping[Api, list[Any]] = {
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_half_a_tool_call_at_the_token_limit_is_a_bad_reply_that_says_what_to_do(api: Api) -> None:
+async def test_a_tool_call_cut_at_the_token_limit_is_a_bad_reply_with_a_remedy(api: Api) -> None:
     failure = await fail(api, streaming(HALF[api]))
     assert failure.code == "model.bad_reply"
     assert "max_output_tokens" in failure.message
@@ -332,7 +332,7 @@ CUT: Mapping[Api, list[Any]] = {
 
 
 @pytest.mark.parametrize(("api", "reason"), [("responses", "max_output_tokens"), ("chat", "length")])
-async def test_text_at_the_token_limit_is_a_reply_that_says_so(api: Api, reason: str) -> None:
+async def test_text_cut_at_the_token_limit_is_a_reply_with_that_stop_reason(api: Api, reason: str) -> None:
     reply = await ask(api, streaming(CUT[api]))
     assert (reply.text, reply.stop_reason) == ("Once upon", reason)
 
@@ -368,7 +368,7 @@ OPTIONAL = {"type": "object", "properties": {"any": {"type": "integer"}}}
 
 @pytest.mark.parametrize("schema", [OPTIONAL, {"type": "array", "items": {"type": "object"}}])
 @pytest.mark.parametrize("api", APIS)
-async def test_a_schema_the_api_cannot_enforce_is_asked_for_in_words(api: Api, schema: dict[str, Any]) -> None:
+async def test_a_schema_that_the_api_cannot_enforce_is_put_into_the_prompt(api: Api, schema: dict[str, Any]) -> None:
     text = 'Here it is:\n```json\n{"any": 1}\n```\nDone.'
     async with openai(api, SAYING[api](text)) as (model, server):
         reply = await model.turn(a_turn(schema=schema, system="Be brief."), lambda _: None)
@@ -382,7 +382,7 @@ async def test_a_schema_the_api_cannot_enforce_is_asked_for_in_words(api: Api, s
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_a_structured_answer_that_is_not_json_is_left_to_whoever_asked(api: Api) -> None:
+async def test_a_structured_answer_that_is_not_json_is_returned_as_text(api: Api) -> None:
     reply = await ask(api, SAYING[api]('{"found": '), a_turn(schema=FOUND))
     assert (reply.text, reply.data) == ('{"found": ', None)
     assert "cut off" in (await fail(api, streaming(CUT[api]), turn=a_turn(schema=FOUND))).message
@@ -412,7 +412,7 @@ async def test_a_routing_question_is_answered_with_one_of_its_choices(api: Api) 
         ("chat", "response_format", "response_format"),
     ],
 )
-async def test_what_a_model_does_not_take_is_left_away_from_then_on(api: Api, param: str, told: str, code: str) -> None:
+async def test_a_refused_parameter_is_omitted_from_then_on(api: Api, param: str, told: str, code: str) -> None:
     turn = a_turn(temperature=0.5, max_output_tokens=9, schema=FOUND)
     answer = SAYING[api]('{"found": 1}')
     refused = failing(400, code, f"no {param} here", param=told)
@@ -430,9 +430,7 @@ async def test_what_a_model_does_not_take_is_left_away_from_then_on(api: Api, pa
 
 
 @pytest.mark.parametrize(("api", "param"), [("responses", "text"), ("chat", "response_format")])
-async def test_a_schema_that_is_refused_for_what_it_says_is_told_in_words_in_that_turn_alone(
-    api: Api, param: str
-) -> None:
+async def test_a_schema_with_refused_content_is_put_into_the_prompt_in_that_turn_only(api: Api, param: str) -> None:
     answer = SAYING[api]('{"found": 1}')
     async with openai(api, failing(400, "invalid_json_schema", param=f"{param}.schema"), answer, answer) as (
         model,
@@ -447,7 +445,7 @@ async def test_a_schema_that_is_refused_for_what_it_says_is_told_in_words_in_tha
 
 @pytest.mark.parametrize("code", ["invalid_value", None])
 @pytest.mark.parametrize("api", APIS)
-async def test_a_value_that_is_wrong_in_one_turn_is_not_held_against_the_model(api: Api, code: str | None) -> None:
+async def test_a_wrong_value_in_one_turn_does_not_disable_the_parameter(api: Api, code: str | None) -> None:
     async with openai(api, failing(400, code, param="temperature"), SAYING[api]("ok")) as (model, server):
         with pytest.raises(ModelTurnFailed, match=r"model\.bad_request"):
             await model.turn(a_turn(temperature=7.0), lambda _: None)
@@ -456,7 +454,7 @@ async def test_a_value_that_is_wrong_in_one_turn_is_not_held_against_the_model(a
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_what_cannot_be_left_away_is_a_bad_request(api: Api) -> None:
+async def test_a_refused_parameter_that_is_required_is_a_bad_request(api: Api) -> None:
     for param in ("model", "temperature", "text.format"):  # the last two are not sent
         failure = await fail(api, failing(400, None, "no", param=param))
         assert (failure.code, failure.details["param"]) == ("model.bad_request", param)
@@ -465,7 +463,7 @@ async def test_what_cannot_be_left_away_is_a_bad_request(api: Api) -> None:
 # -- hostile streams --------------------------------------------------------------------------------------------------
 
 
-async def test_of_a_response_what_is_not_understood_is_passed_over() -> None:
+async def test_unknown_members_of_a_response_are_ignored() -> None:
     events = [
         {"type": "invented_event", "deep": {"er": [1]}},
         {"no": "type"},
@@ -486,7 +484,7 @@ async def test_of_a_response_what_is_not_understood_is_passed_over() -> None:
     assert "".join(pieces) == reply.text == "Fine."
 
 
-async def test_of_a_completion_what_is_not_understood_is_passed_over() -> None:
+async def test_unknown_members_of_a_completion_are_ignored() -> None:
     events = [
         {"choices": "none"},
         {"choices": [5]},
@@ -505,7 +503,7 @@ async def test_of_a_completion_what_is_not_understood_is_passed_over() -> None:
     assert reply.usage == Usage()
 
 
-async def test_a_server_that_tells_all_at_the_end_is_heard() -> None:
+async def test_a_response_is_read_from_its_final_event_alone() -> None:
     output = [
         {"type": "message", "content": [{"type": "output_text", "text": "All of it."}]},
         {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": '{"x": 1}'},
@@ -576,7 +574,7 @@ BROKEN: dict[str, tuple[Api, Callable[[], Answer], str]] = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-async def test_a_stream_that_breaks_off_is_tried_again(case: str) -> None:
+async def test_a_stream_that_breaks_off_is_retried(case: str) -> None:
     api, broken, code = BROKEN[case]
     async with openai(api, broken(), SAYING[api]("Whole.")) as (model, server):
         reply = await model.turn(a_turn(), lambda _: None)
@@ -588,7 +586,7 @@ async def test_a_stream_that_breaks_off_is_tried_again(case: str) -> None:
 
 @pytest.mark.parametrize("ending", ["reset", "silent"])
 @pytest.mark.parametrize("api", APIS)
-async def test_a_reply_that_is_whole_stands_whatever_becomes_of_the_stream_behind_it(api: Api, ending: Ending) -> None:
+async def test_a_complete_reply_is_kept_if_the_stream_breaks_off_after_it(api: Api, ending: Ending) -> None:
     said: Mapping[Api, list[Any]] = {
         "responses": [*text_item(0, "Whole."), *completed()],
         "chat": [*text_chunks("Whole."), chunk(finish_reason="stop")],
@@ -599,7 +597,7 @@ async def test_a_reply_that_is_whole_stands_whatever_becomes_of_the_stream_behin
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_an_event_that_is_not_json_is_a_bad_reply_that_is_tried_again(api: Api) -> None:
+async def test_an_event_that_is_not_json_is_a_bad_reply_and_is_retried(api: Api) -> None:
     broken = streaming(["data: {oops\n\n"])
     assert (await fail(api, *[broken] * QUICK.tries_max)).code == "model.bad_reply"
     async with openai(api, broken, SAYING[api]("Whole.")) as (model, _):
@@ -618,7 +616,7 @@ json_values = st.recursive(
 
 
 @given(st.lists(json_values))
-def test_no_event_breaks_the_folds(events: list[Any]) -> None:
+def test_any_sequence_of_events_is_folded_without_an_error(events: list[Any]) -> None:
     for fold in (ChatFold(), ResponseFold()):
         for event in events:
             fold.take(event)
@@ -642,7 +640,7 @@ def test_no_event_breaks_the_folds(events: list[Any]) -> None:
         (529, "model.overloaded"),
     ],
 )
-async def test_what_may_pass_is_tried_again(status: int, code: str) -> None:
+async def test_a_temporary_error_is_retried(status: int, code: str) -> None:
     error = failing(status, None, "scripted trouble", {"retry-after-ms": "1"})
     async with openai("responses", error, error, responding("At last.")) as (model, _):
         reply = await model.turn(a_turn(), lambda _: None)
@@ -668,20 +666,20 @@ async def test_what_may_pass_is_tried_again(status: int, code: str) -> None:
         (501, None, "model.bad_request"),
     ],
 )
-async def test_what_will_not_pass_is_not_tried_again(status: int, word: str | None, code: str) -> None:
+async def test_a_permanent_error_is_not_retried(status: int, word: str | None, code: str) -> None:
     failure = await fail("chat", failing(status, word, "no"))
     assert (failure.code, failure.message, failure.retryable) == (code, "no", False)
     assert failure.details["tries"] == 1
 
 
-async def test_an_error_that_is_no_json_is_told_by_its_status() -> None:
+async def test_an_error_that_is_not_json_is_classified_by_its_status() -> None:
     failure = await fail("chat", *[Answer(b"<html>bad gateway</html>", 502)] * 3)
     assert failure.code == "model.overloaded"
     assert "502" in failure.message
 
 
 @pytest.mark.parametrize("headers", [{"retry-after": "3600"}, {"retry-after": "Fri, 31 Dec 2100 23:59:59 GMT"}])
-async def test_a_wait_longer_than_the_total_is_not_begun(headers: dict[str, str]) -> None:
+async def test_a_wait_longer_than_the_total_time_fails_at_once(headers: dict[str, str]) -> None:
     failure = await fail("responses", failing(429, None, "later", headers))
     assert (failure.code, failure.details["tries"]) == ("model.rate_limited", 1)
 
@@ -696,7 +694,7 @@ async def test_a_stream_that_falls_silent_times_out(api: Api) -> None:
     assert caught.value.failure.details["tries"] == 3
 
 
-async def test_nobody_at_the_other_end_is_unreachable() -> None:
+async def test_an_address_without_a_listener_is_unreachable() -> None:
     async with model_api() as server:
         url = server.url
     model = OpenAIModel(api_key="sk-test", base_url=url, retry=QUICK)
@@ -707,13 +705,13 @@ async def test_nobody_at_the_other_end_is_unreachable() -> None:
     assert f"(at {url.removesuffix('/v1')})" in caught.value.failure.message
 
 
-def test_no_key_is_said_before_anything_is_sent() -> None:
+def test_a_missing_key_fails_before_any_request() -> None:
     with pytest.raises(ModelTurnFailed, match="OPENAI_API_KEY") as caught:
         open_model("openai", env={})
     assert caught.value.failure.code == "model.auth"
 
 
-async def test_the_environment_says_where_and_by_which_key() -> None:
+async def test_the_environment_supplies_the_address_and_the_key() -> None:
     async with model_api() as server:
         server.will(responding("ok"))
         model: Any = open_model("openai", env={"OPENAI_API_KEY": "sk-env", "OPENAI_BASE_URL": f"{server.url}/v1"})[0]
@@ -725,7 +723,7 @@ async def test_the_environment_says_where_and_by_which_key() -> None:
 # -- the SDK ----------------------------------------------------------------------------------------------------------
 
 
-def test_no_exception_of_the_sdk_is_forgotten() -> None:
+def test_every_exception_of_the_sdk_is_classified() -> None:
     module = importlib.import_module("openai")
     kinds: list[type[BaseException]] = [module.OpenAIError]
     for kind in kinds:
@@ -736,7 +734,7 @@ def test_no_exception_of_the_sdk_is_forgotten() -> None:
     assert openai_errors.failure_of(KeyError("x")) is None
 
 
-def test_every_word_says_a_code_of_the_port() -> None:
+def test_every_classified_error_has_a_code_of_the_port() -> None:
     words = f"{ModelTurnFailed.__doc__}"
     for code in {*openai_errors.CODE_OF.values(), *openai_errors.CODE_OF_WORD.values()}:
         assert f"``{code}``" in words

@@ -41,7 +41,7 @@ def call(purpose: Purpose = "turn", evaluator: str | None = None) -> ModelCall:
 
 
 def log(*entries: tuple[str, Payload]) -> list[Event]:
-    """Events as they stand in a log, read back from their bytes."""
+    """Events of a log, decoded from their bytes."""
     made = [
         Event(
             type=payload.type,
@@ -63,7 +63,7 @@ def a_turn(key: str, ordinal: int = 0, **fields: Any) -> ModelTurn:
     return ModelTurn(model="m", path=key.partition("#")[0], key=key, ordinal=ordinal, idempotency_key="i", **fields)
 
 
-async def test_a_turn_of_the_same_key_is_answered_whole() -> None:
+async def test_a_turn_with_the_same_key_gets_the_complete_recorded_reply() -> None:
     pieces: list[str] = []
     model = RecordedModel(log(("a#1.1!turn.0", call()), ("a", NodeEnter()), ("a#1.1!turn.0", RESULT)))
     reply = await model.turn(a_turn("a#1.1!turn.0", ordinal=5), pieces.append)
@@ -116,7 +116,7 @@ async def test_a_turn_without_an_outcome_is_unrecorded(events: list[Event]) -> N
     assert failure.details == {"path": "a", "purpose": "turn", "ordinal": 0, "evaluator": None}
 
 
-def test_values_that_travel_beside_their_event_must_be_in_place() -> None:
+def test_values_stored_outside_their_event_must_be_restored() -> None:
     [event] = log(("a#1.1!turn.0", RESULT))
     with pytest.raises(ValueError, match="event 1"):
         RecordedModel([msgspec.structs.replace(event, blobs=["ab"])])

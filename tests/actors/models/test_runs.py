@@ -61,7 +61,7 @@ def of(payloads: list[ev.Payload], kind: type[Any]) -> list[Any]:
     return [payload for payload in payloads if isinstance(payload, kind)]
 
 
-async def test_answers_that_are_not_json_are_read_or_tried_again(tmp_path: Path) -> None:
+async def test_answers_that_are_not_json_are_read_or_retried(tmp_path: Path) -> None:
     raw = document({"a": {"output": SCHEMA, "retry": {"max": 2}}})
     good = messages_api.saying('{"a": "x"}')
     async with deployment(tmp_path) as place:
@@ -75,7 +75,7 @@ async def test_answers_that_are_not_json_are_read_or_tried_again(tmp_path: Path)
 
 
 @pytest.mark.parametrize("answer", ["b", '"b"', "I choose b", '{"choice": "b",}', "B."])
-async def test_a_way_that_an_answer_names_is_taken(tmp_path: Path, answer: str) -> None:
+async def test_the_route_that_an_answer_names_is_taken(tmp_path: Path, answer: str) -> None:
     raw = document({"a": {}, "b": {}, "c": {}}, [("a", "b", "all is good"), ("a", "c")])
     done = openai_api.chatting("done")
     async with deployment(tmp_path) as place:
@@ -84,7 +84,7 @@ async def test_a_way_that_an_answer_names_is_taken(tmp_path: Path, answer: str) 
     assert of(payloads, ev.NodeWarning) == []
 
 
-async def test_input_of_a_tool_that_cannot_be_read_is_told_to_the_model(tmp_path: Path) -> None:
+async def test_the_model_gets_an_error_for_unreadable_tool_input(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"q": {"type": "string"}}}
     skill = {"id": "s", "name": "S", "description": "Looks.", "category": "data", "config": {}}
     tool = {"name": "look", "description": "Looks.", "input_schema": schema, "nats": "tools.look"}
@@ -113,7 +113,7 @@ async def test_a_run_is_warned_once_of_a_provider_that_reports_no_usage(tmp_path
     assert [(one.model, one.unmetered) for one in end.models] == [("chat:m", 2)]
 
 
-async def test_a_wait_beyond_the_policy_fails_the_turn_and_says_so(tmp_path: Path) -> None:
+async def test_a_wait_beyond_the_policy_fails_the_turn_with_the_reason(tmp_path: Path) -> None:
     later = refusing(429, {"error": {"type": "rate_limit_error", "message": "used up"}}, {"retry-after": "3600"})
     async with deployment(tmp_path, model_wait_max_s=60) as place:
         payloads = await run(place, document({"a": {}}), later)

@@ -43,7 +43,7 @@ def test_scripts_that_ship_are_valid(path: Path) -> None:
     assert agree(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
-def test_there_are_some_and_the_whole_is_valid() -> None:
+def test_the_repository_has_scripts_and_the_schema_is_valid() -> None:
     Draft202012Validator.check_schema(script_schema())
     assert SCRIPTS
     assert agree(WHOLE)
@@ -63,7 +63,7 @@ ODD = st.sampled_from(
 
 
 @given(st.data())
-def test_whatever_is_changed_both_say_the_same(data: st.DataObject) -> None:
+def test_the_schema_and_the_parser_agree_on_changed_scripts(data: st.DataObject) -> None:
     script = copy.deepcopy(WHOLE)
     for _ in range(data.draw(st.integers(1, 2))):
         holder, key = data.draw(st.sampled_from(places(script)))

@@ -26,7 +26,7 @@ async def failure(script: dict[str, Any], turn: ModelTurn) -> Failure:
     return caught.value.failure
 
 
-async def test_entries_under_an_id_are_used_up_by_all_nodes_of_that_id() -> None:
+async def test_entries_of_an_id_are_shared_by_all_nodes_of_that_id() -> None:
     model = ScriptedModel({"turns": {"body": [{"text": "one"}, {"text": "two"}], "loop[2]/body": [{"text": "own"}]}})
     for path, ordinal, of_id, text in (
         ("loop[0]/body", 0, 0, "one"),
@@ -113,7 +113,7 @@ async def test_progress_is_streamed_in_its_pieces_and_else_the_text() -> None:
     assert [reply.progress for reply in said if isinstance(reply, SpokenReply)] == ["done", ""]
 
 
-async def test_why_a_model_stopped_is_as_scripted_or_follows() -> None:
+async def test_the_stop_reason_is_scripted_or_derived() -> None:
     turns = [{"text": "And so", "stop_reason": "max_tokens"}, {"text": "x"}, {"tool_calls": [{"tool": "t"}]}]
     said = [await answer({"turns": {"gather": turns}}, a_turn(ordinal=ordinal)) for ordinal in range(3)]
     assert [reply.stop_reason for reply in said] == ["max_tokens", "end_turn", "tool_use"]
@@ -134,7 +134,7 @@ async def test_errors_are_failures_of_the_port() -> None:
     assert (await failure(script, a_turn("n", purpose="judge", evaluator="e"))).code == "model.auth"
 
 
-async def test_a_failure_has_its_text_and_what_there_is_in_spite_of_it() -> None:
+async def test_a_scripted_failure_has_its_text_and_its_usage() -> None:
     error = {"code": "overloaded", "message": "the line is busy", "data": {"found": 2}}
     script = {"turns": {"gather": [{"error": error, "progress": ["half ", "way"]}]}}
     with pytest.raises(ModelTurnFailed) as caught:
@@ -152,7 +152,7 @@ async def test_a_judge_may_answer_nonsense() -> None:
     assert read_verdict(reply).word is None
 
 
-async def test_the_default_answers_what_has_no_script() -> None:
+async def test_the_default_answers_turns_without_a_script() -> None:
     script = {"turns": {"gather": [{"text": "one"}]}, "default": {"text": "ok"}}
     assert (await answer(script, a_turn(ordinal=1))).text == "ok"
     assert (await answer(script, a_turn("n", purpose="route"))).data == {"choice": "ok"}
@@ -161,7 +161,7 @@ async def test_the_default_answers_what_has_no_script() -> None:
     ).text == "VERDICT: ok\nREASONING: scripted"
 
 
-async def test_no_script_and_no_default_says_what_to_add() -> None:
+async def test_a_turn_without_script_and_default_fails_with_the_remedy() -> None:
     got = await failure({"turns": {"gather": [{"text": "one"}]}}, a_turn("main/gather", ordinal=1))
     assert (got.code, got.retryable) == ("model.unscripted", False)
     assert got.details == {"path": "main/gather", "purpose": "turn", "ordinal": 1, "entries": 1}
@@ -172,7 +172,7 @@ async def test_no_script_and_no_default_says_what_to_add() -> None:
     assert 'script.judges["open_pr/e"]' in judge.message
 
 
-def test_a_wrong_script_makes_no_model() -> None:
+def test_an_invalid_script_is_refused() -> None:
     with pytest.raises(ValueError, match=r"script\.oops: .*\n.*script\.turns: "):
         ScriptedModel({"oops": 1, "turns": []})
 
@@ -271,7 +271,7 @@ def test_each_problem_is_named_with_its_place(script: Any, expected: list[tuple[
     assert all(problem.message and problem.expected for problem in problems)
 
 
-def test_all_problems_come_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     script = {"turns": {"a": [{}, {"text": 1}]}, "tools": {"s": {}}, "x": 1}
     assert len(check_script(script)) == 4
     assert isinstance(check_script(script)[0], Problem)

@@ -1,4 +1,4 @@
-"""Which model answers in a run: stand-ins for every name, and earlier runs answered again."""
+"""Which model answers in a run: a scripted model, a recorded model, or the one that the definition names."""
 
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ async def ended(connection: Connection, message: dict[str, Any]) -> ev.RunEnd:
     raise AssertionError("the run has not ended")
 
 
-async def test_an_earlier_run_answers_again_for_every_model_that_is_named(tmp_path: Path) -> None:
+async def test_an_earlier_run_answers_for_every_named_model(tmp_path: Path) -> None:
     config = load({"data_dir": tmp_path, "sync": "100ms"}, env={})
     async with open_connection(config) as connection, open_worker(connection, {}):
         first = await ended(connection, start("first", "scripted", script=SCRIPT))
@@ -65,7 +65,7 @@ async def test_an_earlier_run_answers_again_for_every_model_that_is_named(tmp_pa
     assert nobody.error.previous.code == "model.unrecorded"
 
 
-async def test_a_scripted_run_asks_nobody(tmp_path: Path) -> None:
+async def test_a_scripted_run_sends_no_request(tmp_path: Path) -> None:
     config = load({"data_dir": tmp_path, "sync": "100ms"}, env={})
     async with open_connection(config) as connection, open_worker(connection, {}):
         await ended(connection, start("first", "scripted", script=SCRIPT))
@@ -135,7 +135,7 @@ async def test_a_turn_is_announced_with_the_model_that_it_is_put_to(
     assert (call.model, call.provider) == (model, provider)
 
 
-def test_stand_ins_are_known_to_projections() -> None:
+def test_projections_and_the_catalog_have_the_same_substitute_models() -> None:
     assert STAND_INS == stand_ins.STAND_INS
 
 
@@ -143,7 +143,9 @@ def test_stand_ins_are_known_to_projections() -> None:
     ("model", "allowed", "code"),
     [("recorded", "true", "model.recorded"), ("recorded:x", "false", "model.scripts_refused")],
 )
-async def test_what_cannot_be_answered_again_is_refused(tmp_path: Path, model: str, allowed: str, code: str) -> None:
+async def test_a_recorded_model_that_cannot_answer_is_refused(
+    tmp_path: Path, model: str, allowed: str, code: str
+) -> None:
     config = load({"data_dir": tmp_path, "sync": "100ms", "allow_scripts": allowed == "true"}, env={})
     async with open_connection(config) as connection, open_worker(connection, {}):
         verdict = await connection.client.start(start("r", model))

@@ -101,7 +101,7 @@ def saying_halves(api: Api) -> Answer:
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_halves_of_surrogate_pairs_are_joined_or_replaced(api: Api) -> None:
+async def test_surrogates_in_a_stream_are_joined_or_replaced(api: Api) -> None:
     pieces: list[str] = []
     async with serving(api, saying_halves(api)) as (model, _):
         reply = await model.turn(turn(), pieces.append)
@@ -113,7 +113,7 @@ async def test_halves_of_surrogate_pairs_are_joined_or_replaced(api: Api) -> Non
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_errors_are_told_repaired(api: Api) -> None:
+async def test_surrogates_in_the_message_of_an_error_are_replaced(api: Api) -> None:
     failed = await fail(api, refusing(400, {"error": {"message": "no \ud83d", "type": "x\ude00"}}))
     assert failed.failure.message == "no \ufffd"
 
@@ -172,21 +172,21 @@ WHOLE: Mapping[Api, Any] = {"anthropic": MESSAGE, "responses": RESPONSE, "chat":
 
 
 @pytest.mark.parametrize("api", WHOLE)
-async def test_an_answer_that_comes_whole_is_taken(api: Api) -> None:
+async def test_an_answer_without_a_stream_is_accepted(api: Api) -> None:
     reply, requests = await ask(api, refusing(200, WHOLE[api]))
     assert (reply.text, reply.tool_calls, len(requests)) == ("hi", [ToolUse("c1", "f", {"q": 1})], 1)
     assert (reply.usage, reply.response_model, reply.unmetered) == (Usage(1000, 50), "served", False)
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_a_stream_under_another_media_type_is_taken(api: Api) -> None:
+async def test_a_stream_with_another_media_type_is_accepted(api: Api) -> None:
     stream: Answer = SAYING[api]("Whole.")
     mislabelled = Answer(stream.body, 200, {"content-type": "text/plain; charset=utf-8"})
     assert (await ask(api, mislabelled))[0].text == "Whole."
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_a_page_is_told_by_its_name_at_once(api: Api) -> None:
+async def test_an_html_page_fails_at_once_with_its_media_type(api: Api) -> None:
     page = Answer(b"<html><body>Please sign&nbsp;in</body></html>", 200, {"content-type": "text/html; charset=utf-8"})
     failed = await fail(api, page)
     assert failed.failure.code == "model.bad_reply"
@@ -205,7 +205,7 @@ async def test_a_page_is_told_by_its_name_at_once(api: Api) -> None:
     ],
 )
 @pytest.mark.parametrize("api", WHOLE)
-async def test_an_object_that_is_not_a_reply_is_told_at_once(api: Api, body: Any, words: str) -> None:
+async def test_an_object_that_is_not_a_reply_fails_at_once(api: Api, body: Any, words: str) -> None:
     failed = await fail(api, refusing(200, body))
     assert failed.failure.code == "model.bad_reply"
     assert words in failed.failure.message
@@ -225,7 +225,7 @@ REFUSALS: tuple[Any, ...] = (
 
 @pytest.mark.parametrize("body", REFUSALS)
 @pytest.mark.parametrize("api", APIS)
-async def test_a_schema_that_is_refused_in_any_form_is_asked_for_in_words(api: Api, body: Any) -> None:
+async def test_a_schema_that_the_api_refuses_is_put_into_the_prompt(api: Api, body: Any) -> None:
     asked = turn(schema=SCHEMA)
     reply, (first, second) = await ask(api, refusing(400, body), SAYING[api]('{"a": "x"}'), asked=asked)
     assert (reply.data, reply.tries) == ({"a": "x"}, 2)
@@ -243,7 +243,7 @@ async def test_a_request_that_is_refused_for_something_else_fails(api: Api) -> N
     assert "too few" in failed.failure.message
 
 
-async def test_a_parameter_that_is_refused_in_words_is_left_away_from_then_on() -> None:
+async def test_a_parameter_that_an_error_text_refuses_is_omitted_from_then_on() -> None:
     refused = refusing(400, {"error": {"type": "invalid_request_error", "message": "`temperature` is deprecated here"}})
     asked = turn(temperature=0.5, parameters={"top_p": 0.9})
     async with serving("anthropic", refused, *[messages_api.saying("ok")] * 2) as (model, server):
@@ -253,7 +253,7 @@ async def test_a_parameter_that_is_refused_in_words_is_left_away_from_then_on() 
     assert [request.body.get("top_p") for request in server.requests] == [0.9] * 3
 
 
-async def test_parameters_that_exclude_each_other_are_told_apart_in_that_turn() -> None:
+async def test_parameters_that_exclude_each_other_are_distinguished_in_that_turn() -> None:
     both = "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
     refused = refusing(400, {"error": {"type": "invalid_request_error", "message": both}})
     asked = turn(temperature=0.5, parameters={"top_p": 0.9})
@@ -329,7 +329,7 @@ def test_an_answer_is_read_as_the_json_that_it_means(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["b", "", '{"a": {"a": "x"}', '{"list": [{"a": "x"}, {"a": ', '{"a": NaN}', "{a}"])
-def test_what_is_not_json_is_not_guessed(text: str) -> None:
+def test_text_that_is_not_json_is_not_repaired(text: str) -> None:
     with pytest.raises(ValueError, match="no JSON"):
         read_json(text)
 
@@ -361,7 +361,7 @@ def test_the_reader_with_liberties_takes_json_as_it_is() -> None:
         ('{"q": NaN}', {}, True),
     ],
 )
-async def test_input_of_a_call_is_read_or_told_to_be_unreadable(raw: str, input: Any, *, fault: bool) -> None:
+async def test_the_input_of_a_call_is_read_or_marked_unreadable(raw: str, input: Any, *, fault: bool) -> None:
     answer = streaming([*openai_api.call_chunks(0, "c1", "f", raw), *openai_api.finish("tool_calls")])
     reply, _ = await ask("chat", answer)
     [call] = reply.tool_calls
@@ -418,7 +418,7 @@ def test_ids_of_another_provider_are_made_fit_and_unique() -> None:
 
 
 @pytest.mark.parametrize("api", ["anthropic", "responses", "chat"])
-async def test_a_conversation_of_another_provider_is_told_with_fit_ids(api: Api) -> None:
+async def test_a_conversation_of_another_provider_is_sent_with_valid_ids(api: Api) -> None:
     asked = turn(messages=[user("Go."), *FOREIGN], tools=[ToolSpec("look")])
     _, [body] = await ask(api, SAYING[api]("ok"), asked=asked)
     text = json.dumps(body)
@@ -481,7 +481,7 @@ async def test_the_parameters_that_an_api_has_are_passed_on(api: Api) -> None:
 # -- usage ------------------------------------------------------------------------------------------------------------
 
 
-async def test_each_request_of_a_turn_is_told_apart() -> None:
+async def test_the_usage_of_each_request_of_a_turn_is_reported() -> None:
     half = streaming(messages_api.start(input_tokens=60_000), "short")
     reply, _ = await ask("anthropic", half, messages_api.saying("ok", input_tokens=60_000))
     assert [one.input_tokens for one in reply.requests] == [60_000, 60_000]

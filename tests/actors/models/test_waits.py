@@ -41,7 +41,7 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
     return "asyncio", {"loop_factory": VirtualLoop}
 
 
-async def test_turns_behind_a_closed_gate_wait_for_it_and_do_not_come_back_together() -> None:
+async def test_turns_that_wait_for_a_closed_gate_start_one_after_the_other() -> None:
     gate, times = ModelLimit(), list[float]()
 
     async def refused() -> None:
@@ -65,7 +65,7 @@ async def test_turns_behind_a_closed_gate_wait_for_it_and_do_not_come_back_toget
     assert len(set(times)) == 5
 
 
-async def test_half_as_many_turns_are_under_way_after_a_refusal_and_more_with_each_answer() -> None:
+async def test_a_refusal_halves_the_concurrent_turns_and_each_answer_raises_them() -> None:
     gate, under_way, most = ModelLimit(), 0, Counter[str]()
 
     async def turn(phase: str, *, refused: bool) -> None:
@@ -89,7 +89,7 @@ async def test_half_as_many_turns_are_under_way_after_a_refusal_and_more_with_ea
     assert most["third"] == 8
 
 
-async def test_a_lane_has_so_many_turns_under_way() -> None:
+async def test_the_concurrent_turns_of_a_lane_are_limited() -> None:
     lanes = ProviderLimits({"anthropic": 2})
     lane, under_way, most = lanes.lane("anthropic", "", "key"), 0, 0
 
@@ -107,7 +107,7 @@ async def test_a_lane_has_so_many_turns_under_way() -> None:
     assert most == 2
 
 
-def test_providers_with_the_same_address_and_key_learn_together() -> None:
+def test_providers_with_the_same_address_and_key_share_a_limit() -> None:
     lanes = ProviderLimits()
     one, same, other = (lanes.lane(name, "http://x", key) for name, key in (("a", "k"), ("b", "k"), ("c", "l")))
     assert one.gate("m") is same.gate("m")
@@ -120,7 +120,7 @@ def test_providers_with_the_same_address_and_key_learn_together() -> None:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_refusals_with_a_time_do_not_use_up_the_tries() -> None:
+async def test_refusals_with_a_requested_wait_do_not_use_up_the_tries() -> None:
     limited = failing(429, "rate_limit_error", "slow down", {"retry-after": "0.06"})
     told: list[Retrying] = []
     async with model_api() as server:
@@ -133,7 +133,7 @@ async def test_refusals_with_a_time_do_not_use_up_the_tries() -> None:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_refusal_keeps_the_other_turns_of_the_key_back() -> None:
+async def test_a_refusal_delays_the_other_turns_of_the_key() -> None:
     lane = ProviderLimit()
     async with model_api() as server:
         server.will(failing(429, "rate_limit_error", "slow down", {"retry-after": "0.3"}), *[saying("Yes.")] * 6)
@@ -186,7 +186,7 @@ async def test_two_workers_that_share_a_key_have_all_their_turns_answered() -> N
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_wait_that_is_too_long_for_a_turn_is_told_with_its_failure() -> None:
+async def test_a_failure_has_a_requested_wait_that_is_too_long_for_the_turn() -> None:
     async with model_api() as server:
         server.will(failing(429, "rate_limit_error", "used up", {"retry-after": "3600"}))
         model = AnthropicModel(api_key="k", base_url=server.url)
@@ -204,7 +204,7 @@ NOW = dt.datetime(2026, 11, 20, 11, tzinfo=dt.UTC)
 LIMITED: dict[str, Any] = {"error": {"code": "rate_limited", "message": "used up", "retry_after_s": 3600}}
 
 
-def test_a_wait_within_the_policy_is_agreed_and_a_longer_one_is_told() -> None:
+def test_a_wait_within_the_policy_is_accepted_and_a_longer_one_fails() -> None:
     waits = WaitPolicy(max_s=3600.0, clock=lambda: NOW)
     failure = Failure("model.rate_limited", "used up", details={"retry_after_s": 3600.0, "tries": 1})
     agreed = resume_at(waits.with_wait(failure))
@@ -261,7 +261,7 @@ def test_a_wait_for_a_provider_says_for_which_model_until_when_and_why(scenario:
     assert scenario.result.open == []
 
 
-def test_a_conversation_goes_on_from_the_turn_that_was_answered() -> None:
+def test_a_conversation_continues_after_the_last_answered_turn() -> None:
     skill = {"s": {"name": "S", "mcp": {"command": "x"}}}
     source = json.dumps(document({"a": {"skills": ["s"]}}, skills=skill))
     script: dict[str, Any] = {
@@ -279,7 +279,7 @@ def test_a_conversation_goes_on_from_the_turn_that_was_answered() -> None:
 
 
 @pytest.mark.parametrize("section", ["routes", "judges"])
-def test_questions_wait_too(scenario: Scenario, section: str) -> None:
+def test_routing_questions_also_wait_for_the_provider(scenario: Scenario, section: str) -> None:
     judged = {"eval": [{"name": "good", "kind": "judge", "rubric": "Is it?"}]}
     nodes = {"a": judged if section == "judges" else {}, "b": {}}
     answers: dict[str, Any] = {"routes": {"a": [LIMITED, "b"]}, "judges": {"a/good": [LIMITED, "yes"]}}
@@ -294,7 +294,7 @@ def test_questions_wait_too(scenario: Scenario, section: str) -> None:
     assert [event.path for event in scenario.events if event.type == "node.exit"] == ["a", "b"]
 
 
-def test_a_provider_that_never_takes_the_turn_fails_it_at_last(scenario: Scenario) -> None:
+def test_a_turn_that_is_always_refused_fails_finally(scenario: Scenario) -> None:
     scenario.start(source=json.dumps(document({"a": {}})), script={"default": LIMITED})
     scenario.advance(hours=2 * WAITS_MAX)
     assert scenario.result.status == "failed"

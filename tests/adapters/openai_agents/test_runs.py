@@ -81,7 +81,7 @@ def test_a_turn_is_recorded_as_any_other_and_with_the_message_of_the_sdk(scenari
     assert [tool.name for tool in first.tools] == ["look_up", "policy", "transfer_to_refund_clerk"]
     assert first.parameters["reasoning"]["effort"] == "low"
     assert (second.base, len(second.messages)) == ("Front desk#1.1!turn.1", 1)  # only what is new
-    # A tool that was not called has not changed the context, of which the instructions tell.
+    # The instructions name the context, which is unchanged if the tool was not called.
     assert last.base == "Refund clerk#1.1!turn.1"
     result = payloads(scenario, "model.result")[0]
     assert [use.input for use in result.tool_calls] == [{"order": "ab"}, {"order": "abc"}, {"topic": "refunds"}]
@@ -102,7 +102,7 @@ def test_a_streamed_run_has_the_same_events_in_every_replay(scenario: Scenario) 
     scenario.crash_everywhere()
 
 
-def test_calls_that_need_consent_are_questions_and_others_go_on(scenario: Scenario) -> None:
+def test_calls_that_need_consent_are_questions_and_others_continue(scenario: Scenario) -> None:
     scenario.start(plays.careful_work)
     assert plays.MADE == ["pay 100"]
     large, closing = (event.key for event in scenario.events if event.type == "human.asked")
@@ -184,7 +184,7 @@ def test_a_request_that_fails_is_tried_again_by_the_worker_only(scenario: Scenar
     assert scenario.result.status == "completed"
 
 
-def test_a_script_stands_in_for_the_models_of_the_sdk() -> None:
+def test_a_script_replaces_the_models_of_the_sdk() -> None:
     said: dict[str, Any] = {
         "Front desk": [
             {"tool_calls": [{"tool": "policy", "input": {"topic": "x"}}]},

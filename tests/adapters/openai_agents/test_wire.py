@@ -28,7 +28,7 @@ SAID = {
 }
 
 
-async def test_requests_pass_through_and_are_made_once(tmp_path: Path) -> None:
+async def test_requests_to_the_provider_are_forwarded_once(tmp_path: Path) -> None:
     async with model_api() as api, Runtime(data_dir=tmp_path / "state", code=[module_of(plays)]) as runtime:
         api.will(failing(503, None), whole(THOUGHT, CALL), whole(SAID), responding("It was sent."))
         run = await runtime.start(registered="wired", input={"url": f"{api.url}/v1"})

@@ -100,7 +100,7 @@ def ring(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> Ring:
 
 async def test_a_destroyed_key_is_distinguished_from_a_missing_key(connection: Connection) -> None:
     keys = connection.log.keys
-    assert await keys.get(TENANT, "bob") is Lack.MISSING  # there is no bucket
+    assert await keys.get(TENANT, "bob") is Lack.MISSING  # the bucket is missing
     key = await keys.make(TENANT, "ada")
     assert await keys.get(TENANT, "ada") is key
     assert await keys.get("other", "ada") is Lack.MISSING

@@ -1,7 +1,7 @@
 """The chain guard on a real cluster: racing writers, single events and batches of differing types, a leader that dies.
 
-Two write single events (one of them through group commit), two write batches of two. Each has a connection to a server
-of its own choice. In every round all of them try to follow the same last event.
+Two write single events (one of them through group commit), two write batches of two. Each is connected to one of the
+servers. In every round all of them try to follow the same last event.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -47,7 +47,7 @@ class Writer:
     """Marks of the events that were acknowledged to it."""
 
     async def compete(self, n: int, after: int) -> int | None:
-        """Try to write event n and the following ones; return the last sequence, or None if another writer was first."""
+        """Try to write the events from n; return the last sequence, or None if another writer was first."""
         entries = [entry(n + i, self.name, type=self.type) for i in range(self.events)]
         sequence = await (self._one(entries[0], after) if self.events == 1 else self._batch(entries, after))
         if sequence is not None:

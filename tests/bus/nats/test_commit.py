@@ -22,7 +22,7 @@ STEPS = 10
 
 
 async def chain(stage: Stage) -> End:
-    """Nodes one behind the other, each with one effect."""
+    """A sequence of nodes, each with one effect."""
     for i in range(STEPS):
         node = stage.enter(f"n{i}")
         await effect(node, "do")
@@ -214,7 +214,7 @@ async def test_a_fork_applies_and_stores_the_commands_of_its_origin() -> None:
 
 
 class LaggingLog(MemoryLog):
-    """A log whose replica, which runs are read from, lacks what was appended last."""
+    """A log that reads runs from a replica, which lacks the latest events."""
 
     lacks = 0
 

@@ -22,7 +22,7 @@ from callboard.bus.paths import effect_key
 from callboard.bus.subjects import RunRef
 from callboard.features.index.index_follower import IndexFollower
 from callboard.projections.lists.questions import Questions
-from callboard.runtime.admission import starts
+from callboard.runtime.admission import start_storage, starts
 from callboard.runtime.admission.forks import Forks
 from callboard.runtime.client.client import Client, UnknownRun
 from callboard.runtime.client.connection import Connection
@@ -196,7 +196,7 @@ async def test_an_id_that_is_purged_while_it_is_started_again_stays_purged(
     looked = 0
 
     async def slow(*given: Any) -> PurgeMark | None:
-        """The door has seen no mark, and is not done when the run is purged; and may die when it has admitted it."""
+        """The admission finds no mark, then the run is purged; the worker may die after the run was admitted."""
         nonlocal looked
         looked += 1
         found = await purge_mark(*given)
@@ -208,7 +208,8 @@ async def test_an_id_that_is_purged_while_it_is_started_again_stays_purged(
             raise NoAnswer("killed")
         return found
 
-    monkeypatch.setattr(starts, "purge_mark", slow)
+    for module in (starts, start_storage):
+        monkeypatch.setattr(module, "purge_mark", slow)
     error = await caller.refused("start", {**_start(), "run_id": run})
     assert [problem["code"] for problem in error["problems"]] == ["run.purged"]
     assert looked == (3 if dies else 2)

@@ -214,7 +214,7 @@ async def test_up_warns_before_the_store_is_full(disk: Path) -> None:
         assert any("the store is nearly full" in line for line in process.stderr)
 
 
-# -- without a disk of one's own --------------------------------------------------------------------------------------
+# -- without a separate disk ------------------------------------------------------------------------------------------
 
 
 MB = 1_000_000
