@@ -33,7 +33,7 @@ THREADS_MAX = 200
 """How many steps of one worker may be on threads at the same time."""
 
 
-class Steps:
+class StepRunner:
     """The steps of one worker. Without a ``code`` loop, for a loop whose time is virtual, all run on the loop."""
 
     def __init__(self, code: CodeLoop | None = None) -> None:

@@ -9,14 +9,14 @@ import re
 from collections.abc import Awaitable, Mapping
 
 from callboard.actors.models.anthropic_blocks import API, Block, TextBlock, open_block, seal_blocks
-from callboard.actors.models.anthropic_messages import DISPENSABLE, SCHEMA, request_of
+from callboard.actors.models.anthropic_messages import DISPENSABLE, SCHEMA, build_request
 from callboard.actors.models.draft import DraftCall, ReplyDraft
 from callboard.actors.models.model import ProviderReply
 from callboard.actors.models.provider_model import (
     CONNECT_S,
     SILENCE_S,
     ProviderModel,
-    Wire,
+    WireFormat,
     forget_headers,
     missing_key,
     request_headers,
@@ -233,7 +233,7 @@ class StreamFold:
 _ABOUT_ATTACHMENTS = re.compile(r"thinking|signature|redacted|citation|caller|server_tool|encrypted|extra inputs", re.I)
 """Finds errors about what is sent back, such as thinking that is bound to another conversation."""
 
-WIRE = Wire(API, request_of, StreamFold, failure_of, DISPENSABLE, SCHEMA, _ABOUT_ATTACHMENTS)
+WIRE = WireFormat(API, build_request, StreamFold, failure_of, DISPENSABLE, SCHEMA, _ABOUT_ATTACHMENTS)
 
 
 class AnthropicModel(ProviderModel):

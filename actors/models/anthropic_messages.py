@@ -38,7 +38,7 @@ DISPENSABLE = frozenset({*ANTHROPIC_PARAMETERS.values(), SCHEMA})
 _CACHE = {"type": "ephemeral"}
 
 
-def request_of(turn: ModelTurn, without: Collection[str] = ()) -> SdkRequest:
+def build_request(turn: ModelTurn, without: Collection[str] = ()) -> SdkRequest:
     """Convert a turn to a request, ``without`` the parameters that the model refused.
 
     A schema is enforced by the API's structured output if that can express it; otherwise the model is asked in words

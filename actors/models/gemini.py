@@ -15,13 +15,13 @@ from callboard.actors.models.attachments import seal
 from callboard.actors.models.draft import DraftCall, ReplyDraft, count_of
 from callboard.actors.models.embedding_models import EmbeddingReply, EmbeddingRequest, read_as
 from callboard.actors.models.error_bodies import said_in
-from callboard.actors.models.gemini_contents import API, DISPENSABLE, SCHEMA, request_of, seal_call
+from callboard.actors.models.gemini_contents import API, DISPENSABLE, SCHEMA, build_request, seal_call
 from callboard.actors.models.model import ProviderReply
 from callboard.actors.models.provider_model import (
     CONNECT_S,
     SILENCE_S,
     EmbeddingProviderModel,
-    Wire,
+    WireFormat,
     missing_key,
     sdk,
 )
@@ -40,7 +40,7 @@ UNREADABLE = "model.bad_reply"
 CODE_OF: Mapping[str, str] = {
     "google.APIError": "model.bad_reply",
     "google.UnknownApiResponseError": UNREADABLE,
-    "callboard.Unreadable": UNREADABLE,
+    "callboard.UnreadableReply": UNREADABLE,
     **TRANSPORT,
 }
 """Codes by exception; that of an ``APIError`` is its status's, if it has one."""
@@ -237,7 +237,7 @@ IDLE_MAX = 100
 would wait for a connection, and fail when that has taken as long as a stream may be silent."""
 
 
-WIRE = Wire(API, request_of, ContentFold, failure_of, DISPENSABLE, SCHEMA, _ABOUT_ATTACHMENTS)
+WIRE = WireFormat(API, build_request, ContentFold, failure_of, DISPENSABLE, SCHEMA, _ABOUT_ATTACHMENTS)
 
 
 class GeminiModel(EmbeddingProviderModel):

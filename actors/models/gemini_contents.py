@@ -38,7 +38,7 @@ _HARM = "HARM_CATEGORY_"
 _ROLES = {"user": "user", "assistant": "model"}
 
 
-def request_of(turn: ModelTurn, without: Collection[str] = ()) -> SdkRequest:
+def build_request(turn: ModelTurn, without: Collection[str] = ()) -> SdkRequest:
     """Convert a turn to a request, ``without`` the parameters that the model refused.
 
     A schema is enforced if the API's structured output can express it and the turn offers no tools, which not every

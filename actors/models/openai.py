@@ -19,7 +19,7 @@ from callboard.actors.models.provider_model import (
     CONNECT_S,
     SILENCE_S,
     EmbeddingProviderModel,
-    Wire,
+    WireFormat,
     forget_headers,
     missing_key,
     request_headers,
@@ -49,19 +49,19 @@ class _Answer(Struct):
 Api = Literal["responses", "chat"]
 
 
-_WIRES: Mapping[Api, Wire] = {
-    "responses": Wire(
+_WIRES: Mapping[Api, WireFormat] = {
+    "responses": WireFormat(
         openai_responses.SEALED_AS,
-        openai_responses.request_of,
+        openai_responses.build_request,
         ResponseFold,
         failure_of,
         openai_responses.DISPENSABLE,
         openai_responses.SCHEMA,
         openai_responses.ABOUT_ATTACHMENTS,
     ),
-    "chat": Wire(
+    "chat": WireFormat(
         openai_chat.SEALED_AS,
-        openai_chat.request_of,
+        openai_chat.build_request,
         openai_chat.ChatFold,
         failure_of,
         openai_chat.DISPENSABLE,

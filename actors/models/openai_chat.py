@@ -71,7 +71,7 @@ _OF_MESSAGE = frozenset(
 """Members of a message that are read here, or that no server wants back."""
 
 
-def request_of(turn: ModelTurn, without: Collection[str] = ()) -> SdkRequest:
+def build_request(turn: ModelTurn, without: Collection[str] = ()) -> SdkRequest:
     """Convert a turn to a request, ``without`` the parameters that the model refused.
 
     :raises ValueError: if a part of a message is not resolved

@@ -43,7 +43,7 @@ ABOUT_ATTACHMENTS = re.compile(r"encrypted|reasoning|phase|\brs_|caller|namespac
 """Finds errors about items that are sent back, such as thinking that belongs to another conversation."""
 
 
-def request_of(turn: ModelTurn, without: Collection[str] = ()) -> SdkRequest:
+def build_request(turn: ModelTurn, without: Collection[str] = ()) -> SdkRequest:
     """Convert a turn to a request, ``without`` the parameters that the model refused.
 
     :raises ValueError: if a part of a message is not resolved

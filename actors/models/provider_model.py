@@ -1,7 +1,7 @@
 """One driver for the models of all providers: tries, pauses, refused parameters, streams and embeddings.
 
-A provider adds its wire format (`Wire`) and a client of its official SDK. The SDKs retry nothing: tries are counted and
-limited here, and are begun again within a stream as well.
+A provider adds its wire format (`WireFormat`) and a client of its official SDK. The SDKs retry nothing: tries are
+counted and limited here, and are begun again within a stream as well.
 
 A provider may pause a turn before its answer is complete, and continue when the answer so far is sent back. Claude does
 so while its provider runs tools (``pause_turn``), and OpenAI's newer models may end with a commentary. All requests
@@ -91,15 +91,15 @@ class Course:
             fold.draft.resume(self._earlier.text)
 
 
-class Wire(Struct, frozen=True):
+class WireFormat(Struct, frozen=True):
     """The wire format of an API. ``api`` is its name in the log.
 
-    ``request_of`` converts a turn to a request, without the parameters that the model refused; ``fold`` makes the
+    ``build_request`` converts a turn to a request, without the parameters that the model refused; ``fold`` makes the
     reader of a stream; ``failure_of`` converts an exception of the SDK. The other members are those of `Refusals`.
     """
 
     api: str
-    request_of: Callable[[ModelTurn, Collection[str]], SdkRequest]
+    build_request: Callable[[ModelTurn, Collection[str]], SdkRequest]
     fold: Callable[[], Fold]
     failure_of: Read
     dispensable: Collection[str]
@@ -111,7 +111,7 @@ class Wire(Struct, frozen=True):
 class ProviderModel:
     """Turns carried out by a provider. One client, any number of turns at a time; close it with `aclose`."""
 
-    def __init__(self, wire: Wire, provider: str, retry: RetryPolicy | None, lane: ProviderLimit | None) -> None:
+    def __init__(self, wire: WireFormat, provider: str, retry: RetryPolicy | None, lane: ProviderLimit | None) -> None:
         """Make the model of a provider; the ``lane`` limits its turns."""
         self.provider = provider
         self._wire = wire
@@ -137,7 +137,7 @@ class ProviderModel:
     async def _request(self, course: Course, on_text: OnText) -> ProviderReply:
         turn, fold = course.turn, self._wire.fold()
         course.begin(fold)
-        request = self._wire.request_of(turn, course.without | self._refusals.of(turn.model))
+        request = self._wire.build_request(turn, course.without | self._refusals.of(turn.model))
         stream = self._open_stream(request, turn.idempotency_key)
         try:
             reply = await listen(stream, fold, request, on_text, self._wire.failure_of, course.spent)

@@ -24,7 +24,7 @@ PROVIDERS = {"google_genai": "gemini", "google_vertexai": "gemini", "azure": "op
 """Providers that the table of prices has under other names than LangChain."""
 
 
-def request_of(
+def to_model_request(
     model: Any, messages: Sequence[BaseMessage], stop: list[str] | None, given: Mapping[str, Any]
 ) -> ModelRequest:
     """Return the request for a turn of a chat model; ``given`` are the further arguments of the call."""

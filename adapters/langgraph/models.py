@@ -17,7 +17,7 @@ from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tracers._streaming import _StreamingCallbackHandler  # pyright: ignore[reportPrivateUsage]
 
 from callboard.adapters.langgraph.greenlets import wait_for
-from callboard.adapters.langgraph.messages import hosted_tools, reply_of, request_of, result_of
+from callboard.adapters.langgraph.messages import hosted_tools, reply_of, result_of, to_model_request
 from callboard.adapters.langgraph.scopes import NodeScope, current_place
 from callboard.adapters.langgraph.values import decode_error, encode_error
 from callboard.bus.work import TurnReply
@@ -99,7 +99,7 @@ async def _perform_turn(
 ) -> ChatResult:
     settings = place.settings
     check_hosted_tools(settings.approve, f"graph {settings.graph}", hosted_tools(given))
-    request = request_of(model, messages, stop, given)
+    request = to_model_request(model, messages, stop, given)
     provider = (request.model or "").partition(":")[0]
 
     async def call(on_text: Callable[[str], None]) -> TurnReply:

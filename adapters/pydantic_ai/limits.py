@@ -24,7 +24,7 @@ def _outside_workflows(limiter: Any, source: str = "unnamed") -> AbstractAsyncCo
     return _context(limiter, source) if current_loop() is None else nullcontext()
 
 
-def request_of(agent: AbstractAgent[Any, Any] | None) -> AbstractAsyncContextManager[None]:
+def request_slot(agent: AbstractAgent[Any, Any] | None) -> AbstractAsyncContextManager[None]:
     """Return a block in the worker that holds the limit of an agent."""
     while isinstance(agent, WrapperAgent):
         agent = agent.wrapped

@@ -49,7 +49,7 @@ def name_of(model: Model) -> str:
     return f"{PROVIDERS.get(provider, provider)}:{model.model_name}"
 
 
-def request_of(
+def to_model_request(
     name: str, messages: Sequence[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
 ) -> ModelRequest:
     """Return a request of the SDK as it is recorded. Files in it are named by their type only."""

@@ -43,7 +43,7 @@ from pydantic_ai.usage import RunUsage
 from pydantic_core import to_jsonable_python
 
 from callboard.adapters.pydantic_ai import limits
-from callboard.adapters.pydantic_ai.messages import name_of, reply_of, request_of, response_of
+from callboard.adapters.pydantic_ai.messages import name_of, reply_of, response_of, to_model_request
 from callboard.adapters.pydantic_ai.model_errors import make_error, note
 from callboard.adapters.pydantic_ai.sessions import AgentSessions
 from callboard.adapters.shared_objects import Changes, SharedObject
@@ -246,14 +246,14 @@ class AgentOperation(BoundDurableOperation[Any, Any, Any]):
         hosted = [one.kind for one in parameters.native_tools if one.kind != TOOL_SEARCH]
         check_hosted_tools(self._engine.approve, f"agent {run.agent}", hosted)
         model = self._engine.model_of(params.model_id, params.run_context)
-        wanted = request_of(name_of(model), messages, settings, parameters)
+        wanted = to_model_request(name_of(model), messages, settings, parameters)
         run.tools = wanted.tools
         params = _without_retries(params, model)
         variables = copy_context()
 
         async def ask(on_text: OnText) -> TurnReply:
             ON_TEXT.set(on_text)
-            async with limits.request_of(params.run_context.agent):
+            async with limits.request_slot(params.run_context.agent):
                 with durable_unit_scope():
                     return reply_of(await self._engine.handler_of(self._operation)(params))
 

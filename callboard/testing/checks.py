@@ -11,7 +11,7 @@ from callboard.languages.language import End, Ok
 from callboard.projections.run.status import StatusFold
 from callboard.runtime.interpreter.replay import LanguageOf, build_stage, read_admission, replay
 from callboard.runtime.interpreter.run_end import ends_alike
-from callboard.runtime.interpreter.stage import Stage
+from callboard.runtime.interpreter.stage import RunStage
 from callboard.testing.virtual_time import BEGINNING
 
 
@@ -93,7 +93,7 @@ class RefusingSink:
         pass
 
 
-def replay_events(language_of: LanguageOf, ref: RunRef, events: Sequence[Event]) -> Stage:
+def replay_events(language_of: LanguageOf, ref: RunRef, events: Sequence[Event]) -> RunStage:
     """Replay a finished log into a stage that must not append. Return the stage."""
     # The run appends these events, not the interpreter, so that a replay does not produce them.
     events = [event for event in events if event.type not in (ev.RunFailed.type, ev.RunEnd.type)]

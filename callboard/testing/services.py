@@ -11,7 +11,7 @@ import msgspec
 
 from callboard.actors.carrier import Carrier, CarryEffect, EffectFailed, Job, OpenToolboxes, Reporter
 from callboard.actors.kinds.memory import Memory
-from callboard.actors.kinds.step import Steps
+from callboard.actors.kinds.step import StepRunner
 from callboard.actors.memory.store import InMemory
 from callboard.actors.models.model import Model, ModelTurn
 from callboard.actors.models.scripted import ScriptedModel
@@ -58,7 +58,7 @@ def _is_session(request: Any) -> bool:
 
 @dataclass
 class ScriptedServices:
-    """An implementation of `callboard.runtime.run.activation.Services` with scripts."""
+    """An implementation of `callboard.runtime.run.activation.RunServices` with scripts."""
 
     definitions: Definitions
     effects_scripted: Mapping[str, Answers]
@@ -98,7 +98,7 @@ class ScriptedServices:
         self.pace = Pace(math.inf)
         self._providers = Providers({})
         self._answering = Answering(self.effects_scripted)
-        self._steps = Steps()
+        self._steps = StepRunner()
         self._memory = Memory(InMemory())
 
     @property

@@ -12,7 +12,7 @@ from callboard.bus.nats.queue import ack_floor, stored_at
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.runtime.admission.command_routing import ADMISSION
 from callboard.runtime.admission.decided import verdict_of_tell
-from callboard.runtime.run.activation import Heard
+from callboard.runtime.run.activation import ReceivedCommands
 
 
 class StoredTells:
@@ -21,7 +21,7 @@ class StoredTells:
     def __init__(self, log: JetStreamLog) -> None:
         self._log = log
 
-    async def earliest(self, ref: RunRef, heard: Heard) -> dt.datetime | None:
+    async def earliest(self, ref: RunRef, heard: ReceivedCommands) -> dt.datetime | None:
         """Return the time at which the oldest undelivered message to a run was stored; None without one.
 
         :raises NoAnswer: if the log does not answer
@@ -30,7 +30,7 @@ class StoredTells:
         times = [await self._first_unadmitted_time(ref, heard), await self._first_undelivered_time(ref, heard)]
         return min((time for time in times if time is not None), default=None)
 
-    async def _first_unadmitted_time(self, ref: RunRef, heard: Heard) -> dt.datetime | None:
+    async def _first_unadmitted_time(self, ref: RunRef, heard: ReceivedCommands) -> dt.datetime | None:
         """Return the time at which the first tell without a verdict was stored."""
         filter = self._log.subjects.tells(ref)
         if await self._log.next_sequence(filter, heard.tells + 1) is None:
@@ -44,7 +44,7 @@ class StoredTells:
             heard.tells = tell.sequence
         return None
 
-    async def _first_undelivered_time(self, ref: RunRef, heard: Heard) -> dt.datetime | None:
+    async def _first_undelivered_time(self, ref: RunRef, heard: ReceivedCommands) -> dt.datetime | None:
         """Return the time at which the first tell that is routed but not delivered was stored."""
         filter = self._log.subjects.commands(partition_of(ref, self._log.partitions), ref)
         while (command := await self._log.next_message(filter, heard.commands + 1)) is not None:

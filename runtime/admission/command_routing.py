@@ -30,7 +30,7 @@ ADMISSION = "admission"
 """Name of the durable consumer from which all workers admit messages."""
 
 
-class Note(Struct, frozen=True, omit_defaults=True):
+class TellNote(Struct, frozen=True, omit_defaults=True):
     """The note under the id of a tell: the stream sequence of the first tell with this id, and, unless the run is
     encrypted, a digest of its body. ``run`` is the run that received it, if the note is under another run."""
 
@@ -44,7 +44,7 @@ class Routed(Struct, frozen=True):
 
     run: str
     cause: int
-    note: Note = Note()
+    note: TellNote = TellNote()
 
 
 class _Identified(Struct, frozen=True):
@@ -98,7 +98,7 @@ async def pass_on(log: JetStreamLog, ended: RunRef, to: RunRef, verb: str, body:
     id = chain_id(sequence)
     if await find_command_of_id(log, ended, verb, id) is not None:
         return
-    note = _note_message(log.subjects.told_subject(ended, verb, id), Note(sequence, run=to.run))
+    note = _note_message(log.subjects.told_subject(ended, verb, id), TellNote(sequence, run=to.run))
     subject = log.subjects.command(partition_of(to, log.partitions), to, verb)
     command = OutgoingMessage(subject, body, {TOLD_HEADER: told})
     try:
@@ -135,7 +135,7 @@ def told_as(delivery: Delivery) -> str:
 
 
 async def route_tell(
-    log: JetStreamLog, ref: RunRef, verb: str, body: bytes, delivery: Delivery, note: Note, named: RunRef
+    log: JetStreamLog, ref: RunRef, verb: str, body: bytes, delivery: Delivery, note: TellNote, named: RunRef
 ) -> Routed:
     """Pass a tell on to the workers of a run, unless its id was used before.
 
@@ -167,7 +167,7 @@ async def route_tell(
     return Routed(ref.run, last - bool(id), note)
 
 
-def _note_message(subject: str, note: Note) -> OutgoingMessage:
+def _note_message(subject: str, note: TellNote) -> OutgoingMessage:
     return OutgoingMessage(subject, msgspec.json.encode(note), guard_headers(0, subject))
 
 
@@ -189,7 +189,7 @@ async def find_command_of_id(log: JetStreamLog, ref: RunRef, verb: str, id: str)
     if noted is None:
         return None
     try:
-        note = msgspec.json.decode(noted.data, type=Note)
+        note = msgspec.json.decode(noted.data, type=TellNote)
     except JSON_ERRORS:
         return None
     to = RunRef(ref.tenant, note.run) if note.run else ref

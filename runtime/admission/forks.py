@@ -81,7 +81,7 @@ class Forks:
             return document
         return {name: value for name, value in document.items() if name != "input"}
 
-    async def plan_parting(self, ref: RunRef, start: StartRun, plan: Plan[Any]) -> "Parting | list[Problem]":
+    async def plan_parting(self, ref: RunRef, start: StartRun, plan: Plan[Any]) -> "ForkOrigin | list[Problem]":
         """Return how a fork parts from its origin, or why it cannot.
 
         :raises NoAnswer: if the log does not answer
@@ -122,7 +122,7 @@ class Forks:
         breakpoints = _breakpoints_by_place(accepted, fork.at, start, plan)
         other_model = start.model != accepted.start.get("model")
         environment = self._environment(start, plan) if other_model else Environment()
-        return Parting(
+        return ForkOrigin(
             ForkedFrom(
                 run=fork.run,
                 n=fork.at,
@@ -254,7 +254,7 @@ def _no_variables_problem(language: str) -> Problem:
     return Problem("fork.variables", f"a {language} has no variables", "fork.variables", expected=expected)
 
 
-class Parting(msgspec.Struct, frozen=True):
+class ForkOrigin(msgspec.Struct, frozen=True):
     """How a fork parts from its origin; ``differs`` if the shared events may depend on anything that it changes."""
 
     forked_from: ForkedFrom

@@ -17,7 +17,7 @@ from callboard.runtime.interpreter.code import code_in
 from callboard.runtime.run.bundles import with_registered
 
 
-class CodeHosts(Protocol):
+class CodeLocations(Protocol):
     """The workers by the code that they have."""
 
     def code_home(self, entry: str, digest: str) -> str:
@@ -44,9 +44,9 @@ class StartPlans:
     def __init__(self, log: JetStreamLog, definitions: Definitions) -> None:
         self._log = log
         self._definitions = definitions
-        self._hosts: CodeHosts | None = None
+        self._hosts: CodeLocations | None = None
 
-    def set_hosts(self, hosts: CodeHosts) -> None:
+    def set_hosts(self, hosts: CodeLocations) -> None:
         """Have ``hosts`` say which worker has the code of a start that this one does not have."""
         self._hosts = hosts
 

@@ -37,7 +37,7 @@ from callboard.runtime.admission.secret_starts import erase_start, find_admitted
 from callboard.runtime.admission.start_decision import Sender, StartDecider, StartRefused
 from callboard.runtime.admission.start_examination import StartExaminer
 from callboard.runtime.admission.start_message import CONTINUES, Examined, Inherited, decode_start, named_run
-from callboard.runtime.admission.start_plans import CodeElsewhere, CodeHosts, StartPlans
+from callboard.runtime.admission.start_plans import CodeElsewhere, CodeLocations, StartPlans
 from callboard.runtime.admission.start_storage import PURGED, Performer, RunStorage, StartCommand
 from callboard.runtime.admission.successors import complete_successor, parent_of
 from callboard.runtime.admission.verdicts import Verdict, fit_message
@@ -97,7 +97,7 @@ class Starts:
         self._decider = StartDecider(log, self._plans, forks, check, allowances, outgoing)
         self._storage = RunStorage(log, worker)
 
-    def set_worker(self, performer: Performer, hosts: CodeHosts) -> None:
+    def set_worker(self, performer: Performer, hosts: CodeLocations) -> None:
         """Have ``performer`` begin the runs that are admitted here and belong to it.
 
         ``hosts`` says which worker has the code of a start that this one does not have.

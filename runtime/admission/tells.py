@@ -26,8 +26,8 @@ from callboard.lib.json_errors import JSON_ERRORS
 from callboard.runtime.admission.chains import mark_stopped
 from callboard.runtime.admission.command_routing import (
     TOLD_APART_NS,
-    Note,
     Routed,
+    TellNote,
     digest_of,
     find_command,
     find_command_of_id,
@@ -156,7 +156,7 @@ class Tells:
             return lacking if delivery.deliveries >= KEY_DELIVERIES_MAX else None
         if (last.event.type == ev.RunQuarantined.type or last.encrypted) and verb != "kill":
             return Verdict("rejected", ref.run, problems=[_quarantine_problem(last)])
-        note = Note(delivery.sequence, "" if last.key is not None or last.encrypted else digest_of(delivery.data))
+        note = TellNote(delivery.sequence, "" if last.key is not None or last.encrypted else digest_of(delivery.data))
         on_its_way = await route_tell(self._log, ref, verb, _body(delivery, last), delivery, note, named)
         return _verdict_on(on_its_way, delivery, _obstacle_warnings(verb, last))
 

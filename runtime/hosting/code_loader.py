@@ -53,7 +53,7 @@ class ImportFailed(CallboardError):
         self.line = line
 
 
-class Bundle(Struct, frozen=True):
+class LoadedCode(Struct, frozen=True):
     """Code that was loaded, and by the name of each workflow the text of its definition."""
 
     code: SourceBundle
@@ -70,7 +70,7 @@ class Bundle(Struct, frozen=True):
         return self.code.sources
 
 
-def load_kept(target: str, folder: Path) -> Bundle:
+def load_kept(target: str, folder: Path) -> LoadedCode:
     """Load code that was unpacked into a folder. It finds its own modules there, before all others of their names.
 
     Raises as `load`.
@@ -79,7 +79,7 @@ def load_kept(target: str, folder: Path) -> Bundle:
     return load(target)
 
 
-def load(target: str, folder: Path | None = None) -> Bundle:
+def load(target: str, folder: Path | None = None) -> LoadedCode:
     """Load a module, a file or a folder, and host what definitions can name in it.
 
     Prints of the code go to stderr, because stdout belongs to this program.
@@ -118,7 +118,7 @@ def _path_of(target: str, here: Path) -> Path | None:
     return beside.resolve() if beside.is_file() else None
 
 
-def load_object(value: object) -> Bundle:
+def load_object(value: object) -> LoadedCode:
     """Load the bundle that a module, or a workflow, of this program is of.
 
     A workflow may also be defined in cells of a notebook, or in a console that keeps its input.
@@ -146,7 +146,7 @@ def load_object(value: object) -> Bundle:
     raise CallboardError("python.no_workflow", f"{value!r} is no module and no workflow", remedy="Give one of the two.")
 
 
-def _of_file(path: Path) -> Bundle:
+def _of_file(path: Path) -> LoadedCode:
     if not _is_package(path.parent):
         return _bundle_with_imported(_sources_of_file(path), _import_file(path.stem, path))
     found = _in_folder(path.parent)
@@ -158,7 +158,7 @@ def _of_file(path: Path) -> Bundle:
     return _bundle_with_imported(found, module)
 
 
-def _of_folder(folder: Path) -> Bundle:
+def _of_folder(folder: Path) -> LoadedCode:
     found = _in_folder(folder)
     _find_in(found.root)
     if found.root != folder:
@@ -170,7 +170,7 @@ def _of_folder(folder: Path) -> Bundle:
     return _bundle_of(found, [_import(name, found.root) for name in names])
 
 
-def _of_module(name: str, here: Path) -> Bundle:
+def _of_module(name: str, here: Path) -> LoadedCode:
     origin, is_package = _origin_of(name, here)
     found = _home(origin, name)
     module = _import(name, found.root)
@@ -376,12 +376,12 @@ def _is_own(file: Path, folder: Path) -> bool:
 # -- hosting ----------------------------------------------------------------------------------------------------------
 
 
-def _bundle_of(found: _Found, modules: list[ModuleType]) -> Bundle:
+def _bundle_of(found: _Found, modules: list[ModuleType]) -> LoadedCode:
     sources = found.sources()
     return _hosted(found, sources, hosting().digest_of(sources), modules, [])
 
 
-def _bundle_with_imported(found: _Found, module: ModuleType) -> Bundle:
+def _bundle_with_imported(found: _Found, module: ModuleType) -> LoadedCode:
     """Host the workflows of a module, and those of the bundle's modules that it has imported, which it may call as
     child runs. The bundle has only those of the module."""
     bundle = _bundle_of(found, [module])
@@ -392,7 +392,7 @@ def _bundle_with_imported(found: _Found, module: ModuleType) -> Bundle:
     return bundle
 
 
-def _bundle_of_imported(found: _Found, modules: list[ModuleType], more: list[Any] | None = None) -> Bundle:
+def _bundle_of_imported(found: _Found, modules: list[ModuleType], more: list[Any] | None = None) -> LoadedCode:
     return _hosted(found, *_sources_at(found, found.stamp()), modules, more or [])
 
 
@@ -412,7 +412,7 @@ def _sources_at(found: _Found, stamp: Stamp) -> tuple[Mapping[str, str], str]:
 
 def _hosted(
     found: _Found, sources: Mapping[str, str], digest: str, modules: list[ModuleType], more: list[Any]
-) -> Bundle:
+) -> LoadedCode:
     spoken = hosting()
     entries = [*(entry for module in modules for entry in spoken.entries_of(module)), *more]
     if not entries:
@@ -434,10 +434,10 @@ def _hosted(
             raise ValueError(f"{name} cannot be read beside the code: {error}") from error
 
     code = SourceBundle(digest, sources, root, read)
-    return Bundle(code, found.root, entries, spoken.host(code, entries))
+    return LoadedCode(code, found.root, entries, spoken.host(code, entries))
 
 
-def load_named(file: str, name: str) -> tuple[Bundle, list[HostedObject]]:
+def load_named(file: str, name: str) -> tuple[LoadedCode, list[HostedObject]]:
     """Load a file or a module, and return its workflow of this name, or all its workflows if the name is empty.
 
     :raises CallboardError: as `load`; ``python.no_workflow`` too if it has none of the name
@@ -451,7 +451,7 @@ def load_named(file: str, name: str) -> tuple[Bundle, list[HostedObject]]:
     return bundle, found
 
 
-def load_entry(file: str, name: str) -> tuple[Bundle, HostedObject]:
+def load_entry(file: str, name: str) -> tuple[LoadedCode, HostedObject]:
     """Load a file or a module, and return its workflow of this name; without a name, its only workflow.
 
     :raises CallboardError: as `load_named`; ``python.no_workflow`` too if no name is given and it has several
@@ -471,7 +471,7 @@ def definition_of(file: str, name: str) -> tuple[Path, str]:
     return Path(entry.file), bundle.definitions[entry.name]
 
 
-def _no_such_workflow(bundle: Bundle, file: str, what: str) -> CallboardError:
+def _no_such_workflow(bundle: LoadedCode, file: str, what: str) -> CallboardError:
     known = ", ".join(bundle.definitions)
     return CallboardError("python.no_workflow", f"{file} {what}", file, f"Name one of its workflows: {known}.")
 

@@ -6,13 +6,13 @@ from callboard.bus.errors import CallboardError
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import Registered, register
 from callboard.runtime.client.connection import Connection
-from callboard.runtime.hosting.code_loader import Bundle
+from callboard.runtime.hosting.code_loader import LoadedCode
 
 SOURCES_BYTES_MAX = 512 * 1024
 """Sources that have more together are not kept."""
 
 
-async def register_bundle(connection: Connection, bundle: Bundle, by: str = "") -> None:
+async def register_bundle(connection: Connection, bundle: LoadedCode, by: str = "") -> None:
     """Register the workflows of a bundle under their names.
 
     :raises CallboardError: ``python.not_registered``, if one cannot be

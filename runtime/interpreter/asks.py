@@ -24,10 +24,10 @@ from callboard.runtime.interpreter.code import same_entry
 from callboard.runtime.interpreter.driver import Driver, Wait
 from callboard.runtime.interpreter.execution import Execution
 from callboard.runtime.interpreter.ledger import Ledger
-from callboard.runtime.interpreter.waits import OpenEffect, OpenQuestion, Waits
+from callboard.runtime.interpreter.waits import OpenQuestion, PendingEffect, Waits
 
 
-class Parting(Struct, frozen=True):
+class ForkTimes(Struct, frozen=True):
     """The point where a fork parts from its origin.
 
     ``forked`` describes the shared part, ``then`` is the time of its last event, ``gone_on`` the time at which the fork
@@ -50,7 +50,7 @@ class Asks:
         driver: Driver,
         run: str,
         seed: str,
-        parting: Parting | None = None,
+        parting: ForkTimes | None = None,
     ) -> None:
         self.info = info
         self.ledger = ledger
@@ -78,7 +78,7 @@ class Asks:
         await self.reach_effect()
         event = self.ledger.announce(node, key, self._as_recorded(key, intent))
         wait = Wait(self.driver, lambda cause: self._abandon(key, cause))
-        self.waits.open(key, OpenEffect(event, intent, node, wait.wake, ordinal, of_id, work))
+        self.waits.open(key, PendingEffect(event, intent, node, wait.wake, ordinal, of_id, work))
         return await wait
 
     async def reach_effect(self) -> None:

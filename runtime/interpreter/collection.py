@@ -14,13 +14,13 @@ from typing import Any
 
 from callboard.bus.effects import Failure
 from callboard.languages.language import Cancelled
-from callboard.runtime.interpreter.driver import Driver, Shield, Task, Wait
+from callboard.runtime.interpreter.driver import Driver, DriverTask, Shield, Wait
 from callboard.runtime.interpreter.waits import Waits
 
 CLOSED = Failure(code="closed", message="the collection was closed", type="cancellation")
 
 
-class Collection(AbstractAsyncContextManager["Collection"]):
+class StageCollection(AbstractAsyncContextManager["StageCollection"]):
     """`callboard.languages.language.Collection`: an async context manager in which its task is not interrupted.
 
     Tasks spawned inside the block are not interrupted either. If the task is cancelled, `next` returns the cancellation
@@ -30,12 +30,12 @@ class Collection(AbstractAsyncContextManager["Collection"]):
     def __init__(self, driver: Driver, waits: Waits | None = None) -> None:
         self._driver = driver
         self._waits = waits
-        self._settled: deque[Task[Any]] = deque()
+        self._settled: deque[DriverTask[Any]] = deque()
         self._wait: Wait | None = None
         self._shield: Shield
-        self._sentry: Task[None]
+        self._sentry: DriverTask[None]
 
-    async def __aenter__(self) -> "Collection":
+    async def __aenter__(self) -> "StageCollection":
         await self._driver.checkpoint()
         # Spawned outside the shield, so that an interruption of the task reaches the sentry.
         self._sentry = self._driver.spawn(self._wait_forever())
@@ -64,7 +64,7 @@ class Collection(AbstractAsyncContextManager["Collection"]):
 
         task.on_settled(enqueue)
 
-    async def next(self) -> Task[Any] | Cancelled:
+    async def next(self) -> DriverTask[Any] | Cancelled:
         """Return the next settled task, or, once, the cancellation of the task that owns the collection.
 
         A paused run, if it holds every effect, gets neither until it is resumed or cancelled. What has settled

@@ -25,7 +25,7 @@ T = TypeVar("T")
 ORPHANED = Failure(code="orphaned", message="the task that spawned this one has ended", type="cancellation")
 
 
-class Dropped(BaseException):
+class CoroutineDropped(BaseException):
     """Raised in a dropped coroutine whenever it uses the driver: this process no longer performs the run."""
 
 
@@ -36,7 +36,7 @@ class Wait:
 
     def __init__(self, driver: "Driver", abandon: Callable[[Failure], None] | None = None) -> None:
         self._driver = driver
-        self._task: Task[Any] | None = None
+        self._task: DriverTask[Any] | None = None
         self._abandon = abandon
 
     def __await__(self) -> Generator["Wait", Any, Any]:
@@ -49,7 +49,7 @@ class Wait:
         if task is not None:
             self._driver.resume(task, value)
 
-    def attach(self, task: "Task[Any]") -> None:
+    def attach(self, task: "DriverTask[Any]") -> None:
         self._task = task
 
     def over(self) -> None:
@@ -78,7 +78,7 @@ def never_pressed() -> bool:
     return False
 
 
-class Task(Generic[T]):
+class DriverTask(Generic[T]):
     """A coroutine and its place in the tree: its parent, its children, its current wait and its result."""
 
     __slots__ = (
@@ -96,10 +96,10 @@ class Task(Generic[T]):
         "wait",
     )
 
-    def __init__(self, coro: Coroutine[Any, Any, T], parent: "Task[Any] | None") -> None:
+    def __init__(self, coro: Coroutine[Any, Any, T], parent: "DriverTask[Any] | None") -> None:
         self.coro = coro
         self.parent = parent
-        self.children: dict[Task[Any], None] = {}
+        self.children: dict[DriverTask[Any], None] = {}
         self.wait: Wait | None = None
         self.result: Settled[T] | None = None
         self.settled: Settled[T] | None = None
@@ -111,7 +111,7 @@ class Task(Generic[T]):
         self.sheltered = parent is not None and parent.shields > 0
         self._on_settled: list[Callable[[], None]] = []
 
-    def exposed_children(self) -> "Iterator[Task[Any]]":
+    def exposed_children(self) -> "Iterator[DriverTask[Any]]":
         """Iterate over the children that an interruption of this task reaches now."""
         return (child for child in list(self.children) if not child.sheltered)
 
@@ -138,7 +138,7 @@ class Shield:
     Like all context managers that interpreters use, it is a class: an async generator would be tied to the event loop.
     """
 
-    def __init__(self, driver: "Driver", task: Task[Any]) -> None:
+    def __init__(self, driver: "Driver", task: DriverTask[Any]) -> None:
         self._driver = driver
         self._task = task
 
@@ -162,17 +162,17 @@ class Driver:
         self._breathing = False
         self._cancelling: Iterator[None] | None = None
         """The rest of a cancellation that is carried out in pieces."""
-        self._ready: deque[tuple[Task[Any], Any, BaseException | None]] = deque()
-        self._current: Task[Any] | None = None
+        self._ready: deque[tuple[DriverTask[Any], Any, BaseException | None]] = deque()
+        self._current: DriverTask[Any] | None = None
         self._settled = 0
-        self._root: Task[Any] | None = None
+        self._root: DriverTask[Any] | None = None
         self._dropping = False
 
     # -- from outside -------------------------------------------------------------------------------------------------
 
-    def start(self, coro: Coroutine[Any, Any, T]) -> Task[T]:
+    def start(self, coro: Coroutine[Any, Any, T]) -> DriverTask[T]:
         """Make a coroutine the root task; it runs at the next `run`."""
-        self._root = task = Task(coro, None)
+        self._root = task = DriverTask(coro, None)
         self._ready.append((task, None, None))
         return task
 
@@ -202,26 +202,26 @@ class Driver:
             if self._pressed():
                 return
 
-    def resume(self, task: Task[Any], value: Any) -> None:
+    def resume(self, task: DriverTask[Any], value: Any) -> None:
         task.wait = None
         self._ready.append((task, value, None))
 
-    def cancel(self, task: Task[Any], cause: Failure, owner: object = None) -> None:
+    def cancel(self, task: DriverTask[Any], cause: Failure, owner: object = None) -> None:
         """Interrupt a task and all its descendants, leaves first. A second interruption does nothing."""
         for _piece in self._cancel(task, cause, owner):
             pass
 
-    def cancel_in_pieces(self, task: Task[Any], cause: Failure, then: Callable[[], None]) -> None:
+    def cancel_in_pieces(self, task: DriverTask[Any], cause: Failure, then: Callable[[], None]) -> None:
         """Do the same at the next `run`, before any coroutine is resumed, and then call a function. `run` may return
         early in between, because a task may have very many descendants."""
         self._cancelling = self._cancel(task, cause, None, then)
 
     def _cancel(
-        self, task: Task[Any], cause: Failure, owner: object, then: Callable[[], None] | None = None
+        self, task: DriverTask[Any], cause: Failure, owner: object, then: Callable[[], None] | None = None
     ) -> Iterator[None]:
         # Not recursive, like every walk of the tree: tasks may nest deeper than Python's stack allows.
-        open_ways: list[tuple[Task[Any], Iterator[Task[Any]]]] = []
-        found: Task[Any] | None = task
+        open_ways: list[tuple[DriverTask[Any], Iterator[DriverTask[Any]]]] = []
+        found: DriverTask[Any] | None = task
         while found is not None or open_ways:
             if found is not None:
                 if found.settled is None and found.interruption is None:
@@ -250,29 +250,29 @@ class Driver:
             finally:
                 self._dropping = False
 
-    def _drop(self, root: Task[Any]) -> None:
+    def _drop(self, root: DriverTask[Any]) -> None:
         # The list has each task before its children. Reversed, each task is closed after its children.
-        tasks, unseen = list[Task[Any]](), [root]
+        tasks, unseen = list[DriverTask[Any]](), [root]
         while unseen:
             tasks.append(unseen.pop())
             unseen += tasks[-1].children
         for task in reversed(tasks):
             # Exceptions of a coroutine that is being closed are ignored: they must not decide its run.
-            with suppress(Dropped, Exception):
+            with suppress(CoroutineDropped, Exception):
                 task.coro.close()
             if task.wait is not None:
                 task.wait.over()
             task.over()
 
     def check_alive(self) -> None:
-        """:raises Dropped: if the coroutine that calls this is being dropped"""
+        """:raises CoroutineDropped: if the coroutine that calls this is being dropped"""
         if self._dropping:
-            raise Dropped
+            raise CoroutineDropped
 
     # -- from inside a coroutine --------------------------------------------------------------------------------------
 
     @property
-    def current(self) -> Task[Any]:
+    def current(self) -> DriverTask[Any]:
         """The task whose coroutine is running now."""
         self.check_alive()
         if self._current is None:
@@ -308,17 +308,17 @@ class Driver:
             return work()
         return await Computation(work)
 
-    def spawn(self, coro: Coroutine[Any, Any, T]) -> Task[T]:
+    def spawn(self, coro: Coroutine[Any, Any, T]) -> DriverTask[T]:
         """Start a coroutine as a child of the current task."""
         parent = self.current
-        task = Task(coro, parent)
+        task = DriverTask(coro, parent)
         parent.children[task] = None
         if parent.interruption is not None and self.is_pending(parent):
             task.interruption = Cancelled(parent.interruption.cause, parent.interruption.owner)
         self._ready.append((task, None, None))
         return task
 
-    async def join(self, *tasks: Task[Any]) -> list[Settled[Any]]:
+    async def join(self, *tasks: DriverTask[Any]) -> list[Settled[Any]]:
         """Wait until all tasks have settled; return their results in the order of the arguments."""
         pending = sum(task.settled is None for task in tasks)
         if pending:
@@ -337,7 +337,7 @@ class Driver:
             await wait
         return [task.settled for task in tasks if task.settled is not None]
 
-    async def first(self, *tasks: Task[T]) -> Task[T]:
+    async def first(self, *tasks: DriverTask[T]) -> DriverTask[T]:
         """Wait until a task has settled; of several settled tasks return the one that settled first."""
         if not tasks:
             raise ValueError("first() needs at least one task")
@@ -360,7 +360,7 @@ class Driver:
 
     # -- the machinery ------------------------------------------------------------------------------------------------
 
-    def _step(self, task: Task[Any], value: Any, error: BaseException | None) -> None:
+    def _step(self, task: DriverTask[Any], value: Any, error: BaseException | None) -> None:
         self._current = task
         try:
             wait = task.coro.send(value) if error is None else task.coro.throw(error)
@@ -382,14 +382,14 @@ class Driver:
         finally:
             self._current = None
 
-    def _finish(self, task: Task[Any], result: Settled[Any]) -> None:
+    def _finish(self, task: DriverTask[Any], result: Settled[Any]) -> None:
         """Store the result of a coroutine that has ended. The task settles once all tasks that it spawned have."""
         task.result = result
         for child in list(task.children):
             self.cancel(child, ORPHANED, task)
         self._settle_if_done(task)
 
-    def _settle_if_done(self, task: Task[Any] | None) -> None:
+    def _settle_if_done(self, task: DriverTask[Any] | None) -> None:
         while task is not None and task.result is not None and not task.children and task.settled is None:
             parent = task.parent
             if parent is not None:
@@ -400,11 +400,11 @@ class Driver:
             task.settle(task.result, self._settled)
             task = parent
 
-    def is_pending(self, task: Task[Any]) -> bool:
+    def is_pending(self, task: DriverTask[Any]) -> bool:
         """Whether a task is about to be interrupted: only tasks that it spawned delay it."""
         return task.interruption is not None and not task.interrupted and not task.shields
 
-    def leave_shield(self, task: Task[Any]) -> None:
+    def leave_shield(self, task: DriverTask[Any]) -> None:
         """Deliver an interruption that arrived under a shield to the tasks that were spawned under it."""
         if not task.shields:
             for child in task.children:
@@ -413,10 +413,10 @@ class Driver:
                 for child in task.exposed_children():
                     self.cancel(child, task.interruption.cause, task.interruption.owner)
 
-    def _may_interrupt(self, task: Task[Any]) -> bool:
+    def _may_interrupt(self, task: DriverTask[Any]) -> bool:
         return self.is_pending(task) and not task.children
 
-    def _interrupt(self, task: Task[Any]) -> None:
+    def _interrupt(self, task: DriverTask[Any]) -> None:
         """Deliver a pending interruption if the task is waiting; a running or woken task gets it at its next wait."""
         if task.wait is None or task.interruption is None or not self._may_interrupt(task):
             return

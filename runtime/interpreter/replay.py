@@ -21,11 +21,11 @@ from callboard.languages.language import Language, RunInfo
 from callboard.languages.plan import RULES, Plan
 from callboard.languages.registry import hosting, plan_start
 from callboard.lib.installed import own_version
-from callboard.runtime.interpreter.asks import Parting
+from callboard.runtime.interpreter.asks import ForkTimes
 from callboard.runtime.interpreter.computation import Computation
 from callboard.runtime.interpreter.journal import Journal
 from callboard.runtime.interpreter.ledger import Sink
-from callboard.runtime.interpreter.stage import Stage
+from callboard.runtime.interpreter.stage import RunStage
 
 
 class Admitted(Struct, frozen=True):
@@ -115,7 +115,7 @@ def build_stage(
     sink: Sink,
     pressed: Callable[[], bool] | None = None,
     start: ev.RunStart | None = None,
-) -> tuple[Stage, Event]:
+) -> tuple[RunStage, Event]:
     """Build the stage of a started run over its log; return it with the run's ``run.start``.
 
     ``pressed`` returns whether the interpreter should draw breath; without it, the interpreter never does. ``start`` is
@@ -136,7 +136,7 @@ def build_stage(
         state=admission.start.state,
     )
     forked = _shared_part(admission.accepted.forked_from, events[-1].n)
-    stage = Stage(
+    stage = RunStage(
         info,
         Journal(ref, events, {forked.n, *forked.variables, *forked.breakpoints} if forked is not None else ()),
         sink,
@@ -171,14 +171,14 @@ def _first_breakpoints(accepted: ev.RunAccepted) -> Sequence[str]:
     return forked.breakpoints.get(0, accepted.breakpoints) if forked is not None else accepted.breakpoints
 
 
-def _find_parting(forked: ev.ForkedFrom, events: Sequence[Event]) -> Parting:
+def _find_parting(forked: ev.ForkedFrom, events: Sequence[Event]) -> ForkTimes:
     """Return the point where a fork parts from its origin. ``gone_on`` equals ``then`` until the fork continues."""
     then = next(event.time for event in reversed(events) if event.n <= forked.n)
     gone_on = next((event.time for event in events if event.n == forked.n + 1), then)
-    return Parting(forked, then, gone_on)
+    return ForkTimes(forked, then, gone_on)
 
 
-def replay(stage: Stage, admission: Admitted, started: Event, events: Sequence[Event]) -> None:
+def replay(stage: RunStage, admission: Admitted, started: Event, events: Sequence[Event]) -> None:
     """Run the interpreter over recorded events, from ``run.start`` on.
 
     :raises ReplayDiverged: if it requests anything that differs from the recorded events
@@ -188,7 +188,7 @@ def replay(stage: Stage, admission: Admitted, started: Event, events: Sequence[E
 
 
 def replay_in_pieces(
-    stage: Stage, admission: Admitted, started: Event, events: Sequence[Event]
+    stage: RunStage, admission: Admitted, started: Event, events: Sequence[Event]
 ) -> Iterator[Computation | None]:
     """Do the same as `replay`, piece by piece."""
     # A newer version may read the same start message differently; the run continues with the recorded values.
@@ -205,12 +205,12 @@ def replay_in_pieces(
     stage.ledger.replaying = False
 
 
-def deliver_in_pieces(stage: Stage, event: Event) -> Iterator[Computation | None]:
+def deliver_in_pieces(stage: RunStage, event: Event) -> Iterator[Computation | None]:
     """Deliver one event, piece by piece; between pieces the interpreter draws breath or waits for a computation."""
     yield from run_to_rest(stage, lambda: stage.deliver(event))
 
 
-def run_to_rest(stage: Stage, step: Callable[[], None]) -> Iterator[Computation | None]:
+def run_to_rest(stage: RunStage, step: Callable[[], None]) -> Iterator[Computation | None]:
     """Take a step and continue until the interpreter is at rest; yield each computation that it waits for."""
     step()
     yield stage.computation

@@ -13,13 +13,13 @@ from callboard.bus.effects import Failure
 from callboard.bus.errors import ReplayDiverged
 from callboard.languages.language import End, Ok, Unwound
 from callboard.runtime.interpreter.journal import comparable_failure, show_request
-from callboard.runtime.interpreter.stage import Stage
+from callboard.runtime.interpreter.stage import RunStage
 
 IDLE_MAX = 100
 """How many runs in a row may continue as a new run without performing anything. More are an endless loop."""
 
 
-def conclude(stage: Stage) -> bool:
+def conclude(stage: RunStage) -> bool:
     """State the end of a run whose interpreter has settled or can never be woken, or that was killed.
 
     Call it when the interpreter is at rest; returns whether the run has ended.
@@ -43,20 +43,20 @@ def conclude(stage: Stage) -> bool:
     return True
 
 
-def conclude_failed(stage: Stage, failure: Failure) -> None:
+def conclude_failed(stage: RunStage, failure: Failure) -> None:
     """State the end of a run whose interpreter failed with an unexpected error."""
     _give_up(stage, failure, "failed")
     _state(stage, End("failed", error=failure))
 
 
-def conclude_diverged(stage: Stage, failure: Failure) -> None:
+def conclude_diverged(stage: RunStage, failure: Failure) -> None:
     """State the end of a run whose replay diverged, so that its interpreter cannot continue."""
     _give_up(stage, failure, "failed")
     stage.ledger.close_unrequested(failure)
     _state(stage, End("failed", error=failure))
 
 
-def verify_replayed(stage: Stage, *, ends: bool = False) -> None:
+def verify_replayed(stage: RunStage, *, ends: bool = False) -> None:
     """Check that a replay has reached every recorded event. If it ``ends``, its last events are not stated yet.
 
     :raises ReplayDiverged: if it has not; if it has requested nothing else but has ended, that is the difference
@@ -94,12 +94,12 @@ def show_end(seal: Callable[[ev.Payload], bytes], end: End) -> str:
     return show_request(ended.type, seal(ended), "the end of the run")
 
 
-def _give_up(stage: Stage, failure: Failure, outcome: ev.NodeOutcome) -> None:
+def _give_up(stage: RunStage, failure: Failure, outcome: ev.NodeOutcome) -> None:
     stage.driver.drop()
     stage.abandon_everything(failure, outcome)
 
 
-def _state(stage: Stage, end: End) -> None:
+def _state(stage: RunStage, end: End) -> None:
     """State the run's last events. Those that are in the log already, because of a crash, are matched instead."""
     if end.continuation is not None and not stage.ledger.has_effects and stage.idle_before >= IDLE_MAX:
         message = f"{stage.idle_before + 1} runs in a row have continued as a new run without performing anything"

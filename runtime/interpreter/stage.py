@@ -16,10 +16,10 @@ from callboard.bus.paths import encode_id, last_id
 from callboard.languages.inspection import Inspection
 from callboard.languages.language import Cancelled, End, Expired, Instant, Node, Ok, Resumed, RunInfo, Settled, Unwound
 from callboard.lib.json_types import JSON
-from callboard.runtime.interpreter.asks import Asks, Parting
-from callboard.runtime.interpreter.collection import Collection
+from callboard.runtime.interpreter.asks import Asks, ForkTimes
+from callboard.runtime.interpreter.collection import StageCollection
 from callboard.runtime.interpreter.computation import Computation
-from callboard.runtime.interpreter.driver import Driver, Task, Wait, never_pressed
+from callboard.runtime.interpreter.driver import Driver, DriverTask, Wait, never_pressed
 from callboard.runtime.interpreter.journal import Journal, is_actors_own
 from callboard.runtime.interpreter.ledger import Ledger, Sink
 from callboard.runtime.interpreter.nodes import StageNode
@@ -30,7 +30,7 @@ T = TypeVar("T")
 EXPIRED = Failure(code="expired", message="the time bound ran out", type="cancellation")
 
 
-class Stage:
+class RunStage:
     """The stage of one run."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Stage:
         run: str,
         seed: str,
         breakpoints: Sequence[str] = (),
-        parting: Parting | None = None,
+        parting: ForkTimes | None = None,
         pressed: Callable[[], bool] = never_pressed,
     ) -> None:
         self.info = info
@@ -58,7 +58,7 @@ class Stage:
         """How many runs in a row before this one have continued without performing anything."""
         self.has_variables = True
         """Whether the language has variables, which a resume can set."""
-        self.main: Task[End] | None = None
+        self.main: DriverTask[End] | None = None
         self.inspection: Inspection | None = None
         self._breakpoints = frozenset(breakpoints)
         self._parting = parting
@@ -154,7 +154,7 @@ class Stage:
         if place == self._parting.forked.n:
             self._part(self._parting)
 
-    def _part(self, parting: Parting) -> None:
+    def _part(self, parting: ForkTimes) -> None:
         """Continue at the current time: the shared part of the fork is complete."""
         self.asks.now = max(self.asks.now, parting.gone_on)
         self.waits.delay = dt.timedelta()
@@ -289,7 +289,7 @@ class Stage:
         """The node execution that is about to be entered; it holds the pause of its breakpoint."""
         return StageNode(self.asks, path, self._iterations.get(path, 0) + 1, name, self.asks.now)
 
-    def spawn(self, coro: Coroutine[Any, Any, T]) -> Task[T]:
+    def spawn(self, coro: Coroutine[Any, Any, T]) -> DriverTask[T]:
         return self.driver.spawn(coro)
 
     async def join(self, *tasks: Any) -> list[Settled[Any]]:
@@ -298,9 +298,9 @@ class Stage:
     async def first(self, *tasks: Any) -> Any:
         return await self.driver.first(*tasks)
 
-    def collecting(self) -> Collection:
+    def collecting(self) -> StageCollection:
         self.waits.holds_effects = True
-        return Collection(self.driver, self.waits)
+        return StageCollection(self.driver, self.waits)
 
     def cancel(self, task: Any, cause: Failure, owner: object = None) -> None:
         self.driver.cancel(task, cause, owner)

@@ -22,7 +22,7 @@ from callboard.runtime.interpreter.execution import Execution
 from callboard.runtime.interpreter.ledger import Ledger
 
 
-class OpenEffect(Struct):
+class PendingEffect(Struct):
     """An intent that has no outcome yet; ``wake`` resumes the coroutine that waits for it.
 
     ``ordinal`` counts calls of the same kind in the run from 0, ``ordinal_of_id`` those of all nodes whose paths end in
@@ -84,7 +84,7 @@ class Waits:
     """Everything that is open in one run."""
 
     def __init__(self, ledger: Ledger, driver: Driver) -> None:
-        self.effects: dict[str, OpenEffect] = {}
+        self.effects: dict[str, PendingEffect] = {}
         self.bounds: dict[str, Bound] = {}
         self.questions: dict[str, OpenQuestion] = {}
         self.answered: dict[str, str] = {}
@@ -119,7 +119,7 @@ class Waits:
 
     # -- opening ------------------------------------------------------------------------------------------------------
 
-    def open(self, key: str, effect: OpenEffect) -> None:
+    def open(self, key: str, effect: PendingEffect) -> None:
         self.effects[key] = effect
         if isinstance(effect.intent, ev.TimerSet):
             heappush(self._due, (effect.intent.due, key))

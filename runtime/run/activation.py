@@ -21,12 +21,12 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.language import Language
 from callboard.runtime.budgets.allowances import Allowances
 from callboard.runtime.interpreter.replay import Admitted
-from callboard.runtime.interpreter.stage import Stage
+from callboard.runtime.interpreter.stage import RunStage
 from callboard.runtime.run.log import RunLog
 from callboard.runtime.run.pace import Pace
 
 
-class Ending(StrEnum):
+class ActivationEnd(StrEnum):
     """Why an activation of a run is over."""
 
     ENDED = "ended"
@@ -79,7 +79,7 @@ class Children(Protocol):
         ...
 
 
-class Heard(Struct):
+class ReceivedCommands(Struct):
     """How far the worker has received a run's commands.
 
     It has received all that were routed up to the stream sequence ``commands``, and all whose original messages were
@@ -97,7 +97,7 @@ class Heard(Struct):
 class Arrivals(Protocol):
     """Finds commands that the server has stored and the worker of their run has not yet received."""
 
-    async def earliest(self, ref: RunRef, heard: Heard) -> dt.datetime | None:
+    async def earliest(self, ref: RunRef, heard: ReceivedCommands) -> dt.datetime | None:
         """Return the time at which the oldest undelivered message to a run was stored; None without one.
 
         :raises NoAnswer: if the log does not answer
@@ -108,11 +108,11 @@ class Arrivals(Protocol):
 class NoArrivals:
     """`Arrivals` for commands that are handed to the run actor directly, so that none is ever undelivered."""
 
-    async def earliest(self, ref: RunRef, heard: Heard) -> dt.datetime | None:
+    async def earliest(self, ref: RunRef, heard: ReceivedCommands) -> dt.datetime | None:
         return None
 
 
-class Services(Protocol):
+class RunServices(Protocol):
     """The services that a worker provides to its runs."""
 
     worker: str
@@ -199,7 +199,7 @@ class Activation:
         self.draining = False
         self.releasing = False
         self.lost_to: Event | None = None
-        self.stage: Stage
+        self.stage: RunStage
         self._news = anyio.Event()
 
     def lose(self, event: Event) -> None:

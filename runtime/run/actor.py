@@ -28,7 +28,7 @@ from callboard.bus.subjects import RunRef
 from callboard.lib.installed import own_version
 from callboard.runtime.interpreter.code import adopted_digest, code_of
 from callboard.runtime.interpreter.replay import Admitted
-from callboard.runtime.run.activation import Activation, Command, Ending, Services
+from callboard.runtime.run.activation import Activation, ActivationEnd, Command, RunServices
 from callboard.runtime.run.claim_check import ClaimCheck
 from callboard.runtime.run.crashes import Probation
 from callboard.runtime.run.inbox import ENDING, URGENT, Inbox
@@ -50,7 +50,7 @@ class RunActor:
         self,
         ref: RunRef,
         log: EventLog,
-        services: Services,
+        services: RunServices,
         clock: Clock | None = None,
         *,
         fresh: bool = False,
@@ -115,7 +115,7 @@ class RunActor:
         """The stream sequence of the last event that was read or appended."""
         return self._runlog.sequence
 
-    async def run(self) -> Ending:
+    async def run(self) -> ActivationEnd:
         """Perform the run until it parks or ends, or until `drain` releases it.
 
         :raises RunLost: if another worker has taken the run
@@ -130,21 +130,21 @@ class RunActor:
         if self._new is not None:
             return await self._perform_new(self._new)
         if self._active.draining:
-            return Ending.DRAINED
+            return ActivationEnd.DRAINED
         recorded = await self._read()
         if not recorded:
-            return Ending.NOT_FOUND
+            return ActivationEnd.NOT_FOUND
         if (forked := origin_of(recorded[0].event)) is not None and self._fresh:
             recorded = await read_run(self._log, self.ref)
         readable(recorded)
         if recorded[-1].event.type == ev.RunEnd.type:
-            return Ending.FINISHED_BEFORE
+            return ActivationEnd.FINISHED_BEFORE
         if self._fresh and recorded[-1].event.n > (forked.n if forked is not None else 1):
-            return Ending.CLAIMED_BEFORE
+            return ActivationEnd.CLAIMED_BEFORE
         if self._activated_before(recorded):
-            return Ending.PARKED_BEFORE
+            return ActivationEnd.PARKED_BEFORE
         if await self._end_unbegun(recorded):
-            return Ending.ENDED
+            return ActivationEnd.ENDED
         if not self._fresh:
             await self._check_read(recorded)
             urgent = any(command.verb in URGENT for command in self.inbox.waiting)
@@ -155,34 +155,34 @@ class RunActor:
         finally:
             self._check.leave_probation()
 
-    async def _act(self, recorded: list[Recorded]) -> Ending:
+    async def _act(self, recorded: list[Recorded]) -> ActivationEnd:
         claim = await self._claim(recorded)
         events = [*events_of(recorded), claim]
         recorded.clear()
         return await self._perform(events)
 
-    async def _perform_new(self, new: NewRun) -> Ending:
+    async def _perform_new(self, new: NewRun) -> ActivationEnd:
         """Perform a run of which nothing is stored: its first event is appended in one batch with its first turn."""
         error: Exception | None = None
         try:
             if self._active.draining:
-                return Ending.DRAINED
+                return ActivationEnd.DRAINED
             self._runlog.definition = new.definition
             accepted = self._runlog.state(new.accepted, cause=new.cause)
             if len(accepted.payload) > self._services.inline_bytes_max:
                 # Its large values would be stored before the log refuses a run that was purged.
-                return Ending.NOT_STORED
+                return ActivationEnd.NOT_STORED
             self._runlog.queue[0].beside = new.command
             return await self._perform([accepted, self._state_claim()], new)
         except (CallboardError, NoAnswer, Purged) as caught:
             if new.stored:
                 raise
             error = caught
-            return Ending.NOT_STORED
+            return ActivationEnd.NOT_STORED
         finally:
             new.note_unstored(error)
 
-    async def _perform(self, events: list[Event], new: NewRun | None = None) -> Ending:
+    async def _perform(self, events: list[Event], new: NewRun | None = None) -> ActivationEnd:
         """Perform a run with these events, the last of which may not be appended yet."""
         loop = await self._begin(events, new)
         return await loop.perform()

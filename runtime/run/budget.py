@@ -29,7 +29,7 @@ HELD_MAX = 900
 """Maximum number of children that are released with a run, because their messages go into one batch with its event."""
 
 
-class Budget:
+class RunBudget:
     """Counts the usage of one run against the ``limits`` of its start.
 
     ``prices`` determine its cost. ``shared`` is the number of the last event that a fork shares with its origin; usage

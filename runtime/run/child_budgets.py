@@ -18,9 +18,9 @@ from callboard.bus.effects import used_by
 from callboard.bus.events import Event
 from callboard.bus.log.port import RunMessage
 from callboard.bus.subjects import RunRef
-from callboard.runtime.interpreter.stage import Stage
+from callboard.runtime.interpreter.stage import RunStage
 from callboard.runtime.run.activation import Command
-from callboard.runtime.run.budget import ANCESTOR, REASON, Budget
+from callboard.runtime.run.budget import ANCESTOR, REASON, RunBudget
 from callboard.runtime.run.inbox import Inbox
 from callboard.runtime.run.log import RunLog
 
@@ -31,7 +31,7 @@ REPORTED = frozenset({ev.ModelResult.type, ev.EffectResult.type, ev.ChildUsage.t
 class ChildBudgets:
     """Budget messages of one active run: to its parent, if that counts its usage, and from and to its children."""
 
-    def __init__(self, runlog: RunLog, budget: Budget, inbox: Inbox, parent: ev.Parent | None) -> None:
+    def __init__(self, runlog: RunLog, budget: RunBudget, inbox: Inbox, parent: ev.Parent | None) -> None:
         self._runlog = runlog
         self._budget = budget
         self._inbox = inbox
@@ -44,7 +44,7 @@ class ChildBudgets:
 
     # -- receiving ----------------------------------------------------------------------------------------------------
 
-    def heed(self, stage: Stage, command: Command) -> bool:
+    def heed(self, stage: RunStage, command: Command) -> bool:
         """Number the event of a message from the parent or a child; return False if it no longer matters."""
         match command.verb:
             case "usage":
@@ -60,14 +60,14 @@ class ChildBudgets:
             case _:
                 return False
 
-    def _take_usage(self, stage: Stage, command: Command) -> bool:
+    def _take_usage(self, stage: RunStage, command: Command) -> bool:
         used = msgspec.json.decode(command.body, type=ChildUsed)
         if not stage.waits.is_open_child(used.key):
             return False  # The child's end has reported all of its usage.
         self._record(stage, ev.ChildUsage(used.child, used.models, used.turns), command, used.key)
         return True
 
-    def _record(self, stage: Stage, payload: ev.Payload, command: Command, key: str = "") -> None:
+    def _record(self, stage: RunStage, payload: ev.Payload, command: Command, key: str = "") -> None:
         node = stage.waits.address_of(key)
         event = self._runlog.state(payload, key=key, cause=command.sequence, node=node)
         if payload.kind == "outcome" and key:

@@ -64,11 +64,11 @@ BEHIND_MAX = 20
 """Number of tries, over more than a minute, to find an entry that the log must have, because a replica may lag."""
 
 
-class Missing(Exception):
+class EntryMissing(Exception):
     """The log lacks an entry that it must have, perhaps only for the moment."""
 
 
-class NotEnded(Missing):
+class NotEnded(EntryMissing):
     """A run whose end was announced has not ended."""
 
 
@@ -279,7 +279,7 @@ class ChildRuns:
             return None
         event = await whole(self._log, last)
         if event.type == UNREADABLE:
-            raise Missing(f"{last.ref.run} has ended, but a large value of its end is missing")
+            raise EntryMissing(f"{last.ref.run} has ended, but a large value of its end is missing")
         end = ev.payload_of(event)
         if not isinstance(end, ev.RunEnd):
             return None  # Only a newer version knows this end, so its worker has to continue the parent.
@@ -301,15 +301,15 @@ class ChildRuns:
     async def _until_known(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Call ``ask`` until the log answers, as long as the run is active. A guess could lose a child.
 
-        :raises Missing: if an entry that the log must have was not found for more than a minute
+        :raises EntryMissing: if an entry that the log must have was not found for more than a minute
         """
         behind = 0
         for tried in count(1):
             try:
                 async with self._limiter:
                     return await ask()
-            except (NoAnswer, LogUnavailable, StoreFull, Missing) as error:
-                behind += isinstance(error, Missing)
+            except (NoAnswer, LogUnavailable, StoreFull, EntryMissing) as error:
+                behind += isinstance(error, EntryMissing)
                 if behind == BEHIND_MAX:
                     raise
                 logger.warning("child run is waiting for the log", run=self._ref.run, why=str(error))

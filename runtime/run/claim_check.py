@@ -9,7 +9,7 @@ from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.runtime.interpreter.code import adopted_digest, named_code
 from callboard.runtime.interpreter.replay import check_rules
-from callboard.runtime.run.activation import Services
+from callboard.runtime.run.activation import RunServices
 from callboard.runtime.run.crashes import (
     FRUITLESS_MAX,
     PROBATION_CRASHES,
@@ -26,7 +26,7 @@ from callboard.runtime.run.divergence import verify
 class ClaimCheck:
     """The check of one activation. Without a ``probation`` crashes do not count."""
 
-    def __init__(self, ref: RunRef, services: Services, probation: Probation | None) -> None:
+    def __init__(self, ref: RunRef, services: RunServices, probation: Probation | None) -> None:
         self._ref = ref
         self._services = services
         self._probation = probation

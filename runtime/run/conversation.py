@@ -2,10 +2,10 @@
 
 from callboard.actors.models.model import ModelTurn
 from callboard.bus.conversation import NodeResults, assemble_request
-from callboard.runtime.interpreter.waits import OpenEffect
+from callboard.runtime.interpreter.waits import PendingEffect
 
 
-def model_turn(effect: OpenEffect, memory: NodeResults, idempotency_key: str) -> ModelTurn:
+def model_turn(effect: PendingEffect, memory: NodeResults, idempotency_key: str) -> ModelTurn:
     """Resolve an announced model call into the complete request: earlier turns, recalled values, tool outputs."""
     key = effect.event.key
     call = effect.node.calls[key]

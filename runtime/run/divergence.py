@@ -24,12 +24,12 @@ from callboard.runtime.interpreter.code import adopted_digest, code_of, hosted_d
 from callboard.runtime.interpreter.journal import show_request
 from callboard.runtime.interpreter.replay import Admitted, build_stage, replay
 from callboard.runtime.interpreter.run_end import ends_alike, show_end, verify_replayed
-from callboard.runtime.run.activation import Services
+from callboard.runtime.run.activation import RunServices
 from callboard.runtime.run.log import RunLog, events_of
 from callboard.runtime.run.replay_observer import Observer
 
 
-async def verify(services: Services, ref: RunRef, events: Sequence[Event]) -> None:
+async def verify(services: RunServices, ref: RunRef, events: Sequence[Event]) -> None:
     """Replay a run up to the end of its log, without writing.
 
     :raises ReplayDiverged: if this version does not follow the run's log
@@ -46,7 +46,7 @@ async def verify(services: Services, ref: RunRef, events: Sequence[Event]) -> No
         stage.driver.drop()
 
 
-def verify_end(services: Services, admission: Admitted, ref: RunRef, events: Sequence[Event], end: End) -> None:
+def verify_end(services: RunServices, admission: Admitted, ref: RunRef, events: Sequence[Event], end: End) -> None:
     """Replay a run whose interpreter has ended with ``end``, which is not recorded yet.
 
     :raises ReplayDiverged: if the replay requests something else, or ends in another way
@@ -71,7 +71,7 @@ def verify_end(services: Services, admission: Admitted, ref: RunRef, events: Seq
         stage.driver.drop()
 
 
-async def record_divergence(log: EventLog, services: Services, ref: RunRef, error: CallboardError) -> bool:
+async def record_divergence(log: EventLog, services: RunServices, ref: RunRef, error: CallboardError) -> bool:
     """Record why this version cannot continue a run, unless the log says so already of this version or this code.
 
     Returns whether it was recorded.

@@ -24,9 +24,9 @@ from callboard.bus.events import Event, Payload
 from callboard.bus.tracecontext import TraceContext, sent_as
 from callboard.lib.canonical_json import digest
 from callboard.projections.run.span_ids import SpanIds, effect_address
-from callboard.runtime.interpreter.waits import OpenEffect
+from callboard.runtime.interpreter.waits import PendingEffect
 from callboard.runtime.run.activation import Activation, Command
-from callboard.runtime.run.budget import Budget
+from callboard.runtime.run.budget import RunBudget
 from callboard.runtime.run.children import ChildRuns
 from callboard.runtime.run.conversation import model_turn
 from callboard.runtime.run.crashes import EFFECT_CRASHES_MAX, failure_of
@@ -53,7 +53,7 @@ class InFlight:
         effects: anyio.CapacityLimiter,
         children: ChildRuns,
         spawn: Spawn,
-        budget: Budget,
+        budget: RunBudget,
         *,
         parked_n: int,
         ids: SpanIds,
@@ -138,7 +138,7 @@ class InFlight:
         else:
             self._node_actors.call((effect.node.path, effect.node.iteration)).take(self._job(key, effect))
 
-    def _job(self, key: str, effect: OpenEffect) -> Job:
+    def _job(self, key: str, effect: PendingEffect) -> Job:
         idempotency_key = digest(self._active.ref.run, key)
         is_turn = isinstance(effect.intent, ev.ModelCall)
         return Job(

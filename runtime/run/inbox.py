@@ -14,8 +14,8 @@ from collections.abc import Callable
 from callboard.bus.commands import TELLS
 from callboard.bus.events import Event
 from callboard.lib.json_errors import JSON_ERRORS
-from callboard.runtime.interpreter.stage import Stage
-from callboard.runtime.run.activation import Command, Heard
+from callboard.runtime.interpreter.stage import RunStage
+from callboard.runtime.run.activation import Command, ReceivedCommands
 from callboard.runtime.run.log import RunLog
 from callboard.runtime.run.reactions import is_late, reactions
 
@@ -37,7 +37,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self.waiting: deque[Command] = deque()
-        self.heard = Heard()
+        self.heard = ReceivedCommands()
         self.pointless: list[Command] = []
         """Commands that need no action, as far as this worker knows."""
         self._recorded_as: dict[int, int] = {}
@@ -66,7 +66,7 @@ class Inbox:
         return next((_stored_at(command) for command in self.waiting), None)
 
     def obey_next(
-        self, stage: Stage, runlog: RunLog, heed: Callable[[Command], bool], due: dt.datetime | None = None
+        self, stage: RunStage, runlog: RunLog, heed: Callable[[Command], bool], due: dt.datetime | None = None
     ) -> bool:
         """Take the oldest waiting command and number the events that it results in, if any.
 
@@ -91,7 +91,7 @@ class Inbox:
             self._drop(runlog, command, runlog.n)
         return True
 
-    def _record(self, stage: Stage, runlog: RunLog, command: Command) -> None:
+    def _record(self, stage: RunStage, runlog: RunLog, command: Command) -> None:
         event: Event | None = None
         body = runlog.command(command.body)
         found = reactions(stage, command.verb, body, command.stored)
@@ -135,7 +135,7 @@ def _stored_at(command: Command) -> dt.datetime | None:
     return command.stored if command.verb in TELLS and command.verb != "kill" else None
 
 
-def _is_next(stage: Stage, runlog: RunLog, command: Command, due: dt.datetime | None) -> bool:
+def _is_next(stage: RunStage, runlog: RunLog, command: Command, due: dt.datetime | None) -> bool:
     stored = _stored_at(command)
     if due is None or stored is None or stored <= due:
         return True

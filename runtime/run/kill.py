@@ -28,7 +28,7 @@ from callboard.lib.json_errors import JSON_ERRORS
 from callboard.lib.json_types import JSON
 from callboard.projections.run.warnings import WarnedFold
 from callboard.runtime.interpreter.usage import UsageFold
-from callboard.runtime.run.activation import Command, Services
+from callboard.runtime.run.activation import Command, RunServices
 from callboard.runtime.run.log import RunLog
 from callboard.runtime.run.messages import stop_of, wake_of
 from callboard.runtime.run.reactions import kill_requested, parse_tell
@@ -88,7 +88,7 @@ class _Ended(msgspec.Struct):
     warnings: list[ev.Warned] = []
 
 
-async def end_killed(log: EventLog, services: Services, ref: RunRef, command: Command | None) -> bool:
+async def end_killed(log: EventLog, services: RunServices, ref: RunRef, command: Command | None) -> bool:
     """End a run if this command or a recorded one kills it; return whether there is such a command.
 
     :raises RunLost: if another worker has taken the run
@@ -257,7 +257,7 @@ def _warnings(events: Sequence[Event]) -> list[ev.Warned]:
     return found.view()
 
 
-async def _secrets(log: EventLog, services: Services, first: Recorded) -> dict[str, str]:
+async def _secrets(log: EventLog, services: RunServices, first: Recorded) -> dict[str, str]:
     """The run's secrets, if its start can be read. An unreadable start may be why the run cannot be performed."""
     try:
         return services.secrets(await services.read_admission(await whole(log, first)))

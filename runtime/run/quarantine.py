@@ -10,11 +10,11 @@ from callboard.bus import events as ev
 from callboard.bus.errors import CallboardError, LogUnreadable
 from callboard.bus.log.port import EventLog, guard_of
 from callboard.bus.subjects import RunRef
-from callboard.runtime.run.activation import Services
+from callboard.runtime.run.activation import RunServices
 from callboard.runtime.run.log import RunLog
 
 
-async def quarantine(log: EventLog, services: Services, ref: RunRef, error: CallboardError) -> None:
+async def quarantine(log: EventLog, services: RunServices, ref: RunRef, error: CallboardError) -> None:
     """Record that no worker performs a run any longer, and why.
 
     :raises RunLost: if another worker has appended to the run

@@ -16,7 +16,7 @@ from callboard.bus.events import Payload
 from callboard.bus.vouchers import read_roles
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
-from callboard.runtime.interpreter.stage import Stage
+from callboard.runtime.interpreter.stage import RunStage
 from callboard.runtime.interpreter.waits import OpenQuestion
 
 QUESTION_CHARS_MAX = 200
@@ -42,7 +42,7 @@ def parse_tell(verb: str, body: bytes) -> Tell:
         raise msgspec.DecodeError("the command is nested too deep") from error
 
 
-def is_late(stage: Stage, verb: str, body: bytes, stored: dt.datetime) -> bool:
+def is_late(stage: RunStage, verb: str, body: bytes, stored: dt.datetime) -> bool:
     """Whether the server stored a command after the deadline of its question or breakpoint.
 
     Such a command is refused, whether or not the deadline is recorded yet.
@@ -62,7 +62,7 @@ def is_late(stage: Stage, verb: str, body: bytes, stored: dt.datetime) -> bool:
             return False
 
 
-def reactions(stage: Stage, verb: str, body: bytes, stored: dt.datetime | None = None) -> list[Reaction]:
+def reactions(stage: RunStage, verb: str, body: bytes, stored: dt.datetime | None = None) -> list[Reaction]:
     """Return the events that a command results in; at least one, so that the command is recorded.
 
     Admission has checked the command, but one that was published without admission may have any content. ``stored`` is
@@ -99,7 +99,7 @@ def kill_requested(kill: Kill) -> ev.CancelRequested:
     return ev.CancelRequested(kill.reason, kill.by, "killed", kill=True)
 
 
-def _resume(stage: Stage, resume: Resume, stored: dt.datetime | None) -> list[Reaction]:
+def _resume(stage: RunStage, resume: Resume, stored: dt.datetime | None) -> list[Reaction]:
     ended = _resumable(stage, resume)
     if not ended:
         return _refuse("resume", resume, "resume.not_paused", _with_open(stage, "the run is not paused"))
@@ -115,19 +115,19 @@ def _resume(stage: Stage, resume: Resume, stored: dt.datetime | None) -> list[Re
     return [Reaction(resumed, key) for key in in_time]
 
 
-def _resumable(stage: Stage, resume: Resume) -> list[str]:
+def _resumable(stage: RunStage, resume: Resume) -> list[str]:
     """Keys of the pauses that a resume ends."""
     return stage.waits.step() if resume.step else stage.waits.pauses()
 
 
-def _has_timed_out(stage: Stage, key: str, stored: dt.datetime) -> bool:
+def _has_timed_out(stage: RunStage, key: str, stored: dt.datetime) -> bool:
     """Whether a pause had timed out when the server stored a command."""
     effect = stage.waits.effects.get(key)
     intent = effect.intent if effect is not None else None
     return isinstance(intent, ev.RunPaused) and _has_passed(stage, intent.timeout_at, stored)
 
 
-def _has_passed(stage: Stage, timeout_at: dt.datetime | None, stored: dt.datetime | None) -> bool:
+def _has_passed(stage: RunStage, timeout_at: dt.datetime | None, stored: dt.datetime | None) -> bool:
     """Whether a deadline had passed when the server stored a command.
 
     In a fork the deadlines of its origin are postponed, so the earliest open deadline must have passed as well.
@@ -138,7 +138,7 @@ def _has_passed(stage: Stage, timeout_at: dt.datetime | None, stored: dt.datetim
     return timeout_at < stored and bound[0] < stored
 
 
-def _answer(stage: Stage, answer: Answer, stored: dt.datetime | None) -> list[Reaction]:
+def _answer(stage: RunStage, answer: Answer, stored: dt.datetime | None) -> list[Reaction]:
     key, waiting = _find_question(stage, answer, stored)
     question = stage.waits.questions.get(key)
     if question is not None and not question.closed:
@@ -150,7 +150,7 @@ def _answer(stage: Stage, answer: Answer, stored: dt.datetime | None) -> list[Re
     return _refuse("answer", answer, code, _with_open(stage, message))
 
 
-def _find_question(stage: Stage, answer: Answer, stored: dt.datetime | None) -> tuple[str, list[str]]:
+def _find_question(stage: RunStage, answer: Answer, stored: dt.datetime | None) -> tuple[str, list[str]]:
     """Return the key of the question or call that an answer is for, empty if that is ambiguous, and all candidates.
 
     An answer that names no question is for one that was open when the server stored the answer.
@@ -164,7 +164,7 @@ def _find_question(stage: Stage, answer: Answer, stored: dt.datetime | None) -> 
 
 
 def _answer_question(
-    stage: Stage, question: OpenQuestion, answer: Answer, stored: dt.datetime | None
+    stage: RunStage, question: OpenQuestion, answer: Answer, stored: dt.datetime | None
 ) -> list[Reaction]:
     if _has_passed(stage, question.asked.timeout_at, stored):
         return _refuse("answer", answer, "answer.late", _with_open(stage, f"{question.key} {_CLOSED['timeout']}"))
@@ -190,14 +190,14 @@ def _answer_question(
     return [Reaction(answered)]
 
 
-def _caller_call(stage: Stage, key: str) -> ev.ToolCall | None:
+def _caller_call(stage: RunStage, key: str) -> ev.ToolCall | None:
     """The tool call of a key that is answered from outside, if it is one."""
     effect = stage.waits.effects.get(key)
     intent = effect.intent if effect is not None else None
     return intent if isinstance(intent, ev.ToolCall) and intent.via == "caller" else None
 
 
-def _explain_refusal(stage: Stage, key: str, waiting: list[str]) -> tuple[str, str]:
+def _explain_refusal(stage: RunStage, key: str, waiting: list[str]) -> tuple[str, str]:
     """Return code and message of the refusal of an answer that nothing waits for."""
     if not key and waiting:
         return "answer.ambiguous", f"{len(waiting)} questions are open, and the answer names none"
@@ -223,7 +223,7 @@ def _tool_result(call: ev.ToolCall, answer: Answer) -> ev.ToolResult:
             return ev.ToolResult(node=call.node, tool=call.tool, output=answer.user_response)
 
 
-def _with_open(stage: Stage, message: str) -> str:
+def _with_open(stage: RunStage, message: str) -> str:
     """Append to a refusal everything that waits for a command: what it is, since when and until when."""
     bound = stage.waits.next_deadline()
     until = bound[0] if bound is not None else None

@@ -14,9 +14,9 @@ from callboard.bus.log.port import Alarm
 from callboard.bus.model_waits import describe_wait, turn_of_call, turn_of_wait
 from callboard.bus.subjects import partition_of
 from callboard.projections.run.status import standing
-from callboard.runtime.interpreter.waits import OpenEffect
-from callboard.runtime.run.activation import Activation, Heard, Services
-from callboard.runtime.run.budget import REASON, Budget
+from callboard.runtime.interpreter.waits import PendingEffect
+from callboard.runtime.run.activation import Activation, ReceivedCommands, RunServices
+from callboard.runtime.run.budget import REASON, RunBudget
 from callboard.runtime.run.in_flight import InFlight
 
 logger = structlog.get_logger(__name__)
@@ -31,7 +31,7 @@ COMMAND_PATIENCE_S = 60.0
 class Rest:
     """Waits for an idle run: fires the deadlines that elapse, and parks the run when nothing is left to do here."""
 
-    def __init__(self, active: Activation, services: Services, flight: InFlight, budget: Budget) -> None:
+    def __init__(self, active: Activation, services: RunServices, flight: InFlight, budget: RunBudget) -> None:
         self._active = active
         self._services = services
         self._budget = budget
@@ -69,7 +69,7 @@ class Rest:
         self._flight.outcome(key, ev.TimerFired(due=self._active.stage.waits.deadline_of(key)))
         return True
 
-    async def look(self, due: dt.datetime, heard: Heard) -> None:
+    async def look(self, due: dt.datetime, heard: ReceivedCommands) -> None:
         """Check whether every command that was stored before an elapsed deadline has arrived; if not, wait briefly.
 
         :raises NoAnswer: if the log does not answer
@@ -160,7 +160,7 @@ class Rest:
         return True
 
 
-def _postponed_turns(effects: Iterable[OpenEffect]) -> Iterator[str]:
+def _postponed_turns(effects: Iterable[PendingEffect]) -> Iterator[str]:
     """Yield which models open timers wait for, and why."""
     for effect in effects:
         turn = turn_of_wait(effect.event.key) if isinstance(effect.intent, ev.TimerSet) else ""

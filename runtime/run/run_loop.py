@@ -44,8 +44,8 @@ from callboard.projections.run.span_ids import ids_of
 from callboard.runtime.interpreter.computation import Computation
 from callboard.runtime.interpreter.replay import Admitted, build_stage, deliver_in_pieces, replay_in_pieces, start_of
 from callboard.runtime.interpreter.run_end import conclude, conclude_diverged, conclude_failed, verify_replayed
-from callboard.runtime.run.activation import Activation, Command, Ending, Services
-from callboard.runtime.run.budget import Budget
+from callboard.runtime.run.activation import Activation, ActivationEnd, Command, RunServices
+from callboard.runtime.run.budget import RunBudget
 from callboard.runtime.run.child_budgets import ChildBudgets
 from callboard.runtime.run.children import ChildRuns
 from callboard.runtime.run.claim_check import ClaimCheck
@@ -66,7 +66,7 @@ class RunLoop:
     def __init__(
         self,
         active: Activation,
-        services: Services,
+        services: RunServices,
         inbox: Inbox,
         check: ClaimCheck,
         log: EventLog,
@@ -83,10 +83,10 @@ class RunLoop:
         self._inbox = inbox
         self._check = check
         self._log = log
-        self._admission = admission
+        self._admitted = admission
         self._events = events
         self._new = new
-        self._ending: Ending | None = None
+        self._ending: ActivationEnd | None = None
         self._released = False
         self._long = False
         claims = [event for event in events if event.type == ev.RunClaimed.type]
@@ -100,7 +100,7 @@ class RunLoop:
         if parked_n <= shared_n:
             parked_n = 0  # The origin has begun the effects that were open then; the fork has not.
         self._ids = ids_of(accepted)
-        self._budget = Budget(accepted.limits, services.prices, shared_n)
+        self._budget = RunBudget(accepted.limits, services.prices, shared_n)
         self._child_budgets = ChildBudgets(runlog, self._budget, inbox, accepted.parent)
         self._children = ChildRuns(
             active.ref,
@@ -131,7 +131,7 @@ class RunLoop:
         self._budget.releasing.clear()
         self._rest = Rest(active, services, self._flight, self._budget)
 
-    async def perform(self) -> Ending:
+    async def perform(self) -> ActivationEnd:
         """Replay the run, and perform it until it parks or ends, or until the worker releases it.
 
         Raises as `callboard.runtime.run.actor.RunActor.run`.
@@ -195,11 +195,11 @@ class RunLoop:
         self._drop()
         sink = LiveSink(self._active.runlog, self._flight)
         stage, started = build_stage(
-            self._admission, self._active.ref, events, sink, self._services.pace.is_pressed, start
+            self._admitted, self._active.ref, events, sink, self._services.pace.is_pressed, start
         )
         self._active.stage = stage
         self._drop_stage = stage.drop
-        return replay_in_pieces(stage, self._admission, started, events)
+        return replay_in_pieces(stage, self._admitted, started, events)
 
     async def _forget_and_replay(self) -> None:
         """Replace the interpreter by one that is replayed from the log, as another worker would do."""
@@ -236,7 +236,7 @@ class RunLoop:
             elif self._inbox.pointless:
                 await self._dismiss()
             elif idle:
-                self._ending = Ending.DRAINED
+                self._ending = ActivationEnd.DRAINED
             elif (due := self._elapsed_deadline()) is not None:
                 await self._rest.look(due, self._inbox.heard)
             elif not await self._flight.begin():
@@ -338,15 +338,15 @@ class RunLoop:
         self._inbox.acknowledge_for(event)
         self._flight.follow(event)
         if event.type == ev.RunEnd.type:
-            self._ending = Ending.ENDED
+            self._ending = ActivationEnd.ENDED
         elif event.type == ev.RunParked.type:
-            self._ending = Ending.PARKED
+            self._ending = ActivationEnd.PARKED
 
     async def _work(self, pieces: Iterator[Computation | None]) -> None:
         """Run the interpreter piece by piece."""
         with self._guard():
             self._long = await self._services.pace.work(pieces, of=self._active.ref.run, long=self._long)
-            if self._services.always_replay and self._admission.plan.diverged and not self._active.closing:
+            if self._services.always_replay and self._admitted.plan.diverged and not self._active.closing:
                 await self._verify_end()
 
     def _settled(self) -> Ok[End] | None:
@@ -367,7 +367,7 @@ class RunLoop:
         events = [*stored, *(queued.event for queued in self._active.runlog.queue)]
         # A replica that lags lacks events: then the end is recorded without this check.
         if [event.n for event in events] == list(range(1, self._active.runlog.n + 1)):
-            verify_end(self._services, self._admission, self._active.ref, events, settled.value)
+            verify_end(self._services, self._admitted, self._active.ref, events, settled.value)
 
     @contextmanager
     def _guard(self) -> Generator[None]:
@@ -376,7 +376,7 @@ class RunLoop:
             yield
             if self._active.stage.is_unfinished:
                 return  # More pieces of a new run's first turn follow.
-            if self._admission.plan.diverged and self._settled() is not None:
+            if self._admitted.plan.diverged and self._settled() is not None:
                 verify_replayed(self._active.stage, ends=True)
             self._active.closing = conclude(self._active.stage)
         except ReplayDiverged as error:
@@ -402,7 +402,7 @@ class RunLoop:
 
         :raises ReplayDiverged: if the run waits
         """
-        code = self._admission.plan.diverged
+        code = self._admitted.plan.diverged
         tests = self._services.always_replay and self._performed_here
         if not code or not tests or self._active.closing:
             raise error

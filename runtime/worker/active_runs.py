@@ -25,7 +25,7 @@ from callboard.bus.log.private_logging import content_guard
 from callboard.bus.nats.queue import Delivery
 from callboard.bus.subjects import RunRef
 from callboard.lib.backoff import backoff_s
-from callboard.runtime.run.activation import Command, Ending, Services
+from callboard.runtime.run.activation import ActivationEnd, Command, RunServices
 from callboard.runtime.run.actor import RunActor
 from callboard.runtime.run.crashes import KeepsCrashing, NotYet, Probation
 from callboard.runtime.run.divergence import record_divergence
@@ -74,7 +74,7 @@ def _hear_nothing(ref: RunRef, *, fresh: bool) -> None:
     """Used if no listener is registered."""
 
 
-class Router(Protocol):
+class CommandRouter(Protocol):
     """The worker's interface for its active runs: passes on commands that a run ended without processing."""
 
     def take(self, delivery: Delivery) -> None:
@@ -108,9 +108,9 @@ class _Hosted(Struct):
         waiting = [*([self.activating] if self.activating is not None else []), *self.actor.inbox.waiting]
         return next((command for command in waiting if command.verb in verbs), None)
 
-    def left_behind(self, ending: Ending) -> bool:
+    def left_behind(self, ending: ActivationEnd) -> bool:
         """Whether the run has ended before it recorded the command that activated it."""
-        return ending == Ending.ENDED and self.activating in self.actor.inbox.waiting
+        return ending == ActivationEnd.ENDED and self.activating in self.actor.inbox.waiting
 
     @property
     def deliveries(self) -> int:
@@ -133,7 +133,7 @@ class ActiveRuns:
     """Hosts the runs of one worker."""
 
     def __init__(
-        self, log: EventLog, services: Services, router: Router, *, ack_wait_s: float, runs_active_max: int
+        self, log: EventLog, services: RunServices, router: CommandRouter, *, ack_wait_s: float, runs_active_max: int
     ) -> None:
         self._log = log
         self._services = services
@@ -264,7 +264,7 @@ class ActiveRuns:
     # -- one run ------------------------------------------------------------------------------------------------------
 
     async def _host(self, ref: RunRef, hosted: _Hosted) -> None:
-        ending: Ending | None = None
+        ending: ActivationEnd | None = None
         try:
             async with self._slots.one(hosted.urgent):
                 with structlog.contextvars.bound_contextvars(run=ref.run), content_guard():
@@ -276,7 +276,7 @@ class ActiveRuns:
             if ending is not None:
                 self._close_run(ref, hosted, ending)
 
-    async def _perform(self, ref: RunRef, hosted: _Hosted) -> Ending | None:
+    async def _perform(self, ref: RunRef, hosted: _Hosted) -> ActivationEnd | None:
         """Perform a run; None if the command that activated it has been given back."""
         try:
             return await self._act(ref, hosted)
@@ -325,7 +325,7 @@ class ActiveRuns:
             return
         hosted.give_back(backoff_s(hosted.deliveries, CRASHED_RETRY_S, CRASHED_RETRY_MAX_S))
 
-    async def _quarantine(self, ref: RunRef, hosted: _Hosted, error: CallboardError) -> Ending | None:
+    async def _quarantine(self, ref: RunRef, hosted: _Hosted, error: CallboardError) -> ActivationEnd | None:
         logger.error("run is quarantined", code=error.code, error=str(error))
         try:
             await quarantine(self._log, self._services, ref, error)
@@ -334,9 +334,9 @@ class ActiveRuns:
             hosted.give_back(1.0)
             return None
         hosted.quarantine_code = error.code
-        return Ending.QUARANTINED
+        return ActivationEnd.QUARANTINED
 
-    async def _act(self, ref: RunRef, hosted: _Hosted) -> Ending:
+    async def _act(self, ref: RunRef, hosted: _Hosted) -> ActivationEnd:
         """Let the actor perform the run. If it cannot, a kill still ends the run, and a cancellation a diverged run."""
         try:
             return await self._act_again(ref, hosted)
@@ -346,9 +346,9 @@ class ActiveRuns:
             # The clean-up of a diverged run cannot be performed, so a cancellation counts as a kill.
             if not await self._kill(ref, hosted, verbs=ENDING if _is_divergence(error) else ("kill",)):
                 raise
-            return Ending.ENDED
+            return ActivationEnd.ENDED
 
-    async def _act_again(self, ref: RunRef, hosted: _Hosted) -> Ending:
+    async def _act_again(self, ref: RunRef, hosted: _Hosted) -> ActivationEnd:
         """Run the actor, and restart it after unexpected failures."""
         restarts = 0
         while True:
@@ -386,27 +386,29 @@ class ActiveRuns:
                 hosted.actor.inbox.waiting.remove(kill)
         return True
 
-    def _close_run(self, ref: RunRef, hosted: _Hosted, ending: Ending) -> None:
+    def _close_run(self, ref: RunRef, hosted: _Hosted, ending: ActivationEnd) -> None:
         """Acknowledge the command of a run that is no longer active, and pass on commands that it did not process."""
-        if ending == Ending.NOT_FOUND:
+        if ending == ActivationEnd.NOT_FOUND:
             # The command arrived before the replica that was read had the run.
             hosted.give_back(0.2)
             return
-        if ending in (Ending.DRAINED, Ending.NOT_STORED):
+        if ending in (ActivationEnd.DRAINED, ActivationEnd.NOT_STORED):
             hosted.give_back(0.0)
             for command in hosted.actor.inbox.waiting:
                 command.again()
             return
         activating, others = hosted.held[:1], hosted.held[1:]
         for delivery in activating:
-            if ending == Ending.CLAIMED_BEFORE:
+            if ending == ActivationEnd.CLAIMED_BEFORE:
                 self._router.seek_home(ref, delivery, "start")
-            elif hosted.activating is not None and (ending == Ending.FINISHED_BEFORE or hosted.left_behind(ending)):
+            elif hosted.activating is not None and (
+                ending == ActivationEnd.FINISHED_BEFORE or hosted.left_behind(ending)
+            ):
                 self._router.seek_home(ref, delivery, hosted.activating.verb)
             else:
                 delivery.ack()
-        over = ending in (Ending.ENDED, Ending.FINISHED_BEFORE)
-        parked_at = hosted.actor.sequence if ending == Ending.PARKED else 0
+        over = ending in (ActivationEnd.ENDED, ActivationEnd.FINISHED_BEFORE)
+        parked_at = hosted.actor.sequence if ending == ActivationEnd.PARKED else 0
         for delivery in others:
             if over or delivery.sequence < parked_at:
                 delivery.ack()
@@ -415,7 +417,7 @@ class ActiveRuns:
                 self._router.take(delivery)
         # Unprocessed commands are unacknowledged; take them as if they had just arrived.
         for command in hosted.actor.inbox.waiting:
-            if ending == Ending.QUARANTINED and command.verb != "kill":
+            if ending == ActivationEnd.QUARANTINED and command.verb != "kill":
                 self._router.refuse(ref, command.verb, hosted.quarantine_code, QUARANTINED)
                 command.done()
             else:

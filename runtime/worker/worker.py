@@ -41,7 +41,7 @@ from callboard.runtime.admission.start_plans import CodeElsewhere
 from callboard.runtime.cluster.forwarded_deliveries import delivery_of, headers_of
 from callboard.runtime.cluster.membership import Load
 from callboard.runtime.interpreter.code import named_code
-from callboard.runtime.run.activation import Services
+from callboard.runtime.run.activation import RunServices
 from callboard.runtime.run.inbox import ENDING
 from callboard.runtime.run.new_run import NewRun
 from callboard.runtime.worker.active_runs import CRASHED_RETRY_S, QUARANTINED, ActiveRuns, Counts, Hear
@@ -76,7 +76,7 @@ def _return_none() -> None:
     return None
 
 
-class WorkerServices(Services, Protocol):
+class WorkerServices(RunServices, Protocol):
     """The services of a worker: those of its runs, and the answers in progress that it can be asked for."""
 
     answers: PartialAnswers
@@ -317,7 +317,7 @@ class Worker:
             for delivery in self._in_admission.values():
                 delivery.hold()
 
-    # -- commands: `callboard.runtime.worker.active_runs.Router` ----------------------------------------
+    # -- commands: `callboard.runtime.worker.active_runs.CommandRouter` ----------------------------------------
 
     def take(self, delivery: Delivery) -> None:
         """Take a command from a queue of this worker, or one that a run here ended without processing."""

@@ -16,7 +16,7 @@ from callboard.lib.json_decoder import decode_json
 from callboard.projections.run.run_result import OpenEffect, RunResult
 from callboard.runtime.interpreter.replay import Admitted, build_stage, replay
 from callboard.runtime.interpreter.run_end import conclude, conclude_failed
-from callboard.runtime.interpreter.stage import DELIVERED_FACTS, Stage
+from callboard.runtime.interpreter.stage import DELIVERED_FACTS, RunStage
 from callboard.runtime.run.replay_observer import Observer
 from callboard.service.operations.narration import narrate
 from callboard.service.operations.results import result_of
@@ -73,7 +73,9 @@ def replay_events(
         return _describe(stage, sink, ref, events, until, over)
 
 
-def _describe(stage: Stage, sink: Observer, ref: RunRef, events: Sequence[Event], until: int, over: bool) -> Replayed:
+def _describe(
+    stage: RunStage, sink: Observer, ref: RunRef, events: Sequence[Event], until: int, over: bool
+) -> Replayed:
     """Return the state of a run that was replayed up to the event ``until``; ``over``: the run has ended there."""
     effects = [] if over else [effect.event for effect in stage.waits.effects.values()]
     return Replayed(
@@ -104,7 +106,7 @@ def _find_end(events: Sequence[Event]) -> int:
 @contextmanager
 def replayed_to(
     ref: RunRef, events: Sequence[Event], admission: Admitted, secrets: dict[str, str], until: int
-) -> Generator[tuple[Stage, Observer]]:
+) -> Generator[tuple[RunStage, Observer]]:
     """Replay a run's events up to ``until``. The block gets its stage at that event, and the sink with the unwritten
     events; the interpreter is dropped after the block.
 
@@ -124,7 +126,7 @@ def replayed_to(
         stage.drop()
 
 
-def _run(stage: Stage, admission: Admitted, started: Event, events: Sequence[Event]) -> None:
+def _run(stage: RunStage, admission: Admitted, started: Event, events: Sequence[Event]) -> None:
     """Deliver events and, if the run is over after them, state its end as a live run does."""
     try:
         replay(stage, admission, started, events)
@@ -137,7 +139,7 @@ def _run(stage: Stage, admission: Admitted, started: Event, events: Sequence[Eve
         conclude(stage)
 
 
-def _verify(stage: Stage, sink: Observer, ref: RunRef, last: Event, ended: bool) -> None:
+def _verify(stage: RunStage, sink: Observer, ref: RunRef, last: Event, ended: bool) -> None:
     """Check, at the end of the log, that the interpreter has requested every recorded effect, and, if the run has
     ended, nothing else."""
     stage.ledger.verify_replayed()

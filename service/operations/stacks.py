@@ -18,7 +18,7 @@ from callboard.languages.inspection import CodeFrame, InspectedTask, Inspection,
 from callboard.languages.registry import language
 from callboard.runtime.interpreter.code import NamedCode, code_of, hosted_digest
 from callboard.runtime.interpreter.replay import Admitted, read_admission
-from callboard.runtime.interpreter.stage import Stage
+from callboard.runtime.interpreter.stage import RunStage
 from callboard.runtime.settings.log_redaction import HIDDEN, LogRedaction, names_secret, redaction
 from callboard.service.operations.replays import replayed_to
 
@@ -89,7 +89,7 @@ class Inspected(Struct, frozen=True):
     last: int
     code: NamedCode
     given: str
-    stage: Stage
+    stage: RunStage
     secrets: Mapping[str, str]
 
     @property

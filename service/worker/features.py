@@ -45,9 +45,9 @@ def features_of(
             Feature("purges", Purges(connection.log, outbox, ack_wait_s=config.ack_wait_s).run),
         ]
     if services.allowances.names:
-        from callboard.runtime.budgets.following import Following
+        from callboard.runtime.budgets.allowance_follower import AllowanceFollower
 
-        features.append(Feature("budgets", Following(connection.log, services.allowances).run))
+        features.append(Feature("budgets", AllowanceFollower(connection.log, services.allowances).run))
     if config.metrics_listen:
         from callboard.features.telemetry.metrics_endpoint import Scraped
         from callboard.service.worker.figures import Figures, unready

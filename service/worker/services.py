@@ -11,7 +11,7 @@ from nats.aio.client import Client
 
 from callboard.actors.carrier import Carrier, EffectFailed, Job
 from callboard.actors.fetch import FetchRules
-from callboard.actors.kinds.step import Steps
+from callboard.actors.kinds.step import StepRunner
 from callboard.actors.models.catalog import exact, resolve
 from callboard.actors.models.model import ModelTurnFailed
 from callboard.actors.models.waits import WaitPolicy
@@ -69,7 +69,7 @@ turns of the provider are done, if their number is limited."""
 
 
 class Services:
-    """The services of one worker; implements `callboard.runtime.run.activation.Services`."""
+    """The services of one worker; implements `callboard.runtime.run.activation.RunServices`."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Services:
         self._providing = Providing(config.providers, self.outgoing, self._lender.env)
         self._providers = Providers(self._providing.offered)
         self._code_loop = CodeLoop()
-        self._steps = Steps(self._code_loop)
+        self._steps = StepRunner(self._code_loop)
         self.answers = PartialAnswers()
         self._rare = RareKinds(config, nc, log, env, self._models)
         self._addresses = Addresses(log, config.http_url, config.replicas)

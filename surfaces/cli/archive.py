@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.operation import Call, operation
+from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.output import progress
 
 
@@ -19,7 +19,7 @@ from callboard.surfaces.cli.output import progress
 @click.option("--children", is_flag=True, help="Include their child runs.")
 @operation
 async def archive(
-    call: Call, runs: tuple[str, ...], everything: bool, question: str | None, output: str, children: bool
+    call: OperationCall, runs: tuple[str, ...], everything: bool, question: str | None, output: str, children: bool
 ) -> None:
     """Write runs to one FILE: their events, large values and definitions, compressed, with digests.
 
@@ -57,7 +57,7 @@ async def archive(
 @click.argument("file", metavar="FILE[#RUN]")
 @click.option("--as", "id", metavar="ID", help="Import the run under this id.")
 @operation
-async def import_file(call: Call, file: str, id: str | None) -> None:
+async def import_file(call: OperationCall, file: str, id: str | None) -> None:
     """Put the runs of an archive, or one of them, into the store.
 
     A run that the store already has is skipped, so an interrupted import can be repeated. If the store has another run

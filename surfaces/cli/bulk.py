@@ -15,7 +15,7 @@ from callboard.service.operations.bulk import BulkResult, accepting_runs, begin_
 from callboard.service.operations.run_listing import listings
 from callboard.service.operations.run_lists import Listings
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.operation import Call
+from callboard.surfaces.cli.operation import OperationCall
 from callboard.surfaces.cli.options import Many
 from callboard.surfaces.cli.output import Progress, confirm, progress, say
 from callboard.surfaces.cli.runs import parse_question
@@ -53,7 +53,7 @@ Act = Callable[[BulkRun], Awaitable[list[BulkResult]]]
 """Acts on runs, and returns a result for each."""
 
 
-async def tell_many(call: Call, many: Many, verb: str, fields: dict[str, Any]) -> int:
+async def tell_many(call: OperationCall, many: Many, verb: str, fields: dict[str, Any]) -> int:
     """Send a command to each matching run and print the results; return the exit code. Raises as `do_many`."""
 
     async def tell(doing: BulkRun) -> list[BulkResult]:
@@ -69,7 +69,7 @@ async def tell_many(call: Call, many: Many, verb: str, fields: dict[str, Any]) -
     return await do_many(call, many, verb, tell)
 
 
-async def begin_many(call: Call, many: Many, verb: str, start: dict[str, Any]) -> int:
+async def begin_many(call: OperationCall, many: Many, verb: str, start: dict[str, Any]) -> int:
     """Start a run from each matching run and print the results; return the exit code. Raises as `do_many`."""
 
     async def begin(doing: BulkRun) -> list[BulkResult]:
@@ -79,7 +79,7 @@ async def begin_many(call: Call, many: Many, verb: str, start: dict[str, Any]) -
     return await do_many(call, many, verb, begin)
 
 
-async def do_many(call: Call, many: Many, verb: str, act: Act) -> int:
+async def do_many(call: OperationCall, many: Many, verb: str, act: Act) -> int:
     """Act on all matching runs after a confirmation; print the results; return the exit code.
 
     :raises WhereInvalid: if the question cannot be understood
@@ -107,7 +107,7 @@ async def do_many(call: Call, many: Many, verb: str, act: Act) -> int:
     return exits.FAILED if refused else exits.OK
 
 
-def check_confirmation(call: Call, *, given: bool, more: str = "") -> None:
+def check_confirmation(call: OperationCall, *, given: bool, more: str = "") -> None:
     """Check that a confirmation is given, or can be asked for.
 
     :raises UsageInvalid: if it cannot

@@ -3,13 +3,13 @@
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.operation import Call, operation
+from callboard.surfaces.cli.operation import OperationCall, operation
 
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.option("--dry-run", is_flag=True, help="Only show how many runs would be moved.")
 @operation
-async def cool(call: Call, dry_run: bool) -> None:
+async def cool(call: OperationCall, dry_run: bool) -> None:
     """Apply the table `cold` of the configuration once, now: move ended runs to cold storage, and compact it.
 
     `callboard up` and `callboard worker` do this regularly. Runs in cold storage are read like any other.
@@ -33,7 +33,7 @@ async def cool(call: Call, dry_run: bool) -> None:
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("run")
 @operation
-async def warm(call: Call, run: str) -> None:
+async def warm(call: OperationCall, run: str) -> None:
     """Move RUN from cold storage back to the stream."""
     from callboard.bus.nats.cooling import warm_run
 

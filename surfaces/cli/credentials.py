@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.operation import Call, begin_call, operation
+from callboard.surfaces.cli.operation import OperationCall, begin_call, operation
 from callboard.surfaces.cli.output import say
 from callboard.surfaces.cli.settings import Settings, json_option, settings_options
 
@@ -53,7 +53,7 @@ def add(settings: Settings, provider: str, user: str) -> None:
     call.run(_add_credential, provider=provider, user=user, values=values)
 
 
-async def _add_credential(call: Call, provider: str, user: str, values: dict[str, str]) -> None:
+async def _add_credential(call: OperationCall, provider: str, user: str, values: dict[str, str]) -> None:
     from callboard.bus.subjects import is_name
     from callboard.features.access.account import Account
     from callboard.features.access.credentials import SENDER
@@ -73,7 +73,7 @@ async def _add_credential(call: Call, provider: str, user: str, values: dict[str
 @click.argument("provider")
 @user_option
 @operation
-async def connect(call: Call, provider: str, user: str) -> None:
+async def connect(call: OperationCall, provider: str, user: str) -> None:
     """Connect a person's account at a provider in a browser (OAuth 2); it is then renewed automatically.
 
     The setting `oauth` names the application that the person authorises. If it has a redirect_url, paste the address
@@ -110,7 +110,7 @@ async def connect(call: Call, provider: str, user: str) -> None:
 
 @credentials.command("list", epilog=exits.EXIT_CODES)
 @operation
-async def list_(call: Call) -> None:
+async def list_(call: OperationCall) -> None:
     """List the credentials: provider, user, names of variables, date. Values are never shown."""
     from callboard.service.operations.narration import local
 
@@ -130,7 +130,7 @@ async def list_(call: Call) -> None:
 @click.argument("provider")
 @user_option
 @operation
-async def remove(call: Call, provider: str, user: str) -> None:
+async def remove(call: OperationCall, provider: str, user: str) -> None:
     """Remove a credential."""
     async with call.connect() as connection:
         await _credentials(connection).remove(provider, user)
@@ -139,7 +139,7 @@ async def remove(call: Call, provider: str, user: str) -> None:
 
 @credentials.command(epilog=exits.EXIT_CODES)
 @operation
-async def rotate(call: Call) -> None:
+async def rotate(call: OperationCall) -> None:
     """Encrypt every credential again with the first key of the configuration.
 
     Add a new key (`callboard credentials key`) before the old one, rotate, then remove the old one.
@@ -171,7 +171,7 @@ def _credentials(connection: "Connection") -> "Credentials":
 
 
 async def _store_account(
-    call: Call, keyring: "Keyring", provider: str, user: str, account: "Account"
+    call: OperationCall, keyring: "Keyring", provider: str, user: str, account: "Account"
 ) -> dict[str, object]:
     """Store a credential; return what may be shown of it."""
     async with call.connect(founds=True) as connection:

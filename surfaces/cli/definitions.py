@@ -8,7 +8,7 @@ import click
 from callboard.runtime.hosting.names import split_code_name
 from callboard.service.files.start_request import StartRequest
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.operation import Call, operation
+from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.options import attribute_option, pairs
 from callboard.surfaces.cli.output import print_document, problem_text, say
 from callboard.surfaces.cli.start_options import DefinitionFile, skill_options
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @skill_options
 @operation
 async def push(
-    call: Call,
+    call: OperationCall,
     file: str,
     name: str | None,
     by: str | None,
@@ -133,7 +133,7 @@ def _make_registration(made: "PreparedStart", source: str, name: str, by: str | 
 @click.argument("version", required=False)
 @click.option("--by", metavar="NAME", help="The name of the person who does it; stored with it.")
 @operation
-async def rollback(call: Call, name: str, version: str | None, by: str | None) -> None:
+async def rollback(call: OperationCall, name: str, version: str | None, by: str | None) -> None:
     """Restore an earlier version of the registered definition NAME: VERSION, or else the previous one.
 
     VERSION is a number such as v2, or a hash or its first digits; `callboard definitions NAME` lists them. The version
@@ -150,7 +150,7 @@ async def rollback(call: Call, name: str, version: str | None, by: str | None) -
 @click.argument("name", required=False)
 @click.option("--source", is_flag=True, help="Print only the text of the definition.")
 @operation
-async def definitions(call: Call, name: str | None, source: bool) -> None:
+async def definitions(call: OperationCall, name: str | None, source: bool) -> None:
     """List the registered definitions. With NAME, show one and its versions; with NAME@VERSION or a hash, one version.
 
     `callboard push` registers definitions, `callboard rollback` restores an earlier version.
@@ -163,7 +163,7 @@ async def definitions(call: Call, name: str | None, source: bool) -> None:
         await _list_definitions(call)
 
 
-async def _list_definitions(call: Call) -> None:
+async def _list_definitions(call: OperationCall) -> None:
     """Print the registered definitions of the tenant, by name, each with the version in force."""
     from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN, registered_names
 
@@ -186,7 +186,7 @@ async def _list_definitions(call: Call) -> None:
     )
 
 
-async def _show_definition(call: Call, name: str, *, source: bool) -> None:
+async def _show_definition(call: OperationCall, name: str, *, source: bool) -> None:
     """Print a registered definition: with its versions for a name, with its text for a version or a hash. With
     ``source``, print only its text, unchanged.
 

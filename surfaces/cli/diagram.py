@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.operation import Call, operation
+from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.output import say, write_file
 from callboard.surfaces.cli.start_options import DEFINITION_SUFFIXES, is_file
 
@@ -39,7 +39,7 @@ FORMS = ("mermaid", "svg")
 @click.option("--title", metavar="TEXT", help="The title of an SVG drawing; default: the name of the definition.")
 @operation
 async def diagram(
-    call: Call,
+    call: OperationCall,
     what: str,
     form: Literal["mermaid", "svg"],
     output: str | None,

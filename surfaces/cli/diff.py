@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.operation import Call, operation
+from callboard.surfaces.cli.operation import OperationCall, operation
 
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("left", metavar="RUN")
 @click.argument("right", metavar="RUN")
 @operation
-async def diff(call: Call, left: str, right: str) -> int:
+async def diff(call: OperationCall, left: str, right: str) -> int:
     """Show the differences between two runs: definition, start, sources, path, nodes and their results, status.
 
     Durations, tokens and costs are shown too, but never count as a difference. For a fork and its origin, only events

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.operation import Call, operation
+from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.options import LISTED_MAX
 from callboard.surfaces.cli.output import say, style
 from callboard.surfaces.cli.settings import Settings
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     "--for", "by", metavar="NAME", default="", help="The person who gets the links; recorded with the answer."
 )
 @operation
-async def inbox(call: Call, kind: str | None, limit: int, links: bool, by: str) -> None:
+async def inbox(call: OperationCall, kind: str | None, limit: int, links: bool, by: str) -> None:
     """List questions, pauses, tools that a caller answers, and awaited signals, in runs of every language.
 
     Each is shown with its time, its deadline and the command that answers it. The oldest come first.
@@ -85,7 +85,7 @@ class Item(NamedTuple):
         return {**msgspec.to_builtins(self.waits), **named}
 
 
-async def list_inbox(call: Call, kind: str | None, limit: int, by: str | None) -> None:
+async def list_inbox(call: OperationCall, kind: str | None, limit: int, by: str | None) -> None:
     """Print the inbox, the oldest entries first; with links for ``by``, unless that is None."""
     from callboard.lib.concurrency import side_by_side
     from callboard.projections.lists.questions import Question

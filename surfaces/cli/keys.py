@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.operation import Call, operation
+from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.options import DurationType
 from callboard.surfaces.cli.output import say
 
@@ -47,7 +47,9 @@ def keys() -> None:
     "--expires", metavar="DURATION", type=DurationType(), help="How long it is valid; default: until it is removed."
 )
 @operation
-async def add(call: Call, name: str, scopes: tuple[str, ...], roles: tuple[str, ...], expires: float | None) -> None:
+async def add(
+    call: OperationCall, name: str, scopes: tuple[str, ...], roles: tuple[str, ...], expires: float | None
+) -> None:
     """Make a key, and print it.
 
     \b
@@ -71,7 +73,7 @@ async def add(call: Call, name: str, scopes: tuple[str, ...], roles: tuple[str, 
 
 @keys.command("list", epilog=exits.EXIT_CODES)
 @operation
-async def list_(call: Call) -> None:
+async def list_(call: OperationCall) -> None:
     """List the keys: name, scopes, roles, date and expiry."""
     async with call.connect() as connection:
         found = await _keys(connection).all()
@@ -81,7 +83,7 @@ async def list_(call: Call) -> None:
 @keys.command(epilog=exits.EXIT_CODES)
 @click.argument("name")
 @operation
-async def remove(call: Call, name: str) -> None:
+async def remove(call: OperationCall, name: str) -> None:
     """Remove a key. Requests with it are refused from now on."""
     async with call.connect() as connection:
         await _keys(connection).remove(name)

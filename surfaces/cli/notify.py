@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.operation import Call, operation
+from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.options import DurationType
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def notify() -> None:
 @notify.command(epilog=exits.EXIT_CODES)
 @click.argument("rule")
 @operation
-async def test(call: Call, rule: str) -> None:
+async def test(call: OperationCall, rule: str) -> None:
     """Send a sample to the receiver of RULE, and report whether it was accepted."""
     import secrets
 
@@ -76,7 +76,7 @@ async def test(call: Call, rule: str) -> None:
     help="How far back to look.  [default: 24h]",
 )
 @operation
-async def preview(call: Call, rules: tuple[str, ...], since: float) -> None:
+async def preview(call: OperationCall, rules: tuple[str, ...], since: float) -> None:
     """Show the notices that all rules, or the named ones, would have sent. Nothing is sent."""
     from callboard.features.notify.rule_evaluation import preview_notices
     from callboard.service.operations.narration import local

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OperationCall:
     """A call of a command: the configuration in force, the options, and the name with which it connects."""
 
     config: "Config"
@@ -52,7 +52,7 @@ class Call:
 def operation(perform: Callable[..., Awaitable[int | None]]) -> Command:
     """Make a command of a coroutine function: add the options for configuration and server, and run it.
 
-    Its first argument is the `Call`. It may return an exit code.
+    Its first argument is the `OperationCall`. It may return an exit code.
     """
 
     @functools.wraps(perform)
@@ -62,7 +62,7 @@ def operation(perform: Callable[..., Awaitable[int | None]]) -> Command:
     return settings_options(command)
 
 
-def begin_call(settings: Settings) -> Call:
+def begin_call(settings: Settings) -> OperationCall:
     """Load the configuration for the current command. It connects by its name, and a subcommand by that of its group.
 
     :raises ConfigInvalid: with every problem of the configuration
@@ -70,4 +70,4 @@ def begin_call(settings: Settings) -> Call:
     context = click.get_current_context()
     while context.parent is not None and context.parent.parent is not None:
         context = context.parent
-    return Call(load_config(settings), settings, f"callboard {context.info_name}")
+    return OperationCall(load_config(settings), settings, f"callboard {context.info_name}")

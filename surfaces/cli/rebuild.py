@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.operation import Call, operation
+from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.output import say, style
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "--spans", is_flag=True, help="Also send the spans again to the OpenTelemetry backend (OTEL_EXPORTER_OTLP_*)."
 )
 @operation
-async def rebuild(call: Call, run: str | None, spans: bool) -> int:
+async def rebuild(call: OperationCall, run: str | None, spans: bool) -> int:
     """Fold every view of RUN, or of all runs, again from the log, and compare.
 
     Each view is folded twice: from the whole log, and event by event as a follower receives it. Both must be equal byte

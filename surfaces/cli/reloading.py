@@ -13,7 +13,7 @@ from callboard.bus.errors import CallboardError
 from callboard.languages.registry import code_language
 from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN
 from callboard.runtime.client.connection import Connection
-from callboard.runtime.hosting.code_loader import Bundle, code_changes, find_sources, load, load_kept
+from callboard.runtime.hosting.code_loader import LoadedCode, code_changes, find_sources, load, load_kept
 from callboard.runtime.hosting.code_registration import register_bundle
 from callboard.surfaces.cli.child_processes import READY, ProcessOptions, report
 from callboard.surfaces.cli.errors import error_text
@@ -45,7 +45,9 @@ async def reloading(code: Sequence[str], restart: Callable[[], None]) -> AsyncGe
         tasks.cancel_scope.cancel()
 
 
-async def load_or_wait(process_options: ProcessOptions, signals: AsyncIterator[signal.Signals]) -> list[Bundle] | None:
+async def load_or_wait(
+    process_options: ProcessOptions, signals: AsyncIterator[signal.Signals]
+) -> list[LoadedCode] | None:
     """Load the code of a worker. If it cannot be loaded and is reloaded after changes, wait for the signal to end, and
     return None.
 
@@ -76,7 +78,7 @@ def _host_kept(process_options: ProcessOptions) -> None:
         say(f"Hosting the kept code {bundle.digest[:HASH_DIGITS_SHOWN]}: {names}", err=True)
 
 
-async def register_code(connection: Connection, code: Sequence[str], bundles: Sequence[Bundle]) -> None:
+async def register_code(connection: Connection, code: Sequence[str], bundles: Sequence[LoadedCode]) -> None:
     """Register the code of this worker, print what it hosts, and which open runs cannot continue with it."""
     for target, bundle in zip(code, bundles, strict=True):
         try:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.operation import Call, operation
+from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.options import NAME_ONE, Many, all_option, where_option
 from callboard.surfaces.cli.output import confirm, say
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option("--reason", metavar="TEXT", default="", help="The reason; stored with the id.")
 @operation
 async def purge(
-    call: Call, run: str | None, question: str | None, everything: bool, yes: bool, by: str | None, reason: str
+    call: OperationCall, run: str | None, question: str | None, everything: bool, yes: bool, by: str | None, reason: str
 ) -> int:
     """Remove RUN from the log, with its child runs: events, large values, its start and its commands.
 
@@ -56,7 +56,7 @@ async def purge(
 @click.argument("name")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @operation
-async def forget(call: Call, name: str, yes: bool) -> None:
+async def forget(call: OperationCall, name: str, yes: bool) -> None:
     """Destroy the encryption key NAME: the contents of runs started with `--encryption-key NAME` are lost permanently.
 
     The log, and every copy of it, still shows that these runs existed, when they ran and how they ended.
@@ -83,7 +83,7 @@ async def forget(call: Call, name: str, yes: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Only show which runs would be removed, and which cannot be.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @operation
-async def retention(call: Call, dry_run: bool, yes: bool) -> None:
+async def retention(call: OperationCall, dry_run: bool, yes: bool) -> None:
     """Apply the rules of the table `retention` in the configuration once, now.
 
     `callboard up` and `callboard worker` apply them regularly. A rule can archive runs before they are purged. Runs in

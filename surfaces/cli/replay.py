@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.operation import Call, operation
+from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.options import SinceType, code_option, host_code
 from callboard.surfaces.cli.output import progress, style
 from callboard.surfaces.cli.settings import Settings
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @code_option
 @operation
 async def replay(
-    call: Call,
+    call: OperationCall,
     run: str | None,
     at: int | None,
     everything: bool,
@@ -66,7 +66,7 @@ async def replay(
     return exits.OK
 
 
-async def _replay_run(call: Call, run: str, at: int | None) -> None:
+async def _replay_run(call: OperationCall, run: str, at: int | None) -> None:
     """Replay a run and print the state that it reaches.
 
     :raises UnknownRun: if the run does not exist
@@ -146,7 +146,7 @@ class ReplayRequest(NamedTuple):
         return self.definition in (None, definition) and (self.since is None or accepted_at >= self.since)
 
 
-async def _replay_runs(call: Call, chosen: ReplayRequest) -> int:
+async def _replay_runs(call: OperationCall, chosen: ReplayRequest) -> int:
     """Replay runs and print the report; return the exit code.
 
     :raises UsageInvalid: if the file is not an archive, or --where is given with an archive

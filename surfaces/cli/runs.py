@@ -7,7 +7,7 @@ import click
 
 from callboard.lib.control_characters import visible_line
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.operation import Call, operation
+from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.options import LISTED_MAX
 from callboard.surfaces.cli.output import say, table
 
@@ -40,7 +40,7 @@ STATUSES = (
     help="The number of runs to list.",
 )
 @operation
-async def runs(call: Call, status: str | None, question: str | None, limit: int) -> None:
+async def runs(call: OperationCall, status: str | None, question: str | None, limit: int) -> None:
     """List runs, the newest first. --status waiting lists all waiting runs, whatever they wait for.
 
     QUESTION combines tests with and, or, not and parentheses: 'status=failed and tag.customer=acme and started<2h'.
@@ -73,7 +73,7 @@ async def runs(call: Call, status: str | None, question: str | None, limit: int)
 )
 @click.option("--where", "-w", "question", metavar="QUESTION", help="Only runs that match.")
 @operation
-async def cost(call: Call, by: "By", question: str | None) -> None:
+async def cost(call: OperationCall, by: "By", question: str | None) -> None:
     """Sum up the costs of ended runs, each with its child runs.
 
     QUESTION is the same as for `callboard runs`: 'ended<7d and tag.customer=acme'.

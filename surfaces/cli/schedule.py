@@ -7,7 +7,7 @@ import click
 
 from callboard.service.files.start_request import StartRequest
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.operation import Call, operation
+from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.options import DurationType
 from callboard.surfaces.cli.output import problem_text, say, table
 from callboard.surfaces.cli.start_options import is_file, start_options
@@ -61,7 +61,7 @@ def schedule() -> None:
 @click.option("--due-as", metavar="FIELD", default="", help="Add the due time to the input, as this field.")
 @operation
 async def add(
-    call: Call,
+    call: OperationCall,
     request: StartRequest,
     name: str | None,
     cron: str | None,
@@ -116,7 +116,7 @@ async def add(
 
 @schedule.command("list", epilog=exits.EXIT_CODES)
 @operation
-async def list_(call: Call) -> None:
+async def list_(call: OperationCall) -> None:
     """List the schedules: name, times, definition, next due time, last run."""
     async with call.connect() as connection:
         rows = await _schedules(connection).rows()
@@ -129,7 +129,7 @@ async def list_(call: Call) -> None:
 @schedule.command(epilog=exits.EXIT_CODES)
 @click.argument("name")
 @operation
-async def show(call: Call, name: str) -> None:
+async def show(call: OperationCall, name: str) -> None:
     """Show one schedule, and why the start of its last run was rejected, if it was."""
     async with call.connect() as connection:
         row = await _schedules(connection).row(name)
@@ -150,7 +150,7 @@ async def show(call: Call, name: str) -> None:
 @schedule.command(epilog=exits.EXIT_CODES)
 @click.argument("name")
 @operation
-async def pause(call: Call, name: str) -> None:
+async def pause(call: OperationCall, name: str) -> None:
     """Pause a schedule: nothing is due until it is resumed."""
     async with call.connect() as connection:
         row = await _schedules(connection).pause(name)
@@ -160,7 +160,7 @@ async def pause(call: Call, name: str) -> None:
 @schedule.command(epilog=exits.EXIT_CODES)
 @click.argument("name")
 @operation
-async def resume(call: Call, name: str) -> None:
+async def resume(call: OperationCall, name: str) -> None:
     """Resume a paused schedule with its next due time."""
     async with call.connect() as connection:
         row = await _schedules(connection).resume(name)
@@ -170,7 +170,7 @@ async def resume(call: Call, name: str) -> None:
 @schedule.command(epilog=exits.EXIT_CODES)
 @click.argument("name")
 @operation
-async def remove(call: Call, name: str) -> None:
+async def remove(call: OperationCall, name: str) -> None:
     """Remove a schedule. Its runs are kept and continue."""
     async with call.connect() as connection:
         await _schedules(connection).remove(name)

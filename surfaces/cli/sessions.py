@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.operation import Call, operation
+from callboard.surfaces.cli.operation import OperationCall, operation
 
 if TYPE_CHECKING:
     from callboard.actors.memory.store import Store
@@ -24,7 +24,7 @@ def sessions() -> None:
 
 @sessions.command("list", epilog=exits.EXIT_CODES)
 @operation
-async def list_(call: Call) -> None:
+async def list_(call: OperationCall) -> None:
     """List the sessions: key, number of items, latest change, expiry. Expired ones are removed from the store."""
     from callboard.actors.memory import session
 
@@ -53,7 +53,7 @@ def _session_line(row: dict[str, Any]) -> str:
 @sessions.command(epilog=exits.EXIT_CODES)
 @click.argument("key")
 @operation
-async def show(call: Call, key: str) -> None:
+async def show(call: OperationCall, key: str) -> None:
     """Show the items of a session, with the time and the run that appended each."""
     from callboard.actors.memory import session
     from callboard.service.operations.narration import local
@@ -72,7 +72,7 @@ async def show(call: Call, key: str) -> None:
 @sessions.command(epilog=exits.EXIT_CODES)
 @click.argument("key")
 @operation
-async def forget(call: Call, key: str) -> None:
+async def forget(call: OperationCall, key: str) -> None:
     """Remove a session with all its items. The logs of runs still have the items that the runs read and appended."""
     from callboard.actors.memory import session
 
@@ -83,7 +83,7 @@ async def forget(call: Call, key: str) -> None:
 
 
 @asynccontextmanager
-async def _store(call: Call) -> "AsyncGenerator[Store]":
+async def _store(call: OperationCall) -> "AsyncGenerator[Store]":
     """Open the store of sessions.
 
     :raises CallboardError: if the store cannot be used

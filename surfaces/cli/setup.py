@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.operation import Call, operation
+from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.output import print_document, problem_text, say, style
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.command(epilog=exits.EXIT_CODES)
 @operation
-async def config(call: Call) -> None:
+async def config(call: OperationCall) -> None:
     """Show every setting, its value, and where the value comes from; secrets are masked.
 
     A flag overrides the environment (CALLBOARD_NATS_URL), which overrides callboard.toml, which overrides the default.
@@ -59,7 +59,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 @click.command(epilog=exits.EXIT_CODES)
 @operation
-async def doctor(call: Call) -> int:
+async def doctor(call: OperationCall) -> int:
     """Check the store and the security of this deployment, and show a remedy for each finding.
 
     Run it with the configuration of the workers. The exit code is 1 if there is an error; warnings do not count.
@@ -89,7 +89,7 @@ def _area_lines(area: str, findings: "list[Finding]") -> list[str]:
 @click.command(epilog=exits.EXIT_CODES)
 @click.option("--no-values", is_flag=True, help="Do not read large values, which takes most of the time.")
 @operation
-async def verify(call: Call, no_values: bool) -> int:
+async def verify(call: OperationCall, no_values: bool) -> int:
     """Read every event of all runs, and every large value, and report what is missing or damaged.
 
     Nothing is written. The exit code is 1 if something is damaged. `callboard replay --all` checks in addition that

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.operation import Call, operation
+from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.options import code_option, host_code
 from callboard.surfaces.cli.output import say, style
 from callboard.surfaces.cli.settings import Settings
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @code_option
 @operation
 async def show(
-    call: Call,
+    call: OperationCall,
     run: str,
     state: bool,
     full: bool,
@@ -85,7 +85,7 @@ TEXT_FORMATS = frozenset({"tree", "waterfall", "table", "mermaid", "svg"})
     "--format", "-f", "form", type=click.Choice(FORMATS), help="The format; default: tree, or json with --json."
 )
 @operation
-async def trace(call: Call, run: str, form: str | None) -> None:
+async def trace(call: OperationCall, run: str, form: str | None) -> None:
     """Show the history of RUN, folded from its log.
 
     \b
@@ -115,7 +115,7 @@ async def trace(call: Call, run: str, form: str | None) -> None:
     say(text.rstrip("\n"))
 
 
-def _say_state(call: Call, events: "Sequence[Event]") -> None:
+def _say_state(call: OperationCall, events: "Sequence[Event]") -> None:
     """Print the state document of a run's language, from which another run can continue.
 
     :raises CallboardError: ``state.none`` if its language has no such document
@@ -144,7 +144,7 @@ def _state_object(result: "RunResult", events: "Sequence[Event]") -> dict[str, A
 
 
 def _stacks_at(
-    call: Call, ref: "RunRef | None", events: "Sequence[Event]", at: int | None, *, with_locals: bool
+    call: OperationCall, ref: "RunRef | None", events: "Sequence[Event]", at: int | None, *, with_locals: bool
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the stacks of a run's tasks after event ``at``, if its definition is code: for JSON, and as lines."""
     import msgspec

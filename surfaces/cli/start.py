@@ -10,7 +10,7 @@ import click
 
 from callboard.service.files.start_request import StartRequest
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.operation import Call, operation
+from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.options import NAME_ONE, Many, many, pairs
 from callboard.surfaces.cli.output import problem_text, say
 from callboard.surfaces.cli.start_options import is_file, start_options
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.command(epilog=exits.EXIT_CODES)
 @partial(start_options, names=True)
 @operation
-async def start(call: Call, request: StartRequest) -> None:
+async def start(call: OperationCall, request: StartRequest) -> None:
     """Start a run on a running server, such as `callboard up`, and print its id.
 
     FILE may also be the name of a registered definition (`callboard push`). When the command returns, the run is
@@ -47,7 +47,9 @@ async def start(call: Call, request: StartRequest) -> None:
     _print_started(call, verdict, prepared.warnings, request.file, prepared.source)
 
 
-def _print_started(call: Call, verdict: "Verdict", warnings: "Sequence[Problem]", file: str, source: str = "") -> None:
+def _print_started(
+    call: OperationCall, verdict: "Verdict", warnings: "Sequence[Problem]", file: str, source: str = ""
+) -> None:
     """Print the id of a started run, and the warnings about it, which are in ``file``.
 
     :raises RequestRefused: if the start is refused
@@ -102,7 +104,7 @@ def _override_options(command: _Command) -> _Command:
 @_override_options
 @operation
 async def fork(
-    call: Call,
+    call: OperationCall,
     run: str,
     at: int | None,
     node: str | None,
@@ -131,7 +133,7 @@ async def fork(
 @_override_options
 @many
 @operation
-async def retry(call: Call, whom: Many | str | None, **given: Any) -> int:
+async def retry(call: OperationCall, whom: Many | str | None, **given: Any) -> int:
     """Retry a failed RUN: start a new run that continues from before the failure, and print its id.
 
     A cancelled or killed run continues from before the cancellation, also if it was paused; an expired run waits again.
@@ -146,13 +148,13 @@ async def retry(call: Call, whom: Many | str | None, **given: Any) -> int:
 @_override_options
 @many
 @operation
-async def rerun(call: Call, whom: Many | str | None, **given: Any) -> int:
+async def rerun(call: OperationCall, whom: Many | str | None, **given: Any) -> int:
     """Start a new run with the same start as RUN, and print its id."""
     return await _fork_each(call, whom, "rerun", {"again": True}, given)
 
 
 async def _fork_each(
-    call: Call, whom: Many | str | None, verb: str, place: dict[str, Any], given: dict[str, Any]
+    call: OperationCall, whom: Many | str | None, verb: str, place: dict[str, Any], given: dict[str, Any]
 ) -> int:
     """Start a run from another run, or from each run that matches a question; return the exit code."""
     if whom is None:
@@ -167,7 +169,7 @@ async def _fork_each(
     return await begin_many(call, whom, verb, make_start(**given))
 
 
-async def _start_fork(call: Call, run: str, place: dict[str, Any], start: dict[str, Any]) -> None:
+async def _start_fork(call: OperationCall, run: str, place: dict[str, Any], start: dict[str, Any]) -> None:
     """Start the fork and print its id.
 
     :raises UnknownRun: if the run does not exist

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.operation import Call, operation
+from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.options import NAME_ONE, Many, many, pairs
 
 _by = click.option("--by", metavar="NAME", help="The name of the person who sends it; recorded with it.")
@@ -28,7 +28,7 @@ def _stopping(verb: str, help: str) -> click.Command:
     @_id
     @many
     @operation
-    async def stop(call: Call, whom: Many | str | None, **fields: Any) -> int:
+    async def stop(call: OperationCall, whom: Many | str | None, **fields: Any) -> int:
         return await _send(call, whom, verb, **fields)
 
     return stop
@@ -48,7 +48,7 @@ pause = _stopping("pause", "Pause RUN before its next node, or its next effect i
 @_id
 @many
 @operation
-async def resume(call: Call, whom: Many | str | None, variables: tuple[str, ...], **sender: str | None) -> int:
+async def resume(call: OperationCall, whom: Many | str | None, variables: tuple[str, ...], **sender: str | None) -> int:
     """Let a paused RUN continue."""
     return await _send(call, whom, "resume", variables=_parse_values(variables), **sender)
 
@@ -59,7 +59,7 @@ async def resume(call: Call, whom: Many | str | None, variables: tuple[str, ...]
 @_by
 @_id
 @operation
-async def step(call: Call, run: str, variables: tuple[str, ...], **sender: str | None) -> int:
+async def step(call: OperationCall, run: str, variables: tuple[str, ...], **sender: str | None) -> int:
     """Let a paused RUN perform one node, and pause it again."""
     return await _send(call, run, "resume", variables=_parse_values(variables), step=True, **sender)
 
@@ -74,7 +74,7 @@ async def step(call: Call, run: str, variables: tuple[str, ...], **sender: str |
 @_id
 @operation
 async def answer(
-    call: Call,
+    call: OperationCall,
     run: str,
     words: tuple[str, ...],
     data: str | None,
@@ -109,7 +109,7 @@ async def answer(
 @_id
 @many
 @operation
-async def signal(call: Call, words: tuple[str, ...], whom: Many | None, **sender: str | None) -> int:
+async def signal(call: OperationCall, words: tuple[str, ...], whom: Many | None, **sender: str | None) -> int:
     """Send RUN the signal NAME. DATA is JSON, or else a text. With --where or --all, omit RUN."""
     rest = words[0 if whom is not None else 1 :]
     if not 1 <= len(rest) <= 2:
@@ -143,7 +143,7 @@ def _parse_value(text: str) -> Any:
         return text
 
 
-async def _send(call: Call, whom: Many | str | None, verb: str, *, id: str | None, **fields: Any) -> int:
+async def _send(call: OperationCall, whom: Many | str | None, verb: str, *, id: str | None, **fields: Any) -> int:
     """Send a command to a run, or to many, and print the result; return the exit code.
 
     :raises RequestRefused: if admission rejects it, with every problem

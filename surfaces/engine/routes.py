@@ -28,7 +28,7 @@ from callboard.surfaces.engine.engine_requests import answering, number_in, run_
 from callboard.surfaces.engine.executions import START, Executions
 from callboard.surfaces.engine.health import VERSION, Health
 from callboard.surfaces.engine.openapi import EngineOperation, Fields, document
-from callboard.surfaces.engine.workflows import Workflows
+from callboard.surfaces.engine.workflows import RegisteredWorkflows
 from callboard.surfaces.http.live import LIVE_MAX, MEDIA_TYPE, Live
 from callboard.surfaces.http.readiness import problem_of, unavailable
 from callboard.surfaces.http.request_body import RequestSlots
@@ -160,7 +160,10 @@ def engine_operations(
 ) -> list[EngineOperation]:
     """Return the operations below ``/v2``, for the language with typed nodes."""
     language = next(kit.name for kit in kits().values() if kit.typed_nodes)
-    executions, workflows = Executions(log, tenant, operations, language), Workflows(log, tenant, operations, language)
+    executions, workflows = (
+        Executions(log, tenant, operations, language),
+        RegisteredWorkflows(log, tenant, operations, language),
+    )
     logs = Logs(log, tenant)
     one, workflow = "/v2/executions/{id}", "/v2/workflows/{id}"
     return [

@@ -55,7 +55,7 @@ class Found(Struct, frozen=True):
     message: str
 
 
-class Workflows:
+class RegisteredWorkflows:
     """The workflows of one tenant: definitions in one ``language``, by the names that they are registered under."""
 
     def __init__(self, log: JetStreamLog, tenant: str, operations: Mapping[str, Operation], language: str) -> None:

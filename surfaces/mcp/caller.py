@@ -124,7 +124,7 @@ class InputNeeded(Exception):
     def __init__(self, question: Question, asked: set[str]) -> None:
         super().__init__(question.key)
         self.state = State(question.run, sorted(asked))
-        self.requests = {name_of(question): request_of(question)}
+        self.requests = {name_of(question): to_elicitation(question)}
 
 
 class Caller(Struct):
@@ -171,7 +171,7 @@ def name_of(question: Question) -> str:
     return f"{question.key}@{question.n}"
 
 
-def request_of(question: Question) -> ElicitRequest:
+def to_elicitation(question: Question) -> ElicitRequest:
     """Return the request that makes a client ask a question."""
     form = form_of(question) or {}
     return ElicitRequest(params=ElicitRequestFormParams(message=_message(question), requested_schema=form))

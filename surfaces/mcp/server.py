@@ -99,7 +99,7 @@ the background: get_run shows its state and what it waits for, watch_run the eve
 workflow that you have written with validate_workflow before you start it. Every error contains a remedy."""
 
 
-class Entry(Struct, frozen=True):
+class ToolEntry(Struct, frozen=True):
     """A tool: its arguments and answer, its handler, hints about its effects, and the scope that it needs."""
 
     title: str
@@ -121,7 +121,7 @@ class Entry(Struct, frozen=True):
         )
 
 
-def entries(tools: Tools) -> dict[str, Entry]:
+def entries(tools: Tools) -> dict[str, ToolEntry]:
     """Every tool, by name."""
     reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     starts = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True)
@@ -129,21 +129,23 @@ def entries(tools: Tools) -> dict[str, Entry]:
     ends = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
     take, told = arguments, answers.Told
     return {
-        "list_workflows": Entry("List workflows", take.ListWorkflows, answers.Workflows, tools.list_workflows, reads),
-        "validate_workflow": Entry(
+        "list_workflows": ToolEntry(
+            "List workflows", take.ListWorkflows, answers.Workflows, tools.list_workflows, reads
+        ),
+        "validate_workflow": ToolEntry(
             "Validate a workflow", take.ValidateWorkflow, answers.Validation, tools.validate_workflow, reads
         ),
-        "start_workflow": Entry(
+        "start_workflow": ToolEntry(
             "Start a workflow", take.StartWorkflow, answers.Run, tools.start_workflow, starts, "start"
         ),
-        "get_run": Entry("Look at a run", take.GetRun, answers.Run, tools.get_run, reads),
-        "list_runs": Entry("List runs", take.ListRuns, RunList, tools.list_runs, reads),
-        "watch_run": Entry("Watch a run", take.WatchRun, answers.Page, tools.watch_run, reads),
-        "list_questions": Entry("List questions", take.ListQuestions, QuestionList, tools.list_questions, reads),
-        "answer_question": Entry("Answer a question", take.AnswerQuestion, told, tools.tell, tells, ANSWER_SCOPE),
-        "signal_run": Entry("Signal a run", take.SignalRun, told, tools.tell, tells, "operate"),
-        "resume_run": Entry("Resume a run", take.ResumeRun, told, tools.tell, tells, "operate"),
-        "cancel_run": Entry("Cancel a run", take.CancelRun, told, tools.tell, ends, "operate"),
+        "get_run": ToolEntry("Look at a run", take.GetRun, answers.Run, tools.get_run, reads),
+        "list_runs": ToolEntry("List runs", take.ListRuns, RunList, tools.list_runs, reads),
+        "watch_run": ToolEntry("Watch a run", take.WatchRun, answers.Page, tools.watch_run, reads),
+        "list_questions": ToolEntry("List questions", take.ListQuestions, QuestionList, tools.list_questions, reads),
+        "answer_question": ToolEntry("Answer a question", take.AnswerQuestion, told, tools.tell, tells, ANSWER_SCOPE),
+        "signal_run": ToolEntry("Signal a run", take.SignalRun, told, tools.tell, tells, "operate"),
+        "resume_run": ToolEntry("Resume a run", take.ResumeRun, told, tools.tell, tells, "operate"),
+        "cancel_run": ToolEntry("Cancel a run", take.CancelRun, told, tools.tell, ends, "operate"),
     }
 
 
@@ -168,7 +170,7 @@ def mcp_server(tools: Tools) -> Server[Any]:
         with within(read(params.meta or {})):
             return await outcome(entry, params, caller_of(context))
 
-    async def outcome(entry: Entry, params: CallToolRequestParams, caller: Caller) -> Any:
+    async def outcome(entry: ToolEntry, params: CallToolRequestParams, caller: Caller) -> Any:
         try:
             check(caller.subject, entry.scope)
             asked = entry.takes.model_validate(params.arguments or {})

@@ -21,7 +21,7 @@ from callboard.projections.lists.questions import Question, Questions
 from callboard.projections.projection import fold, known_payload
 from callboard.service.operations.results import result_of
 from callboard.surfaces.mcp.arguments import CancelRun
-from callboard.surfaces.mcp.caller import Caller, caller_of, heard, name_of, request_of
+from callboard.surfaces.mcp.caller import Caller, caller_of, heard, name_of, to_elicitation
 from callboard.surfaces.mcp.results import answer_result
 from callboard.surfaces.mcp.run_reports import run_of
 from callboard.surfaces.mcp.tools import Tools
@@ -63,7 +63,7 @@ class Tasks:
             more: dict[str, Any] = {"status": "cancelled"}
         elif run.ended:
             more = {"status": "completed", "result": _wire(answer_result(run))}
-        elif requests := {name_of(one): request_of(one) for one in _open(events) if caller.can_ask(one)}:
+        elif requests := {name_of(one): to_elicitation(one) for one in _open(events) if caller.can_ask(one)}:
             wire = {
                 name: one.model_dump(mode="json", by_alias=True, exclude_none=True) for name, one in requests.items()
             }

@@ -11,7 +11,7 @@ from zlib import crc32
 from hypothesis import strategies as st
 
 from callboard import ChildFailed, StepFailed, ask, signal, step, step_context
-from callboard.actors.kinds.step import Steps
+from callboard.actors.kinds.step import StepRunner
 from callboard.bus import events as ev
 from callboard.bus.subjects import RunRef
 from callboard.languages.hosting import SourceBundle
@@ -324,7 +324,7 @@ def hands_for(tree: Tree, log: CrashingLog, *, cancel_at: int | None = None, alw
     guard.install()
     rests = itertools.count()
     said: set[str] = set()
-    steps = Steps()
+    steps = StepRunner()
     harness = RunHarness(
         {"p": play_of(workflow_of(tree)), "child": _child},
         log=log,

@@ -32,7 +32,7 @@ from callboard.languages.plan import Definition, Plan
 from callboard.lib.json_types import JSON
 from callboard.runtime.budgets.allowances import Allowances
 from callboard.runtime.interpreter.replay import Admitted, read_admission
-from callboard.runtime.run.activation import Arrivals, Command, Ending, NoArrivals
+from callboard.runtime.run.activation import ActivationEnd, Arrivals, Command, NoArrivals
 from callboard.runtime.run.actor import RunActor
 from callboard.runtime.run.log import Clock, RunLog, read_run, utc_now
 from callboard.runtime.run.pace import Pace
@@ -177,7 +177,7 @@ class RunHarness:
             actor.tell(command)
         return actor
 
-    async def perform(self, ref: RunRef, *commands: Command) -> Ending:
+    async def perform(self, ref: RunRef, *commands: Command) -> ActivationEnd:
         """Activate a run and let it act until it parks or ends."""
         return await self.actor(ref, *commands).run()
 

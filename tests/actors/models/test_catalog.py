@@ -115,12 +115,12 @@ def test_the_error_for_a_missing_sdk_names_the_package_to_install() -> None:
 import sys
 sys.modules["openai"] = sys.modules["google.genai"] = None
 from callboard.actors.models.catalog import PROVIDERS, open_model
-from callboard.actors.models.model import ModelFailed
+from callboard.actors.models.model import ModelTurnFailed
 for name in ("openai", "gemini"):
     print(PROVIDERS[name].lacks())
     try:
         open_model(name, env={ENV!r})
-    except ModelFailed as failed:
+    except ModelTurnFailed as failed:
         print(failed)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -18,7 +18,7 @@ from callboard.actors.carrier import PROGRESS_LINES_MAX, Carrier, Job, Reporter
 from callboard.actors.models import anthropic as anthropic_model
 from callboard.actors.models.answer_json import read_json
 from callboard.actors.models.anthropic import CODE_OF, CODE_OF_TYPE, StreamFold
-from callboard.actors.models.anthropic_messages import request_of
+from callboard.actors.models.anthropic_messages import build_request
 from callboard.actors.models.draft import REPLY_CHARS_MAX
 from callboard.actors.models.model import ModelTurn, ModelTurnFailed, OnRetry, OnText, unheard
 from callboard.actors.models.request_parts import TOOL_NAME_CHARS_MAX
@@ -452,20 +452,20 @@ def a_turn(**fields: Any) -> ModelTurn:
 
 @given(st.lists(st.text(max_size=80), unique=True, max_size=8))
 def test_encoded_tool_names_are_distinct_and_can_be_decoded(names: list[str]) -> None:
-    request = request_of(a_turn(tools=[ToolSpec(name) for name in names]))
+    request = build_request(a_turn(tools=[ToolSpec(name) for name in names]))
     sent = [tool["name"] for tool in request.params.get("tools", [])]
     assert [request.tools[name] for name in sent] == names
     assert all(0 < len(name) <= TOOL_NAME_CHARS_MAX and name.isascii() for name in sent)
 
 
 def test_a_tool_name_that_fits_stays_as_it_is() -> None:
-    request = request_of(a_turn(tools=[ToolSpec("a.b"), ToolSpec("a_b")]))
+    request = build_request(a_turn(tools=[ToolSpec("a.b"), ToolSpec("a_b")]))
     assert [tool["name"] for tool in request.params["tools"]] == ["a_b_2", "a_b"]
 
 
 def test_a_recall_must_have_been_resolved() -> None:
     with pytest.raises(ValueError, match="not resolved"):
-        request_of(a_turn(messages=[Message("user", [Recall("a#1", "/result")])]))
+        build_request(a_turn(messages=[Message("user", [Recall("a#1", "/result")])]))
 
 
 def test_an_endless_reply_is_ended() -> None:
@@ -489,5 +489,5 @@ def test_any_sequence_of_events_is_folded_without_an_error(events: list[Any]) ->
     for event in events:
         fold.take(event)
     with pytest.raises(TryFailed) as caught:
-        fold.reply(request_of(a_turn()))
+        fold.reply(build_request(a_turn()))
     assert caught.value.failure.code == "model.bad_reply"

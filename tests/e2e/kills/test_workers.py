@@ -16,7 +16,7 @@ from callboard.bus.nats.queue import redeliver_now
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.runtime.client.client import Client
 from callboard.runtime.cluster.ownership import owner
-from callboard.runtime.run.activation import Ending
+from callboard.runtime.run.activation import ActivationEnd
 from callboard.runtime.run.log import read_run
 from callboard.testing.checks import check_log
 from tests.support.run_harness import RunHarness
@@ -393,9 +393,9 @@ async def test_only_one_of_two_claimants_performs_a_run(tmp_path: Path) -> None:
         ]
         for i in range(FIGHTS):
             ref = await rivals[0].accept("steps", f"run-{i}", input={"count": 4})
-            endings: list[Ending] = []
+            endings: list[ActivationEnd] = []
 
-            async def claim(harness: RunHarness, ref: RunRef, found: list[Ending]) -> None:
+            async def claim(harness: RunHarness, ref: RunRef, found: list[ActivationEnd]) -> None:
                 nonlocal lost
                 try:
                     found.append(await harness.perform(ref))
@@ -406,7 +406,7 @@ async def test_only_one_of_two_claimants_performs_a_run(tmp_path: Path) -> None:
                 for harness in rivals:
                     tasks.start_soon(claim, harness, ref, endings)
             recorded = await read_run(left.log, ref)
-            assert [ending == Ending.ENDED for ending in endings].count(True) == 1
+            assert [ending == ActivationEnd.ENDED for ending in endings].count(True) == 1
             check_log([item.event for item in recorded])
             check_writers(recorded)
             assert end_payload(recorded).status == "completed"

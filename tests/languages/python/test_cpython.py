@@ -19,8 +19,8 @@ import pytest
 from callboard.languages.language import Instant, Ok, Stage
 from callboard.languages.python import guard
 from callboard.languages.python.loop import WorkflowLoop
-from callboard.runtime.interpreter.collection import Collection
-from callboard.runtime.interpreter.driver import Driver, Task, Wait
+from callboard.runtime.interpreter.collection import StageCollection
+from callboard.runtime.interpreter.driver import Driver, DriverTask, Wait
 
 guard.install()
 
@@ -66,14 +66,14 @@ class VirtualStage:
     def place(self, path: str, node: str = "") -> _Place:
         return self.root
 
-    def spawn(self, coro: Coroutine[Any, Any, Any]) -> Task[Any]:
+    def spawn(self, coro: Coroutine[Any, Any, Any]) -> DriverTask[Any]:
         return self.driver.spawn(coro)
 
-    def cancel(self, task: Task[Any], cause: Any, owner: object = None) -> None:
+    def cancel(self, task: DriverTask[Any], cause: Any, owner: object = None) -> None:
         self.driver.cancel(task, cause, owner)
 
-    def collecting(self) -> AbstractAsyncContextManager[Collection]:
-        return Collection(self.driver)
+    def collecting(self) -> AbstractAsyncContextManager[StageCollection]:
+        return StageCollection(self.driver)
 
     async def breathe(self) -> None: ...
 

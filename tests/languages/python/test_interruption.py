@@ -14,7 +14,7 @@ import pytest
 import structlog
 
 from callboard import ask, progress, step, unsafe
-from callboard.actors.kinds.step import Steps
+from callboard.actors.kinds.step import StepRunner
 from callboard.bus import events as ev
 from callboard.bus.log.memory import MemoryLog
 from callboard.bus.subjects import RunRef
@@ -90,7 +90,7 @@ async def perform_two_runs(play: Any) -> tuple[Any, Any]:
     """Perform a run under a watchdog, and then another one; return how both ended. Replay the first one."""
     pace = Pace()
     workflows = {"blocks": play_of(play), "quick": play_of(quick)}
-    harness = RunHarness(workflows, log=MemoryLog(), pace=pace, kinds={"step": Steps().carry})
+    harness = RunHarness(workflows, log=MemoryLog(), pace=pace, kinds={"step": StepRunner().carry})
     ends: list[Any] = []
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(Watchdog(lambda: pace.doing, held_s=0.1, beat_s=0.02).run)
@@ -171,7 +171,7 @@ async def test_a_replay_on_a_slow_machine_is_not_interrupted(log_entries: list[d
         return await ask("Ship?", bool)
 
     pace = Pace()
-    kinds = {"step": Steps().carry}
+    kinds = {"step": StepRunner().carry}
     harness = RunHarness({"p": play_of(slower)}, log=MemoryLog(), pace=pace, kinds=kinds)
     ref = await harness.accept("p")
     assert await harness.perform(ref) == "parked"
@@ -226,7 +226,7 @@ async def perform_with_code_loop(called: Any) -> Any:
         return await called()
 
     code = CodeLoop(look_s=0.005)
-    harness = RunHarness({"play": play_of(play)}, log=MemoryLog(), kinds={"step": Steps(code).carry})
+    harness = RunHarness({"play": play_of(play)}, log=MemoryLog(), kinds={"step": StepRunner(code).carry})
     with anyio.fail_after(PATIENCE_S):
         ref = await harness.accept("play", run="r")
         await harness.perform(ref)

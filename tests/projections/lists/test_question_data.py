@@ -19,7 +19,7 @@ from callboard.surfaces.cli.inbox import Item, item_text
 from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.views import open_line
 from callboard.surfaces.http.answer_form import question_page
-from callboard.surfaces.mcp.caller import request_of
+from callboard.surfaces.mcp.caller import to_elicitation
 
 AT = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 ASKED = HumanAsked("Pay?", "confirm", request_data={"to": "Mallory <m@evil.example>", "amount": 90_000, "note": ""})
@@ -94,4 +94,4 @@ def test_notices_and_mcp_clients_receive_the_data() -> None:
     first, *rest = output.splitlines()
     assert (first, rest) == ("for an answer: Pay?", [ABOUT])
     [question] = fold(Questions(), [event(ASKED)])
-    assert ABOUT in request_of(question).params.message
+    assert ABOUT in to_elicitation(question).params.message

@@ -2,8 +2,8 @@
 
 from callboard.bus.effects import Failure
 from callboard.languages.language import Cancelled, Ok
-from callboard.runtime.interpreter.collection import Collection
-from callboard.runtime.interpreter.driver import Driver, Task, Wait
+from callboard.runtime.interpreter.collection import StageCollection
+from callboard.runtime.interpreter.driver import Driver, DriverTask, Wait
 
 
 def test_settled_work_is_taken_up_in_order() -> None:
@@ -16,12 +16,12 @@ def test_settled_work_is_taken_up_in_order() -> None:
 
     async def main() -> list[int]:
         found: list[int] = []
-        async with Collection(driver) as collection:
+        async with StageCollection(driver) as collection:
             for number in range(3):
                 collection.add(driver.spawn(one(number)))
             for _ in range(3):
                 task = await collection.next()
-                assert isinstance(task, Task)
+                assert isinstance(task, DriverTask)
                 assert isinstance(task.settled, Ok)
                 found.append(task.settled.value)
         return found
@@ -44,7 +44,7 @@ def test_a_cancellation_is_told_and_enters_nothing() -> None:
         return "done"
 
     async def main() -> str:
-        async with Collection(driver) as collection:
+        async with StageCollection(driver) as collection:
             collection.add(driver.spawn(work()))
             for _ in range(2):
                 seen.append(await collection.next())
@@ -59,6 +59,6 @@ def test_a_cancellation_is_told_and_enters_nothing() -> None:
     assert cancelled.cause == Failure("cancelled")
     wait.wake()
     driver.run()
-    assert isinstance(seen[1], Task)
+    assert isinstance(seen[1], DriverTask)
     assert seen[1].settled == Ok("done")
     assert root.settled == Ok("left")

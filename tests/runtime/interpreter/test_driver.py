@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from callboard.bus.effects import Failure
 from callboard.languages.language import Cancelled, Ok, Unwound
-from callboard.runtime.interpreter.driver import ORPHANED, Driver, Dropped, Task, Wait
+from callboard.runtime.interpreter.driver import ORPHANED, CoroutineDropped, Driver, DriverTask, Wait
 
 STOP = Failure("stop", type="cancellation")
 
@@ -48,7 +48,7 @@ class Stand:
         self.notes.append(f"+{name}")
         return found
 
-    def play(self, body: Callable[[], Awaitable[object]]) -> Task[object]:
+    def play(self, body: Callable[[], Awaitable[object]]) -> DriverTask[object]:
         async def root() -> object:
             return await body()
 
@@ -457,7 +457,7 @@ DEEP = 5_000
 class Recursive(Driver):
     """The order of interruptions as it is meant: by recursion over the tree."""
 
-    def cancel(self, task: Task[Any], cause: Failure, owner: object = None) -> None:
+    def cancel(self, task: DriverTask[Any], cause: Failure, owner: object = None) -> None:
         if task.settled is None and task.interruption is None:
             task.interruption = Cancelled(cause, owner)
             for child in list(task.children):
@@ -465,10 +465,10 @@ class Recursive(Driver):
                     self.cancel(child, cause, owner)
             self._interrupt(task)
 
-    def _drop(self, root: Task[Any]) -> None:
+    def _drop(self, root: DriverTask[Any]) -> None:
         for child in list(root.children):
             self._drop(child)
-        with suppress(Dropped, Exception):
+        with suppress(CoroutineDropped, Exception):
             root.coro.close()
 
 
@@ -494,7 +494,7 @@ class Grown:
     def __init__(self, driver: Driver, tree: Branch) -> None:
         self.driver = driver
         self.notes: list[str] = []
-        self.tasks: dict[str, Task[Any]] = {}
+        self.tasks: dict[str, DriverTask[Any]] = {}
         self.waits: dict[str, Wait] = {}
         self.tasks["0"] = driver.start(self.task(tree, "0"))
         driver.run()
@@ -580,7 +580,7 @@ class InPieces(Driver):
             super().run()
             self.pieces += 1
 
-    def cancel(self, task: Task[Any], cause: Failure, owner: object = None) -> None:
+    def cancel(self, task: DriverTask[Any], cause: Failure, owner: object = None) -> None:
         """Cancel in pieces, if that is done from outside."""
         if self._current is None:
             self._cancelling = self._cancel(task, cause, owner)

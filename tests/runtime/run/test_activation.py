@@ -7,7 +7,7 @@ import pytest
 
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Stage
-from callboard.runtime.run.activation import Command, Ending
+from callboard.runtime.run.activation import ActivationEnd, Command
 from callboard.runtime.run.actor import RunActor
 from callboard.testing.crashes import Crash, CrashingLog, never
 from callboard.testing.virtual_time import VIRTUAL
@@ -44,7 +44,7 @@ class Deployment:
     def command(self, sequence: int, verb: str, body: bytes = b"{}") -> Command:
         return Command(sequence, verb, body, done=lambda: self.done.append(sequence))
 
-    async def activate(self, by: Command, *others: Command) -> Ending:
+    async def activate(self, by: Command, *others: Command) -> ActivationEnd:
         actor = RunActor(self.ref, self.harness.log, self.harness, self.harness.clock, activated_by=by)
         for command in (by, *others) if by.verb not in ("start", "alarm") else others:
             actor.tell(command)

@@ -11,7 +11,7 @@ from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Failed, Stage
 from callboard.lib.json_types import JSON
-from callboard.runtime.run.activation import Ending
+from callboard.runtime.run.activation import ActivationEnd
 from callboard.runtime.run.actor import RunActor
 from callboard.runtime.run.claim_check import ClaimCheck
 from callboard.runtime.run.crashes import (
@@ -150,10 +150,10 @@ async def test_a_worker_that_shuts_down_is_not_a_crash() -> None:
     stages = Stages()
     ref = await stages.harness.accept("one")
     for _ in range(2 * EFFECT_CRASHES_MAX):
-        endings: list[Ending] = []
+        endings: list[ActivationEnd] = []
         actor = stages.actor(ref)
 
-        async def perform(actor: RunActor = actor, endings: list[Ending] = endings) -> None:
+        async def perform(actor: RunActor = actor, endings: list[ActivationEnd] = endings) -> None:
             endings.append(await actor.run())
 
         stages.busy = anyio.Event()

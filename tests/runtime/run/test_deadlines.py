@@ -16,7 +16,7 @@ from callboard.bus.nats.commit import OutgoingMessage
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Ask, End, Expired, Stage
 from callboard.runtime.client.connection import Connection, open_connection
-from callboard.runtime.run.activation import Command, Heard
+from callboard.runtime.run.activation import Command, ReceivedCommands
 from callboard.runtime.settings.config import load
 from callboard.service.worker.bootstrap import open_worker
 from callboard.testing.checks import check_log, check_replay
@@ -60,7 +60,7 @@ class Late:
         self.stored: dt.datetime | None = stored
         self.looks = 0
 
-    async def earliest(self, ref: RunRef, heard: Heard) -> dt.datetime | None:
+    async def earliest(self, ref: RunRef, heard: ReceivedCommands) -> dt.datetime | None:
         self.looks += 1
         return self.stored
 

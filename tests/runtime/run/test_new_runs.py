@@ -15,7 +15,7 @@ from callboard.bus.log.port import Beside, Entry, FirstCommand, NoAnswer, Purged
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Stage
 from callboard.lib.threads import on_the_loop
-from callboard.runtime.run.activation import Ending
+from callboard.runtime.run.activation import ActivationEnd
 from callboard.runtime.run.actor import RunActor
 from callboard.runtime.run.new_run import NewRun
 from callboard.runtime.run.pace import Pace
@@ -96,7 +96,7 @@ class Starts:
     def actor(self, new: NewRun) -> RunActor:
         return RunActor(new.ref, self.log, self.harness, self.harness.clock, new=new)
 
-    async def perform(self, new: NewRun) -> tuple[Ending, bool]:
+    async def perform(self, new: NewRun) -> tuple[ActivationEnd, bool]:
         """Perform a run; return how the actor ended, and what the sender of the start waits for."""
         ending = await self.actor(new).run()
         return ending, await new.wait_until_stored()

@@ -23,7 +23,7 @@ from callboard.languages.language import Ask, End, Ok, Stage
 from callboard.lib.json_types import JSON
 from callboard.projections.projection import fold
 from callboard.projections.run.run_result import Results
-from callboard.runtime.interpreter.stage import Stage as PerformedStage
+from callboard.runtime.interpreter.stage import RunStage as PerformedStage
 from callboard.runtime.run.log import read_run
 from callboard.runtime.worker.active_runs import ActiveRuns
 from tests.support.run_harness import PlayLanguage, RunHarness, types
@@ -101,7 +101,7 @@ async def carry_future(job: Job, request: JSON) -> tuple[JSON, JSON]:
 
 @dataclass
 class OtherWorkers:
-    """`callboard.runtime.worker.active_runs.Router` of a worker; ``newer`` says whether there is a newer one."""
+    """`callboard.runtime.worker.active_runs.CommandRouter` of a worker; ``newer`` says whether there is a newer one."""
 
     newer: bool = False
     passed: list[int] = field(default_factory=list[int])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from callboard import ask, signal
-from callboard.actors.kinds.step import Steps
+from callboard.actors.kinds.step import StepRunner
 from callboard.languages.language import End, Stage
 from callboard.runtime.worker.collector import YOUNG_OBJECTS, settled_collector
 from callboard.testing.virtual_time import VIRTUAL
@@ -113,7 +113,7 @@ async def test_a_run_that_leaves_memory_needs_no_collector(
         left.extend(map(weakref.ref, (stage, stage.waits, stage.driver)))
         return await play(stage)
 
-    harness = harness_for(watched, kinds={"step": Steps().carry})
+    harness = harness_for(watched, kinds={"step": StepRunner().carry})
     actor = harness.actor(await harness.accept("p"))
     gc.disable()
     try:

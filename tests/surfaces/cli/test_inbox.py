@@ -15,7 +15,7 @@ from callboard.service.operations import operations
 from callboard.service.operations.requests import QuestionList
 from callboard.surfaces.cli import inbox
 from callboard.surfaces.cli.inbox import list_inbox
-from callboard.surfaces.cli.operation import Call
+from callboard.surfaces.cli.operation import OperationCall
 from callboard.surfaces.cli.settings import Settings
 from tests.support.event_logs import Log
 from tests.support.page_server import append_events
@@ -66,7 +66,7 @@ async def test_only_runs_with_other_waits_than_questions_are_read(
     async with open_connection(config, "test") as connection:
         for log in logs:
             await append_events(connection.log, log.run, log.events)
-    await list_inbox(Call(config, Settings(), "test"), None, 200, None)
+    await list_inbox(OperationCall(config, Settings(), "test"), None, 200, None)
     listed, stderr = capsys.readouterr()
     assert sorted(read) == ["asks-and-waits", "rests"]
     assert [line.split()[0] for line in listed.splitlines() if line and not line.startswith(" ")] == [
@@ -77,7 +77,7 @@ async def test_only_runs_with_other_waits_than_questions_are_read(
     ]
     assert "signal go" in listed
     assert "3 more questions are open" in stderr
-    await list_inbox(Call(config, Settings(), "test"), "pause", 200, None)
+    await list_inbox(OperationCall(config, Settings(), "test"), "pause", 200, None)
     listed, stderr = capsys.readouterr()
     assert listed.startswith("rests")
     assert stderr == ""
@@ -101,7 +101,7 @@ async def test_questions_come_from_a_worker_or_from_the_log_if_it_is_slow(
 
         await connection.nc.subscribe(connection.log.subjects.api("acme", "questions"), cb=reply)
         await connection.nc.flush()
-        await list_inbox(Call(config, Settings(), "test"), "question", 200, None)
+        await list_inbox(OperationCall(config, Settings(), "test"), "question", 200, None)
     listed = capsys.readouterr().out
     assert len(asked) == 1
     assert listed.startswith("Nothing is waiting." if answers else "asks")

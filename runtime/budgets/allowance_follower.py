@@ -7,7 +7,7 @@ from callboard.bus.nats.jetstream_api import direct_get
 from callboard.runtime.budgets.allowances import COUNTED, Allowances
 
 
-class Following:
+class AllowanceFollower:
     """Counts the outcomes in the log into allowances. Until it has caught up with the log, their sums are too low.
 
     Runs do not wait for it. While the log does not answer, the sums known so far apply.
