@@ -13,6 +13,9 @@ from callboard.languages.problems import Complaint
 RESULT = "result"
 """The input port of every node, and the output port of a connection that names none."""
 
+CONFIRMED, REJECTED, UNRELATED, TIMEOUT = "confirmed", "rejected", "unrelated", "timeout"
+"""The labels of answers to people's questions, which are also the ports at which the node's output leaves."""
+
 Text = Annotated[str, StringConstraints(min_length=1)]
 
 

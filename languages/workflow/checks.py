@@ -1,6 +1,7 @@
 """Deterministic checks of data: required fields and matching values, with the texts of failed checks."""
 
 import sys
+from itertools import repeat
 from typing import Any
 
 import msgspec
@@ -8,7 +9,6 @@ from pydantic import Field, model_validator
 
 from callboard.languages.parts import Maybe, Part, Text
 from callboard.languages.problems import Complaint
-from callboard.languages.workflow.comparison import as_text, same
 from callboard.languages.workflow.lookup import Unresolved, resolve_path
 from callboard.lib.javascript import regex
 from callboard.lib.json_types import JSON
@@ -110,3 +110,29 @@ def _describe_wanted(match: OutputMatch) -> str:
 def _show_value(value: JSON) -> str:
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= SHOWN_CHARS_MAX else text[: SHOWN_CHARS_MAX - 1] + "…"
+
+
+def same(one: JSON, other: JSON, steps: Steps) -> bool:
+    """Return whether two JSON values are deeply equal; true differs from 1, and 1 equals 1.0.
+
+    :raises TooManySteps: if it takes more steps than ``steps`` has left
+    """
+    steps.take(1)
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        if one.keys() != other.keys():
+            return False
+        return all(map(same, one.values(), map(other.__getitem__, one), repeat(steps)))
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other, repeat(steps)))
+    return one == other
+
+
+def as_text(value: JSON) -> str:
+    """Return a value as text: a string itself, everything else as JSON, a whole number without a decimal point."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return msgspec.json.encode(value).decode()

@@ -12,7 +12,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from callboard.bus.events import Problem
 from callboard.languages.parts import Maybe, Number, Part, one_of, variant_by
 from callboard.languages.problems import VARIANT, Complaint, Tree, format_location, hint_at, kind_of
-from callboard.languages.workflow.comparison import same
+from callboard.languages.workflow.checks import same
 from callboard.lib.json_types import JSON
 from callboard.lib.step_limits import Steps
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from callboard.bus.effects import ModelReply, ModelRequest, user
 from callboard.bus.model_names import exact_name
 from callboard.languages.agent import find_json
+from callboard.languages.graph.document import CONFIRMED, REJECTED
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.human.decisions import Decided, Reading, Unfit, label_of_option, options_text
 from callboard.languages.graph.human.interaction import Interaction
-from callboard.languages.graph.human.ports import CONFIRMED, REJECTED
 from callboard.languages.graph.times import seconds_between
 from callboard.languages.graph.work import NodeAttempt, number
 from callboard.languages.language import Answered, Failed, Instant

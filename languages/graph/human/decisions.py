@@ -9,10 +9,10 @@ from msgspec import Struct
 
 from callboard.bus.answer_schemas import choice
 from callboard.languages.graph.coercion import coerce
+from callboard.languages.graph.document import CONFIRMED, REJECTED, UNRELATED
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.human.forms import schema_of
 from callboard.languages.graph.human.interaction import Interaction
-from callboard.languages.graph.human.ports import CONFIRMED, REJECTED, UNRELATED
 from callboard.languages.json_schema import violations
 from callboard.lib.json_types import JSON
 

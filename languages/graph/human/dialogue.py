@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from callboard.bus.effects import Failure
 from callboard.bus.paths import interaction_id
-from callboard.languages.graph.document import RESULT
+from callboard.languages.graph.document import RESULT, TIMEOUT
 from callboard.languages.graph.human.classification import classify
 from callboard.languages.graph.human.decisions import (
     Decided,
@@ -18,7 +18,6 @@ from callboard.languages.graph.human.decisions import (
 )
 from callboard.languages.graph.human.forms import schema_of
 from callboard.languages.graph.human.interaction import Interaction, interaction_of
-from callboard.languages.graph.human.ports import TIMEOUT
 from callboard.languages.graph.human.review import VoteTally
 from callboard.languages.graph.times import after, iso, ms
 from callboard.languages.graph.work import NodeAttempt, NodeFailed, Outcome, Outputs, Suspend

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, field
 
 from callboard.languages.graph.coercion import UNFIT, coerce
+from callboard.languages.graph.document import CONFIRMED, REJECTED
 from callboard.languages.graph.expressions import text_of
-from callboard.languages.graph.human.ports import CONFIRMED, REJECTED
 from callboard.languages.graph.node_specs import node_type
 from callboard.languages.graph.topology import GraphNode
 from callboard.languages.language import Answered

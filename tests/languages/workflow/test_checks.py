@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.languages.workflow.checks import OutputMatch, unmet_matches, unmet_required
-from callboard.languages.workflow.comparison import as_text, same
+from callboard.languages.workflow.checks import OutputMatch, as_text, same, unmet_matches, unmet_required
 from callboard.languages.workflow.evaluators import (
     REASONING_CHARS_MAX,
     FunctionEvaluator,
