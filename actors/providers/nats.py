@@ -2,7 +2,7 @@
 
 `callboard.bus.nats.tenant_requests` checks every subject, and sends the request in the tenant's account if there is
 one. Services follow the NATS service API: ``$SRV.INFO.<name>`` returns their endpoints, and the headers
-``NatsProvider-Service-Error-CodeSandboxes`` and ``NatsProvider-Service-Error`` mark a reply that is an error.
+``Nats-Service-Error-Code`` and ``Nats-Service-Error`` mark a reply that is an error.
 """
 
 import base64

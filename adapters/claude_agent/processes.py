@@ -211,7 +211,7 @@ class SessionProcess:
             raise ModelApiError(str(result.get("result") or result.get("errors")), status)
         frames = self._drain()
         blocks = blocks_in(frames)
-        used, self._used = self._used or unstreamed(frames), []
+        used, self._used = self._used or find_unstreamed(frames), []
         stopped = self._stopped or str((result or {}).get("subtype", ""))
         self._stopped = ""
         self._made = SessionTurns(self._made.turns + 1, frames)
@@ -411,7 +411,7 @@ def permission(decision: str, **more: Any) -> Frame:
     return {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": decision, **more}}
 
 
-def unstreamed(frames: Sequence[Frame]) -> list[tuple[str, Usage]]:
+def find_unstreamed(frames: Sequence[Frame]) -> list[tuple[str, Usage]]:
     """Return model and usage of a message of the agent that was not streamed."""
     own = [one["message"] for one in frames if one["type"] == "assistant" and one.get("parent_tool_use_id") is None]
     return [(str(one.get("model", "")), usage_of(one["usage"])) for one in own[-1:] if one.get("usage")]

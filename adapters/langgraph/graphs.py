@@ -31,7 +31,7 @@ from callboard.adapters.langgraph.scopes import (
     node_at,
 )
 from callboard.adapters.langgraph.tools import record_tools
-from callboard.adapters.langgraph.values import shown
+from callboard.adapters.langgraph.values import show_value
 from callboard.adapters.langgraph.work import RecordedStore, perform_work
 from callboard.languages.python.approvals import Approving, approvals_of
 from callboard.languages.python.errors import NotInWorkflow
@@ -339,7 +339,7 @@ class _NodeStep(Runnable[Any, Any]):
         async def body(config: RunnableConfig) -> Any:
             return await self._bound.ainvoke(input, config, **given)
 
-        return await perform_work(place, "step", {"input": shown(input)}, config or {}, body)
+        return await perform_work(place, "step", {"input": show_value(input)}, config or {}, body)
 
 
 def _number(config: Any) -> int:
@@ -421,7 +421,7 @@ def _task_step(func: Any, name: str, place: NodeScope, number: int) -> Any:
             return await asyncio.to_thread(func, *args, **given)
 
         with node_at(place, name, number) as inner:
-            arguments = shown({"args": list(args), **given})
+            arguments = show_value({"args": list(args), **given})
             return await perform_work(inner, "step", arguments, get_config(), body)
 
     return _named(perform, func)

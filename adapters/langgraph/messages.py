@@ -14,7 +14,7 @@ from langchain_core.messages import (
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from callboard.adapters.langgraph.values import decode, encode, shown
+from callboard.adapters.langgraph.values import decode, encode, show_value
 from callboard.bus.effects import Failure, Message, ModelRequest, Part, Text, ToolOutput, ToolSpec, ToolUse, Usage
 from callboard.bus.events import ModelResult
 from callboard.bus.work import TurnReply
@@ -73,7 +73,7 @@ def _parts(message: AIMessage) -> list[Part]:
 
 
 def _uses(message: AIMessage) -> list[ToolUse]:
-    fine = [ToolUse(one["id"] or "", one["name"], shown(one["args"])) for one in message.tool_calls]
+    fine = [ToolUse(one["id"] or "", one["name"], show_value(one["args"])) for one in message.tool_calls]
     faulty = [
         ToolUse(one["id"] or "", one["name"] or "", one["args"], fault=one["error"] or "the input is not valid JSON")
         for one in message.invalid_tool_calls

@@ -19,7 +19,7 @@ from pydantic import AfterValidator
 from callboard.adapters.langgraph.greenlets import wait_for
 from callboard.adapters.langgraph.reviews import reviews_in
 from callboard.adapters.langgraph.scopes import NodeScope
-from callboard.adapters.langgraph.values import shown
+from callboard.adapters.langgraph.values import show_value
 from callboard.languages.python.in_steps import current_step, refuse_in_step
 from callboard.languages.python.runs import ask
 from callboard.languages.python.values import plain_json
@@ -46,7 +46,7 @@ async def put_question(place: NodeScope, value: Any, schema: Any = None) -> Any:
         if all(one.is_approval for one in reviews.calls):
             return await reviews.decide(place)
         schema = schema or reviews.answers
-    data = shown(value)
+    data = show_value(value)
     known: dict[str, Any] = data if isinstance(data, dict) else {}
     texts = (known.get(name) for name in _TEXTS)
     text = next((one for one in texts if isinstance(one, str) and one), f"{place.settings.graph} waits at {place.name}")

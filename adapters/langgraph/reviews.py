@@ -12,7 +12,7 @@ from msgspec import Struct
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from callboard.adapters.langgraph.scopes import NodeScope
-from callboard.adapters.langgraph.values import shown
+from callboard.adapters.langgraph.values import show_value
 from callboard.bus.effects import ToolSpec
 from callboard.bus.paths import child, encode_id
 from callboard.languages.approvals.question import ProposedCall
@@ -92,7 +92,7 @@ def reviews_in(value: Any, schema: Any) -> Reviews | None:
 
 
 def _review(request: Any, allowed: Sequence[str]) -> CallReview:
-    return CallReview(request["name"], shown(request["args"]), request.get("description") or "", allowed)
+    return CallReview(request["name"], show_value(request["args"]), request.get("description") or "", allowed)
 
 
 def _allowed_by(schema: Any, name: str, args: Any) -> list[str]:

@@ -16,7 +16,7 @@ from langgraph._internal._constants import CONF, CONFIG_KEY_RUNTIME
 from callboard.adapters.langgraph.greenlets import wait_for
 from callboard.adapters.langgraph.messages import tool_spec
 from callboard.adapters.langgraph.scopes import NodeScope, current_place
-from callboard.adapters.langgraph.values import shown
+from callboard.adapters.langgraph.values import show_value
 from callboard.adapters.langgraph.work import outside_runtime, perform_work
 from callboard.bus.paths import child, encode_id
 from callboard.languages.agent import Refusal
@@ -86,7 +86,7 @@ async def _decide(place: NodeScope, tool: Any, given: dict[str, Any], turn: str)
     """Return the input with which a tool may be called, or why it must not be; ask a person if the settings say so.
     ``turn`` is the key of the turn that has requested the call."""
     own: dict[str, Any] = tool._filter_injected_args(given)
-    arguments = shown(own)
+    arguments = show_value(own)
     node = place.loop.place("approval", above=child(place.path, encode_id(tool.name)))
     call = ProposedCall(tool_spec(tool), arguments, f"graph {place.settings.graph}", place.path, turn)
     match await decide(place.loop, node, "ask", call, place.settings.approve):
@@ -108,7 +108,7 @@ class _Recorded:
         assert place is not None, "only a durable graph calls it"
         tool: Any = self.__dict__["recorded_tool"]
         own = tool._filter_injected_args(given)
-        shown_args = shown({**own, **({"args": list(args)} if args else {})})
+        shown_args = show_value({**own, **({"args": list(args)} if args else {})})
         kind: Any = type(tool)
         own_body: Any = tool._run if kind._arun is _default_arun else tool._arun
         takes_config = _get_runnable_config_param(own_body)

@@ -89,15 +89,15 @@ def _members(value: Any) -> dict[str, Any]:
     return {**members, "created_at": members["created_at"].isoformat(), "updated_at": members["updated_at"].isoformat()}
 
 
-def shown(value: Any) -> JSON:
+def show_value(value: Any) -> JSON:
     """Return JSON that shows people a value; what has no form in JSON is shown as text."""
     try:
         return plain_json(value)
     except (TypeError, ValueError):
         if isinstance(value, dict):
-            return {str(key): shown(one) for key, one in value.items()}  # pyright: ignore
+            return {str(key): show_value(one) for key, one in value.items()}  # pyright: ignore
         if isinstance(value, list | tuple):
-            return [shown(one) for one in value]  # pyright: ignore
+            return [show_value(one) for one in value]  # pyright: ignore
         return without_addresses(str(value))
 
 

@@ -4,8 +4,8 @@ Every append of a run has a guard of two headers: the filter ``cb.run.<tenant>.<
 the last one on this filter. All writers use the identical filter. A replicated stream needs this, because it tracks
 writes in flight per filter string.
 
-Headers: ``NatsProvider-Expected-Last-Subject-Sequence`` and ``…-Subject`` (the guard), ``NatsProvider-Schedule`` and
-``NatsProvider-Schedule-Target`` (ADR-51, alarms), ``NatsProvider-Batch-*`` (ADR-50, atomic batches). Our own headers
+Headers: ``Nats-Expected-Last-Subject-Sequence`` and ``…-Subject`` (the guard), ``Nats-Schedule`` and
+``Nats-Schedule-Target`` (ADR-51, alarms), ``Nats-Batch-*`` (ADR-50, atomic batches). Our own headers
 are ``Cb-Id``, which identifies the writer of an event, and ``Cb-N``, the event's number.
 """
 

@@ -18,7 +18,7 @@ from callboard.bus.errors import CallboardError
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.features.access.account import Account, OAuthFailed
 from callboard.features.access.keyring import Keyring, Sealed
-from callboard.features.access.store import TRIES_MAX, DeskStore, StoreSilent
+from callboard.features.access.store import TRIES_MAX, AccessStore, StoreSilent
 from callboard.runtime.settings.oauth_settings import OAuthSettings
 
 VALUE_BYTES_MAX = 64 * 1024
@@ -58,7 +58,7 @@ class Credentials:
     """The credentials of one tenant."""
 
     def __init__(self, log: JetStreamLog, tenant: str, replicas: int = 1) -> None:
-        self._store = DeskStore(log, tenant, "credential", replicas)
+        self._store = AccessStore(log, tenant, "credential", replicas)
         self._tenant = tenant
 
     async def put(self, keyring: Keyring, provider: str, user: str, account: Account, now: dt.datetime) -> None:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.features.access.store import DeskStore
+from callboard.features.access.store import AccessStore
 from callboard.features.access.subject import Scope, Subject
 
 PREFIX = "cbk_"
@@ -65,8 +65,8 @@ class ApiKeys:
     """The API keys of one tenant."""
 
     def __init__(self, log: JetStreamLog, tenant: str, replicas: int = 1) -> None:
-        self._store = DeskStore(log, tenant, "key", replicas)
-        self._names = DeskStore(log, tenant, "keyname", replicas)
+        self._store = AccessStore(log, tenant, "key", replicas)
+        self._names = AccessStore(log, tenant, "keyname", replicas)
         self._none_until = 0.0
         self._some = False
 

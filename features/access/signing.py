@@ -6,7 +6,7 @@ from functools import partial
 from hashlib import sha256
 
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.features.access.store import DeskStore
+from callboard.features.access.store import AccessStore
 
 KEY_BYTES = 32
 
@@ -15,7 +15,7 @@ class SigningKey:
     """Signs in the name of one tenant. ``purpose`` begins the signed bytes: no signature is valid for another one."""
 
     def __init__(self, log: JetStreamLog, tenant: str, replicas: int, purpose: bytes) -> None:
-        self._open_store = partial(DeskStore, log, tenant, "links", replicas)
+        self._open_store = partial(AccessStore, log, tenant, "links", replicas)
         self._purpose = purpose
         self._key: bytes | None = None
 

@@ -32,7 +32,7 @@ class StoreSilent(CallboardError):
         super().__init__("log.unavailable", message, remedy="Check the NATS server, and try again.")
 
 
-class DeskStore:
+class AccessStore:
     """The documents of one kind (``key``, ``credential`` …) that a tenant has, by name."""
 
     def __init__(self, log: JetStreamLog, tenant: str, kind: str, replicas: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""The office of cold storage: one process at a time moves the runs that the rule selects, and compacts segments.
+"""Cold storage: one process at a time moves the runs that the rule selects, and compacts segments.
 
 It runs in a separate process, so that runs do not wait while it reads and compresses.
 """
@@ -25,7 +25,7 @@ from callboard.runtime.settings.config import Config
 
 logger = structlog.get_logger(__name__)
 
-OFFICE = "cold"
+LEADERSHIP = "cold"
 
 FIRST_S = 10.0
 """The delay of the first round, because a server may have been started only for a short look."""

@@ -1,4 +1,4 @@
-"""The office of notices: reads the events that rules select, judges them, and sends the notices.
+"""The sender of notices: reads the events that rules select, judges them, and sends the notices.
 
 One process at a time runs it (`callboard.runtime.cluster.leader`). Every rule has a durable consumer, which is its
 checkpoint: a slow receiver delays neither other rules nor runs. Events that have not waited long enough, and notices
@@ -209,7 +209,7 @@ class _Rule:
         return item if item.readable else None
 
     async def _tell(self, notice: Notice, delivery: Delivery) -> None:
-        # A process that hands over the office lets running requests finish: otherwise they would be sent twice.
+        # A process that hands over the leadership lets running requests finish: otherwise they would be sent twice.
         scope = anyio.CancelScope(shield=True)
         self._scopes.add(scope)
         try:

@@ -11,7 +11,7 @@ from callboard.runtime.settings.notify_settings import NotifyRule
 if TYPE_CHECKING:
     from callboard.runtime.client.connection import Connection
 
-OFFICE = "notify"
+LEADERSHIP = "notify"
 
 NoticeCounts = Counter[tuple[str, str]]
 """Notices by rule and result: ``sent``, ``failed`` (to be tried again) or ``given_up``."""
@@ -32,9 +32,9 @@ async def send_notices(
 
     from callboard.features.notify.notice_sender import NoticeSender
 
-    office = NoticeSender(connection, whole, env)
-    await office.prepare()
-    holders = {f"{connection.log.subjects.prefix}.office.{OFFICE}": office}
+    sender = NoticeSender(connection, whole, env)
+    await sender.prepare()
+    holders = {f"{connection.log.subjects.prefix}.office.{LEADERSHIP}": sender}
     async with holding(connection.nc, holders, connection.log.store):
-        yield lambda: office.sending_results
-        await office.finish()
+        yield lambda: sender.sending_results
+        await sender.finish()

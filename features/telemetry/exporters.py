@@ -76,10 +76,10 @@ async def open_exporters(connection: "Connection") -> AsyncGenerator[None]:
     if wants(env, "METRICS"):
         name = f"exporter-metrics-{_backend(env, 'METRICS')}"
         holders[name] = MetricsExporter(connection.log, otlp_meter_provider, prices=connection.config.price_table())
-    offices = {f"{connection.log.subjects.prefix}.exporter.{name}": holder for name, holder in holders.items()}
+    leaders = {f"{connection.log.subjects.prefix}.exporter.{name}": holder for name, holder in holders.items()}
     try:
         with exporting_logs(otel=True, env=env):
-            async with holding(connection.nc, offices, connection.log.store):
+            async with holding(connection.nc, leaders, connection.log.store):
                 yield
                 if exporter is not None:
                     await _finish(connection.log, durable)

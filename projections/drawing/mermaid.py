@@ -25,7 +25,7 @@ _TAKEN_LINK = "stroke:#2b8a3e,stroke-width:3px"
 _OTHER_LINK = "stroke:#adb5bd,stroke-dasharray:5 4"
 
 
-def mermaid(diagram: Diagram, *, direction: Direction = "TB", title: str | None = None) -> str:
+def draw_mermaid(diagram: Diagram, *, direction: Direction = "TB", title: str | None = None) -> str:
     """Return the diagram as a Mermaid flowchart, with a newline at its end.
 
     The entry has a play mark and is a stadium, unless its type has another shape. The inside of a node (a subflow, the

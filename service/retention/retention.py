@@ -1,6 +1,6 @@
-"""The retention office: it applies the rules at regular intervals, in one process at a time.
+"""Retention: the leader applies the rules at regular intervals, in one process at a time.
 
-The runs that a rule selects are archived, if the rule says so, and purged, unless still needed. The office runs in a
+The runs that a rule selects are archived, if the rule says so, and purged, unless still needed. The leader runs in a
 separate process, so that runs do not wait while it reads, archives and purges.
 """
 
@@ -141,7 +141,7 @@ class Expiry:
 
 logger = structlog.get_logger(__name__)
 
-OFFICE = "retention"
+LEADERSHIP = "retention"
 
 FIRST_S = 10.0
 """The delay of the first round, because a server may have been started only for a short look."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from callboard.surfaces.cli.child_processes import ProcessOptions, watch_parent
 
 if TYPE_CHECKING:
-    from callboard.features.cold.cooling_leader import CoolingLeader as ColdOffice
-    from callboard.service.retention.retention import RetentionLeader as RetentionOffice
+    from callboard.features.cold.cooling_leader import CoolingLeader
+    from callboard.service.retention.retention import RetentionLeader
 
 
 async def run_worker_child(process_options: ProcessOptions) -> None:
@@ -29,22 +29,20 @@ async def run_http_child(process_options: ProcessOptions) -> None:
 
 async def run_cold_child(process_options: ProcessOptions) -> None:
     """Run as the process that moves runs to cold storage."""
-    from callboard.features.cold.cooling_leader import OFFICE, CoolingLeader
+    from callboard.features.cold.cooling_leader import LEADERSHIP, CoolingLeader
 
-    await _hold_office(process_options, OFFICE, CoolingLeader)
+    await _lead(process_options, LEADERSHIP, CoolingLeader)
 
 
 async def run_retention_child(process_options: ProcessOptions) -> None:
     """Run as the process that applies the retention rules."""
-    from callboard.service.retention.retention import OFFICE, RetentionLeader
+    from callboard.service.retention.retention import LEADERSHIP, RetentionLeader
 
-    await _hold_office(process_options, OFFICE, RetentionLeader)
+    await _lead(process_options, LEADERSHIP, RetentionLeader)
 
 
-async def _hold_office(
-    process_options: ProcessOptions, name: str, office: "type[ColdOffice] | type[RetentionOffice]"
-) -> None:
-    """Be a candidate for an office, and do its work while elected, until SIGTERM or until the parent exits."""
+async def _lead(options: ProcessOptions, name: str, leader: "type[CoolingLeader] | type[RetentionLeader]") -> None:
+    """Be a candidate for a leadership, and do its work while elected, until SIGTERM or until the parent exits."""
     import signal
 
     import anyio
@@ -56,9 +54,9 @@ async def _hold_office(
         signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGTERM))
         await stack.enter_async_context(watch_parent())
         connection = await stack.enter_async_context(
-            open_connection(process_options.config, f"callboard {name}", gaps_expected=True)
+            open_connection(options.config, f"callboard {name}", gaps_expected=True)
         )
-        holders = {f"{connection.log.subjects.prefix}.office.{name}": office(connection)}
+        holders = {f"{connection.log.subjects.prefix}.office.{name}": leader(connection)}
         await stack.enter_async_context(holding(connection.nc, holders, connection.log.store))
         async for _first in signals:
             break

@@ -88,10 +88,10 @@ def render_diagram(
     title: str | None = None,
 ) -> str:
     """Return the diagram as text in its format; ``title`` replaces that of the definition."""
-    from callboard.projections.drawing.mermaid import mermaid
+    from callboard.projections.drawing.mermaid import draw_mermaid
 
     if form == "mermaid":
-        return mermaid(subject.diagram, direction=direction, title=title)
+        return draw_mermaid(subject.diagram, direction=direction, title=title)
     from callboard.projections.drawing.svg import svg
 
     return svg(

@@ -269,7 +269,7 @@ def language_result(events: "Sequence[Event]") -> Any:
 def _render_trace(events: "Sequence[Event]", prices: "Prices", form: str) -> str:
     """Return a run's trace in one of `FORMATS`; ``prices`` are those of its models."""
     from callboard.projections.drawing.diagram import DiagramFold
-    from callboard.projections.drawing.mermaid import mermaid
+    from callboard.projections.drawing.mermaid import draw_mermaid
     from callboard.projections.projection import fold
     from callboard.projections.spans.jaeger import jaeger
     from callboard.projections.trace.elision import elide
@@ -288,7 +288,7 @@ def _render_trace(events: "Sequence[Event]", prices: "Prices", form: str) -> str
         case "table":
             return step_table(step_rows(elide(fold(TraceFold(prices), events))))
         case "mermaid":
-            return mermaid(fold(DiagramFold(), events))
+            return draw_mermaid(fold(DiagramFold(), events))
         case "svg":
             return svg_of_run(events)
         case "result":

@@ -32,10 +32,10 @@ async def serve_http(
 ) -> None:
     """Serve until cancelled; ``issuer`` is the identity provider whose tokens ``access`` accepts."""
     app: ASGIApp = server.streamable_http_app(streamable_http_path=PATH, host=host)
-    await serve_app(Door(app, access, issuer), bound)
+    await serve_app(McpEndpoint(app, access, issuer), bound)
 
 
-class Door:
+class McpEndpoint:
     """Authenticates requests in front of the server; refers unknown callers to the identity provider, if any."""
 
     def __init__(self, app: ASGIApp, access: Access, issuer: str | None = None) -> None:

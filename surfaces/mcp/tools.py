@@ -1,6 +1,6 @@
 """The tools: each from its checked arguments to its answer, through the operations of the service.
 
-Errors for the caller are raised as `CallboardError` (with ``problems`` if there are several) or `ModelApiError`. A tool
+Errors for the caller are raised as `CallboardError` (with ``problems`` if there are several) or `ApiError`. A tool
 that waits for the end of a run puts the run's questions to the person at the client.
 """
 
@@ -75,7 +75,7 @@ class Awaiting:
 
         If another run continues it, this waits for that one and returns its state.
 
-        :raises ModelApiError: if the caller may not see the run
+        :raises ApiError: if the caller may not see the run
         """
         events = await self._client.events(run_id)
         check_sees(caller.subject, events)

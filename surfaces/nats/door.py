@@ -2,8 +2,8 @@
 
 `callboard.bus.nats.accounts` lets a tenant's messages arrive on ``<prefix>.door.<tenant>.…``, which is not stored.
 The door checks the subject, drops every header that Callboard does not use, and publishes the message in the stream.
-So headers of a tenant cannot reach JetStream, where ``NatsProvider-Rollup`` deletes messages and
-``NatsProvider-Schedule-Target`` publishes on any subject. The answer has JetStream's format: ``{"stream", "seq"}``, or
+So headers of a tenant cannot reach JetStream, where ``Nats-Rollup`` deletes messages and
+``Nats-Schedule-Target`` publishes on any subject. The answer has JetStream's format: ``{"stream", "seq"}``, or
 ``{"error": {"code", "description"}}``.
 """
 

@@ -30,7 +30,7 @@ from callboard.bus.commands import Cancel, Resume
 from callboard.bus.events import Event
 from callboard.bus.log.port import Recorded
 from callboard.projections.drawing.diagram import DiagramFold
-from callboard.projections.drawing.mermaid import mermaid
+from callboard.projections.drawing.mermaid import draw_mermaid
 from callboard.projections.projection import Projection, fold
 from callboard.projections.results import view_of
 from callboard.projections.results.workflow import WorkflowExecution
@@ -96,7 +96,7 @@ class Mermaid:
         self._fold.apply(event)
 
     def view(self) -> str:
-        return mermaid(self._fold.view())
+        return draw_mermaid(self._fold.view())
 
 
 VIEWS: dict[str, Callable[[], Projection[Any]]] = {

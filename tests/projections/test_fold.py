@@ -8,7 +8,7 @@ import pytest
 
 from callboard.bus.events import TYPES, Event, RunRejected
 from callboard.projections.drawing.diagram import DiagramFold
-from callboard.projections.drawing.mermaid import mermaid
+from callboard.projections.drawing.mermaid import draw_mermaid
 from callboard.projections.lists.runs import Runs
 from callboard.projections.projection import Checkpoint, OutOfOrder, Projection, fold
 from callboard.projections.results.graph import GraphExecution
@@ -99,7 +99,7 @@ def test_the_text_forms_accept_every_prefix(make: Callable[[], Log]) -> None:
         rows = step_rows(trace)
         assert len(step_table(rows).splitlines()) == len(rows) + 2
         assert {len(line) for line in waterfall(trace, 80).splitlines()} == {80}
-        assert mermaid(fold(DiagramFold(), events[:count])).startswith("flowchart TB\n")
+        assert draw_mermaid(fold(DiagramFold(), events[:count])).startswith("flowchart TB\n")
 
 
 def test_a_checkpoint_accepts_each_event_once_and_in_order() -> None:

@@ -16,7 +16,7 @@ from callboard.bus import events as ev
 from callboard.features.access.account import Account
 from callboard.features.access.credentials import Credentials
 from callboard.features.access.keyring import FILE_NAME, Keyring, KeyringUnusable, founded_keyring, keyring_of, new_key
-from callboard.features.access.store import DeskStore
+from callboard.features.access.store import AccessStore
 from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
 from callboard.service.worker.bootstrap import open_worker
@@ -165,15 +165,15 @@ async def test_what_is_changed_or_removed_while_keys_are_rotated_stays_so(
         for user in ("ada", "bob", "cy"):
             await put(user, "first")
         others = [partial(kept.remove, "telegram", "bob"), partial(put, "cy", "second")]
-        read = DeskStore.all
+        read = AccessStore.all
 
-        async def and_then_others(store: DeskStore) -> list[bytes]:
+        async def and_then_others(store: AccessStore) -> list[bytes]:
             found = await read(store)
             while others:
                 await others.pop()()
             return found
 
-        monkeypatch.setattr(DeskStore, "all", and_then_others)
+        monkeypatch.setattr(AccessStore, "all", and_then_others)
         assert await kept.rotate(keyring(b"n", b"o")) == 2
         assert [one.user for one in await kept.all()] == ["ada", "cy"]
         found = [await kept.found(keyring(b"n"), "telegram", user) for user in ("ada", "cy")]

@@ -18,7 +18,7 @@ from callboard.projections.drawing.cards import LABEL_LINES_MAX, card, label
 from callboard.projections.drawing.diagram import Diagram, DiagramFold, NodeColour
 from callboard.projections.drawing.graph import BoxLink, Size, cut_into_layers
 from callboard.projections.drawing.layout import Layout, Point, lay_out
-from callboard.projections.drawing.mermaid import mermaid
+from callboard.projections.drawing.mermaid import draw_mermaid
 from callboard.projections.drawing.positions import order
 from callboard.projections.drawing.scene import DEPTH_MAX, Placed, Scene, SceneLayout, parents
 from callboard.projections.drawing.svg import DARK, DESCRIPTION_CHARS_MAX, LIGHT, describe, svg
@@ -479,8 +479,8 @@ def test_outcomes_of_subflows_are_found_by_path() -> None:
 
 
 def test_mermaid_greys_unreached_nodes_of_a_run() -> None:
-    assert "unreached" not in mermaid(Diagram(CAKE, {}, {}, "bake"))
-    text = mermaid(fold(DiagramFold(), killed().events))
+    assert "unreached" not in draw_mermaid(Diagram(CAKE, {}, {}, "bake"))
+    text = draw_mermaid(fold(DiagramFold(), killed().events))
     assert "    class n_taste,n_serve unreached\n" in text
     assert "    classDef unreached " in text
 

@@ -6,7 +6,7 @@ import pytest
 
 from callboard.bus.events import EffectCall, NodeEnter, NodeExit, NodeOutcome, Outline, OutlineEdge, OutlineNode
 from callboard.projections.drawing.diagram import Diagram, DiagramFold
-from callboard.projections.drawing.mermaid import mermaid
+from callboard.projections.drawing.mermaid import draw_mermaid
 from callboard.projections.projection import fold
 from callboard.projections.trace.node_tree import above
 from callboard.projections.trace.text_renderings import duration_text, step_rows, step_table, waterfall
@@ -162,7 +162,7 @@ def test_durations_are_written_in_suitable_units(seconds: float | None, text: st
 
 
 def test_the_diagram_of_the_worked_example() -> None:
-    text = mermaid(fold(DiagramFold(), cake().events), direction="LR", title='The "cake"')
+    text = draw_mermaid(fold(DiagramFold(), cake().events), direction="LR", title='The "cake"')
     assert text.splitlines()[:4] == ["---", 'title: "The \\"cake\\""', "---", "flowchart LR"]
     for line in (
         'n_bake(["▶ Bake"])',
@@ -177,7 +177,7 @@ def test_the_diagram_of_the_worked_example() -> None:
 
 
 def test_a_diagram_of_an_open_run_dashes_untaken_edges() -> None:
-    text = mermaid(fold(DiagramFold(), killed().events))
+    text = draw_mermaid(fold(DiagramFold(), killed().events))
     assert "class n_bake current" in text
     assert text.count("stroke-dasharray:5 4") == 3
     assert '    n_taste -->|"too raw"| n_bake\n' in text
@@ -186,7 +186,7 @@ def test_a_diagram_of_an_open_run_dashes_untaken_edges() -> None:
 def test_a_diagram_of_a_new_run_has_an_entry_and_no_styles() -> None:
     log = Log()
     log.accepted(Outline(CAKE.nodes[::-1], [OutlineEdge("bake", "taste"), OutlineEdge("taste", "serve")]))
-    text = mermaid(fold(DiagramFold(), log.events))
+    text = draw_mermaid(fold(DiagramFold(), log.events))
     assert 'n_bake(["▶ Bake"])' in text
     assert "linkStyle" not in text
 
@@ -215,7 +215,7 @@ def test_ids_are_distinct_and_labels_are_escaped() -> None:
     outline = Outline(
         nodes=[OutlineNode(node) for node in NASTY], edges=[OutlineEdge("a", "A", 'say "[done]" | <b>stop</b>\nnow')]
     )
-    text = mermaid(Diagram(outline, {}, {}, None))
+    text = draw_mermaid(Diagram(outline, {}, {}, None))
     ids = re.findall(r"^    (\w+)\[", text, re.MULTILINE)
     assert len(set(ids)) == len(NASTY)
     assert all(re.fullmatch(r"n_[A-Za-z0-9_]*", name) for name in ids)
