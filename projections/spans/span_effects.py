@@ -64,7 +64,8 @@ def _provider(uri: str, arguments: Any) -> tuple[str, SpanKind, Attributes]:
         name, kind, attributes = _http(str(asked.get("method", "GET")), url)
         return name, kind, {**told, **attributes}
     if uri.startswith(_NATS):
-        return _messaging(str(asked.get("subject") or asked.get("service") or ""), told)
+        subject = str(asked.get("subject") or asked.get("service") or "")
+        return _join(semconv.MESSAGING_REQUEST, subject), "client", {**told, **_on(subject)}
     return short_uri(uri) or PROVIDER, "client", told
 
 
@@ -88,10 +89,6 @@ def _address(url: str) -> Attributes:
         semconv.SERVER_ADDRESS: parts.hostname,
         semconv.SERVER_PORT: port,
     }
-
-
-def _messaging(subject: str, more: Attributes) -> tuple[str, SpanKind, Attributes]:
-    return _join(semconv.MESSAGING_REQUEST, subject), "client", {**more, **_on(subject)}
 
 
 def _on(subject: str) -> Attributes:

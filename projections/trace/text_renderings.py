@@ -165,19 +165,21 @@ def _later(time: T, then: dt.datetime, by: dt.timedelta) -> T:
 def _lines(root: Node) -> Iterator[tuple[str, int, dt.datetime, dt.datetime | None]]:
     for node, depth in _walk(root, 0):
         if node.entered_at is not None:
-            again = f" #{node.iteration}" if node.iteration > 1 else ""
-            yield node_label(node) + again, depth, node.entered_at, node.exited_at
+            yield node_label(node), depth, node.entered_at, node.exited_at
         for effect in node.effects:
-            yield _label_with_mark(effect, node), depth + 1, effect.started_at, effect.ended_at
+            mark = {"failed": "✗ ", "cancelled": "⊘ ", "timeout": "⊘ "}.get(effect.outcome or "", "")
+            yield mark + placed_label(effect, node), depth + 1, effect.started_at, effect.ended_at
 
 
 def node_label(node: Node) -> str:
-    """Return the node's name, with the index or aspect of its path: ``fan[3]``, ``fetch:call``."""
+    """Return the node's name, with the index or aspect of its path, and the visit: ``fan[3]``, ``fetch:call #2``."""
     name = node.node or "run"
-    if node.kind == ELIDED:
-        return f"{name}: {node.name}"
     suffix = _SUFFIX.search(node.path.rpartition("/")[2])
-    return name + suffix.group() if suffix and not name.endswith(suffix.group()) else name
+    if node.kind == ELIDED:
+        name += f": {node.name}"
+    elif suffix and not name.endswith(suffix.group()):
+        name += suffix.group()
+    return f"{name} #{node.iteration}" if node.iteration > 1 else name
 
 
 def effect_label(effect: Effect) -> str:
@@ -199,11 +201,6 @@ def placed_label(effect: Effect, node: Node) -> str:
     """Name an effect of a node, with the index of its dispatch, if it has one."""
     found = _DISPATCH.match(effect.key, len(node.path)) if effect.key.startswith(f"{node.path}[") else None
     return effect_label(effect) + (f" {found.group()}" if found else "")
-
-
-def _label_with_mark(effect: Effect, node: Node) -> str:
-    mark = {"failed": "✗ ", "cancelled": "⊘ ", "timeout": "⊘ "}.get(effect.outcome or "", "")
-    return mark + placed_label(effect, node)
 
 
 def _walk(node: Node, depth: int) -> Iterator[tuple[Node, int]]:

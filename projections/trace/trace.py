@@ -107,7 +107,10 @@ class TraceFold:
             case RunClaimed():
                 own = not self._parting.is_shared(event)
                 self._trace = msgspec.structs.replace(self._trace, claims=self._trace.claims + own)
-                self._taken_on_again()
+                for opened in self._open:
+                    place, index = self._effects[opened.payload.type, opened.event.key]
+                    effects = self._nodes[place].effects
+                    effects[index] = msgspec.structs.replace(effects[index], executions=effects[index].executions + 1)
             case SourcesResolved(sources=sources):
                 self._trace = msgspec.structs.replace(self._trace, sources=sources)
             case RunEnd():
@@ -121,12 +124,6 @@ class TraceFold:
                 )
             case _:
                 pass
-
-    def _taken_on_again(self) -> None:
-        for opened in self._open:
-            place, index = self._effects[opened.payload.type, opened.event.key]
-            effects = self._nodes[place].effects
-            effects[index] = msgspec.structs.replace(effects[index], executions=effects[index].executions + 1)
 
     def _apply_node(self, event: Event, payload: Payload) -> None:
         here = NodeExecution(event.path, event.iteration)

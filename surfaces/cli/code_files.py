@@ -1,6 +1,7 @@
 """Files of code at commands that read definitions: ``callboard validate`` and ``callboard schema`` of FILE.py:NAME."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from callboard.lib.text_bytes import NotText, read_text
 from callboard.service.files.start_request import StartRequest
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.output import problem_text, say, style, verdict_text
+from callboard.surfaces.cli.output import print_answer, problem_text, style, verdict_text
 
 if TYPE_CHECKING:
     from callboard.bus.errors import CallboardError
@@ -33,7 +34,6 @@ def validate_code(file: str, name: str, request: StartRequest, *, strict: bool, 
     from callboard.languages.registry import code_language
     from callboard.runtime.hosting.code_loader import load_named
     from callboard.service.files.validation import errors, examine_definition
-    from callboard.service.operations.results import compact
 
     try:
         bundle, entries = load_named(file, name)
@@ -46,14 +46,13 @@ def validate_code(file: str, name: str, request: StartRequest, *, strict: bool, 
         found = examine_definition(bundle.definitions[entry.name], named)[1]
         problems[entry.name] = [msgspec.structs.replace(one, severity="error") if strict else one for one in found]
     everything = [problem for found in problems.values() for problem in found]
-    if as_json:
-        say(compact({**_report(file, everything), "code": bundle.digest, "workflows": list(map(_to_object, entries))}))
-        return exits.FAILED if errors(everything) else exits.OK
+    lines: list[str] = []
     for entry in entries:
-        for problem in problems[entry.name]:
-            say(problem_text(problem, file))
-        say(verdict_text(f"{file}:{entry.name}", code_language(), problems[entry.name]))
-        _say_workflow(entry)
+        lines += [problem_text(problem, file) for problem in problems[entry.name]]
+        lines.append(verdict_text(f"{file}:{entry.name}", code_language(), problems[entry.name]))
+        lines += _workflow_lines(entry)
+    told = {**_report(file, everything), "code": bundle.digest, "workflows": list(map(_to_object, entries))}
+    print_answer(told, lines, as_json=as_json)
     return exits.FAILED if errors(everything) else exits.OK
 
 
@@ -72,18 +71,17 @@ def _say_unloaded(problem: "Problem", file: str, *, as_json: bool) -> None:
     import msgspec
 
     from callboard.languages.registry import code_language
-    from callboard.service.operations.results import compact
 
-    if as_json:
-        say(compact({**_report(file, [problem]), "workflows": []}))
-        return
     place = problem.where or file
     try:
         source = read_text(Path(place))
     except (OSError, NotText):
         source = ""  # the problem is shown without the line
-    say(problem_text(msgspec.structs.replace(problem, where=""), place, source))
-    say(verdict_text(file, code_language(), [problem]))
+    lines = [
+        problem_text(msgspec.structs.replace(problem, where=""), place, source),
+        verdict_text(file, code_language(), [problem]),
+    ]
+    print_answer({**_report(file, [problem]), "workflows": []}, lines, as_json=as_json)
 
 
 def _problem_of(error: "CallboardError", file: str) -> "Problem":
@@ -102,13 +100,13 @@ def _to_object(entry: "HostedObject") -> dict[str, Any]:
     return {**told, "input": entry.input_schema, "output": entry.output_schema}
 
 
-def _say_workflow(entry: "HostedObject") -> None:
+def _workflow_lines(entry: "HostedObject") -> Iterator[str]:
     from callboard.service.operations.results import compact
 
     if title := entry.description.partition("\n")[0]:
-        say(f"  {title}")
+        yield f"  {title}"
     for part, schema in (("input", entry.input_schema), ("output", entry.output_schema)):
-        say(f"  {style(part.ljust(6), dim=True)}  {compact(schema) if schema else 'anything'}")
+        yield f"  {style(part.ljust(6), dim=True)}  {compact(schema) if schema else 'anything'}"
 
 
 def schema_of(file: str, name: str, part: Part) -> dict[str, Any]:

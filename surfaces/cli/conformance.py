@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.output import say, style
+from callboard.surfaces.cli.output import print_answer, style
 from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
     from callboard.surfaces.cli.corpus import Case, CaseReport, Claim, ScenarioOutcome, Verdict
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("corpus", required=False, type=click.Path(exists=True, file_okay=False))
 @click.option("--case", "pattern", metavar="GLOB", help="Only cases, or CASE/SCENARIO, that match.")
 @click.option("--skip-temporal", is_flag=True, help="Skip cases that take real time.")
@@ -38,35 +38,23 @@ def conformance(
     separate run; all run at once, on a server and a worker of this process. With --data-dir or --nats the runs are kept
     for other commands; otherwise nothing is kept.
     """
-    ctx.exit(conform(corpus, pattern, language, skip_temporal=skip_temporal, settings=settings))
-
-
-def conform(
-    corpus: str | None, pattern: str | None, language: str | None, *, skip_temporal: bool, settings: Settings
-) -> int:
-    """Print the claim, and run a corpus if there is one; return the exit code.
-
-    :raises CorpusUnreadable: if the folder holds no corpus
-    :raises click.BadParameter: if no case matches the pattern, or the language is unknown or ambiguous
-    :raises CallboardError: if the server or the worker cannot work
-    """
     import anyio
 
-    from callboard.service.operations.results import compact
     from callboard.surfaces.cli.corpus import TEMPORAL, claim_of, perform_cases, read_corpus
 
     claim = claim_of(language)
     if corpus is None:
-        say(compact({"claim": claim.profiles}) if settings.as_json else "\n".join(claim.profiles))
-        return exits.OK
+        print_answer({"claim": claim.profiles}, claim.profiles, as_json=settings.as_json)
+        return
     cases = choose_cases(read_corpus(Path(corpus)), pattern)
     skipped = {case.name for case in cases if skip_temporal and TEMPORAL in case.marks}
     run = [case for case in cases if case.name not in skipped and not missing_profiles(case, claim)]
     kept = bool({"data_dir", "nats_url"} & settings.flags.keys())
     found = anyio.run(perform_cases, run, claim, load_config(settings, level="error"), kept) if run else {}
     reports = [_report_case(case, missing_profiles(case, claim), found, skipped=case.name in skipped) for case in cases]
-    say(_report_json(claim, reports) if settings.as_json else _report_text(claim, reports, kept))
-    return exits.FAILED if any(report.verdict == "failed" for report in reports) else exits.OK
+    told = {"claim": claim.profiles, "counts": _count_verdicts(reports), "cases": reports}
+    print_answer(told, _report_text(claim, reports, kept), as_json=settings.as_json)
+    ctx.exit(exits.FAILED if any(report.verdict == "failed" for report in reports) else exits.OK)
 
 
 def choose_cases(cases: "Sequence[Case]", pattern: str | None) -> "list[Case]":
@@ -106,12 +94,6 @@ def _report_case(
     outcomes = [found[f"{case.name}/{scenario.name}"] for scenario in case.scenarios]
     verdict = "passed" if all(outcome.passed for outcome in outcomes) else "failed"
     return CaseReport(case.name, case.description, verdict, outcomes)
-
-
-def _report_json(claim: "Claim", reports: "Sequence[CaseReport]") -> str:
-    from callboard.service.operations.results import compact
-
-    return compact({"claim": claim.profiles, "counts": _count_verdicts(reports), "cases": reports})
 
 
 def _count_verdicts(reports: "Sequence[CaseReport]") -> dict[str, int]:

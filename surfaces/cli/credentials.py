@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
-from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.operation import OperationCall, begin_call, operation
-from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.output import print_answer, say
 from callboard.surfaces.cli.settings import Settings, json_option, settings_options
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ user_option = click.option(
 )
 
 
-@click.group(epilog=exits.EXIT_CODES)
+@click.group()
 def credentials() -> None:
     """Manage the credentials for external services, of a tenant or of its users: add, list and remove them.
 
@@ -35,7 +34,7 @@ def credentials() -> None:
     """
 
 
-@credentials.command(epilog=exits.EXIT_CODES)
+@credentials.command()
 @click.argument("provider")
 @user_option
 @settings_options
@@ -69,7 +68,7 @@ async def _add_credential(call: OperationCall, provider: str, user: str, values:
     call.answer(told, f"{provider}{whose}: {', '.join(sorted(values))}")
 
 
-@credentials.command(epilog=exits.EXIT_CODES)
+@credentials.command()
 @click.argument("provider")
 @user_option
 @operation
@@ -108,7 +107,7 @@ async def connect(call: OperationCall, provider: str, user: str) -> None:
     call.answer(await _store_account(call, keyring, provider, user, account), f"{provider} connected")
 
 
-@credentials.command("list", epilog=exits.EXIT_CODES)
+@credentials.command("list")
 @operation
 async def list_(call: OperationCall) -> None:
     """List the credentials: provider, user, names of variables, date. Values are never shown."""
@@ -126,7 +125,7 @@ async def list_(call: OperationCall) -> None:
     )
 
 
-@credentials.command(epilog=exits.EXIT_CODES)
+@credentials.command()
 @click.argument("provider")
 @user_option
 @operation
@@ -137,7 +136,7 @@ async def remove(call: OperationCall, provider: str, user: str) -> None:
     call.answer({"removed": provider, "user": user}, f"{provider} removed")
 
 
-@credentials.command(epilog=exits.EXIT_CODES)
+@credentials.command()
 @operation
 async def rotate(call: OperationCall) -> None:
     """Encrypt every credential again with the first key of the configuration.
@@ -153,15 +152,14 @@ async def rotate(call: OperationCall) -> None:
     call.answer(told, f"{count} encrypted again with the key {keyring.current}")
 
 
-@credentials.command(epilog=exits.EXIT_CODES)
+@credentials.command()
 @json_option
 def key(as_json: bool) -> None:
     """Print a new key, for CALLBOARD_CREDENTIALS_KEY or a file that credentials_key_file names."""
     from callboard.features.access.keyring import new_key
-    from callboard.service.operations.results import compact
 
     made = new_key()
-    say(compact({"key": made}) if as_json else made)
+    print_answer({"key": made}, made, as_json=as_json)
 
 
 def _credentials(connection: "Connection") -> "Credentials":

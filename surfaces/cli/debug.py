@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import code_option, host_code
 from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
     from callboard.bus.subjects import RunRef
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("run")
 @click.option("--at", "at", metavar="N", type=click.IntRange(1), help="The event to stop after; default: the last.")
 @click.option(

@@ -9,7 +9,7 @@ import click
 from callboard.runtime.hosting.names import split_code_name
 from callboard.service.files.start_request import StartRequest
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.output import print_document, problem_text, say, verdict_text, write_file
+from callboard.surfaces.cli.output import print_answer, print_document, problem_text, verdict_text, write_file
 from callboard.surfaces.cli.settings import json_option
 from callboard.surfaces.cli.start_options import DefinitionFile
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from callboard.languages.authoring import Authoring
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("file", metavar="FILE|FILE.py[:NAME]", type=DefinitionFile())
 @click.option("--input", "-i", "input_text", metavar="JSON|@FILE|-", help="Also check a start with this input.")
 @click.option("--arguments", "arguments_text", metavar="JSON|@FILE|-", help="Also check a start with these arguments.")
@@ -36,36 +36,23 @@ def validate(
     Of a file of Python code, the workflow NAME is checked, or else each of its workflows: the file is imported, and the
     JSON Schemas of their inputs and outputs are printed.
     """
-    ctx.exit(validate_file(file, input_text, arguments_text, strict=strict, as_json=as_json))
-
-
-def validate_file(
-    file: str, input_text: str | None, arguments_text: str | None = None, *, strict: bool = False, as_json: bool
-) -> int:
-    """Print the problems of a definition; return the exit code. ``strict`` treats every warning as an error."""
     import msgspec
 
     from callboard.service.files.local_files import text_of
     from callboard.service.files.validation import errors, examine_definition
-    from callboard.service.operations.results import compact
 
     request = StartRequest(file, input_text, arguments_text=arguments_text)
     if (code := split_code_name(file)) is not None:
         from callboard.surfaces.cli.code_files import validate_code
 
-        return validate_code(*code, request, strict=strict, as_json=as_json)
+        ctx.exit(validate_code(*code, request, strict=strict, as_json=as_json))
     source = text_of(Path(file))
     name, problems = examine_definition(source, request)
     if strict:
         problems = [msgspec.structs.replace(problem, severity="error") for problem in problems]
-    valid = not errors(problems)
-    if as_json:
-        say(compact(_report(file, source, name, problems)))
-    else:
-        for problem in problems:
-            say(problem_text(problem, file, source))
-        say(verdict_text(file, name, problems))
-    return exits.OK if valid else exits.FAILED
+    lines = [*(problem_text(problem, file, source) for problem in problems), verdict_text(file, name, problems)]
+    print_answer(_report(file, source, name, problems), lines, as_json=as_json)
+    ctx.exit(exits.FAILED if errors(problems) else exits.OK)
 
 
 def _report(file: str, source: str, name: str, problems: "Sequence[Problem]") -> Any:
@@ -82,10 +69,10 @@ def _report(file: str, source: str, name: str, problems: "Sequence[Problem]") ->
     return {"file": file, "language": name, "valid": not errors(problems), "problems": told}
 
 
-FORMS = ("json", "markdown")
+JSON, TEXT = FORMS = ("json", "markdown")
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True))
 @click.option(
     "--to", "form", type=click.Choice(FORMS), help="The form to write; default: the form that FILE does not have."
@@ -95,29 +82,13 @@ FORMS = ("json", "markdown")
 )
 @click.option("--output", "-o", metavar="FILE", type=click.Path(dir_okay=False), help="Write there instead of stdout.")
 @json_option
-@click.pass_context
-def convert(
-    ctx: click.Context, file: str, form: str | None, language: str | None, output: str | None, as_json: bool
-) -> None:
+def convert(file: str, form: str | None, language: str | None, output: str | None, as_json: bool) -> None:
     """Convert a playbook from markdown to JSON, or from JSON to markdown, without loss. Needs no server.
 
     The JSON is the `definition` of `callboard validate --json`, without line numbers.
     """
-    ctx.exit(convert_file(file, form, language, output, as_json=as_json))
-
-
-JSON, TEXT = "json", "markdown"
-
-
-def convert_file(file: str, form: str | None, language: str | None, output: str | None, *, as_json: bool) -> int:
-    """Write a definition in another form; return the exit code.
-
-    :raises RequestRefused: with every problem of the definition
-    :raises click.UsageError: if FILE has that form already, or the language is unknown or ambiguous
-    """
     from callboard.runtime.client.errors import RequestRefused
     from callboard.service.files.local_files import text_of
-    from callboard.service.operations.results import compact
 
     source = text_of(Path(file))
     is_json = source.lstrip("\ufeff \t\r\n").startswith("{")
@@ -129,12 +100,11 @@ def convert_file(file: str, form: str | None, language: str | None, output: str 
         raise RequestRefused("definition", text, file, source)
     if output is not None:
         write_file(Path(output), text)
-        say(compact({"file": output, "form": form}) if as_json else output)
+        print_answer({"file": output, "form": form}, output, as_json=as_json)
     elif as_json:
-        say(compact({"form": form, "text": text}))
+        print_answer({"form": form, "text": text}, [], as_json=True)
     else:
         print_document(text, nl=False)
-    return exits.OK
 
 
 def _converter(source: str, file: str, form: str, language: str | None) -> "Callable[[str], str | list[Problem]]":

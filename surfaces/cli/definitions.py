@@ -7,10 +7,9 @@ import click
 
 from callboard.runtime.hosting.names import split_code_name
 from callboard.service.files.start_request import StartRequest
-from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.options import attribute_option, pairs
-from callboard.surfaces.cli.output import print_document, problem_text, say
+from callboard.surfaces.cli.output import print_document, problem_text, say, table
 from callboard.surfaces.cli.start_options import DefinitionFile, skill_options
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from callboard.service.operations.requests import OneVersion
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("file", metavar="FILE|FILE.py[:NAME]", type=DefinitionFile())
 @click.option("--name", "-n", metavar="NAME", help="The name to register it under; default: its own name.")
 @click.option("--by", metavar="NAME", help="The name of the person who registers it; stored with it.")
@@ -128,7 +127,7 @@ def _make_registration(made: "PreparedStart", source: str, name: str, by: str | 
     )
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("name")
 @click.argument("version", required=False)
 @click.option("--by", metavar="NAME", help="The name of the person who does it; stored with it.")
@@ -146,7 +145,7 @@ async def rollback(call: OperationCall, name: str, version: str | None, by: str 
     call.answer(_registered_object(kept), _registered_line(kept, "rolled back"))
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("name", required=False)
 @click.option("--source", is_flag=True, help="Print only the text of the definition.")
 @operation
@@ -175,14 +174,13 @@ async def _list_definitions(call: OperationCall) -> None:
         for name, one in kept.items()
         if one is not None
     ]
-    width = max((len(name) for name, *_ in found), default=0)
-    lines = [
-        f"{name.ljust(width)}  {language}  {(hash or '')[:HASH_DIGITS_SHOWN]}  v{version}  {title}".rstrip()
+    rows = [
+        (name, language or "", (hash or "")[:HASH_DIGITS_SHOWN], f"v{version}", title)
         for name, language, hash, version, title in found
     ]
     call.answer(
         [dict(zip(("name", "language", "hash", "version", "title"), one, strict=True)) for one in found],
-        lines or "No definitions. `callboard push FILE --name NAME` registers one.",
+        table(rows) if rows else "No definitions. `callboard push FILE --name NAME` registers one.",
     )
 
 

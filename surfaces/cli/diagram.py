@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
-from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.output import say, write_file
 from callboard.surfaces.cli.start_options import DEFINITION_SUFFIXES, is_file
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 FORMS = ("mermaid", "svg")
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("what", metavar="FILE|RUN")
 @click.option(
     "--format", "-f", "form", type=click.Choice(FORMS), default="mermaid", help="The format; default: mermaid."

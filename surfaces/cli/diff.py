@@ -8,7 +8,7 @@ from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.operation import OperationCall, operation
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("left", metavar="RUN")
 @click.argument("right", metavar="RUN")
 @operation

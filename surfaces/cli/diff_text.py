@@ -17,7 +17,7 @@ from callboard.projections.comparison.json_differences import Difference
 from callboard.projections.comparison.shared_events import Shared
 from callboard.projections.trace.text_renderings import duration_text
 from callboard.service.operations.narration import short
-from callboard.surfaces.cli.output import style
+from callboard.surfaces.cli.output import style, table
 
 LINES_MAX = 12
 """How many lines of a list of differences or of a text diff are shown; JSON has all of them."""
@@ -218,19 +218,14 @@ def _status(diff: RunDiff) -> Iterator[str]:
 def _measures(diff: RunDiff) -> Iterator[str]:
     """Yield a table of durations, tokens and costs of both runs."""
     rows = [("", *(short(run) for run in (diff.left, diff.right)))]
-    rows += [(name, *_sides(pair)) for name, pair in (("run", diff.measures.run), *diff.measures.executions.items())]
+    measures = [("run", diff.measures.run), *diff.measures.executions.items()]
+    rows += [(name, _measure(pair.left), _measure(pair.right)) for name, pair in measures]
     hidden = len(rows) - 1 - LINES_MAX
     rows = rows[: LINES_MAX + 1]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
     yield style("Durations, tokens in/out, costs", bold=True)
-    for row in rows:
-        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield from (f"  {line}" for line in table(rows).split("\n"))
     if hidden > 0:
         yield f"  … {hidden} more nodes (--json has all)"
-
-
-def _sides(pair: Pair) -> tuple[str, str]:
-    return _measure(pair.left), _measure(pair.right)
 
 
 def _measure(measure: Measure) -> str:

@@ -5,23 +5,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.output import print_answer, say
 from callboard.surfaces.cli.settings import json_option
 
 if TYPE_CHECKING:
     from callboard.languages.cel.program import CelProgram
 
 
-@click.command("eval", epilog=exits.EXIT_CODES)
+@click.command("eval")
 @click.argument("expression")
 @click.option(
     "--bindings", "-b", metavar="JSON|@FILE|-", help="The values that the expression may read, by root; - reads stdin."
 )
 @click.option("--explain", is_flag=True, help="Also report on stderr what the expression reads and calls.")
 @json_option
-@click.pass_context
-def evaluate(ctx: click.Context, expression: str, bindings: str | None, explain: bool, as_json: bool) -> None:
+def evaluate(expression: str, bindings: str | None, explain: bool, as_json: bool) -> None:
     """Evaluate a CEL EXPRESSION as a flow would, and print its value as JSON. Needs no server.
 
     The expression may be enclosed in the braces of a flow's document. Without --bindings it can only use constants.
@@ -32,7 +30,21 @@ def evaluate(ctx: click.Context, expression: str, bindings: str | None, explain:
     callboard eval '{{ vars.items.filter(i, i.price > 10.0) }}' --bindings @state.json
     callboard eval -- '-3 + 5'
     """
-    evaluate_text(expression, bindings, explain=explain, as_json=as_json)
+    from callboard.bus.errors import CallboardError
+    from callboard.languages.cel.errors import EvaluationError, Unrepresentable
+    from callboard.service.operations.results import compact
+
+    given = _parse_bindings(bindings)
+    program = compile_expression(expression)
+    try:
+        value = program.evaluate(given, _Present())
+    except (EvaluationError, Unrepresentable) as error:
+        code = NOT_JSON if isinstance(error, Unrepresentable) else NO_VALUE
+        raise CallboardError(code, str(error), expression.strip(), _suggest_remedy(program, given, error)) from error
+    if explain and not as_json:
+        say(_explain(program, given), err=True)
+    reads = {"roots": sorted(program.roots), "unknown_functions": sorted(program.unknown_functions)}
+    print_answer({"value": value, **(reads if explain else {})}, compact(value), as_json=as_json)
 
 
 NO_VALUE, NOT_JSON = "System.ExpressionEvaluationError", "System.UnrepresentableValue"
@@ -59,34 +71,6 @@ class _Present:
 
     def wall_time(self) -> dt.datetime:
         return dt.datetime.now(dt.UTC)
-
-
-def evaluate_text(given: str, bindings_text: str | None, *, explain: bool, as_json: bool) -> None:
-    """Print the value of an expression.
-
-    :raises RequestRefused: if the text is not an expression, with the place where it stops being one
-    :raises CallboardError: ``System.ExpressionEvaluationError`` if it has no value, ``System.UnrepresentableValue`` if
-        JSON cannot hold its value
-    :raises click.BadParameter: if the bindings are not an object
-    """
-    from callboard.bus.errors import CallboardError
-    from callboard.languages.cel.errors import EvaluationError, Unrepresentable
-    from callboard.service.operations.results import compact
-
-    bindings = _parse_bindings(bindings_text)
-    program = compile_expression(given)
-    try:
-        value = program.evaluate(bindings, _Present())
-    except (EvaluationError, Unrepresentable) as error:
-        code = NOT_JSON if isinstance(error, Unrepresentable) else NO_VALUE
-        raise CallboardError(code, str(error), given.strip(), _suggest_remedy(program, bindings, error)) from error
-    if as_json:
-        reads = {"roots": sorted(program.roots), "unknown_functions": sorted(program.unknown_functions)}
-        say(compact({"value": value, **(reads if explain else {})}))
-        return
-    if explain:
-        say(_explain(program, bindings), err=True)
-    say(compact(value))
 
 
 def _suggest_remedy(program: "CelProgram", bindings: dict[str, Any], error: Exception) -> str:

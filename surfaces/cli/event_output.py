@@ -153,20 +153,12 @@ def failure_lines(payload: Payload) -> list[str]:
     return evidence_of(payload.error) if isinstance(payload, ToolResult | EffectResult) else []
 
 
-def _accept_all(_event: Event) -> bool:
-    return True
-
-
-def _accept_none(_event: Event) -> bool:
-    return False
-
-
 async def follow(
     log: JetStreamLog,
     feed: AsyncIterator[Recorded],
     shower: Shower,
-    wanted: Callable[[Event], bool] = _accept_all,
-    last: Callable[[Event], bool] = _accept_none,
+    wanted: Callable[[Event], bool] = lambda _event: True,
+    last: Callable[[Event], bool] = lambda _event: False,
 ) -> Event | None:
     """Show the events of a feed until a run ends or is quarantined, or ``last`` holds; return that event.
 

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.options import AddressType, code_option, host_code
-from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
     import socket
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     from callboard.surfaces.http.access import Access
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.option(
     "--listen",
     "address",
@@ -32,9 +30,8 @@ if TYPE_CHECKING:
     help="The address to serve; port 0 takes a free port. Outside the loopback, CALLBOARD_HTTP_TOKEN is required.",
 )
 @code_option
-@settings_options
-@click.pass_context
-def http(ctx: click.Context, settings: Settings, address: tuple[str, int], code: tuple[str, ...]) -> None:
+@operation
+async def http(call: OperationCall, address: tuple[str, int], code: tuple[str, ...]) -> None:
     """Serve the runtime over HTTP: start runs, send commands, read and follow.
 
     This process performs no runs. It connects to the server that --nats names, or to the running server of the data
@@ -42,36 +39,24 @@ def http(ctx: click.Context, settings: Settings, address: tuple[str, int], code:
     """
     import anyio
 
-    config = load_config(settings, level="warning")
-    host_code(code)
-    ctx.exit(anyio.run(serve_http_until_signal, config, settings, *address))
-
-
-NAME = "callboard http"
-
-
-async def serve_http_until_signal(config: "Config", settings: Settings, host: str, port: int) -> int:
-    """Serve until a signal arrives; return the exit code.
-
-    :raises OperatorError: if no server is running, or the address cannot be served
-    """
-    import anyio
-
     from callboard.service.operations.reach import reach
-    from callboard.service.operations.results import compact
     from callboard.surfaces.cli.process import stop_signals
     from callboard.surfaces.http.address import listening, url_of
 
-    with anyio.open_signal_receiver(*stop_signals()) as signals, listening(host, port, "http") as bound:
+    host_code(code)
+    config = call.config
+    with anyio.open_signal_receiver(*stop_signals()) as signals, listening(*address, "http") as bound:
         async with (
             reach(config, reads=False, name=NAME, refused_wait_s=None) as connection,
             _serve_api(config, connection, bound),
         ):
             url = f"{url_of(bound)}/api/{config.tenant}"
-            say(compact({"url": url}) if settings.as_json else f"Serving {url}")
+            call.answer({"url": url}, f"Serving {url}")
             async for _first in signals:
                 break
-    return exits.OK
+
+
+NAME = "callboard http"
 
 
 async def serve_http_child(process_options: "ProcessOptions") -> None:
@@ -122,30 +107,21 @@ async def _serve_api(config: "Config", connection: "Connection", bound: "socket.
     from callboard.features.access.credentials import Credentials
     from callboard.features.access.keyring import keyring_of
     from callboard.features.index.files import FOLDER
-    from callboard.runtime.admission.definitions import Definitions
     from callboard.runtime.worker.collector import settled_collector
-    from callboard.service.operations.operation import all_operations
-    from callboard.service.operations.operations import Operations
     from callboard.service.operations.run_lists import Listings
     from callboard.surfaces.engine.routes import engine_routes, health_route
-    from callboard.surfaces.http.access_names import AccessNames
     from callboard.surfaces.http.app import http_app
-    from callboard.surfaces.http.catalogue import Catalogue
     from callboard.surfaces.http.http_server import serve_app
-    from callboard.surfaces.http.markdown import Markdown
     from callboard.surfaces.http.metrics import Metrics
     from callboard.surfaces.http.readiness import Readiness
-    from callboard.surfaces.http.readings import Readings
+    from callboard.surfaces.http.routes import offered_operations
     from callboard.surfaces.http.sender_secrets import sender_secrets
 
     host, port, *_ = bound.getsockname()
     async with anyio.create_task_group() as tasks:
         listings = Listings(connection.log, tasks, config.data_dir / FOLDER, prices=config.price_table())
         listings.begin(config.tenant)
-        service = Operations(connection.log, Definitions(), listings)
-        operations = all_operations(
-            service, Readings(connection), Catalogue(connection), Markdown(), AccessNames(connection)
-        )
+        operations = offered_operations(connection, listings)
         access = await access_of(config, connection, host, port)
         metrics = Metrics(connection, listings, tasks)
         configured = {name: one.reveal() for name, one in config.webhooks.items()}

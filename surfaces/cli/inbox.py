@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.options import LISTED_MAX
 from callboard.surfaces.cli.output import say, style
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from callboard.service.operations.run_lists import Listings
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.option("--kind", "-k", type=click.Choice(["question", "pause", "tool", "signal"]), help="List only this kind.")
 @click.option(
     "--limit",

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.options import DurationType
 from callboard.surfaces.cli.output import say
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 SCOPES = ("read", "start", "answer", "operate")
 
 
-@click.group(epilog=exits.EXIT_CODES)
+@click.group()
 def keys() -> None:
     """Manage API keys for programs that use HTTP: add, list and remove them.
 
@@ -27,7 +26,7 @@ def keys() -> None:
     """
 
 
-@keys.command(epilog=exits.EXIT_CODES)
+@keys.command()
 @click.argument("name")
 @click.option(
     "--scope",
@@ -71,7 +70,7 @@ async def add(
         say("The key is shown only once. Store it now.", err=True)
 
 
-@keys.command("list", epilog=exits.EXIT_CODES)
+@keys.command("list")
 @operation
 async def list_(call: OperationCall) -> None:
     """List the keys: name, scopes, roles, date and expiry."""
@@ -80,7 +79,7 @@ async def list_(call: OperationCall) -> None:
     call.answer([_describe_key(key) for key in found], map(_key_line, found))
 
 
-@keys.command(epilog=exits.EXIT_CODES)
+@keys.command()
 @click.argument("name")
 @operation
 async def remove(call: OperationCall, name: str) -> None:

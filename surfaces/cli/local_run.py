@@ -244,7 +244,8 @@ async def _watch_run(connection: Connection, run: str, local: LocalRun) -> tuple
 
     Return the exit code, and the run; if other runs continue it, the last one.
     """
-    shower = _open_shower(local)
+    silent = Streaming() if local.stream else Quietly()
+    shower = silent if local.silent else open_view(plain=local.plain)
     cancellation = Cancellation(connection.client, run)
     left = False
     try:
@@ -325,12 +326,6 @@ def _whole_hint(run: str, connection: Connection, local: LocalRun) -> str:
 async def _cancel(cancellation: Cancellation, shower: Shower) -> None:
     if fault := await cancellation.ask():
         shower.notice(f"The cancellation failed: {fault}")
-
-
-def _open_shower(local: LocalRun) -> Shower:
-    if local.stream:
-        return Streaming()
-    return Quietly() if local.settings.as_json else open_view(plain=local.plain)
 
 
 _INNER = re.compile(r"[/\[:]")

@@ -95,22 +95,22 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Keep": {
         "archive": (
-            "archive:archive",
+            "storage:archive",
             "Write runs to one FILE: their events, large values and definitions, compressed, with digests.",
         ),
-        "import": ("archive:import_file", "Put the runs of an archive, or one of them, into the store."),
+        "import": ("storage:import_file", "Put the runs of an archive, or one of them, into the store."),
         "cool": (
-            "cold:cool",
+            "storage:cool",
             "Apply the table `cold` of the configuration once, now: move ended runs to cold storage, and compact it.",
         ),
-        "warm": ("cold:warm", "Move RUN from cold storage back to the stream."),
+        "warm": ("storage:warm", "Move RUN from cold storage back to the stream."),
         "purge": (
-            "removal:purge",
+            "storage:purge",
             "Remove RUN from the log, with its child runs: events, large values, its start and its commands.",
         ),
-        "retention": ("removal:retention", "Apply the rules of the table `retention` in the configuration once, now."),
+        "retention": ("storage:retention", "Apply the rules of the table `retention` in the configuration once, now."),
         "forget": (
-            "removal:forget",
+            "storage:forget",
             "Destroy the encryption key NAME: the contents of runs started with `--encryption-key NAME` are lost "
             "permanently.",
         ),
@@ -201,6 +201,16 @@ def _language_command(language: str) -> click.Command | None:
     return node_types_command(language, NODE_TYPES.format(language))
 
 
+def _add_exit_codes(command: click.Command | None) -> click.Command | None:
+    """Add the exit codes to the help of a command, and of its subcommands."""
+    if command is not None:
+        command.epilog = exits.EXIT_CODES
+    if isinstance(command, click.Group):
+        for subcommand in command.commands.values():
+            _add_exit_codes(subcommand)
+    return command
+
+
 class Board(click.Group):
     """A group that imports its commands when they are requested, and shows errors as messages."""
 
@@ -210,9 +220,9 @@ class Board(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         place = COMMANDS.get(cmd_name)
         if place is None:
-            return _language_command(cmd_name)
+            return _add_exit_codes(_language_command(cmd_name))
         module, _, attribute = place.partition(":")
-        return getattr(import_module(f"callboard.surfaces.cli.{module}"), attribute)
+        return _add_exit_codes(getattr(import_module(f"callboard.surfaces.cli.{module}"), attribute))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from callboard.surfaces.mcp.tools import Tools
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.option("--http", "address", type=AddressType(), help="Serve streamable HTTP at this address, instead of stdio.")
 @click.option(
     "--folder",

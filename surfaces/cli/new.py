@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.output import say, style
+from callboard.surfaces.cli.output import print_answer, style
 from callboard.surfaces.cli.settings import json_option
 
 if TYPE_CHECKING:
     from callboard.service.files.templates import ProjectTemplate
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("name", required=False)
 @click.option(
     "--template", "-t", metavar="TEMPLATE", default="minimal", show_default=True, help="The template to copy."
@@ -47,16 +46,18 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 def list_templates(*, as_json: bool) -> None:
     """Print the templates of all languages."""
     from callboard.service.files.templates import templates
-    from callboard.service.operations.results import compact
 
     found = list(templates())
-    if as_json:
-        say(compact([{"language": one.language, "template": one.name, "about": one.about} for one in found]))
-        return
     width = max(len(f"{one.language} {one.name}") for one in found)
-    for one in found:
-        name = style(one.name, bold=True) + " " * (width - len(f"{one.language} {one.name}"))
-        say(f"{one.language} {name}  {one.about}")
+    pads = [" " * (width - len(f"{one.language} {one.name}")) for one in found]
+    print_answer(
+        [{"language": one.language, "template": one.name, "about": one.about} for one in found],
+        [
+            f"{one.language} {style(one.name, bold=True)}{pad}  {one.about}"
+            for one, pad in zip(found, pads, strict=True)
+        ],
+        as_json=as_json,
+    )
 
 
 def write_template(name: str | None, language: str | None, template: str, *, force: bool, as_json: bool) -> None:
@@ -66,7 +67,6 @@ def write_template(name: str | None, language: str | None, template: str, *, for
     :raises CallboardError: ``file.exists``, ``file.unwritable``
     """
     from callboard.bus.errors import CallboardError
-    from callboard.service.operations.results import compact
 
     chosen = _choose_template(language, template)
     folder = Path(name or chosen.name)
@@ -84,13 +84,15 @@ def write_template(name: str | None, language: str | None, template: str, *, for
     except OSError as error:
         raise CallboardError("file.unwritable", f"the files cannot be written: {error}", str(folder)) from error
     commands = _next_commands(chosen, folder)
-    if as_json:
-        about = {"folder": str(folder), "definition": str(folder / chosen.definition), "template": chosen.name}
-        say(compact({**about, "files": list(texts), "next": dict(commands)}))
-        return
-    say(f"Wrote {folder}/: {', '.join(texts)}\n\n{chosen.about}\n\nNext:")
-    for words, command in commands:
-        say(f"  {style(f'# {words}', dim=True)}\n  {command}")
+    about = {"folder": str(folder), "definition": str(folder / chosen.definition), "template": chosen.name}
+    print_answer(
+        {**about, "files": list(texts), "next": dict(commands)},
+        [
+            f"Wrote {folder}/: {', '.join(texts)}\n\n{chosen.about}\n\nNext:",
+            *(f"  {style(f'# {words}', dim=True)}\n  {command}" for words, command in commands),
+        ],
+        as_json=as_json,
+    )
 
 
 def _choose_template(language: str | None, template: str) -> "ProjectTemplate":

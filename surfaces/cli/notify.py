@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.options import DurationType
 
@@ -22,7 +21,7 @@ SAMPLE = "sample"
 """The run and the definition in a sample."""
 
 
-@click.group(epilog=exits.EXIT_CODES)
+@click.group()
 def notify() -> None:
     """Try the rules of the table `notify` in the configuration: who is notified of which events.
 
@@ -30,7 +29,7 @@ def notify() -> None:
     """
 
 
-@notify.command(epilog=exits.EXIT_CODES)
+@notify.command()
 @click.argument("rule")
 @operation
 async def test(call: OperationCall, rule: str) -> None:
@@ -66,7 +65,7 @@ async def test(call: OperationCall, rule: str) -> None:
     call.answer({"rule": rule, "to": chosen.to, "id": notice.id}, f"{rule}: {chosen.to} accepted the sample")
 
 
-@notify.command(epilog=exits.EXIT_CODES)
+@notify.command()
 @click.argument("rules", metavar="[RULE]...", nargs=-1)
 @click.option(
     "--since",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.output import print_answer
 from callboard.surfaces.cli.settings import Command, Settings, load_config, settings_options
 
 if TYPE_CHECKING:
@@ -40,13 +40,7 @@ class OperationCall:
 
     def answer(self, value: Any, lines: str | Iterable[str]) -> None:
         """Print the answer: the value as JSON with --json, else the lines for people."""
-        from callboard.service.operations.results import compact
-
-        if self.settings.as_json:
-            say(compact(value))
-        else:
-            for line in [lines] if isinstance(lines, str) else lines:
-                say(line)
+        print_answer(value, lines, as_json=self.settings.as_json)
 
 
 def operation(perform: Callable[..., Awaitable[int | None]]) -> Command:

@@ -6,7 +6,7 @@ out. Colours of our own are marked by a random word until they are printed, whic
 
 import os
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,20 @@ def say(text: str = "", *, err: bool = False, nl: bool = True) -> None:
     :raises OSError: if stdout cannot be written
     """
     click.echo(render_text(text), err=err, nl=nl)
+
+
+def print_answer(value: Any, lines: str | Iterable[str], *, as_json: bool) -> None:
+    """Print an answer: the value as JSON on one line, or else the lines for people.
+
+    :raises OSError: if stdout cannot be written
+    """
+    if as_json:
+        from callboard.service.operations.results import compact
+
+        say(compact(value))
+    else:
+        for line in [lines] if isinstance(lines, str) else lines:
+            say(line)
 
 
 def print_document(text: str, *, nl: bool = True) -> None:
@@ -98,14 +112,10 @@ Progress = Callable[[int], None]
 def progress(count: int) -> Generator[Progress]:
     """Show how many of ``count`` runs are done, as a bar on stderr if that is a terminal."""
     if not sys.stderr.isatty():
-        yield _silently
+        yield lambda _more: None
         return
     with click.progressbar(length=count, file=sys.stderr, label="runs") as bar:
         yield bar.update
-
-
-def _silently(_more: int) -> None:
-    pass
 
 
 LINE_CHARS_MAX = 120

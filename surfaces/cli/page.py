@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.options import AddressType
 from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
     from callboard.runtime.settings.config import Config
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option(
     "--listen",
@@ -26,9 +25,8 @@ if TYPE_CHECKING:
     show_default=True,
     help="The address to serve, on the loopback; port 0 takes a free port.",
 )
-@settings_options
-@click.pass_context
-def page(ctx: click.Context, settings: Settings, file: str, address: tuple[str, int]) -> None:
+@operation
+async def page(call: OperationCall, file: str, address: tuple[str, int]) -> None:
     """Show the runs of a file of events in a browser.
 
     FILE is an archive, or has one event per line, as exported by the page or printed by `callboard trace RUN --format
@@ -37,41 +35,22 @@ def page(ctx: click.Context, settings: Settings, file: str, address: tuple[str, 
     """
     import anyio
 
-    ctx.exit(anyio.run(serve_file, load_config(settings, level="warning"), settings, file, *address))
-
-
-NAME = "callboard page"
-
-
-async def serve_file(config: "Config", settings: Settings, file: str, host: str, port: int) -> int:
-    """Serve until a signal arrives; return the exit code.
-
-    :raises OperatorError: if the file has no events, or the address cannot be served
-    """
-    import anyio
-
     from callboard.bus.nats.archive import Archive
     from callboard.features.access.subject import READER
     from callboard.lib.temporary_folders import temporary_folder
-    from callboard.runtime.admission.definitions import Definitions
     from callboard.runtime.client.connection import open_connection
     from callboard.service.files.event_files import read_runs, store
     from callboard.service.files.run_files import ARCHIVE
     from callboard.service.operations.archives import import_for_display
-    from callboard.service.operations.operation import all_operations
-    from callboard.service.operations.operations import Operations
-    from callboard.service.operations.results import compact
     from callboard.service.operations.run_lists import Listings
     from callboard.surfaces.cli.process import stop_signals
     from callboard.surfaces.http.access import Access
-    from callboard.surfaces.http.access_names import AccessNames
     from callboard.surfaces.http.address import LOOPBACK, AddressUnusable, listening, url_of
     from callboard.surfaces.http.app import http_app
-    from callboard.surfaces.http.catalogue import Catalogue
     from callboard.surfaces.http.http_server import serve_app
-    from callboard.surfaces.http.markdown import Markdown
-    from callboard.surfaces.http.readings import Readings
+    from callboard.surfaces.http.routes import offered_operations
 
+    (host, port), tenant = address, call.config.tenant
     if host not in LOOPBACK:
         message = "a file is served only on the loopback"
         raise AddressUnusable("http.address", message, f"{host}:{port}", "Listen on 127.0.0.1.")
@@ -83,29 +62,26 @@ async def serve_file(config: "Config", settings: Settings, file: str, host: str,
         anyio.open_signal_receiver(*stop_signals()) as signals,
         listening(host, port, "http") as bound,
     ):
-        alone = config.model_copy(update={"data_dir": folder, "nats_url": None, "sync": "1s"})
-        async with open_connection(alone, NAME) as connection, anyio.create_task_group() as tasks:
+        alone = call.config.model_copy(update={"data_dir": folder, "nats_url": None, "sync": "1s"})
+        async with open_connection(alone, call.name) as connection, anyio.create_task_group() as tasks:
             if isinstance(kept, Archive):
-                await import_for_display(connection.log, config.tenant, kept)
+                await import_for_display(connection.log, tenant, kept)
             else:
-                await store(connection.log, config.tenant, kept)
+                await store(connection.log, tenant, kept)
             listings = Listings(connection.log, tasks, prices=connection.config.price_table())
-            operations = all_operations(
-                Operations(connection.log, Definitions(), listings),
-                Readings(connection),
-                Catalogue(connection),
-                Markdown(),
-                AccessNames(connection),
+            app = http_app(
+                connection.log,
+                tenant,
+                offered_operations(connection, listings),
+                access=Access(open=True, nobody=READER),
             )
-            app = http_app(connection.log, config.tenant, operations, access=Access(open=True, nobody=READER))
             tasks.start_soon(serve_app, app, bound)
             one = f"runs/{runs[0]}" if len(runs) == 1 else "runs"
-            url = f"{url_of(bound)}/t/{config.tenant}/{one}"
-            say(compact({"url": url}) if settings.as_json else f"Open {url}")
+            url = f"{url_of(bound)}/t/{tenant}/{one}"
+            call.answer({"url": url}, f"Open {url}")
             async for _first in signals:
                 break
             tasks.cancel_scope.cancel()
-    return exits.OK
 
 
 LOOK_S = 1.0

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.output import say, style
+from callboard.surfaces.cli.output import print_answer, style
 from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from callboard.runtime.settings.config import Config
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("uri", required=False)
 @settings_options
 def providers(uri: str | None, settings: Settings) -> None:
@@ -23,11 +22,20 @@ def providers(uri: str | None, settings: Settings) -> None:
     Providers come from the specification, from Callboard, from installed packages and from `providers.classes` in the
     configuration. Needs no server; workers on other machines may have other providers.
     """
-    config = load_config(settings)
+    from callboard.languages.registry import provider_contracts
+
+    found = known_providers(load_config(settings))
     if uri is None:
-        list_providers(config, as_json=settings.as_json)
-    else:
-        show_provider(config, uri, as_json=settings.as_json)
+        rows = [
+            {"uri": one.contract.uri, "kind": one.kind, "origin": one.origin, "description": one.contract.description}
+            for one in found
+        ]
+        print_answer({"providers": rows}, _list_lines(found), as_json=settings.as_json)
+        return
+    one = _find_provider(found, uri)
+    failures = {code: provider_contracts().failures.get(code, "") for code in one.contract.closed}
+    told = {"origin": one.origin, "document": one.document, "failures": failures}
+    print_answer(told, _describe_contract(one), as_json=settings.as_json)
 
 
 SENTENCE_CHARS_MAX = 90
@@ -75,46 +83,13 @@ def known_providers(config: "Config") -> list[KnownProvider]:
     return sorted([*ours, *theirs], key=lambda one: (one.kind, one.contract.uri))
 
 
-def list_providers(config: "Config", *, as_json: bool) -> None:
-    """Print a line for each provider."""
-    from callboard.service.operations.results import compact
-
-    found = known_providers(config)
-    if as_json:
-        rows = [
-            {
-                "uri": one.contract.uri,
-                "kind": one.kind,
-                "origin": one.origin,
-                "description": one.contract.description,
-            }
-            for one in found
-        ]
-        say(compact({"providers": rows}))
-        return
+def _list_lines(found: list[KnownProvider]) -> Iterator[str]:
     width = max(len(one.contract.uri) for one in found)
     for title, kind in (("Call providers", "call"), ("Middlewares", "middleware")):
-        say(style(title, bold=True))
+        yield style(title, bold=True)
         for one in found:
             if one.kind == kind:
-                say(f"  {one.contract.uri.ljust(width)}  {_first_sentence(one.contract.description)}")
-
-
-def show_provider(config: "Config", wanted: str, *, as_json: bool) -> None:
-    """Print the contract of a provider.
-
-    :raises CallboardError: ``provider.unknown``, ``provider.ambiguous``
-    """
-    from callboard.languages.registry import provider_contracts
-    from callboard.service.operations.results import compact
-
-    one = _find_provider(known_providers(config), wanted)
-    if as_json:
-        failures = {code: provider_contracts().failures.get(code, "") for code in one.contract.closed}
-        say(compact({"origin": one.origin, "document": one.document, "failures": failures}))
-        return
-    for line in _describe_contract(one):
-        say(line)
+                yield f"  {one.contract.uri.ljust(width)}  {_first_sentence(one.contract.description)}"
 
 
 def _find_provider(known: list[KnownProvider], wanted: str) -> KnownProvider:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from callboard.runtime.client.connection import Connection
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("run", required=False)
 @click.option(
     "--spans", is_flag=True, help="Also send the spans again to the OpenTelemetry backend (OTEL_EXPORTER_OTLP_*)."

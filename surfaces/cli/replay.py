@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from callboard.service.operations.replays import Replayed
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("run", required=False, metavar="[RUN|FILE]")
 @click.option("--at", "at", metavar="N", type=click.IntRange(1), help="Stop after event N and show the state there.")
 @click.option("--all", "everything", is_flag=True, help="Replay all runs of the store, or of an archive.")

@@ -3,13 +3,12 @@
 import click
 
 from callboard.service.files.start_request import StartRequest
-from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import plain_option
 from callboard.surfaces.cli.settings import Settings, settings_options
 from callboard.surfaces.cli.start_options import start_options
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @start_options
 @click.option("--stream", is_flag=True, help="Print every event as one JSON object per line.")
 @click.option(

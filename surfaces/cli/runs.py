@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import click
 
 from callboard.lib.control_characters import visible_line
-from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.options import LISTED_MAX
 from callboard.surfaces.cli.output import say, table
@@ -28,7 +27,7 @@ STATUSES = (
 )
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.option("--status", "-s", type=click.Choice(STATUSES), help="Only runs in this status.")
 @click.option("--where", "-w", "question", metavar="QUESTION", help="Only runs that match.")
 @click.option(
@@ -63,7 +62,7 @@ async def runs(call: OperationCall, status: str | None, question: str | None, li
         say(f"{beyond}; see --limit, --status and --where.", err=True)
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.option(
     "--by",
     type=click.Choice(("definition", "day", "model", "tag")),

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import click
 
 from callboard.service.files.start_request import StartRequest
-from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.options import DurationType
 from callboard.surfaces.cli.output import problem_text, say, table
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 OVERLAPS = ("skip", "queue", "cancel", "allow")
 
 
-@click.group(epilog=exits.EXIT_CODES)
+@click.group()
 def schedule() -> None:
     """Start runs at scheduled times: add, list, show, pause, resume and remove schedules.
 
@@ -32,7 +31,7 @@ def schedule() -> None:
     """
 
 
-@schedule.command(epilog=exits.EXIT_CODES)
+@schedule.command()
 @partial(start_options, names=True)
 @click.option("--name", "-n", metavar="NAME", help="The name of the schedule; default: the name of its definition.")
 @click.option("--cron", metavar="EXPRESSION", help="The times: minute, hour, day of month, month, day of week.")
@@ -114,7 +113,7 @@ async def add(
     call.answer(added, lines)
 
 
-@schedule.command("list", epilog=exits.EXIT_CODES)
+@schedule.command("list")
 @operation
 async def list_(call: OperationCall) -> None:
     """List the schedules: name, times, definition, next due time, last run."""
@@ -126,7 +125,7 @@ async def list_(call: OperationCall) -> None:
     call.answer(rows, [text, *_rejections(rows)] if rows else none)
 
 
-@schedule.command(epilog=exits.EXIT_CODES)
+@schedule.command()
 @click.argument("name")
 @operation
 async def show(call: OperationCall, name: str) -> None:
@@ -147,7 +146,7 @@ async def show(call: OperationCall, name: str) -> None:
     call.answer(row, [*lines, *map(problem_text, row.last_problems)])
 
 
-@schedule.command(epilog=exits.EXIT_CODES)
+@schedule.command()
 @click.argument("name")
 @operation
 async def pause(call: OperationCall, name: str) -> None:
@@ -157,7 +156,7 @@ async def pause(call: OperationCall, name: str) -> None:
     call.answer(row, _state_text(row))
 
 
-@schedule.command(epilog=exits.EXIT_CODES)
+@schedule.command()
 @click.argument("name")
 @operation
 async def resume(call: OperationCall, name: str) -> None:
@@ -167,7 +166,7 @@ async def resume(call: OperationCall, name: str) -> None:
     call.answer(row, _state_text(row))
 
 
-@schedule.command(epilog=exits.EXIT_CODES)
+@schedule.command()
 @click.argument("name")
 @operation
 async def remove(call: OperationCall, name: str) -> None:

@@ -1,12 +1,11 @@
 """``callboard schema`` and ``callboard LANGUAGE nodes``: JSON Schemas, and the node types of a language."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.output import say, style
+from callboard.surfaces.cli.output import print_answer, style
 from callboard.surfaces.cli.settings import Settings, json_option, settings_options
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 PARTS_OF_CODE = ("input", "output")
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("name", metavar="[NAME|FILE.py[:NAME]]", required=False)
 @click.option(
     "--of",
@@ -37,33 +36,31 @@ def schema(name: str | None, part: "Part | None", as_json: bool) -> None:
     """
     from callboard.runtime.client.errors import UsageInvalid
     from callboard.runtime.hosting.names import split_code_name
-    from callboard.service.operations.results import compact, pretty
+    from callboard.service.operations.results import pretty
     from callboard.service.schemas.catalog import names, schema_named
 
+    code = None if name is None else split_code_name(name)
+    if part is not None and code is None:
+        raise UsageInvalid("needs a workflow in Python: FILE.py:NAME or MODULE:NAME", "--of")
     if name is None:
-        if part is not None:
-            raise UsageInvalid("needs a workflow in Python: FILE.py:NAME or MODULE:NAME", "--of")
-        say(compact(names()) if as_json else "\n".join(names()))
+        print_answer(names(), names(), as_json=as_json)
         return
-    if (code := split_code_name(name)) is not None:
+    if code is not None:
         from callboard.surfaces.cli.code_files import schema_of
 
         found = schema_of(*code, part or "input")
-        say(compact(found) if as_json else pretty(found))
-        return
-    if part is not None:
-        raise UsageInvalid("needs a workflow in Python: FILE.py:NAME or MODULE:NAME", "--of")
-    try:
-        found = schema_named(name)
-    except KeyError:
-        raise UsageInvalid(f"unknown schema {name!r}; expected one of {', '.join(names())}", "NAME") from None
-    say(compact(found) if as_json else pretty(found))
+    else:
+        try:
+            found = schema_named(name)
+        except KeyError:
+            raise UsageInvalid(f"unknown schema {name!r}; expected one of {', '.join(names())}", "NAME") from None
+    print_answer(found, pretty(found), as_json=as_json)
 
 
 def node_types_command(language: str, sentence: str) -> click.Command:
     """Return the command of a language with node types; its help begins with a sentence."""
 
-    @click.command(language, epilog=exits.EXIT_CODES)
+    @click.command(language)
     @click.argument("what", type=click.Choice(["nodes"]))
     @click.argument("name", metavar="[TYPE[.SUBTYPE]]", required=False)
     @settings_options
@@ -90,15 +87,12 @@ VALUE_CHARS_MAX = 60
 
 def list_nodes(types: "NodeTypes", *, as_json: bool) -> None:
     """Print every type with its subtypes; subtypes without a table of fields are in parentheses."""
-    from callboard.service.operations.results import compact
-
-    if as_json:
-        say(compact({"types": {name: _type_object(types.of(name)) for name in types.names}}))
-        return
-    for name in types.names:
-        known = types.of(name)
-        bare = [f"({subtype})" for subtype in known.unspecified]
-        say(f"{style(name, bold=True)}\n  {' '.join([*known.subtypes, *bare])}")
+    known = {name: types.of(name) for name in types.names}
+    lines = [
+        f"{style(name, bold=True)}\n  {' '.join([*one.subtypes, *(f'({subtype})' for subtype in one.unspecified)])}"
+        for name, one in known.items()
+    ]
+    print_answer({"types": {name: _type_object(one) for name, one in known.items()}}, lines, as_json=as_json)
 
 
 def show_nodes(types: "NodeTypes", name: str, *, as_json: bool) -> None:
@@ -106,26 +100,22 @@ def show_nodes(types: "NodeTypes", name: str, *, as_json: bool) -> None:
 
     :raises click.UsageError: if the name is unknown
     """
-    from callboard.service.operations.results import compact
-
     type, _, subtype = name.upper().partition(".")
     if type not in types.names:
         raise _unknown_type(name, types.names)
     specs = types.of(type).subtypes
     if not subtype:
-        if as_json:
-            say(compact(_type_object(types.of(type))))
-            return
-        for spec in specs.values():
-            required = [key for key, field in spec.configurations.items() if field.required]
-            say(f"{spec.subtype.ljust(max(map(len, specs)))}  needs {', '.join(required) or 'nothing'}")
-        return
-    if subtype not in specs:
+        width = max(map(len, specs), default=0)
+        needs = {
+            spec.subtype: [key for key, field in spec.configurations.items() if field.required]
+            for spec in specs.values()
+        }
+        lines = [f"{one.ljust(width)}  needs {', '.join(required) or 'nothing'}" for one, required in needs.items()]
+        print_answer(_type_object(types.of(type)), lines, as_json=as_json)
+    elif subtype in specs:
+        print_answer(_spec_object(specs[subtype]), _field_lines(specs[subtype], types.common), as_json=as_json)
+    else:
         raise _unknown_type(name, [f"{type}.{known}" for known in specs])
-    if as_json:
-        say(compact(_spec_object(specs[subtype])))
-        return
-    _show_fields(specs[subtype], types.common)
 
 
 def _unknown_type(name: str, known: Iterable[str]) -> click.UsageError:
@@ -134,17 +124,17 @@ def _unknown_type(name: str, known: Iterable[str]) -> click.UsageError:
     return click.UsageError(f"unknown node type {name}{hint_at(name.upper(), known)}")
 
 
-def _show_fields(spec: "NodeSpec", common: "Mapping[str, Field]") -> None:
+def _field_lines(spec: "NodeSpec", common: "Mapping[str, Field]") -> Iterator[str]:
     from callboard.languages.node_types import Field
 
     for part in PARTS:
         fields: dict[str, Field] = getattr(spec, part)
         if part == "configurations":
             fields = {**fields, **common}
-        say(style(part, bold=True))
+        yield style(part, bold=True)
         width = max(map(len, fields), default=0)
         for key, field in fields.items():
-            say(f"  {key.ljust(width)}  {_describe_field(field)}")
+            yield f"  {key.ljust(width)}  {_describe_field(field)}"
 
 
 def _describe_field(field: "Field") -> str:

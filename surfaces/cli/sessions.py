@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.operation import OperationCall, operation
 
 if TYPE_CHECKING:
     from callboard.actors.memory.store import Store
 
 
-@click.group(epilog=exits.EXIT_CODES)
+@click.group()
 def sessions() -> None:
     """Look at the sessions of a tenant, which runs share: list, show and forget them.
 
@@ -22,7 +21,7 @@ def sessions() -> None:
     """
 
 
-@sessions.command("list", epilog=exits.EXIT_CODES)
+@sessions.command("list")
 @operation
 async def list_(call: OperationCall) -> None:
     """List the sessions: key, number of items, latest change, expiry. Expired ones are removed from the store."""
@@ -50,7 +49,7 @@ def _session_line(row: dict[str, Any]) -> str:
     return f"{row['key']}  {row['items']} {items}  changed {local(row['changed_at'])}{expiry}"
 
 
-@sessions.command(epilog=exits.EXIT_CODES)
+@sessions.command()
 @click.argument("key")
 @operation
 async def show(call: OperationCall, key: str) -> None:
@@ -69,7 +68,7 @@ async def show(call: OperationCall, key: str) -> None:
     )
 
 
-@sessions.command(epilog=exits.EXIT_CODES)
+@sessions.command()
 @click.argument("key")
 @operation
 async def forget(call: OperationCall, key: str) -> None:

@@ -6,14 +6,14 @@ import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.operation import OperationCall, operation
-from callboard.surfaces.cli.output import print_document, problem_text, say, style
+from callboard.surfaces.cli.output import print_document, problem_text, say, style, table
 
 if TYPE_CHECKING:
     from callboard.service.operations.doctor.findings import Finding
     from callboard.service.operations.verification import StoreReport
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @operation
 async def config(call: OperationCall) -> None:
     """Show every setting, its value, and where the value comes from; secrets are masked.
@@ -26,8 +26,7 @@ async def config(call: OperationCall) -> None:
 
     rows, typed = call.config.explain(), call.config.values()
     appends = await measure_appends(call.config)
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    lines = [f"{name.ljust(widths[0])}  {value.ljust(widths[1])}  {source}".rstrip() for name, value, source in rows]
+    lines = [table(rows)]
     if appends is not None:
         events = "one batch" if appends.together else "one event after another"
         runs = "runs are merged" if appends.merged else "each run separately"
@@ -39,7 +38,7 @@ async def config(call: OperationCall) -> None:
             say(problem_text(warning), err=True)
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
@@ -57,7 +56,7 @@ def completion(ctx: click.Context, shell: str) -> None:
     print_document(found(ctx.find_root().command, {}, "callboard", "_CALLBOARD_COMPLETE").source())
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @operation
 async def doctor(call: OperationCall) -> int:
     """Check the store and the security of this deployment, and show a remedy for each finding.
@@ -86,7 +85,7 @@ def _area_lines(area: str, findings: "list[Finding]") -> list[str]:
     return lines
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.option("--no-values", is_flag=True, help="Do not read large values, which takes most of the time.")
 @operation
 async def verify(call: OperationCall, no_values: bool) -> int:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.options import code_option, host_code
 from callboard.surfaces.cli.output import say, style
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from callboard.projections.spans.span import Span
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("run")
 @click.option("--full", is_flag=True, help="Show results and output in full, not cut to one line.")
 @click.option("--state", is_flag=True, help="Print the state document from which a start can continue (playbooks).")
@@ -79,7 +78,7 @@ TEXT_FORMATS = frozenset({"tree", "waterfall", "table", "mermaid", "svg"})
 """The formats that are not JSON."""
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("run")
 @click.option(
     "--format", "-f", "form", type=click.Choice(FORMATS), help="The format; default: tree, or json with --json."

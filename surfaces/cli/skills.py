@@ -2,15 +2,14 @@
 
 import os
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from callboard.lib.text_bytes import NotText, read_text
-from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.output import problem_text, say, style
+from callboard.surfaces.cli.output import print_answer, problem_text, say, style
 from callboard.surfaces.cli.settings import json_option
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from callboard.languages.skills.skill import Skill
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("name", required=False)
 @click.option(
     "--folder",
@@ -129,22 +128,20 @@ def _inspect_skill(skill: "Skill", origin: list[str], env: Mapping[str, str]) ->
 
 def list_skills(folder: Path, *, as_json: bool) -> None:
     """Print the list of skills."""
-    import msgspec
-
-    from callboard.service.operations.results import compact
-
     found, warnings = find_skills(folder, os.environ)
-    if as_json:
-        say(compact({"skills": [one.to_object() for one in found], "warnings": msgspec.to_builtins(warnings)}))
-        return
+    told = {"skills": [one.to_object() for one in found], "warnings": warnings}
+    print_answer(told, _list_lines(found), as_json=as_json)
+    for warning in () if as_json else warnings:
+        say(problem_text(warning), err=True)
+
+
+def _list_lines(found: list[FoundSkill]) -> Iterator[str]:
     heads = [(one.skill.id, one.skill.category, ", ".join(one.origin)) for one in found]
     width, category, origin = (max(len(head[column]) for head in heads) for column in range(3))
     for one, head in zip(found, heads, strict=True):
-        say(f"{head[0]:{width}}  {head[1]:{category}}  {head[2]:{origin}}  {_availability_text(one)}")
+        yield f"{head[0]:{width}}  {head[1]:{category}}  {head[2]:{origin}}  {_availability_text(one)}"
         for line in textwrap.wrap(_describe_offer(one.skill), LINE_CHARS, break_on_hyphens=False):
-            say(f"{'':{width}}  {line}")
-    for warning in warnings:
-        say(problem_text(warning), err=True)
+            yield f"{'':{width}}  {line}"
 
 
 def show_skill(name: str, folder: Path, *, as_json: bool) -> None:
@@ -153,32 +150,33 @@ def show_skill(name: str, folder: Path, *, as_json: bool) -> None:
     :raises CallboardError: ``skill.unknown``
     """
     from callboard.bus.errors import CallboardError
-    from callboard.service.operations.results import compact
 
     found, _warnings = find_skills(folder, os.environ)
     one = next((one for one in found if one.skill.id == name), None)
     if one is None:
         known = ", ".join(one.skill.id for one in found)
         raise CallboardError("skill.unknown", "unknown skill", name, f"Known skills: {known}.")
-    if as_json:
-        whole = one.skill.model_dump(mode="json", by_alias=True, exclude_none=True)
-        say(compact({**whole, **{key: one.to_object()[key] for key in ("available", "missing", "unset", "origin")}}))
-        return
+    whole = one.skill.model_dump(mode="json", by_alias=True, exclude_none=True)
+    told = {**whole, **{key: one.to_object()[key] for key in ("available", "missing", "unset", "origin")}}
+    print_answer(told, _skill_lines(one), as_json=as_json)
+
+
+def _skill_lines(one: FoundSkill) -> Iterator[str]:
     skill = one.skill
-    say(f"{style(skill.name, bold=True)}: {skill.description}")
-    say(f"{skill.id}, {skill.category}, {_availability_text(one)} ({', '.join(one.origin)})")
+    yield f"{style(skill.name, bold=True)}: {skill.description}"
+    yield f"{skill.id}, {skill.category}, {_availability_text(one)} ({', '.join(one.origin)})"
     for key, field in skill.config.items():
         needed = "required" if field.required else "optional"
-        say(f"\n{key} ({needed}, {_variable_text(field.env)})\n  {field.description}")
+        yield f"\n{key} ({needed}, {_variable_text(field.env)})\n  {field.description}"
     for tool in skill.tools:
-        say(f"\n{style(tool.name, bold=True)}: {tool.description}")
+        yield f"\n{style(tool.name, bold=True)}: {tool.description}"
         for line in _argument_lines(tool.input_schema):
-            say(f"  {line}")
+            yield f"  {line}"
     if skill.mcp:
         server = [skill.mcp.command, *skill.mcp.args] if skill.mcp.command else [skill.mcp.url or ""]
-        say(f"\nMCP server: {' '.join(server)}")
+        yield f"\nMCP server: {' '.join(server)}"
     if skill.instruction:
-        say(f"\n{skill.instruction}")
+        yield f"\n{skill.instruction}"
 
 
 def _availability_text(one: FoundSkill) -> str:

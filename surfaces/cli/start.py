@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from callboard.runtime.admission.verdicts import Verdict
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @partial(start_options, names=True)
 @operation
 async def start(call: OperationCall, request: StartRequest) -> None:
@@ -89,7 +89,7 @@ def _override_options(command: _Command) -> _Command:
     return command
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("run")
 @click.option("--at", type=click.IntRange(min=1), metavar="N", help="After event N of the run.")
 @click.option("--from", "node", metavar="NODE", help="Where NODE (an id, a path, or PATH#2) was last entered.")
@@ -128,7 +128,7 @@ async def fork(
     await _start_fork(call, run, place, make_start(**given))
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("run", required=False)
 @_override_options
 @many
@@ -142,7 +142,7 @@ async def retry(call: OperationCall, whom: Many | str | None, **given: Any) -> i
     return await _fork_each(call, whom, "retry", {"failure": True}, given)
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("run", required=False)
 @_input
 @_override_options

@@ -2,6 +2,7 @@
 
 import functools
 import os
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -94,6 +95,73 @@ _SINGLE = {member.name for member in fields(StartRequest)} - {member for member,
 """The members of `StartRequest` that are parameters of the same name."""
 
 
+_OPTIONS: tuple[Callable[[Command], Command], ...] = (
+    click.option("--language", metavar="LANGUAGE", help="The language of FILE, if it cannot be detected."),
+    click.option("--input", "-i", "input_text", metavar="JSON|@FILE|-", help="The run's input; - reads stdin."),
+    click.option(
+        "--value",
+        "-v",
+        "values",
+        metavar="NAME=TEXT",
+        multiple=True,
+        help="A member of the input, as text; may be repeated.",
+    ),
+    click.option("--arguments", "arguments_text", metavar="JSON|@FILE|-", help="Arguments for a flow's parameters."),
+    click.option("--script", type=_READABLE, help="Answers of a scripted model and scripted tools (YAML, JSON)."),
+    skill_options,
+    click.option("--model", "-m", metavar="MODEL", help="The model, as provider:model."),
+    click.option(
+        "--set",
+        "settings_given",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="A value of a skill's configuration.",
+    ),
+    click.option("--dry-run", is_flag=True, help="Stop where the model would have to choose a route."),
+    click.option("--offline", is_flag=True, help="Do not fetch sources from the web."),
+    click.option("--strict", is_flag=True, help="Treat warnings as errors."),
+    click.option("--options", "options_text", metavar="JSON|@FILE", help="Options of the definition's language."),
+    click.option(
+        "--option",
+        "options_given",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="One of those options; KEY.MEMBER for an option that is a map.",
+    ),
+    click.option(
+        "--received",
+        metavar="JSON|@FILE|-",
+        help="A received request or mail, from which a trigger of FILE makes the input.",
+    ),
+    click.option("--trigger", metavar="NODE", help="The trigger that --received is for: its node or its subtype."),
+    click.option("--state", type=_READABLE, help="A saved state to continue from: `show --state` (playbooks)."),
+    click.option("--tag", "tags", metavar="NAME=TEXT", multiple=True, help="A tag, by which the run can be found."),
+    attribute_option,
+    click.option(
+        "--limit",
+        "limits",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="A limit: tokens, turns, events or seconds. At a limit the run is paused; then=cancel cancels it.",
+    ),
+    click.option(
+        "--encryption-key",
+        metavar="NAME",
+        help="Encrypt the run's contents with this key; `callboard forget NAME` destroys the key.",
+    ),
+    click.option("--run-id", metavar="ID", help="The run's id; a second start with this id starts nothing."),
+    click.option(
+        "--break",
+        "--breakpoint",
+        "breakpoints",
+        metavar="NODE",
+        multiple=True,
+        help="Pause at this node; may be repeated. `callboard step` then performs one node.",
+    ),
+)
+"""The options of a start, in the order in which the help lists them."""
+
+
 def start_options(command: Command, *, names: bool = False) -> Command:
     """Add FILE and the options of a start; the command gets them as the `StartRequest` ``request``.
 
@@ -107,82 +175,6 @@ def start_options(command: Command, *, names: bool = False) -> Command:
         return command(*args, request=StartRequest(**members), **given)
 
     decorated: Command = gather
-    for decorate in reversed(
-        [
-            click.argument("file", type=_FileOrName() if names else DefinitionFile()),
-            click.option("--language", metavar="LANGUAGE", help="The language of FILE, if it cannot be detected."),
-            click.option("--input", "-i", "input_text", metavar="JSON|@FILE|-", help="The run's input; - reads stdin."),
-            click.option(
-                "--value",
-                "-v",
-                "values",
-                metavar="NAME=TEXT",
-                multiple=True,
-                help="A member of the input, as text; may be repeated.",
-            ),
-            click.option(
-                "--arguments", "arguments_text", metavar="JSON|@FILE|-", help="Arguments for a flow's parameters."
-            ),
-            click.option(
-                "--script", type=_READABLE, help="Answers of a scripted model and scripted tools (YAML, JSON)."
-            ),
-            skill_options,
-            click.option("--model", "-m", metavar="MODEL", help="The model, as provider:model."),
-            click.option(
-                "--set",
-                "settings_given",
-                metavar="KEY=VALUE",
-                multiple=True,
-                help="A value of a skill's configuration.",
-            ),
-            click.option("--dry-run", is_flag=True, help="Stop where the model would have to choose a route."),
-            click.option("--offline", is_flag=True, help="Do not fetch sources from the web."),
-            click.option("--strict", is_flag=True, help="Treat warnings as errors."),
-            click.option(
-                "--options", "options_text", metavar="JSON|@FILE", help="Options of the definition's language."
-            ),
-            click.option(
-                "--option",
-                "options_given",
-                metavar="KEY=VALUE",
-                multiple=True,
-                help="One of those options; KEY.MEMBER for an option that is a map.",
-            ),
-            click.option(
-                "--received",
-                metavar="JSON|@FILE|-",
-                help="A received request or mail, from which a trigger of FILE makes the input.",
-            ),
-            click.option(
-                "--trigger", metavar="NODE", help="The trigger that --received is for: its node or its subtype."
-            ),
-            click.option("--state", type=_READABLE, help="A saved state to continue from: `show --state` (playbooks)."),
-            click.option(
-                "--tag", "tags", metavar="NAME=TEXT", multiple=True, help="A tag, by which the run can be found."
-            ),
-            attribute_option,
-            click.option(
-                "--limit",
-                "limits",
-                metavar="NAME=VALUE",
-                multiple=True,
-                help="A limit: tokens, turns, events or seconds. At a limit the run is paused; then=cancel cancels it.",
-            ),
-            click.option(
-                "--encryption-key",
-                metavar="NAME",
-                help="Encrypt the run's contents with this key; `callboard forget NAME` destroys the key.",
-            ),
-            click.option("--run-id", metavar="ID", help="The run's id; a second start with this id starts nothing."),
-            click.option(
-                "--break",
-                "--breakpoint",
-                "breakpoints",
-                metavar="NODE",
-                multiple=True,
-                help="Pause at this node; may be repeated. `callboard step` then performs one node.",
-            ),
-        ]
-    ):
+    for decorate in reversed((click.argument("file", type=_FileOrName() if names else DefinitionFile()), *_OPTIONS)):
         decorated = decorate(decorated)
     return decorated

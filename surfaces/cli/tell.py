@@ -21,7 +21,7 @@ _reason = click.option("--reason", metavar="TEXT", default="", help="The reason;
 def _stopping(verb: str, help: str) -> click.Command:
     """Return a command that stops a run, or many runs, for a reason."""
 
-    @click.command(verb, epilog=exits.EXIT_CODES, help=help)
+    @click.command(verb, help=help)
     @click.argument("run", required=False)
     @_reason
     @_by
@@ -41,7 +41,7 @@ kill = _stopping("kill", "End RUN at once, without clean-up.")
 pause = _stopping("pause", "Pause RUN before its next node, or its next effect in Python.")
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("run", required=False)
 @_set
 @_by
@@ -53,7 +53,7 @@ async def resume(call: OperationCall, whom: Many | str | None, variables: tuple[
     return await _send(call, whom, "resume", variables=_parse_values(variables), **sender)
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("run")
 @_set
 @_by
@@ -64,7 +64,7 @@ async def step(call: OperationCall, run: str, variables: tuple[str, ...], **send
     return await _send(call, run, "resume", variables=_parse_values(variables), step=True, **sender)
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("run")
 @click.argument("words", nargs=-1, required=True, metavar="[INTERACTION] RESPONSE")
 @click.option("--data", metavar="JSON", help="Additional data of the answer.")
@@ -103,7 +103,7 @@ async def answer(
     return await _send(call, run, "answer", **told, **sender)
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("words", nargs=-1, required=True, metavar="[RUN] NAME [DATA]")
 @_by
 @_id

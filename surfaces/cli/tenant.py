@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from callboard.lib.text_bytes import NotText, read_text
-from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.output import print_answer, table
 from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ _accounts = click.option(
 )
 
 
-@click.group(epilog=exits.EXIT_CODES)
+@click.group()
 def tenant() -> None:
     """Separate tenants: give each one its own account on the NATS server.
 
@@ -34,7 +33,7 @@ def tenant() -> None:
     """
 
 
-@tenant.command("add", epilog=exits.EXIT_CODES)
+@tenant.command("add")
 @click.argument("name")
 @_accounts
 @settings_options
@@ -46,7 +45,7 @@ def add(settings: Settings, name: str, accounts: Path) -> None:
     print_accounts(add_account(name, accounts, load_config(settings).prefix), settings)
 
 
-@tenant.command("list", epilog=exits.EXIT_CODES)
+@tenant.command("list")
 @_accounts
 @settings_options
 def list_(settings: Settings, accounts: Path) -> None:
@@ -54,15 +53,15 @@ def list_(settings: Settings, accounts: Path) -> None:
     print_accounts(read_accounts(accounts), settings)
 
 
-@tenant.command("refresh", epilog=exits.EXIT_CODES)
+@tenant.command("refresh")
 @_accounts
 @settings_options
 def refresh(settings: Settings, accounts: Path) -> None:
     """Rewrite the file of accounts in the format of this version. Tenants and keys do not change."""
-    print_accounts(refresh_accounts(accounts), settings)
+    print_accounts(_write_accounts(accounts, read_accounts(accounts)), settings)
 
 
-@tenant.command("remove", epilog=exits.EXIT_CODES)
+@tenant.command("remove")
 @click.argument("name")
 @_accounts
 @settings_options
@@ -122,14 +121,6 @@ def read_accounts(file: Path) -> "Accounts":
         raise _unusable(error.strerror or str(error), str(file), "Run `callboard tenant add` first.") from error
 
 
-def refresh_accounts(file: Path) -> "Accounts":
-    """Rewrite a file of accounts in the format of this version.
-
-    :raises OperatorError: if it cannot be read or written
-    """
-    return _write_accounts(file, read_accounts(file))
-
-
 def remove_account(name: str, file: Path) -> "Accounts":
     """Remove a tenant's account from a file.
 
@@ -148,14 +139,8 @@ def remove_account(name: str, file: Path) -> "Accounts":
 
 def print_accounts(accounts: "Accounts", settings: Settings) -> None:
     """Print the tenants and the public keys of their users."""
-    from callboard.service.operations.results import compact
-
-    if settings.as_json:
-        say(compact(accounts))
-        return
-    width = max([len(name) for name in accounts.tenants], default=0)
-    for name, key in accounts.tenants.items():
-        say(f"{name.ljust(width)}  {key}")
+    lines = table(list(accounts.tenants.items())) if accounts.tenants else []
+    print_answer(accounts, lines, as_json=settings.as_json)
 
 
 def _write_accounts(file: Path, accounts: "Accounts") -> "Accounts":

@@ -67,7 +67,9 @@ def rows(trace: Trace, *, all_effects: bool = True) -> list[TreeLine]:
     Without ``all_effects``, nodes that have ended show no effects.
     """
     root = elide(closed_up(trace)).root
-    head = TreeLine("", _STATES[root.outcome], f"{trace.run}  {trace.definition}", _head_aside(trace, root), root)
+    parted = f"forked from {trace.origin} after event {trace.parted_at}" if trace.origin else ""
+    aside = "  ".join(part for part in (_node_aside(root), parted) if part)
+    head = TreeLine("", _STATES[root.outcome], f"{trace.run}  {trace.definition}", aside, root)
     return [head, *_rows_below(root, "", all_effects)]
 
 
@@ -98,7 +100,7 @@ def _rows_below(node: Node, indent: str, all_effects: bool) -> Iterator[TreeLine
 def _items(node: Node, all_effects: bool) -> Iterator[_Item]:
     """Yield effects and inner nodes in the order of the log, then retries, warnings and routes."""
     found = [
-        _Item(child.first_n, _STATES.get(child.outcome, "note"), _node_text(child), _node_aside(child), child)
+        _Item(child.first_n, _STATES.get(child.outcome, "note"), node_label(child), _node_aside(child), child)
         for child in node.children
     ]
     if all_effects or node.outcome is None:
@@ -112,16 +114,6 @@ def _items(node: Node, all_effects: bool) -> Iterator[_Item]:
         # If the reason only says that the run continues, show the field of the definition instead.
         why = step.edge if isinstance(step.edge, str) and step.reason == PLAIN else step.reason
         yield _Item(0, "note", f"→ {step.target}", " ".join(why.split()))
-
-
-def _node_text(node: Node) -> str:
-    again = f" #{node.iteration}" if node.iteration > 1 else ""
-    return f"{node_label(node)}{again}"
-
-
-def _head_aside(trace: Trace, root: Node) -> str:
-    parted = f"forked from {trace.origin} after event {trace.parted_at}" if trace.origin else ""
-    return "  ".join(part for part in (_node_aside(root), parted) if part)
 
 
 def _node_aside(node: Node) -> str:

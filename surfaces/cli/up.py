@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import import_from_option
 from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 from callboard.surfaces.cli.streams import ignore_lost_output
@@ -60,7 +59,7 @@ _allow_scripts = click.option(
 )
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @import_from_option
 @_code
 @_workers
@@ -101,7 +100,7 @@ def up(
     _run_workers(ctx, settings, (import_from, code), drain_wait, flags, reloads=dev)
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @import_from_option
 @_code
 @_workers

@@ -214,7 +214,8 @@ def open_line(effect: OpenEffect, run: str, settings: Settings, asked: Payload |
     if effect.run is not None:
         remedy = f"{program()} show{where_options(settings)} {shlex.quote(effect.run)}"
     since = local(effect.since)
-    place = effect.key or f"(by {_pauser(asked)})"
+    # A pause that is not at a node has no key.
+    place = effect.key or f"(by {asked.reason if isinstance(asked, RunPaused) else 'command or budget'})"
     until = f"  until {local(effect.until)}" if effect.until is not None else ""
     line = f"  {effect.type}  {place}  since {since}{until}" + (f"  —  {remedy}" if remedy else "")
     if effect.waits_for:
@@ -225,11 +226,6 @@ def open_line(effect: OpenEffect, run: str, settings: Settings, asked: Payload |
         return line
     about = data_lines(asked.request_data, asked.question)
     return "\n".join([line, f"    ? {question_text(asked)}", *(f"      {one}" for one in about)])
-
-
-def _pauser(asked: Payload | None) -> str:
-    """Return what has paused a run without a node at which it stops."""
-    return asked.reason if isinstance(asked, RunPaused) else "command or budget"
 
 
 def next_command(event_type: str, key: str, run: str, settings: Settings, asked: Payload | None = None) -> str | None:

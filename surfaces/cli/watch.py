@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.operation import OperationCall, operation
 from callboard.surfaces.cli.options import plain_option
 from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.settings import Settings, load_config, settings_options
+from callboard.surfaces.cli.settings import Settings
 
 if TYPE_CHECKING:
     from callboard.bus.events import Event
     from callboard.bus.log.port import Recorded
     from callboard.bus.nats.jetstream import JetStreamLog
     from callboard.runtime.client.connection import Connection
-    from callboard.runtime.settings.config import Config
     from callboard.surfaces.cli.event_output import Shower
 
 
-@click.command(epilog=exits.EXIT_CODES)
+@click.command()
 @click.argument("run", required=False)
 @click.option("--definition", "-d", metavar="NAME", help="Only runs of this definition.")
 @click.option("--type", "-t", "event_type", metavar="TYPE", default=">", help="Only these events: node.exit, run.*, …")
@@ -30,11 +30,9 @@ if TYPE_CHECKING:
 )
 @click.option("--behind", metavar="ID", help="With --stream: continue after this id.")
 @plain_option
-@settings_options
-@click.pass_context
-def watch(
-    ctx: click.Context,
-    settings: Settings,
+@operation
+async def watch(
+    call: OperationCall,
     run: str | None,
     definition: str | None,
     event_type: str,
@@ -43,7 +41,7 @@ def watch(
     stream: bool,
     behind: str | None,
     plain: bool,
-) -> None:
+) -> int:
     """Show events as they are recorded, of one RUN or of all.
 
     One run is shown from its beginning to its end, on a terminal as a live tree; the exit code shows how it ended. All
@@ -51,16 +49,12 @@ def watch(
     wait for a question before it answers. With --json each line is an event with its sequence, from which --after
     continues. With --stream each line is a content, done or error message of a playbook, in order, with an id.
     """
-    import anyio
-
     if stream or behind is not None:
         if run is None or not stream:
             raise click.UsageError("--stream needs one RUN, and --behind needs --stream")
-        anyio.run(stream_run, run, behind, load_config(settings))
-        return
-
-    wanted = Watched(run, definition, event_type, after, until, plain)
-    ctx.exit(anyio.run(watch_events, wanted, load_config(settings), settings))
+        await _stream_run(call, run, behind)
+        return exits.OK
+    return await _watch_events(call, Watched(run, definition, event_type, after, until, plain))
 
 
 class Watched(NamedTuple):
@@ -97,7 +91,7 @@ class Watched(NamedTuple):
         return self.definition is None or event.definition == self.definition
 
 
-async def watch_events(watched: Watched, config: "Config", settings: Settings) -> int:
+async def _watch_events(call: OperationCall, watched: Watched) -> int:
     """Show events until the run ends or ``until`` matches, or forever; return the exit code.
 
     :raises UnknownRun: if the run does not exist
@@ -106,7 +100,6 @@ async def watch_events(watched: Watched, config: "Config", settings: Settings) -
     from callboard.bus.events import TYPES, RunEnd, payload_of
     from callboard.service.files.run_files import in_file
     from callboard.service.operations.event_filter import matches
-    from callboard.service.operations.reach import reach
     from callboard.surfaces.cli.event_output import Lines, Streaming
 
     for given in (watched.event_type, ">" if watched.until is None else watched.until):
@@ -115,12 +108,12 @@ async def watch_events(watched: Watched, config: "Config", settings: Settings) -
                 "watch.type", f"unknown event type {given!r}", remedy="Use a type such as node.exit or run.*."
             )
     if watched.run is not None and in_file(watched.run) is not None:
-        return await _show_file(watched, config, settings)
-    async with reach(config, reads=False, name="callboard watch") as connection:
+        return await _show_file(call, watched, watched.run)
+    async with call.connect(reads=False) as connection:
         if watched.run is None:
-            await _watch_all(connection, watched, Streaming() if settings.as_json else Lines(named=True))
+            await _watch_all(connection, watched, Streaming() if call.settings.as_json else Lines(named=True))
             return exits.OK
-        end = await _watch_one(connection, watched.run, watched, settings)
+        end = await _watch_one(connection, watched.run, watched, call.settings)
     payload = payload_of(end) if end is not None else None
     if not isinstance(payload, RunEnd) or (end is not None and watched.ends_at(end)):
         return exits.OK
@@ -130,16 +123,15 @@ async def watch_events(watched: Watched, config: "Config", settings: Settings) -
     return exits.of_status(payload.status)
 
 
-async def _show_file(watched: Watched, config: "Config", settings: Settings) -> int:
+async def _show_file(call: OperationCall, watched: Watched, run: str) -> int:
     """Show the events of a run in a file; the command ends after them even if the run had not ended."""
     from callboard.bus.events import RunEnd, payload_of
     from callboard.service.files.run_files import source
     from callboard.surfaces.cli.event_output import Lines, Streaming
 
-    assert watched.run is not None
-    async with source(config, watched.run, name="callboard watch") as runs:
-        events = await runs.events(watched.run)
-    shower = Streaming() if settings.as_json else Lines()
+    async with source(call.config, run, name=call.name) as runs:
+        events = await runs.events(run)
+    shower = Streaming() if call.settings.as_json else Lines()
     for event in events:
         if watched.wants(event):
             shower.event(event.n, event)
@@ -149,19 +141,18 @@ async def _show_file(watched: Watched, config: "Config", settings: Settings) -> 
     return exits.of_status(end.status) if isinstance(end, RunEnd) else exits.OK
 
 
-async def stream_run(run: str, behind: str | None, config: "Config") -> None:
+async def _stream_run(call: OperationCall, run: str, behind: str | None) -> None:
     """Print the stream of a run in the format of its language, one JSON object per line, until its end.
 
     :raises UnknownRun: if the run does not exist
     :raises click.BadParameter: if ``behind`` is not an id
     """
     from callboard.runtime.client.run_stream import stream
-    from callboard.service.operations.reach import reach
     from callboard.service.operations.results import compact
 
     try:
         async with (
-            reach(config, reads=False, name="callboard watch") as connection,
+            call.connect(reads=False) as connection,
             stream(connection.client, run, behind) as feed,
         ):
             async for told in feed:

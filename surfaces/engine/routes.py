@@ -1,5 +1,5 @@
-"""Routes of the engine's interface, each with its scope and its parameters; and the log entries of an execution, in
-pages and as a live stream.
+"""Routes of the engine's interface, each with its scope and its parameters; its health; and the log entries of an
+execution, in pages and as a live stream.
 """
 
 import time
@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from callboard.bus.events import RunEnd
@@ -26,12 +27,38 @@ from callboard.service.operations.operation import ApiError
 from callboard.service.operations.operation import Operation as ServiceOperation
 from callboard.surfaces.engine.engine_requests import answering, number_in, run_of, truth_in
 from callboard.surfaces.engine.executions import START, Executions
-from callboard.surfaces.engine.health import VERSION, Health
 from callboard.surfaces.engine.openapi import EngineOperation, Fields, document
 from callboard.surfaces.engine.workflows import RegisteredWorkflows
+from callboard.surfaces.http.answers import answer
 from callboard.surfaces.http.live import LIVE_MAX, MEDIA_TYPE, Live
-from callboard.surfaces.http.readiness import problem_of, unavailable
+from callboard.surfaces.http.readiness import FRESH_S, PATIENCE_S, Readiness, problem_of, unavailable
 from callboard.surfaces.http.request_body import RequestSlots
+
+VERSION = "2.0.0"
+SERVICE = "workflow_engine_v2"
+
+
+class Health:
+    """Answers ``/health`` for one tenant."""
+
+    def __init__(
+        self, log: JetStreamLog, tenant: str, patience_s: float = PATIENCE_S, fresh_s: float = FRESH_S
+    ) -> None:
+        self._readiness = Readiness(log, tenant, patience_s, fresh_s)
+        self._began = time.monotonic()
+
+    async def serve(self, _request: Request) -> Response:
+        """Report whether the log answers: 200 ``healthy``, or 503 ``unhealthy`` with the problem."""
+        problem = await self._readiness.find_problem()
+        uptime_s = int(time.monotonic() - self._began)
+        told = {
+            "status": "healthy" if problem is None else "unhealthy",
+            "version": VERSION,
+            "uptime_seconds": uptime_s,
+            "service": SERVICE,
+        }
+        return answer(told) if problem is None else answer({**told, "detail": problem}, 503)
+
 
 LOGS = 100
 LOGS_MAX = 5_000

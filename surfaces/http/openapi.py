@@ -7,15 +7,9 @@ from typing import Any
 
 from callboard.bus.effects import Failure
 from callboard.lib.installed import version
-from callboard.service.operations.operation import Signature
-from callboard.service.operations.operations import Operations
 from callboard.service.schemas.messages import components
 from callboard.service.schemas.published import without_defaults
-from callboard.surfaces.http.access_names import AccessNames
-from callboard.surfaces.http.catalogue import Catalogue
-from callboard.surfaces.http.markdown import Markdown
-from callboard.surfaces.http.readings import Readings
-from callboard.surfaces.http.routes import ROUTES, HttpRoute, Kind
+from callboard.surfaces.http.routes import ROUTES, HttpRoute, Kind, signature_of
 
 _TYPES: Mapping[Kind, dict[str, Any]] = {
     "string": {"type": "string"},
@@ -45,7 +39,7 @@ _WRONG = {"description": "An error.", "content": {"application/json": {"schema":
 @cache
 def document() -> dict[str, Any]:
     """Return the OpenAPI document of ``/api/{tenant}/…``."""
-    answers = {route.operation: _signature(route).answer for route in ROUTES if not route.media}
+    answers = {route.operation: signature_of(route.operation).answer for route in ROUTES if not route.media}
     shapes = {**answers, **{f"{route.method} {route.path}": route.body for route in ROUTES if route.body is not None}}
     schemas, named = components([*shapes.values(), Failure], _REF)
     named = {name: without_defaults(schema) for name, schema in named.items()}
@@ -75,12 +69,6 @@ _FILE = {"application/json": {"type": "object", "additionalProperties": True}}
 """Schemas of exported files, by media type. All others are text."""
 
 
-def _signature(route: HttpRoute) -> Signature:
-    """Return the signature of the operation that answers a route."""
-    providers = (Operations, Readings, Catalogue, Markdown, AccessNames)
-    return next(found for one in providers if (found := one.signatures().get(route.operation)) is not None)
-
-
 def _operation(route: HttpRoute, schemas: Mapping[str, Any]) -> dict[str, Any]:
     names = ["tenant", *re.findall(r"{(\w+)}", route.path)]
     parameters = [
@@ -100,7 +88,7 @@ def _operation(route: HttpRoute, schemas: Mapping[str, Any]) -> dict[str, Any]:
     )
     operation: dict[str, Any] = {
         "operationId": f"{route.method.lower()}{re.sub(r'[^a-z]+', '_', route.path)}".strip("_"),
-        "summary": _signature(route).summary,
+        "summary": signature_of(route.operation).summary,
         "parameters": parameters,
         "responses": {
             str(route.status): {"description": "The answer.", "content": content},

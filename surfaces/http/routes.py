@@ -1,24 +1,64 @@
 """The routes below ``/api/{tenant}/``: the operation of the service for each, and how requests pass its parameters."""
 
+import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from functools import cache
+from typing import Any, Literal, get_type_hints
 
 from msgspec import Struct
 
 from callboard.bus.commands import TELLS, Registration, StartRun
 from callboard.features.access.subject import Scope, Subject
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.client.client import VERDICT_WAIT_S
+from callboard.runtime.client.connection import Connection
 from callboard.service.operations.fork_starts import ForkRun
-from callboard.service.operations.operation import ApiError
+from callboard.service.operations.operation import ApiError, Operation, Signature, all_operations
+from callboard.service.operations.operations import Operations
 from callboard.service.operations.requests import AddSchedule
-from callboard.surfaces.http.catalogue import DescribeText
-from callboard.surfaces.http.markdown import MarkdownText
+from callboard.service.operations.run_lists import Listings
+from callboard.surfaces.http.access_names import AccessNames
+from callboard.surfaces.http.catalogue import Catalogue, DescribeText
+from callboard.surfaces.http.markdown import Markdown, MarkdownText
+from callboard.surfaces.http.readings import Readings
 
 Kind = Literal["string", "integer", "number", "list"]
 """The type of a query parameter; a list has items separated by commas."""
 
+_PROVIDERS = (Operations, Readings, Catalogue, Markdown, AccessNames)
+
+
+def offered_operations(
+    connection: Connection, listings: Listings, verdict_wait_s: float = VERDICT_WAIT_S
+) -> Mapping[str, Operation]:
+    """Return the operations that HTTP offers, by name."""
+    return all_operations(
+        Operations(connection.log, Definitions(), listings, verdict_wait_s),
+        Readings(connection),
+        Catalogue(connection),
+        Markdown(),
+        AccessNames(connection),
+    )
+
+
+def signature_of(operation: str) -> Signature:
+    """Return the signature of an operation that HTTP offers."""
+    return next(found for one in _PROVIDERS if (found := one.signatures().get(operation)) is not None)
+
+
+_KINDS: Mapping[Any, Kind] = {int: "integer", float: "number", list[str]: "list"}
+"""The kinds of members by their type; all others are texts."""
+
+
+@cache
+def _members_of(operation: str) -> Mapping[str, Kind]:
+    """Return the members of an operation's request, each with its kind."""
+    members = get_type_hints(signature_of(operation).request)
+    return {name: _KINDS.get(kind, "string") for name, kind in members.items()}
+
 
 class HttpRoute(Struct, frozen=True):
-    """Maps a ``method`` and ``path`` to an ``operation``. ``query`` has the allowed query parameters.
+    """Maps a ``method`` and ``path`` to an ``operation``.
 
     ``body`` is the type of the request's JSON body, or None for requests without one. With ``inside``, the body becomes
     the member of that name of the operation's request. ``more`` has fixed members of that request, which override those
@@ -29,12 +69,19 @@ class HttpRoute(Struct, frozen=True):
     method: str
     path: str
     operation: str
-    query: Mapping[str, Kind]
     body: type | None = None
     inside: str = ""
     more: Mapping[str, Any] | None = None
     status: int = 200
     media: str = ""
+
+    @property
+    def query(self) -> Mapping[str, Kind]:
+        """The query parameters: members of the operation's request that no other part of the HTTP request has."""
+        if self.operation == "definition" or (self.body is not None and not self.inside):
+            return {}
+        elsewhere = {*re.findall(r"{(\w+)}", self.path), self.inside, *(self.more or {})}
+        return {name: kind for name, kind in _members_of(self.operation).items() if name not in elsewhere}
 
     @property
     def pattern(self) -> str:
@@ -83,17 +130,6 @@ class HttpRoute(Struct, frozen=True):
 
 _RUN = "/runs/{run_id}"
 _NAME = "/definitions/{name}"
-_WAITS: Mapping[str, Kind] = {"wait_s": "number"}
-_PAGE: Mapping[str, Kind] = {"after": "integer", "limit": "integer", "types": "list"}
-_MEANT: Mapping[str, Kind] = {
-    "status": "string",
-    "definition": "string",
-    "since": "string",
-    "q": "string",
-    "where": "string",
-}
-_QUESTIONS: Mapping[str, Kind] = {"definition": "string", "run_id": "string", "limit": "integer"}
-_LIST: Mapping[str, Kind] = {**_MEANT, "limit": "integer", "before": "string", "order": "string"}
 
 _SIGNED: Mapping[str, tuple[str, ...]] = {
     "start": ("by",),
@@ -111,53 +147,50 @@ _PLACES: Mapping[str, Kind] = {"n": "integer"}
 """The types of path parameters that are not text."""
 
 ROUTES: tuple[HttpRoute, ...] = (
-    HttpRoute("POST", "/runs", "start", {}, StartRun, status=202),
-    HttpRoute("GET", "/runs", "runs", _LIST),
-    HttpRoute("GET", "/count", "count", _MEANT),
-    HttpRoute("GET", "/values", "run_values", {"of": "string", "limit": "integer"}),
-    HttpRoute("GET", "/costs", "costs", {"by": "string", "where": "string"}),
-    HttpRoute("GET", "/questions", "questions", _QUESTIONS),
-    HttpRoute("GET", "/questions/closed", "closed_questions", _QUESTIONS),
-    HttpRoute("GET", "/workers", "workers", {}),
-    HttpRoute("GET", "/access", "access", {}),
-    HttpRoute("GET", "/diff", "diff", {"left": "string", "right": "string"}),
-    HttpRoute("GET", _RUN, "show", {}),
-    HttpRoute("GET", f"{_RUN}/result", "result", _WAITS),
-    HttpRoute("POST", f"{_RUN}/fork", "fork", {}, ForkRun, status=202),
-    HttpRoute("GET", f"{_RUN}/trace", "trace", {}),
-    HttpRoute("GET", f"{_RUN}/state", "state", {}),
-    HttpRoute("GET", f"{_RUN}/events", "events", _PAGE),
-    HttpRoute("GET", f"{_RUN}/graph", "geometry", {"direction": "string"}),
-    HttpRoute("GET", f"{_RUN}/index", "index", {"after": "integer", "limit": "integer"}),
-    HttpRoute("GET", f"{_RUN}/at/{{n}}", "at", {}),
-    HttpRoute("GET", f"{_RUN}/replay/{{n}}", "replay", {}),
-    HttpRoute("GET", f"{_RUN}/stacks/{{n}}", "stacks", {}),
-    HttpRoute("GET", f"{_RUN}/failures", "failures", {}),
-    HttpRoute("GET", f"{_RUN}/partial/{{n}}", "partial_answer", {}),
-    HttpRoute("GET", f"{_RUN}/seen/{{key}}", "model_input", {}),
-    HttpRoute("GET", f"{_RUN}/blob/{{sha256}}", "blob", {}, media="application/json"),
+    HttpRoute("POST", "/runs", "start", StartRun, status=202),
+    HttpRoute("GET", "/runs", "runs"),
+    HttpRoute("GET", "/count", "count"),
+    HttpRoute("GET", "/values", "run_values"),
+    HttpRoute("GET", "/costs", "costs"),
+    HttpRoute("GET", "/questions", "questions"),
+    HttpRoute("GET", "/questions/closed", "closed_questions"),
+    HttpRoute("GET", "/workers", "workers"),
+    HttpRoute("GET", "/access", "access"),
+    HttpRoute("GET", "/diff", "diff"),
+    HttpRoute("GET", _RUN, "show"),
+    HttpRoute("GET", f"{_RUN}/result", "result"),
+    HttpRoute("POST", f"{_RUN}/fork", "fork", ForkRun, status=202),
+    HttpRoute("GET", f"{_RUN}/trace", "trace"),
+    HttpRoute("GET", f"{_RUN}/state", "state"),
+    HttpRoute("GET", f"{_RUN}/events", "events"),
+    HttpRoute("GET", f"{_RUN}/graph", "geometry"),
+    HttpRoute("GET", f"{_RUN}/index", "index"),
+    HttpRoute("GET", f"{_RUN}/at/{{n}}", "at"),
+    HttpRoute("GET", f"{_RUN}/replay/{{n}}", "replay"),
+    HttpRoute("GET", f"{_RUN}/stacks/{{n}}", "stacks"),
+    HttpRoute("GET", f"{_RUN}/failures", "failures"),
+    HttpRoute("GET", f"{_RUN}/partial/{{n}}", "partial_answer"),
+    HttpRoute("GET", f"{_RUN}/seen/{{key}}", "model_input"),
+    HttpRoute("GET", f"{_RUN}/blob/{{sha256}}", "blob", media="application/json"),
     *(
-        HttpRoute("GET", f"{_RUN}/export.{form}", "export", {}, more={"form": form}, media=media)
+        HttpRoute("GET", f"{_RUN}/export.{form}", "export", more={"form": form}, media=media)
         for form, media in _EXPORTS.items()
     ),
-    *(
-        HttpRoute("POST", f"{_RUN}/{verb}", "tell", _WAITS, shape, "body", {"verb": verb}, 202)
-        for verb, shape in TELLS.items()
-    ),
-    HttpRoute("GET", "/definitions", "definitions", {}),
-    HttpRoute("POST", "/definitions", "definition", {}, Registration),
-    HttpRoute("POST", "/definitions/about", "describe_text", {}, DescribeText),
-    HttpRoute("GET", "/examples", "examples", {}),
-    HttpRoute("POST", "/markdown", "markdown", {}, MarkdownText),
-    HttpRoute("GET", _NAME, "definition", {}),
-    HttpRoute("GET", f"{_NAME}/about", "describe", {}),
-    HttpRoute("GET", f"{_NAME}/versions", "versions", {}),
-    HttpRoute("POST", f"{_NAME}/rollback", "rollback", {"to": "string", "by": "string"}),
-    HttpRoute("GET", "/schedules", "schedules", {}),
-    HttpRoute("POST", "/schedules", "schedule", {}, AddSchedule),
-    HttpRoute("POST", "/schedules/{name}/pause", "change_schedule", {}, more={"change": "pause"}),
-    HttpRoute("POST", "/schedules/{name}/resume", "change_schedule", {}, more={"change": "resume"}),
-    HttpRoute("DELETE", "/schedules/{name}", "change_schedule", {}, more={"change": "remove"}),
+    *(HttpRoute("POST", f"{_RUN}/{verb}", "tell", shape, "body", {"verb": verb}, 202) for verb, shape in TELLS.items()),
+    HttpRoute("GET", "/definitions", "definitions"),
+    HttpRoute("POST", "/definitions", "definition", Registration),
+    HttpRoute("POST", "/definitions/about", "describe_text", DescribeText),
+    HttpRoute("GET", "/examples", "examples"),
+    HttpRoute("POST", "/markdown", "markdown", MarkdownText),
+    HttpRoute("GET", _NAME, "definition"),
+    HttpRoute("GET", f"{_NAME}/about", "describe"),
+    HttpRoute("GET", f"{_NAME}/versions", "versions"),
+    HttpRoute("POST", f"{_NAME}/rollback", "rollback"),
+    HttpRoute("GET", "/schedules", "schedules"),
+    HttpRoute("POST", "/schedules", "schedule", AddSchedule),
+    HttpRoute("POST", "/schedules/{name}/pause", "change_schedule", more={"change": "pause"}),
+    HttpRoute("POST", "/schedules/{name}/resume", "change_schedule", more={"change": "resume"}),
+    HttpRoute("DELETE", "/schedules/{name}", "change_schedule", more={"change": "remove"}),
 )
 
 

@@ -10,24 +10,18 @@ import httpx2
 from anyio.abc import TaskGroup
 from starlette.types import ASGIApp
 
-from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
-from callboard.service.operations.operation import all_operations
-from callboard.service.operations.operations import Operations
 from callboard.service.operations.run_lists import Listings
 from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.engine.routes import engine_routes
 from callboard.surfaces.http.access import Access
-from callboard.surfaces.http.access_names import AccessNames
 from callboard.surfaces.http.address import listening, url_of
 from callboard.surfaces.http.app import http_app
-from callboard.surfaces.http.catalogue import Catalogue
 from callboard.surfaces.http.http_server import serve_app
-from callboard.surfaces.http.markdown import Markdown
 from callboard.surfaces.http.metrics import Metrics
 from callboard.surfaces.http.readiness import Readiness
-from callboard.surfaces.http.readings import Readings
+from callboard.surfaces.http.routes import offered_operations
 
 PATIENCE_S = 30.0
 
@@ -40,10 +34,7 @@ def code_of(response: httpx2.Response) -> tuple[int, str]:
 def application(connection: Connection, tasks: TaskGroup, token: str | None = None) -> ASGIApp:
     """The application over an open connection."""
     listings = Listings(connection.log, tasks, prices=connection.config.price_table())
-    service = Operations(connection.log, Definitions(), listings, verdict_wait_s=PATIENCE_S)
-    operations = all_operations(
-        service, Readings(connection), Catalogue(connection), Markdown(), AccessNames(connection)
-    )
+    operations = offered_operations(connection, listings, verdict_wait_s=PATIENCE_S)
     metrics = Metrics(connection, listings, tasks)
     engine = engine_routes(connection.log, "acme", operations)
     return http_app(connection.log, "acme", operations, access=Access(token, open=True), metrics=metrics, more=engine)

@@ -20,8 +20,7 @@ from callboard.runtime.settings.config import load
 from callboard.service.operations.operations import Operations
 from callboard.service.operations.run_lists import Listings
 from callboard.service.worker.bootstrap import open_worker
-from callboard.surfaces.engine.health import Health
-from callboard.surfaces.engine.routes import engine_routes, health_route
+from callboard.surfaces.engine.routes import Health, engine_routes, health_route
 from callboard.surfaces.http.access import Access
 from callboard.surfaces.http.app import http_app
 
