@@ -24,7 +24,7 @@ from callboard.actors.tools.tool import INPUT_REQUIRED, ToolCallContext, ToolEnv
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure, McpTools, ModelReply, ToolboxRecord, ToolSource, ToolSpec, Usage
 from callboard.bus.events import Event, Payload
-from callboard.bus.stand_ins import STAND_INS, model_name
+from callboard.bus.model_names import STAND_INS, model_name
 from callboard.bus.subjects import RunRef
 from callboard.bus.tracecontext import TraceContext, within
 from callboard.bus.work import TurnWork, Work

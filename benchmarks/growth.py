@@ -33,7 +33,7 @@ from callboard.features.index.files import FOLDER
 from callboard.projections.lists.runs import STATUSES
 from callboard.projections.lists.where import Both, where
 from callboard.runtime.client.connection import Connection, open_connection
-from callboard.service.operations.run_listing import listings
+from callboard.service.operations.run_lists import listings
 from callboard.service.worker.bootstrap import open_worker
 
 CALLBOARD = str(Path(sys.executable).with_name("callboard"))

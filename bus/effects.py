@@ -249,7 +249,7 @@ class ModelRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``base`` is the effect key of the turn that this one continues: ``messages`` are then only the new ones, and
     ``system``, ``tools`` and ``schema`` are inherited. With ``retooled`` the ``tools`` are not inherited: they are all
     that this turn and those that continue it have. ``model`` None means the run's default. ``parameters`` are
-    further settings of the turn, named as in `callboard.bus.model_parameters`.
+    further settings of the turn, named as in `callboard.bus.model_names`.
     """
 
     purpose: Purpose = "turn"

@@ -1,5 +1,7 @@
-"""Run ids: the id of the run that a start message starts, from its body or else from its place in the stream."""
+"""Run ids: of the run that a start message starts, from its body or its place in the stream, and of child runs."""
 
+import hmac
+import uuid
 from hashlib import sha256
 from uuid import UUID
 
@@ -27,3 +29,8 @@ def derived_run_id(stream: str, sequence: int, time_ns: int) -> str:
     milliseconds = time_ns // 1_000_000
     value = (milliseconds & ((1 << 48) - 1)) << 80 | 0x7 << 76 | ((random >> 64) & 0xFFF) << 64
     return str(UUID(int=value | 0b10 << 62 | (random & ((1 << 62) - 1))))
+
+
+def child_id(run: str, key: str) -> str:
+    """Return the id of the child run that a run starts with the effect ``key``."""
+    return str(uuid.uuid5(uuid.UUID(hmac.digest(b"callboard", run.encode(), "sha256").hex()[:32]), key))

@@ -11,7 +11,7 @@ from functools import cache
 
 from callboard.actors.models.request_parts import ATTACHED, SIGNATURES
 from callboard.actors.models.request_retries import TryFailed
-from callboard.bus.model_parameters import TEMPERATURE
+from callboard.bus.model_names import TEMPERATURE
 from callboard.lib.json_types import JSON
 
 NEVER_TAKEN = frozenset({"unsupported_parameter", "unsupported_value"})

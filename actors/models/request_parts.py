@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from callboard.actors.models.model import ModelTurn
 from callboard.bus.effects import Choice, Failure, Message, Text, ToolOutput, ToolUse
-from callboard.bus.model_parameters import TEMPERATURE
+from callboard.bus.model_names import TEMPERATURE
 from callboard.lib.canonical_json import canonical, digest
 from callboard.lib.json_types import JSON, JsonSchema
 

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from msgspec import Struct
 
-from callboard.bus.child_ids import child_id
 from callboard.bus.events import Event, RunEnd
 from callboard.bus.log.port import LogReader, Recorded
+from callboard.bus.run_ids import child_id
 from callboard.bus.subjects import RunRef
 
 SUCCESSOR_KEY = "run.end"

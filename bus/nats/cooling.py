@@ -29,10 +29,9 @@ from callboard.bus.log.port import AppendRefused, Entry, Full, NoAnswer, append,
 from callboard.bus.nats.blobs import COUNT
 from callboard.bus.nats.cold_runs import SegmentMark, decode_segment_mark, mark_segment
 from callboard.bus.nats.commit import OutgoingMessage, guard_headers
-from callboard.bus.nats.erasure import erase_all
 from callboard.bus.nats.feed import MARK, RESTORED
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.purge import erase_start, finish, make_room, mark_again, purge_mark
+from callboard.bus.nats.purge import erase_all, erase_start, finish, make_room, mark_again, purge_mark
 from callboard.bus.nats.segments import (
     ManifestEntry,
     SegmentBuilder,

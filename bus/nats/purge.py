@@ -17,15 +17,14 @@ from contextlib import aclosing, suppress
 import msgspec
 from msgspec import Struct
 
-from callboard.bus.child_ids import child_id
 from callboard.bus.events import AT_REST, RunAccepted
-from callboard.bus.log.port import AppendRefused, Full, Recorded, decode_recorded
+from callboard.bus.log.port import AppendRefused, Full, NoAnswer, Recorded, decode_recorded
 from callboard.bus.log.successors import SUCCESSOR_KEY, find_newest, successor_of
 from callboard.bus.nats.commit import OutgoingMessage, guard_headers
-from callboard.bus.nats.erasure import erase, erase_all
 from callboard.bus.nats.feed import MARK, RESTORED
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.run_ids import derived_run_id, named_run_id
+from callboard.bus.nats.jetstream_api import api
+from callboard.bus.run_ids import child_id, derived_run_id, named_run_id
 from callboard.bus.subjects import RunRef, is_name
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
@@ -293,3 +292,30 @@ def _mark(log: JetStreamLog, ref: RunRef, mark: PurgeMark, guard: dict[str, str]
     return OutgoingMessage(
         log.subjects.gone_subject(ref), msgspec.json.encode(msgspec.structs.replace(mark, run=ref.run)), guard
     )
+
+
+_NO_MESSAGE = (10037, 10043, 10057)
+"""Error codes of the server for a message that does not exist or was deleted before."""
+
+
+async def erase(log: JetStreamLog, sequence: int) -> bool:
+    """Erase a message; return whether it existed.
+
+    :raises NoAnswer: if no answer came
+    """
+    answer = await api(log.requests, f"STREAM.MSG.DELETE.{log.stream}", {"seq": sequence})
+    if "error" in answer and answer["error"].get("err_code") not in _NO_MESSAGE:
+        raise NoAnswer(str(answer["error"]))
+    return "error" not in answer
+
+
+async def erase_all(log: JetStreamLog, filter: str, before: int | None = None) -> int:
+    """Erase all messages that match a filter, only those ``before`` a sequence if one is given; return their number.
+
+    :raises NoAnswer: if no answer came
+    """
+    bound = {} if before is None else {"seq": before}
+    answer = await api(log.requests, f"STREAM.PURGE.{log.stream}", {"filter": filter, **bound})
+    if "error" in answer:
+        raise NoAnswer(str(answer["error"]))
+    return answer["purged"]

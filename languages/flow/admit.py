@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Environment, Problem
-from callboard.bus.model_parameters import given_parameters
+from callboard.bus.model_names import given_parameters
 from callboard.bus.outgoing_subjects import Addressed
 from callboard.languages.flow.children import find_missing_children
 from callboard.languages.flow.contracts.model import MODEL

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from callboard.bus.model_parameters import given_parameters
+from callboard.bus.model_names import given_parameters
 from callboard.languages.graph.coercion import UNFIT, coerce
 from callboard.languages.graph.topology import GraphNode
 from callboard.languages.plan import TurnParameters

@@ -9,7 +9,7 @@ import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from callboard.bus.effects import ToolSource
-from callboard.bus.model_parameters import NAMES, given_parameters
+from callboard.bus.model_names import PARAMETERS, given_parameters
 from callboard.languages.playbook.document import PlaybookPart
 from callboard.languages.problems import Complaint, kind_of
 from callboard.lib.json_types import JSON
@@ -114,7 +114,7 @@ class PlaybookOptions(PlaybookPart):
     @property
     def parameters(self) -> dict[str, JSON]:
         """The parameters of the turns of models."""
-        return given_parameters({name: getattr(self, name, None) for name in NAMES})
+        return given_parameters({name: getattr(self, name, None) for name in PARAMETERS})
 
     def source(self, connection: str) -> ToolSource | Literal["caller"] | None:
         """Return the tool source of a connection; None if the start names none."""

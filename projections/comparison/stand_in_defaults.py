@@ -7,8 +7,7 @@ names, and the default models of both runs count as one.
 from collections.abc import Sequence
 
 from callboard.bus.events import Event, ModelCall, RunAccepted, RunStart
-from callboard.bus.model_names import exact_name
-from callboard.bus.stand_ins import stands_in
+from callboard.bus.model_names import exact_name, stands_in
 from callboard.projections.projection import known_payload
 
 DEFAULT = "by default"

@@ -2,9 +2,8 @@
 
 from callboard.bus.effects import ModelUsage, parts, used_by
 from callboard.bus.events import ChildEnd, EffectResult, Event, ModelCall, ModelResult, Payload
-from callboard.bus.model_names import exact_name
+from callboard.bus.model_names import exact_name, model_name
 from callboard.bus.prices import Cost, Prices, list_prices
-from callboard.bus.stand_ins import model_name
 from callboard.projections.projection import known_payload
 from callboard.projections.run.fork_point import ForkPointFold
 from callboard.projections.run.intents import Opened, OpenIntents

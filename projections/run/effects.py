@@ -38,7 +38,7 @@ from callboard.bus.events import (
     ToolCall,
     ToolResult,
 )
-from callboard.bus.stand_ins import model_name, stands_in
+from callboard.bus.model_names import model_name, stands_in
 
 PROVIDER = "provider"
 """The kind of an effect that a flow's provider executes. Its value is a Result, which may be a failure."""

@@ -6,7 +6,6 @@ from typing import Self
 import msgspec
 from msgspec import Struct
 
-from callboard.bus.child_ids import child_id
 from callboard.bus.effects import Failure, ModelUsage, Usage, parts, used_by
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import (
@@ -35,6 +34,7 @@ from callboard.bus.events import (
 from callboard.bus.log.damage import MissingEvents
 from callboard.bus.model_waits import describe_wait, resume_at, turn_of_call, turn_of_wait
 from callboard.bus.prices import Bill, Cost, Prices, list_prices
+from callboard.bus.run_ids import child_id
 from callboard.lib.json_types import JSON
 from callboard.projections.projection import known_payload
 from callboard.projections.run.causes import Cause, Causes

@@ -27,9 +27,8 @@ from callboard.bus.events import (
     RunParked,
     ToolCall,
 )
-from callboard.bus.model_names import exact_name
+from callboard.bus.model_names import exact_name, model_name
 from callboard.bus.prices import Prices, list_prices
-from callboard.bus.stand_ins import model_name
 from callboard.projections.projection import known_payload
 from callboard.projections.run.effects import external_outcome, kind_and_name, outcome_of, provider_model, provider_of
 from callboard.projections.run.intents import Opened, OpenIntents

@@ -10,7 +10,6 @@ with its origin. They are marked and have no usage, because backends add usage u
 Content of messages and calls is left out unless requested. Names are those of `semconv`.
 """
 
-from callboard.bus.child_ids import child_id
 from callboard.bus.effects import Failure, used_by
 from callboard.bus.events import (
     CancelRequested,
@@ -32,6 +31,7 @@ from callboard.bus.events import (
 )
 from callboard.bus.paths import last_id
 from callboard.bus.prices import Prices, list_prices
+from callboard.bus.run_ids import child_id
 from callboard.bus.tracecontext import TraceContext
 from callboard.projections.projection import known_payload
 from callboard.projections.run.effects import failed_result, outcome_of

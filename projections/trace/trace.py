@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 
-from callboard.bus.child_ids import child_id
 from callboard.bus.effects import ModelUsage, Usage, parts, used_by
 from callboard.bus.events import (
     ChildEnd,
@@ -26,6 +25,7 @@ from callboard.bus.events import (
 )
 from callboard.bus.paths import last_id
 from callboard.bus.prices import Prices, list_prices
+from callboard.bus.run_ids import child_id
 from callboard.projections.projection import known_payload
 from callboard.projections.run.effects import PROVIDER, failed_result, kind_and_name, outcome_of
 from callboard.projections.run.fork_point import ForkPoint, ForkPointFold

@@ -12,8 +12,8 @@ from callboard.bus.commands import StartRun
 from callboard.bus.events import Problem, RunAccepted
 from callboard.bus.log.encryption import HIDDEN, Key, Lack
 from callboard.bus.log.port import NoAnswer, Recorded
-from callboard.bus.nats.erasure import erase, erase_all
 from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.purge import erase, erase_all
 from callboard.bus.subjects import RunRef, is_name
 from callboard.runtime.admission.large_starts import BLOB_MISSING, part_digests
 from callboard.runtime.admission.verdicts import Verdict

@@ -3,7 +3,7 @@
 A refusal has all problems. Every step may be repeated after a crash.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,9 +17,8 @@ from callboard.bus.events import Problem
 from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.log.port import whole
 from callboard.bus.log.private_logging import omit_content
-from callboard.bus.nats.erasure import erase
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.purge import purge_mark
+from callboard.bus.nats.purge import erase, purge_mark
 from callboard.bus.nats.queue import Delivery
 from callboard.bus.nats.tenant_requests import TenantRequests
 from callboard.bus.run_ids import derived_run_id
@@ -28,7 +27,6 @@ from callboard.languages.hosting import CODE_UNKNOWN
 from callboard.languages.plan import Plan
 from callboard.projections.run.span_ids import SpanIds, effect_address
 from callboard.runtime.admission.chains import find_stop
-from callboard.runtime.admission.child_continuation import concerns_only_fork, restart_warning, start_attempts
 from callboard.runtime.admission.command_routing import route
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.forks import Forks
@@ -249,3 +247,30 @@ class Starts:
 def _lacks_code(verdict: Verdict) -> bool:
     """Whether a start was refused because no worker has the code of its definition."""
     return verdict.status == "rejected" and any(problem.code == CODE_UNKNOWN for problem in verdict.problems)
+
+
+_TRAVELS = ("source",)
+"""Members of a definition that came along with the parent. A definition without them is taken from the predecessor,
+even if a newer one is registered."""
+
+
+def start_attempts(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the start messages to try for a child: first as a fork, if it is one, then without the fork."""
+    plain = {name: value for name, value in document.items() if name != "fork"}
+    if document.get("fork") is not None:
+        definition = plain.get("definition")
+        travels = isinstance(definition, dict) and any(definition.get(name) is not None for name in _TRAVELS)
+        left_out = () if travels else ("definition",)
+        yield {name: value for name, value in document.items() if name not in left_out}
+    yield plain
+
+
+def concerns_only_fork(problems: Sequence[Problem]) -> bool:
+    """Whether a start would be admitted if it were not a fork."""
+    return all(problem.where.partition(".")[0] == "fork" or problem.code.startswith("fork.") for problem in problems)
+
+
+def restart_warning(problem: Problem) -> Problem:
+    """Return the warning of a child that starts from the beginning."""
+    message = f"the run starts from the beginning and not from its predecessor: {problem.code}: {problem.message}"
+    return Problem("fork.begun_anew", message, expected=problem.expected, severity="warning")

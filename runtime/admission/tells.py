@@ -16,9 +16,8 @@ from callboard.bus.events import Event, Problem
 from callboard.bus.log.encryption import Key, encryptable
 from callboard.bus.log.port import Recorded, unreadable
 from callboard.bus.log.successors import Stop, successor_of
-from callboard.bus.nats.erasure import erase
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.purge import find_newest_run, purge_mark
+from callboard.bus.nats.purge import erase, find_newest_run, purge_mark
 from callboard.bus.nats.queue import Delivery, ack_floor
 from callboard.bus.subjects import RunRef
 from callboard.lib.json_decoder import decode_json

@@ -3,9 +3,8 @@
 A beat has the first characters of each digest, so that it stays small.
 """
 
-from collections.abc import Callable, Collection, Mapping
-
-from callboard.runtime.cluster.ownership import owner
+from collections.abc import Callable, Collection, Iterable, Mapping
+from hashlib import blake2b
 
 SHORT = 16
 """Characters of a digest in a beat."""
@@ -72,3 +71,8 @@ class CodeHosts:
     def last(self, entry: str) -> str:
         """Return the worker that had an entry point last; empty if none is known."""
         return self._last.get(entry, "")
+
+
+def owner(partition: int | str, workers: Iterable[str]) -> str:
+    """Return the worker that reads a partition (rendezvous hashing)."""
+    return max(workers, key=lambda worker: (blake2b(f"{partition}/{worker}".encode(), digest_size=8).digest(), worker))

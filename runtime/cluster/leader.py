@@ -10,8 +10,8 @@ import structlog
 from nats.aio.client import Client
 
 from callboard.lib.backoff import backoff_s
+from callboard.runtime.cluster.code_hosts import owner
 from callboard.runtime.cluster.membership import Membership
-from callboard.runtime.cluster.ownership import owner
 
 logger = structlog.get_logger(__name__)
 

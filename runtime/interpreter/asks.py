@@ -11,12 +11,12 @@ from msgspec import Struct, structs
 
 from callboard.bus import events as ev
 from callboard.bus.answer_schemas import answer_schema
-from callboard.bus.child_ids import child_id
 from callboard.bus.conversation import NodeResults
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, ForkedFrom, Payload
 from callboard.bus.log.successors import SUCCESSOR_KEY
 from callboard.bus.model_names import exact_name
+from callboard.bus.run_ids import child_id
 from callboard.bus.work import TurnWork, Work
 from callboard.languages.language import Ask, Instant, RunInfo
 from callboard.lib.json_types import JSON

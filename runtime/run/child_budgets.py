@@ -12,11 +12,11 @@ Emits: child.usage, run.paused, run.resumed
 import msgspec
 
 from callboard.bus import events as ev
-from callboard.bus.child_ids import child_id
 from callboard.bus.commands import ChildUsed, Hold
 from callboard.bus.effects import used_by
 from callboard.bus.events import Event
 from callboard.bus.log.port import RunMessage
+from callboard.bus.run_ids import child_id
 from callboard.bus.subjects import RunRef
 from callboard.runtime.interpreter.stage import RunStage
 from callboard.runtime.run.activation import Command

@@ -15,7 +15,6 @@ import msgspec
 import structlog
 
 from callboard.bus import events as ev
-from callboard.bus.child_ids import child_id
 from callboard.bus.effects import Failure, ModelUsage, Tally, Usage
 from callboard.bus.errors import LogUnavailable, RunLost, StoreFull, unexpected_failure
 from callboard.bus.events import Event, Problem
@@ -32,6 +31,7 @@ from callboard.bus.log.port import (
     whole,
 )
 from callboard.bus.log.successors import find_newest, successor_of
+from callboard.bus.run_ids import child_id
 from callboard.bus.subjects import RunRef
 from callboard.languages.plan import STRICT
 from callboard.lib.backoff import backoff_s

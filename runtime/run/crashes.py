@@ -4,6 +4,8 @@ An activation begins with ``run.claimed``. It ends properly with ``run.parked``,
 If the next claim follows without one of these, the worker was killed, has failed, or has lost the run. An effect that
 was open each time may be what kills the workers, so it fails by name after `EFFECT_CRASHES_MAX` of them. A run whose
 workers crash without recording anything is quarantined after `FRUITLESS_MAX` activations.
+
+The failed tries of an open effect are counted too, so that a worker that takes a run over continues the count.
 """
 
 import datetime as dt
@@ -15,7 +17,7 @@ from msgspec import Struct
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.errors import CallboardError
-from callboard.bus.events import Event, Payload
+from callboard.bus.events import Event, Payload, payload_of
 from callboard.bus.subjects import RunRef
 
 CODE = "worker.crashed"
@@ -157,3 +159,23 @@ class Probation:
     def leave(self, run: object) -> None:
         """Give up the place that a run has."""
         self._limiter.release_on_behalf_of(run)
+
+
+_MEMBER = b'"tries"'
+
+
+def count_failed_tries(events: Iterable[Event], after: int = 0) -> dict[str, int]:
+    """Return how many tries of each effect have failed, by effect key, as far as they are recorded as progress.
+
+    ``after`` is the last event that a fork shares with its origin: it begins the open effects anew.
+    """
+    found: dict[str, int] = {}
+    for event in events:
+        if event.type != ev.NodeProgress.type or event.n <= after or _MEMBER not in bytes(event.payload):
+            continue
+        match payload_of(event):
+            case ev.NodeProgress(data={"tries": int(tries)}) if event.key:
+                found[event.key] = max(tries, found.get(event.key, 0))
+            case _:
+                continue
+    return found

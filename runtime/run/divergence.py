@@ -1,11 +1,14 @@
-"""Divergence: records that this version cannot replay a run, and checks whether another version can.
+"""Divergence and quarantine: records that this version, or any, cannot perform a run, and checks whether another can.
 
 `verify_end` checks code before the end of its run is recorded.
 
 A diverged run is not claimed. Each try replays it first, without writing, and claims it only if the replay agrees with
 the log. So a worker of another version can continue it, and tries that fail add nothing to the log.
 
-Emits: run.diverged
+A run is quarantined if its log is damaged, or if each worker that claimed it has crashed. No worker tries again;
+`callboard.runtime.run.kill` ends the run when it gets a kill.
+
+Emits: run.diverged, run.quarantined
 """
 
 from collections.abc import Sequence
@@ -14,9 +17,9 @@ from itertools import takewhile
 from msgspec.structs import replace
 
 from callboard.bus import events as ev
-from callboard.bus.errors import CallboardError, LogNewer, ReplayDiverged
+from callboard.bus.errors import CallboardError, LogNewer, LogUnreadable, ReplayDiverged
 from callboard.bus.events import Difference, Event
-from callboard.bus.log.port import EventLog
+from callboard.bus.log.port import EventLog, guard_of
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Ok
 from callboard.lib.installed import own_version
@@ -105,3 +108,25 @@ def _digests_told(events: Sequence[Event]) -> set[str]:
     told = takewhile(lambda event: event.type == ev.RunDiverged.type, reversed(events))
     payloads = [ev.payload_of(event) for event in told]
     return {payload.digest for payload in payloads if isinstance(payload, ev.RunDiverged)}
+
+
+async def quarantine(log: EventLog, services: RunServices, ref: RunRef, error: CallboardError) -> None:
+    """Record that no worker performs a run any longer, and why.
+
+    :raises RunLost: if another worker has appended to the run
+    :raises LogUnreadable: if another unreadable message was stored in the meantime
+    :raises LogUnavailable: if the log does not answer
+    """
+    recorded = await log.read(ref)
+    events = [item for item in recorded if item.readable]
+    if not events or events[-1].event.type in ev.AT_REST:
+        return
+    runlog = RunLog(log, ref, writer=services.worker)
+    runlog.continue_from(events, behind=guard_of(recorded, await log.last(ref)))
+    runlog.epoch += 1
+    last = recorded[-1]
+    sequence, subject, message = last.sequence, f"{last.event.type} of run {ref.run}", error.message
+    if isinstance(error, LogUnreadable):
+        sequence, subject, message = error.sequence, error.subject, error.reason
+    runlog.state(ev.RunQuarantined(error.code, sequence, subject, message))
+    await runlog.append_queued()

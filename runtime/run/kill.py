@@ -13,7 +13,6 @@ import msgspec
 import structlog
 
 from callboard.bus import events as ev
-from callboard.bus.child_ids import child_id
 from callboard.bus.commands import Cancel, Kill
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event
@@ -21,6 +20,7 @@ from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.log.encryption import Key, is_encrypted
 from callboard.bus.log.port import EventLog, Recorded, RunMessage, guard_of, whole
 from callboard.bus.log.successors import find_newest, successor_of
+from callboard.bus.run_ids import child_id
 from callboard.bus.subjects import RunRef
 from callboard.lib.installed import own_version
 from callboard.lib.json_decoder import decode_json

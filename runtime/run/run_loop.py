@@ -49,8 +49,8 @@ from callboard.runtime.run.budget import RunBudget
 from callboard.runtime.run.child_budgets import ChildBudgets
 from callboard.runtime.run.children import ChildRuns
 from callboard.runtime.run.claim_check import ClaimCheck
+from callboard.runtime.run.crashes import count_failed_tries
 from callboard.runtime.run.divergence import verify_end
-from callboard.runtime.run.failed_tries import count_failed_tries
 from callboard.runtime.run.in_flight import InFlight
 from callboard.runtime.run.inbox import Inbox
 from callboard.runtime.run.log import AT_ONCE_BYTES_MAX, RunLog, events_of, read_run

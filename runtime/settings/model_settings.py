@@ -11,9 +11,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, TypeAdapter
 
 from callboard.actors.models.catalog import API, PROVIDERS, Endpoint
-from callboard.bus.model_names import exact_name
+from callboard.bus.model_names import STAND_INS, exact_name
 from callboard.bus.prices import read_prices
-from callboard.bus.stand_ins import STAND_INS
 from callboard.runtime.budgets.allowances import read_allowance
 from callboard.runtime.settings.rule_settings import checked_address
 from callboard.runtime.settings.tables import DEFERRED, Reading, Table

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
-from callboard.actors.lending.variables import is_reserved
+from callboard.actors.lending.variables import RESERVED, is_reserved
+from callboard.actors.models.catalog import PROVIDERS
 from callboard.bus.outgoing_subjects import EVERYONE, is_pattern
 from callboard.lib.json_errors import JSON_ERRORS
-from callboard.runtime.settings.reserved import reserved_patterns
 from callboard.runtime.settings.tables import DEFERRED, Reading, Table
 
 EVERY_OTHER = "*"
@@ -84,3 +84,8 @@ def _pattern(value: str) -> str:
 
 Pattern = Annotated[str, Field(min_length=1), AfterValidator(_pattern)]
 AllowedSubjects = Annotated[dict[str, tuple[Pattern, ...]], BeforeValidator(_by_tenant)]
+
+
+def reserved_patterns() -> tuple[str, ...]:
+    """Return patterns of the names of reserved variables."""
+    return (*RESERVED, *sorted({one for entry in PROVIDERS.values() for one in (*entry.keys, *entry.variables)}))

@@ -1,6 +1,7 @@
 """Active runs: hosts a worker's run actors, limits their number and keeps their activating commands unacknowledged."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 import anyio
@@ -28,12 +29,10 @@ from callboard.lib.backoff import backoff_s
 from callboard.runtime.run.activation import ActivationEnd, Command, RunServices
 from callboard.runtime.run.actor import RunActor
 from callboard.runtime.run.crashes import KeepsCrashing, NotYet, Probation
-from callboard.runtime.run.divergence import record_divergence
+from callboard.runtime.run.divergence import quarantine, record_divergence
 from callboard.runtime.run.inbox import ENDING, URGENT
 from callboard.runtime.run.kill import end_killed
 from callboard.runtime.run.new_run import NewRun
-from callboard.runtime.run.quarantine import quarantine
-from callboard.runtime.worker.slots import Slots
 
 logger = structlog.get_logger(__name__)
 
@@ -427,3 +426,42 @@ class ActiveRuns:
 def _is_divergence(error: Exception) -> bool:
     """Whether a run cannot be performed because this version does not follow its log or does not accept its start."""
     return isinstance(error, CallboardError) and error.code.startswith("replay.")
+
+
+class Slots:
+    """A number of slots, assigned in the order of the requests."""
+
+    def __init__(self, places: int) -> None:
+        self.places = places
+        self._limiter = anyio.CapacityLimiter(places)
+
+    @asynccontextmanager
+    async def one(self, urgent: anyio.Event) -> AsyncGenerator[None]:
+        """Hold a slot during the block. No slot is needed if ``urgent`` is set, before or during the wait."""
+        borrower = object()
+        try:
+            self._limiter.acquire_on_behalf_of_nowait(borrower)
+            taken = True
+        except anyio.WouldBlock:
+            taken = await self._wait(urgent, borrower)
+        try:
+            yield
+        finally:
+            if taken:
+                self._limiter.release_on_behalf_of(borrower)
+
+    async def _wait(self, urgent: anyio.Event, borrower: object) -> bool:
+        """Wait for a slot or for ``urgent``; return whether a slot was taken."""
+        taken = False
+        async with anyio.create_task_group() as tasks:
+
+            async def take() -> None:
+                nonlocal taken
+                await self._limiter.acquire_on_behalf_of(borrower)
+                taken = True
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(take)
+            await urgent.wait()
+            tasks.cancel_scope.cancel()
+        return taken

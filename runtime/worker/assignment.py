@@ -19,7 +19,7 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.queue import Delivery, Outbox, Puller, ensure_consumer, pending_acks, redeliver_now
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.runtime.admission.command_routing import ADMISSION
-from callboard.runtime.cluster.code_hosts import CodeHosts
+from callboard.runtime.cluster.code_hosts import CodeHosts, owner
 from callboard.runtime.cluster.membership import (
     HELLO_WAIT_BUSY_S,
     HELLO_WAIT_GUEST_S,
@@ -27,7 +27,6 @@ from callboard.runtime.cluster.membership import (
     Load,
     Membership,
 )
-from callboard.runtime.cluster.ownership import owner
 
 logger = structlog.get_logger(__name__)
 

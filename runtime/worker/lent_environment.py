@@ -17,8 +17,7 @@ from callboard.bus.commands import StartRun
 from callboard.bus.events import Problem
 from callboard.languages.skills.shipped import shipped_functions
 from callboard.runtime.settings.config import Config
-from callboard.runtime.settings.reserved import reserved_patterns
-from callboard.runtime.settings.tenant_settings import EVERY_OTHER, TenantSettings
+from callboard.runtime.settings.tenant_settings import EVERY_OTHER, TenantSettings, reserved_patterns
 
 ADDRESS_GIVEN = "start.address"
 """The code of the refusal of a start that gives the address of a connector's service."""

@@ -17,7 +17,7 @@ from callboard.actors.models.turn_limits import ProviderLimits
 from callboard.bus.effects import Failure, ModelReply
 from callboard.bus.events import Problem
 from callboard.bus.log.port import EventLog, readable
-from callboard.bus.stand_ins import stands_in
+from callboard.bus.model_names import stands_in
 from callboard.bus.subjects import RunRef
 from callboard.languages.plan import TurnParameters
 from callboard.runtime.run.log import events_of, read_run

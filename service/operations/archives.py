@@ -9,7 +9,6 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from callboard.bus.child_ids import child_id
 from callboard.bus.errors import CallboardError, LogUnreadable, RunLost
 from callboard.bus.events import ChildStart, Event, RunAccepted, RunEnd, encode_event
 from callboard.bus.log.damage import require_first
@@ -33,6 +32,7 @@ from callboard.bus.nats.cooling import copy_events, copy_values
 from callboard.bus.nats.feed import MARK
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.purge import come_back, find_next_run, goes_on, purge_mark
+from callboard.bus.run_ids import child_id
 from callboard.bus.subjects import RunRef
 from callboard.lib.json_decoder import decode_json
 from callboard.runtime.client.client import UnknownRun

@@ -13,10 +13,10 @@ from typing import Any
 from msgspec import Struct, field
 
 from callboard.bus import events as ev
-from callboard.bus.child_ids import child_id
 from callboard.bus.events import Event, Problem
 from callboard.bus.log.port import whole
 from callboard.bus.nats.purge import find_newest_run
+from callboard.bus.run_ids import child_id
 from callboard.runtime.client.client import Client, UnknownRun
 from callboard.service.operations.retry_point import NowhereToFork, find_continue_place
 

@@ -9,8 +9,8 @@ import msgspec
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, Payload
+from callboard.bus.model_names import model_name, stands_in
 from callboard.bus.paths import last_id
-from callboard.bus.stand_ins import model_name, stands_in
 from callboard.projections.run.causes import gathered_failures
 from callboard.projections.run.effects import PROVIDER, kind_and_name
 from callboard.projections.run.warnings import codes

@@ -11,7 +11,6 @@ from contextlib import aclosing
 import msgspec
 
 from callboard.bus import events as ev
-from callboard.bus.child_ids import child_id
 from callboard.bus.errors import CallboardError
 from callboard.bus.log.port import AppendRefused, Recorded, as_recorded
 from callboard.bus.log.successors import successor_of
@@ -26,6 +25,7 @@ from callboard.bus.nats.purge import (
     mark_gone,
     purge_mark,
 )
+from callboard.bus.run_ids import child_id
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.command_routing import ADMISSION
 from callboard.runtime.admission.start_message import CONTINUES

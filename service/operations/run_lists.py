@@ -6,7 +6,8 @@ log. Only the lists of the most recently requested tenants are kept.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -15,8 +16,10 @@ import anyio.abc
 
 from callboard.bus.log.forks import origin_of
 from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.server.data_directory import running_url
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.subjects import RunRef
+from callboard.features.index.files import FOLDER
 from callboard.features.index.index_follower import IndexFollower
 from callboard.features.index.newest_runs import NewestRuns, until_enough
 from callboard.features.index.queries import By, Order, Property, Spending, ValueCount
@@ -25,10 +28,10 @@ from callboard.projections.lists.questions import TYPES, ClosedQuestion, Questio
 from callboard.projections.lists.runs import RowStatus, RunRow, tests_events
 from callboard.projections.lists.where import Both, Where
 from callboard.projections.projection import fold
+from callboard.runtime.client.connection import Connection
 from callboard.runtime.run.log import events_of, read_run
-from callboard.runtime.run.orphans import UNREADABLE, is_orphan
 from callboard.service.operations.live_projection import LiveProjection
-from callboard.service.operations.statuses import Statuses
+from callboard.service.operations.statuses import UNREADABLE, Statuses, is_orphan
 
 QUESTIONS_MAX = 10_000
 """Open questions kept per tenant, the newest; older ones are in the log."""
@@ -256,3 +259,26 @@ class _PerTenant(Generic[F]):
         if len(self._kept) > self._tenants_max:
             _, oldest = self._kept.popitem(last=False)
             oldest.give_up()
+
+
+@asynccontextmanager
+async def listings(connection: Connection) -> AsyncGenerator[Listings]:
+    """Open the listings of runs for the length of the block."""
+    error: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        try:
+            yield Listings(connection.log, tasks, _folder(connection), prices=connection.config.price_table())
+        except Exception as caught:
+            # Raised below, because the task group would wrap it.
+            error = caught
+        finally:
+            tasks.cancel_scope.cancel()
+    if error is not None:
+        raise error
+
+
+def _folder(connection: Connection) -> Path | None:
+    """Return the folder of the index, which is next to the store; None if the store is on another machine."""
+    config = connection.config
+    here = connection.server is not None or running_url(config.data_dir) == config.nats_url
+    return config.data_dir / FOLDER if here else None

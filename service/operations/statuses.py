@@ -2,6 +2,7 @@
 
 The list of runs is folded from ``run.*`` events alone. They are enough for runs that are parked or have ended. For the
 runs at work, which are few, the events of each run are read: all of them once, and later only the new ones.
+Forks whose shared events are not in the log (orphans) cannot be read, so lists of runs omit them.
 """
 
 from collections import OrderedDict
@@ -11,14 +12,15 @@ import anyio
 import msgspec
 from msgspec import Struct, field
 
-from callboard.bus.log.port import whole
+from callboard.bus.events import RunAccepted
+from callboard.bus.log.forks import origin_of
+from callboard.bus.log.port import NoAnswer, whole
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.subjects import RunRef
+from callboard.bus.subjects import RunRef, is_name
 from callboard.lib.concurrency import side_by_side
 from callboard.projections.lists.runs import AT_WORK, RowStatus, RunRow
 from callboard.projections.projection import known_payload
 from callboard.projections.run.status import RunStatus, StatusFold
-from callboard.runtime.run.orphans import UNREADABLE, is_orphan
 
 KEPT_MAX = 10_000
 """Runs whose status is kept in memory; the least recently used one is dropped first."""
@@ -90,3 +92,30 @@ class Statuses:
                     known_run.fold.apply(event, payload)
                 known_run.sequence = recorded.sequence
             return known_run.fold.status
+
+
+UNREADABLE = (NoAnswer, ValueError)
+"""The exceptions that reading an orphan raises: its origin is missing or has an invalid name."""
+
+
+async def is_orphan(log: JetStreamLog, ref: RunRef) -> bool:
+    """Whether a run is a fork that lacks shared events of its origin, or of a further origin.
+
+    A client may publish any first event, even one whose origin has an invalid name or is the fork itself.
+
+    :raises NoAnswer: if the log does not answer
+    """
+    seen = {ref}
+    needed = 0
+    while True:
+        last = await log.last(ref)
+        if last is None or last.event.n < needed:
+            return True
+        first = await log.last_of_type(ref, RunAccepted.type)
+        forked = origin_of(await whole(log, first)) if first is not None else None
+        if forked is None:
+            return False
+        ref, needed = RunRef(ref.tenant, forked.run), forked.n
+        if ref in seen or not is_name(forked.run):
+            return True
+        seen.add(ref)

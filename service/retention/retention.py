@@ -27,8 +27,7 @@ from callboard.runtime.settings.retention_settings import RetentionRule
 from callboard.runtime.settings.rule_settings import question
 from callboard.service.operations.archives import archive_runs
 from callboard.service.operations.removal import FORKED, CannotPurge, check_purge, purge_run
-from callboard.service.operations.run_listing import listings
-from callboard.service.operations.run_lists import Listings
+from callboard.service.operations.run_lists import Listings, listings
 
 BY = "retention"
 """The author in the marks of purged runs. The reason in a mark is the rule."""

@@ -12,8 +12,7 @@ from callboard.projections.lists.runs import RunRow
 from callboard.runtime.client.client import Client
 from callboard.runtime.client.errors import UsageInvalid
 from callboard.service.operations.bulk import BulkResult, accepting_runs, begin_all, tell_all
-from callboard.service.operations.run_listing import listings
-from callboard.service.operations.run_lists import Listings
+from callboard.service.operations.run_lists import Listings, listings
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.operation import OperationCall
 from callboard.surfaces.cli.options import Many

@@ -93,7 +93,7 @@ async def list_inbox(call: OperationCall, kind: str | None, limit: int, by: str 
     from callboard.projections.run.waits import OpenWait, OpenWaits
     from callboard.runtime.client.client import UnknownRun
     from callboard.service.operations.requests import QuestionList
-    from callboard.service.operations.run_listing import listings
+    from callboard.service.operations.run_lists import listings
 
     rows: dict[str, RunRow] = {}
     asked = QuestionList([], False, 0)

@@ -47,7 +47,7 @@ async def runs(call: OperationCall, status: str | None, question: str | None, li
     """
     import anyio
 
-    from callboard.service.operations.run_listing import listings
+    from callboard.service.operations.run_lists import listings
 
     where, tenant = parse_question(question, status=status), call.config.tenant
     async with call.connect() as connection, listings(connection) as listing:
@@ -80,7 +80,7 @@ async def cost(call: OperationCall, by: "By", question: str | None) -> None:
     from callboard.bus.effects import Usage
     from callboard.bus.prices import add_costs
     from callboard.features.index.queries import Spending
-    from callboard.service.operations.run_listing import listings
+    from callboard.service.operations.run_lists import listings
 
     where = parse_question(question)
     async with call.connect() as connection, listings(connection) as listing:
@@ -125,7 +125,7 @@ def run_cells(row: "RunRow") -> tuple[str, ...]:
 
 async def find_runs(connection: "Connection", question: "Where") -> list[str]:
     """Return the ids of the tenant's matching runs, the oldest first."""
-    from callboard.service.operations.run_listing import listings
+    from callboard.service.operations.run_lists import listings
 
     async with listings(connection) as found:
         return await found.ids(connection.config.tenant, question)

@@ -177,7 +177,7 @@ async def forget(call: OperationCall, name: str, yes: bool) -> None:
     """
     from callboard.projections.lists.where import Both, Term
     from callboard.service.operations.removal import destroy_key
-    from callboard.service.operations.run_listing import listings
+    from callboard.service.operations.run_lists import listings
     from callboard.surfaces.cli.bulk import check_confirmation
 
     check_confirmation(call, given=yes)
@@ -204,7 +204,7 @@ async def retention(call: OperationCall, dry_run: bool, yes: bool) -> None:
     progress stay, and so do runs that share events with a fork.
     """
     from callboard.runtime.client.errors import UsageInvalid
-    from callboard.service.operations.run_listing import listings
+    from callboard.service.operations.run_lists import listings
     from callboard.service.retention.retention import round_of
     from callboard.surfaces.cli.bulk import check_confirmation
 

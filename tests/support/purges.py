@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from callboard.bus.log.port import NoAnswer
-from callboard.bus.nats import erasure as erasing
+from callboard.bus.nats import purge as purging
 from callboard.bus.nats.jetstream_api import api
 from callboard.bus.nats.purge import PurgeMark
 from callboard.runtime.client.client import Client
@@ -45,5 +45,5 @@ def broken_off() -> Generator[None]:
         return await api(requests, verb, body)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(erasing, "api", dies)
+        patched.setattr(purging, "api", dies)
         yield

@@ -28,7 +28,7 @@ from callboard.languages import registry
 from callboard.languages.language import Language
 from callboard.runtime.client.client import Client
 from callboard.runtime.client.connection import Connection, open_connection
-from callboard.runtime.cluster.ownership import owner
+from callboard.runtime.cluster.code_hosts import owner
 from callboard.runtime.run.log import read_run
 from callboard.runtime.settings.config import Config
 from callboard.testing.checks import check_log, check_replay

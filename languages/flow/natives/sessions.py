@@ -22,7 +22,7 @@ from callboard.bus.effects import (
     Usage,
     user,
 )
-from callboard.bus.model_parameters import given_parameters
+from callboard.bus.model_names import given_parameters
 from callboard.bus.paths import last_id
 from callboard.languages.agent import (
     ConversationLimits,

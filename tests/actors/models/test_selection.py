@@ -8,7 +8,7 @@ import pytest
 
 from callboard.actors.models.catalog import PROVIDERS, exact
 from callboard.bus import events as ev
-from callboard.bus import stand_ins
+from callboard.bus import model_names
 from callboard.bus.effects import ModelRequest, user
 from callboard.bus.events import Environment
 from callboard.languages.language import End, Stage
@@ -136,7 +136,7 @@ async def test_a_turn_is_announced_with_the_model_that_it_is_put_to(
 
 
 def test_projections_and_the_catalog_have_the_same_substitute_models() -> None:
-    assert STAND_INS == stand_ins.STAND_INS
+    assert STAND_INS == model_names.STAND_INS
 
 
 @pytest.mark.parametrize(

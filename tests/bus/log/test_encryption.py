@@ -19,7 +19,7 @@ from callboard.bus.events import Event, decode_event, decode_payload
 from callboard.bus.log.encryption import HIDDEN, KEY_BYTES, Key, Undecipherable
 from callboard.bus.log.memory import MemoryLog
 from callboard.bus.log.port import NoAnswer, decode_recorded, readable, whole
-from callboard.bus.nats.erasure import erase
+from callboard.bus.nats.purge import erase
 from callboard.bus.nats.queue import Delivery
 from callboard.bus.subjects import RunRef
 from callboard.features.telemetry.span_exporter import DeliveredSpans, export_run

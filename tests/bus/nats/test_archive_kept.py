@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from callboard.bus.child_ids import child_id
 from callboard.bus.events import ChildStart, ModelResult
 from callboard.bus.log.port import Behind
 from callboard.bus.nats import stored_messages
 from callboard.bus.nats.archive import Archive
+from callboard.bus.run_ids import child_id
 from callboard.bus.subjects import RunRef
 from callboard.runtime.client.connection import Connection
 from callboard.service.operations.archives import archive_runs, import_runs

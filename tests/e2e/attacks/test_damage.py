@@ -25,7 +25,7 @@ from callboard.service.operations.archives import archive_runs
 from callboard.service.operations.fork_starts import ForkRun, begin_fork
 from callboard.service.operations.operation import ApiError
 from callboard.service.operations.results import result_of
-from callboard.service.operations.run_listing import listings
+from callboard.service.operations.run_lists import listings
 from callboard.service.operations.verification import verify_store
 from callboard.service.worker.bootstrap import open_worker
 from callboard.surfaces.http.readings import Readings

@@ -318,7 +318,7 @@ def test_every_variable_of_a_provider_of_models_is_reserved() -> None:
     import re
 
     from callboard.actors.lending.variables import is_reserved
-    from callboard.runtime.settings.reserved import reserved_patterns
+    from callboard.runtime.settings.tenant_settings import reserved_patterns
 
     folder = Path(__file__).parents[3] / "actors" / "models"
     read = {name for path in folder.glob("*.py") for name in re.findall(r'\.variable\("([A-Z_]+)"', path.read_text())}

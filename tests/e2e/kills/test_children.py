@@ -17,7 +17,7 @@ from callboard.bus.subjects import RunRef, partition_of
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import Registered, register
 from callboard.runtime.client.client import Client
-from callboard.runtime.cluster.ownership import owner
+from callboard.runtime.cluster.code_hosts import owner
 from callboard.testing.checks import check_log
 from tests.support.family_interpreters import child_of
 from tests.support.worker_interpreters import play, triage

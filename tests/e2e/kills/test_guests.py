@@ -9,7 +9,7 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.commands import Answer, Cancel, Signal
 from callboard.runtime.client.client import Client
-from callboard.runtime.cluster.ownership import owner
+from callboard.runtime.cluster.code_hosts import owner
 from tests.support.family_interpreters import child_of
 from tests.support.worker_interpreters import play
 from tests.support.worker_processes import (

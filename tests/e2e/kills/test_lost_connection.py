@@ -32,7 +32,7 @@ from callboard.runtime.admission.decided import verdict_of_start
 from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.client.client import Client
 from callboard.runtime.client.connection import Connection, open_connection
-from callboard.runtime.cluster.ownership import owner
+from callboard.runtime.cluster.code_hosts import owner
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.assignment import Assignment
 from callboard.service.worker.bootstrap import open_worker

@@ -15,7 +15,7 @@ from callboard.bus.log.port import Behind, Recorded
 from callboard.bus.nats.queue import redeliver_now
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.runtime.client.client import Client
-from callboard.runtime.cluster.ownership import owner
+from callboard.runtime.cluster.code_hosts import owner
 from callboard.runtime.run.activation import ActivationEnd
 from callboard.runtime.run.log import read_run
 from callboard.testing.checks import check_log

@@ -9,11 +9,11 @@ import pytest
 
 from callboard import Runtime
 from callboard.bus import events as ev
-from callboard.bus.child_ids import child_id
 from callboard.bus.errors import CallboardError
 from callboard.bus.log.successors import find_newest
 from callboard.bus.nats.archive import Archive
 from callboard.bus.nats.purge import PurgeMark, find_next_run
+from callboard.bus.run_ids import child_id
 from callboard.bus.subjects import RunRef
 from callboard.features.access.subject import OPERATOR
 from callboard.runtime.admission.command_routing import route

@@ -11,8 +11,8 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from callboard.bus import events as ev
 from callboard.bus.effects import Usage
+from callboard.bus.model_names import model_name
 from callboard.bus.prices import Cost, Prices, add_costs, dollars, list_prices, read_prices
-from callboard.bus.stand_ins import model_name
 from callboard.features.telemetry.prometheus import families_of
 from callboard.projections.projection import fold
 from callboard.projections.run.charges import Charges, model_of

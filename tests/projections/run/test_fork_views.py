@@ -3,9 +3,9 @@
 import datetime as dt
 from typing import Any
 
-from callboard.bus.child_ids import child_id
 from callboard.bus.effects import ModelUsage, Usage
 from callboard.bus.events import ChildEnd, ChildStart, ForkedFrom, ModelResult, RunEnd, RunStart
+from callboard.bus.run_ids import child_id
 from callboard.projections.lists.runs import Runs
 from callboard.projections.projection import fold
 from callboard.projections.results.graph import GraphExecution

@@ -12,7 +12,7 @@ from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure, ModelReply
 from callboard.bus.subjects import RunRef
-from callboard.runtime.run.failed_tries import count_failed_tries
+from callboard.runtime.run.crashes import count_failed_tries
 
 AT = dt.datetime(2026, 11, 20, tzinfo=dt.UTC)
 FAILED = Failure("model.overloaded", "busy", details={"tries": 2})

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from callboard.bus import events as ev
-from callboard.bus.child_ids import child_id
 from callboard.bus.events import Event
+from callboard.bus.run_ids import child_id
 from callboard.bus.subjects import RunRef
 from callboard.runtime.client.connection import Connection
 from callboard.runtime.run.log import read_run

@@ -20,7 +20,7 @@ from callboard.runtime.client.client import Client
 from callboard.runtime.client.connection import Connection
 from callboard.runtime.settings.config import load
 from callboard.runtime.settings.retention_settings import RetentionRule
-from callboard.service.operations.run_listing import listings
+from callboard.service.operations.run_lists import listings
 from callboard.service.retention import retention
 from callboard.service.retention.retention import Expiry, ExpiryResult
 from callboard.surfaces.cli import exits
