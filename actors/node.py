@@ -15,7 +15,7 @@ import structlog
 from callboard.actors.actor import Mailbox, MailboxClosed, Spawn
 from callboard.actors.carrier import Carrier, Job, Reporter
 from callboard.actors.toolboxes import Toolboxes
-from callboard.actors.tools.shared import SharedObjects
+from callboard.actors.tools.run_scoped_servers import SharedObjects
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.errors import unexpected_failure

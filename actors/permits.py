@@ -56,7 +56,7 @@ class Permits(Struct, frozen=True):
 
     def _is_a_tool(self, path: str) -> bool:
         """Whether a function is not Callboard's own, or one of those that are tools."""
-        if self.python is None or self.shipped is None or not _own(path):
+        if self.python is None or self.shipped is None or not path.startswith((f"{OWN}.", f"{OWN}:")):
             return True
         return path.replace(":", ".") in {one.replace(":", ".") for one in self.shipped}
 
@@ -73,10 +73,6 @@ class Permits(Struct, frozen=True):
             case _:
                 # For a URL, a NATS subject or a script this worker runs no program.
                 return
-
-
-def _own(path: str) -> bool:
-    return path.startswith((f"{OWN}.", f"{OWN}:"))
 
 
 def _is_permitted(what: str, patterns: Sequence[str] | None) -> bool:

@@ -27,7 +27,11 @@ class TemporaryFolder:
         :raises OSError: if it cannot be created
         """
         parent = parent or Path(tempfile.gettempdir())
-        _remove_left(parent)
+        # Owners of this user's folders may have ended without removing them.
+        for left in parent.glob(f"{PREFIX}*"):
+            with suppress(OSError):
+                if left.lstat().st_uid == os.getuid() and left.is_dir() and not left.is_symlink():
+                    _remove_unlocked(left)
         unlocked = Path(tempfile.mkdtemp(prefix=_UNLOCKED, dir=parent))
         self._lock = os.open(unlocked, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -50,14 +54,6 @@ def temporary_folder() -> Generator[Path]:
         yield folder.path
     finally:
         folder.remove()
-
-
-def _remove_left(parent: Path) -> None:
-    """Remove the folders of this user whose owners have ended without removing them."""
-    for left in parent.glob(f"{PREFIX}*"):
-        with suppress(OSError):
-            if left.lstat().st_uid == os.getuid() and left.is_dir() and not left.is_symlink():
-                _remove_unlocked(left)
 
 
 def _remove_unlocked(left: Path) -> None:

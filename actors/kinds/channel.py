@@ -17,8 +17,8 @@ from msgspec import Struct, field
 from callboard.actors.carrier import EffectFailed, Job
 from callboard.actors.credentials import ACCOUNTS, Account, hiding, nobody, with_account
 from callboard.actors.services import discord, telegram
+from callboard.actors.services.action import answer_of
 from callboard.actors.services.mail import Mail, send_mail
-from callboard.actors.services.service_thread import answer_of
 from callboard.actors.skills import notification, slack
 from callboard.actors.skills.service import ServiceFailed, member, segment
 from callboard.bus.answer_schemas import choice

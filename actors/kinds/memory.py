@@ -20,8 +20,7 @@ from callboard.actors.memory.keyvalue import key_value
 from callboard.actors.memory.operation import MemoryOperation
 from callboard.actors.memory.session import session
 from callboard.actors.memory.store import Store, effect_failed, place_of
-from callboard.actors.memory.text_store import TextStore
-from callboard.actors.memory.texts import TextMemory
+from callboard.actors.memory.text_store import TextMemory, TextStore
 from callboard.lib.json_types import JSON
 
 

@@ -18,8 +18,7 @@ import msgspec
 from callboard.actors.carrier import EffectFailed, Job
 from callboard.actors.credentials import CONNECT_PATH, CONNECTED, Account, hiding, nobody, with_account
 from callboard.actors.services import discord, firecrawl, github, google, mail, notion, slack, telegram
-from callboard.actors.services.action import ActionRefused, Payload, ServiceAction, code_of
-from callboard.actors.services.service_thread import answer_of
+from callboard.actors.services.action import ActionRefused, Payload, ServiceAction, answer_of, code_of
 from callboard.actors.skills.service import ServiceFailed
 from callboard.bus.effects import Failure
 from callboard.lib.json_types import JSON

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from callboard.actors.carrier import EffectFailed, Job
 from callboard.actors.tools.failures import describe_error, shorten
-from callboard.actors.tools.python_traceback import traceback_of
+from callboard.actors.tools.python_frames import traceback_of
 from callboard.bus.effects import Failure
 from callboard.bus.work import WORK, Work, WorkContext
 from callboard.lib.canonical_json import digest

@@ -6,15 +6,28 @@ connector goes in headers to the connector's own servers only. On a shared serve
 operator names for the tenant.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
 from callboard.actors.lending.addresses import Reach
 from callboard.actors.lending.connectors import ADDRESSES, CONNECTORS, PLACES, PORTS, Origin, homes, origin_of
-from callboard.actors.lending.references import references
 from callboard.bus.effects import McpTools, PythonTools, ToolSource
+
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def references(texts: Mapping[str, str]) -> list[str]:
+    """Return the names of the variables that values refer to, each once, in order."""
+    return sorted({name for text in texts.values() for name in _REFERENCE.findall(text)})
+
+
+def fill_references(text: str, value_of: Callable[[str], str]) -> str:
+    """Return a text with each reference replaced by the variable's value."""
+    return _REFERENCE.sub(lambda match: value_of(match.group(1)), text)
+
 
 RESERVED = (
     *("CALLBOARD_*", "NATS_*", "OTEL_*", "SWENY_FETCH_TOKEN"),

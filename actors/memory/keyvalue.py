@@ -96,7 +96,9 @@ async def _store_value(asked: MemoryOperation) -> dict[str, Any]:
     value = given["value"] if isinstance(given, dict) and "value" in given else asked.settings.get("value")
     if not await _live(asked) and len(await _all(asked)) >= most:
         return {"success": False, "error_message": f"the memory holds {most} keys already"}
-    ttl_s = _ttl_s(asked)
+    options = asked.first_given("options")
+    own = options.get("ttl") if isinstance(options, dict) else None
+    ttl_s = own if isinstance(own, int | float) else asked.number("default_ttl", 0)
 
     def keep(document: Document) -> None:
         before = document.get("value") if _is_live(asked, document) else None
@@ -106,12 +108,6 @@ async def _store_value(asked: MemoryOperation) -> dict[str, Any]:
 
     document = await change_document(asked.store, _key(asked), asked.once, keep)
     return _to_payload(value=document.get("value"), exists=True)
-
-
-def _ttl_s(asked: MemoryOperation) -> float:
-    options = asked.first_given("options")
-    own = options.get("ttl") if isinstance(options, dict) else None
-    return own if isinstance(own, int | float) else asked.number("default_ttl", 0)
 
 
 def _append_value(before: Any, value: Any) -> Any:

@@ -8,8 +8,16 @@ is known by its type only.
 import re
 from collections.abc import Awaitable, Mapping
 
-from callboard.actors.models.anthropic_blocks import API, Block, TextBlock, open_block, seal_blocks
-from callboard.actors.models.anthropic_messages import DISPENSABLE, SCHEMA, build_request
+from callboard.actors.models.anthropic_messages import (
+    API,
+    DISPENSABLE,
+    SCHEMA,
+    Block,
+    TextBlock,
+    build_request,
+    open_block,
+    seal_blocks,
+)
 from callboard.actors.models.draft import DraftCall, ReplyDraft
 from callboard.actors.models.model import ProviderReply
 from callboard.actors.models.provider_model import (

@@ -11,9 +11,8 @@ import msgspec
 from msgspec import Struct, field
 
 from callboard.actors.models.answer_json import plain, read_json, read_whole
-from callboard.actors.models.call_ids import fresh_ids
 from callboard.actors.models.model import ProviderReply
-from callboard.actors.models.request_parts import SdkRequest
+from callboard.actors.models.request_parts import SdkRequest, fresh_ids
 from callboard.actors.models.request_retries import TryFailed
 from callboard.bus.effects import Failure, ToolUse, Usage
 from callboard.lib.json_decoder import decode_json

@@ -14,7 +14,6 @@ from msgspec import Struct
 from callboard.actors.models.attachments import seal
 from callboard.actors.models.draft import DraftCall, ReplyDraft, count_of
 from callboard.actors.models.embedding_models import EmbeddingReply, EmbeddingRequest, read_as
-from callboard.actors.models.error_bodies import said_in
 from callboard.actors.models.gemini_contents import API, DISPENSABLE, SCHEMA, build_request, seal_call
 from callboard.actors.models.model import ProviderReply
 from callboard.actors.models.provider_model import (
@@ -27,10 +26,9 @@ from callboard.actors.models.provider_model import (
 )
 from callboard.actors.models.request_parts import SdkRequest
 from callboard.actors.models.request_retries import RetryPolicy, TryFailed
-from callboard.actors.models.stream_reader import Stream
-from callboard.actors.models.trouble import TRANSPORT, code_of_exception, try_failed
+from callboard.actors.models.stream_reader import STREAM, Stream, Unstreamed, media_type
+from callboard.actors.models.trouble import TRANSPORT, code_of_exception, said_in, try_failed
 from callboard.actors.models.turn_limits import ProviderLimit
-from callboard.actors.models.unstreamed import STREAM, Unstreamed, media_type
 from callboard.bus import tracecontext
 from callboard.bus.effects import Usage
 from callboard.lib.json_types import JSON

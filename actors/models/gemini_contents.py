@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from callboard.actors.models.attachments import Attached, Placed, in_place, seal, unseal
-from callboard.actors.models.call_ids import UNNAMED, with_fit_ids
 from callboard.actors.models.model import ModelTurn
 from callboard.actors.models.request_parts import (
     ATTACHED,
     GEMINI_PARAMETERS,
     SIGNATURES,
     SUBSTITUTE,
+    UNNAMED,
     SdkRequest,
     api_names,
     asked_schema,
@@ -21,6 +21,7 @@ from callboard.actors.models.request_parts import (
     passed_on,
     request,
     system_texts,
+    with_fit_ids,
 )
 from callboard.actors.models.schemas import GEMINI, native_schema
 from callboard.bus.effects import Message, Text, ToolOutput, ToolSpec, ToolUse

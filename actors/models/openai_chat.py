@@ -9,11 +9,9 @@ from collections.abc import Collection, Mapping
 from typing import Any, TypeGuard
 
 from callboard.actors.models.attachments import seal, unseal
-from callboard.actors.models.call_ids import with_fit_ids
-from callboard.actors.models.chat_members import add_members, extra_members
 from callboard.actors.models.draft import ReplyDraft, usage_of
 from callboard.actors.models.model import ModelTurn, ProviderReply
-from callboard.actors.models.openai_chat_calls import ChatCalls
+from callboard.actors.models.openai_chat_calls import ChatCalls, add_members, extra_members
 from callboard.actors.models.request_parts import (
     ATTACHED,
     OPENAI_CHAT_PARAMETERS,
@@ -28,9 +26,9 @@ from callboard.actors.models.request_parts import (
     request,
     system_texts,
     tool_answer_text,
+    with_fit_ids,
 )
-from callboard.actors.models.schemas import OPENAI, native_schema
-from callboard.actors.models.tool_schemas import with_object_schema
+from callboard.actors.models.schemas import OPENAI, native_schema, with_object_schema
 from callboard.actors.models.trouble import MESSAGE_CHARS_MAX
 from callboard.bus.effects import Message, Text, ToolOutput, ToolSpec, ToolUse
 from callboard.lib.canonical_json import canonical

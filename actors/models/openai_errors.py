@@ -5,13 +5,13 @@ Compatible servers word their errors differently: the status decides, unless the
 
 from collections.abc import Mapping, Sequence
 
-from callboard.actors.models.error_bodies import said_in
 from callboard.actors.models.request_retries import TryFailed
 from callboard.actors.models.trouble import (
     PASSING,
     TOO_LONG,
     TRANSPORT,
     code_of_exception,
+    said_in,
     specific_code,
     try_failed,
 )

@@ -8,7 +8,7 @@ import msgspec
 from callboard.actors.models.draft import PARTS_BETWEEN, DraftCall, ReplyDraft, usage_of
 from callboard.actors.models.model import ProviderReply
 from callboard.actors.models.openai_errors import failure_in_stream as error_told
-from callboard.actors.models.openai_response_items import COMMENTARY, Item, MessageItem, attach, kept, more_of_call
+from callboard.actors.models.openai_responses import COMMENTARY, Item, MessageItem, attach, kept, more_of_call
 from callboard.actors.models.request_parts import SdkRequest
 from callboard.actors.models.trouble import MESSAGE_CHARS_MAX
 from callboard.lib.canonical_json import canonical

@@ -8,16 +8,22 @@ whether a schema's shape can be expressed without loss; the differences between 
 
 A ``$ref`` into the schema itself is replaced by its target, which every provider accepts. If a definition refers to
 itself, the ``$ref`` is kept, for a provider that accepts those.
+
+`with_object_schema` does the same for the input of a tool. Anthropic and OpenAI refuse a whole request for one tool
+whose schema combines others at the top (`REFUSED`). Their properties become properties of the object, and the
+description quotes the keywords, so that a model sees both. Input is checked against the tool's own schema.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import unquote
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
+from callboard.bus.effects import ToolSpec
 from callboard.lib.json_types import JSON, JsonSchema
 
 
@@ -271,3 +277,57 @@ def _types_of(literals: Sequence[JSON]) -> JSON:
 def _with_limits(description: object, told: Mapping[str, JSON]) -> str:
     limits = f"({', '.join(f'{name}: {msgspec.json.encode(value).decode()}' for name, value in told.items())})"
     return f"{description} {limits}" if isinstance(description, str) and description else limits
+
+
+REFUSED = ("anyOf", "oneOf", "allOf", "not", "enum")
+"""Keywords that may not be at the top of a tool's schema."""
+
+QUOTED_CHARS_MAX = 4_000
+"""How much of these keywords a description quotes."""
+
+
+def with_object_schema(spec: ToolSpec) -> ToolSpec:
+    """Return a tool in the form for an API that refuses combined schemas at the top."""
+    schema = _without_reference(spec.input_schema)
+    moved = {word: schema[word] for word in REFUSED if word in schema}
+    rest = {word: value for word, value in schema.items() if word not in moved}
+    properties = _properties([rest, *_branches(moved)])
+    shaped = {**rest, "type": "object", **({"properties": properties} if properties else {})}
+    if not moved:
+        return replace(spec, input_schema=shaped)
+    quoted = msgspec.json.encode(moved).decode()
+    if len(quoted) > QUOTED_CHARS_MAX:
+        quoted = f"{quoted[:QUOTED_CHARS_MAX]}…"
+    description = f"{spec.description}\n\nThe input must also fit this JSON Schema: {quoted}".lstrip()
+    return replace(spec, description=description, input_schema=shaped)
+
+
+def _without_reference(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace a reference at the top by its target, if that is in the schema itself."""
+    reference = schema.get("$ref")
+    target: Any = schema
+    if not isinstance(reference, str) or not reference.startswith("#/"):
+        return dict(schema)
+    for step in reference[2:].split("/"):
+        target = target.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(target, Mapping) else None
+    if not isinstance(target, Mapping) or "$ref" in target:
+        return dict(schema)
+    return {**target, **{word: value for word, value in schema.items() if word != "$ref"}}
+
+
+def _branches(moved: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    for word in ("allOf", "anyOf", "oneOf"):
+        branches = moved.get(word)
+        yield from (one for one in (branches if isinstance(branches, list) else []) if isinstance(one, Mapping))
+
+
+def _properties(schemas: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the joined properties of schemas; one with different descriptions may be any of these."""
+    found: dict[str, list[Any]] = {}
+    for schema in schemas:
+        properties = schema.get("properties")
+        for name, property in properties.items() if isinstance(properties, Mapping) else ():
+            described = found.setdefault(name, [])
+            if property not in described:
+                described.append(property)
+    return {name: one[0] if len(one) == 1 else {"anyOf": one} for name, one in found.items()}

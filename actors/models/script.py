@@ -162,7 +162,7 @@ class _Check:
                 self.json(members["data"], place(where, "data"))
             if "retry_after_s" in members and not _is_count(members["retry_after_s"]):
                 self.add("value", place(where, "retry_after_s"), "is not a wait", "a whole number of seconds from 0")
-        if not _is_error_word(code):
+        if not (isinstance(code, str) and _ERROR_WORD.fullmatch(code) is not None):
             where = place(where, "code") if isinstance(error, Mapping) else where
             expected = "a word such as overloaded, rate_limited, timeout, refused or bad_reply"
             self.add("value", where, "is not the code of a model's failure", expected)
@@ -201,10 +201,6 @@ class _Check:
                     self.json(item, place(where, str(name)))
             case _:
                 self.add("type", where, f"is {_kind(value)}", "a JSON value")
-
-
-def _is_error_word(value: object) -> bool:
-    return isinstance(value, str) and _ERROR_WORD.fullmatch(value) is not None
 
 
 def _is_texts(value: object) -> bool:

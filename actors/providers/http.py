@@ -19,9 +19,8 @@ import anyio
 import msgspec
 
 from callboard.actors.lending.addresses import AddressRefused, checked_addresses
-from callboard.actors.providers.durations import duration_text
 from callboard.actors.providers.http_request import PORTS, HttpRequest, Unsendable, asked_of
-from callboard.actors.providers.provider import Answer, Request, failure, success
+from callboard.actors.providers.provider import Answer, Request, duration_text, failure, success
 from callboard.actors.trust import trusted_context
 from callboard.bus import tracecontext
 from callboard.lib.json_decoder import decode_json

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from callboard.actors.providers.durations import seconds_of
+from callboard.actors.providers.provider import seconds_of
 
 if TYPE_CHECKING:
     import httpx2

@@ -13,8 +13,7 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from callboard.actors.providers.durations import seconds_of
-from callboard.actors.providers.provider import Answer, Request, failure, success
+from callboard.actors.providers.provider import Answer, Request, failure, seconds_of, success
 from callboard.bus import tracecontext
 from callboard.bus.nats.tenant_requests import AccountUnknown, SubjectRefused, TenantRequests
 from callboard.bus.outgoing_subjects import subject_fault
@@ -76,7 +75,8 @@ class NatsProvider:
             headers = _headers(arguments.get("headers", {}), request)
             with anyio.fail_after(timeout_s):
                 subject = await self._subject(request.tenant, arguments, metadata)
-                payload = _payload(arguments.get("payload", request.input))
+                value = arguments.get("payload", request.input)
+                payload = value.encode() if isinstance(value, str) else msgspec.json.encode(value)
                 # The client's own timeout is longer than ours, so that ours decides.
                 reply = await self._requests.request(request.tenant, subject, payload, timeout_s + 1, headers)
         except _Refused as refused:
@@ -148,10 +148,6 @@ def _headers(given: dict[str, str], request: Request) -> dict[str, str]:
         if name.lower().startswith("nats-"):
             raise _Refused("InvalidRequest", f"the header {name} is reserved for the server")
     return {"Idempotency-Key": request.idempotency_key, **tracecontext.headers(), **given}
-
-
-def _payload(value: Any) -> bytes:
-    return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
 
 
 def _answer(reply: "Msg", metadata: dict[str, Any]) -> Answer:

@@ -14,9 +14,8 @@ import msgspec
 from msgspec import Struct, field
 
 from callboard.actors.programs.program import Program
-from callboard.actors.providers.durations import seconds_of
 from callboard.actors.providers.process_rules import ProcessRules, allows
-from callboard.actors.providers.provider import Answer, Request, failure, success
+from callboard.actors.providers.provider import Answer, Request, failure, seconds_of, success
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.lib.temporary_folders import TemporaryFolder
@@ -148,7 +147,12 @@ async def _run(run: _Run) -> int:
     finally:
         with anyio.CancelScope(shield=True):
             if child is not None:
-                await _end_program(child, run)
+                # Kill the remaining processes of a program, and release its pipes.
+                if run.removal is not None and child.returncode is None:
+                    # Killing the client of a container daemon does not end the container.
+                    with anyio.move_on_after(REMOVAL_S):
+                        await anyio.run_process(run.removal, check=False, env=run.env)
+                await child.end()
             # The folder may be large by now, and contain files that we may not remove.
             await anyio.to_thread.run_sync(folder.remove)
 
@@ -182,15 +186,6 @@ async def _converse(child: Program, run: _Run) -> int:
         raise _TooMuch
     assert child.returncode is not None
     return child.returncode
-
-
-async def _end_program(child: Program, run: _Run) -> None:
-    """Kill the remaining processes of a program, and release its pipes."""
-    if run.removal is not None and child.returncode is None:
-        # Killing the client of a container daemon does not end the container.
-        with anyio.move_on_after(REMOVAL_S):
-            await anyio.run_process(run.removal, check=False, env=run.env)
-    await child.end()
 
 
 def _answer(arguments: dict[str, Any], run: _Run, exit_code: int, metadata: dict[str, Any]) -> Answer:

@@ -1,14 +1,25 @@
-"""An action of a service: its input, its credentials, and its refusals."""
+"""An action of a service: its input, its credentials, its refusals, and the file that it sends.
 
+The content of a file is in the input; the worker's own files are not read. A service is asked from a thread, which
+learns when no caller waits for the answer any longer.
+"""
+
+import base64
+import binascii
+import mimetypes
 import re
-from collections.abc import Mapping
-from typing import Any, TypeVar
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
+import anyio
+import anyio.to_thread
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from callboard.actors.skills.request import ServiceAnswer
-from callboard.actors.skills.service import Service, ServiceFailed
+from callboard.actors.skills.service import STOPPED, Service, ServiceFailed
 
 Payload = dict[str, Any]
 """The output of a node for an action."""
@@ -152,3 +163,64 @@ def code_of(failed: ServiceFailed) -> str:
             return "rate_limit_exceeded"
         case _:
             return "api_error"
+
+
+T = TypeVar("T")
+
+
+async def answer_of(ask: Callable[[], T], turns: anyio.CapacityLimiter) -> T:
+    """Call ``ask`` in a thread. After a cancellation, the thread may finish its request, and starts no other."""
+    stopped = threading.Event()
+
+    def ask_until_stopped() -> T:
+        STOPPED.set(stopped)  # in the thread's own context
+        return ask()
+
+    try:
+        return await anyio.to_thread.run_sync(ask_until_stopped, limiter=turns, abandon_on_cancel=True)
+    finally:
+        stopped.set()
+
+
+FILE_BYTES_MAX = 8 * 1024 * 1024
+
+_ANY_TYPE = "application/octet-stream"
+
+
+class Upload(NamedTuple):
+    """A file in the form of a request."""
+
+    name: str
+    content: bytes
+    type: str
+
+
+def upload_of(action: ServiceAction, group: str = "", *, otherwise: str = "attachment.txt") -> Upload | None:
+    """Return the file of an action, None if it has none: `file_base64`, or else `file_content` as text or JSON.
+
+    The node's object ``group`` may name it, or give a path whose last part is its name.
+
+    :raises ActionRefused: if it cannot be decoded, or is too large
+    """
+    encoded, plain = action.first_given("file_base64"), action.first_given("file_content")
+    if encoded is None and plain is None:
+        return None
+    content = _plain(plain) if encoded is None else _decode_upload(action, encoded)
+    if len(content) > FILE_BYTES_MAX:
+        message = f"{action.name} sends files of {FILE_BYTES_MAX} bytes at most, not {len(content)}"
+        raise ActionRefused("missing_parameters", message, "send less")
+    path = str(action.within(group, "filename", "file_name", "file_path") or "")
+    name = path.replace("\\", "/").rpartition("/")[2] or otherwise
+    return Upload(name, content, mimetypes.guess_type(name)[0] or _ANY_TYPE)
+
+
+def _plain(given: Any) -> bytes:
+    return given.encode() if isinstance(given, str) else msgspec.json.encode(given)
+
+
+def _decode_upload(action: ServiceAction, encoded: Any) -> bytes:
+    try:
+        return base64.b64decode(str(encoded), validate=True)
+    except (binascii.Error, ValueError) as error:
+        message = f"{action.name} cannot read its file_base64: {error}"
+        raise ActionRefused("missing_parameters", message, "encode the file in base64") from error

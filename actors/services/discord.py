@@ -9,8 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from callboard.actors.services.action import ActionRefused, Payload, ServiceAction, object_in, rate_limit_of
-from callboard.actors.services.upload import upload_of
+from callboard.actors.services.action import ActionRefused, Payload, ServiceAction, object_in, rate_limit_of, upload_of
 from callboard.actors.skills.request import Form, ServiceAnswer
 from callboard.actors.skills.service import Service, ServiceFailed, member, segment
 

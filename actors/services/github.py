@@ -110,7 +110,8 @@ def act(action: ServiceAction) -> Payload:
     path = _path(action, call)
     given = _take_members(action, call, service)
     if action.name == "update_file" and "sha" not in given:
-        given["sha"] = _blob(service, path, given)
+        # GitHub requires the current hash of a file that is replaced.
+        given["sha"] = member(service.get(path, {"ref": given.get("branch")}), "sha")
     if call.verb == "GET":
         answer = service.ask("GET", path, params=given, repeatable=True)
     else:
@@ -171,11 +172,6 @@ def _take_members(action: ServiceAction, call: _Call, service: Service) -> Paylo
     if call is _CREATE:
         given["name"] = action.require("name", "repo", group="repository_config")
     return given
-
-
-def _blob(service: Service, path: str, given: Payload) -> Any:
-    """Return the current hash of a file: GitHub requires it to replace the file."""
-    return member(service.get(path, {"ref": given.get("branch")}), "sha")
 
 
 def _head(action: ServiceAction, service: Service) -> Any:

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from callboard.actors.services.action import ActionRefused, Payload, ServiceAction
-from callboard.actors.services.upload import upload_of
+from callboard.actors.services.action import ActionRefused, Payload, ServiceAction, upload_of
 from callboard.actors.skills.request import Form, address
 from callboard.actors.skills.service import Service, ServiceFailed, member
 from callboard.actors.skills.slack import API_URL
@@ -78,7 +77,9 @@ def act(action: ServiceAction) -> Payload:
         body["users"] = ",".join(map(str, body["users"]))
     text = _text(action)
     if method.name in ("chat.postMessage", "chat.update"):
-        text = _mention_recipients(action, text)
+        # The text begins with mentions of its recipients.
+        users: Any = action.first_given("user_mentions")
+        text = " ".join([*(f"<@{user}>" for user in users), text]).strip() if isinstance(users, list) else text
         if not text and "blocks" not in body:
             raise ActionRefused("missing_parameters", f"{action.name} needs a message or blocks", "give one of them")
         body["text"] = text
@@ -129,12 +130,6 @@ def _is_at(url: str, base: str) -> bool:
 
 def _text(action: ServiceAction) -> str:
     return action.text("message", "text") or (action.input if isinstance(action.input, str) else "")
-
-
-def _mention_recipients(action: ServiceAction, text: str) -> str:
-    """Return a text that begins with mentions of its recipients."""
-    users: Any = action.first_given("user_mentions")
-    return " ".join([*(f"<@{user}>" for user in users), text]).strip() if isinstance(users, list) else text
 
 
 def _service(action: ServiceAction) -> Service:

@@ -133,7 +133,7 @@ def _create_object(
     context: HandlerContext, mutation: str, wanted: dict[str, Any], query: str, path: tuple[str, str]
 ) -> Any:
     """Create an object under an id that we choose. If Linear refuses, return the object of an earlier try, if any."""
-    own = _own_id(context.idempotency_key)
+    own = str(UUID(bytes=sha256(context.idempotency_key.encode()).digest()[:16], version=4))
     try:
         return _ask_linear(context, mutation, {"input": {"id": own, **wanted}}, repeatable=False)
     except ServiceFailed as failed:
@@ -146,10 +146,6 @@ def _create_object(
         if not isinstance(there, dict) or there.get("id") != own:
             raise
         return {path[0]: {"success": True, path[1]: there}}
-
-
-def _own_id(idempotency_key: str) -> str:
-    return str(UUID(bytes=sha256(idempotency_key.encode()).digest()[:16], version=4))
 
 
 def _of_an_issue(context: HandlerContext, query: str, issue: str, variables: dict[str, Any]) -> Any:

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from callboard.actors.lending.references import fill_references, references
-from callboard.actors.lending.variables import Lending
+from callboard.actors.lending.variables import Lending, fill_references, references
 from callboard.actors.tools.failures import tool_failed
 from callboard.bus.effects import ToolSource
 

@@ -181,7 +181,7 @@ async def _transport(stack: AsyncExitStack, source: McpTools, environment: ToolE
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
-    from callboard.actors.tools.mcp_http import check_url, client
+    from callboard.actors.tools.mcp_http_answers import check_url, client
     from callboard.actors.tools.mcp_stdio import start_server
 
     who = f"MCP server {source.name}"

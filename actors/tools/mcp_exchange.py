@@ -34,7 +34,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from callboard.actors.tools.mcp_lines import UnreadableLine
-from callboard.actors.tools.oddities import ADAPTED, LEFT_OUT
+from callboard.actors.tools.tool import ADAPTED, LEFT_OUT
 from callboard.lib.text import normalise_json
 
 NESTING_MAX = 100

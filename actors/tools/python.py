@@ -24,24 +24,9 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from callboard.actors.lending.variables import SHIPPED
 from callboard.actors.programs.program import Program
+from callboard.actors.tools import python_frames as frames
 from callboard.actors.tools.failures import describe_error, last_words, tool_failed, with_printed
 from callboard.actors.tools.lent import fill
-from callboard.actors.tools.python_frames import (
-    LENGTH_BYTES,
-    Answer,
-    CallFunction,
-    CallRefused,
-    Describe,
-    Described,
-    Logged,
-    Reply,
-    Reported,
-    Returned,
-    Setup,
-    encode_frame,
-    frame_length,
-    reply_decoder,
-)
 from callboard.actors.tools.stderr import Printed, Redact, open_stderr
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus import tracecontext
@@ -82,7 +67,7 @@ class HostProcess:
         self._asked_at = 0
 
     @classmethod
-    async def start(cls, setup: Setup, env: Mapping[str, str], output_bytes_max: int, log: Any) -> "HostProcess":
+    async def start(cls, setup: frames.Setup, env: Mapping[str, str], output_bytes_max: int, log: Any) -> "HostProcess":
         """Start a host; its stderr and stdout go to the log.
 
         :raises OSError: if the process cannot be started
@@ -94,7 +79,7 @@ class HostProcess:
             host = cls(program, output_bytes_max + FRAME_BYTES_SLACK, printed)
         assert host is not None, "a shielded spawn either raises or returns"
         try:
-            await host._stdin.send(encode_frame(setup))
+            await host._stdin.send(frames.encode_frame(setup))
         except _BROKEN as error:
             raise HostDied(await host.reap(), host) from error
         except BaseException:
@@ -106,18 +91,20 @@ class HostProcess:
     def alive(self) -> bool:
         return self._program.returncode is None
 
-    async def ask(self, request: Describe | CallFunction, heard: Callable[[Reported | Logged], None]) -> Answer:
+    async def ask(
+        self, request: frames.Describe | frames.CallFunction, heard: Callable[[frames.Reported | frames.Logged], None]
+    ) -> frames.Answer:
         """Send a request and wait for its answer; earlier events are passed to ``heard``.
 
         :raises HostDied: if the process ends, or sends something that is not a frame, before it has answered
         """
-        if isinstance(request, CallFunction):
+        if isinstance(request, frames.CallFunction):
             self._asked_at = self._printed.position
         try:
-            await self._stdin.send(encode_frame(request))
+            await self._stdin.send(frames.encode_frame(request))
             while True:
                 match await self._receive():
-                    case Reported() | Logged() as event:
+                    case frames.Reported() | frames.Logged() as event:
                         heard(event)
                     case answer:
                         return answer
@@ -131,12 +118,12 @@ class HostProcess:
             said = await to_thread.run_sync(self._printed.since, self._asked_at, redact)
         return said  # noqa: RET504 - the scope may swallow what is in it, as far as types go
 
-    async def _receive(self) -> Reply:
-        size = frame_length(await self._frames.receive_exactly(LENGTH_BYTES))
+    async def _receive(self) -> frames.Reply:
+        size = frames.frame_length(await self._frames.receive_exactly(frames.LENGTH_BYTES))
         if size > self._frame_bytes_max:
             await self.kill()
             raise HostDied(f"sent a frame of {size} bytes, more than {self._frame_bytes_max}", self)
-        return reply_decoder.decode(await self._frames.receive_exactly(size))
+        return frames.reply_decoder.decode(await self._frames.receive_exactly(size))
 
     async def reap(self) -> str:
         """Wait for a process that is ending, killing it if it lingers, and return how it ended."""
@@ -217,7 +204,7 @@ class PythonTransport:
         self._timeout_s = environment.seconds(source)
         self._environment = environment
         path = [str(Path.cwd()), *(entry for entry in sys.path if entry)]
-        self._setup = Setup(source.functions, config, path)
+        self._setup = frames.Setup(source.functions, config, path)
         self._slots = anyio.Semaphore(HOSTS_MAX)
         self._idle: list[HostProcess] = []
         self._busy: set[HostProcess] = set()
@@ -230,7 +217,7 @@ class PythonTransport:
         """
         names = ", ".join(sorted(self._setup.functions))
         try:
-            answer = await self._ask(Describe(), ToolCallContext("", "", ""))
+            answer = await self._ask(frames.Describe(), ToolCallContext("", "", ""))
         except _Overdue as overdue:
             message = f"the modules of the Python tools {names} took more than {self._timeout_s:g} s to import"
             message = f"{message}; nothing in them may block at import"
@@ -242,12 +229,12 @@ class PythonTransport:
             message = f"no process can be started that imports the Python tools {names}: {describe_error(error)}"
             raise tool_failed("tool.unavailable", message, retryable=True) from error
         match answer:
-            case Described(specs):
+            case frames.Described(specs):
                 self.specs = specs
-            case CallRefused(failure, traceback):
+            case frames.CallRefused(failure, traceback):
                 _log.info("tool.unavailable", message=failure.message, traceback=traceback)
                 raise ToolFailed(failure)
-            case Returned():
+            case frames.Returned():
                 raise tool_failed("tool.unavailable", f"the process of the Python tools {names} answered out of turn")
 
     async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
@@ -258,7 +245,7 @@ class PythonTransport:
         """
         if tool not in self._setup.functions:
             raise tool_failed("tool.unknown", f"no Python function serves a tool named {tool}")
-        request = CallFunction(
+        request = frames.CallFunction(
             tool,
             msgspec.json.encode(input),
             context.run,
@@ -280,18 +267,18 @@ class PythonTransport:
             message = f"no process can be started for tool {tool}: {describe_error(error)}"
             raise tool_failed("tool.unavailable", message, retryable=True) from error
         match answer:
-            case Returned(output):
+            case frames.Returned(output):
                 return decode_json(output)
-            case CallRefused(failure, traceback):
+            case frames.CallRefused(failure, traceback):
                 # The run gets the part of the traceback that its author can use; the log gets all of it.
                 _log.info(failure.code, tool=tool, path=context.path, run=context.run, traceback=traceback)
                 raise ToolFailed(failure)
-            case Described():
+            case frames.Described():
                 raise tool_failed("tool.crashed", f"the process of tool {tool} answered out of turn")
 
     async def _ask(
-        self, request: Describe | CallFunction, context: ToolCallContext
-    ) -> Described | Returned | CallRefused:
+        self, request: frames.Describe | frames.CallFunction, context: ToolCallContext
+    ) -> frames.Described | frames.Returned | frames.CallRefused:
         """Have a process of the pool answer a request; afterwards it is back in the pool, or dead.
 
         Every failure includes the text that was printed.
@@ -302,8 +289,8 @@ class PythonTransport:
         """
         log = _log.bind(tool=getattr(request, "tool", None), run=context.run, path=context.path)
 
-        def heard(event: Reported | Logged) -> None:
-            if isinstance(event, Reported):
+        def heard(event: frames.Reported | frames.Logged) -> None:
+            if isinstance(event, frames.Reported):
                 context.on_progress(event.line)
             else:
                 log.log(event.level, "tool.log", message=event.message)
@@ -325,7 +312,7 @@ class PythonTransport:
                 raise
             finally:
                 self._busy -= {taken}
-            if isinstance(answer, CallRefused):
+            if isinstance(answer, frames.CallRefused):
                 failure = with_printed(answer.failure, await host.printed_text(redact))
                 answer = msgspec.structs.replace(answer, failure=failure)
             if self._closed:

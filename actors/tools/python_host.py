@@ -28,25 +28,9 @@ import msgspec
 from msgspec import Struct
 from pydantic import ValidationError
 
+from callboard.actors.tools import python_frames as frames
 from callboard.actors.tools.failures import describe_error, exception_details, shorten
-from callboard.actors.tools.python_frames import (
-    LENGTH_BYTES,
-    CallFunction,
-    CallRefused,
-    Describe,
-    Described,
-    Logged,
-    Reply,
-    Reported,
-    Request,
-    Returned,
-    Setup,
-    encode_frame,
-    frame_length,
-    request_decoder,
-)
 from callboard.actors.tools.python_signature import NotATool, ToolFunction, load_function
-from callboard.actors.tools.python_traceback import traceback_of
 from callboard.bus.effects import Failure
 from callboard.bus.tracecontext import TRACEPARENT, read, within
 from callboard.bus.work import WORK, WorkContext, follow_work
@@ -78,7 +62,7 @@ class ToolContext(Struct, frozen=True):
 
     def progress(self, message: str) -> None:
         """Report a line of progress to the people who watch the run."""
-        self.channel.send(Reported(shorten(str(message))))
+        self.channel.send(frames.Reported(shorten(str(message))))
 
 
 class Channel:
@@ -105,22 +89,22 @@ class Channel:
                 stream.reconfigure(line_buffering=True, errors="backslashreplace")
         return channel
 
-    def send(self, reply: Reply) -> None:
+    def send(self, reply: frames.Reply) -> None:
         """Write one frame; from any thread."""
         with self._lock:
             if self._forked:
                 os._exit(1)  # a tool's fork that returned into our loop must not write to the protocol
-            self._writer.write(encode_frame(reply))
+            self._writer.write(frames.encode_frame(reply))
             self._writer.flush()
 
-    def receive(self) -> Request | None:
+    def receive(self) -> frames.Request | None:
         """Read one frame; return None when the worker has closed the pipe or is gone."""
-        prefix = self._reader.read(LENGTH_BYTES)
-        if len(prefix) < LENGTH_BYTES:
+        prefix = self._reader.read(frames.LENGTH_BYTES)
+        if len(prefix) < frames.LENGTH_BYTES:
             return None
-        size = frame_length(prefix)
+        size = frames.frame_length(prefix)
         body = self._reader.read(size)
-        return request_decoder.decode(body) if len(body) == size else None
+        return frames.request_decoder.decode(body) if len(body) == size else None
 
     def _leave(self) -> None:
         self._lock = threading.Lock()  # another thread may have held it at the fork
@@ -138,7 +122,7 @@ class _FrameHandler(logging.Handler):
         self._channel = channel
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._channel.send(Logged(record.levelno, shorten(self.format(record))))
+        self._channel.send(frames.Logged(record.levelno, shorten(self.format(record))))
 
 
 class Host:
@@ -146,7 +130,7 @@ class Host:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._setup = Setup({}, {}, [])
+        self._setup = frames.Setup({}, {}, [])
         self._functions: dict[str, ToolFunction] = {}
         self._log = logging.getLogger("callboard.tool")
         self._log.setLevel(logging.DEBUG)
@@ -161,28 +145,28 @@ class Host:
 
         return asyncio.Runner()
 
-    def answer(self, request: Request) -> None:
+    def answer(self, request: frames.Request) -> None:
         """Carry out one request; every request except `Setup` gets exactly one answer."""
         match request:
-            case Setup():
+            case frames.Setup():
                 self._setup = request
                 sys.path[:] = request.path
-            case Describe():
+            case frames.Describe():
                 self._channel.send(self._describe())
-            case CallFunction():
+            case frames.CallFunction():
                 self._channel.send(self._call(request))
 
-    def _describe(self) -> Reply:
+    def _describe(self) -> frames.Reply:
         specs = [self._load(name) for name in self._setup.functions]
-        refused = [spec for spec in specs if isinstance(spec, CallRefused)]
+        refused = [spec for spec in specs if isinstance(spec, frames.CallRefused)]
         if not refused:
-            return Described([spec.spec for spec in specs if isinstance(spec, ToolFunction)])
+            return frames.Described([spec.spec for spec in specs if isinstance(spec, ToolFunction)])
         messages = "; ".join(refusal.failure.message for refusal in refused)
         # Modules that do not load usually have one cause, which the traceback of the first one shows.
         told = Failure("tool.unavailable", messages, details=refused[0].failure.details)
-        return CallRefused(told, "\n".join(refusal.traceback for refusal in refused))
+        return frames.CallRefused(told, "\n".join(refusal.traceback for refusal in refused))
 
-    def _load(self, name: str) -> "ToolFunction | CallRefused":
+    def _load(self, name: str) -> "ToolFunction | frames.CallRefused":
         if name in self._functions:
             return self._functions[name]
         try:
@@ -194,9 +178,9 @@ class Host:
         self._functions[name] = function
         return function
 
-    def _call(self, call: CallFunction) -> Reply:
+    def _call(self, call: frames.CallFunction) -> frames.Reply:
         function = self._load(call.tool)
-        if isinstance(function, CallRefused):
+        if isinstance(function, frames.CallRefused):
             return function
         output: Any = None
         context = ToolContext(
@@ -225,33 +209,33 @@ class Host:
                 return _failure_of("tool.failed", message, error, function.function)
         finally:
             WORK.reset(token)
-        return CallRefused(work.refused[0]) if work.refused else _encode_reply(call, output)
+        return frames.CallRefused(work.refused[0]) if work.refused else _encode_reply(call, output)
 
 
-def _failure_of(code: str, message: str, error: BaseException, function: object = None) -> CallRefused:
+def _failure_of(code: str, message: str, error: BaseException, function: object = None) -> frames.CallRefused:
     """Return the failure for an error that a tool raised: with the tool's frames for the run, all for the log."""
     for stream in (sys.stdout, sys.stderr):
         # Printed text has to be in the pipe before the answer; a tool may have closed or replaced the stream.
         with suppress(Exception):
             stream.flush()
-    own = traceback_of(error)
+    own = frames.traceback_of(error)
     details = {**exception_details(error, function), **({"traceback": own} if own else {})}
-    return CallRefused(Failure(code, shorten(message), details=details), traceback.format_exc())
+    return frames.CallRefused(Failure(code, shorten(message), details=details), traceback.format_exc())
 
 
 async def _wait(awaitable: Any) -> Any:
     return await awaitable
 
 
-def _misfit(tool: str, error: ValidationError) -> CallRefused:
+def _misfit(tool: str, error: ValidationError) -> frames.CallRefused:
     items = error.errors(include_url=False, include_context=False, include_input=False)
     problems = [{"at": "".join(f"/{step}" for step in item["loc"]), "message": item["msg"]} for item in items]
     listed = "; ".join(f"{problem['at'] or '/'}: {problem['message']}" for problem in problems)
     message = f"the input of tool {tool} does not fit its signature: {listed}"
-    return CallRefused(Failure("tool.invalid_input", shorten(message), details=problems))
+    return frames.CallRefused(Failure("tool.invalid_input", shorten(message), details=problems))
 
 
-def _encode_reply(call: CallFunction, output: Any) -> Reply:
+def _encode_reply(call: frames.CallFunction, output: Any) -> frames.Reply:
     try:
         output = write_sets_in_order(output, _dump)
         try:
@@ -260,14 +244,14 @@ def _encode_reply(call: CallFunction, output: Any) -> Reply:
             text = encode_finite(normalise_json(msgspec.to_builtins(output, str_keys=True, enc_hook=_dump)))
     except NotFinite as error:
         message = f"tool {call.tool} returned {error}, which is not a number of JSON"
-        return CallRefused(Failure("tool.bad_output", shorten(message), details={"at": error.at}))
+        return frames.CallRefused(Failure("tool.bad_output", shorten(message), details={"at": error.at}))
     except Exception as error:
         message = f"tool {call.tool} returned a {type(output).__name__} that is not JSON: {describe_error(error)}"
-        return CallRefused(Failure("tool.bad_output", shorten(message)), traceback.format_exc())
+        return frames.CallRefused(Failure("tool.bad_output", shorten(message)), traceback.format_exc())
     if len(text) > call.output_bytes_max:
         message = f"the output of tool {call.tool} has {len(text)} bytes, the limit is {call.output_bytes_max}"
-        return CallRefused(Failure("tool.output_too_large", message))
-    return Returned(text)
+        return frames.CallRefused(Failure("tool.output_too_large", message))
+    return frames.Returned(text)
 
 
 def _dump(value: Any) -> Any:
@@ -278,7 +262,7 @@ def _dump(value: Any) -> Any:
     return dump(mode="json", by_alias=True)
 
 
-def _read_requests(channel: Channel, inbox: "queue.SimpleQueue[Request | None]") -> None:
+def _read_requests(channel: Channel, inbox: "queue.SimpleQueue[frames.Request | None]") -> None:
     """Fill the inbox from a separate thread, so that the end of the worker is noticed in the middle of a call."""
     while request := channel.receive():
         inbox.put(request)
@@ -294,7 +278,7 @@ def main() -> None:
     channel = Channel.take_over()
     faulthandler.enable()
     follow_work()
-    inbox: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+    inbox: queue.SimpleQueue[frames.Request | None] = queue.SimpleQueue()
     threading.Thread(target=_read_requests, args=(channel, inbox), daemon=True).start()
     host = Host(channel)
     while request := inbox.get():

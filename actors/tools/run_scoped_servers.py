@@ -3,7 +3,7 @@
 A source with scope ``run`` has one server for all nodes of a run, opened when a node first needs it. It is closed when
 the run parks, ends or moves to another worker. The next activation opens it again, and so does the next call if the
 server is gone. A call that a server refused because it no longer knows the session is made again in a new session,
-since the server has not executed it.
+since the server has not executed it. `SharedObjects` has what else the nodes of a run share.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -13,10 +13,12 @@ from typing import TypeGuard
 
 import anyio
 import msgspec
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from callboard.actors.tools.failures import tool_failed
 from callboard.actors.tools.held import Held, open_source, server_of
+from callboard.actors.tools.limits import Turns
 from callboard.actors.tools.tool import (
     ChangingTransport,
     SessionForgotten,
@@ -188,3 +190,10 @@ class _Lent:
 def _identity(source: McpTools) -> bytes:
     """Return what identifies a server: equal for two sources that differ only in a node's limits."""
     return canonical(msgspec.structs.replace(source.as_recorded(), timeout_s=None, limits={}))
+
+
+class SharedObjects(Struct, frozen=True):
+    """Objects that the nodes of a run share: its sources with scope ``run``, and the turns of limited calls."""
+
+    standing: RunScopedServers
+    turns: Turns = field(default_factory=Turns)

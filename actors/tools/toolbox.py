@@ -14,19 +14,22 @@ from msgspec import Struct
 from callboard.actors.tools.failures import describe_error, shorten, tool_failed
 from callboard.actors.tools.held import Held, open_source, server_of
 from callboard.actors.tools.limits import call_with_retries, limits_of, with_timeout
-from callboard.actors.tools.oddities import ADAPTED, LEFT_OUT, top_combinators
 from callboard.actors.tools.run_scoped_servers import RunScopedServers, is_of_the_run, is_reached_over_http
 from callboard.actors.tools.scripted import scripted_answer, scripts
 from callboard.actors.tools.tool import (
+    ADAPTED,
+    LEFT_OUT,
     ChangingTransport,
     Opens,
     ToolCallContext,
     ToolEnvironment,
     ToolFailed,
     ToolTransport,
+    top_combinators,
 )
 from callboard.bus.effects import McpTools, ToolSource, ToolSpec
 from callboard.bus.tool_names import passes
+from callboard.lib.concurrency import background_tasks
 from callboard.lib.finite_json import NotFinite, encode_finite
 from callboard.lib.json_schema import check as checking
 from callboard.lib.json_schema.violation_messages import violation_message
@@ -54,8 +57,7 @@ async def open_toolbox(
         tools have the same name, or a tool's schema is not a JSON Schema
     """
     closing = anyio.Event()
-    failure: BaseException | None = None
-    async with anyio.create_task_group() as tasks:
+    async with background_tasks(CLOSE_TIMEOUT_S) as tasks:
         own = RunScopedServers(partial(tasks.start_soon, _perform))
         held = [Held(source, _opener(source, own, standing)) for source in sources]
         try:
@@ -64,13 +66,9 @@ async def open_toolbox(
             for one in held:
                 await one.settled.wait()
             yield NodeToolbox(held, environment)
-        except Exception as error:  # carried past the task group, which would wrap it
-            failure = error
-        closing.set()
-        own.close()
-        tasks.cancel_scope.deadline = anyio.current_time() + CLOSE_TIMEOUT_S
-    if failure is not None:
-        raise failure
+        finally:
+            closing.set()
+            own.close()
 
 
 async def _perform(body: Callable[[], Awaitable[None]]) -> None:

@@ -45,7 +45,7 @@ def encode(value: Any) -> JSON:
     if kind is dict and TAG not in value and all(type(key) is str for key in value):
         return {key: encode(one) for key, one in value.items()}
     if isinstance(value, BaseMessage):
-        return _encode_message(value)
+        return {TAG: "message", "value": encode(message_to_dict(value))}
     if kind.__name__ in _OPERATIONS and kind is _OPERATIONS[kind.__name__]:
         return {TAG: kind.__name__, "value": encode(_members(value))}
     try:
@@ -75,10 +75,6 @@ def decode(value: JSON) -> Any:
     if form in _OPERATIONS:
         return _OPERATIONS[str(form)](**decode(held))
     return _SERIALIZER.loads_typed((str(form), b64decode(str(held))))
-
-
-def _encode_message(message: BaseMessage) -> JSON:
-    return {TAG: "message", "value": encode(message_to_dict(message))}
 
 
 def _members(value: Any) -> dict[str, Any]:

@@ -5,8 +5,10 @@ messages of the log; the JSON of any other item that a user gives, such as an im
 model, such as its reasoning, are left out: the turn that has produced them has them in its `native` message.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextvars import Context, copy_context
+from typing import Any, TypeVar
 
 from agents import FunctionTool, Handoff, Tool, TResponseInputItem
 
@@ -98,3 +100,35 @@ def _spec(tool: Tool) -> ToolSpec:
 def continues(items: Sequence[JSON], earlier: Sequence[JSON]) -> bool:
     """Return whether a conversation begins with all items of an earlier one."""
     return len(items) > len(earlier) and list(items[: len(earlier)]) == list(earlier)
+
+
+T = TypeVar("T")
+
+
+class CancelledItself(Exception):
+    """Code in the worker has raised `asyncio.CancelledError` although nobody has cancelled it."""
+
+
+async def in_context(variables: Context, perform: Callable[[], Awaitable[T]]) -> T:
+    """Await a coroutine in the worker with the context variables of the workflow that the worker has not set itself.
+
+    The SDK keeps settings of a request in context variables.
+
+    :raises CancelledItself: if it is cancelled, and the caller is not
+    """
+    context = copy_context()
+    for variable, value in variables.items():
+        if variable not in context:
+            context.run(variable.set, value)
+
+    async def begin() -> T:
+        return await perform()
+
+    task = asyncio.get_running_loop().create_task(begin(), context=context)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        own = asyncio.current_task()
+        if own is not None and own.cancelling():
+            raise
+        raise CancelledItself from None

@@ -24,12 +24,10 @@ from agents import (
 from agents.items import TResponseStreamEvent
 from agents.models import get_default_model, get_default_model_settings
 from openai.types.responses import ResponseCompletedEvent, ResponseOutputItemDoneEvent, ResponseTextDeltaEvent
-from openai.types.responses.response_prompt_param import ResponsePromptParam
 from pydantic import TypeAdapter
 
-from callboard.adapters.openai_agents.conversations import continues, messages_of, specs_of
+from callboard.adapters.openai_agents.conversations import continues, in_context, messages_of, specs_of
 from callboard.adapters.openai_agents.responses import events_of, from_completed, reply_of, response_of
-from callboard.adapters.openai_agents.run_contexts import in_context
 from callboard.adapters.openai_agents.tools import PLACE, Calls, approvals_here, hosted_tools, make_durable
 from callboard.bus.effects import ModelRequest
 from callboard.bus.paths import child, encode_id
@@ -82,87 +80,31 @@ class DurableModel(Model):
         self._on_event = on_event
         self._inline = inline
 
-    async def get_response(
-        self,
-        system_instructions: str | None,
-        input: str | list[TResponseInputItem],
-        model_settings: ModelSettings,
-        tools: list[Tool],
-        output_schema: AgentOutputSchemaBase | None,
-        handoffs: list[Handoff[Any, Any]],
-        tracing: ModelTracing,
-        *,
-        previous_response_id: str | None,
-        conversation_id: str | None,
-        prompt: ResponsePromptParam | None,
-    ) -> ModelResponse:
-        async def ask(model: Model, settings: ModelSettings, _on_text: OnText) -> ModelResponse:
-            return await model.get_response(
-                system_instructions,
-                input,
-                settings,
-                own_tools,
-                output_schema,
-                handoffs,
-                tracing,
-                previous_response_id=previous_response_id,
-                conversation_id=conversation_id,
-                prompt=prompt,
-            )
+    async def get_response(self, *given: Any, **more: Any) -> ModelResponse:
+        async def ask(model: Model, _on_text: OnText, *given: Any, **more: Any) -> ModelResponse:
+            return await model.get_response(*given, **more)
 
-        own_tools = list(tools)
-        more = {"previous_response_id": previous_response_id, "conversation_id": conversation_id, "prompt": prompt}
-        return await self._perform(
-            ask, system_instructions, input, model_settings, tools, output_schema, handoffs, more
-        )
+        return await self._perform(ask, *given, **more)
 
-    async def stream_response(
-        self,
-        system_instructions: str | None,
-        input: str | list[TResponseInputItem],
-        model_settings: ModelSettings,
-        tools: list[Tool],
-        output_schema: AgentOutputSchemaBase | None,
-        handoffs: list[Handoff[Any, Any]],
-        tracing: ModelTracing,
-        *,
-        previous_response_id: str | None,
-        conversation_id: str | None,
-        prompt: ResponsePromptParam | None,
-    ) -> AsyncIterator[TResponseStreamEvent]:
-        async def ask(model: Model, settings: ModelSettings, on_text: OnText) -> ModelResponse:
-            stream = model.stream_response(
-                system_instructions,
-                input,
-                settings,
-                own_tools,
-                output_schema,
-                handoffs,
-                tracing,
-                previous_response_id=previous_response_id,
-                conversation_id=conversation_id,
-                prompt=prompt,
-            )
-            return await self._listen(stream, on_text)
+    async def stream_response(self, *given: Any, **more: Any) -> AsyncIterator[TResponseStreamEvent]:
+        async def ask(model: Model, on_text: OnText, *given: Any, **more: Any) -> ModelResponse:
+            return await self._listen(model.stream_response(*given, **more), on_text)
 
-        own_tools = list(tools)
-        more = {"previous_response_id": previous_response_id, "conversation_id": conversation_id, "prompt": prompt}
-        response = await self._perform(
-            ask, system_instructions, input, model_settings, tools, output_schema, handoffs, more
-        )
+        response = await self._perform(ask, *given, **more)
         for event in events_of(response, self._name_of(self._resolve(AGENT.get()))):
             yield event
 
     async def _perform(
         self,
-        ask: Callable[[Model, ModelSettings, OnText], Awaitable[ModelResponse]],
-        system: str | None,
-        given: str | list[TResponseInputItem],
-        settings: ModelSettings,
+        ask: Callable[..., Awaitable[ModelResponse]],
+        system_instructions: str | None,
+        input: str | list[TResponseInputItem],
+        model_settings: ModelSettings,
         tools: list[Tool],
         output_schema: AgentOutputSchemaBase | None,
         handoffs: list[Handoff[Any, Any]],
-        more: dict[str, Any],
+        tracing: ModelTracing,
+        **more: Any,
     ) -> ModelResponse:
         """Have the worker ask the model, and return the recorded response; make the ``tools`` durable."""
         loop = current_loop()
@@ -171,16 +113,17 @@ class DurableModel(Model):
         name = agent.name if agent is not None else "agent"
         approvals = approvals_here(self._approvals)
         check_hosted_tools(approvals, f"agent {name}", hosted_tools(tools, approvals))
+        own_tools = list(tools)
         model = self._resolve(agent)
-        settings = self._settings(agent, model, settings)
+        settings = self._settings(agent, model, model_settings)
         structured = output_schema is not None and not output_schema.is_plain_text()
-        spoken: list[TResponseInputItem] = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        spoken: list[TResponseInputItem] = [{"role": "user", "content": input}] if isinstance(input, str) else input
         items: list[JSON] = [plain_json(item) for item in spoken]
         named = {**_SETTINGS.dump_python(settings, mode="json", exclude=_HIDDEN), **more}
         model_name = self._name_of(model)
         request = ModelRequest(
             model=model_name,
-            system=system or "",
+            system=system_instructions or "",
             messages=messages_of(spoken),
             tools=specs_of(tools, handoffs),
             schema=plain_json(output_schema.json_schema()) if structured and output_schema is not None else None,
@@ -195,7 +138,8 @@ class DurableModel(Model):
         async def call(on_text: OnText) -> TurnReply:
             async def perform() -> ModelResponse:
                 asked = self._provider.get_model(model) if not isinstance(model, Model) else model
-                return await ask(asked, settings, on_text)
+                sent = (system_instructions, input, settings, own_tools, output_schema, handoffs, tracing)
+                return await ask(asked, on_text, *sent, **more)
 
             response = await in_context(variables, perform)
             return reply_of(response, structured=structured, provider=model_name.partition(":")[0])

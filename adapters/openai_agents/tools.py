@@ -36,7 +36,7 @@ from agents.tool import get_function_tool_origin
 from agents.tool_context import ToolContext
 from msgspec import Struct
 
-from callboard.adapters.openai_agents.run_contexts import CancelledItself, in_context
+from callboard.adapters.openai_agents.conversations import CancelledItself, in_context
 from callboard.adapters.shared_objects import Changes, SharedObject
 from callboard.bus.effects import ToolSpec
 from callboard.bus.work import Work

@@ -3,6 +3,7 @@
 It is an engine of the SDK's durable execution. Outside of a workflow it changes nothing.
 """
 
+import inspect
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -49,6 +50,7 @@ from pydantic_ai.toolsets import (
     ToolsetTool,
     WrapperToolset,
 )
+from pydantic_ai.toolsets.function import FunctionToolsetTool
 
 from callboard.adapters.pydantic_ai.approvals import ask_early, ask_with, decide_all, withdraw
 from callboard.adapters.pydantic_ai.operations import ON_TEXT, PLACE, AgentPosition, AgentRun, OperationBackend, path_at
@@ -237,6 +239,15 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
     def is_inline(self, tool: str) -> bool:
         return tool in self.inline
 
+    def runs_agents(self, tool: object) -> bool:
+        """Whether the code of a function tool names a durable agent: such a tool runs in the workflow, where the
+        agent's turns and calls are effects."""
+        function: Any = None
+        if isinstance(tool, FunctionToolsetTool):
+            function = getattr(tool.call_func, "__self__", None)
+            function = getattr(function, "function", None) or tool.call_func
+        return function is not None and any(_is_durable(one) for one in _named_by(function))
+
     def handler_of(self, operation: DurableOperation[Any, Any, Any]) -> Callable[[Any], Awaitable[Any]]:
         """Return what carries out an operation in the worker."""
         if self.stream and isinstance(operation.operation_id, ModelRequestId):
@@ -406,3 +417,41 @@ def durable(agent: AbstractAgent[AgentDepsT, OutputDataT], **settings: Any) -> D
     The given agent is not changed.
     """
     return DurableAgent(agent, Durable(**settings))
+
+
+# -- tools that run agents ------------------------------------------------------------------------------------------
+
+
+def _is_durable(value: object) -> bool:
+    """Whether a value is a durable agent, or a collection that has one."""
+    if isinstance(value, Mapping):
+        return any(map(_is_durable, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_is_durable, value))
+    if not isinstance(value, AbstractAgent):
+        return False
+    return isinstance(value, DurableAgent) or Durable.from_agent(value) is not None
+
+
+def _named_by(function: Any) -> list[Any]:
+    """Return the values of global names and of variables of enclosing functions that a function's code uses."""
+    function = inspect.unwrap(function)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return []
+    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_set(cell)]
+    names = {name for one in _codes(code) for name in one.co_names}
+    return [*cells, *(function.__globals__[name] for name in sorted(names) if name in function.__globals__)]
+
+
+def _is_set(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - an empty cell raises
+    except ValueError:
+        return False
+    return True
+
+
+def _codes(code: Any) -> list[Any]:
+    inner = [one for one in code.co_consts if inspect.iscode(one)]
+    return [code, *(found for one in inner for found in _codes(one))]

@@ -6,8 +6,7 @@ arguments, the list of a server's tools, an event for a stream handler.
 """
 
 import asyncio
-import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context, ContextVar, copy_context
 from copy import deepcopy
 from dataclasses import replace
@@ -15,7 +14,6 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from msgspec import Struct, field
 from pydantic import TypeAdapter
-from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.durable_exec import (
     BoundDurableOperation,
     CapabilityOperationId,
@@ -38,7 +36,6 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import RunContext
 from pydantic_ai.toolsets import AbstractToolset
-from pydantic_ai.toolsets.function import FunctionToolsetTool
 from pydantic_ai.usage import RunUsage
 from pydantic_core import to_jsonable_python
 
@@ -144,6 +141,7 @@ class Engine(Protocol):
     def run_of(self, ctx: RunContext[Any]) -> AgentRun: ...
     def model_of(self, model_id: str | None, ctx: RunContext[Any]) -> Model: ...
     def is_inline(self, tool: str) -> bool: ...
+    def runs_agents(self, tool: object) -> bool: ...
     def handler_of(self, operation: DurableOperation[Any, Any, Any]) -> Callable[[Any], Awaitable[Any]]: ...
 
 
@@ -164,7 +162,7 @@ class OperationBackend(DurableOperationBackend[ToolSettings]):
         """Return the settings of a tool; False, if it runs in the workflow itself."""
         definition = getattr(tool, "tool_def", None)
         given: Any = (definition.metadata or {}).get(METADATA) if definition is not None else None
-        if given is False or self._engine.is_inline(tool_name) or (given is None and calls_durable_agent(tool)):
+        if given is False or self._engine.is_inline(tool_name) or (given is None and self._engine.runs_agents(tool)):
             return False
         return read_settings(tool_name, given)
 
@@ -379,53 +377,3 @@ async def _in_context(variables: Context, work: Callable[[], Coroutine[Any, Any,
     context = variables.copy()
     context.run(WORK.set, WORK.get())
     return await asyncio.create_task(work(), context=context)
-
-
-# -- tools that run agents ------------------------------------------------------------------------------------------
-
-
-def calls_durable_agent(tool: object) -> bool:
-    """Whether the code of a function tool names a durable agent: such a tool runs in the workflow, where the agent's
-    turns and calls are effects."""
-    function: Any = None
-    if isinstance(tool, FunctionToolsetTool):
-        function = getattr(tool.call_func, "__self__", None)
-        function = getattr(function, "function", None) or tool.call_func
-    return function is not None and any(_is_durable(one) for one in _named_by(function))
-
-
-def _is_durable(value: object) -> bool:
-    """Whether a value is a durable agent, or a collection that has one."""
-    if isinstance(value, Mapping):
-        return any(map(_is_durable, value.values()))
-    if isinstance(value, list | tuple):
-        return any(map(_is_durable, value))
-    if not isinstance(value, AbstractAgent):
-        return False
-    from callboard.adapters.pydantic_ai.durability import Durable, DurableAgent
-
-    return isinstance(value, DurableAgent) or Durable.from_agent(value) is not None
-
-
-def _named_by(function: Any) -> list[Any]:
-    """Return the values of global names and of variables of enclosing functions that a function's code uses."""
-    function = inspect.unwrap(function)
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return []
-    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_set(cell)]
-    names = {name for one in _codes(code) for name in one.co_names}
-    return [*cells, *(function.__globals__[name] for name in sorted(names) if name in function.__globals__)]
-
-
-def _is_set(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - an empty cell raises
-    except ValueError:
-        return False
-    return True
-
-
-def _codes(code: Any) -> list[Any]:
-    inner = [one for one in code.co_consts if inspect.iscode(one)]
-    return [code, *(found for one in inner for found in _codes(one))]

@@ -11,8 +11,8 @@ import anyio
 import msgspec
 from msgspec import Struct, field
 
+from callboard.actors.services.action import answer_of
 from callboard.actors.services.mail import Mail, send_mail
-from callboard.actors.services.service_thread import answer_of
 from callboard.actors.skills import slack
 from callboard.actors.skills.service import Service, ServiceFailed
 from callboard.features.notify.notice import Notice

@@ -6,6 +6,7 @@ that a receiver did not accept, wait at the server. An event is acknowledged aft
 process crashes before, the notice is sent again with the same id.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 
 import anyio
@@ -16,7 +17,6 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.queue import Delivery, Outbox, Puller, ensure_consumer
 from callboard.features.notify.notice import Notice
 from callboard.features.notify.notice_delivery import Receiver, ServiceFailed
-from callboard.features.notify.notices import NoticeCounts
 from callboard.features.notify.rule_evaluation import Judge, Later, filters
 from callboard.features.telemetry.event_consumer import until_caught_up
 from callboard.lib.backoff import backoff_s
@@ -58,9 +58,9 @@ class NoticeSender:
         self._rules = {name: _Rule(connection, name, rule, env, turns) for name, rule in rules.items()}
 
     @property
-    def sending_results(self) -> NoticeCounts:
-        """The results of the notices that this process has sent."""
-        return sum((rule.told for rule in self._rules.values()), NoticeCounts())
+    def sending_results(self) -> Counter[tuple[str, str]]:
+        """The notices of this process by rule and result: ``sent``, ``failed`` (to be tried again) or ``given_up``."""
+        return sum((rule.results for rule in self._rules.values()), Counter[tuple[str, str]]())
 
     async def prepare(self) -> None:
         """Create the checkpoints of new rules."""
@@ -101,7 +101,7 @@ class _Rule:
         turns: anyio.CapacityLimiter,
     ) -> None:
         self.name = name
-        self.told = NoticeCounts()
+        self.results = Counter[tuple[str, str]]()
         self._log: JetStreamLog = connection.log
         self._rule = rule
         self._ack_wait_s = connection.config.ack_wait_s
@@ -215,7 +215,7 @@ class _Rule:
         try:
             with scope:
                 await self._receiver.tell(notice)
-                self.told[self.name, "sent"] += 1
+                self.results[self.name, "sent"] += 1
                 delivery.ack()
         except ServiceFailed as failed:
             told = {"rule": self.name, "run": notice.run, "id": notice.id, "error": str(failed)}
@@ -229,9 +229,9 @@ class _Rule:
     def _try_again(self, delivery: Delivery) -> bool:
         """Have an event delivered again later; give it up after the last attempt and return False."""
         if delivery.deliveries >= TRIES_MAX:
-            self.told[self.name, "given_up"] += 1
+            self.results[self.name, "given_up"] += 1
             delivery.ack()
             return False
-        self.told[self.name, "failed"] += 1
+        self.results[self.name, "failed"] += 1
         delivery.nak(backoff_s(delivery.deliveries, RETRY_S, RETRY_MAX_S))
         return True

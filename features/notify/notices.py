@@ -13,21 +13,18 @@ if TYPE_CHECKING:
 
 LEADERSHIP = "notify"
 
-NoticeCounts = Counter[tuple[str, str]]
-"""Notices by rule and result: ``sent``, ``failed`` (to be tried again) or ``given_up``."""
-
 
 @asynccontextmanager
 async def send_notices(
     connection: "Connection", rules: Mapping[str, NotifyRule], env: Mapping[str, str]
-) -> AsyncGenerator[Callable[[], NoticeCounts]]:
+) -> AsyncGenerator[Callable[[], Counter[tuple[str, str]]]]:
     """Send notices for the length of the block, if there are rules; open it before any run can start.
 
-    The block gets a function that returns the counts of this process's notices.
+    The block gets a function that returns the counts of this process's notices, as `NoticeSender.sending_results`.
     """
     whole = {name: rule for name, rule in rules.items() if rule.complete}
     if not whole:
-        yield NoticeCounts
+        yield Counter
         return
 
     from callboard.features.notify.notice_sender import NoticeSender

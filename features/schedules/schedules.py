@@ -213,7 +213,9 @@ class Schedules:
         """Return the status of a run, and the problems for which its start was rejected."""
         ref, found = await find_newest_run(self._log, RunRef(self._tenant, run))
         if found is None:
-            return await self._not_begun(ref)
+            if (refused := await refusal_of_start(self._log, ref)) is not None:
+                return REJECTED, refused.problems
+            return (PURGED if await purge_mark(self._log, ref) is not None else PENDING), []
         payload = known_payload(found.event) if found.readable else None
         match payload:
             case ev.RunEnd():
@@ -224,11 +226,6 @@ class Schedules:
                 return payload.status, []
             case _:
                 return "running", []
-
-    async def _not_begun(self, ref: RunRef) -> tuple[str, list[Problem]]:
-        if (refused := await refusal_of_start(self._log, ref)) is not None:
-            return REJECTED, refused.problems
-        return (PURGED if await purge_mark(self._log, ref) is not None else PENDING), []
 
     def _too_large(self, wanted: Schedule) -> list[Problem]:
         size, largest = len(msgspec.json.encode(wanted)), self._log.nc.max_payload - ROOM_BYTES

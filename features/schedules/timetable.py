@@ -52,7 +52,7 @@ def due_after(cron: str, zone: ZoneInfo, moment: dt.datetime) -> dt.datetime:
     :raises StopIteration: if it is never due
     """
     begin = moment.astimezone(UTC).replace(microsecond=0)
-    if _names_every_hour(cron):
+    if len(CronSim(cron, EPOCH).hours) == HOURS:
         return _shown_after(cron, zone, begin)
     return next(due for wall in CronSim(cron, _wall(begin, zone)) if (due := _first_at(wall, zone)) > moment)
 
@@ -86,10 +86,6 @@ def offset_change(zone: ZoneInfo, begin: dt.datetime, until: dt.datetime) -> dt.
             low, high = (middle, high) if middle.astimezone(zone).utcoffset() == offset else (low, middle)
         return high
     return None
-
-
-def _names_every_hour(cron: str) -> bool:
-    return len(CronSim(cron, EPOCH).hours) == HOURS
 
 
 def _shown_after(cron: str, zone: ZoneInfo, begin: dt.datetime) -> dt.datetime:

@@ -128,17 +128,14 @@ class DeliveredSpans:
             await self._catch_up(run, recorded)
         event = await whole(self._log, recorded)
         if event.n == 1 and (forked := origin_of(event)) is not None:
-            return await self._fold_shared(run, recorded, forked.n)
+            # A fork does not receive the events again that it shares with its origin.
+            spans: list[Span] = []
+            for item in await self._read(recorded.ref, 0):
+                if item.event.n <= forked.n:
+                    spans += run.apply(item.event, recorded.sequence)
+                    await anyio.lowlevel.checkpoint()
+            return spans
         return run.apply(event, recorded.sequence)
-
-    async def _fold_shared(self, run: _Run, recorded: Recorded, until: int) -> list[Span]:
-        """Fold the events that a fork shares with its origin, which it does not receive again. Return their spans."""
-        spans: list[Span] = []
-        for item in await self._read(recorded.ref, 0):
-            if item.event.n <= until:
-                spans += run.apply(item.event, recorded.sequence)
-                await anyio.lowlevel.checkpoint()
-        return spans
 
     async def _read(self, ref: RunRef, after: int) -> list[Recorded]:
         """Read a run.

@@ -2,17 +2,14 @@
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from callboard.lib.json_schema.patterns import SchemaPatterns
-from callboard.lib.json_schema.references import Known, ReferenceScope, Unresolvable, open_scope
+from callboard.lib.json_schema.references import RULES, Known, ReferenceScope, Rules, Unresolvable, open_scope
 from callboard.lib.json_types import JSON
 from callboard.lib.step_limits import Steps
-
-if TYPE_CHECKING:
-    from callboard.lib.json_schema.dialects import Dialect
 
 STEPS_MAX = 500_000
 """Maximum number of steps of one application, some tenths of a second."""
@@ -41,6 +38,21 @@ Formats = Mapping[str, Callable[[str], bool]]
 Check = Callable[["Application", Any, JSON, Any, Way, Way], None]
 """The check of a keyword. Its arguments are the application, the keyword's value, the value to check, the schema that
 contains the keyword, and the paths of the value and of the schema."""
+
+
+class Dialect(Struct, frozen=True, eq=False):
+    """A version of JSON Schema. ``uri`` is the value of ``$schema`` in its schemas."""
+
+    uri: str
+    checks: Mapping[str, Check]
+    id: str = "$id"
+    lonely_references: bool = False
+    """Whether a ``$ref`` makes the other keywords of its schema ineffective."""
+
+    @property
+    def rules(self) -> Rules:
+        """Where it has schemas within schemas."""
+        return RULES[self.uri]
 
 
 class SchemaTooDeep(Exception):
@@ -92,9 +104,7 @@ def _steps(way: Way) -> tuple[str | int, ...]:
 class Application:
     """One application of a schema. The checks of keywords receive it, and apply inner schemas with it."""
 
-    def __init__(
-        self, schema: Any, dialect: "Dialect", known: Known, formats: Formats, steps: Steps, most: int
-    ) -> None:
+    def __init__(self, schema: Any, dialect: Dialect, known: Known, formats: Formats, steps: Steps, most: int) -> None:
         self.dialect = dialect
         self.formats = formats
         self.steps = steps

@@ -4,9 +4,10 @@ and true is not a number. For many values there are keys.
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from operator import ge, gt, le, lt
 from typing import Any
 
-from callboard.lib.json_schema.application import Application, Way
+from callboard.lib.json_schema.application import Application, Check, Way
 from callboard.lib.json_types import JSON
 from callboard.lib.patterns import compile_steps
 from callboard.lib.step_limits import CHARS_PER_STEP, Steps
@@ -164,42 +165,49 @@ def const(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, a
         app.add_violation("const", wanted, value, schema, place, at)
 
 
-# -- numbers -----------------------------------------------------------------------------------------------------------
+# -- bounds ------------------------------------------------------------------------------------------------------------
 
 
-def multiple_of(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
-    if is_number(value) and not _is_multiple(value, wanted):
-        app.add_violation("multipleOf", wanted, value, schema, place, at)
+def _bound(keyword: str, kind: str, violates: Callable[[Any, Any], bool]) -> Check:
+    """Return the check of a keyword that compares the values of one type with a bound."""
+    applies = _TYPES[kind]
+
+    def check(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+        if applies(value) and violates(value, wanted):
+            app.add_violation(keyword, wanted, value, schema, place, at)
+
+    return check
 
 
-def _is_multiple(value: Any, of: Any) -> bool:
+def _is_no_multiple(value: Any, of: Any) -> bool:
     if not isinstance(of, float):
-        return value % of == 0
+        return value % of != 0
     quotient = value / of
     try:
-        return int(quotient) == quotient
+        return int(quotient) != quotient
     except OverflowError:
-        return (Fraction(value) / Fraction(of)).denominator == 1
+        return (Fraction(value) / Fraction(of)).denominator != 1
 
 
-def minimum(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
-    if is_number(value) and value < wanted:
-        app.add_violation("minimum", wanted, value, schema, place, at)
+def _is_shorter(value: Any, bound: Any) -> bool:
+    return len(value) < bound
 
 
-def maximum(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
-    if is_number(value) and value > wanted:
-        app.add_violation("maximum", wanted, value, schema, place, at)
+def _is_longer(value: Any, bound: Any) -> bool:
+    return len(value) > bound
 
 
-def exclusive_minimum(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
-    if is_number(value) and value <= wanted:
-        app.add_violation("exclusiveMinimum", wanted, value, schema, place, at)
-
-
-def exclusive_maximum(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
-    if is_number(value) and value >= wanted:
-        app.add_violation("exclusiveMaximum", wanted, value, schema, place, at)
+multiple_of = _bound("multipleOf", "number", _is_no_multiple)
+minimum = _bound("minimum", "number", lt)
+maximum = _bound("maximum", "number", gt)
+exclusive_minimum = _bound("exclusiveMinimum", "number", le)
+exclusive_maximum = _bound("exclusiveMaximum", "number", ge)
+min_length = _bound("minLength", "string", _is_shorter)
+max_length = _bound("maxLength", "string", _is_longer)
+min_items = _bound("minItems", "array", _is_shorter)
+max_items = _bound("maxItems", "array", _is_longer)
+min_properties = _bound("minProperties", "object", _is_shorter)
+max_properties = _bound("maxProperties", "object", _is_longer)
 
 
 def minimum_draft4(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
@@ -214,16 +222,6 @@ def maximum_draft4(app: Application, wanted: Any, value: JSON, schema: Any, plac
 
 
 # -- texts -------------------------------------------------------------------------------------------------------------
-
-
-def min_length(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
-    if isinstance(value, str) and len(value) < wanted:
-        app.add_violation("minLength", wanted, value, schema, place, at)
-
-
-def max_length(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
-    if isinstance(value, str) and len(value) > wanted:
-        app.add_violation("maxLength", wanted, value, schema, place, at)
 
 
 def pattern(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
@@ -243,29 +241,9 @@ def format_(app: Application, wanted: Any, value: JSON, schema: Any, place: Way,
 # -- arrays and objects ------------------------------------------------------------------------------------------------
 
 
-def min_items(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
-    if isinstance(value, list) and len(value) < wanted:
-        app.add_violation("minItems", wanted, value, schema, place, at)
-
-
-def max_items(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
-    if isinstance(value, list) and len(value) > wanted:
-        app.add_violation("maxItems", wanted, value, schema, place, at)
-
-
 def unique_items(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     if wanted and isinstance(value, list) and not unique(value, app.steps):
         app.add_violation("uniqueItems", wanted, value, schema, place, at)
-
-
-def min_properties(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
-    if isinstance(value, dict) and len(value) < wanted:
-        app.add_violation("minProperties", wanted, value, schema, place, at)
-
-
-def max_properties(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
-    if isinstance(value, dict) and len(value) > wanted:
-        app.add_violation("maxProperties", wanted, value, schema, place, at)
 
 
 def required(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:

@@ -4,29 +4,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from msgspec import Struct
-
 from callboard.lib.json_schema import applicators as ap
 from callboard.lib.json_schema import assertions as as_
-from callboard.lib.json_schema.application import Check
+from callboard.lib.json_schema.application import Check, Dialect
 from callboard.lib.json_schema.meta_schemas import meta_schema
-from callboard.lib.json_schema.references import RULES, Rules
-
-
-class Dialect(Struct, frozen=True, eq=False):
-    """A version of JSON Schema. ``uri`` is the value of ``$schema`` in its schemas."""
-
-    uri: str
-    checks: Mapping[str, Check]
-    id: str = "$id"
-    lonely_references: bool = False
-    """Whether a ``$ref`` makes the other keywords of its schema ineffective."""
-
-    @property
-    def rules(self) -> Rules:
-        """Where it has schemas within schemas."""
-        return RULES[self.uri]
-
 
 _ALWAYS: Mapping[str, Check] = {
     "$ref": ap.referring("$ref"),

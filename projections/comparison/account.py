@@ -3,6 +3,9 @@
 An account is folded from the trace and the run's first events. It leaves out values that differ between any two runs
 (ids, timestamps, workers) and keeps durations, tokens and costs apart, as measures. If the runs share their first
 events, as a fork and its origin do, the account covers only later events.
+
+A script or a recorded run may have replaced the models of a run that was rehearsed. That is one fact of the start: the
+nodes and turns are compared by the models that the definition names, and the default models of both runs count as one.
 """
 
 import datetime as dt
@@ -15,14 +18,47 @@ from msgspec import Struct
 
 from callboard.bus.effects import Failure, Usage
 from callboard.bus.events import DefinitionRef, Event, ModelCall, NodeEnter, Outline, RunAccepted, RunEnd, RunStart
+from callboard.bus.model_names import exact_name, stands_in
 from callboard.bus.prices import Cost, Prices, add_costs
 from callboard.lib.json_types import JSON
-from callboard.projections.comparison.stand_in_defaults import compared_model, stand_in
 from callboard.projections.projection import known_payload
 from callboard.projections.run.run_result import Results
 from callboard.projections.trace.text_renderings import effect_label
 from callboard.projections.trace.trace import TraceFold
 from callboard.projections.trace.tree import Effect, Node, Step
+
+DEFAULT = "by default"
+"""The name of both default models."""
+
+
+def differing_defaults(left: Sequence[Event], right: Sequence[Event]) -> frozenset[str]:
+    """Return the default models of two runs if their models were replaced in different ways; else an empty set."""
+    one, other = _replacement(left), _replacement(right)
+    return frozenset({one[1], other[1]} - {""}) if stand_in(*one) != stand_in(*other) else frozenset()
+
+
+def stand_in(kind: str, default: str) -> str:
+    """Return the name of the replacement: that of a recorded run, or its kind; empty without one."""
+    return default if kind and stands_in(default) else kind
+
+
+def compared_model(call: ModelCall, defaults: frozenset[str]) -> str:
+    """Return the model of a turn as it is compared: the one that the definition names, or the default one."""
+    return DEFAULT if call.model in defaults else exact_name(call.model)
+
+
+def _replacement(events: Sequence[Event]) -> tuple[str, str]:
+    """Return the kind of the replacement of a run's models, empty without one, and its default model."""
+    for event in events:
+        match known_payload(event) if event.type in (RunAccepted.type, RunStart.type) else None:
+            case RunAccepted(forked_from=forked) if forked is not None and forked.default_model:
+                return forked.stand_in, forked.default_model
+            case RunStart(environment=environment):
+                return environment.stand_in, environment.default_model
+            case _:
+                pass
+    return "", ""
+
 
 _GIVEN_ELSEWHERE = frozenset({"definition", "name", "run_id", "fork", "files", "input", "arguments", "options"})
 """Members of a start message that an account reports separately, or that name the run or its origin."""
@@ -82,7 +118,7 @@ class Accounting:
 
     The account has the executions that were active after that event, with their later effects. It always includes the
     start and the result of the run. ``prices`` defaults to the list prices. ``defaults`` are models that count as one
-    (`callboard.projections.comparison.stand_in_defaults`).
+    (`callboard.projections.comparison.account`).
     """
 
     def __init__(self, prices: Prices | None = None, after: int = 0, defaults: frozenset[str] = frozenset()) -> None:

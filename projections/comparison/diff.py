@@ -16,11 +16,16 @@ from msgspec import Struct
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, OutlineEdge, OutlineNode
 from callboard.bus.prices import Prices
-from callboard.projections.comparison.account import Accounting, ExecutionAccount, Measure, RunAccount
+from callboard.projections.comparison.account import (
+    Accounting,
+    ExecutionAccount,
+    Measure,
+    RunAccount,
+    differing_defaults,
+)
 from callboard.projections.comparison.first_requests import Sight, first_sight
 from callboard.projections.comparison.json_differences import Difference, differences
 from callboard.projections.comparison.shared_events import Shared, find_shared
-from callboard.projections.comparison.stand_in_defaults import differing_defaults
 from callboard.projections.comparison.text_marks import Mark, Marker
 from callboard.projections.projection import fold
 from callboard.projections.trace.tree import Step

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from callboard.bus.conversation import TurnRequest
 from callboard.bus.events import Event, ModelCall
+from callboard.projections.comparison.account import compared_model
 from callboard.projections.comparison.json_differences import Difference, differences
-from callboard.projections.comparison.stand_in_defaults import compared_model
 from callboard.projections.comparison.text_marks import Marker
 from callboard.projections.projection import known_payload
 from callboard.projections.trace.conversations import Conversations
@@ -39,7 +39,7 @@ def first_sight(
 ) -> Sight | None:
     """Return the first turn after event ``after``, in the left run's order, that both runs have and that differs.
 
-    ``defaults`` are models that count as one (`callboard.projections.comparison.stand_in_defaults`).
+    ``defaults`` are models that count as one (`callboard.projections.comparison.account`).
     """
     theirs = {event.key: (event, digest) for event, digest in _turns(right, after, defaults)}
     for event, digest in _turns(left, after, defaults):

@@ -8,8 +8,7 @@ from msgspec import Struct
 
 from callboard.bus.events import Event, NodeEnter, NodeExit, Outline, Route, RunAccepted
 from callboard.bus.paths import child, encode_id, last_id, parent
-from callboard.projections.drawing.edges import Ways
-from callboard.projections.drawing.outline_paths import Shown, holder
+from callboard.projections.drawing.edges import Shown, Ways, holder
 from callboard.projections.projection import known_payload
 
 Direction = Literal["TB", "LR"]

@@ -1,5 +1,6 @@
-"""The edges of an outline that routes follow."""
+"""The edges of an outline that routes follow, and its nodes where their ids are paths."""
 
+import re
 from collections.abc import Sequence
 
 from callboard.bus.events import Outline, OutlineEdge, Route
@@ -48,3 +49,35 @@ class Ways:
 def edge_index(outline: Outline, route: Route) -> int | None:
     """Return the index of the edge that a route followed, by the names in the route; None if there is no such edge."""
     return Ways(outline).index(route.source, route.target, route.edge)
+
+
+INNER = re.compile(r"[\[:].*$")
+"""The part of a path's last segment after the id: the index of a dispatch, or the aspect of a call."""
+
+_INDEX = re.compile(r"\[\d*\]")
+
+
+class Shown:
+    """The nodes of an outline, found by the paths of executions: ``fan[]/fetch`` matches any ``fan[3]/fetch``."""
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        self._ids = frozenset(ids)
+        self._for_many: dict[str, list[str]] = {}
+        for one in ids:
+            self._for_many.setdefault(_INDEX.sub("[]", one), []).append(one)
+
+    def id_of(self, path: str, *names: str) -> str | None:
+        """Return the node that represents a path, else the one with one of the names; None without one."""
+        if path in self._ids:
+            return path
+        for one in self._for_many.get(_INDEX.sub("[]", path), []):
+            places = zip(_INDEX.findall(one), _INDEX.findall(path), strict=True)
+            if all(index in ("[]", found) for index, found in places):
+                return one
+        return next((name for name in names if name in self._ids), None)
+
+
+def holder(box: str) -> str:
+    """Return the node that a box belongs to."""
+    head, slash, segment = box.rpartition("/")
+    return f"{head}{slash}{INNER.sub('', segment)}"

@@ -13,8 +13,7 @@ from callboard.bus.events import Event, Outline, OutlineEdge, OutlineNode, RunPa
 from callboard.bus.paths import last_id, parent
 from callboard.projections.drawing.diagram import URGENCY, Diagram, DiagramFold, NodeColour
 from callboard.projections.projection import known_payload
-from callboard.projections.run.effects import kind_and_name, outcome_of
-from callboard.projections.run.intents import address_closed
+from callboard.projections.run.effects import address_closed, kind_and_name, outcome_of
 
 _NUMBER = re.compile(r"\[\d+\]")
 _QUIET = frozenset({TimerSet.type, RunPaused.type})

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from callboard.bus.events import OutlineNode
 from callboard.bus.paths import decode_id, parent
 from callboard.projections.drawing.diagram import Diagram, Direction, NodeLook, look_of
-from callboard.projections.drawing.edges import CAUGHT
-from callboard.projections.drawing.outline_paths import INNER, holder
+from callboard.projections.drawing.edges import CAUGHT, INNER, holder
 
 _CLASSES: Mapping[NodeLook, str] = {
     "current": "fill:#fff3bf,stroke:#f08c00,stroke-width:3px,color:#000",

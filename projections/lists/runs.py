@@ -13,24 +13,10 @@ from typing import Any, Literal, get_args
 import msgspec
 from msgspec import Struct
 
+from callboard.bus import events as ev
 from callboard.bus.effects import ModelUsage
 from callboard.bus.errors import LogUnreadable
-from callboard.bus.events import (
-    CancelRequested,
-    Event,
-    Payload,
-    Problem,
-    RunAccepted,
-    RunClaimed,
-    RunDiverged,
-    RunEnd,
-    RunFailed,
-    RunParked,
-    RunPaused,
-    RunQuarantined,
-    RunResumed,
-    RunStart,
-)
+from callboard.bus.events import Event, Payload
 from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.prices import Cost, Prices, list_prices
 from callboard.lib.json_decoder import decoder
@@ -140,7 +126,7 @@ class _Admission(Struct, frozen=True):
     """
 
     definition: _Ref
-    warnings: list[Problem] = []
+    warnings: list[ev.Problem] = []
     tags: dict[str, str] = {}
     encryption_key: str = ""
     forked_from: _Origin | None = None
@@ -167,7 +153,9 @@ class RunFold(Struct):
         """Apply the next event of the run, after its first. Events that a fork shares with its origin are skipped."""
         if event.n <= self.row.parted_at:
             return
-        payload = known_payload(event) if event.type.startswith("run.") or event.type == CancelRequested.type else None
+        payload = (
+            known_payload(event) if event.type.startswith("run.") or event.type == ev.CancelRequested.type else None
+        )
         if payload is not None:
             _change(self, event, payload)
 
@@ -241,12 +229,12 @@ class Runs:
         self._words: dict[str, str] = {}
 
     def apply(self, event: Event) -> None:
-        if event.type == RunAccepted.type:
+        if event.type == ev.RunAccepted.type:
             self._runs.pop(event.run, None)
             self._runs[event.run] = begin_fold(event, self._word)
         elif (run := self._runs.get(event.run)) is not None:
             run.apply(event)
-            if event.type == RunEnd.type:
+            if event.type == ev.RunEnd.type:
                 run.price(self._prices)
         elif event.n > 1 or event.type == UNREADABLE:
             self._runs[event.run] = begin_without_start(event)
@@ -265,7 +253,7 @@ class Runs:
 
 def _change(run: RunFold, event: Event, payload: Payload) -> None:
     match payload:
-        case RunClaimed():
+        case ev.RunClaimed():
             run.parked = None
             if run.diverged:
                 run.diverged = None
@@ -274,27 +262,27 @@ def _change(run: RunFold, event: Event, payload: Payload) -> None:
                 # A fork resumes and has no start event, because that is its origin's.
                 run.change(started_at=event.time)
             run.change(worker=payload.worker, claims=run.row.claims + 1, awaits=[], deadline=None)
-        case RunStart():
+        case ev.RunStart():
             run.change(started_at=event.time)
-        case RunParked():
+        case ev.RunParked():
             run.parked = _STATUSES.get(payload.status, "waiting")
             run.change(awaits=payload.awaits, deadline=payload.deadline, waits_for=payload.waits_for)
-        case RunPaused():
+        case ev.RunPaused():
             run.paused = [*(key for key in run.paused if key != event.key), event.key]
-        case RunResumed():
+        case ev.RunResumed():
             run.paused = [key for key in run.paused if key != event.key]
-        case CancelRequested():
+        case ev.CancelRequested():
             run.cancelling = True
-        case RunDiverged():
+        case ev.RunDiverged():
             run.diverged = payload.status
             run.change(error=payload.code, awaits=[], deadline=None)
-        case RunQuarantined():
+        case ev.RunQuarantined():
             run.final = "quarantined"
             run.change(error=payload.code, awaits=[], deadline=None)
-        case RunFailed():
+        case ev.RunFailed():
             run.final = "failed"
             run.change(error=payload.error.code)
-        case RunEnd():
+        case ev.RunEnd():
             run.final = payload.status
             code = payload.error.code if payload.error else run.row.error
             warnings = codes(payload.warnings) or run.row.warnings
@@ -314,7 +302,7 @@ def _change(run: RunFold, event: Event, payload: Payload) -> None:
     run.change(status=run.status())
 
 
-def _tokens(end: RunEnd, *, shares: bool) -> int:
+def _tokens(end: ev.RunEnd, *, shares: bool) -> int:
     return sum(one.usage.tokens for one in end.models) if shares else end.usage.tokens
 
 

@@ -14,9 +14,9 @@ from callboard.bus.effects import Failure
 from callboard.bus.events import Event, Outline, RunAccepted, RunEnd
 from callboard.bus.paths import last_id
 from callboard.lib.json_types import JSON
-from callboard.projections.drawing.outline_paths import Shown
+from callboard.projections.drawing.edges import Shown
 from callboard.projections.projection import known_payload
-from callboard.projections.results.view import View
+from callboard.projections.results import View
 from callboard.projections.trace.trace import TraceFold
 from callboard.projections.trace.tree import Attempt, Effect, Node, Step
 

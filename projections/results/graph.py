@@ -10,31 +10,16 @@ from typing import Any
 
 from msgspec import Struct
 
+from callboard.bus import events as ev
 from callboard.bus.effects import Failure, Usage
-from callboard.bus.events import (
-    EffectResult,
-    Event,
-    HumanAsked,
-    ModelResult,
-    NodeEnter,
-    NodeExit,
-    NodeRetry,
-    OutlineNode,
-    Payload,
-    RunAccepted,
-    RunEnd,
-    RunPaused,
-    RunStart,
-    SignalAwaited,
-    TimerSet,
-)
+from callboard.bus.events import Event, Payload
 from callboard.bus.paths import activation_id, last_id
 from callboard.lib.json_types import JSON
 from callboard.projections.projection import known_payload
+from callboard.projections.results import View
 from callboard.projections.results.graph_people import ExecutionPause, HilInteraction, People
-from callboard.projections.results.view import View
+from callboard.projections.run.effects import Opened
 from callboard.projections.run.fork_point import ForkPointFold
-from callboard.projections.run.intents import Opened
 from callboard.projections.run.status import RunStatus, StatusFold
 
 _STATUS: dict[RunStatus, str] = {
@@ -86,7 +71,7 @@ class GraphExecutionRecord(Struct, frozen=True, kw_only=True):
 class _Run:
     """One run of a node, with its progress so far."""
 
-    node: OutlineNode
+    node: ev.OutlineNode
     path: str = ""
     iteration: int = 0
     parent: str | None = None
@@ -126,9 +111,9 @@ class GraphExecution:
 
     def __init__(self) -> None:
         self._run = ""
-        self._accepted: RunAccepted | None = None
-        self._start: RunStart | None = None
-        self._end: RunEnd | None = None
+        self._accepted: ev.RunAccepted | None = None
+        self._start: ev.RunStart | None = None
+        self._end: ev.RunEnd | None = None
         self._started: dt.datetime | None = None
         self._ended: dt.datetime | None = None
         self._parting = ForkPointFold()
@@ -150,16 +135,16 @@ class GraphExecution:
         self._run = event.run
         closed = self._status.apply(event, payload)
         match payload:
-            case RunAccepted():
+            case ev.RunAccepted():
                 self._accepted = payload
                 self._latest = {node.id: _Run(node) for node in payload.outline.nodes}
-            case RunStart():
+            case ev.RunStart():
                 self._start, self._started = payload, event.time
-            case RunEnd():
+            case ev.RunEnd():
                 self._end, self._ended = payload, event.time
-            case ModelResult(usage=usage, error=None) if not self._parting.is_shared(event):
+            case ev.ModelResult(usage=usage, error=None) if not self._parting.is_shared(event):
                 self._usage = usage if self._usage is None else self._usage + usage
-            case EffectResult(usage=usage, model=model) if model and not self._parting.is_shared(event):
+            case ev.EffectResult(usage=usage, model=model) if model and not self._parting.is_shared(event):
                 self._usage = usage if self._usage is None else self._usage + usage
             case _:
                 self._apply_node(event, payload, closed)
@@ -203,11 +188,11 @@ class GraphExecution:
     def _apply_node(self, event: Event, payload: Payload, closed: Opened | None) -> None:
         run = self._by_address.get((event.path, event.iteration))
         match payload:
-            case NodeEnter():
+            case ev.NodeEnter():
                 self._enter(event, payload)
-            case NodeRetry(attempt=attempt) if run:
+            case ev.NodeRetry(attempt=attempt) if run:
                 run.status, run.retries = "RETRYING", attempt
-            case NodeExit() if run:
+            case ev.NodeExit() if run:
                 self._exit(run, event, payload)
             case _ if run and _is_awaited(payload):
                 run.waits.add((payload.type, event.key))
@@ -216,16 +201,16 @@ class GraphExecution:
                 run.waits.discard((closed.payload.type, event.key))
                 if not run.waits and run.status == "WAITING_INPUT":
                     run.status = "RUNNING"
-            case TimerSet():
+            case ev.TimerSet():
                 pass
             case _ if run and run.status == "RETRYING" and payload.kind == "intent":
                 run.status = "RUNNING"
             case _:
                 pass
 
-    def _enter(self, event: Event, entered: NodeEnter) -> None:
+    def _enter(self, event: Event, entered: ev.NodeEnter) -> None:
         before = self._latest.get(entered.node)
-        node = before.node if before else OutlineNode(entered.node, entered.name)
+        node = before.node if before else ev.OutlineNode(entered.node, entered.name)
         run = _Run(
             node,
             event.path,
@@ -240,7 +225,7 @@ class GraphExecution:
         if run.parent is not None:
             self._runs.setdefault(entered.node, []).append(run)
 
-    def _exit(self, run: _Run, event: Event, left: NodeExit) -> None:
+    def _exit(self, run: _Run, event: Event, left: ev.NodeExit) -> None:
         run.status, run.ended, run.error = _NODE_STATUS[left.outcome], event.time, left.error
         run.exited = left.result if isinstance(left.result, dict) else {}
         if left.outcome == "ok":
@@ -263,7 +248,7 @@ class GraphExecution:
         An execution that somebody has paused is at the node that is running, else at the last one that has run.
         """
         opened = list(self._status.open)
-        paused = next((one for one in opened if isinstance(one.payload, RunPaused)), None)
+        paused = next((one for one in opened if isinstance(one.payload, ev.RunPaused)), None)
         if paused is not None and paused.event.path:
             return last_id(paused.event.path)
         for one in opened:
@@ -305,7 +290,7 @@ class GraphExecution:
 def _is_awaited(intent: Payload) -> bool:
     """Whether a node that has announced this waits for the world outside."""
     match intent:
-        case HumanAsked() | SignalAwaited() | TimerSet(purpose="delay" | "wait"):
+        case ev.HumanAsked() | ev.SignalAwaited() | ev.TimerSet(purpose="delay" | "wait"):
             return True
         case _:
             return False

@@ -80,7 +80,9 @@ class People:
             case EffectCancelled(of=HumanAsked.type):
                 self._close(event, "cancelled", None)
             case TimerFired() if event.key.endswith(_WARNING):
-                self._record_warning(event)
+                key = f"{event.key.removesuffix(_WARNING)}!ask"
+                if row := self._interactions.get(key):
+                    self._interactions[key] = msgspec.structs.replace(row, warning_sent=True, updated_at=event.time)
             case _:
                 pass
 
@@ -142,11 +144,6 @@ class People:
         self._pauses[event.key] = msgspec.structs.replace(
             pause, status="resumed", resumed_at=event.time, resume_reason=_REASON[outcome], resume_data=told
         )
-
-    def _record_warning(self, event: Event) -> None:
-        key = f"{event.key.removesuffix(_WARNING)}!ask"
-        if row := self._interactions.get(key):
-            self._interactions[key] = msgspec.structs.replace(row, warning_sent=True, updated_at=event.time)
 
 
 def _response(answered: HumanAnswered) -> JSON:

@@ -9,28 +9,13 @@ from typing import Any, cast
 
 from msgspec import Struct
 
+from callboard.bus import events as ev
 from callboard.bus.effects import Failure
-from callboard.bus.events import (
-    Event,
-    NodeEnter,
-    NodeExit,
-    NodeProgress,
-    NodeRetry,
-    NodeWarning,
-    Outline,
-    Payload,
-    Route,
-    RunAccepted,
-    RunEnd,
-    RunStart,
-    SourcesResolved,
-    ToolCall,
-    ToolResult,
-)
+from callboard.bus.events import Event, Payload
 from callboard.bus.paths import last_id
 from callboard.projections.drawing.edges import edge_index
 from callboard.projections.projection import known_payload
-from callboard.projections.results.view import View
+from callboard.projections.results import View
 
 END = "(end)"
 """The target of a route that does not follow an edge."""
@@ -75,7 +60,7 @@ class WorkflowExecution:
     """Folds one run of a workflow into its `ExecutionResult`, also while it is running."""
 
     def __init__(self) -> None:
-        self._outline = Outline()
+        self._outline = ev.Outline()
         self._results: dict[str, dict[str, Any]] = {}
         self._steps: list[TraceStep] = []
         self._edges: list[TraceEdge] = []
@@ -84,22 +69,22 @@ class WorkflowExecution:
 
     def apply(self, event: Event) -> None:
         match known_payload(event):
-            case RunAccepted(outline=outline):
+            case ev.RunAccepted(outline=outline):
                 self._outline = outline
-            case SourcesResolved(sources=sources):
+            case ev.SourcesResolved(sources=sources):
                 self._sources = sources
-            case NodeEnter():
+            case ev.NodeEnter():
                 self._retries.pop((event.path, event.iteration), None)
-            case NodeRetry() as retry:
+            case ev.NodeRetry() as retry:
                 self._retries[event.path, event.iteration] = retry.attempt
                 step = TraceStep(retry.node or last_id(event.path), "failed", event.iteration, retry.attempt - 1)
                 self._steps.append(step)
-            case NodeExit() as node_exit:
+            case ev.NodeExit() as node_exit:
                 node, result = last_id(event.path), node_result(node_exit)
                 attempt = self._retries.pop((event.path, event.iteration), None)
                 self._results[node] = result
                 self._steps.append(TraceStep(node, result["status"], event.iteration, attempt))
-            case Route() as route if route.target != END:
+            case ev.Route() as route if route.target != END:
                 self._edges.append(TraceEdge(route.source, route.target, edge_reason(self._outline, route)))
             case _:
                 pass
@@ -109,13 +94,13 @@ class WorkflowExecution:
         return ExecutionResult(dict(self._results), trace)
 
 
-def edge_reason(outline: Outline, route: Route) -> str:
+def edge_reason(outline: ev.Outline, route: ev.Route) -> str:
     """Return the reason for an edge in a trace: its ``when`` text, or ``only path`` without one."""
     index = edge_index(outline, route)
     return (route.reason if index is None else outline.edges[index].when) or ONLY_PATH
 
 
-def node_result(node_exit: NodeExit) -> dict[str, Any]:
+def node_result(node_exit: ev.NodeExit) -> dict[str, Any]:
     """Return the NodeResult of an exit. If the node ended without one (cancelled, internal error), create it."""
     if isinstance(node_exit.result, dict) and "status" in node_exit.result:
         return cast("dict[str, Any]", node_exit.result)
@@ -138,18 +123,18 @@ def execution_event(event: Event) -> dict[str, Any] | None:
     return shape(event, payload) if shape else None
 
 
-def _exit(event: Event, node_exit: NodeExit) -> dict[str, Any]:
+def _exit(event: Event, node_exit: ev.NodeExit) -> dict[str, Any]:
     return {"type": "node:exit", "node": last_id(event.path), "result": node_result(node_exit)}
 
 
-def _tool_result(_event: Event, result: ToolResult) -> dict[str, Any]:
+def _tool_result(_event: Event, result: ev.ToolResult) -> dict[str, Any]:
     output = result.output if result.error is None else {"error": _text(result.error)}
     if result.asks is not None:
         output = {"asks": result.asks}
     return {"type": "tool:result", "node": result.node, "tool": result.tool, "output": output}
 
 
-def _retry(_event: Event, retry: NodeRetry) -> dict[str, Any]:
+def _retry(_event: Event, retry: ev.NodeRetry) -> dict[str, Any]:
     return {
         "type": "node:retry",
         "node": retry.node,
@@ -164,21 +149,21 @@ def _shape(name: str, fields: Callable[[Any], dict[str, Any]]) -> Callable[[Even
 
 
 _SHAPES: dict[type[Payload], Callable[[Event, Any], dict[str, Any]]] = {
-    RunStart: _shape("workflow:start", lambda p: {"workflow": p.workflow}),
-    SourcesResolved: _shape("sources:resolved", lambda p: {"sources": p.sources}),
-    NodeEnter: lambda event, p: {
+    ev.RunStart: _shape("workflow:start", lambda p: {"workflow": p.workflow}),
+    ev.SourcesResolved: _shape("sources:resolved", lambda p: {"sources": p.sources}),
+    ev.NodeEnter: lambda event, p: {
         "type": "node:enter",
         "node": p.node or last_id(event.path),
         "instruction": p.instruction or "",
     },
-    ToolCall: _shape("tool:call", lambda p: {"node": p.node, "tool": p.tool, "input": p.input}),
-    ToolResult: _tool_result,
-    NodeProgress: _shape("node:progress", lambda p: {"node": p.node, "message": p.message}),
-    NodeExit: _exit,
-    NodeRetry: _retry,
-    Route: _shape("route", lambda p: {"from": p.source, "to": p.target, "reason": p.reason}),
-    NodeWarning: _shape("node:warning", lambda p: {"node": p.node, "reason": p.reason, "fields": p.fields}),
-    RunEnd: _shape("workflow:end", lambda p: {"results": p.results or {}}),
+    ev.ToolCall: _shape("tool:call", lambda p: {"node": p.node, "tool": p.tool, "input": p.input}),
+    ev.ToolResult: _tool_result,
+    ev.NodeProgress: _shape("node:progress", lambda p: {"node": p.node, "message": p.message}),
+    ev.NodeExit: _exit,
+    ev.NodeRetry: _retry,
+    ev.Route: _shape("route", lambda p: {"from": p.source, "to": p.target, "reason": p.reason}),
+    ev.NodeWarning: _shape("node:warning", lambda p: {"node": p.node, "reason": p.reason, "fields": p.fields}),
+    ev.RunEnd: _shape("workflow:end", lambda p: {"results": p.results or {}}),
 }
 
 

@@ -1,16 +1,24 @@
-"""Events as views show them: what each is about, kind and name of an intent's effect, and the result of an outcome."""
+"""Events as views show them: the open effects, what each event is about, kind and name of an intent's effect, and the
+result of an outcome.
 
-from collections.abc import Mapping
+Outcomes match intents by type and key.
+"""
+
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+from msgspec import Struct
 
 from callboard.bus.effects import Failure
 from callboard.bus.events import (
+    OUTCOME_OF,
     CancelRequested,
     ChildEnd,
     ChildStart,
     CommandRefused,
     EffectCall,
     EffectCancelled,
+    EffectResult,
     Event,
     HumanAnswered,
     HumanAsked,
@@ -39,6 +47,52 @@ from callboard.bus.events import (
     ToolResult,
 )
 from callboard.bus.model_names import model_name, stands_in
+
+_INTENT_OF: dict[type[Payload], str] = {outcome: intent.type for intent, outcome in OUTCOME_OF.items()}
+
+
+class Opened(Struct, frozen=True):
+    """An intent with the event that announced it."""
+
+    event: Event
+    payload: Payload
+
+
+def address_closed(event: Event, payload: Payload) -> tuple[str, str] | None:
+    """Return type and key of the intent that an outcome closes; None if the payload is not an outcome.
+
+    A ``timer.fired`` without ``timer.set`` and a signal without key have an address too, but no intent is open there.
+    """
+    if isinstance(payload, EffectCancelled):
+        return payload.of, event.key
+    intent = _INTENT_OF.get(type(payload))
+    return (intent, event.key) if intent else None
+
+
+class OpenIntents:
+    """A table of the open intents, in the order in which they were announced."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, str], Opened] = {}
+
+    def apply(self, event: Event, payload: Payload) -> Opened | None:
+        """Apply an event. Return the intent that it closes, if it closes one."""
+        if payload.kind == "intent":
+            self._open[payload.type, event.key] = Opened(event, payload)
+            return None
+        address = address_closed(event, payload)
+        return self._open.pop(address, None) if address else None
+
+    def clear(self) -> None:
+        """Remove all intents, because none is open after the end of a run."""
+        self._open.clear()
+
+    def __iter__(self) -> Iterator[Opened]:
+        return iter(self._open.values())
+
+    def __len__(self) -> int:
+        return len(self._open)
+
 
 PROVIDER = "provider"
 """The kind of an effect that a flow's provider executes. Its value is a Result, which may be a failure."""
@@ -133,6 +187,14 @@ def outcome_of(payload: Payload) -> tuple[str, Failure | None]:
         case _:
             error: Failure | None = getattr(payload, "error", None)
             return ("failed" if error else "ok"), error
+
+
+def outcome_with_answer(payload: Payload) -> tuple[str, Failure | None]:
+    """Return how an outcome ended its effect, as `outcome_of`; a provider that answered with a failure has failed."""
+    outcome, error = outcome_of(payload)
+    if error is None and isinstance(payload, EffectResult) and (failed := failed_result(payload.value)) is not None:
+        return "failed", failed
+    return outcome, error
 
 
 def external_outcome(payload: Payload) -> str:

@@ -9,20 +9,11 @@ import re
 
 from msgspec import Struct
 
+from callboard.bus import events as ev
 from callboard.bus.effects import Failure
-from callboard.bus.events import (
-    EffectResult,
-    Event,
-    NodeEnter,
-    NodeExit,
-    NodeRetry,
-    Payload,
-    RunEnd,
-    RunFailed,
-    ToolResult,
-)
+from callboard.bus.events import Event, Payload
 from callboard.projections.run.causes import failure_key, gathered_failures, is_below
-from callboard.projections.run.effects import failed_result, outcome_of
+from callboard.projections.run.effects import outcome_with_answer
 
 ORIGINS_MAX = 1_000
 """Maximum number of different failures whose origins are remembered. The oldest is forgotten first."""
@@ -83,17 +74,17 @@ class FailureFold:
 
     def apply(self, event: Event, payload: Payload) -> None:
         match payload:
-            case NodeEnter():
+            case ev.NodeEnter():
                 self._open[event.path] = _Node(event.n)
-            case NodeRetry():
+            case ev.NodeRetry():
                 self._forget_below(_ASPECT.sub("", event.path))
-            case NodeExit(outcome="failed", error=Failure() as error):
+            case ev.NodeExit(outcome="failed", error=Failure() as error):
                 self._leave(event, error)
-            case NodeExit():
+            case ev.NodeExit():
                 self._open.pop(event.path, None)
-            case RunFailed(error=error):
+            case ev.RunFailed(error=error):
                 self._ended_at = self._find(error) or event.n
-            case RunEnd(error=Failure() as error, status="failed" | "expired"):
+            case ev.RunEnd(error=Failure() as error, status="failed" | "expired"):
                 self._ended_at = self._ended_at or self._find(error) or event.n
             case _ if payload.kind == "outcome" and event.key:
                 self._close(event, payload)
@@ -107,9 +98,7 @@ class FailureFold:
 
     def _close(self, event: Event, payload: Payload) -> None:
         """Take the outcome of an effect."""
-        outcome, error = outcome_of(payload)
-        if isinstance(payload, EffectResult) and error is None:
-            error = failed_result(payload.value)
+        outcome, error = outcome_with_answer(payload)
         origin = _Origin(event.n, event.path) if error is not None and outcome != "cancelled" else None
         node = self._node_around(event.path)
         node.last = origin
@@ -120,7 +109,7 @@ class FailureFold:
             return
         slot = event.key.rpartition("!")[2]
         step = _TRY.fullmatch(slot) is not None
-        if isinstance(payload, ToolResult) and not step:
+        if isinstance(payload, ev.ToolResult) and not step:
             # The model that called the tool gets its failure as the result.
             return
         key = event.path, event.iteration, "step" if step else slot.partition(".")[0]

@@ -6,31 +6,10 @@ from typing import Self
 import msgspec
 from msgspec import Struct
 
-from callboard.bus.effects import Failure, ModelUsage, Usage, parts, used_by
+from callboard.bus import events as ev
+from callboard.bus.effects import Failure, Usage
 from callboard.bus.errors import CallboardError
-from callboard.bus.events import (
-    ChildEnd,
-    ChildStart,
-    EffectResult,
-    Event,
-    HumanAsked,
-    ModelCall,
-    ModelResult,
-    NodeEnter,
-    NodeExit,
-    NodeProgress,
-    NodeRetry,
-    Payload,
-    RunAccepted,
-    RunDiverged,
-    RunEnd,
-    RunFailed,
-    RunQuarantined,
-    RunStart,
-    SignalAwaited,
-    TimerSet,
-    Warned,
-)
+from callboard.bus.events import Event, Payload
 from callboard.bus.log.damage import MissingEvents
 from callboard.bus.model_waits import describe_wait, resume_at, turn_of_call, turn_of_wait
 from callboard.bus.prices import Bill, Cost, Prices, list_prices
@@ -38,10 +17,10 @@ from callboard.bus.run_ids import child_id
 from callboard.lib.json_types import JSON
 from callboard.projections.projection import known_payload
 from callboard.projections.run.causes import Cause, Causes
-from callboard.projections.run.charges import model_of
+from callboard.projections.run.charges import model_in, usage_in, used_in
+from callboard.projections.run.effects import Opened
 from callboard.projections.run.failures import FailureFold, RunFailures
 from callboard.projections.run.fork_point import ForkPointFold
-from callboard.projections.run.intents import Opened
 from callboard.projections.run.span_ids import ids_of
 from callboard.projections.run.status import RunStatus, StatusFold
 from callboard.projections.run.warnings import WarnedFold
@@ -112,7 +91,7 @@ class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
     error: Failure | None = None
     cause: Cause | None = None
     failures: RunFailures | None = None
-    warnings: list[Warned] = []
+    warnings: list[ev.Warned] = []
     usage: Usage = Usage()
     usage_by_path: dict[str, Usage] = {}
     usage_by_model: dict[str, Usage] = {}
@@ -182,17 +161,9 @@ class Results:
         self._causes.apply(event, payload)
         self._failures.apply(event, payload)
         self._warned.apply(event.path, payload, _child_of(closed))
-        match payload:
-            case ModelResult():
-                self._add(event, payload, model_of(payload, closed))
-                self._note_postponed(event.key, payload, closed)
-            case EffectResult(model=model) if model:
-                self._add(event, payload, model)
-            case ChildEnd():
-                self._count(event, payload.usage)
-                self._charge(event, parts(payload.usage, payload.models), None)
-            case _:
-                pass
+        self._add_usage(event, payload, closed)
+        if isinstance(payload, ev.ModelResult):
+            self._note_postponed(event.key, payload, closed)
 
     def view(self) -> RunResult:
         parting = self._parting.parting
@@ -238,23 +209,23 @@ class Results:
         """Return ``time``, or for a fork the time of its first own event."""
         return self._parting.began(time) if time is not None else None
 
-    def _note_postponed(self, key: str, result: ModelResult, closed: Opened | None) -> None:
+    def _note_postponed(self, key: str, result: ev.ModelResult, closed: Opened | None) -> None:
         turn = turn_of_call(key)
         self._postponed.pop(turn, None)
         if result.error is not None and resume_at(result.error) is not None and closed is not None:
-            model = closed.payload.model if isinstance(closed.payload, ModelCall) else ""
+            model = closed.payload.model if isinstance(closed.payload, ev.ModelCall) else ""
             self._postponed[turn] = describe_wait(model, result.error)
 
     def _child_run(self, opened: Opened) -> str | None:
         """Return the id of an open child run. For an intent shared with the origin, it is the fork's own child."""
-        if not isinstance(opened.payload, ChildStart):
+        if not isinstance(opened.payload, ev.ChildStart):
             return None
         begun_anew = self._parting.begins_anew(opened.event, self._last_n)
         return child_id(self._run, opened.event.key) if begun_anew else opened.payload.child
 
     def _apply_run(self, event: Event, payload: Payload) -> None:
         match payload:
-            case RunAccepted(definition=ref):
+            case ev.RunAccepted(definition=ref):
                 self._head = msgspec.structs.replace(
                     self._head,
                     definition=event.definition or ref.name or ref.hash[:12],
@@ -264,18 +235,18 @@ class Results:
                     continues=payload.continues.run if payload.continues is not None else "",
                     accepted_at=event.time,
                 )
-            case RunStart():
+            case ev.RunStart():
                 self._head = msgspec.structs.replace(self._head, started_at=event.time)
-            case RunQuarantined(code=code, message=message, sequence=sequence, subject=subject):
+            case ev.RunQuarantined(code=code, message=message, sequence=sequence, subject=subject):
                 error = Failure(code=code, message=message, details={"sequence": sequence, "subject": subject})
                 self._head = msgspec.structs.replace(self._head, error=error)
-            case NodeProgress(milestone=NodeProgress.STATE, data=data) if not event.path:
+            case ev.NodeProgress(milestone=ev.NodeProgress.STATE, data=data) if not event.path:
                 self._head = msgspec.structs.replace(self._head, state=data)
-            case RunDiverged():
+            case ev.RunDiverged():
                 self._divergence = _divergence(event, payload)
-            case RunFailed(error=error):
+            case ev.RunFailed(error=error):
                 self._head = msgspec.structs.replace(self._head, error=error)
-            case RunEnd():
+            case ev.RunEnd():
                 self._head = msgspec.structs.replace(
                     self._head,
                     output=payload.output,
@@ -290,12 +261,12 @@ class Results:
     def _apply_node(self, event: Event, payload: Payload) -> None:
         path = event.path
         match payload:
-            case NodeEnter():
+            case ev.NodeEnter():
                 self._nodes[path] = NodeState(path, event.iteration, max(event.attempt, 1), entered_at=event.time)
-            case NodeRetry() if path in self._nodes and self._is_newest(event):
+            case ev.NodeRetry() if path in self._nodes and self._is_newest(event):
                 # The path may not be a node's: a middleware around a node also retries.
                 self._nodes[path] = msgspec.structs.replace(self._nodes[path], attempt=payload.attempt + 1)
-            case NodeExit() if self._is_newest(event):
+            case ev.NodeExit() if self._is_newest(event):
                 before = self._nodes.get(path) or NodeState(path, event.iteration, max(event.attempt, 1))
                 self._nodes[path] = msgspec.structs.replace(
                     before,
@@ -313,25 +284,18 @@ class Results:
         state = self._nodes.get(event.path)
         return state is None or state.iteration <= event.iteration
 
-    def _add(self, event: Event, outcome: ModelResult | EffectResult, model: str) -> None:
-        if self._parting.is_shared(event):
+    def _add_usage(self, event: Event, payload: Payload, closed: Opened | None) -> None:
+        """Add what an event used, unless the origin of a fork has paid for it."""
+        usage = usage_in(payload)
+        if usage is None or self._parting.is_shared(event):
             return
-        self._count(event, outcome.usage)
-        self._by_model[model] = self._by_model.get(model, Usage()) + outcome.usage
-        self._charge(event, used_by(model, outcome), model)
-
-    def _count(self, event: Event, usage: Usage) -> None:
-        if self._parting.is_shared(event):
-            return
+        bill = self._prices.bill(used_in(payload, closed), event.time)
         self._usage += usage
         self._by_path[event.path] = self._by_path.get(event.path, Usage()) + usage
-
-    def _charge(self, event: Event, models: list[ModelUsage], model: str | None) -> None:
-        if self._parting.is_shared(event):
-            return
-        bill = self._prices.bill(models, event.time)
         self._bills_by_path[event.path] = self._bills_by_path.get(event.path, Bill()) + bill
-        if model is not None:
+        if not isinstance(payload, ev.ChildEnd):
+            model = model_in(payload, closed)
+            self._by_model[model] = self._by_model.get(model, Usage()) + usage
             self._bills_by_model[model] = self._bills_by_model.get(model, Bill()) + bill
 
 
@@ -341,10 +305,10 @@ def _costs(bills: dict[str, Bill]) -> dict[str, Cost]:
 
 def _child_of(closed: Opened | None) -> str:
     """Return the child run that an event closes; empty if it does not close one."""
-    return closed.payload.child if closed and isinstance(closed.payload, ChildStart) else ""
+    return closed.payload.child if closed and isinstance(closed.payload, ev.ChildStart) else ""
 
 
-def _divergence(event: Event, diverged: RunDiverged) -> Failure:
+def _divergence(event: Event, diverged: ev.RunDiverged) -> Failure:
     """Return why no worker continues a run, as its error until a worker does."""
     details = {
         "n": diverged.n,
@@ -364,7 +328,7 @@ def _divergence(event: Event, diverged: RunDiverged) -> Failure:
 def _end_of_wait(intent: Payload) -> dt.datetime | None:
     """Return when an open intent ends by itself, if it does."""
     match intent:
-        case TimerSet(due=due) | SignalAwaited(due=due) | HumanAsked(timeout_at=due):
+        case ev.TimerSet(due=due) | ev.SignalAwaited(due=due) | ev.HumanAsked(timeout_at=due):
             return due
         case _:
             return None

@@ -3,24 +3,9 @@
 from collections.abc import Iterable
 from typing import Literal
 
-from callboard.bus.events import (
-    CancelRequested,
-    ChildStart,
-    Event,
-    HumanAsked,
-    Payload,
-    RunClaimed,
-    RunDiverged,
-    RunEnd,
-    RunFailed,
-    RunPaused,
-    RunQuarantined,
-    RunStart,
-    SignalAwaited,
-    TimerSet,
-    ToolCall,
-)
-from callboard.projections.run.intents import Opened, OpenIntents
+from callboard.bus import events as ev
+from callboard.bus.events import Event, Payload
+from callboard.projections.run.effects import Opened, OpenIntents
 
 RunStatus = Literal[
     "accepted",
@@ -57,17 +42,17 @@ def waiting_for(opened: Iterable[Payload]) -> RunStatus | None:
     busy = False
     for intent in opened:
         match intent:
-            case HumanAsked():
+            case ev.HumanAsked():
                 return "waiting:human"
-            case ToolCall(via="caller"):
+            case ev.ToolCall(via="caller"):
                 found.add("waiting:tool")
-            case SignalAwaited():
+            case ev.SignalAwaited():
                 found.add("waiting:signal")
-            case ChildStart():
+            case ev.ChildStart():
                 found.add("waiting:child")
-            case TimerSet(purpose=purpose) if purpose in WAITING_TIMERS:
+            case ev.TimerSet(purpose=purpose) if purpose in WAITING_TIMERS:
                 found.add("waiting:timer")
-            case TimerSet(purpose=purpose) if purpose in _COMPANION_TIMERS:
+            case ev.TimerSet(purpose=purpose) if purpose in _COMPANION_TIMERS:
                 pass
             case _:
                 busy = True
@@ -100,20 +85,20 @@ class StatusFold:
         """Apply an event. Return the intent that it closes, if it closes one."""
         closed = self.open.apply(event, payload)
         match payload:
-            case RunStart():
+            case ev.RunStart():
                 self._started = True
-            case CancelRequested():
+            case ev.CancelRequested():
                 self._cancelling = True
-            case RunDiverged():
+            case ev.RunDiverged():
                 self._divergence = payload.status
-            case RunClaimed():
+            case ev.RunClaimed():
                 # A worker claims a diverged run only after it has replayed it.
                 self._divergence = None
-            case RunQuarantined():
+            case ev.RunQuarantined():
                 self._final = "quarantined"
-            case RunFailed():
+            case ev.RunFailed():
                 self._final = "failed"
-            case RunEnd():
+            case ev.RunEnd():
                 self._final = payload.status
                 self.open.clear()
             case _:
@@ -128,7 +113,7 @@ class StatusFold:
         if self._divergence:
             return self._divergence
         opened = [each.payload for each in self.open]
-        paused = any(isinstance(intent, RunPaused) for intent in opened)
+        paused = any(isinstance(intent, ev.RunPaused) for intent in opened)
         if not (self._started or paused or self._cancelling):
             return "accepted"
         return standing(opened, paused=paused, cancelling=self._cancelling)

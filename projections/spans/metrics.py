@@ -10,28 +10,21 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
+from callboard.bus import events as ev
 from callboard.bus.effects import Failure, Usage, used_by
-from callboard.bus.events import (
-    EffectCall,
-    EffectKind,
-    EffectResult,
-    Event,
-    ModelCall,
-    ModelResult,
-    NodeEnter,
-    NodeExit,
-    Payload,
-    RunAccepted,
-    RunClaimed,
-    RunEnd,
-    RunParked,
-    ToolCall,
-)
+from callboard.bus.events import Event, Payload
 from callboard.bus.model_names import exact_name, model_name
 from callboard.bus.prices import Prices, list_prices
 from callboard.projections.projection import known_payload
-from callboard.projections.run.effects import external_outcome, kind_and_name, outcome_of, provider_model, provider_of
-from callboard.projections.run.intents import Opened, OpenIntents
+from callboard.projections.run.effects import (
+    Opened,
+    OpenIntents,
+    external_outcome,
+    kind_and_name,
+    outcome_of,
+    provider_model,
+    provider_of,
+)
 from callboard.projections.spans import semconv
 from callboard.projections.trace.node_tree import NodeExecution
 
@@ -42,7 +35,7 @@ if TYPE_CHECKING:
 
     Labels = dict[str, str | int | float | bool]
 
-EXTERNAL: frozenset[EffectKind] = frozenset({"channel", "http", "provider", "service", "source"})
+EXTERNAL: frozenset[ev.EffectKind] = frozenset({"channel", "http", "provider", "service", "source"})
 """The kinds of effects that ask an external system, beside the turns of models."""
 
 RUNS_MAX = 100_000
@@ -93,20 +86,20 @@ class MetricsRecorder:
             return
         run = self._run(tenant, event)
         match payload:
-            case RunAccepted():
+            case ev.RunAccepted():
                 run.accepted_at = event.time
                 run.labels[semconv.RUN_LANGUAGE] = payload.definition.language
                 self._accepted.add(1, run.labels)
-            case RunClaimed():
+            case ev.RunClaimed():
                 self._claim(run, event)
-            case RunParked():
+            case ev.RunParked():
                 self._leave(run)
-            case RunEnd():
+            case ev.RunEnd():
                 del self._runs[tenant, event.run]
                 self._end(run, event, payload)
-            case NodeEnter():
+            case ev.NodeEnter():
                 run.nodes[NodeExecution(event.path, event.iteration)] = event.time, payload.kind_
-            case NodeExit():
+            case ev.NodeExit():
                 self._exit(run, event, payload)
             case _:
                 if closed := run.intents.apply(event, payload):
@@ -135,7 +128,7 @@ class MetricsRecorder:
             run.active = False
             self._active.add(-1, {semconv.DEFINITION: run.labels[semconv.DEFINITION]})
 
-    def _end(self, run: _Run, event: Event, payload: RunEnd) -> None:
+    def _end(self, run: _Run, event: Event, payload: ev.RunEnd) -> None:
         self._leave(run)
         labels: Labels = {**run.labels, semconv.RUN_STATUS: payload.status}
         self._ended.add(1, labels)
@@ -143,7 +136,7 @@ class MetricsRecorder:
             workflow: Labels = {semconv.WORKFLOW_NAME: run.labels[semconv.DEFINITION], **_error(payload.error)}
             self._run_time.record((event.time - run.accepted_at).total_seconds(), workflow)
 
-    def _exit(self, run: _Run, event: Event, payload: NodeExit) -> None:
+    def _exit(self, run: _Run, event: Event, payload: ev.NodeExit) -> None:
         entered = run.nodes.pop(NodeExecution(event.path, event.iteration), None)
         if entered:
             at, kind = entered
@@ -155,17 +148,17 @@ class MetricsRecorder:
         duration_s = (event.time - closed.event.time).total_seconds()
         labels: Labels
         match closed.payload:
-            case ModelCall() as call:
-                replied = payload if isinstance(payload, ModelResult) else None
+            case ev.ModelCall() as call:
+                replied = payload if isinstance(payload, ev.ModelResult) else None
                 labels = {semconv.OPERATION_NAME: semconv.CHAT, semconv.REQUEST_MODEL: provider_model(call)}
                 if name := (replied.provider if replied else "") or provider_of(call):
                     labels[semconv.PROVIDER_NAME] = semconv.provider_name(name)
                 if replied:
                     self._count_tokens(replied.usage, labels)
                     self._charge(run, event, model_name(call), replied)
-            case ToolCall(tool=tool, via="worker"):
+            case ev.ToolCall(tool=tool, via="worker"):
                 labels = {semconv.OPERATION_NAME: semconv.EXECUTE_TOOL, semconv.TOOL_NAME: tool}
-            case EffectCall() if isinstance(payload, EffectResult) and payload.model:
+            case ev.EffectCall() if isinstance(payload, ev.EffectResult) and payload.model:
                 name, _, model = payload.model.partition(":")
                 labels = {semconv.OPERATION_NAME: semconv.EMBEDDINGS, semconv.REQUEST_MODEL: model}
                 self._count_tokens(payload.usage, {**labels, semconv.PROVIDER_NAME: semconv.provider_name(name)})
@@ -177,7 +170,7 @@ class MetricsRecorder:
         self._operation.record(duration_s, {**labels, **_error(error)})
 
     def _count_external(self, run: _Run, intent: Payload, payload: Payload) -> None:
-        if isinstance(intent, ModelCall) or (isinstance(intent, EffectCall) and intent.kind_ in EXTERNAL):
+        if isinstance(intent, ev.ModelCall) or (isinstance(intent, ev.EffectCall) and intent.kind_ in EXTERNAL):
             labels: Labels = {
                 semconv.DEFINITION: run.labels[semconv.DEFINITION],
                 semconv.EFFECT_KIND: kind_and_name(intent)[0],
@@ -187,9 +180,9 @@ class MetricsRecorder:
 
     def _count_unannounced(self, run: _Run, event: Event, payload: Payload) -> None:
         """Count the usage of an outcome whose intent this fold has not seen: it is older, or of a fork's origin."""
-        if isinstance(payload, ModelResult | EffectResult) and payload.model:
+        if isinstance(payload, ev.ModelResult | ev.EffectResult) and payload.model:
             name, _, model = exact_name(payload.model).partition(":")
-            operation = semconv.CHAT if isinstance(payload, ModelResult) else semconv.EMBEDDINGS
+            operation = semconv.CHAT if isinstance(payload, ev.ModelResult) else semconv.EMBEDDINGS
             labels: Labels = {semconv.OPERATION_NAME: operation, semconv.REQUEST_MODEL: model or name}
             self._count_tokens(payload.usage, {**labels, semconv.PROVIDER_NAME: semconv.provider_name(name)})
             self._charge(run, event, payload.model, payload)
@@ -199,7 +192,7 @@ class MetricsRecorder:
             if count:
                 self._tokens.record(count, {**labels, semconv.TOKEN_TYPE: kind})
 
-    def _charge(self, run: _Run, event: Event, model: str, outcome: ModelResult | EffectResult) -> None:
+    def _charge(self, run: _Run, event: Event, model: str, outcome: ev.ModelResult | ev.EffectResult) -> None:
         bill = self._prices.bill(used_by(model, outcome), event.time)
         labels: Labels = {semconv.DEFINITION: run.labels[semconv.DEFINITION], semconv.REQUEST_MODEL: model}
         if bill.pico:

@@ -2,30 +2,8 @@
 
 from collections.abc import Mapping
 
-from callboard.bus.events import (
-    ChildEnd,
-    ChildStart,
-    EffectCall,
-    EffectCancelled,
-    EffectResult,
-    HumanAnswered,
-    HumanAsked,
-    HumanClosed,
-    ModelCall,
-    ModelResult,
-    NodeProgress,
-    NodeRetry,
-    NodeWarning,
-    Payload,
-    Route,
-    RunPaused,
-    RunResumed,
-    SignalAwaited,
-    SignalReceived,
-    TimerFired,
-    TimerSet,
-    ToolCall,
-)
+from callboard.bus import events as ev
+from callboard.bus.events import Payload
 from callboard.lib.json_types import JSON
 from callboard.projections.run.effects import provider_model, provider_of
 from callboard.projections.spans import semconv
@@ -34,7 +12,7 @@ from callboard.projections.spans.span_effects import ToolCatalogue, effect_outco
 
 Attributes = Mapping[str, Attribute | None]
 
-_WAITS = frozenset({TimerSet.type, HumanAsked.type, SignalAwaited.type, RunPaused.type})
+_WAITS = frozenset({ev.TimerSet.type, ev.HumanAsked.type, ev.SignalAwaited.type, ev.RunPaused.type})
 
 
 def intent_span(payload: Payload, tools: ToolCatalogue) -> tuple[str, SpanKind, dict[str, Attribute | None]] | None:
@@ -43,13 +21,13 @@ def intent_span(payload: Payload, tools: ToolCatalogue) -> tuple[str, SpanKind, 
     Timers, questions, signals and pauses are waits: events on the span that contains them, not spans.
     """
     match payload:
-        case ModelCall():
+        case ev.ModelCall():
             return f"{semconv.CHAT} {provider_model(payload)}", "client", _chat(payload)
-        case ToolCall():
+        case ev.ToolCall():
             return f"{semconv.EXECUTE_TOOL} {payload.tool}", "internal", {**_tool(payload), **tools.of(payload)}
-        case EffectCall():
+        case ev.EffectCall():
             return effect_span(payload)
-        case ChildStart():
+        case ev.ChildStart():
             given = payload.definition
             name = str(given.get("name") or given.get("file") or given.get("language") or "")
             attributes: dict[str, Attribute | None] = {
@@ -77,17 +55,17 @@ SPENDING = frozenset(
 def outcome_attributes(payload: Payload) -> Attributes:
     """Return the attributes that an outcome adds to the span of its intent."""
     match payload:
-        case ModelResult():
+        case ev.ModelResult():
             return _reply(payload)
-        case EffectResult():
+        case ev.EffectResult():
             return effect_outcome(payload)
-        case ChildEnd():
+        case ev.ChildEnd():
             return {semconv.RUN_STATUS: payload.status}
         case _:
             return {}
 
 
-def agent_attributes(call: ModelCall, name: Attribute, title: Attribute | None) -> Attributes:
+def agent_attributes(call: ev.ModelCall, name: Attribute, title: Attribute | None) -> Attributes:
     """Return the attributes of a node's span from its first model call on, which makes it the span of an agent."""
     return {
         semconv.OPERATION_NAME: semconv.INVOKE_AGENT,
@@ -98,7 +76,7 @@ def agent_attributes(call: ModelCall, name: Attribute, title: Attribute | None) 
     }
 
 
-def _chat(call: ModelCall) -> dict[str, Attribute | None]:
+def _chat(call: ev.ModelCall) -> dict[str, Attribute | None]:
     return {
         semconv.OPERATION_NAME: semconv.CHAT,
         semconv.PROVIDER_NAME: semconv.provider_name(provider_of(call)),
@@ -122,7 +100,7 @@ def _attribute(value: JSON) -> Attribute | None:
             return None
 
 
-def _reply(result: ModelResult) -> Attributes:
+def _reply(result: ev.ModelResult) -> Attributes:
     usage = result.usage
     return {
         semconv.PROVIDER_NAME: semconv.provider_name(result.provider),
@@ -139,7 +117,7 @@ def _reply(result: ModelResult) -> Attributes:
     }
 
 
-def _tool(call: ToolCall) -> dict[str, Attribute | None]:
+def _tool(call: ev.ToolCall) -> dict[str, Attribute | None]:
     return {
         semconv.OPERATION_NAME: semconv.EXECUTE_TOOL,
         semconv.TOOL_NAME: call.tool,
@@ -153,23 +131,23 @@ def _tool(call: ToolCall) -> dict[str, Attribute | None]:
 def wait_note(payload: Payload, content: bool) -> Attributes | None:
     """Return the attributes of a span event for a wait, a retry, a route or a note; None for other events."""
     match payload:
-        case TimerSet():
+        case ev.TimerSet():
             return {semconv.DUE: payload.due.isoformat(), semconv.TIMER_PURPOSE: payload.purpose}
-        case TimerFired():
+        case ev.TimerFired():
             return {semconv.DUE: payload.due.isoformat()}
-        case HumanAsked():
+        case ev.HumanAsked():
             return {semconv.QUESTION_TYPE: payload.interaction_type, semconv.CHANNEL: payload.channel_type}
-        case HumanAnswered():
+        case ev.HumanAnswered():
             return {semconv.ANSWER: payload.k, semconv.BY: payload.by, semconv.CHANNEL: payload.channel}
-        case HumanClosed():
+        case ev.HumanClosed():
             return {semconv.OUTCOME: payload.outcome, semconv.ANSWER: payload.k, semconv.LABEL: payload.label}
-        case SignalAwaited() | SignalReceived():
+        case ev.SignalAwaited() | ev.SignalReceived():
             return {semconv.SIGNAL: payload.name}
-        case RunPaused():
+        case ev.RunPaused():
             return {semconv.REASON: payload.reason, semconv.BY: payload.by}
-        case RunResumed():
+        case ev.RunResumed():
             return {semconv.BY: payload.by}
-        case EffectCancelled() if payload.of in _WAITS:
+        case ev.EffectCancelled() if payload.of in _WAITS:
             return {semconv.CANCELLED_INTENT: payload.of, semconv.CANCEL_CAUSE: payload.cause.code}
         case _:
             return _remark(payload, content)
@@ -177,19 +155,19 @@ def wait_note(payload: Payload, content: bool) -> Attributes | None:
 
 def _remark(payload: Payload, content: bool) -> Attributes | None:
     match payload:
-        case NodeRetry():
+        case ev.NodeRetry():
             code = payload.error.code if payload.error else None
             reason = payload.reason if content else None
             return {semconv.ATTEMPT: payload.attempt, semconv.REASON: reason, semconv.ERROR_TYPE: code}
-        case Route():
+        case ev.Route():
             return {
                 semconv.ROUTE_FROM: payload.source,
                 semconv.ROUTE_TO: payload.target,
                 semconv.REASON: payload.reason,
             }
-        case NodeProgress():
+        case ev.NodeProgress():
             return {semconv.MESSAGE: payload.message if content else None}
-        case NodeWarning():
+        case ev.NodeWarning():
             return {semconv.WARNING_CODE: payload.code, semconv.REASON: payload.reason}
         case _:
             return None

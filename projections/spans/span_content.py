@@ -8,24 +8,10 @@ out, the oldest first, and the span says which attribute is incomplete.
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from callboard.bus import events as ev
 from callboard.bus.conversation import reply_message
 from callboard.bus.effects import Choice, Message, Text, ToolOutput, ToolSpec, ToolUse
-from callboard.bus.events import (
-    ChildEnd,
-    ChildStart,
-    EffectCall,
-    EffectResult,
-    Event,
-    ModelCall,
-    ModelResult,
-    NodeEnter,
-    NodeExit,
-    Payload,
-    RunEnd,
-    RunStart,
-    ToolCall,
-    ToolResult,
-)
+from callboard.bus.events import Event, Payload
 from callboard.projections.spans import semconv
 from callboard.projections.spans.span import Attribute, as_text
 from callboard.projections.trace.conversations import Conversations
@@ -46,38 +32,38 @@ class Contents:
         """Apply the next event. Return its contents."""
         self._conversations.apply(event, payload)
         match payload:
-            case NodeEnter():
+            case ev.NodeEnter():
                 return _input(payload.instruction if payload.input is None else payload.input)
-            case NodeExit():
+            case ev.NodeExit():
                 return _output(payload.result)
-            case ModelCall():
+            case ev.ModelCall():
                 return self._describe_call(event, payload)
-            case ModelResult():
+            case ev.ModelResult():
                 return _describe_reply(payload)
-            case ToolCall():
+            case ev.ToolCall():
                 return _value(semconv.TOOL_CALL_ARGUMENTS, payload.input)
-            case ToolResult():
+            case ev.ToolResult():
                 return _value(semconv.TOOL_CALL_RESULT, payload.output) if payload.error is None else {}
-            case RunStart():
+            case ev.RunStart():
                 given = {"input": payload.input, "arguments": payload.arguments} if payload.arguments else payload.input
                 told = [] if given is None else [_text_message("user", given)]
                 return {**_input(given), **_messages(semconv.INPUT_MESSAGES, told)}
-            case RunEnd():
+            case ev.RunEnd():
                 replied = {**_text_message("assistant", payload.output), "finish_reason": "stop"}
                 told = [] if payload.output is None else [replied]
                 return {**_output(payload.output), **_messages(semconv.OUTPUT_MESSAGES, told)}
-            case EffectCall():
+            case ev.EffectCall():
                 return _input(payload.request)
-            case EffectResult():
+            case ev.EffectResult():
                 return _output(payload.value)
-            case ChildStart():
+            case ev.ChildStart():
                 return _input(payload.input)
-            case ChildEnd():
+            case ev.ChildEnd():
                 return _output(payload.output)
             case _:
                 return {}
 
-    def _describe_call(self, event: Event, call: ModelCall) -> Attributes:
+    def _describe_call(self, event: Event, call: ev.ModelCall) -> Attributes:
         request = self._conversations.request_in(event)
         if request is None:
             return _mark_omitted(semconv.INPUT_MESSAGES, len(call.messages))
@@ -90,7 +76,7 @@ class Contents:
         }
 
 
-def _describe_reply(reply: ModelResult) -> Attributes:
+def _describe_reply(reply: ev.ModelResult) -> Attributes:
     if reply.error is not None:
         return {}
     message = reply_message(reply)

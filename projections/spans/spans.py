@@ -10,33 +10,16 @@ with its origin. They are marked and have no usage, because backends add usage u
 Content of messages and calls is left out unless requested. Names are those of `semconv`.
 """
 
+from callboard.bus import events as ev
 from callboard.bus.effects import Failure, used_by
-from callboard.bus.events import (
-    CancelRequested,
-    ChildStart,
-    EffectResult,
-    Event,
-    ModelCall,
-    ModelResult,
-    NodeEnter,
-    NodeExit,
-    Payload,
-    RunAccepted,
-    RunClaimed,
-    RunEnd,
-    RunFailed,
-    RunParked,
-    RunStart,
-    ToolCall,
-)
+from callboard.bus.events import Event, Payload
 from callboard.bus.paths import last_id
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.run_ids import child_id
 from callboard.bus.tracecontext import TraceContext
 from callboard.projections.projection import known_payload
-from callboard.projections.run.effects import failed_result, outcome_of
+from callboard.projections.run.effects import address_closed, outcome_with_answer
 from callboard.projections.run.fork_point import ForkPointFold
-from callboard.projections.run.intents import address_closed
 from callboard.projections.run.span_ids import RUN_ADDRESS, SpanIds, effect_address, ids_of
 from callboard.projections.spans import semconv
 from callboard.projections.spans.span import Attribute, OpenSpan, Span, SpanLink, nanoseconds
@@ -83,22 +66,22 @@ class SpanFold:
 
     def _take(self, event: Event, payload: Payload) -> list[Span]:
         if RUN not in self._nodes:
-            if isinstance(payload, RunAccepted):
+            if isinstance(payload, ev.RunAccepted):
                 self._ids = ids_of(payload)
             self._nodes[RUN] = self._root(event)
         self._tools.learn(payload)
         said = self._contents.of(event, payload) if self._contents is not None else {}
         match payload:
-            case NodeEnter():
+            case ev.NodeEnter():
                 self._enter(event, payload, said)
-            case NodeExit():
+            case ev.NodeExit():
                 return self._exit(event, payload, said)
-            case RunClaimed():
+            case ev.RunClaimed():
                 self._claim(event, payload)
-            case RunEnd():
+            case ev.RunEnd():
                 self._nodes[RUN].put(said, cut=False)
                 return self._end(event, payload)
-            case RunStart():
+            case ev.RunStart():
                 self._nodes[RUN].put(said, cut=False)
                 self._nodes[RUN].note(event, payload.type)
             case _:
@@ -139,14 +122,14 @@ class SpanFold:
     def _describe_run(self, event: Event, payload: Payload) -> None:
         root = self._nodes[RUN]
         match payload:
-            case RunAccepted(definition=ref):
+            case ev.RunAccepted(definition=ref):
                 name = event.definition or ref.name or ref.hash[:12]
                 root.name = f"{semconv.INVOKE_WORKFLOW} {name}"
                 # Upcoming conventions treat a workflow as an agent, too.
                 root.put({semconv.WORKFLOW_NAME: name, semconv.AGENT_NAME: name, semconv.DEFINITION: name})
                 root.put({semconv.DEFINITION_HASH: ref.hash, semconv.RUN_LANGUAGE: ref.language})
                 if payload.parent is not None:
-                    address = effect_address(ChildStart.type, payload.parent.key)
+                    address = effect_address(ev.ChildStart.type, payload.parent.key)
                     begun_by = payload.parent.run
                     root.links.append(self._link(begun_by, "parent", address))
                     root.put({semconv.PARENT_RUN: begun_by})
@@ -156,16 +139,16 @@ class SpanFold:
                 if payload.forked_from is not None:
                     root.links.append(self._link(payload.forked_from.run, "fork"))
                     root.put({semconv.ORIGIN_RUN: payload.forked_from.run, semconv.PARTED_AT: payload.forked_from.n})
-            case RunParked():
+            case ev.RunParked():
                 root.note(event, "run.parked", {semconv.AWAITS: tuple(payload.awaits)})
-            case CancelRequested():
+            case ev.CancelRequested():
                 root.note(event, "cancel.requested", {semconv.REASON: payload.reason, semconv.BY: payload.by})
-            case RunFailed(error=error):
+            case ev.RunFailed(error=error):
                 root.fail(error)
             case _:
                 pass
 
-    def _claim(self, event: Event, payload: RunClaimed) -> None:
+    def _claim(self, event: Event, payload: ev.RunClaimed) -> None:
         self._nodes[RUN].note(event, "run.claimed", {semconv.WORKER: payload.worker})
         self._claims += 1
         self._own_claims += not self._parting.is_shared(event)
@@ -179,12 +162,12 @@ class SpanFold:
     def _begin_anew(self, event: Event) -> None:
         """Link open child effects to the fork's own child runs, which replace those of its origin after the parting."""
         for (intent, key), draft in self._effects.items():
-            if intent == ChildStart.type:
+            if intent == ev.ChildStart.type:
                 child = child_id(event.run, key)
                 draft.links[:] = [self._link(child, "child")]
                 draft.put({semconv.CHILD_RUN: child})
 
-    def _end(self, event: Event, payload: RunEnd) -> list[Span]:
+    def _end(self, event: Event, payload: ev.RunEnd) -> list[Span]:
         root = self._nodes.pop(RUN)
         root.put({semconv.RUN_STATUS: payload.status})
         if payload.status in ("failed", "expired"):
@@ -201,7 +184,7 @@ class SpanFold:
 
     # -- nodes --
 
-    def _enter(self, event: Event, payload: NodeEnter, said: Attributes) -> None:
+    def _enter(self, event: Event, payload: ev.NodeEnter, said: Attributes) -> None:
         place = NodeExecution(event.path, event.iteration)
         parent = self._draft(self._places.parent(event.path, only_open=True))
         self._places.enter(place)
@@ -218,7 +201,7 @@ class SpanFold:
         draft.put(said, cut=False)
         self._nodes[place] = draft
 
-    def _exit(self, event: Event, payload: NodeExit, said: Attributes) -> list[Span]:
+    def _exit(self, event: Event, payload: ev.NodeExit, said: Attributes) -> list[Span]:
         place = NodeExecution(event.path, event.iteration)
         self._places.exit(place)
         draft = self._nodes.pop(place, None)
@@ -229,7 +212,7 @@ class SpanFold:
         _settle(draft, payload.outcome, payload.error)
         return [draft.finish(event)]
 
-    def _asks(self, node: OpenSpan, call: ModelCall, run: str) -> None:
+    def _asks(self, node: OpenSpan, call: ev.ModelCall, run: str) -> None:
         """Mark the span of a node that calls a model as an agent, with the first model that it calls."""
         name = node.attributes.get(semconv.NODE_NAME)
         if name is None or semconv.OPERATION_NAME in node.attributes:
@@ -250,7 +233,7 @@ class SpanFold:
         if opening := intent_span(payload, self._tools):
             name, kind, attributes = opening
             owner = self._owner(event)
-            if isinstance(payload, ModelCall):
+            if isinstance(payload, ev.ModelCall):
                 self._asks(owner, payload, event.run)
             draft = OpenSpan(
                 self._ids.trace(event.run),
@@ -259,13 +242,13 @@ class SpanFold:
                 name,
                 nanoseconds(event.time),
                 kind,
-                executed=not isinstance(payload, ToolCall) or payload.via == "worker",
+                executed=not isinstance(payload, ev.ToolCall) or payload.via == "worker",
             )
             draft.put({**self._common(event), semconv.EFFECT_KEY: event.key, **attributes})
             if semconv.OPERATION_NAME in attributes:
                 draft.put({semconv.CONVERSATION_ID: event.run})
             draft.put(said, cut=False)
-            if isinstance(payload, ChildStart):
+            if isinstance(payload, ev.ChildStart):
                 draft.links.append(self._link(payload.child, "child"))
             self._effects[payload.type, event.key] = draft
             return []
@@ -273,9 +256,7 @@ class SpanFold:
         draft = self._effects.pop(address, None) if address else None
         if draft is None:
             return []
-        outcome, error = outcome_of(payload)
-        if isinstance(payload, EffectResult) and error is None and (error := failed_result(payload.value)):
-            outcome = "failed"
+        outcome, error = outcome_with_answer(payload)
         _settle(draft, outcome, error)
         told = {**outcome_attributes(payload), **self._cost(event, payload), semconv.OUTCOME: outcome}
         if self._parting.is_shared(event):
@@ -286,7 +267,7 @@ class SpanFold:
 
     def _cost(self, event: Event, payload: Payload) -> Attributes:
         """Return the cost of a turn, if it is known. Costs of child runs are on the spans of the child runs."""
-        if not isinstance(payload, ModelResult | EffectResult) or not payload.model or not payload.usage.tokens:
+        if not isinstance(payload, ev.ModelResult | ev.EffectResult) or not payload.model or not payload.usage.tokens:
             return {}
         cost = self._prices.bill(used_by(payload.model, payload), event.time).cost
         return {} if cost.is_partial else {semconv.COST: cost.usd}

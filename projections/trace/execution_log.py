@@ -5,20 +5,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from callboard.bus.events import (
-    Event,
-    HumanAsked,
-    HumanClosed,
-    NodeEnter,
-    NodeExit,
-    NodeProgress,
-    NodeRetry,
-    NodeWarning,
-    RunEnd,
-    RunStart,
-    SignalReceived,
-    ToolCall,
-)
+from callboard.bus import events as ev
+from callboard.bus.events import Event
 from callboard.lib.json_types import JSON
 from callboard.projections.projection import known_payload
 from callboard.projections.run.fork_point import ForkPointFold
@@ -56,31 +44,31 @@ class ExecutionLog:
         payload = known_payload(event)
         self._parting.apply(event, payload)
         match payload:
-            case RunStart():
+            case ev.RunStart():
                 self._started = event.time
                 self._add(event, "workflow_started", "Workflow started")
-            case RunEnd(status=status):
+            case ev.RunEnd(status=status):
                 self._end(event, status)
-            case NodeEnter(name=name, node=node, input=given) if event.path:
+            case ev.NodeEnter(name=name, node=node, input=given) if event.path:
                 self._names[event.path] = name or node or event.path, event.time
                 self._steps += 1
                 self._add(event, "step_started", f"Started: {self._name(event)}", data={"input_params": given})
-            case NodeExit(outcome=outcome, error=error) if event.path:
+            case ev.NodeExit(outcome=outcome, error=error) if event.path:
                 self._exit(event, outcome, error.message if error is not None else "")
-            case NodeRetry(reason=reason):
+            case ev.NodeRetry(reason=reason):
                 self._add(event, "step_retried", f"Again: {self._name(event)}: {reason}", level="WARNING")
-            case NodeWarning(reason=reason, code=code):
+            case ev.NodeWarning(reason=reason, code=code):
                 self._add(event, "warning", reason, level="WARNING", data={"code": code})
-            case NodeProgress(message=message, data=data, milestone=milestone):
+            case ev.NodeProgress(message=message, data=data, milestone=milestone):
                 self._add(event, "workflow_progress", message, data=data, milestone=milestone is not None)
-            case SignalReceived(name=name, data=dict() as data) if name == MILESTONE:
+            case ev.SignalReceived(name=name, data=dict() as data) if name == MILESTONE:
                 words = str(data.get("user_message") or data.get("message") or "Milestone")
                 self._add(event, "workflow_progress", words, data=data.get("data"), milestone=True)
-            case ToolCall(tool=tool):
+            case ev.ToolCall(tool=tool):
                 self._add(event, "data_processing", f"Used: {tool}", data={"tool": tool})
-            case HumanAsked(question=question):
+            case ev.HumanAsked(question=question):
                 self._add(event, "human_interaction", question)
-            case HumanClosed(outcome=outcome):
+            case ev.HumanClosed(outcome=outcome):
                 self._add(event, "human_interaction", f"The question was closed: {outcome}")
             case _:
                 pass
@@ -129,7 +117,7 @@ class ExecutionLog:
         self._entries.append(
             LogEntry(
                 id=event.n,
-                timestamp=_ms(event.time),
+                timestamp=int(event.time.timestamp() * 1000),
                 node_name=name,
                 event_type=kind,
                 message=message,
@@ -138,7 +126,3 @@ class ExecutionLog:
                 is_milestone=milestone,
             )
         )
-
-
-def _ms(time: dt.datetime) -> int:
-    return int(time.timestamp() * 1000)

@@ -4,32 +4,22 @@ from typing import Any
 
 import msgspec
 
-from callboard.bus.effects import ModelUsage, Usage, parts, used_by
-from callboard.bus.events import (
-    ChildEnd,
-    ChildStart,
-    EffectResult,
-    Event,
-    ModelResult,
-    NodeEnter,
-    NodeExit,
-    NodeProgress,
-    NodeRetry,
-    NodeWarning,
-    Payload,
-    Route,
-    RunAccepted,
-    RunClaimed,
-    RunEnd,
-    SourcesResolved,
-)
+from callboard.bus import events as ev
+from callboard.bus.events import Event, Payload
 from callboard.bus.paths import last_id
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.run_ids import child_id
 from callboard.projections.projection import known_payload
-from callboard.projections.run.effects import PROVIDER, failed_result, kind_and_name, outcome_of
+from callboard.projections.run.charges import usage_in, used_in
+from callboard.projections.run.effects import (
+    PROVIDER,
+    Opened,
+    OpenIntents,
+    kind_and_name,
+    outcome_of,
+    outcome_with_answer,
+)
 from callboard.projections.run.fork_point import ForkPoint, ForkPointFold
-from callboard.projections.run.intents import Opened, OpenIntents
 from callboard.projections.trace.node_tree import RUN, NodeExecution, NodeExecutions
 from callboard.projections.trace.tree import Attempt, Effect, Node, Note, Step, Trace
 
@@ -71,7 +61,7 @@ class TraceFold:
 
     def _begin_anew(self, opened: Opened, run: str) -> None:
         """Set the id of a child run that was open at the parting to that of the fork's own child run."""
-        if isinstance(opened.payload, ChildStart):
+        if isinstance(opened.payload, ev.ChildStart):
             place, index = self._effects[opened.payload.type, opened.event.key]
             effects = self._nodes[place].effects
             effects[index] = msgspec.structs.replace(effects[index], run=child_id(run, opened.event.key))
@@ -97,23 +87,23 @@ class TraceFold:
 
     def _apply_run(self, event: Event, payload: Payload) -> None:
         match payload:
-            case RunAccepted(definition=ref):
+            case ev.RunAccepted(definition=ref):
                 name = event.definition or ref.name or ref.hash[:12]
                 self._trace = msgspec.structs.replace(self._trace, definition=name, language=ref.language)
                 warnings = [(f"{one.where}: {one.message}".removeprefix(": "), one.code) for one in payload.warnings]
                 notes = [Note(event.time, text, code) for text, code in warnings]
                 entered_at = self._parting.began(event.time)
                 self._change(RUN, node=name, name=name, entered_at=entered_at, first_n=event.n, warnings=notes)
-            case RunClaimed():
+            case ev.RunClaimed():
                 own = not self._parting.is_shared(event)
                 self._trace = msgspec.structs.replace(self._trace, claims=self._trace.claims + own)
                 for opened in self._open:
                     place, index = self._effects[opened.payload.type, opened.event.key]
                     effects = self._nodes[place].effects
                     effects[index] = msgspec.structs.replace(effects[index], executions=effects[index].executions + 1)
-            case SourcesResolved(sources=sources):
+            case ev.SourcesResolved(sources=sources):
                 self._trace = msgspec.structs.replace(self._trace, sources=sources)
-            case RunEnd():
+            case ev.RunEnd():
                 self._change(
                     RUN,
                     exited_at=event.time,
@@ -127,12 +117,12 @@ class TraceFold:
 
     def _apply_node(self, event: Event, payload: Payload) -> None:
         here = NodeExecution(event.path, event.iteration)
-        if isinstance(payload, NodeEnter):
+        if isinstance(payload, ev.NodeEnter):
             self._enter(event, payload)
             return
         node = self._nodes[self._owner(event)]
         match payload:
-            case NodeExit() if here in self._nodes:
+            case ev.NodeExit() if here in self._nodes:
                 self._places.exit(here)
                 self._change(
                     here,
@@ -142,18 +132,18 @@ class TraceFold:
                     error=payload.error,
                     last_n=event.n,
                 )
-            case NodeRetry():
+            case ev.NodeRetry():
                 node.attempts.append(_attempt(event, payload, node))
-            case Route():
+            case ev.Route():
                 node.routes.append(Step(event.time, payload.source, payload.target, payload.reason, payload.edge))
-            case NodeProgress():
+            case ev.NodeProgress():
                 node.progress.append(Note(event.time, payload.message))
-            case NodeWarning():
+            case ev.NodeWarning():
                 node.warnings.append(Note(event.time, payload.reason, payload.code, payload.fields))
             case _:
                 pass
 
-    def _enter(self, event: Event, payload: NodeEnter) -> None:
+    def _enter(self, event: Event, payload: ev.NodeEnter) -> None:
         place = NodeExecution(event.path, event.iteration)
         parent = self._places.parent(event.path)
         self._places.enter(place)
@@ -183,8 +173,8 @@ class TraceFold:
             effects = self._nodes[place].effects
             # The origin has paid for the events that a fork shares with it.
             prices = None if self._parting.is_shared(event) else self._prices
-            effects[index] = _close_effect(effects[index], event, payload, prices)
-            if isinstance(payload, ChildEnd):
+            effects[index] = _close_effect(effects[index], event, payload, closed, prices)
+            if isinstance(payload, ev.ChildEnd):
                 for warned in payload.warnings:
                     of = f"run {warned.run or effects[index].run}"
                     self._nodes[place].warnings.append(Note(event.time, f"{of}: {warned.reason}", warned.code))
@@ -206,7 +196,7 @@ def _blank(place: NodeExecution, kind: str, node: str) -> Node:
     )
 
 
-def _attempt(event: Event, retry: NodeRetry, node: Node) -> Attempt:
+def _attempt(event: Event, retry: ev.NodeRetry, node: Node) -> Attempt:
     path = "" if event.path == node.path else event.path
     return Attempt(retry.attempt, event.time, retry.reason, retry.error, retry.delay, path)
 
@@ -221,34 +211,19 @@ def _open_effect(event: Event, payload: Payload) -> Effect:
         attempt=max(event.attempt, 1),
         started_at=event.time,
         first_n=event.n,
-        run=payload.child if isinstance(payload, ChildStart) else None,
+        run=payload.child if isinstance(payload, ev.ChildStart) else None,
     )
 
 
-def _close_effect(effect: Effect, event: Event, payload: Payload, prices: Prices | None) -> Effect:
-    outcome, error = outcome_of(payload)
-    if effect.kind == PROVIDER and isinstance(payload, EffectResult) and (failed := failed_result(payload.value)):
-        outcome, error = "failed", failed
-    usage, models = _usage_of(effect, payload)
+def _close_effect(effect: Effect, event: Event, payload: Payload, closed: Opened, prices: Prices | None) -> Effect:
+    outcome, error = outcome_with_answer(payload) if effect.kind == PROVIDER else outcome_of(payload)
+    models = used_in(payload, closed)
     return msgspec.structs.replace(
         effect,
         ended_at=event.time,
         outcome=outcome,
         error=error,
-        usage=usage,
+        usage=usage_in(payload),
         cost=prices.bill(models, event.time).cost if prices and any(one.counts for one in models) else None,
         last_n=event.n,
     )
-
-
-def _usage_of(effect: Effect, payload: Payload) -> tuple[Usage | None, list[ModelUsage]]:
-    """Return the usage of an effect, None if it cannot use a model, and the usage by model."""
-    match payload:
-        case ModelResult(usage=usage):
-            return usage, used_by(effect.name, payload)
-        case EffectResult(usage=usage, model=model) if model:
-            return usage, used_by(model, payload)
-        case ChildEnd(usage=usage, models=models):
-            return usage, parts(usage, models)
-        case _:
-            return None, []

@@ -10,6 +10,7 @@ import structlog
 from nats.aio.client import Client
 
 from callboard.lib.backoff import backoff_s
+from callboard.lib.concurrency import background_tasks
 from callboard.runtime.cluster.code_hosts import owner
 from callboard.runtime.cluster.membership import Membership
 
@@ -118,18 +119,11 @@ async def holding(nc: Client, holders: Mapping[str, Leader], store: str) -> Asyn
     ``store`` identifies the stream that the work is about.
     """
     me = uuid4().hex
-    error: Exception | None = None
-    async with anyio.create_task_group() as tasks:
+    async with background_tasks() as tasks:
         for subject, holder in holders.items():
             tasks.start_soon(persistently, subject, Leadership(nc, subject, me, holder, store).run)
         try:
             yield
-        except Exception as caught:
-            # Raised below: the task group would wrap it.
-            error = caught
         finally:
             for holder in holders.values():
                 holder.hurry()
-            tasks.cancel_scope.cancel()
-    if error is not None:
-        raise error

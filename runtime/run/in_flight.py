@@ -15,8 +15,7 @@ import msgspec
 from callboard.actors.actor import Spawn
 from callboard.actors.carrier import Carrier, Job
 from callboard.actors.node import NodeActor, outcome_of_failure
-from callboard.actors.tools.run_scoped_servers import RunScopedServers
-from callboard.actors.tools.shared import SharedObjects
+from callboard.actors.tools.run_scoped_servers import RunScopedServers, SharedObjects
 from callboard.bus import events as ev
 from callboard.bus.commands import Wake
 from callboard.bus.errors import unexpected_failure

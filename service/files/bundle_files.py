@@ -150,7 +150,8 @@ class _Bundling(Struct):
             try:
                 found[name] = read_text(path_below(folder, name))
             except LeadsOutside:
-                self._warn_of_link(name, folder)
+                message = f"{name} is a link to a file outside of {folder}; it is not sent with the start"
+                self.warnings.append(Problem("SOURCE_FILE_OUTSIDE_ROOT", message, name, severity="warning"))
             except (OSError, ValueError, RuntimeError):
                 continue  # If the run needs the text, it reports that it is missing.
         return found
@@ -199,10 +200,6 @@ class _Bundling(Struct):
         except (ValueError, RuntimeError) as error:
             self._report(at, "SOURCE_FILE_READ_FAILED", f"{name} cannot be read: {error}")
         return None
-
-    def _warn_of_link(self, name: str, folder: Path) -> None:
-        message = f"{name} is a link to a file outside of {folder}; it is not sent with the start"
-        self.warnings.append(Problem("SOURCE_FILE_OUTSIDE_ROOT", message, name, severity="warning"))
 
     def _report(self, at: str, code: str, message: str, expected: str | None = None) -> None:
         """Report a problem at a field of the root definition, with the line if the text contains the field."""

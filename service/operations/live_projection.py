@@ -13,6 +13,7 @@ from callboard.bus.events import Event
 from callboard.bus.log.port import NoAnswer, Recorded, whole
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.newest import LOOK_AGAIN_S, NewMessages
+from callboard.lib.concurrency import background_tasks
 from callboard.projections.projection import Projection, fold
 
 logger = structlog.get_logger(__name__)
@@ -120,16 +121,9 @@ async def fold_once(log: JetStreamLog, filters: Sequence[str], projection: Proje
     :raises NoAnswer: if the log does not answer, or the events cannot be folded
     """
     kept = LiveProjection(log, filters, projection)
-    failure: NoAnswer | None = None
-    async with anyio.create_task_group() as tasks:
+    async with background_tasks() as tasks:
         tasks.start_soon(kept.run)
-        try:
-            await kept.caught_up()
-        except NoAnswer as error:
-            failure = error
-        tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
+        await kept.caught_up()
     return projection.view()
 
 

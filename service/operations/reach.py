@@ -17,6 +17,7 @@ from callboard.bus.nats.connection import REFUSED_WAIT_S
 from callboard.bus.nats.credentials import without_secrets
 from callboard.bus.nats.server.data_directory import is_stood_by, running_url
 from callboard.bus.nats.server.embedded import READY_WAIT_S, EmbeddedServer
+from callboard.lib.concurrency import background_tasks
 from callboard.runtime.client.connection import Connection, open_connection
 from callboard.runtime.client.errors import NoServer
 from callboard.runtime.settings.config import Config
@@ -101,7 +102,6 @@ async def _enter(stack: AsyncExitStack, config: Config, name: str, say: Say) -> 
 async def _join_running(config: Config, url: str, name: str, say: Say) -> AsyncGenerator[Connection]:
     """Connect to the server that another process runs for the data directory, and be ready to take it over."""
     nc: Client | None = None
-    error: Exception | None = None
 
     def is_connected() -> bool:
         return nc is not None and nc.is_connected
@@ -109,21 +109,13 @@ async def _join_running(config: Config, url: str, name: str, say: Say) -> AsyncG
     def report_takeover() -> None:
         say("The command that ran the server has ended; this command runs it now.")
 
-    async with anyio.create_task_group() as tasks:
+    async with background_tasks() as tasks:
         tasks.start_soon(stand_by, config, url, is_connected, report_takeover)
-        try:
-            there = config.at(url)
-            async with open_connection(there, name, gaps_expected=True) as connection:
-                nc = connection.nc
-                say(f"Joined the server at {without_secrets(url)}, which another command runs for {config.data_dir}.")
-                yield connection
-        except Exception as caught:
-            # Raised below, because the task group would wrap it.
-            error = caught
-        finally:
-            tasks.cancel_scope.cancel()
-    if error is not None:
-        raise error
+        there = config.at(url)
+        async with open_connection(there, name, gaps_expected=True) as connection:
+            nc = connection.nc
+            say(f"Joined the server at {without_secrets(url)}, which another command runs for {config.data_dir}.")
+            yield connection
 
 
 async def _open(stack: AsyncExitStack, config: Config, name: str, refused_wait_s: float | None) -> Connection:

@@ -12,7 +12,7 @@ from callboard.bus.effects import Failure
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event
 from callboard.projections.projection import known_payload
-from callboard.projections.run.intents import Opened, OpenIntents
+from callboard.projections.run.effects import Opened, OpenIntents
 
 ENDED_BADLY = ("failed", "expired", "cancelled")
 

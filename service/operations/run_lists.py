@@ -24,6 +24,7 @@ from callboard.features.index.index_follower import IndexFollower
 from callboard.features.index.newest_runs import NewestRuns, until_enough
 from callboard.features.index.queries import By, Order, Property, Spending, ValueCount
 from callboard.features.index.store import RunIndex
+from callboard.lib.concurrency import background_tasks
 from callboard.projections.lists.questions import TYPES, ClosedQuestion, Question, Questions
 from callboard.projections.lists.runs import RowStatus, RunRow, tests_events
 from callboard.projections.lists.where import Both, Where
@@ -264,17 +265,8 @@ class _PerTenant(Generic[F]):
 @asynccontextmanager
 async def listings(connection: Connection) -> AsyncGenerator[Listings]:
     """Open the listings of runs for the length of the block."""
-    error: Exception | None = None
-    async with anyio.create_task_group() as tasks:
-        try:
-            yield Listings(connection.log, tasks, _folder(connection), prices=connection.config.price_table())
-        except Exception as caught:
-            # Raised below, because the task group would wrap it.
-            error = caught
-        finally:
-            tasks.cancel_scope.cancel()
-    if error is not None:
-        raise error
+    async with background_tasks() as tasks:
+        yield Listings(connection.log, tasks, _folder(connection), prices=connection.config.price_table())
 
 
 def _folder(connection: Connection) -> Path | None:

@@ -171,7 +171,7 @@ class Settling:
         assert self.recorded is not None
         assert self._answer is not None
         key, n = self._answer.interaction, self.recorded.n
-        asked = max((event.n for event in events if _asks(event, key)), default=0)
+        asked = max((event.n for event in events if event.type == ev.HumanAsked.type and event.key == key), default=0)
         decided = sum(1 for event in events if asked < event.n < n and (_refuses(event, key) or _counts(event, key)))
         self._ahead = self._answer.k - 1 - decided
 
@@ -223,10 +223,6 @@ class Settling:
 
 
 _CLOSED = {"timeout": "the question had timed out", "cancelled": "the question was withdrawn"}
-
-
-def _asks(event: Event, interaction: str) -> bool:
-    return event.type == ev.HumanAsked.type and event.key == interaction
 
 
 def _counts(event: Event, interaction: str) -> int | None:

@@ -16,6 +16,7 @@ from callboard.bus.errors import ClockSkewed
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.queue import Outbox
 from callboard.features.notify.notices import send_notices
+from callboard.lib.concurrency import background_tasks
 from callboard.runtime.client.connection import Connection
 from callboard.runtime.cluster.leader import persistently
 from callboard.runtime.cluster.membership import ALL_BACK_S
@@ -81,8 +82,7 @@ async def open_worker(
     )
     # A guest that does not run the server sends no notices: its rules may differ from those of the other workers.
     rules = config.notify if not guest or connection.server is not None else {}
-    error: Exception | None = None
-    async with send_notices(connection, rules, lent) as told, anyio.create_task_group() as tasks:
+    async with send_notices(connection, rules, lent) as told, background_tasks() as tasks:
         for feature in features_of(worker, services, connection, outbox, watch, told, guest=guest):
             tasks.start_soon(persistently, feature.name, feature.run)
         tasks.start_soon(worker.run)
@@ -90,12 +90,7 @@ async def open_worker(
         try:
             with settled_collector():
                 yield worker
-        except Exception as caught:
-            # Raised below: the task group would wrap it.
-            error = caught
         finally:
             tasks.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
                 await services.aclose()
-    if error is not None:
-        raise error

@@ -1,11 +1,11 @@
 """The features of a worker: what runs beside its runs, each for as long as the worker does."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NamedTuple
 
 from callboard.bus.nats.queue import Outbox
-from callboard.features.notify.notices import NoticeCounts
 from callboard.runtime.client.connection import Connection
 from callboard.runtime.worker.store_watch import StoreWatch
 from callboard.runtime.worker.watchdog import Watchdog
@@ -26,7 +26,7 @@ def features_of(
     connection: Connection,
     outbox: Outbox,
     watch: StoreWatch,
-    told: Callable[[], NoticeCounts],
+    told: Callable[[], Counter[tuple[str, str]]],
     *,
     guest: bool,
 ) -> list[Feature]:

@@ -4,13 +4,13 @@ The metrics are its load, the lag of its event loop and the duration of appends.
 can take runs now, for programs that start and stop workers.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from time import monotonic
 
 import anyio
 
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.features.notify.notices import NoticeCounts
 from callboard.features.telemetry.prometheus import Histogram, Kind, MetricFamily, Sample
 from callboard.runtime.client.connection import Connection
 from callboard.runtime.worker.worker import Worker
@@ -25,7 +25,9 @@ APPEND_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 class Figures:
     """The metrics of one worker on one log."""
 
-    def __init__(self, worker: Worker, log: JetStreamLog, told: Callable[[], NoticeCounts] = NoticeCounts) -> None:
+    def __init__(
+        self, worker: Worker, log: JetStreamLog, told: Callable[[], Counter[tuple[str, str]]] = Counter
+    ) -> None:
         self._worker = worker
         self._told = told
         self._lag = Histogram("callboard_worker_loop_lag_seconds", "Lag of the event loop.", LAG_BOUNDS_S)

@@ -21,8 +21,8 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.lib.control_characters import visible_line
 from callboard.projections.lists.question_data import data_lines
 from callboard.projections.projection import known_payload
+from callboard.projections.run.effects import OpenIntents
 from callboard.projections.run.fork_point import ForkPointFold
-from callboard.projections.run.intents import OpenIntents
 from callboard.projections.trace.node_tree import above
 from callboard.runtime.client.answers import hear_answers
 from callboard.runtime.client.connection import Connection

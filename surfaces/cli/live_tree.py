@@ -15,7 +15,7 @@ from callboard.bus import events as ev
 from callboard.bus.events import Event, NodeProgress, Payload
 from callboard.lib.control_characters import visible, visible_line
 from callboard.projections.projection import known_payload
-from callboard.projections.run.intents import OpenIntents
+from callboard.projections.run.effects import OpenIntents
 from callboard.projections.run.run_result import Results, RunResult
 from callboard.projections.trace.text_renderings import duration_text
 from callboard.projections.trace.trace import TraceFold

@@ -30,8 +30,7 @@ from callboard.bus.tracecontext import read, within
 from callboard.features.telemetry.exporters import open_exporters
 from callboard.lib.temporary_folders import temporary_folder
 from callboard.projections.projection import known_payload
-from callboard.projections.results import view_of
-from callboard.projections.results.view import StepRow, View
+from callboard.projections.results import StepRow, View, view_of
 from callboard.projections.run.run_result import Results, RunResult
 from callboard.runtime.client.client import Client, NoVerdict
 from callboard.runtime.client.connection import Connection

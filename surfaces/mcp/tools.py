@@ -23,6 +23,7 @@ from callboard.bus.subjects import RunRef
 from callboard.features.access.vouchers import Vouchers, with_voucher
 from callboard.languages.plan import Definition, Plan
 from callboard.languages.registry import authoring, language, parse_definition
+from callboard.lib.concurrency import background_tasks
 from callboard.lib.json_types import JSON
 from callboard.projections.lists.questions import Question, Questions
 from callboard.projections.projection import fold, known_payload
@@ -116,7 +117,6 @@ class Awaiting:
     async def _put(self, question: Question, caller: Caller) -> None:
         """Put a question to the person at the client; withdraw it if the run closes it first."""
         answered, response = False, None
-        error: Exception | None = None
 
         async def wait_closed() -> None:
             async with self._client.follow(question.run) as feed:
@@ -127,15 +127,9 @@ class Awaiting:
                         break
             tasks.cancel_scope.cancel()
 
-        async with anyio.create_task_group() as tasks:
+        async with background_tasks() as tasks:
             tasks.start_soon(wait_closed)
-            try:
-                answered, response = await caller.ask(question)
-            except Exception as caught:
-                error = caught  # raised below: the task group would wrap it
-            tasks.cancel_scope.cancel()
-        if error is not None:
-            raise error
+            answered, response = await caller.ask(question)
         if answered:
             await self.send_answer(question, response, caller)
 

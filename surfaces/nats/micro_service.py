@@ -28,6 +28,7 @@ from callboard.bus.outgoing_subjects import OutgoingPolicy
 from callboard.bus.subjects import name_of
 from callboard.bus.tracecontext import read, within
 from callboard.features.index.files import FOLDER
+from callboard.lib.concurrency import background_tasks
 from callboard.lib.installed import version
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.client.client import VERDICT_WAIT_S
@@ -55,7 +56,6 @@ CLOSE_WAIT_S = 2.0
 @asynccontextmanager
 async def open_service(connection: "Connection", *, verdict_wait_s: float = VERDICT_WAIT_S) -> AsyncGenerator[None]:
     """Answer requests for the length of the block. A start or a command waits ``verdict_wait_s`` for its verdict."""
-    error: Exception | None = None
     counts: dict[str, _Statistics] = {}
     policy = OutgoingPolicy(
         connection.log.subjects.prefix, connection.config.nats_inbox_prefix, connection.config.tools_allow_nats
@@ -68,7 +68,7 @@ async def open_service(connection: "Connection", *, verdict_wait_s: float = VERD
         metadata={"prefix": connection.log.subjects.prefix, "stream": connection.log.stream},
         stats_handler=partial(_update_stats, counts),
     )
-    async with anyio.create_task_group() as tasks:
+    async with background_tasks() as tasks:
         listings = Listings(
             connection.log, tasks, connection.config.data_dir / FOLDER, prices=connection.config.price_table()
         )
@@ -87,14 +87,8 @@ async def open_service(connection: "Connection", *, verdict_wait_s: float = VERD
             async with open_door(connection, tasks):
                 await connection.nc.request(f"$SRV.PING.{NAME}.{service.id}", timeout=OPEN_WAIT_S)
                 yield
-        except Exception as caught:
-            # Raised below, because the task group would wrap it.
-            error = caught
         finally:
             await _stop(connection, service)
-            tasks.cancel_scope.cancel()
-    if error is not None:
-        raise error
 
 
 async def _stop(connection: "Connection", service: MicroService) -> None:

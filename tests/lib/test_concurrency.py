@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from callboard.bus.log.port import NoAnswer
-from callboard.lib.concurrency import side_by_side
+from callboard.lib.concurrency import background_tasks, side_by_side
 
 
 @pytest.mark.parametrize("at_once_max", [1, 3, 50])
@@ -38,3 +38,38 @@ async def test_the_first_error_is_raised_and_no_further_call_starts() -> None:
     with pytest.raises(NoAnswer, match="gone"):
         await side_by_side(range(9), act, 3)
     assert begun == [0, 1, 2]
+
+
+async def test_an_exception_of_a_block_leaves_its_background_tasks_as_it_is_and_cancels_them() -> None:
+    ended: list[str] = []
+
+    async def work() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append("work")
+
+    async def fail_beside_work() -> None:
+        async with background_tasks() as tasks:
+            tasks.start_soon(work)
+            await anyio.lowlevel.checkpoint()
+            raise NoAnswer("gone")
+
+    with pytest.raises(NoAnswer, match="gone"):
+        await fail_beside_work()
+    assert ended == ["work"]
+
+
+async def test_background_tasks_may_finish_within_the_patience() -> None:
+    ended: list[str] = []
+    go = anyio.Event()
+
+    async def work() -> None:
+        await go.wait()
+        await anyio.lowlevel.checkpoint()
+        ended.append("work")
+
+    async with background_tasks(patience_s=60) as tasks:
+        tasks.start_soon(work)
+        go.set()
+    assert ended == ["work"]

@@ -36,6 +36,8 @@ class Module:
     docstring: str
     imported: frozenset[str]
     """What it imports, wherever in it: of ``from a import b`` that is ``a.b``."""
+    needed: frozenset[str]
+    """Those that it does not import only for a type checker."""
     sources: frozenset[str]
     """The modules from which it does: of ``from a import b`` that is ``a``."""
     relative: bool
@@ -104,6 +106,7 @@ def _read(path: Path) -> Module:
     return Module(
         docstring=ast.get_docstring(tree) or "",
         imported=frozenset(_imported(nodes)),
+        needed=frozenset(_imported(_needed(nodes))),
         sources=frozenset(node.module or "" for node in froms),
         relative=any(node.level for node in froms),
         called=frozenset(one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "") for one in calls),
@@ -123,6 +126,13 @@ def _imported(nodes: list[ast.AST]) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _needed(nodes: list[ast.AST]) -> list[ast.AST]:
+    """Return the nodes that are not only for a type checker."""
+    guarded = (node for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"))
+    only = {one for node in guarded for statement in node.body for one in ast.walk(statement)}
+    return [node for node in nodes if node not in only]
 
 
 def _endings(nodes: list[ast.AST]) -> Iterator[str]:

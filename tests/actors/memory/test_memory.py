@@ -12,7 +12,7 @@ from nats.js.kv import KeyValue
 
 from callboard.actors.carrier import EffectFailed, Job
 from callboard.actors.kinds.memory import Memory
-from callboard.actors.memory import exact, texts
+from callboard.actors.memory import exact, text_store
 from callboard.actors.memory import store as store_port
 from callboard.actors.memory.conversation import CONTENT_CHARS_MAX, MESSAGES_MAX, SUMMARY_BYTES_MAX
 from callboard.actors.memory.store import (
@@ -429,4 +429,4 @@ async def test_the_number_of_texts_is_limited(stores: tuple[Store, Store], monke
     await ask.own("clear")
     await ask.own("store", items=[*TEXTS, {"id": "tea", "text": "Ada drinks coffee."}])
     assert [one["text"] for one in (await ask.own("get", ids=["tea"]))["results"]] == ["Ada drinks coffee."]
-    assert await ask.refused("store", input={"items": ["x"] * (texts.ITEMS_MAX + 1)}) == "memory.full"
+    assert await ask.refused("store", input={"items": ["x"] * (text_store.ITEMS_MAX + 1)}) == "memory.full"

@@ -10,7 +10,7 @@ import pytest
 
 from callboard.actors.carrier import Job, Spent
 from callboard.actors.kinds.memory import Memory
-from callboard.actors.memory import embedder, session, texts
+from callboard.actors.memory import embedder, session, text_store
 from callboard.actors.memory import store as store_port
 from callboard.actors.memory.embedder import Embeddings, Hashing, cosine, pack_vector, unpack_vector
 from callboard.actors.memory.entities import ENTITIES_MAX, FACT_CHARS_MAX, FACTS_MAX, find_mentions
@@ -127,11 +127,11 @@ async def test_texts_over_the_maximum_are_cut_in_messages_and_queries() -> None:
     embedder = RecordingEmbedder()
     ask = Asking("EPISODIC_MEMORY")
     ask.memory = Memory(ask.store, always(embedder))
-    long = "x" * (texts.TEXT_CHARS_MAX + 1)
+    long = "x" * (text_store.TEXT_CHARS_MAX + 1)
     await ask.say(long)
     await ask.context(long)
     await ask.own("search", query=long)
-    assert embedder.lengths == [texts.TEXT_CHARS_MAX] * 3
+    assert embedder.lengths == [text_store.TEXT_CHARS_MAX] * 3
 
 
 async def test_embedding_and_decoding_run_outside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:

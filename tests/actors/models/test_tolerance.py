@@ -9,12 +9,12 @@ import pytest
 
 from callboard.actors.models.answer_json import read_json, read_relaxed
 from callboard.actors.models.anthropic import AnthropicModel
-from callboard.actors.models.call_ids import fresh_ids, with_fit_ids
-from callboard.actors.models.error_bodies import is_too_long, words_of
 from callboard.actors.models.gemini import GeminiModel
 from callboard.actors.models.model import Model, ModelTurn, ModelTurnFailed, ProviderReply
 from callboard.actors.models.openai import OpenAIModel
+from callboard.actors.models.request_parts import fresh_ids, with_fit_ids
 from callboard.actors.models.request_retries import RetryPolicy
+from callboard.actors.models.trouble import is_too_long, words_of
 from callboard.bus.effects import Failure, Message, Text, ToolOutput, ToolSpec, ToolUse, Usage, user
 from tests.support import gemini_api, messages_api, openai_api
 from tests.support.model_api import Answer, ModelApi, model_api, refusing, streaming

@@ -7,7 +7,7 @@ import pytest
 
 from callboard.actors.carrier import EffectFailed
 from callboard.actors.kinds.channel import Channels
-from callboard.actors.services import upload
+from callboard.actors.services import action
 from tests.support.graph_services import JOB, KEY, UPLOAD, act, form_of, service_env
 from tests.support.service_api import TOKEN, Reply, ServiceApi
 
@@ -287,7 +287,7 @@ async def test_a_file_is_uploaded_only_to_the_host_of_slack(api: ServiceApi, url
 
 
 async def test_a_file_over_the_size_limit_is_refused(api: ServiceApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload, "FILE_BYTES_MAX", 3)
+    monkeypatch.setattr(action, "FILE_BYTES_MAX", 3)
     assert (await act(api, "slack", "send_file", {"file_content": "abc"}, channel="C1"))["success"] is True
     refused = await act(api, "slack", "send_file", {"file_content": "abcd"}, channel="C1")
     assert "files of 3 bytes at most" in refused["error_message"]

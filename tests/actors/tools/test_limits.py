@@ -13,8 +13,7 @@ from callboard.actors.actor import Supervisor
 from callboard.actors.node import NodeActor
 from callboard.actors.tools import limits as limits_module
 from callboard.actors.tools.limits import RETRY_LONGEST_S, call_with_retries
-from callboard.actors.tools.run_scoped_servers import RunScopedServers
-from callboard.actors.tools.shared import SharedObjects
+from callboard.actors.tools.run_scoped_servers import RunScopedServers, SharedObjects
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.actors.tools.toolbox import open_toolbox
 from callboard.bus import events as ev

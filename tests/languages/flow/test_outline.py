@@ -10,8 +10,7 @@ from callboard.bus.events import Outline
 from callboard.languages.flow.language import LANGUAGE
 from callboard.languages.flow.outline import CONDITION_CHARS_MAX, outline
 from callboard.languages.plan import Definition
-from callboard.projections.drawing.edges import Ways
-from callboard.projections.drawing.outline_paths import Shown, holder
+from callboard.projections.drawing.edges import Shown, Ways, holder
 from callboard.projections.trace.elision import DISPATCHES_MAX, FAILED_MAX, elide
 from callboard.projections.trace.tree import Effect, Node, Trace
 from tests.support.flow_cases import one_step

@@ -14,10 +14,9 @@ import anyio
 import httpx2
 import pytest
 
-from callboard.actors.providers.durations import duration_text, seconds_of
 from callboard.actors.providers.http import HTTP, HttpProvider, HttpRules, retry_after_s
 from callboard.actors.providers.http_request import Unsendable, asked_of
-from callboard.actors.providers.provider import Answer
+from callboard.actors.providers.provider import Answer, duration_text, seconds_of
 from callboard.bus import events as ev
 from callboard.bus.log.port import Entry
 from callboard.projections.spans import semconv

@@ -60,7 +60,7 @@ READERS: dict[str, tuple[str, ...]] = {
         "actors/memory/conversation.py",
         "actors/memory/embedders.py",
         "actors/memory/keyvalue.py",
-        "actors/memory/texts.py",
+        "actors/memory/text_store.py",
     ),
     "TOOL": (f"{GRAPH}/tools.py", f"{GRAPH}/runners/external.py"),
 }

@@ -9,7 +9,7 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.events import Event
 from callboard.projections.projection import fold
-from callboard.projections.results.playbook_state import PlaybookState, StateDocument
+from callboard.projections.results.playbook import PlaybookState, StateDocument
 from callboard.runtime.run.log import read_run
 from callboard.testing.virtual_time import BEGINNING
 from tests.support.playbook_cases import CASES, block, declared, doc, says, steps, sub

@@ -15,7 +15,7 @@ from callboard.bus.model_names import model_name
 from callboard.bus.prices import Cost, Prices, add_costs, dollars, list_prices, read_prices
 from callboard.features.telemetry.prometheus import families_of
 from callboard.projections.projection import fold
-from callboard.projections.run.charges import Charges, model_of
+from callboard.projections.run.charges import Charges, model_in
 from callboard.projections.run.effects import provider_model, provider_of
 from callboard.projections.run.run_result import Results
 from callboard.projections.spans.metrics import MetricsRecorder
@@ -150,4 +150,4 @@ def test_a_name_without_its_provider_is_the_same_model() -> None:
     exact = "anthropic:claude-haiku-4-5"
     call = ev.ModelCall(purpose="turn", model="claude-haiku-4-5", digest="d")
     assert [model_name(call), provider_of(call), provider_model(call)] == [exact, "anthropic", "claude-haiku-4-5"]
-    assert model_of(ev.ModelResult(model="claude-haiku-4-5"), None) == exact
+    assert model_in(ev.ModelResult(model="claude-haiku-4-5"), None) == exact

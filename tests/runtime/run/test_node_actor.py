@@ -12,8 +12,7 @@ import pytest
 from callboard.actors import toolboxes
 from callboard.actors.actor import Supervisor
 from callboard.actors.node import NodeActor
-from callboard.actors.tools.run_scoped_servers import RunScopedServers
-from callboard.actors.tools.shared import SharedObjects
+from callboard.actors.tools.run_scoped_servers import RunScopedServers, SharedObjects
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure, Usage
 from callboard.bus.events import Payload
