@@ -29,6 +29,7 @@ LIMITS = {
     "service": 25,
     "surfaces": 22,
     "callboard": 20,
+    "tests": 120,
     "benchmarks": 10,
     "examples": 10,
     "page": 12,
@@ -59,6 +60,14 @@ PHRASES = (
 )
 """Phrases, most of them as a dictionary translates them from another language."""
 
+CLAUSES = re.compile(
+    r"^test_(what|who|whoever|where|as)_"
+    r"|_(who|whoever|whom|nobody|somebody|stands?|stood|told|tells|anew|is_no|are_no|is_none|behind|goes_on|go_on|comes?_to)(_|$)"
+)
+"""Names of tests that are a clause or a riddle, and do not state what the subject does."""
+
+CLAUSES_MAX = 250
+
 _ANY = re.compile("|".join(PHRASES), re.IGNORECASE | re.MULTILINE)
 _CODE = re.compile(r"`[^`]*`")
 _TEXT_OF_PAGE = re.compile(r'"([^"\\]{8,})"|\'([^\'\\]{8,})\'|`([^`\\]{8,})`|>([^<>{}]{8,})<')
@@ -76,6 +85,21 @@ def prose_of_python(source: str) -> Iterator[Place]:
                 yield node.lineno, text
             case _:
                 pass
+    yield from _comments(source)
+
+
+def prose_of_test(source: str) -> Iterator[Place]:
+    """Yield docstrings and comments. Other strings of tests are data: definitions, prompts, answers."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield node.lineno, text
+            case _:
+                pass
+    yield from _comments(source)
+
+
+def _comments(source: str) -> Iterator[Place]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string.lstrip("# ")
@@ -111,19 +135,16 @@ def part_of(path: Path) -> str:
 
 
 def files() -> list[Path]:
-    """Return the files with prose that git knows, without tests, relative to the root."""
+    """Return the files with prose that git knows, relative to the root."""
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     paths = [Path(name) for name in names.split("\0") if name]
-    return [
-        path
-        for path in paths
-        if path.suffix in READERS and part_of(path) in LIMITS and (ROOT / path).is_file() and path.parts[0] != "tests"
-    ]
+    return [path for path in paths if path.suffix in READERS and part_of(path) in LIMITS and (ROOT / path).is_file()]
 
 
 def places(path: Path) -> Iterator[Place]:
     """Yield the prose of a file."""
-    return READERS[path.suffix]((ROOT / path).read_text(encoding="utf-8"))
+    read = prose_of_test if part_of(path) == "tests" and path.suffix == ".py" else READERS[path.suffix]
+    return read((ROOT / path).read_text(encoding="utf-8"))
 
 
 def rates() -> dict[str, int]:
@@ -134,6 +155,19 @@ def rates() -> dict[str, int]:
             words[part_of(path)] += len(text.split())
             phrases[part_of(path)] += len(_ANY.findall(text))
     return {part: round(10_000 * phrases[part] / words[part]) for part in words}
+
+
+def clauses() -> Iterator[tuple[Path, int, str]]:
+    """Yield the places of tests whose name is a clause."""
+    for path in files():
+        if part_of(path) == "tests" and path.suffix == ".py":
+            for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+                match node:
+                    case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                        if name.startswith("test_") and CLAUSES.search(name):
+                            yield path, node.lineno, name
+                    case _:
+                        pass
 
 
 def check() -> list[str]:
@@ -147,6 +181,8 @@ def check() -> list[str]:
             found.append(
                 f"{part}: {rate} phrases per 10,000 words: lower its limit of {limit} in tests/maintenance/wording.py"
             )
+    if len(named := list(clauses())) > CLAUSES_MAX:
+        found.append(f"{len(named)} names of tests are clauses, at most {CLAUSES_MAX}; --list tests shows them")
     return found
 
 
@@ -158,6 +194,9 @@ def main(arguments: list[str]) -> int:
                 for number, text in places(path):
                     for found in _ANY.finditer(text):
                         print(f"{path}:{number}: {found[0]!r} in: {' '.join(text.split())[:160]}")
+        for path, number, name in clauses():
+            if str(path).startswith(arguments[1]):
+                print(f"{path}:{number}: the name {name} is a clause")
         return 0
     problems = check()
     print("\n".join(problems) if problems else "wording: every part is within its limit")
