@@ -48,7 +48,7 @@ class ModelProvider(Struct, frozen=True):
     ``default`` is empty if there is none, and so is ``embedding``, its default for embeddings. ``keys`` are the
     variables of the environment that hold its secrets, ``variables`` patterns of all that it reads there. ``extra`` is
     the extra of this package that has to be installed for it, and ``module`` a module of that extra. ``parameters`` are
-    the parameters of a turn that its API has (`PARAMETERS` of its adapter). ``stands_in`` marks one that answers
+    the parameters of a turn that its API has (`request_parts` lists them). ``stands_in`` marks one that answers
     without a model, which a worker must have been allowed to use.
     """
 

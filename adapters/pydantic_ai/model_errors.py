@@ -23,7 +23,7 @@ HTTP_MEMBERS = ("suggested_model_id", "hint")
 
 
 def note(error: Exception) -> JSON:
-    """Return the JSON of an exception, from which `raise_noted` makes it again; None if it is not one of the SDK's."""
+    """Return the JSON of an exception, from which `make_error` makes it again; None if it is not one of the SDK's."""
     known = next((one for one in type(error).__mro__ if _is_public(one)), None)
     if known is None:
         return None

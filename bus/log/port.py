@@ -182,7 +182,7 @@ def lost_last(ref: RunRef, n: int = 0, sequence: int = 0) -> Recorded:
 
 
 def is_lost(last: Recorded | None) -> bool:
-    """Return whether a run's last event is damaged, given what ``EventLog.last`` returned."""
+    """Return whether a run's last event is damaged, given what ``LogReader.last`` returned."""
     return last is not None and not last.readable and last.sequence == 0
 
 

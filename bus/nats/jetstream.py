@@ -417,7 +417,7 @@ class JetStreamLog(StoredMessages):
         await self._blobs.put(self.subjects.blob(ref, digest), data)
 
     async def get_blob(self, ref: RunRef, digest: str, bytes_max: int | None = None) -> bytes:
-        """Return a large value as `EventLog.get_blob`, reading at most ``bytes_max`` bytes.
+        """Return a large value as `LogReader.get_blob`, reading at most ``bytes_max`` bytes.
 
         :raises BlobTooLarge: if the value is larger
         """

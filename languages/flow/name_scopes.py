@@ -108,7 +108,7 @@ def _report_cycles(findings: Findings) -> list[FlowNode] | None:
 
 
 def _report_depth(findings: Findings, finished: list[FlowNode]) -> None:
-    """Report the calls that exceed `FLOW_LEVELS_MAX`; ``finished`` is the list that `_cycles` returns."""
+    """Report the calls that exceed `FLOW_LEVELS_MAX`; ``finished`` is the list that `_report_cycles` returns."""
     levels = {id(node): 1 for node in finished}
     for node in reversed(finished):
         level = levels[id(node)] + 1

@@ -39,7 +39,7 @@ async def find_child_places(
 ) -> ChildPlaces:
     """Return the places from which the children continue, for a run that is retried after event ``at``.
 
-    See `retried_at` for ``repeat_calls``.
+    See `find_retry_place` for ``repeat_calls``.
 
     :raises NoAnswer: if the log does not answer
     """

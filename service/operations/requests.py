@@ -2,7 +2,7 @@
 
 ``start`` takes the start message itself, ``definition`` a `callboard.bus.commands.Registration`; ``show`` answers a
 `callboard.projections.run.run_result.RunResult`, ``trace`` a `callboard.projections.trace.tree.Trace`, ``start`` a
-`callboard.runtime.admission.admission.Verdict`, ``definition`` and ``rollback`` a
+`callboard.runtime.admission.verdicts.Verdict`, ``definition`` and ``rollback`` a
 `callboard.runtime.admission.registration.Registered`.
 """
 

@@ -1,7 +1,7 @@
 """A harness for tests: small languages written as Python coroutines, on the real run actor and an in-memory log.
 
-`Harness` plays the worker's part by hand: it starts runs, activates them again after crashes, rings alarms. `Nursery`
-plays the door for child runs, and keeps what runs tell each other until somebody delivers it.
+`RunHarness` plays the worker's part by hand: it starts runs, activates them again after crashes, rings alarms.
+`Nursery` plays the door for child runs, and keeps what runs tell each other until somebody delivers it.
 """
 
 import datetime as dt

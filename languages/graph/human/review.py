@@ -1,7 +1,4 @@
-"""Reviews: who may answer a question, what an answer has to bring, and how many people have to approve. Pure.
-
-Runs that were admitted before `REVIEW_CONTROLS` ignore these configurations.
-"""
+"""Reviews: who may answer a question, what an answer has to bring, and how many people have to approve. Pure."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""An MCP tool asks for input before it answer_rounds: the run asks a person and calls the tool again."""
+"""An MCP tool asks for input before it answers: the run asks a person and calls the tool again."""
 
 import json
 import os
