@@ -131,6 +131,10 @@ class Reporter:
         self._aside = aside
         self._lines = 0
 
+    def end(self) -> None:
+        """Record nothing further: code on a thread may still report after its effect was stopped."""
+        self._aside = lambda _payload: None
+
     def progress(self, node: str, text: str, data: dict[str, JSON] | None = None) -> None:
         self._lines += 1
         if self._lines > PROGRESS_LINES_MAX:

@@ -158,10 +158,11 @@ class NodeActor:
             self._limiter.acquire_on_behalf_of_nowait(borrower)
         except anyio.WouldBlock:
             await self._limiter.acquire_on_behalf_of(borrower)
+        reporter = Reporter(lambda payload: self._publisher.aside(job.key, payload))
         try:
-            reporter = Reporter(lambda payload: self._publisher.aside(job.key, payload))
             return await self._carrier.carry(job, self._toolboxes, reporter)
         finally:
+            reporter.end()
             self._limiter.release_on_behalf_of(borrower)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from callboard.actors import toolboxes
 from callboard.actors.actor import Supervisor
+from callboard.actors.carrier import Reporter
 from callboard.actors.node import NodeActor
 from callboard.actors.tools.run_scoped_servers import RunScopedServers, SharedObjects
 from callboard.bus import events as ev
@@ -36,8 +37,10 @@ class Stageful:
         self.used: list[Usage] = []
         self.failed: list[str] = []
         self.go = anyio.Event()
+        self.reporters: list[Reporter] = []
 
-    async def carry(self, job: Any, sessions: toolboxes.Toolboxes, _reporter: Any) -> Payload:
+    async def carry(self, job: Any, sessions: toolboxes.Toolboxes, reporter: Reporter) -> Payload:
+        self.reporters.append(reporter)
         self.running.add(job.key)
         try:
             match job.key.split("!")[1]:
@@ -170,3 +173,17 @@ async def test_an_outcome_that_has_no_recorded_form_is_a_failure_of_its_effect_a
     assert stage.outcomes == ["a#1.1!odd internal", "a#1.1!open ok"]
     assert stage.used == [Usage(5, 7), Usage()]
     assert stage.failed == []
+
+
+@pytest.mark.parametrize("word", ["hang", "wait"], ids=["abandoned", "completed"])
+async def test_progress_that_is_reported_after_the_end_of_an_effect_is_ignored(stage: Stageful, word: str) -> None:
+    async with acting(stage) as node_actors:
+        actor = node_actors.call(HERE)
+        actor.take(job(word))
+        await stage.until(lambda: stage.running)
+        actor.abandon(job("hang").key)
+        stage.go.set()
+        await stage.until(lambda: not stage.running)
+    # A thread of the effect goes on.
+    stage.reporters[0].progress("a", "line 3")
+    stage.reporters[0].warn("a", "odd", "too late")
