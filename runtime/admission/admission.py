@@ -1,7 +1,6 @@
 """Admission: takes the starts, and the commands to runs, that clients publish, and answers each with a verdict.
 
-A *tell* is a command to a run in the form in which its sender publishes it. A message is acknowledged after its verdict
-is stored. So every step may be repeated after a crash.
+A message is acknowledged after its verdict is stored. So every step may be repeated after a crash.
 """
 
 import msgspec

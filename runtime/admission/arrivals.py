@@ -1,4 +1,4 @@
-"""Arrivals: finds the tells that the server has stored but the worker of their run has not received yet.
+"""Arrivals: finds the commands that the server has stored but the worker of their run has not received yet.
 
 An elapsed deadline is recorded only after the messages that were stored before it. Such a message may still wait for
 admission, or be routed but not delivered yet: after a time without workers, the alarm of a run is delivered before it.
@@ -31,11 +31,11 @@ class StoredTells:
         return min((time for time in times if time is not None), default=None)
 
     async def _first_unadmitted_time(self, ref: RunRef, heard: ReceivedCommands) -> dt.datetime | None:
-        """Return the time at which the first tell without a verdict was stored."""
+        """Return the time at which the first command without a verdict was stored."""
         filter = self._log.subjects.tells(ref)
         if await self._log.next_sequence(filter, heard.tells + 1) is None:
             return None
-        # All tells up to there are admitted or refused. Later ones may be, too.
+        # All commands up to there are admitted or refused. Later ones may be, too.
         heard.tells = max(heard.tells, await ack_floor(self._log.requests, self._log.stream, ADMISSION))
         while (tell := await self._log.next_message(filter, heard.tells + 1)) is not None:
             verb = tell.subject.rpartition(".")[2]
@@ -45,7 +45,7 @@ class StoredTells:
         return None
 
     async def _first_undelivered_time(self, ref: RunRef, heard: ReceivedCommands) -> dt.datetime | None:
-        """Return the time at which the first tell that is routed but not delivered was stored."""
+        """Return the time at which the first command that is routed but not delivered was stored."""
         filter = self._log.subjects.commands(partition_of(ref, self._log.partitions), ref)
         while (command := await self._log.next_message(filter, heard.commands + 1)) is not None:
             if command.subject.rpartition(".")[2] in TELLS:

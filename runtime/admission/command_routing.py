@@ -1,10 +1,11 @@
-"""Routing: passes commands from admission to the workers, each tell only once.
+"""Routing: passes each published command once from admission to the workers.
 
-A tell without an id is recognised by its stream sequence, which is the message id of its command. For a tell with an id
-a note is published in one batch with its command, on a subject made of run, verb and id. The server refuses a second
-note, no matter how much later it arrives and whether the run still exists. If another run continues the one that a tell
-names, a note is published under the run that it names too, so that a repeated tell is recognised there. There is such a
-note too for a command that a run has left to the one that continues it.
+The message that the workers receive is the routed command. If the published command has no id, the message id of the
+routed one contains its stream sequence. If it has an id, a note is published in one batch with the routed command, on a
+subject made of run, verb and id. The server refuses a second note, no matter how much later it arrives and whether the
+run still exists. If the command names a run that another one continues, a note is published under the named run too, so
+that a repeated command is recognised there. A note is also published when an ended run leaves a command to its
+successor.
 """
 
 from hashlib import sha256
@@ -31,7 +32,7 @@ ADMISSION = "admission"
 
 
 class TellNote(Struct, frozen=True, omit_defaults=True):
-    """The note under the id of a tell: the stream sequence of the first tell with this id, and, unless the run is
+    """The note under the id of a command: the stream sequence of the first command with this id, and, unless the run is
     encrypted, a digest of its body. ``run`` is the run that received it, if the note is under another run."""
 
     tell: int = 0
@@ -40,7 +41,7 @@ class TellNote(Struct, frozen=True, omit_defaults=True):
 
 
 class Routed(Struct, frozen=True):
-    """The command of a routed tell: its run, its stream sequence, and the note about it if the tell has an id."""
+    """A routed command: its run, its stream sequence, and the note about it if the command has an id."""
 
     run: str
     cause: int
@@ -52,18 +53,18 @@ class _Identified(Struct, frozen=True):
 
 
 def tell_id(sequence: int) -> str:
-    """The message id of the command for the tell with a stream sequence."""
+    """The message id of the routed command; ``sequence`` is that of the published one."""
     return f"tell-{sequence}"
 
 
 def chain_id(sequence: int) -> str:
-    """The id in the note of a tell that went to a run which continues the one that it names, or that it was routed to.
-    A tell with an id of its own has that one in the note under the run that it names."""
+    """The id in the note of a command without an id that was routed to a successor of the run that it names, or that an
+    ended run left to its successor."""
     return f"\0tell-{sequence}"
 
 
 def id_in(body: bytes) -> str:
-    """The id in the body of a tell; empty if it has none or the body cannot be read."""
+    """The id in the body of a command; empty if it has none or the body cannot be read."""
     try:
         return decode_json(body or b"{}", type=_Identified).id or ""
     except JSON_ERRORS:
@@ -71,7 +72,7 @@ def id_in(body: bytes) -> str:
 
 
 def digest_of(body: bytes) -> str:
-    """The digest of a tell's body, as its note has it."""
+    """The digest of a command's body in its note."""
     return sha256(body).hexdigest()[:32]
 
 
@@ -85,22 +86,22 @@ async def route(log: JetStreamLog, ref: RunRef, verb: str, body: bytes, message_
     return await log.publish_once(OutgoingMessage(subject, body, {WORKER_HEADER: worker} if worker else {}), message_id)
 
 
-async def pass_on(log: JetStreamLog, ended: RunRef, to: RunRef, verb: str, body: bytes, told: str) -> None:
+async def pass_on(log: JetStreamLog, ended: RunRef, to: RunRef, verb: str, body: bytes, header: str) -> None:
     """Pass a command that an ended run has not recorded on to the run that continues it, unless that was done before.
 
-    ``told`` is the `TOLD_HEADER` of the command. A note under the ended run says to which run the command went: that
+    ``header`` is the `TOLD_HEADER` of the command. A note under the ended run says to which run the command went: that
     one may have recorded it and be continued by yet another run when this is repeated.
 
     :raises Full: if the store is full
     :raises NoAnswer: if the log does not answer
     """
-    sequence = int(told.split(" ")[0])
+    sequence = int(header.split(" ")[0])
     id = chain_id(sequence)
     if await find_command_of_id(log, ended, verb, id) is not None:
         return
     note = _note_message(log.subjects.told_subject(ended, verb, id), TellNote(sequence, run=to.run))
     subject = log.subjects.command(partition_of(to, log.partitions), to, verb)
-    command = OutgoingMessage(subject, body, {TOLD_HEADER: told})
+    command = OutgoingMessage(subject, body, {TOLD_HEADER: header})
     try:
         await log.publish_together([note, command])
     except AppendRefused:
@@ -109,24 +110,24 @@ async def pass_on(log: JetStreamLog, ended: RunRef, to: RunRef, verb: str, body:
             await log.publish_once(command, tell_id(sequence))
 
 
-async def pass_on_stop(log: JetStreamLog, to: RunRef, verb: str, body: bytes, told: str) -> int:
+async def pass_on_stop(log: JetStreamLog, to: RunRef, verb: str, body: bytes, header: str) -> int:
     """Pass a command that stops a chain of runs on to its newest run; return its stream sequence.
 
-    ``told`` is the `TOLD_HEADER` of the command. However often this is repeated, the run gets the command once.
+    ``header`` is the `TOLD_HEADER` of the command. However often this is repeated, the run gets the command once.
 
     :raises Full: if the store is full
     :raises NoAnswer: if the log does not answer
     """
-    sequence, time_ns = (int(part) for part in told.split(" "))
+    sequence, time_ns = (int(part) for part in header.split(" "))
     if log.now().timestamp() * 1e9 - time_ns > TOLD_APART_NS:
         before = await find_command(log, to, verb, sequence)
         if before is not None:
             return before
     subject = log.subjects.command(partition_of(to, log.partitions), to, verb)
-    return await log.publish_once(OutgoingMessage(subject, body, {TOLD_HEADER: told}), tell_id(sequence))
+    return await log.publish_once(OutgoingMessage(subject, body, {TOLD_HEADER: header}), tell_id(sequence))
 
 
-def told_as(delivery: Delivery) -> str:
+def header_of(delivery: Delivery) -> str:
     """The `TOLD_HEADER` under which a command is passed on. A run's own message to another run gets its sequence."""
     found = delivery.headers.get(TOLD_HEADER, "").split(" ")
     if len(found) == 2 and all(part.isascii() and part.isdigit() for part in found):
@@ -137,9 +138,9 @@ def told_as(delivery: Delivery) -> str:
 async def route_tell(
     log: JetStreamLog, ref: RunRef, verb: str, body: bytes, delivery: Delivery, note: TellNote, named: RunRef
 ) -> Routed:
-    """Pass a tell on to the workers of a run, unless its id was used before.
+    """Pass a command on to the workers of a run, unless its id was used before.
 
-    The workers receive ``body``. ``note`` is stored under the id, and under the run that the tell has ``named``.
+    The workers receive ``body``. ``note`` is stored under the id, and under the run that the command has ``named``.
 
     :raises Full: if the store is full
     :raises NoAnswer: if the log does not answer
@@ -161,7 +162,7 @@ async def route_tell(
     except AppendRefused:
         before = await find_routed(log, named, verb, delivery) or await find_command_of_id(log, ref, verb, id)
         if before is None:
-            # The subject holds another message, not a note: the sequence identifies the tell, as if it had no id.
+            # The subject holds another message, not a note: the sequence identifies the command, as if it had no id.
             return Routed(ref.run, await log.publish_once(command, tell_id(delivery.sequence)), note)
         return before
     return Routed(ref.run, last - bool(id), note)
@@ -172,8 +173,8 @@ def _note_message(subject: str, note: TellNote) -> OutgoingMessage:
 
 
 async def find_routed(log: JetStreamLog, named: RunRef, verb: str, delivery: Delivery) -> Routed | None:
-    """Return the command of the first tell with the id of this one, under the run that it has ``named``; None if there
-    is none. A tell without an id is found if it went to a run that continues that one.
+    """Return the first routed command with the id of this one, under the run that it has ``named``, or None. A command
+    without an id is found if it was routed to a run that continues that one.
 
     :raises NoAnswer: if the log does not answer
     """
@@ -181,7 +182,7 @@ async def find_routed(log: JetStreamLog, named: RunRef, verb: str, delivery: Del
 
 
 async def find_command_of_id(log: JetStreamLog, ref: RunRef, verb: str, id: str) -> Routed | None:
-    """Return the command of the first tell with an id; None for an unused id.
+    """Return the first routed command with an id; None for an unused id.
 
     :raises NoAnswer: if the log does not answer
     """
@@ -206,7 +207,7 @@ async def find_command_of_id(log: JetStreamLog, ref: RunRef, verb: str, id: str)
 
 
 async def find_command(log: JetStreamLog, ref: RunRef, verb: str, sequence: int) -> int | None:
-    """Return the stream sequence of the command of a tell, None if the tell has not been routed.
+    """Return the stream sequence of the routed command, or None; ``sequence`` is that of the published one.
 
     :raises NoAnswer: if the log does not answer
     """
@@ -217,7 +218,7 @@ async def find_command(log: JetStreamLog, ref: RunRef, verb: str, sequence: int)
     return found.sequence if found is not None else None
 
 
-def _is_of(command: StoredMessage, tell: int) -> bool:
-    """Whether a command belongs to the tell with a stream sequence."""
-    told = command.headers.get(TOLD_HEADER, "").partition(" ")[0]
-    return told == str(tell) or command.headers.get(MESSAGE_ID, "").partition("+")[0] == tell_id(tell)
+def _is_of(command: StoredMessage, published: int) -> bool:
+    """Whether a routed command belongs to the one that was published with a stream sequence."""
+    sequence = command.headers.get(TOLD_HEADER, "").partition(" ")[0]
+    return sequence == str(published) or command.headers.get(MESSAGE_ID, "").partition("+")[0] == tell_id(published)

@@ -1,7 +1,8 @@
-"""Decisions: read the verdict on a published start or tell from the log, for a sender that missed the answer.
+"""Decisions: read the verdict on a start or a command from the log, for a sender that missed the answer.
 
 A verdict is published once, on a plain subject, and is not stored. The stream holds the decision before that: a run's
-first event names its start, a routed command names its tell, and a refusal names either, all by stream sequence.
+first event names its start, a routed command names the published one, and a refusal names either, all by stream
+sequence.
 """
 
 from callboard.bus import events as ev
@@ -38,7 +39,7 @@ async def verdict_of_start(log: JetStreamLog, ref: RunRef, sequence: int) -> Ver
 
 
 async def verdict_of_tell(log: JetStreamLog, ref: RunRef, verb: str, sequence: int) -> Verdict | None:
-    """Return the verdict on a tell, None if it is not decided yet.
+    """Return the verdict on a command, None if it is not decided yet.
 
     :raises NoAnswer: if the log does not answer
     """
@@ -46,8 +47,8 @@ async def verdict_of_tell(log: JetStreamLog, ref: RunRef, verb: str, sequence: i
     if cause:
         return Verdict("accepted", ref.run, cause=cause)
     refused = await _refusal(log, ref, sequence)
-    said = await log.message(sequence) if refused is None else None
-    id = (id_in(said.data) or chain_id(sequence)) if said is not None else ""
+    published = await log.message(sequence) if refused is None else None
+    id = (id_in(published.data) or chain_id(sequence)) if published is not None else ""
     first = await find_command_of_id(log, ref, verb, id)
     if first is None or (first.note.tell >= sequence and first.run == ref.run):
         return refused
@@ -66,8 +67,8 @@ async def _is_answered(log: JetStreamLog, sequence: int) -> bool:
 
 async def _refusal(log: JetStreamLog, ref: RunRef, sequence: int) -> Verdict | None:
     # A refusal is stored under the run's id, or under the message's sequence if the id could not be read.
-    for run, told_as in ((ref.run, ref.run), (None, str(sequence))):
-        subject = log.subjects.reject(ref.tenant, told_as)
+    for run, named in ((ref.run, ref.run), (None, str(sequence))):
+        subject = log.subjects.reject(ref.tenant, named)
         found = await log.next_message(subject, sequence + 1)
         while found is not None:
             rejected = read_refusal(found.data)

@@ -135,7 +135,7 @@ class Forks:
             ),
             accepted.seed,
             _differs(given, accepted, plan),
-            # A fork is the first run of a chain of its own.
+            # A fork is the first run of a new chain.
             None if accepted.continues is None else msgspec.structs.replace(accepted.continues, first="", idle=0),
         )
 
@@ -192,8 +192,8 @@ class Forks:
         event = await whole(self._log, found) if found is not None else None
         kind = ev.TYPES.get(event.type) if event is not None else None
         if event is None or kind is None or kind.kind != "outcome":
-            told = event.type if event is not None else "nothing"
-            message = f"event {n} of run {origin.run} is {told}, not an outcome"
+            actual = event.type if event is not None else "nothing"
+            message = f"event {n} of run {origin.run} is {actual}, not an outcome"
             return Problem("fork.no_outcome", message, "fork.outcome", expected="an event such as tool.result")
         before = decode_json(event.payload)
         if "error" in before and "error" not in members:

@@ -1,4 +1,4 @@
-"""Refusals: record the starts and tells that admission refuses, so that a sender that missed the answer can read it.
+"""Refusals: record the starts and commands that admission refuses, for a sender that missed the answer.
 
 No client waits for the answer to a start that a schedule publishes. The record of its refusal names the schedule, and
 the worker logs it.
@@ -36,7 +36,7 @@ class _Scheduled(msgspec.Struct):
 
 
 async def record_refusal(stream: JetStreamLog, tenant: str, verb: str, verdict: Verdict, delivery: Delivery) -> None:
-    """Record why a start or a tell is refused.
+    """Record why a start or a command is refused.
 
     :raises NoAnswer: if the log does not answer
     :raises Full: if the store is full
@@ -51,8 +51,8 @@ async def record_refusal(stream: JetStreamLog, tenant: str, verb: str, verdict: 
         subject = stream.subjects.reject(tenant, str(delivery.sequence))
     await stream.publish(OutgoingMessage(subject, msgspec.json.encode(rejected), {}))
     if schedule:
-        told = [f"{one.code}: {one.message}" for one in verdict.problems[:PROBLEMS_LOGGED_MAX]]
-        log.warning("a scheduled start was rejected", schedule=schedule, tenant=tenant, run=message_id, problems=told)
+        texts = [f"{one.code}: {one.message}" for one in verdict.problems[:PROBLEMS_LOGGED_MAX]]
+        log.warning("a scheduled start was rejected", schedule=schedule, tenant=tenant, run=message_id, problems=texts)
 
 
 async def refusal_of_start(stream: JetStreamLog, ref: RunRef) -> RunRejected | None:

@@ -83,7 +83,7 @@ class StartPlans:
         if worker := self._hosts.code_home(code.entry, code.digest):
             raise CodeElsewhere(worker, planned)
         if code.digest and goes_on:
-            # No worker has the code of the run before any more, so it continues with that of today.
+            # No worker has the code of the previous run, so the run continues with today's code.
             today = msgspec.structs.replace(source, source=hosting().name_code(code.entry))
             return await self._plan(today, start, size, goes_on=goes_on)
         if last := self._hosts.had_last(code.entry):

@@ -27,7 +27,7 @@ T = TypeVar("T", ev.RunAccepted, ev.RunEnd)
 async def complete_successor(
     log: LogReader, tenant: str, document: dict[str, Any]
 ) -> tuple[dict[str, Any], Inherited] | list[Problem]:
-    """Return the complete start message of a successor, and its inheritance; or why it is none.
+    """Return the complete start message of a successor, and its inheritance; or the problems of the message.
 
     :raises NoAnswer: if the log does not answer
     """

@@ -1,6 +1,6 @@
 """Tells: checks each command to a run completely and routes it to the run's worker.
 
-A tell to an unknown run waits until the starts before it have been admitted.
+A command to an unknown run waits until the starts before it have been admitted.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -54,8 +54,8 @@ Vouched = Callable[[RunRef, Answer], Awaitable[bool]]
 class Tells:
     """Admits commands to runs.
 
-    ``consumer`` is the name of the consumer that delivers starts and tells. ``vouched`` says whether the voucher of an
-    answer is valid.
+    ``consumer`` is the name of the consumer that delivers starts and commands. ``vouched`` says whether the voucher of
+    an answer is valid.
     """
 
     def __init__(self, log: JetStreamLog, consumer: str, vouched: Vouched) -> None:
@@ -64,9 +64,10 @@ class Tells:
         self._vouched = vouched
 
     async def admit(self, ref: RunRef, verb: str, delivery: Delivery) -> Verdict | None:
-        """Route a tell or refuse it; None if it must be tried again because its run may still start or lacks its key.
+        """Route a command or refuse it. Return None if it must be tried again, because its run may still start or lacks
+        its key.
 
-        A tell to a run that was continued by another one is routed to that one.
+        A command to a run that another one continues is routed to that one.
 
         :raises NoAnswer: if the log does not answer
         :raises Full: if the store is full
@@ -86,16 +87,16 @@ class Tells:
     async def _admit_for_chain(
         self, named: RunRef, verb: str, delivery: Delivery, end: Recorded
     ) -> tuple[Verdict | None, Recorded | None]:
-        """Route a tell to the newest run that continues the one it has ``named``, which has ended with ``end``.
+        """Route a command to the newest run that continues the one it has ``named``, which has ended with ``end``.
 
         Return the verdict as `admit`, and the last event of that run.
         """
         if (before := await find_routed(self._log, named, verb, delivery)) is not None:
             return _verdict_on(before, delivery, []), end
         if verb in ENDING and (verb == "kill" or not end.missing):
-            # A cancellation of an encrypted run whose key is missing may be refused: then the chain goes on.
-            told = f"{delivery.sequence} {delivery.time_ns}"
-            await mark_stopped(self._log, named, Stop(verb, _body(delivery, end), told))
+            # A cancellation of an encrypted run whose key is missing may be refused. Then the chain continues.
+            header = f"{delivery.sequence} {delivery.time_ns}"
+            await mark_stopped(self._log, named, Stop(verb, _body(delivery, end), header))
         while True:
             ref, last = await find_newest_run(self._log, named)
             verdict = await self._admit_for_newest(named, ref, verb, delivery, last)
@@ -105,9 +106,9 @@ class Tells:
     async def _admit_for_newest(
         self, named: RunRef, ref: RunRef, verb: str, delivery: Delivery, last: Recorded | None
     ) -> Verdict | RunRef | None:
-        """Route a tell to a run, or refuse it; None if it must be tried again.
+        """Route a command to a run, or refuse it; None if it must be tried again.
 
-        If the run has ended and another one continues it, return that one: the tell is for it.
+        If the run has ended and another one continues it, return that one, which gets the command.
         """
         if last is None:
             return await self._admit_without_run(ref, verb, delivery, continues=ref != named)
@@ -127,9 +128,9 @@ class Tells:
     async def _admit_for_run(
         self, named: RunRef, ref: RunRef, verb: str, delivery: Delivery, last: Recorded
     ) -> Verdict | RunRef | None:
-        """Route a tell to an existing run, or refuse it; None if the run's key is missing and may appear soon.
+        """Route a command to an existing run, or refuse it; None if the run's key is missing and may appear soon.
 
-        If the run has ended and another one continues it, return that one: the tell is for it.
+        If the run has ended and another one continues it, return that one, which gets the command.
         """
         problems = self._find_problems(verb, delivery, last.key)
         problems = problems or await self._check_voucher(ref, verb, delivery)
@@ -204,7 +205,7 @@ async def _may_be_admitted(log: JetStreamLog, ref: RunRef) -> bool:
 
 
 def _verdict_on(found: Routed, delivery: Delivery, obstacles: list[Problem]) -> Verdict:
-    """The verdict of a routed tell: accepted, or a duplicate of an earlier tell with the same id."""
+    """The verdict on a routed command: accepted, or a duplicate of an earlier command with the same id."""
     if found.note.tell == delivery.sequence:
         return Verdict("accepted", found.run, cause=found.cause, warnings=obstacles)
     warnings = obstacles
@@ -283,7 +284,7 @@ def _check_size(body: bytes, bytes_max: int) -> list[Problem]:
 
 
 def check_tell(verb: str, body: bytes) -> list[Problem]:
-    """Check verb and body of a tell."""
+    """Check verb and body of a command."""
     if verb not in TELLS:
         expected = " | ".join(TELLS)
         return [Problem(code="tell.verb", message=f"unknown verb {verb!r}", where="subject", expected=expected)]

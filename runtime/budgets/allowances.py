@@ -138,9 +138,9 @@ class Allowances:
             allowance, sums = self._given.get(name), self._sums.get(name)
             if allowance is None or sums is None or window(allowance.per, now) != sums.began:
                 continue
-            if told := _describe_exhausted(allowance, sums):
+            if reached := _describe_exhausted(allowance, sums):
                 mark = f"budget {name} {sums.began:%Y-%m-%dT%H}"
-                words = f"{told} per {allowance.per}"
+                words = f"{reached} per {allowance.per}"
                 found.append(Exhausted(name, words, _end(allowance.per, now), mark, allowance.then == "pause"))
         return found
 
@@ -148,12 +148,12 @@ class Allowances:
 def _describe_exhausted(allowance: Allowance, sums: _Sum) -> str:
     """Return the exhausted limits with the sums; empty if no limit is reached."""
     counted = ((allowance.tokens, sums.tokens, "tokens"), (allowance.turns, sums.turns, "turns of models"))
-    told = [f"{used} of {most} {what}" for most, used, what in counted if most is not None and used >= most]
+    reached = [f"{used} of {most} {what}" for most, used, what in counted if most is not None and used >= most]
     if allowance.usd is not None:
         most = Decimal(str(allowance.usd))
         if sums.bill.pico >= most * PICO:
-            told.append(f"{dollars(Cost(sums.bill.cost.usd))} of ${most:f}")
-    return told[0] if told else ""
+            reached.append(f"{dollars(Cost(sums.bill.cost.usd))} of ${most:f}")
+    return reached[0] if reached else ""
 
 
 def window(per: Per, at: dt.datetime) -> dt.datetime:

@@ -1,7 +1,7 @@
 """The text of models' answers in a run while they are being given, each from its beginning.
 
-Pieces of an answer are published as they come and stored nowhere. Whoever begins to listen in the middle of one, or
-misses a piece, asks the worker that calls the model for the text so far.
+Pieces of an answer are published as they come and stored nowhere. A client that begins to listen in the middle of one,
+or misses a piece, asks the worker that calls the model for the text so far.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable

@@ -72,9 +72,9 @@ class UnknownRun(CallboardError):
             message = f"{message}: it was purged{by}{reason}"
             remedy = "Import it from an archive, if there is one: `callboard import FILE`."
         elif rejected:
-            told = "; ".join(f"{one.code}: {one.message}" for one in rejected[:REASONS_MAX])
+            reasons = "; ".join(f"{one.code}: {one.message}" for one in rejected[:REASONS_MAX])
             more = f"; and {len(rejected) - REASONS_MAX} more problems" if len(rejected) > REASONS_MAX else ""
-            message = f"{message}: its start was rejected: {told}{more}"
+            message = f"{message}: its start was rejected: {reasons}{more}"
             remedy = "Correct the start, and send it again."
         super().__init__("run.unknown", message, where=f"tenant {ref.tenant}", remedy=remedy)
 

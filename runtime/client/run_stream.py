@@ -28,15 +28,15 @@ Item = Piece | Event
 
 @asynccontextmanager
 async def stream(
-    client: Client, run: str, behind: str | None = None, *, pieces_max: int = PIECES_MAX
+    client: Client, run: str, after: str | None = None, *, pieces_max: int = PIECES_MAX
 ) -> AsyncGenerator[AsyncIterator[StreamEvent]]:
-    """Stream a run to its end, from its beginning or after the id ``behind``.
+    """Stream a run to its end, from its beginning or after the id ``after`` of an event.
 
     :raises UnknownRun: if the run does not exist
     :raises CallboardError: ``stream.none`` if its language has no stream
-    :raises ValueError: if ``behind`` is not a valid id
+    :raises ValueError: if ``after`` is not a valid id
     """
-    onward = StreamFilter() if behind is None else StreamFilter.behind(behind)
+    onward = StreamFilter() if after is None else StreamFilter.behind(after)
     ref = client.ref(run)
     merged = await _stream_of(client, ref)
     waiting = BoundedQueue[Item](pieces_max, BYTES_MAX, _size_of)

@@ -4,7 +4,7 @@ Every `BEAT_S` a worker publishes a heartbeat on a plain subject; a new worker s
 owner of a partition is the live worker with the highest hash of (worker, partition). The workers' views may differ for
 a moment. That is harmless, since the guard of the log decides which worker may write.
 
-A **guest** is a worker that joined only for the runs it started: it gets partitions only if there is no other worker.
+A **guest** is a worker that joined only for the runs it started: it gets partitions only if all workers are guests.
 """
 
 from collections.abc import Callable
@@ -101,8 +101,7 @@ class Membership:
         """``store`` identifies the stream of this worker; workers on another stream are not members."""
         self._hosts = hosts or CodeHosts(worker, dict)
         self.code_changed = False
-        """Whether another worker has reported other code, or another version, than before. Whoever acts on it resets
-        it."""
+        """Whether another worker has reported other code, or another version, than before. The reader resets it."""
         self._nc = nc
         self._store = store
         self._strangers: set[str] = set()
@@ -122,7 +121,7 @@ class Membership:
         return {self._worker, *self._heard} - self._leaving
 
     def sharing(self, workers: set[str]) -> set[str]:
-        """Those of some workers that share the partitions: guests only if there are no other workers."""
+        """The workers that share the partitions: guests only if all are guests."""
         return workers - self._guests or workers
 
     def guests(self) -> set[str]:

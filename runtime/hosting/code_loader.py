@@ -143,7 +143,7 @@ def load_object(value: object) -> LoadedCode:
             return _hosted(found, cells.sources, digest, [module] if module is not None else [], more)
         bundle = _home(entry.file, entry.module)
         return _bundle_of_imported(bundle, [module] if module is not None else [], more)
-    raise CallboardError("python.no_workflow", f"{value!r} is no module and no workflow", remedy="Give one of the two.")
+    raise CallboardError("python.no_workflow", f"{value!r} is neither a module nor a workflow", remedy="Give either.")
 
 
 def _of_file(path: Path) -> LoadedCode:
@@ -332,7 +332,7 @@ def _import_file(name: str, path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path, loader=_SourceLoader(name, str(path)))
     assert spec is not None
     try:
-        # Under the lock of the module's name: a thread that imports it meanwhile waits until it is whole.
+        # Under the lock of the module's name: another thread that imports it waits until it is whole.
         return importlib._bootstrap._load(spec)  # type: ignore[attr-defined]  # pyright: ignore
     except BaseException as error:
         if known is not None:
@@ -443,7 +443,7 @@ def load_named(file: str, name: str) -> tuple[LoadedCode, list[HostedObject]]:
     :raises CallboardError: as `load`; ``python.no_workflow`` too if it has none of the name
     """
     if file.endswith(SUFFIX) and not Path(file).is_file():
-        raise CallboardError("python.code_missing", "there is no such file", file, "Check the path.")
+        raise CallboardError("python.code_missing", "the file does not exist", file, "Check the path.")
     bundle = load(file)
     found = [entry for entry in bundle.entries if name in ("", entry.name)]
     if not found:

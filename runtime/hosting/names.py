@@ -13,7 +13,7 @@ def split_code_name(text: str) -> tuple[str, str] | None:
     """Return the file or module, and the workflow, that ``FILE.py:NAME`` or ``MODULE:NAME`` names; the name is empty if
     the file has one workflow.
 
-    None if the text is no name of code.
+    None if the text does not name code.
     """
     if (module := split_module_name(text)) is not None:
         return module

@@ -67,8 +67,8 @@ class StageCollection(AbstractAsyncContextManager["StageCollection"]):
     async def next(self) -> DriverTask[Any] | Cancelled:
         """Return the next settled task, or, once, the cancellation of the task that owns the collection.
 
-        A paused run, if it holds every effect, gets neither until it is resumed or cancelled. What has settled
-        meanwhile is then returned in the order of the log, after a cancellation.
+        A paused run, if it holds every effect, gets neither until it is resumed or cancelled. Tasks that settled during
+        the pause are then returned in the order of the log, after a cancellation.
         """
         if not self._settled:
             self._wait = Wait(self._driver)

@@ -82,8 +82,8 @@ class Children(Protocol):
 class ReceivedCommands(Struct):
     """How far the worker has received a run's commands.
 
-    It has received all that were routed up to the stream sequence ``commands``, and all whose original messages were
-    stored up to the stream sequence ``tells``.
+    It has received all commands that were routed up to the stream sequence ``commands``, and all that were published up
+    to the stream sequence ``tells``.
     """
 
     commands: int = 0
@@ -186,7 +186,7 @@ class Command(Struct, frozen=True):
 
 
 class Activation:
-    """One run at one worker: its log, its stage once the run is replayed, and whether it goes on.
+    """One run at one worker: its log, its stage once the run is replayed, and whether it continues.
 
     ``closing`` is true once its last event is stated, ``draining`` once no more effects are begun, ``releasing`` once
     the running effects are to be stopped. ``lost_to`` is the event that shows that another worker has the run.

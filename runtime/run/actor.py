@@ -252,7 +252,7 @@ class RunActor:
         first = own[0].sequence if own else 0
         self.inbox.heard.note(first)
         self.inbox.heard.tells = first
-        self._runlog.continue_from(recorded, behind=max(item.sequence for item in recorded))
+        self._runlog.continue_from(recorded, after=max(item.sequence for item in recorded))
         claim = self._state_claim()
         if not self._fresh:
             # Append at once, so that any other worker that still performs the run notices. A fresh run has no other.

@@ -168,19 +168,19 @@ class RunBudget:
 
     def used_up(self, now: dt.datetime) -> ev.RunPaused | ev.CancelRequested | None:
         """Return the event that pauses or cancels the run if a limit is reached, else None."""
-        told = next((words for words in self._used_up(now) if words), "")
-        if not told:
+        message = next((words for words in self._used_up(now) if words), "")
+        if not message:
             return None
         if self._limits.then == "cancel":
-            return ev.CancelRequested(reason=REASON, message=told, code=REASON)
-        return ev.RunPaused(reason=REASON, message=told)
+            return ev.CancelRequested(reason=REASON, message=message, code=REASON)
+        return ev.RunPaused(reason=REASON, message=message)
 
     def _used_up(self, now: dt.datetime) -> list[str]:
-        told = self._reached_limits()
+        reached = self._reached_limits()
         due = self.due()
         if due is not None and self._limits.seconds is not None and now >= due:
-            told.append(f"{self._limits.seconds * self._times:g} seconds")
-        return [f"the budget of the run is used up: {words}" for words in told]
+            reached.append(f"{self._limits.seconds * self._times:g} seconds")
+        return [f"the budget of the run is used up: {words}" for words in reached]
 
     def _reached_limits(self) -> list[str]:
         """The reached limits other than time, as texts."""
@@ -190,41 +190,41 @@ class RunBudget:
             ("turns of models", limits.turns, self._turns),
             ("events", limits.events, self._events),
         )
-        told = [
+        reached = [
             f"{used} of {most * self._times} {what}"
             for what, most, used in counted
             if most is not None and used >= most * self._times
         ]
-        return [*told, *self._reached_dollars()]
+        return [*reached, *self._reached_dollars()]
 
     def _reached_dollars(self) -> list[str]:
         """The reached limit of dollars, as texts. Each resume permits one more turn of unknown price."""
         if self._limits.usd is None:
             return []
-        told: list[str] = []
+        reached: list[str] = []
         most, cost = Decimal(str(self._limits.usd)) * self._times, self._bill.cost
         if self._bill.pico >= most * PICO:
-            told.append(f"{dollars(Cost(cost.usd))} of ${most:f}")
+            reached.append(f"{dollars(Cost(cost.usd))} of ${most:f}")
         if len(self._unpriced) >= self._times:
             last = self._unpriced[-1]
             model = last.model or "a model that its log does not name"
             if last.unmetered:
                 unmetered = f"an answer of {model} whose usage its provider did not report"
-                return [*told, f"{dollars(Cost(cost.usd))} and {unmetered}"]
+                return [*reached, f"{dollars(Cost(cost.usd))} and {unmetered}"]
             spent = f"{dollars(Cost(cost.usd))} and {cost.unknown_tokens} tokens of unknown price"
-            told.append(f"{spent}: the setting `prices` has no price of {model}")
-        return told
+            reached.append(f"{spent}: the setting `prices` has no price of {model}")
+        return reached
 
 
 _NOTHING = ModelUsage("", Usage())
 
 
-def _subtract_reported(models: list[ModelUsage], said: Tally) -> list[ModelUsage]:
+def _subtract_reported(models: list[ModelUsage], tally: Tally) -> list[ModelUsage]:
     """The part of a usage that was not reported before."""
-    before = {(one.model, one.over): one for one in said.view()}
+    before = {(one.model, one.over): one for one in tally.view()}
     left = [
-        msgspec.structs.replace(one, usage=one.usage - told.usage, unmetered=one.unmetered - told.unmetered)
+        msgspec.structs.replace(one, usage=one.usage - reported.usage, unmetered=one.unmetered - reported.unmetered)
         for one in models
-        for told in [before.get((one.model, one.over), _NOTHING)]
+        for reported in [before.get((one.model, one.over), _NOTHING)]
     ]
     return [one for one in left if one.counts]

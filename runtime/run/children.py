@@ -373,9 +373,9 @@ def _depth_problems(parent: ev.Parent) -> list[Problem]:
 
 
 def _refusal_end(problems: list[Problem]) -> ev.ChildEnd:
-    told = "; ".join(str(problem) for problem in problems)
+    reasons = "; ".join(str(problem) for problem in problems)
     return _failure_end(
-        "child.refused", f"the child run was refused: {told}", {"problems": msgspec.to_builtins(problems)}
+        "child.refused", f"the child run was refused: {reasons}", {"problems": msgspec.to_builtins(problems)}
     )
 
 

@@ -167,7 +167,7 @@ _MEMBER = b'"tries"'
 def count_failed_tries(events: Iterable[Event], after: int = 0) -> dict[str, int]:
     """Return how many tries of each effect have failed, by effect key, as far as they are recorded as progress.
 
-    ``after`` is the last event that a fork shares with its origin: it begins the open effects anew.
+    ``after`` is the last event that a fork shares with its origin. The fork repeats the effects that were open there.
     """
     found: dict[str, int] = {}
     for event in events:

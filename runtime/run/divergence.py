@@ -91,7 +91,7 @@ async def record_divergence(log: EventLog, services: RunServices, ref: RunRef, e
     if hosted in _digests_told(events):
         return False
     runlog = RunLog(log, ref, writer=services.worker)
-    runlog.continue_from(recorded, behind=max(item.sequence for item in recorded))
+    runlog.continue_from(recorded, after=max(item.sequence for item in recorded))
     runlog.epoch += 1
     diverged = ev.RunDiverged(error.code, error.message, 0, services.worker, own_version())
     if isinstance(error, ReplayDiverged):
@@ -122,7 +122,7 @@ async def quarantine(log: EventLog, services: RunServices, ref: RunRef, error: C
     if not events or events[-1].event.type in ev.AT_REST:
         return
     runlog = RunLog(log, ref, writer=services.worker)
-    runlog.continue_from(events, behind=guard_of(recorded, await log.last(ref)))
+    runlog.continue_from(events, after=guard_of(recorded, await log.last(ref)))
     runlog.epoch += 1
     last = recorded[-1]
     sequence, subject, message = last.sequence, f"{last.event.type} of run {ref.run}", error.message

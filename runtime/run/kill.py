@@ -109,7 +109,7 @@ async def end_killed(log: EventLog, services: RunServices, ref: RunRef, command:
         return False
     runlog = RunLog(log, ref, writer=services.worker, inline_bytes_max=services.inline_bytes_max)
     runlog.keep_secret(await _secrets(log, services, recorded[0]))
-    runlog.continue_from(recorded, behind=guard_of(stored, await log.last(ref)))
+    runlog.continue_from(recorded, after=guard_of(stored, await log.last(ref)))
     runlog.epoch += 1
     runlog.state(ev.RunClaimed(services.worker, runlog.epoch, own_version()))
     # From now on no other worker performs the run, and no further child of it can be started.

@@ -119,10 +119,10 @@ class RunLog:
         """The run's encryption key, if it has one."""
         self._redaction = Redaction()
 
-    def continue_from(self, recorded: Sequence[Recorded], behind: int | None = None) -> None:
+    def continue_from(self, recorded: Sequence[Recorded], after: int | None = None) -> None:
         """Continue after the last of the run's events, with the definition and key of the first.
 
-        ``behind`` is the sequence of the message stored last, if that is not the last of these events: an unreadable
+        ``after`` is the sequence of the message stored last, if that is not the last of these events: an unreadable
         message, or the first event of a fork that has not recorded anything else.
         """
         last = recorded[-1]
@@ -132,7 +132,7 @@ class RunLog:
         # The first event is the run's own, even if the last one belongs to the origin of a fork.
         self.definition = recorded[0].event.definition
         self.key = recorded[0].key
-        self._sequence = last.sequence if behind is None else behind
+        self._sequence = last.sequence if after is None else after
         self._time = max(self._time, event.time)
 
     @property
@@ -280,7 +280,7 @@ class RunLog:
         is_new = isinstance(first.beside, FirstCommand)
 
         def joins(queued: Queued) -> bool:
-            # Large values are stored before their event. If a new run is refused, none of them may be left behind.
+            # Large values are stored before their event. If a new run is refused, none of them may stay in the stream.
             is_large = is_new and len(queued.event.payload) > self._inline_bytes_max
             return not is_large and queued.beside is None and not alone(queued.event)
 

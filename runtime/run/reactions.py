@@ -227,21 +227,21 @@ def _with_open(stage: RunStage, message: str) -> str:
     """Append to a refusal everything that waits for a command: what it is, since when and until when."""
     bound = stage.waits.next_deadline()
     until = bound[0] if bound is not None else None
-    told = [
+    waits = [
         _describe_wait(question.key, question.event.time, question.asked.timeout_at, question.asked.question)
         for question in stage.waits.questions.values()
     ]
     for key, effect in stage.waits.effects.items():
         match effect.intent:
             case ev.ToolCall(via="caller", tool=tool):
-                told.append(_describe_wait(key, effect.event.time, until, f"tool {tool}"))
+                waits.append(_describe_wait(key, effect.event.time, until, f"tool {tool}"))
             case ev.RunPaused(step=step, timeout_at=due):
-                told.append(_describe_wait("paused", effect.event.time, due, f"at {step}"))
+                waits.append(_describe_wait("paused", effect.event.time, due, f"at {step}"))
             case _:
                 pass
     if stage.waits.paused and stage.waits.paused_at is not None:
-        told.append(_describe_wait("paused", stage.waits.paused_at, until, "by command"))
-    return f"{message} (open: {'; '.join(told)})" if told else message
+        waits.append(_describe_wait("paused", stage.waits.paused_at, until, "by command"))
+    return f"{message} (open: {'; '.join(waits)})" if waits else message
 
 
 def _describe_wait(name: str, since: dt.datetime, until: dt.datetime | None, what: str) -> str:

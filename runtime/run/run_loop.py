@@ -76,7 +76,7 @@ class RunLoop:
     ) -> None:
         """Create the loop of a run with the given ``events``, the last of which are not appended yet.
 
-        ``new`` is told when the first event of a new run is stored.
+        ``new`` is notified when the first event of a new run is stored.
         """
         self._active = active
         self._services = services

@@ -76,8 +76,8 @@ class ColdRule(BaseModel):
 
     def __str__(self) -> str:
         tests = {"after": self.after, "keep": self.keep, "keep_bytes": self.keep_bytes}
-        told = [f"{name}={value}" for name, value in tests.items() if value is not None]
-        return ", ".join([*told, *self.definition, *([f"to {self.to}"] if self.to is not None else [])])
+        terms = [f"{name}={value}" for name, value in tests.items() if value is not None]
+        return ", ".join([*terms, *self.definition, *([f"to {self.to}"] if self.to is not None else [])])
 
 
 _SHAPE = TypeAdapter(ColdRule)

@@ -164,14 +164,14 @@ def _leave_out_content(_logger: object, _method: str, line: EventDict) -> EventD
     """Hide the texts of a line while an encrypted run is handled."""
     if not omits_content():
         return line
-    told: EventDict = {name: value for name, value in line.items() if name in TOLD or name.startswith("_")}
+    shown: EventDict = {name: value for name, value in line.items() if name in TOLD or name.startswith("_")}
     if line.get("_from_structlog") is False:
-        told["event"] = HIDDEN  # a library's message may contain any text
+        shown["event"] = HIDDEN  # a library's message may contain any text
     error = _error(line.get("exc_info"))
     if error is not None:
         hidden = Exception(f"{type(error).__name__}: {HIDDEN}")
-        told["exc_info"] = (Exception, hidden, error.__traceback__)
-    return told
+        shown["exc_info"] = (Exception, hidden, error.__traceback__)
+    return shown
 
 
 def _error(exc_info: object) -> BaseException | None:

@@ -1,4 +1,4 @@
-"""The settings of models and of what they cost.
+"""The settings of models and their prices.
 
 ``endpoints`` are by the names that models give as provider. ``model_turns_max`` is the maximum number of concurrent
 turns by provider. ``prices`` override the shipped list of models' prices. ``budgets`` are limits for all runs of a
@@ -47,8 +47,8 @@ def _read_endpoints(given: Any, reading: Reading) -> dict[str, EndpointSettings]
         if name in PROVIDERS:
             reading.wrong("is the name of a provider; choose another one", name)
         if endpoint.model.startswith(f"{name}:"):
-            told = "begins with the name of the endpoint; give the name of the model alone, or rename the endpoint"
-            reading.wrong(told, name, "model")
+            problem = "begins with the name of the endpoint; give the name of the model alone, or rename the endpoint"
+            reading.wrong(problem, name, "model")
     return found
 
 

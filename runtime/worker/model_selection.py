@@ -47,7 +47,7 @@ class Models:
         self._opening = anyio.Lock()
 
     async def open(self, spec: str, script: Mapping[str, Any]) -> tuple[Model, str]:
-        """Return the model of a name, and the provider's own name for it. A new stand-in is created for each call.
+        """Return the model of a name, and the provider's name for it. Each call creates a new stand-in.
 
         :raises ModelTurnFailed: as `callboard.actors.models.catalog.open_model`
         """

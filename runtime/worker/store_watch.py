@@ -35,8 +35,8 @@ def say_room(full: Full | None) -> None:
     if full is None:
         logger.warning("the store accepts messages again")
         return
-    told = full.store_full_error()
-    logger.error("the store accepts no messages", code=told.code, reason=full.reason, remedy=told.remedy)
+    error = full.store_full_error()
+    logger.error("the store accepts no messages", code=error.code, reason=full.reason, remedy=error.remedy)
 
 
 class StoreWatch:
@@ -129,8 +129,8 @@ class StoreWatch:
         self._check_clock()
         bounds = bounds_of(answer.get("config", {}))
         if bounds and not self._bounded:
-            told = StreamBounded(self._connection.log.stream, bounds)
-            logger.error("the stream has bounds", code=told.code, reason=told.message, remedy=told.remedy)
+            error = StreamBounded(self._connection.log.stream, bounds)
+            logger.error("the stream has bounds", code=error.code, reason=error.message, remedy=error.remedy)
         self._bounded = bool(bounds)
         state: dict[str, Any] = answer.get("state", {})
         held = {"max_bytes": state.get("bytes", 0), "max_msgs": state.get("messages", 0)}

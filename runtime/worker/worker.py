@@ -35,7 +35,7 @@ from callboard.lib.foreign_errors import is_foreign
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.runtime.admission.admission import Admission
 from callboard.runtime.admission.chains import mark_stopped
-from callboard.runtime.admission.command_routing import pass_on, pass_on_stop, told_as
+from callboard.runtime.admission.command_routing import pass_on, pass_on_stop, header_of
 from callboard.runtime.admission.refusals import refusal_of_start
 from callboard.runtime.admission.start_plans import CodeElsewhere
 from callboard.runtime.cluster.forwarded_deliveries import delivery_of, headers_of
@@ -384,7 +384,7 @@ class Worker:
             self._forward(worker, delivery, verb)
             return
         worker = "" if verb == "kill" or ref in self._active_runs else await self._code_home(ref)
-        # Another command may have activated the run meanwhile.
+        # Another command may have activated the run during the read.
         if ref in self._active_runs:
             self._active_runs.tell(ref, delivery, verb)
         elif worker:
@@ -401,14 +401,14 @@ class Worker:
             return False
         try:
             if not await self._has_recorded(end, delivery):
-                told = told_as(delivery)
+                header = header_of(delivery)
                 if verb in ENDING:
-                    await mark_stopped(self._log, end.ref, Stop(verb, delivery.data, told))
+                    await mark_stopped(self._log, end.ref, Stop(verb, delivery.data, header))
                 to, _ = await find_newest_run(self._log, end.ref)
                 if verb in ENDING:
-                    await pass_on_stop(self._log, to, verb, delivery.data, told)
+                    await pass_on_stop(self._log, to, verb, delivery.data, header)
                 else:
-                    await pass_on(self._log, end.ref, to, verb, delivery.data, told)
+                    await pass_on(self._log, end.ref, to, verb, delivery.data, header)
         except (NoAnswer, Full) as error:
             logger.warning("command is waiting for the log", run=end.ref.run, error=str(error))
             delivery.nak(1.0)
@@ -518,6 +518,6 @@ class Worker:
 
 
 def _claimed_by(claim: Recorded | None) -> str:
-    """The worker that a claim names; empty if there is no claim that can be read."""
+    """The worker that a claim names; empty without a readable claim."""
     payload = ev.payload_of(claim.event) if claim is not None and claim.readable else None
     return payload.worker if isinstance(payload, ev.RunClaimed) else ""
