@@ -1,7 +1,7 @@
 """Commands: messages with which clients start runs and control them.
 
-A start is published on ``cb.start.<tenant>``, a command to an existing run (a tell) on
-``cb.tell.<tenant>.<run>.<verb>``; both are JSON objects of the shapes below. Admission checks them and routes them to
+A start is published on ``cb.start.<tenant>``, a command to an existing run on ``cb.tell.<tenant>.<run>.<verb>``. Both
+are JSON objects of the shapes below. Admission checks them and routes them to
 the workers on ``cb.cmd.<partition>.<tenant>.<run>.<verb>`` without changing their shape. A routed command is identified
 by its stream sequence.
 """
@@ -20,15 +20,15 @@ WORKER_HEADER = "Callboard-Worker"
 """Header of a start: the worker that shall admit and run it, for as long as that worker is alive."""
 
 TOLD_HEADER = "Cb-Told"
-"""Header of a routed command: the stream sequence of the original tell, and the time at which the server stored it, in
-nanoseconds since 1970."""
+"""Header of a routed command: the stream sequence of the published command, and the time at which the server stored it,
+in nanoseconds since 1970."""
 
 VERB_HEADER = "Cb-Verb"
 """Header of the mark that a chain of runs was stopped: the verb of the command that stopped it."""
 
 ROUTING_BYTES = 16 * 1024
-"""Number of bytes by which a tell must be smaller than the server's maximum message. The runtime adds headers when it
-routes and forwards the tell, and the server closes the connection on a message that is too large."""
+"""Number of bytes by which a command must be smaller than the server's maximum message. The runtime adds headers when
+it routes and forwards the command, and the server closes the connection on a message that is too large."""
 
 
 class DefinitionSource(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -1,8 +1,8 @@
 """Outgoing subjects: the policy for subjects on which the runtime publishes or sends requests for a run or a message.
 
-Such a subject comes from a definition, a start, a tell, a header or a service's description. The runtime's account may
-use every subject of the log, so the runtime checks the subject before it sends anything. `fault` checks the subjects of
-a run's requests, `fault_of_reply` the reply subject of a message, which may also be an inbox.
+Such a subject comes from a definition, a start, a command, a header or a service's description. The runtime's account
+may use every subject of the log, so the runtime checks the subject before it sends anything. `fault` checks the
+subjects of a run's requests, `fault_of_reply` the reply subject of a message, which may also be an inbox.
 """
 
 import re

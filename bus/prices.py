@@ -109,12 +109,12 @@ class Bill(Struct, frozen=True):
 class Prices:
     """A table of prices: rows by the name of a model, or by a pattern with ``*``. The longest matching one applies."""
 
-    def __init__(self, rows: Mapping[str, Sequence[Price]], behind: "Prices | None" = None) -> None:
-        """Create a table; ``behind`` is a fallback for models that it does not contain."""
+    def __init__(self, rows: Mapping[str, Sequence[Price]], fallback: "Prices | None" = None) -> None:
+        """Create a table; ``fallback`` has the prices of models that it does not contain."""
         self._named = {name: rows[name] for name in rows if "*" not in name}
         self._patterns = sorted((name for name in rows if "*" in name), key=len, reverse=True)
         self._rows = rows
-        self._behind = behind
+        self._fallback = fallback
 
     def price(self, model: str, at: dt.datetime, over: int = 0) -> Price | None:
         """Return the price of a model at an instant, for inputs of more than ``over`` tokens; None if it is unknown."""
@@ -124,13 +124,13 @@ class Prices:
             held = [row for row in rows if (row.since or _ALWAYS) <= day and row.over <= over]
             if held:
                 return max(held, key=lambda row: (row.over, row.since or _ALWAYS))
-        return self._behind.price(model, at, over) if self._behind is not None else None
+        return self._fallback.price(model, at, over) if self._fallback is not None else None
 
     @property
     def digest(self) -> str:
         """A digest of the table's content."""
         rows = b"exact names " + msgspec.json.encode(self._rows, order="sorted")
-        return sha256(rows + (self._behind.digest.encode() if self._behind is not None else b"")).hexdigest()[:12]
+        return sha256(rows + (self._fallback.digest.encode() if self._fallback is not None else b"")).hexdigest()[:12]
 
     def _of(self, model: str) -> Iterator[Sequence[Price]]:
         for name in dict.fromkeys((model, _SNAPSHOT.sub("", model))):

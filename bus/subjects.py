@@ -161,7 +161,7 @@ class Subjects:
         return f"{self.prefix}.tell.{token(ref.tenant)}.{token(ref.run)}.{verb}"
 
     def told_subject(self, ref: RunRef, verb: str, id: str) -> str:
-        """Return the subject on which the first tell with an id is recorded. Admission does not read it."""
+        """Return the subject on which the first command with an id is recorded. Admission does not read it."""
         return f"{self.tell(ref, verb)}.{sha256(id.encode()).hexdigest()[:32]}"
 
     def stop_subject(self, first: RunRef) -> str:
@@ -169,7 +169,7 @@ class Subjects:
         return f"{self.tell(first, 'stop')}.chain"
 
     def tells(self, ref: RunRef) -> str:
-        """Return a filter for all tells of one run."""
+        """Return a filter for all published commands to one run."""
         return self.tell(ref, "*")
 
     def commands(self, partition: int, ref: RunRef) -> str:
@@ -191,7 +191,7 @@ class Subjects:
         return f"{self.prefix}.reject.{token(tenant)}.{token(message_id)}"
 
     def rejections(self, tenant: str | None = None) -> str:
-        """A filter over all refusals; None stands for any tenant."""
+        """A filter over all refusals; None means any tenant."""
         return f"{self.prefix}.reject.{token(tenant) if tenant is not None else '*'}.*"
 
     def tenant_of_rejection(self, subject: str) -> str | None:

@@ -1,7 +1,7 @@
 """Work: a function that an interpreter has handed over with an effect, to be called by the run's worker.
 
-It exists only in the process whose interpreter has asked for the effect, so it is not part of what is recorded. After a
-crash the interpreter of the next worker asks for the effect again, and hands the function over again.
+It exists only in the process whose interpreter has asked for the effect, so it is not recorded. After a crash the
+interpreter of the next worker asks for the effect again, and hands the function over again.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,7 +14,7 @@ from callboard.bus.effects import Failure, ModelReply
 from callboard.lib.json_types import JSON
 
 NEEDS_PERSON = "step.needs_person"
-"""The code of a call in which code needs the answer of a person: nobody can be asked there."""
+"""The code of a call in which code needs the answer of a person: a step cannot ask one."""
 
 Demand = Callable[[str, Mapping[str, Any]], bool]
 """Takes the name of a tool and the arguments of a call; returns whether a person must decide about it."""
@@ -23,7 +23,7 @@ Demand = Callable[[str, Mapping[str, Any]], bool]
 class Work(Struct, frozen=True):
     """A call of the function ``name``: on the worker's code loop if it ``is_coroutine``, else on a thread.
 
-    ``encode`` makes the JSON of what the function returns; it raises ValueError or TypeError if there is none.
+    ``encode`` turns the result of the function into JSON; it raises ValueError or TypeError if that is impossible.
     ``retryable`` says of an exception whether another attempt may help. ``first`` is the effect key of the first
     attempt: all attempts have the same idempotency key. ``note`` makes the JSON of an exception, as for `TurnWork`.
     ``demands`` say which calls inside of this one need a person.
@@ -78,7 +78,7 @@ class WorkContext(Struct, frozen=True):
     refused: list[Failure] = field(default_factory=list[Failure])
 
     def progress(self, message: str) -> None:
-        """Report a line of progress to those who watch the run."""
+        """Report a line of progress to the watchers of the run."""
         self.report(str(message))
 
 

@@ -140,7 +140,7 @@ async def decrypt_event(keys: KeyRing, item: Recorded) -> Recorded:
 def _known(event: Event, id: str) -> Event:
     """Return an event, or the one that represents it if this version does not know a value in it.
 
-    Only writers of events mark them with an ``id``. A message without one is no event if its payload is malformed.
+    Only writers of events mark them with an ``id``. A message without one is not an event if its payload is malformed.
 
     :raises msgspec.DecodeError: if the payload is malformed
     """
@@ -173,8 +173,8 @@ def _unreadable(subject: str, sequence: int, ref: RunRef, reason: str, n: int = 
 def lost_last(ref: RunRef, n: int = 0, sequence: int = 0) -> Recorded:
     """Make the item that represents a run's damaged last event.
 
-    The server returns the events before it, and reports that there is no last one. The sequence is 0 by default,
-    because the server compares a guard with 0 in that state.
+    The server returns the events before it, but no last one. The sequence is 0 by default, because the server compares
+    a guard with 0 in that state.
     """
     reason = "the message of the run's last event is damaged, and the server cannot read it"
     event = _unreadable(f"the last event of run {ref.run}", sequence, ref, reason, n)
@@ -349,7 +349,7 @@ class LogReader(Protocol):
     async def get_blob(self, ref: RunRef, digest: str) -> bytes:
         """Return a large value.
 
-        :raises KeyError: if there is no value with that digest
+        :raises KeyError: if no value has that digest
         """
         ...
 
@@ -527,7 +527,7 @@ class Patience:
         self._tried = 0
 
     async def pause(self, full: Full | None = None) -> None:
-        """Wait before the next attempt, because there was no answer or the store is full.
+        """Wait before the next attempt, because the server did not answer or the store is full.
 
         :raises LogUnavailable: if the log gave no answer for too long
         :raises StoreFull: if the store was full for too long

@@ -58,7 +58,7 @@ async def find_newest(
     """Return the run that continues a run, or the run itself, and its last event; None if it is not admitted yet.
 
     The ids of a chain are derived one from the other, so the newest run is found without reading all runs before it: by
-    steps that double, and then by bisection. ``was_purged`` tells whether a run that the log lacks was in the chain.
+    steps that double, and then by bisection. ``was_purged`` says whether a run that the log lacks was in the chain.
 
     :raises NoAnswer: if the log does not answer
     """

@@ -135,7 +135,7 @@ class ReconnectingClient(Client):
 
     async def _process_connect_init(self) -> None:
         await super()._process_connect_init()
-        # The library upgrades to TLS without telling asyncio's protocol, which logs a warning when the server closes.
+        # The library upgrades to TLS without notice to asyncio's protocol, which warns when the server closes.
         writer: asyncio.StreamWriter | None = getattr(self._transport, "_io_writer", None)
         if writer is not None and writer.get_extra_info("sslcontext") is not None:
             protocol: Any = writer.transport.get_protocol()
@@ -149,7 +149,7 @@ class ReconnectingClient(Client):
         await super()._connect_to_server(s)
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:
-        # The library writes what is pending, and if the connection is lost it fails and leaves its tasks behind.
+        # The library flushes pending data. If the connection is lost, the flush fails and the library's tasks stay.
         if not self.is_connected:
             self._drop_pending()
         try:

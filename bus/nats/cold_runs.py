@@ -126,7 +126,7 @@ class ColdReader:
         self._large: OrderedDict[RunLocation, list[Copied]] = OrderedDict()
 
     def read_to(self, tenant: str) -> int:
-        """Return the sequence of the last mark of a tenant that was learned, 0 if there is none."""
+        """Return the sequence of the last mark of a tenant that was read, or 0."""
         return self._read_to.get(tenant, 0)
 
     def learn(self, tenant: str, after: int, marks: Mapping[int, SegmentMark | None]) -> None:

@@ -334,8 +334,8 @@ async def _probe(client: ReconnectingClient, shown: str, watch: ConnectionWatch)
             try:
                 answer = await client.request(client.js(_INFO), timeout=PROBE_TRY_S)
             except NoRespondersError:
-                nobody = "no server answers in this domain" if client.domain else "the server runs without it"
-                raise _jetstream_disabled(client, shown, nobody) from None
+                reason = "no server answers in this domain" if client.domain else "the server runs without it"
+                raise _jetstream_disabled(client, shown, reason) from None
             except NatsTimeoutError:
                 # The request was lost with the connection, or the cluster is electing its leader.
                 log.warning("waiting for JetStream to answer", url=shown, at_most_s=patience_s)

@@ -10,8 +10,8 @@ A run moves in steps, each of which leaves it complete for readers:
 The last event stays in the stream. So the run's id stays in use by the guard of appends, and readers find the run's
 end. After an interruption the next move continues: it repeats the first step if there is no mark, and else the last.
 
-A segment is marked once: the guard of its mark is that there is none. Before a segment without a mark is removed, an
-invalid one takes the place of its mark, so a move that was interrupted for long cannot mark it later.
+A segment is marked once: the guard of its mark requires an empty subject. Before a segment without a mark is removed,
+an invalid one takes the place of its mark, so a move that was interrupted for long cannot mark it later.
 """
 
 import datetime as dt
@@ -216,7 +216,7 @@ async def _remove(log: JetStreamLog, ref: RunRef, last: int) -> bool:
     end = await log.last(ref)
     purged = await log.last_message(log.subjects.gone_subject(ref)) is not None
     if purged or end is None or end.sequence != last:
-        return False  # It has been purged, or written anew, since it was copied.
+        return False  # It has been purged, or replaced, since it was copied.
     await erase_start(log, ref, before)
     for filter in log.subjects.pointless(ref):
         await erase_all(log, filter, before)
@@ -258,7 +258,7 @@ async def warm_run(log: JetStreamLog, ref: RunRef) -> int:
         if await purge_mark(log, ref) is None:
             raise
     if (mark := await purge_mark(log, ref)) is not None:
-        # Remove what was stored after it was purged.
+        # Remove messages that were stored after the purge.
         await mark_again(log, ref, mark)
         await finish(log, ref)
         there = False

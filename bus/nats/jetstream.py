@@ -463,7 +463,7 @@ class JetStreamLog(StoredMessages):
     # -- registered definitions ---------------------------------------------------------------------------------------
 
     async def definition(self, tenant: str, name: str) -> Registration | None:
-        """Return the definition that was registered last under a name or hash; None if there is none.
+        """Return the definition that was registered last under a name or hash, or None.
 
         None also means that it was withdrawn, or that the last message on its subject is not a valid registration.
 
@@ -521,7 +521,7 @@ def _each(beside: Beside) -> Sequence[Alarm | RunMessage | SuccessorStart | Shar
 
 
 def _guarding_run(ref: RunRef, beside: Beside) -> RunRef | None:
-    """Return the run whose purge prevents that ``beside`` is stored with the events of a run; None if there is none."""
+    """Return the run whose purge prevents that ``beside`` is stored with the events of a run, or None."""
     match beside:
         case Shares(origin=origin):
             return origin

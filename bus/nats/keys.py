@@ -56,7 +56,7 @@ class StreamKeys:
     async def make(self, tenant: str, name: str) -> Key | None:
         """Return or create a key as `callboard.bus.log.encryption.KeyRing.make`.
 
-        :raises Full: if there is no room for a new one
+        :raises Full: if the store has no room for a new one
         """
         while (found := await self._get_stored(tenant, name)) is None:
             await self._ensure()
@@ -116,7 +116,7 @@ class StreamKeys:
     async def _ensure(self) -> None:
         """Create the bucket if it does not exist.
 
-        :raises Full: if there is no room for one
+        :raises Full: if the store has no room for one
         :raises NoAnswer: if no answer came
         """
         wanted = {

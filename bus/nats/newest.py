@@ -13,8 +13,8 @@ class NewMessages:
     """Checks whether a log contains messages that match filters after a sequence. Repeated checks are cheap, no matter
     how long the log is.
 
-    To find the last message of a filter with wildcards, the server searches all subjects. To find that there is none,
-    it searches all messages. With 100,000 runs this takes 30 and 12 ms. So each check begins where the previous one
+    To find the last message of a filter with wildcards, the server searches all subjects. If no message matches, it
+    searches all messages. With 100,000 runs this takes 30 and 12 ms. So each check begins where the previous one
     ended.
     """
 
@@ -48,7 +48,7 @@ class NewMessages:
         return False
 
     async def last(self) -> int:
-        """Return the sequence of the last message that matches, 0 if there is none.
+        """Return the sequence of the last message that matches, or 0.
 
         :raises NoAnswer: if the log does not answer
         """

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 JWT_BEGIN, SEED_BEGIN = "BEGIN NATS USER JWT", "BEGIN USER NKEY SEED"
-"""Words of the lines of a credentials file behind which its parts are."""
+"""Words of the lines of a credentials file that precede its parts."""
 
 _USER = bytes([20 << 3])
 _SEED_OF_USER = bytes([18 << 3 | _USER[0] >> 5, (_USER[0] & 31) << 3])

@@ -4,8 +4,8 @@ The mark is stored first. If the purge is interrupted, no other run can be start
 completes it.
 
 A fork stores a note at its origin in one batch with its first event. The server accepts either the note or the mark:
-the guard of the mark is the last note that the purge has seen, and the guard of the note is that there is no mark. The
-guards' subjects have no wildcards, so they also hold for writes in flight on a replicated stream.
+the guard of the mark is the last note that the purge has read, and the guard of the note requires that no mark exists.
+The guards' subjects have no wildcards, so they also hold for writes in flight on a replicated stream.
 
 A purge removes only messages before the mark. A run that is imported from an archive removes the mark, and is stored
 after it. So a purge that is still running does not remove anything of the imported run.
@@ -116,7 +116,7 @@ def decode_mark(log: JetStreamLog, subject: str, body: bytes) -> PurgeMark | Non
 
 
 async def last_fork(log: JetStreamLog, ref: RunRef) -> int:
-    """Return the sequence of the last note that a fork of this run stored, 0 if there is none.
+    """Return the sequence of the last note that a fork of this run stored, or 0.
 
     :raises NoAnswer: if no answer came
     """
@@ -146,7 +146,7 @@ async def mark_gone(log: JetStreamLog, ref: RunRef, mark: PurgeMark, forked: int
     """Mark a run as purged, if ``forked`` is still the last note of a fork. After that it cannot be forked.
 
     :raises AppendRefused: if there is a newer note
-    :raises Full: if there is no room for the mark
+    :raises Full: if the store has no room for the mark
     :raises NoAnswer: if no answer came
     """
     await _publish_mark(log, ref, _mark(log, ref, mark, guard_headers(forked, log.subjects.forked_subject(ref))))
@@ -155,7 +155,7 @@ async def mark_gone(log: JetStreamLog, ref: RunRef, mark: PurgeMark, forked: int
 async def mark_again(log: JetStreamLog, ref: RunRef, mark: PurgeMark) -> None:
     """Mark a purged run again, so that messages stored since the first mark are removed too.
 
-    :raises Full: if there is no room for the mark
+    :raises Full: if the store has no room for the mark
     :raises NoAnswer: if no answer came
     """
     await _publish_mark(log, ref, _mark(log, ref, mark, {}))
@@ -240,7 +240,7 @@ async def purge_again(log: JetStreamLog, ref: RunRef, mark: PurgeMark) -> None:
     again before, so that followers that have seen new messages of it see that it is purged. An open run that a worker
     has claimed is not removed, even if it is marked.
 
-    :raises Full: if there is no room for the mark
+    :raises Full: if the store has no room for the mark
     :raises NoAnswer: if no answer came; calling this again completes the removal
     """
     if await log.last_of_type(ref, RunAccepted.type) is not None and not await goes_on(log, ref):

@@ -59,7 +59,7 @@ class Delivery(Struct, frozen=True):
 
     @property
     def stored_time(self) -> dt.datetime:
-        """When the server stored the message; for a routed command, when it stored the original tell."""
+        """When the server stored the message; for a routed command, when it stored the published one."""
         return stored_at(self.headers, self.time_ns)
 
     def ack(self) -> None:
@@ -77,7 +77,7 @@ class Delivery(Struct, frozen=True):
 
 
 def stored_at(headers: Mapping[str, str], time_ns: int) -> dt.datetime:
-    """Return when the server stored a message; for a routed command, when it stored the original tell."""
+    """Return when the server stored a message; for a routed command, when it stored the published one."""
     told_ns = headers.get(TOLD_HEADER, "").partition(" ")[2]
     found_ns = int(told_ns) if told_ns.isascii() and told_ns.isdigit() else time_ns
     return _EPOCH + dt.timedelta(microseconds=found_ns // 1_000)

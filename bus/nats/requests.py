@@ -68,7 +68,7 @@ class Requests:
 
         :raises Silent: if no answer came in time
         :raises Lost: if the connection was lost
-        :raises NoAnswer: if there are no responders, or the connection is down
+        :raises NoAnswer: if the subject has no responders, or the connection is down
         """
         if not self._subscribed:
             await self._subscribe()

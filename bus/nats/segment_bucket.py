@@ -92,7 +92,7 @@ class SegmentBucket:
     def _failures(self, name: str) -> Generator[None]:
         """Report failures of the store as those of files.
 
-        :raises FileNotFoundError: if there is no such object
+        :raises FileNotFoundError: if the object does not exist
         :raises OSError: if the store cannot be reached, or refuses the request
         """
         from obstore.exceptions import BaseError

@@ -85,7 +85,7 @@ class SegmentStore(Protocol):
     async def read(self, name: str, offset: int, length: int) -> bytes:
         """Return a part of a segment; a negative offset counts from its end.
 
-        :raises FileNotFoundError: if there is no segment with this name
+        :raises FileNotFoundError: if no segment has this name
         """
         ...
 
@@ -96,7 +96,7 @@ class SegmentStore(Protocol):
     async def age_s(self, name: str) -> float:
         """Return how long ago a segment was stored, in seconds.
 
-        :raises FileNotFoundError: if there is no segment with this name
+        :raises FileNotFoundError: if no segment has this name
         """
         ...
 
@@ -217,7 +217,7 @@ _TRAILER = 8 + 32 + len(MAGIC)
 async def read_manifest(store: SegmentStore, name: str) -> list[ManifestEntry]:
     """Return the runs of a segment.
 
-    :raises FileNotFoundError: if there is no segment with this name
+    :raises FileNotFoundError: if no segment has this name
     :raises SegmentDamaged: if it is damaged
     """
     trailer = await store.read(name, -_TRAILER, _TRAILER)

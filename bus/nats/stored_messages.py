@@ -75,7 +75,7 @@ class StoredMessages:
         return answer["state"]["last_seq"]
 
     async def next_sequence(self, filter: str, start: int) -> int | None:
-        """Return the sequence of the first message at or after ``start`` that matches a filter, None if there is none.
+        """Return the sequence of the first message at or after ``start`` that matches a filter, or None.
 
         :raises NoAnswer: if no answer came
         """
@@ -83,21 +83,21 @@ class StoredMessages:
         return stored["seq"] if stored is not None else None
 
     async def next_message(self, filter: str, start: int) -> StoredMessage | None:
-        """Return the first message at or after a sequence that matches a filter, None if there is none.
+        """Return the first message at or after a sequence that matches a filter, or None.
 
         :raises NoAnswer: if no answer came
         """
         return _read_stored(await self._get({"next_by_subj": filter, "seq": start}))
 
     async def last_message(self, filter: str) -> StoredMessage | None:
-        """Return the last message that matches a filter, None if there is none.
+        """Return the last message that matches a filter, or None.
 
         :raises NoAnswer: if no answer came
         """
         return _read_stored(await self._get({"last_by_subj": filter}))
 
     async def message(self, sequence: int) -> StoredMessage | None:
-        """Return the message with a sequence, None if there is none.
+        """Return the message with a sequence, or None.
 
         :raises NoAnswer: if no answer came
         """

@@ -16,7 +16,7 @@ Provider = Literal["github", "google_calendar", "notion", "slack"]
 class OAuthSettings(BaseModel):
     """One application. Addresses that are left out default to those of the provider.
 
-    ``redirect_url`` is where the provider redirects people, if it does not allow an address of the local machine.
+    ``redirect_url`` is where the provider redirects people, if it does not allow an address of their own machine.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)

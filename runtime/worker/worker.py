@@ -35,7 +35,7 @@ from callboard.lib.foreign_errors import is_foreign
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.runtime.admission.admission import Admission
 from callboard.runtime.admission.chains import mark_stopped
-from callboard.runtime.admission.command_routing import pass_on, pass_on_stop, header_of
+from callboard.runtime.admission.command_routing import header_of, pass_on, pass_on_stop
 from callboard.runtime.admission.refusals import refusal_of_start
 from callboard.runtime.admission.start_plans import CodeElsewhere
 from callboard.runtime.cluster.forwarded_deliveries import delivery_of, headers_of

@@ -19,12 +19,12 @@ from tests.support.places import ROOT
 
 LIMITS = {
     "lib": 20,
-    "bus": 30,
+    "bus": 15,
     "actors": 30,
     "languages": 38,
     "adapters": 22,
     "projections": 30,
-    "runtime": 30,
+    "runtime": 12,
     "features": 15,
     "service": 25,
     "surfaces": 22,

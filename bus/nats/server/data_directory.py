@@ -140,7 +140,7 @@ class ServerStore:
             self.out.write_bytes(b"")
 
     def remembered_port(self) -> int:
-        """Return the port of the last server of this store, -1 if there was no server."""
+        """Return the port of the last server of this store, -1 before the first one."""
         try:
             return int(self._port.read_text())
         except (FileNotFoundError, ValueError):
@@ -166,7 +166,7 @@ class ServerStore:
         return token
 
     def known_token(self) -> str:
-        """Return the token; empty if there is none, or if we may not read it."""
+        """Return the token; empty if it does not exist or this process may not read it."""
         try:
             return self._token.read_text(encoding="ascii").strip()
         except OSError:

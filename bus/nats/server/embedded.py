@@ -236,8 +236,8 @@ class EmbeddedServer:
             raise
 
     async def _is_ready(self) -> bool:
-        """Wait until the server is healthy. Return false if its disk was full when it was started, and is not any more.
-        Such a server may never become healthy, because it could not write a file, even that with its ports."""
+        """Wait until the server is healthy. Return false if its disk was full when it started and now has space. Such a
+        server may never become healthy, because it could not write a file, even that with its ports."""
         child, look_at = self._child, anyio.current_time() + ROOM_LOOK_S
         while True:
             if child.returncode is not None:
