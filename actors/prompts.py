@@ -21,8 +21,8 @@ from callboard.actors.tools import lent
 from callboard.actors.tools.mcp import read_prompt
 from callboard.actors.tools.tool import ToolEnvironment
 from callboard.bus.effects import Failure, McpTools
-from callboard.lib.folders import LeadsOutside, path_below
 from callboard.lib.json_types import JSON
+from callboard.lib.private_files import LeadsOutside, path_below
 from callboard.lib.text_bytes import NotText, read_text, without_nul
 
 PROMPT_BYTES_MAX = 1024 * 1024

@@ -19,8 +19,8 @@ from msgspec import Struct, field
 
 from callboard.actors.fetch import FetchFailed, FetchRules, fetch_text
 from callboard.bus.effects import Failure
-from callboard.lib.folders import LeadsOutside, path_below
 from callboard.lib.json_types import JSON
+from callboard.lib.private_files import LeadsOutside, path_below
 from callboard.lib.text_bytes import NotText, decode_text, plain_text, without_nul
 
 HASH_CHARS = 16

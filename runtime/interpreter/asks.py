@@ -9,9 +9,10 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from callboard.actors.models.model import ModelTurn
 from callboard.bus import events as ev
 from callboard.bus.answer_schemas import answer_schema
-from callboard.bus.conversation import NodeResults
+from callboard.bus.conversation import NodeResults, assemble_request
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, ForkedFrom, Payload
 from callboard.bus.log.successors import SUCCESSOR_KEY
@@ -22,8 +23,7 @@ from callboard.languages.language import Ask, Instant, RunInfo
 from callboard.lib.json_types import JSON
 from callboard.runtime.interpreter.code import same_entry
 from callboard.runtime.interpreter.driver import Driver, Wait
-from callboard.runtime.interpreter.execution import Execution
-from callboard.runtime.interpreter.ledger import Ledger
+from callboard.runtime.interpreter.ledger import Execution, Ledger
 from callboard.runtime.interpreter.waits import OpenQuestion, PendingEffect, Waits
 
 
@@ -196,3 +196,28 @@ class Asks:
         self.ledger.announce(node, key, awaited)
         self.ledger.close(node, key, received)
         return received
+
+
+def model_turn(effect: PendingEffect, memory: NodeResults, idempotency_key: str) -> ModelTurn:
+    """Resolve an announced model call into the complete request: earlier turns, recalled values, tool outputs."""
+    key = effect.event.key
+    call = effect.node.calls[key]
+    request = assemble_request(effect.node, key, memory)
+    return ModelTurn(
+        model=call.model,
+        path=effect.event.path,
+        key=key,
+        ordinal=effect.ordinal,
+        ordinal_of_id=effect.ordinal_of_id,
+        idempotency_key=idempotency_key,
+        purpose=call.purpose,
+        system=request.system,
+        messages=request.messages,
+        tools=request.tools,
+        schema=request.schema,
+        choices=call.choices,
+        evaluator=call.evaluator,
+        max_output_tokens=call.max_output_tokens,
+        temperature=call.temperature,
+        parameters=call.parameters,
+    )

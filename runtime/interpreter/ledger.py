@@ -4,16 +4,16 @@ Everything that is stated both live and in replay passes through the ledger, whi
 each intent only once (rule R2).
 """
 
+from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
 from callboard.bus import events as ev
-from callboard.bus.effects import Failure
+from callboard.bus.effects import Failure, ToolboxRecord
 from callboard.bus.events import Event, Payload
 from callboard.languages.language import Alike, Instant
 from callboard.projections.run.warnings import WarnedFold
 from callboard.runtime.interpreter.computation import call_on_run_thread
 from callboard.runtime.interpreter.driver import Driver
-from callboard.runtime.interpreter.execution import Execution
 from callboard.runtime.interpreter.journal import Journal
 from callboard.runtime.interpreter.usage import UsageFold
 
@@ -45,6 +45,29 @@ class Sink(Protocol):
     def close_toolbox(self, key: str) -> None:
         """Allow the sessions of a toolbox to be closed: its block has ended."""
         ...
+
+
+@dataclass(slots=True, eq=False)
+class Execution:
+    """One node execution, or a place that is not a node: its address and its conversation with models.
+
+    ``calls`` and ``replies`` are its model turns and ``outputs`` its tool results, by effect key; ``toolboxes`` are its
+    open toolboxes. ``source`` is the place in the code that requests its next effect, and ``alike`` compares requests
+    in a replay.
+    """
+
+    path: str
+    iteration: int
+    name: str
+    entered_at: Instant
+    kind: str = "node"
+    attempt: int = 1
+    source: str = ""
+    alike: Alike | None = None
+    calls: dict[str, ev.ModelCall] = field(default_factory=dict[str, ev.ModelCall])
+    replies: dict[str, ev.ModelResult] = field(default_factory=dict[str, ev.ModelResult])
+    outputs: dict[str, ev.ToolResult] = field(default_factory=dict[str, ev.ToolResult])
+    toolboxes: dict[str, ToolboxRecord] = field(default_factory=dict[str, ToolboxRecord])
 
 
 class Ledger:

@@ -29,7 +29,7 @@ from callboard.lib.json_types import JSON
 from callboard.runtime.interpreter.asks import Asks
 from callboard.runtime.interpreter.driver import Wait
 from callboard.runtime.interpreter.elicitation import elicit_responses
-from callboard.runtime.interpreter.execution import Execution
+from callboard.runtime.interpreter.ledger import Execution
 from callboard.runtime.interpreter.waits import OpenQuestion
 
 _RANDOM_SCALE = float(1 << 53)

@@ -18,8 +18,7 @@ from callboard.bus.work import TurnWork, Work
 from callboard.languages.language import Answered, Ask, Instant
 from callboard.lib.json_types import JSON
 from callboard.runtime.interpreter.driver import Driver, Wait
-from callboard.runtime.interpreter.execution import Execution
-from callboard.runtime.interpreter.ledger import Ledger
+from callboard.runtime.interpreter.ledger import Execution, Ledger
 
 
 class PendingEffect(Struct):

@@ -23,11 +23,11 @@ from callboard.bus.events import Event, Payload
 from callboard.bus.tracecontext import TraceContext, sent_as
 from callboard.lib.canonical_json import digest
 from callboard.projections.run.span_ids import SpanIds, effect_address
+from callboard.runtime.interpreter.asks import model_turn
 from callboard.runtime.interpreter.waits import PendingEffect
 from callboard.runtime.run.activation import Activation, Command
 from callboard.runtime.run.budget import RunBudget
 from callboard.runtime.run.children import ChildRuns
-from callboard.runtime.run.conversation import model_turn
 from callboard.runtime.run.crashes import EFFECT_CRASHES_MAX, failure_of
 from callboard.runtime.run.inbox import Inbox
 from callboard.runtime.run.node_actors import Address, NodeActors

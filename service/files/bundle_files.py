@@ -37,7 +37,7 @@ from callboard.languages.skills.skill_files import (
     unused_files,
 )
 from callboard.languages.source_text import read_document
-from callboard.lib.folders import LeadsOutside, path_below
+from callboard.lib.private_files import LeadsOutside, path_below
 from callboard.lib.text_bytes import NotText, read_text
 from callboard.runtime.client.errors import RequestRefused
 from callboard.service.files.local_files import document_of, why

@@ -8,8 +8,8 @@ from callboard.bus.effects import Choice, Message, Purpose, ToolSpec
 from callboard.bus.events import Event, ModelCall, ModelResult, payload_of
 from callboard.bus.subjects import RunRef
 from callboard.lib.json_types import JSON, JsonSchema
+from callboard.runtime.interpreter.asks import model_turn
 from callboard.runtime.interpreter.replay import Admitted
-from callboard.runtime.run.conversation import model_turn
 from callboard.service.operations.replays import replayed_to
 
 

@@ -80,10 +80,9 @@ from callboard.service.operations.requests import (
     Versions,
 )
 from callboard.service.operations.retry_point import NowhereToFork
-from callboard.service.operations.run_lists import Listings
+from callboard.service.operations.run_lists import Listings, list_versions
 from callboard.service.operations.settlement import NotTaken, tell_and_wait
 from callboard.service.operations.values import ENCRYPTED_BYTES_MAX, ReadValue, ValuePart, part_of_value
-from callboard.service.operations.version_lists import list_versions
 
 EVENTS_MAX = 1_000
 """Events in one page."""

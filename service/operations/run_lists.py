@@ -6,7 +6,7 @@ log. Only the lists of the most recently requested tenants are kept.
 """
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -29,9 +29,11 @@ from callboard.projections.lists.questions import TYPES, ClosedQuestion, Questio
 from callboard.projections.lists.runs import RowStatus, RunRow, tests_events
 from callboard.projections.lists.where import Both, Where
 from callboard.projections.projection import fold
+from callboard.runtime.admission.versions import Version
 from callboard.runtime.client.connection import Connection
 from callboard.runtime.run.log import events_of, read_run
 from callboard.service.operations.live_projection import LiveProjection
+from callboard.service.operations.requests import OneVersion
 from callboard.service.operations.statuses import UNREADABLE, Statuses, is_orphan
 
 QUESTIONS_MAX = 10_000
@@ -274,3 +276,20 @@ def _folder(connection: Connection) -> Path | None:
     config = connection.config
     here = connection.server is not None or running_url(config.data_dir) == config.nats_url
     return config.data_dir / FOLDER if here else None
+
+
+def list_versions(found: Sequence[Version], runs: Mapping[str, int]) -> list[OneVersion]:
+    """Return the list of versions for an answer. ``found`` is oldest first, ``runs`` the number of runs by hash."""
+    return [
+        OneVersion(
+            number=one.number,
+            hash=one.kept.hash or "",
+            language=one.kept.language or "",
+            registered_at=one.registered_at,
+            by=one.kept.by,
+            restores=one.restores,
+            in_force=one is found[-1] and not one.withdrawn,
+            runs=runs.get(one.kept.hash or "", 0),
+        )
+        for one in reversed(found)
+    ]

@@ -195,8 +195,7 @@ async def _show_definition(call: OperationCall, name: str, *, source: bool) -> N
     from callboard.runtime.admission.registration import to_registered
     from callboard.runtime.admission.versions import UnknownDefinition, find_registration, versions
     from callboard.service.operations.requests import OneVersion
-    from callboard.service.operations.run_lists import listings
-    from callboard.service.operations.version_lists import list_versions
+    from callboard.service.operations.run_lists import list_versions, listings
 
     tenant = call.config.tenant
     async with call.connect() as connection:
