@@ -121,8 +121,8 @@ def test_the_substitute_for_make_demo_is_its_recipe() -> None:
 
 
 def test_the_make_targets_for_contributors_exist() -> None:
-    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    output = set(re.findall(r"make (\w+)", " ".join(_quoted([CONTRIBUTING.read_text(encoding="utf-8")]))))
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    output = set(re.findall(r"make ([\w-]+)", " ".join(_quoted([CONTRIBUTING.read_text(encoding="utf-8")]))))
     assert output <= targets
     assert targets - output == {"clean"}
 
